@@ -1,4 +1,4 @@
-//! The host's side of a connection to a gateway. What comes from there is not trusted: a gateway reads what attackers send.
+//! Host side of a connection to a gateway. Replies are untrusted: a gateway parses data sent by attackers.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use tokio::net::UnixStream;
 
 use crate::host::{Reply, Request};
 
-/// The longest reply, in bytes: a record has a name, a rule and a sentence.
+/// Maximum length of a reply in bytes: a record has a name, a rule and a sentence.
 const MAX_REPLY: u64 = 64 << 10;
 
-/// Replaces the policy of the gateway at the other end of `connection`. Connections that the new one does not allow are cut
-/// at once.
+/// Replaces the policy of the gateway at the other end of `connection`. Connections that the new policy does not allow are
+/// cut at once.
 ///
 /// # Errors
-/// The gateway has ended, or does not speak this protocol.
+/// Fails if the gateway has exited or does not speak this protocol.
 pub async fn set_policy(connection: UnixStream, policy: &NetworkPolicy) -> io::Result<()> {
     let mut replies = ask(connection, &Request::SetPolicy { policy: policy.clone() }).await?;
     match next(&mut replies).await? {
@@ -26,10 +26,10 @@ pub async fn set_policy(connection: UnixStream, policy: &NetworkPolicy) -> io::R
     }
 }
 
-/// The records after number `after`, as far as they are kept; with `follow` those to come as well, until the gateway ends.
+/// Returns the retained records after number `after`; with `follow` also future ones, until the gateway exits.
 ///
 /// # Errors
-/// As [`set_policy`].
+/// Fails as [`set_policy`] does.
 pub async fn log(
     connection: UnixStream,
     after: u64,
@@ -49,7 +49,7 @@ async fn ask(mut connection: UnixStream, request: &Request) -> io::Result<BufRea
     Ok(BufReader::new(connection))
 }
 
-/// The next reply, or none at the end.
+/// Reads the next reply; `None` at the end of the stream.
 async fn next(replies: &mut BufReader<UnixStream>) -> io::Result<Option<Reply>> {
     let mut line = Vec::new();
     replies.take(MAX_REPLY).read_until(b'\n', &mut line).await?;

@@ -1,4 +1,4 @@
-//! The control socket: what the host gives a gateway, one thing a message.
+//! Control socket, over which the host passes descriptors to a gateway, one kind per message.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,7 +14,7 @@ use crate::config::{CONNECTION, GatewayConfig, SETUP};
 use crate::gateway::Gateway;
 use crate::{dns, flow, host};
 
-/// Waits for the first message, which is the configuration.
+/// Waits for the first message and parses the configuration in it.
 pub(crate) fn configuration(control: &OwnedFd) -> io::Result<GatewayConfig> {
     loop {
         let mut polls = [PollFd::new(control, PollFlags::IN)];
@@ -37,7 +37,7 @@ pub(crate) fn configuration(control: &OwnedFd) -> io::Result<GatewayConfig> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Takes what comes, until nobody is left who could send anything: then there is no sandbox any more.
+/// Handles messages until the last sender has closed the socket, which means that the sandbox is gone.
 pub(crate) async fn serve(gateway: &Rc<Gateway>, control: OwnedFd) -> io::Result<()> {
     let control = async_fd(control)?;
     loop {
@@ -73,11 +73,11 @@ fn take(gateway: &Rc<Gateway>, kind: u8, descriptors: Vec<OwnedFd>) -> io::Resul
         (GATEWAY_SOCKETS, Some(listener), Some(resolver)) => {
             let listener = TcpListener::from_std(listener.into())?;
             let resolver = UdpSocket::from_std(resolver.into())?;
-            tokio::task::spawn_local(flow::take_all(Rc::clone(&gateway), listener));
+            tokio::task::spawn_local(flow::accept_all(Rc::clone(&gateway), listener));
             tokio::task::spawn_local(dns::serve(gateway, resolver));
         }
         (CONNECTION, Some(stream), None) => {
-            // By fcntl(2): the standard library does it by ioctl(2), which the jail does not have.
+            // Uses fcntl(2): the standard library uses ioctl(2), which the jail does not allow.
             rustix::fs::fcntl_setfl(&stream, rustix::fs::OFlags::NONBLOCK)?;
             let served = host::serve(Rc::clone(&gateway), UnixStream::from_std(stream.into())?);
             tokio::task::spawn_local(gateway.hosts.track_future(served));

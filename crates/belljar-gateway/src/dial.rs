@@ -1,4 +1,4 @@
-//! The gateway's own connections.
+//! Outgoing connections of the gateway.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
@@ -10,22 +10,22 @@ use tokio::net::TcpStream;
 use crate::gateway::{Flow, Gateway, Target};
 use crate::proxy::{self, Destination, ProxyError};
 use crate::relay::Resets;
-use crate::resolve::NotResolved;
+use crate::resolve::ResolveError;
 
-/// How long one address may take to answer.
+/// Timeout for connecting to one address.
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Some port; nothing is sent to it.
+/// Arbitrary port; nothing is sent to it.
 const DISCARD: u16 = 9;
 
-/// The most addresses of a name that are tried.
+/// Maximum number of a name's addresses that are tried.
 const MAX_TRIES: usize = 4;
 
-/// Why there is no connection.
+/// Error when connecting to a destination.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotDialled {
+pub(crate) enum DialError {
     #[error(transparent)]
-    Name(#[from] NotResolved),
+    Name(#[from] ResolveError),
     #[error("{0}")]
     Denied(String),
     #[error("{address} does not answer: {source}")]
@@ -34,16 +34,16 @@ pub(crate) enum NotDialled {
     Proxy(#[from] ProxyError),
 }
 
-/// Connects to where a connection of the sandbox wants to go: to an address that has been checked, and no other. Where the
-/// operator's proxy looks names up, it is told the name.
-pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, NotDialled> {
+/// Connects to the destination of a sandbox's connection: only to an address that has been checked. If the operator's proxy
+/// resolves names, the name is sent to it instead.
+pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, DialError> {
     if let (Some(proxy), Target::Name(name), true) = (&gateway.proxy, &flow.target, gateway.proxy_resolves) {
         gateway.note(flow, &gateway.decide(&flow.target, flow.port));
-        return Ok(Resets::new(through(gateway, proxy, Destination::Name(name), flow.port).await?));
+        return Ok(Resets::new(connect_via_proxy(gateway, proxy, Destination::Name(name), flow.port).await?));
     }
     let addresses = match &flow.target {
         Target::Address(address) => vec![*address],
-        Target::Name(name) => match gateway.resolver.look_up(name).await {
+        Target::Name(name) => match gateway.resolver.resolve(name).await {
             Ok(addresses) => addresses,
             Err(error) => {
                 gateway.note(flow, &gateway.decide(&flow.target, flow.port));
@@ -64,8 +64,8 @@ pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, NotDi
         }
         let to = SocketAddrV4::new(address, flow.port);
         let connected = match &gateway.proxy {
-            Some(proxy) => through(gateway, proxy, Destination::Address(address), flow.port).await,
-            None => connect(to).await.map_err(|source| NotDialled::Address { address: to, source }),
+            Some(proxy) => connect_via_proxy(gateway, proxy, Destination::Address(address), flow.port).await,
+            None => connect(to).await.map_err(|source| DialError::Address { address: to, source }),
         };
         match connected {
             Ok(stream) => return Ok(Resets::new(stream)),
@@ -76,25 +76,25 @@ pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, NotDi
         (Some(failed), _) => Err(failed),
         (None, Some(denied)) => {
             gateway.note(flow, &denied);
-            Err(NotDialled::Denied(denied.reason))
+            Err(DialError::Denied(denied.reason))
         }
         (None, None) => {
             gateway.note(flow, &gateway.decide(&flow.target, flow.port));
-            Err(NotResolved::Addressless { name: flow.target.to_string() }.into())
+            Err(ResolveError::NoAddress { name: flow.target.to_string() }.into())
         }
     }
 }
 
-/// What the policy says of an address, and what this machine does: its own addresses are not public, whatever they look like.
+/// Checks an address against the policy and against this machine's own addresses, which are never public, even if they look so.
 fn check(gateway: &Gateway, flow: &Flow, address: Ipv4Addr) -> Decision {
     let decision = gateway.decide_address(&flow.target, address, flow.port);
-    if !decision.allowed || !gateway.keeps_own(address) || !is_own(address) {
+    if !decision.allowed || !gateway.protects_own(address) || !is_own(address) {
         return decision;
     }
     Decision::of_own_address(address)
 }
 
-/// Whether an address is this machine's: the kernel would reach it from that very address.
+/// Reports whether an address belongs to this machine: the kernel would reach it from that very address.
 fn is_own(address: Ipv4Addr) -> bool {
     let from = || {
         let socket =
@@ -102,24 +102,24 @@ fn is_own(address: Ipv4Addr) -> bool {
         rustix::net::connect(&socket, &SocketAddrV4::new(address, DISCARD))?;
         rustix::net::getsockname(&socket)
     };
-    // Where there is no route there is nothing to reach.
+    // Without a route the address is unreachable.
     from().is_ok_and(|from| SocketAddr::try_from(from).is_ok_and(|from| from.ip() == address))
 }
 
-/// Connects through the operator's proxy. Where that is was said by the operator, so no policy is asked about it.
-async fn through(
+/// Connects through the operator's proxy. The operator configured its address, so no policy applies to it.
+async fn connect_via_proxy(
     gateway: &Gateway,
     proxy: &UpstreamProxy,
     to: Destination<'_>,
     port: u16,
-) -> Result<TcpStream, NotDialled> {
+) -> Result<TcpStream, DialError> {
     let addresses = match proxy.host() {
         ProxyHost::Address(address) => vec![*address],
         ProxyHost::Name(name) => {
-            gateway.resolver.look_up(name).await.map_err(|error| ProxyError::Unknown(error.to_string()))?
+            gateway.resolver.resolve(name).await.map_err(|error| ProxyError::Unknown(error.to_string()))?
         }
     };
-    let mut failed = ProxyError::Unknown("it has no address".to_owned());
+    let mut failed = ProxyError::Unknown("no address".to_owned());
     for address in addresses.into_iter().take(MAX_TRIES) {
         let asking = async {
             let mut stream = connect(SocketAddrV4::new(address, proxy.port())).await?;
@@ -127,7 +127,7 @@ async fn through(
         };
         match tokio::time::timeout(DIAL_TIMEOUT, asking).await {
             Ok(Ok(stream)) => return Ok(stream),
-            // Another address of it is tried only where this one cannot be reached.
+            // Its next address is tried only if this one is unreachable.
             Ok(Err(ProxyError::Broken(error))) => failed = error.into(),
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => failed = std::io::Error::from(std::io::ErrorKind::TimedOut).into(),

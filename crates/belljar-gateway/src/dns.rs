@@ -1,5 +1,5 @@
-//! The resolver that code in a sandbox sees: it gives each name that may be reached an address of its own making, and asks
-//! nobody, so nothing leaves the sandbox in a name.
+//! DNS resolver for code in a sandbox: assigns a synthetic address to each name that may be reached, and sends no queries of
+//! its own, so that no data leaves the sandbox in a name.
 
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -15,39 +15,39 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use crate::gateway::Gateway;
 
-/// The longest query. Those that programs send are below 300 bytes.
+/// Maximum length of a query in bytes. Programs send queries of less than 300 bytes.
 const MAX_QUERY: usize = 1232;
 
-/// How long an address holds, in seconds: programs ask again, and the answer costs nothing.
+/// Time to live of an answer, in seconds: programs ask again, and the answer costs nothing.
 const TTL: u32 = 1;
 
-/// How long a stream may rest between two queries (RFC 7766, 6.2.3).
+/// Idle timeout of a TCP connection between two queries (RFC 7766, 6.2.3).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After the socket could not be read.
-const TRY_AGAIN: Duration = Duration::from_millis(50);
+/// Delay after a failed read of the socket.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The option for an extended error, and the code for one that is forbidden here (RFC 8914, 2 and 4.19).
+/// EDNS option for an extended error, and the error code "prohibited" (RFC 8914, 2 and 4.19).
 const EXTENDED_ERROR: u16 = 15;
 const PROHIBITED: u16 = 18;
 
-/// Answers what comes over the socket, for as long as there is one.
+/// Answers queries on the socket, forever.
 pub(crate) async fn serve(gateway: Rc<Gateway>, socket: UdpSocket) {
     let mut buffer = [0; MAX_QUERY];
     loop {
         match socket.recv_from(&mut buffer).await {
             Ok((length, from)) => {
                 if let Some(answer) = answer(&gateway, &buffer[..length]) {
-                    // One that has no room for an answer asks again.
+                    // A client without room for an answer retries.
                     let _ = socket.try_send_to(&answer, from);
                 }
             }
-            Err(_) => tokio::time::sleep(TRY_AGAIN).await,
+            Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
 }
 
-/// Answers queries that come over a stream, each with its length before it. One too many is closed at once.
+/// Answers length-prefixed queries over TCP. Connections above [`crate::budget::MAX_STREAMS`] are closed at once.
 pub(crate) async fn serve_stream(gateway: &Gateway, mut stream: TcpStream) {
     let Ok(_room) = gateway.streams.try_acquire() else { return };
     let mut buffer = [0; MAX_QUERY];
@@ -65,7 +65,7 @@ pub(crate) async fn serve_stream(gateway: &Gateway, mut stream: TcpStream) {
     }
 }
 
-/// The answer to a query. What is none, and what comes too fast, gets none.
+/// Returns the answer to a query; `None` if the message is no query or the rate limit is exceeded.
 pub(crate) fn answer(gateway: &Gateway, bytes: &[u8]) -> Option<Vec<u8>> {
     if gateway.budget.queries.check().is_err() {
         return None;
@@ -105,7 +105,7 @@ fn resolve(gateway: &Gateway, query: &Query, answer: &mut Message, takes_options
             edns.options_mut().insert(EdnsOption::Unknown(EXTENDED_ERROR, text));
             answer.set_edns(edns);
         }
-        // Programs ask for several kinds at once; one line of the log is enough for them.
+        // Programs query several record types at once; one log record is enough for them.
         if !matches!(kind, RecordType::AAAA | RecordType::HTTPS) {
             let (rule, reason) = (decision.by.to_string(), decision.reason);
             gateway.log.write(NetworkEvent::Lookup { host: name.to_string(), rule, reason });

@@ -1,4 +1,4 @@
-//! One connection of the sandbox, from its acceptance to its end.
+//! Handling of one connection of the sandbox.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -8,24 +8,24 @@ use belljar_linux::NETWORK_ADDRESS;
 use belljar_model::{Decision, DomainName};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::dial::{self, NotDialled};
+use crate::dial::{self, DialError};
 use crate::gateway::{Flow, Gateway, Target};
 use crate::names::Names;
 use crate::{dns, relay, terminate, tls, web};
 
-/// After a connection could not be taken, for want of descriptors.
-const TRY_AGAIN: Duration = Duration::from_millis(50);
+/// Delay after a failed accept, for want of descriptors.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
-/// Why a connection ended early.
+/// Error that ended a connection early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failed {
     #[error(transparent)]
-    Dial(#[from] NotDialled),
+    Dial(#[from] DialError),
     #[error(transparent)]
-    Hello(#[from] tls::NoHello),
+    Hello(#[from] tls::HelloError),
     #[error("the connection broke: {0}")]
     Broken(#[from] std::io::Error),
     #[error("{name} is not trusted over TLS: {reason}")]
@@ -34,21 +34,21 @@ pub(crate) enum Failed {
     Cut,
 }
 
-/// Takes connections for as long as there is a socket.
-pub(crate) async fn take_all(gateway: Rc<Gateway>, listener: TcpListener) {
+/// Accepts connections, forever.
+pub(crate) async fn accept_all(gateway: Rc<Gateway>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let gateway = Rc::clone(&gateway);
-                tokio::task::spawn_local(async move { take(gateway, stream).await });
+                tokio::task::spawn_local(async move { handle(gateway, stream).await });
             }
-            Err(_) => tokio::time::sleep(TRY_AGAIN).await,
+            Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
 }
 
-async fn take(gateway: Rc<Gateway>, stream: TcpStream) {
-    // The address that the program gave, as the connection was led here before it went anywhere.
+async fn handle(gateway: Rc<Gateway>, stream: TcpStream) {
+    // The program's original destination: the kernel redirected the connection here before it left the sandbox.
     let Ok(SocketAddr::V4(to)) = stream.local_addr() else { return };
     let _ = stream.set_nodelay(true);
     let (address, port) = (*to.ip(), to.port());
@@ -57,8 +57,8 @@ async fn take(gateway: Rc<Gateway>, stream: TcpStream) {
     }
     let target = match gateway.names.borrow().name(address) {
         Some(name) => Target::Name(name.clone()),
-        // It may have meant a name once, and no program can know what it means next.
-        None if Names::is_made_up(address) => return relay::reset(&stream),
+        // The address may have been assigned to a name before; no program can know its next assignment.
+        None if Names::is_synthetic(address) => return relay::reset(&stream),
         None => Target::Address(address),
     };
     let Some(flow) = gateway.begin(target, port) else {
@@ -87,7 +87,7 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
     match (&flow.target, flow.port) {
         (Target::Name(_), HTTP) if gateway.looks_at_names => web::serve(gateway, flow, stream).await,
         (Target::Name(name), HTTPS) if gateway.looks_at_names => {
-            let hello = match tls::hello(&stream, name).await {
+            let hello = match tls::read_client_hello(&stream, name).await {
                 Ok(hello) => hello,
                 Err(error) => {
                     gateway.note(flow, &Decision::of_other_name(error.to_string()));
@@ -98,10 +98,11 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
             if let Some(termination) = gateway.termination.as_ref().filter(|one| one.ends(name)) {
                 return terminate::serve(gateway, flow, termination, stream, hello, name).await;
             }
-            // Requests that cannot be read may be any.
+            // Without TLS termination the requests cannot be checked.
             if gateway.matcher().has_requests(name) {
-                let reason =
-                    format!("requests to {name} are bound by rules that came after the sandbox's start");
+                let reason = format!(
+                    "requests to {name} are restricted by rules that were added after the sandbox's start"
+                );
                 gateway.note(flow, &Decision::of_request(reason));
                 tls::alert(&stream).await;
                 return Err(Failed::Cut);
@@ -116,7 +117,7 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
     }
 }
 
-/// Ends a connection that is not allowed, in a way that tells why where its protocol has words for that.
+/// Ends a connection that is not allowed, with the reason if its protocol can express one.
 async fn refuse(flow: &Flow, stream: TcpStream, reason: &str) {
     let stream = relay::Resets::new(stream);
     match flow.port {

@@ -1,4 +1,4 @@
-//! What the tasks of a gateway share: the policy, the names, the open connections.
+//! State shared by the tasks of a gateway: the policy, the names, the open connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ use crate::resolve::Resolver;
 use crate::secrets::Secrets;
 use crate::terminate::Termination;
 
-/// How long the host may take to read the last of the log.
+/// Time that the host has to read the last log records.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a program wants to go.
+/// Destination of a connection, as the program requested it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     Name(DomainName),
@@ -45,25 +45,25 @@ pub(crate) struct Flow {
     pub(crate) number: u64,
     pub(crate) target: Target,
     pub(crate) port: u16,
-    /// Where it goes, once that is known.
+    /// Address that it goes to, once known.
     pub(crate) address: Cell<Option<Ipv4Addr>>,
     pub(crate) counts: Arc<Counts>,
-    /// Whether it was allowed, and goes on.
+    /// Set if the connection was allowed and is being relayed.
     pub(crate) is_carried: Cell<bool>,
-    /// Cancelled when a new policy does not allow it.
+    /// Cancelled when a new policy does not allow the connection.
     pub(crate) cut: CancellationToken,
 }
 
-/// Bytes that have gone through a connection.
+/// Bytes transferred through a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// From the sandbox.
     pub(crate) sent: Count,
-    /// To it.
+    /// To the sandbox.
     pub(crate) received: Count,
 }
 
-/// A number that grows. It is shared with what hyper may send to other threads, though there are none.
+/// Monotonic counter. Atomic because hyper requires `Send`, although there is only one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -77,30 +77,30 @@ impl Count {
     }
 }
 
-/// All of it.
+/// Shared state of a gateway.
 pub(crate) struct Gateway {
     matcher: RefCell<Rc<Matcher>>,
     exceptions: Vec<Cidr>,
-    /// Walls that tests take away.
+    /// Walls that tests can disable.
     pub(crate) looks_at_names: bool,
     pub(crate) looks_at_requests: bool,
-    looks_for_own: bool,
-    /// Walls of secrets that tests take away.
+    checks_own: bool,
+    /// Walls around secrets that tests can disable.
     binds_hosts: bool,
     pub(crate) redacts: bool,
-    /// Secrets of the policy, and what ends TLS for the hosts that they had when the sandbox was made.
+    /// Secrets of the policy, and the TLS termination for the hosts that they had when the sandbox was created.
     secrets: RefCell<Rc<Secrets>>,
     pub(crate) termination: Option<Rc<Termination>>,
     pub(crate) names: RefCell<Names>,
     pub(crate) resolver: Resolver,
-    /// The operator's proxy, and whether it looks names up.
+    /// The operator's proxy, and whether it resolves names.
     pub(crate) proxy: Option<UpstreamProxy>,
     pub(crate) proxy_resolves: bool,
     pub(crate) budget: Budget,
-    /// Room for streams to the resolver.
+    /// Limits concurrent TCP connections to the resolver.
     pub(crate) streams: Semaphore,
     pub(crate) log: Log,
-    /// Connections of the host.
+    /// Tasks that serve connections of the host.
     pub(crate) hosts: TaskTracker,
     flows: RefCell<BTreeMap<u64, Rc<Flow>>>,
     last_flow: Cell<u64>,
@@ -118,7 +118,7 @@ impl Gateway {
             exceptions,
             looks_at_names: !config.is_without("gateway-names"),
             looks_at_requests: !config.is_without("gateway-requests"),
-            looks_for_own: !config.is_without("gateway-own"),
+            checks_own: !config.is_without("gateway-own"),
             binds_hosts,
             redacts: !config.is_without("gateway-redact"),
             secrets: RefCell::new(Rc::new(Secrets::of(&config.policy, binds_hosts))),
@@ -144,12 +144,12 @@ impl Gateway {
         Rc::clone(&self.secrets.borrow())
     }
 
-    /// Whether it matters that an address is the machine's own: the operator may let it through.
-    pub(crate) fn keeps_own(&self, address: Ipv4Addr) -> bool {
-        self.looks_for_own && !self.exceptions.iter().any(|range| range.contains(address))
+    /// Reports whether `address` must be refused if it is the machine's own: the operator can make exceptions.
+    pub(crate) fn protects_own(&self, address: Ipv4Addr) -> bool {
+        self.checks_own && !self.exceptions.iter().any(|range| range.contains(address))
     }
 
-    /// What the policy says of a connection before anything is looked up.
+    /// Decides about a connection before its name is resolved.
     pub(crate) fn decide(&self, target: &Target, port: u16) -> Decision {
         match target {
             Target::Name(name) => self.matcher().name(name, port),
@@ -157,7 +157,7 @@ impl Gateway {
         }
     }
 
-    /// What it says of the address that a connection goes to.
+    /// Decides about a connection to `address`, to which its target resolved.
     pub(crate) fn decide_address(&self, target: &Target, address: Ipv4Addr, port: u16) -> Decision {
         match target {
             Target::Name(name) => self.matcher().resolved(name, address, port),
@@ -165,7 +165,7 @@ impl Gateway {
         }
     }
 
-    /// Begins a connection, unless there are too many.
+    /// Registers a new connection, unless there are too many.
     pub(crate) fn begin(&self, target: Target, port: u16) -> Option<Rc<Flow>> {
         let mut flows = self.flows.borrow_mut();
         if flows.len() >= MAX_FLOWS || self.budget.flows.check().is_err() {
@@ -189,7 +189,7 @@ impl Gateway {
         Some(flow)
     }
 
-    /// Ends a connection. One that was allowed, and so is `carried`, gets its last line in the log, with what it failed of.
+    /// Unregisters a connection. If it was allowed, `carried` is given, and its end is logged with its error, if any.
     pub(crate) fn end(&self, flow: &Flow, carried: Option<Option<String>>) {
         if self.flows.borrow_mut().remove(&flow.number).is_none() {
             return;
@@ -209,7 +209,7 @@ impl Gateway {
         }
     }
 
-    /// Ends all connections, as their sandbox has ended, and waits until those who follow the log have read the last of it.
+    /// Ends all connections, as their sandbox has ended, and waits until followers of the log have read its last records.
     pub(crate) async fn close(&self) {
         let flows: Vec<_> = self.flows.borrow().values().map(Rc::clone).collect();
         for flow in flows {
@@ -221,7 +221,7 @@ impl Gateway {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.hosts.wait()).await;
     }
 
-    /// Notes what was decided about a connection.
+    /// Logs the decision about a connection.
     pub(crate) fn note(&self, flow: &Flow, decision: &Decision) {
         self.log.write(NetworkEvent::Connection {
             flow: flow.number,
@@ -234,7 +234,7 @@ impl Gateway {
         });
     }
 
-    /// Replaces the policy. Connections that the new one does not allow are cut.
+    /// Replaces the policy and cuts connections that the new one does not allow.
     pub(crate) fn set_policy(&self, policy: &NetworkPolicy) {
         self.matcher.replace(Rc::new(Matcher::new(policy, &self.exceptions)));
         self.secrets.replace(Rc::new(Secrets::of(policy, self.binds_hosts)));

@@ -1,4 +1,4 @@
-//! What the host asks of a gateway: one request a connection, answered with lines of JSON.
+//! Requests of the host to a gateway: one request per connection, answered with lines of JSON.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 
 use crate::gateway::Gateway;
 
-/// The longest request, in bytes: a policy of as many rules as there may be fits.
+/// Maximum length of a request in bytes: a policy with the maximum number of rules fits.
 const MAX_REQUEST: u64 = 8 << 20;
 
 /// A request.
@@ -18,23 +18,23 @@ const MAX_REQUEST: u64 = 8 << 20;
 pub(crate) enum Request {
     /// Replaces the policy. Connections that the new one does not allow are cut.
     SetPolicy {
-        /// The new one.
+        /// The new policy.
         policy: NetworkPolicy,
     },
-    /// The records after number `after`, as far as they are kept; with `follow` those to come as well.
+    /// Returns the retained records after number `after`; with `follow` also future ones.
     Log {
-        /// The number of the last record that is known.
+        /// Number of the last record that the host has.
         after: u64,
-        /// Whether to go on.
+        /// Whether to keep sending new records.
         follow: bool,
     },
 }
 
-/// An answer.
+/// A reply.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Reply {
-    /// It is done.
+    /// The request is complete.
     Done,
     /// A line of the log.
     Record(NetworkRecord),
@@ -42,7 +42,7 @@ pub(crate) enum Reply {
 
 /// Answers the request of one connection.
 pub(crate) async fn serve(gateway: Rc<Gateway>, stream: UnixStream) {
-    // A host that has gone is told nothing.
+    // The host may have closed the connection.
     let _ = answer(&gateway, stream).await;
 }
 
@@ -54,22 +54,22 @@ async fn answer(gateway: &Gateway, stream: UnixStream) -> std::io::Result<()> {
     match serde_json::from_slice(&line)? {
         Request::SetPolicy { policy } => {
             gateway.set_policy(&policy);
-            say(&mut stream, &Reply::Done).await
+            send(&mut stream, &Reply::Done).await
         }
         Request::Log { after, follow } => {
             let mut last = after;
             loop {
                 for record in gateway.log.after(last) {
                     last = record.number;
-                    say(&mut stream, &Reply::Record(NetworkRecord::clone(&record))).await?;
+                    send(&mut stream, &Reply::Record(NetworkRecord::clone(&record))).await?;
                 }
                 if !follow || gateway.log.is_closed() {
-                    return say(&mut stream, &Reply::Done).await;
+                    return send(&mut stream, &Reply::Done).await;
                 }
                 let mut byte = [0; 1];
                 tokio::select! {
-                    () = gateway.log.grown(last) => {}
-                    // The host says nothing more until it goes.
+                    () = gateway.log.wait_after(last) => {}
+                    // The host sends nothing more; a read returns when it closes the connection.
                     _ = stream.read(&mut byte) => return Ok(()),
                 }
             }
@@ -77,7 +77,7 @@ async fn answer(gateway: &Gateway, stream: UnixStream) -> std::io::Result<()> {
     }
 }
 
-async fn say(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
+async fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     stream.write_all(&line).await

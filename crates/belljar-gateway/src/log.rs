@@ -1,4 +1,4 @@
-//! What the gateway has decided, for the host to read.
+//! Log of the gateway's decisions, for the host to read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use belljar_model::{NetworkEvent, NetworkRecord};
 use tokio::sync::Notify;
 
-/// The most records that are kept.
+/// Maximum number of retained records.
 const MAX_RECORDS: usize = 1024;
 
-/// The last records.
+/// The most recent records.
 #[derive(Default)]
 pub(crate) struct Log {
     records: RefCell<VecDeque<Rc<NetworkRecord>>>,
@@ -34,13 +34,13 @@ impl Log {
         self.written.notify_waiters();
     }
 
-    /// The records after number `after`.
+    /// Returns the records after number `after`.
     pub(crate) fn after(&self, after: u64) -> Vec<Rc<NetworkRecord>> {
         self.records.borrow().iter().filter(|record| record.number > after).map(Rc::clone).collect()
     }
 
-    /// Resolves when there is one after number `after`, or when none will come any more.
-    pub(crate) async fn grown(&self, after: u64) {
+    /// Waits until there is a record after number `after` or the log is closed.
+    pub(crate) async fn wait_after(&self, after: u64) {
         loop {
             let written = self.written.notified();
             if self.last.get() > after || self.is_closed.get() {
@@ -50,7 +50,7 @@ impl Log {
         }
     }
 
-    /// Lets those who follow it go: nothing is written after this.
+    /// Closes the log and releases its followers: nothing is written after this.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.written.notify_waiters();
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_records_are_kept() {
+    fn log_keeps_most_recent_records() {
         let log = Log::default();
         for number in 0..MAX_RECORDS + 3 {
             let (host, rule, reason) = (number.to_string(), String::new(), String::new());

@@ -1,4 +1,4 @@
-//! The made-up addresses: one for each name, so that a connection tells which name it is for.
+//! Synthetic addresses: one for each name, so that a connection's destination address identifies its name.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -7,83 +7,83 @@ use belljar_model::DomainName;
 
 use crate::budget::MAX_NAMES;
 
-/// The range for benchmarks (RFC 2544), which is no public one, less the block that the sandbox's own address is in.
+/// Range reserved for benchmarks (RFC 2544), which is not public, without the block that holds the sandbox's own address.
 const FIRST: u32 = u32::from_be_bytes([198, 18, 1, 0]);
 const LAST: u32 = u32::from_be_bytes([198, 19, 255, 255]);
 
-/// The names that have an address.
+/// Names with an assigned address.
 #[derive(Default)]
 pub(crate) struct Names {
-    by_name: HashMap<DomainName, Given>,
+    by_name: HashMap<DomainName, Assignment>,
     by_address: HashMap<Ipv4Addr, DomainName>,
-    /// How many addresses have been given so far. They are given in order, so that one that some program remembers does not
-    /// soon mean another name.
-    given: u32,
-    /// How often a name has been asked for or used.
+    /// Number of addresses assigned so far. They are assigned in order, so that an address that a program has cached is not
+    /// soon reused for another name.
+    assigned: u32,
+    /// Number of look-ups and uses of names.
     clock: u64,
 }
 
-struct Given {
+struct Assignment {
     address: Ipv4Addr,
     used: u64,
-    /// How many connections it has.
+    /// Number of open connections.
     flows: usize,
 }
 
 impl Names {
-    /// The address of a name. `None` if too many names have connections.
+    /// Returns the address of a name, assigning one if needed. `None` if too many names have connections.
     pub(crate) fn address(&mut self, name: &DomainName) -> Option<Ipv4Addr> {
         self.clock += 1;
-        if let Some(given) = self.by_name.get_mut(name) {
-            given.used = self.clock;
-            return Some(given.address);
+        if let Some(assignment) = self.by_name.get_mut(name) {
+            assignment.used = self.clock;
+            return Some(assignment.address);
         }
         if self.by_name.len() >= MAX_NAMES {
-            let idle = self.by_name.iter().filter(|(_, given)| given.flows == 0);
-            let oldest = idle.min_by_key(|(_, given)| given.used).map(|(name, _)| name.clone())?;
-            let given = self.by_name.remove(&oldest)?;
-            self.by_address.remove(&given.address);
+            let idle = self.by_name.iter().filter(|(_, assignment)| assignment.flows == 0);
+            let oldest = idle.min_by_key(|(_, assignment)| assignment.used).map(|(name, _)| name.clone())?;
+            let assignment = self.by_name.remove(&oldest)?;
+            self.by_address.remove(&assignment.address);
         }
-        let address = self.free();
+        let address = self.next_free();
         self.by_address.insert(address, name.clone());
-        self.by_name.insert(name.clone(), Given { address, used: self.clock, flows: 0 });
+        self.by_name.insert(name.clone(), Assignment { address, used: self.clock, flows: 0 });
         Some(address)
     }
 
-    /// The next address that no name has: there are many more of them than names.
-    fn free(&mut self) -> Ipv4Addr {
+    /// Returns the next unassigned address: there are many more addresses than names.
+    fn next_free(&mut self) -> Ipv4Addr {
         loop {
-            let address = Ipv4Addr::from_bits(FIRST + self.given % (LAST - FIRST + 1));
-            self.given = self.given.wrapping_add(1);
+            let address = Ipv4Addr::from_bits(FIRST + self.assigned % (LAST - FIRST + 1));
+            self.assigned = self.assigned.wrapping_add(1);
             if !self.by_address.contains_key(&address) {
                 return address;
             }
         }
     }
 
-    /// Whether an address is one of those.
-    pub(crate) fn is_made_up(address: Ipv4Addr) -> bool {
+    /// Reports whether an address is in the synthetic range.
+    pub(crate) fn is_synthetic(address: Ipv4Addr) -> bool {
         (FIRST..=LAST).contains(&address.to_bits())
     }
 
-    /// The name that an address was given for.
+    /// Returns the name that an address is assigned to.
     pub(crate) fn name(&self, address: Ipv4Addr) -> Option<&DomainName> {
         self.by_address.get(&address)
     }
 
-    /// A connection to the name begins: its address stays.
+    /// Counts a new connection to the name, which keeps its address assigned.
     pub(crate) fn hold(&mut self, name: &DomainName) {
         self.clock += 1;
-        if let Some(given) = self.by_name.get_mut(name) {
-            given.used = self.clock;
-            given.flows += 1;
+        if let Some(assignment) = self.by_name.get_mut(name) {
+            assignment.used = self.clock;
+            assignment.flows += 1;
         }
     }
 
-    /// One has ended.
+    /// Counts the end of a connection to the name.
     pub(crate) fn release(&mut self, name: &DomainName) {
-        if let Some(given) = self.by_name.get_mut(name) {
-            given.flows = given.flows.saturating_sub(1);
+        if let Some(assignment) = self.by_name.get_mut(name) {
+            assignment.flows = assignment.flows.saturating_sub(1);
         }
     }
 }
@@ -97,23 +97,23 @@ mod tests {
     }
 
     #[test]
-    fn a_name_keeps_its_address() {
+    fn address_is_stable() {
         let mut names = Names::default();
         let first = names.address(&name(0)).unwrap();
         assert_ne!(names.address(&name(1)), Some(first));
         assert_eq!(names.address(&name(0)), Some(first));
         assert_eq!(names.name(first), Some(&name(0)));
-        assert!(Names::is_made_up(first) && !Names::is_made_up(belljar_linux::NETWORK_ADDRESS));
+        assert!(Names::is_synthetic(first) && !Names::is_synthetic(belljar_linux::NETWORK_ADDRESS));
     }
 
     #[test]
-    fn the_name_that_is_idle_longest_goes() {
+    fn least_recently_used_idle_name_is_evicted() {
         let mut names = Names::default();
         let addresses: Vec<_> = (0..MAX_NAMES).map(|number| names.address(&name(number)).unwrap()).collect();
         names.hold(&name(0));
         names.address(&name(1));
         let new = names.address(&name(MAX_NAMES)).unwrap();
-        assert!(!addresses.contains(&new), "an address is not used again soon");
+        assert!(!addresses.contains(&new), "addresses are not reused soon");
         assert_eq!(names.name(addresses[2]), None);
         assert_eq!(names.name(addresses[0]), Some(&name(0)));
         assert_eq!(names.name(addresses[1]), Some(&name(1)));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_connections_stay() {
+    fn names_with_connections_are_not_evicted() {
         let mut names = Names::default();
         for number in 0..MAX_NAMES {
             names.address(&name(number)).unwrap();
@@ -134,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn addresses_come_around() {
-        let mut names = Names { given: LAST - FIRST, ..Names::default() };
+    fn addresses_wrap_around() {
+        let mut names = Names { assigned: LAST - FIRST, ..Names::default() };
         assert_eq!(names.address(&name(0)), Some(Ipv4Addr::from_bits(LAST)));
         assert_eq!(names.address(&name(1)), Some(Ipv4Addr::from_bits(FIRST)));
     }

@@ -1,4 +1,4 @@
-//! Connections through the operator's proxy: what is said to it until the rest is the connection's own.
+//! Handshake with the operator's proxy, HTTP CONNECT or SOCKS5, after which the stream belongs to the connection.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -7,15 +7,15 @@ use base64::Engine as _;
 use belljar_model::{DomainName, ProxyProtocol, UpstreamProxy};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// The longest head of an answer to CONNECT.
+/// Maximum length of the head of a response to CONNECT, in bytes.
 const MAX_HEAD: usize = 8 << 10;
 
-/// Where a proxy is to connect to.
+/// Destination that a proxy connects to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Destination<'a> {
     /// An address that has been checked.
     Address(Ipv4Addr),
-    /// A name that the proxy looks up.
+    /// A name that the proxy resolves.
     Name(&'a DomainName),
 }
 
@@ -28,12 +28,12 @@ impl std::fmt::Display for Destination<'_> {
     }
 }
 
-/// Why a proxy has made no connection.
+/// Error when connecting through a proxy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxyError {
     #[error("it cannot be found: {0}")]
     Unknown(String),
-    #[error("it answered the request to connect with status {0}")]
+    #[error("it answered the CONNECT request with status {0}")]
     Status(u16),
     #[error("it wants a user name and a password that it accepts")]
     Credentials,
@@ -45,10 +45,10 @@ pub(crate) enum ProxyError {
     Broken(#[from] io::Error),
 }
 
-/// Asks the proxy at the other end of `stream` for a connection. Of what comes after its answer nothing has been read.
+/// Asks the proxy at the other end of `stream` for a connection. Reads nothing past the proxy's answer.
 ///
 /// # Errors
-/// See [`ProxyError`]. It takes as long as the proxy does.
+/// See [`ProxyError`]. There is no timeout: the caller sets one.
 pub(crate) async fn ask<S>(
     stream: &mut S,
     proxy: &UpstreamProxy,
@@ -80,7 +80,7 @@ where
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await?;
-    // A byte at a time: what comes after the head is for the sandbox.
+    // One byte at a time: everything after the head is for the sandbox.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() == MAX_HEAD {
@@ -96,7 +96,7 @@ where
     }
 }
 
-/// The status of an answer (RFC 9112, 4).
+/// Parses the status of a response (RFC 9112, 4).
 pub(crate) fn status(head: &[u8]) -> Option<u16> {
     let rest = head.strip_prefix(b"HTTP/1.1 ").or_else(|| head.strip_prefix(b"HTTP/1.0 "))?;
     let (digits, rest) = rest.split_at_checked(3)?;
@@ -158,7 +158,7 @@ where
     if reply != 0 {
         return Err(ProxyError::Refused(reason(reply)));
     }
-    // The address that it connects from, which is of no use here, and its port.
+    // The address and port that the proxy connects from, which are unused.
     let address_bytes = match kind {
         1 => 4,
         3 => usize::from(stream.read_u8().await?),
@@ -176,14 +176,14 @@ async fn read<S: AsyncRead + Unpin, const N: usize>(stream: &mut S) -> Result<[u
     Ok(bytes)
 }
 
-/// Adds a text with its length before it. Names and credentials have at most 255 bytes.
+/// Appends a length-prefixed text. Names and credentials have at most 255 bytes.
 fn push(message: &mut Vec<u8>, text: &[u8]) -> Result<(), ProxyError> {
     message.push(u8::try_from(text.len()).map_err(|_| ProxyError::Protocol)?);
     message.extend(text);
     Ok(())
 }
 
-/// What a reply means (RFC 1928, 6).
+/// Describes a reply code (RFC 1928, 6).
 fn reason(reply: u8) -> &'static str {
     match reply {
         2 => "its rules do not allow it",
@@ -191,8 +191,8 @@ fn reason(reply: u8) -> &'static str {
         4 => "the host is unreachable",
         5 => "the connection was refused",
         6 => "the time to live expired",
-        7 => "it does not know the command",
-        8 => "it does not know this kind of address",
+        7 => "the command is not supported",
+        8 => "the address type is not supported",
         _ => "it failed",
     }
 }
@@ -201,8 +201,8 @@ fn reason(reply: u8) -> &'static str {
 mod tests {
     use super::*;
 
-    /// What a proxy that answers like that makes of a request, and what is left of its answer.
-    async fn asked(
+    /// Runs the handshake with a proxy that sends `answer`. Returns the result, the request and the unread rest of the answer.
+    async fn handshake(
         proxy: &str,
         to: Destination<'_>,
         answer: &[u8],
@@ -222,19 +222,20 @@ mod tests {
     const ADDRESS: Destination<'_> = Destination::Address(Ipv4Addr::new(192, 0, 2, 7));
 
     #[tokio::test]
-    async fn http_proxies_are_asked_for_addresses_and_names() {
+    async fn http_proxy_handshake() {
         let answer = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nbanner";
-        let (done, request, rest) = asked("http://p.example:1", ADDRESS, answer).await;
+        let (done, request, rest) = handshake("http://p.example:1", ADDRESS, answer).await;
         assert_eq!((done, rest.as_slice()), (Ok(()), &b"banner"[..]));
         assert_eq!(request, b"CONNECT 192.0.2.7:443 HTTP/1.1\r\nHost: 192.0.2.7:443\r\n\r\n");
         let name = "x.example".parse().unwrap();
-        let (done, request, _) = asked("http://a:b%20c@p.example:1", Destination::Name(&name), answer).await;
+        let (done, request, _) =
+            handshake("http://a:b%20c@p.example:1", Destination::Name(&name), answer).await;
         assert_eq!(done, Ok(()));
         let request = String::from_utf8(request).unwrap();
         let expected = "CONNECT x.example:443 HTTP/1.1\r\nHost: x.example:443\r\nProxy-Authorization: Basic YTpiIGM=\r\n\r\n";
         assert_eq!(request, expected);
         let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(MAX_HEAD));
-        for (answer, told) in [
+        for (answer, expected_error) in [
             (&b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"[..], "it wants a user name"),
             (b"HTTP/1.0 503 \r\n\r\n", "status 503"),
             (b"HTTP/1.1 2000 OK\r\n\r\n", "does not speak"),
@@ -244,24 +245,24 @@ mod tests {
             (b"", "broke"),
             (long.as_bytes(), "does not speak"),
         ] {
-            let (done, _, _) = asked("http://p.example:1", ADDRESS, answer).await;
-            assert!(done.as_ref().unwrap_err().contains(told), "{told}: {done:?}");
+            let (done, _, _) = handshake("http://p.example:1", ADDRESS, answer).await;
+            assert!(done.as_ref().unwrap_err().contains(expected_error), "{expected_error}: {done:?}");
         }
     }
 
     #[tokio::test]
-    async fn socks_proxies_are_asked_for_addresses_and_names() {
+    async fn socks_proxy_handshake() {
         let answer = b"\x05\x00\x05\x00\x00\x01\x01\x02\x03\x04\x00\x09banner";
-        let (done, request, rest) = asked("socks5://p.example:1", ADDRESS, answer).await;
+        let (done, request, rest) = handshake("socks5://p.example:1", ADDRESS, answer).await;
         assert_eq!((done, rest.as_slice()), (Ok(()), &b"banner"[..]));
         assert_eq!(request, b"\x05\x01\x00\x05\x01\x00\x01\xc0\x00\x02\x07\x01\xbb");
         let name = "x.example".parse().unwrap();
         let answer = b"\x05\x02\x01\x00\x05\x00\x00\x03\x01a\x00\x09banner";
         let (done, request, rest) =
-            asked("socks5://me:hush@p.example:1", Destination::Name(&name), answer).await;
+            handshake("socks5://me:hush@p.example:1", Destination::Name(&name), answer).await;
         assert_eq!((done, rest.as_slice()), (Ok(()), &b"banner"[..]));
         assert_eq!(request, b"\x05\x01\x02\x01\x02me\x04hush\x05\x01\x00\x03\x09x.example\x01\xbb");
-        for (proxy, answer, told) in [
+        for (proxy, answer, expected_error) in [
             ("socks5://p.example:1", &b"\x05\xff"[..], "it wants a user name"),
             ("socks5://p.example:1", b"\x05\x02", "it wants a user name"),
             ("socks5://a:b@p.example:1", b"\x05\x02\x01\x01", "it wants a user name"),
@@ -272,8 +273,8 @@ mod tests {
             ("socks5://p.example:1", b"\x05\x00\x05\x00\x00\x03\xffabc", "broke"),
             ("socks5://p.example:1", b"\x05", "broke"),
         ] {
-            let (done, _, _) = asked(proxy, ADDRESS, answer).await;
-            assert!(done.as_ref().unwrap_err().contains(told), "{told}: {done:?}");
+            let (done, _, _) = handshake(proxy, ADDRESS, answer).await;
+            assert!(done.as_ref().unwrap_err().contains(expected_error), "{expected_error}: {done:?}");
         }
     }
 }

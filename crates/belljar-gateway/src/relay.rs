@@ -1,4 +1,4 @@
-//! Bytes in both directions, as fast as the kernel takes them and with next to no memory for connections that rest.
+//! Relay of bytes in both directions, as fast as the kernel accepts them, with almost no memory for idle connections.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,29 +13,29 @@ use tokio::net::TcpStream;
 
 use crate::gateway::{Count, Counts, Flow};
 
-/// How much is read at once.
+/// Maximum length of one read, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// How long a client that was refused may take to go.
+/// Time that a refused client has to close its connection.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// What is read, by all connections in turn: it is empty whenever one of them waits.
+    /// Read buffer shared by all connections: it is empty whenever one of them waits.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK].into_boxed_slice());
 }
 
-/// A connection that is reset when it is dropped, unless it has been carried to its end: nobody may take what came through
-/// it for the whole.
+/// A connection that is reset when dropped, unless it was relayed to its end: the peer must not take a truncated stream for a
+/// complete one.
 pub(crate) struct Resets {
     stream: TcpStream,
-    is_whole: Cell<bool>,
-    /// Counts what goes through it as `AsyncRead` and `AsyncWrite`, as the other side of this connection.
+    is_complete: Cell<bool>,
+    /// Counts bytes read and written through `AsyncRead` and `AsyncWrite`, as seen from the other side of this connection.
     counts: Option<Arc<Counts>>,
 }
 
 impl Resets {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, is_whole: Cell::new(false), counts: None }
+        Self { stream, is_complete: Cell::new(false), counts: None }
     }
 
     pub(crate) fn counting(mut self, flow: &Flow) -> Self {
@@ -43,9 +43,9 @@ impl Resets {
         self
     }
 
-    /// What was to be said has been said.
-    pub(crate) fn is_whole(&self) {
-        self.is_whole.set(true);
+    /// Marks the stream as complete, so that it is not reset.
+    pub(crate) fn mark_complete(&self) {
+        self.is_complete.set(true);
     }
 }
 
@@ -59,7 +59,7 @@ impl Deref for Resets {
 
 impl Drop for Resets {
     fn drop(&mut self) {
-        if !self.is_whole.get() {
+        if !self.is_complete.get() {
             reset(&self.stream);
         }
     }
@@ -93,26 +93,26 @@ impl AsyncWrite for Resets {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Whoever speaks a protocol that has ended as it should ends the connection with it.
+    /// Marks the stream as complete: a protocol that ended properly shuts the connection down.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.is_whole();
+        self.mark_complete();
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
-/// Makes the end of this connection a reset.
+/// Makes closing this connection send a reset.
 pub(crate) fn reset(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-/// Carries both directions to their end. `first` has been read of the sandbox already.
+/// Relays both directions until both end. `first` has already been read from the sandbox.
 pub(crate) async fn relay(flow: &Flow, sandbox: Resets, upstream: Resets, first: &[u8]) -> io::Result<()> {
     write(&upstream, first).await?;
     let Counts { sent, received } = &*flow.counts;
     sent.add(first.len());
     tokio::try_join!(one_way(&sandbox, &upstream, sent), one_way(&upstream, &sandbox, received))?;
-    sandbox.is_whole();
-    upstream.is_whole();
+    sandbox.mark_complete();
+    upstream.mark_complete();
     Ok(())
 }
 
@@ -135,7 +135,8 @@ async fn one_way(from: &TcpStream, to: &TcpStream, count: &Count) -> io::Result<
     }
 }
 
-/// Reads what is there, and writes as much of it as is taken at once. Hands back how much was read, and what is left of it.
+/// Reads what is available and writes as much of it as possible without waiting. Returns the length read, and the unwritten
+/// rest.
 fn pass(from: &TcpStream, to: &TcpStream, buffer: &mut [u8]) -> io::Result<(usize, Vec<u8>)> {
     let length = from.try_read(buffer)?;
     let mut rest = &buffer[..length];
@@ -149,7 +150,7 @@ fn pass(from: &TcpStream, to: &TcpStream, buffer: &mut [u8]) -> io::Result<(usiz
     Ok((length, rest.to_vec()))
 }
 
-/// Writes all of it.
+/// Writes all bytes.
 pub(crate) async fn write(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         to.writable().await?;
@@ -162,8 +163,8 @@ pub(crate) async fn write(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what a client still sends, for a moment: a connection that is closed over unread bytes is reset, and what it was
-/// told may be lost.
+/// Reads what a client still sends, until [`DRAIN_TIMEOUT`]: closing a connection with unread bytes resets it, and what was
+/// sent to the client may be lost.
 pub(crate) async fn drain(stream: &TcpStream) {
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, async {
         loop {

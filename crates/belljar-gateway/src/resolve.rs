@@ -1,4 +1,4 @@
-//! The gateway's own look-ups: of names that are allowed, when there is a connection to one.
+//! Name resolution by the gateway itself, for connections to allowed names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,28 +13,28 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::Instant;
 
-/// The most resolvers of the machine that are asked, as of resolv.conf(5).
+/// Maximum number of the machine's resolvers that are queried, as in resolv.conf(5).
 const MAX_SERVERS: usize = 3;
 
-/// How often each is asked, and how long it may take.
+/// How often each resolver is tried, and the timeout of each try.
 const ROUNDS: usize = 2;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest answer over UDP; a longer one comes over TCP, where it has at most 64 KiB.
+/// Maximum length of an answer over UDP, in bytes; a longer one comes over TCP, with at most 64 KiB.
 const MAX_DATAGRAM: usize = 4096;
 
-/// The most addresses that are taken of an answer.
+/// Maximum number of addresses used from one answer.
 const MAX_ADDRESSES: usize = 16;
 
-/// For how long an answer is kept at most, and for how many names.
-const MAX_KEPT: Duration = Duration::from_secs(60);
-const MAX_NAMES_KEPT: usize = 512;
+/// Maximum time that an answer is cached, and maximum number of cached names.
+const MAX_CACHE_TTL: Duration = Duration::from_secs(60);
+const MAX_CACHED_NAMES: usize = 512;
 
-/// Why a name has no address.
+/// Error when resolving a name.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotResolved {
+pub(crate) enum ResolveError {
     #[error("{name} has no IPv4 address")]
-    Addressless { name: String },
+    NoAddress { name: String },
     #[error(
         "{name} cannot be looked up: the machine has no resolver with an IPv4 address in /etc/resolv.conf"
     )]
@@ -43,92 +43,92 @@ pub(crate) enum NotResolved {
     Unanswered { name: String, reason: String },
 }
 
-/// What the machine knows of names.
+/// Resolver with the machine's hosts file and a cache.
 #[derive(Default)]
 pub(crate) struct Resolver {
     servers: Vec<SocketAddrV4>,
     hosts: HashMap<DomainName, Vec<Ipv4Addr>>,
-    kept: RefCell<HashMap<DomainName, (Instant, Vec<Ipv4Addr>)>>,
+    cache: RefCell<HashMap<DomainName, (Instant, Vec<Ipv4Addr>)>>,
 }
 
 impl Resolver {
-    /// One that asks these resolvers, or those of the machine if there are none. Reads files.
+    /// Creates a resolver that queries the given servers, or those of the machine if none are given. Reads files.
     pub(crate) fn of_this_machine(given: &[SocketAddr]) -> Self {
         let text = |path| std::fs::read_to_string(path).unwrap_or_default();
         let servers = match given {
             [] => servers(&text("/etc/resolv.conf")),
             given => given.iter().copied().filter_map(v4).collect(),
         };
-        Self { servers, hosts: hosts(&text("/etc/hosts")), kept: RefCell::default() }
+        Self { servers, hosts: hosts(&text("/etc/hosts")), cache: RefCell::default() }
     }
 
-    /// The addresses of a name, in the resolver's order. There is at least one.
-    pub(crate) async fn look_up(&self, name: &DomainName) -> Result<Vec<Ipv4Addr>, NotResolved> {
+    /// Returns the addresses of a name, in the resolver's order. There is at least one.
+    pub(crate) async fn resolve(&self, name: &DomainName) -> Result<Vec<Ipv4Addr>, ResolveError> {
         if let Some(addresses) = self.hosts.get(name) {
             return Ok(addresses.clone());
         }
-        if let Some((until, addresses)) = self.kept.borrow().get(name)
+        if let Some((until, addresses)) = self.cache.borrow().get(name)
             && Instant::now() < *until
         {
             return Ok(addresses.clone());
         }
         let (addresses, ttl) = self.ask_all(name).await?;
-        self.keep(name, &addresses, ttl);
+        self.insert(name, &addresses, ttl);
         Ok(addresses)
     }
 
-    fn keep(&self, name: &DomainName, addresses: &[Ipv4Addr], ttl: Duration) {
-        let mut kept = self.kept.borrow_mut();
+    fn insert(&self, name: &DomainName, addresses: &[Ipv4Addr], ttl: Duration) {
+        let mut cache = self.cache.borrow_mut();
         let now = Instant::now();
-        if kept.len() >= MAX_NAMES_KEPT {
-            kept.retain(|_, (until, _)| now < *until);
+        if cache.len() >= MAX_CACHED_NAMES {
+            cache.retain(|_, (until, _)| now < *until);
         }
-        if kept.len() < MAX_NAMES_KEPT {
-            kept.insert(name.clone(), (now + ttl.min(MAX_KEPT), addresses.to_vec()));
+        if cache.len() < MAX_CACHED_NAMES {
+            cache.insert(name.clone(), (now + ttl.min(MAX_CACHE_TTL), addresses.to_vec()));
         }
     }
 
-    async fn ask_all(&self, name: &DomainName) -> Result<(Vec<Ipv4Addr>, Duration), NotResolved> {
+    async fn ask_all(&self, name: &DomainName) -> Result<(Vec<Ipv4Addr>, Duration), ResolveError> {
         let mut last = None;
         for _ in 0..ROUNDS {
             for server in &self.servers {
                 match ask(*server, name).await {
-                    Ok(answer) => return found(name, answer),
+                    Ok(answer) => return parse_addresses(name, answer),
                     Err(reason) => last = Some(format!("the resolver {server}: {reason}")),
                 }
             }
         }
         let name = name.to_string();
         Err(match last {
-            Some(reason) => NotResolved::Unanswered { name, reason },
-            None => NotResolved::Unconfigured { name },
+            Some(reason) => ResolveError::Unanswered { name, reason },
+            None => ResolveError::Unconfigured { name },
         })
     }
 }
 
-/// The addresses of an answer, and for how long they hold.
-fn found(name: &DomainName, answer: Message) -> Result<(Vec<Ipv4Addr>, Duration), NotResolved> {
+/// Returns the addresses in an answer, and their time to live.
+fn parse_addresses(name: &DomainName, answer: Message) -> Result<(Vec<Ipv4Addr>, Duration), ResolveError> {
     let addresses = answer.answers.iter().filter_map(|record| match &record.data {
         RData::A(address) => Some((address.0, record.ttl)),
         _ => None,
     });
     let addresses: Vec<(Ipv4Addr, u32)> = addresses.take(MAX_ADDRESSES).collect();
     let ttl = addresses.iter().map(|(_, ttl)| *ttl).min();
-    let ttl = ttl.ok_or_else(|| NotResolved::Addressless { name: name.to_string() })?;
+    let ttl = ttl.ok_or_else(|| ResolveError::NoAddress { name: name.to_string() })?;
     let ttl = Duration::from_secs(ttl.into());
     Ok((addresses.into_iter().map(|(address, _)| address).collect(), ttl))
 }
 
-/// Asks one resolver. An answer that says that there is no such name is one.
+/// Queries one resolver. An answer that the name does not exist counts as an answer.
 async fn ask(server: SocketAddrV4, name: &DomainName) -> Result<Message, String> {
     let query = query(name)?;
     let bytes = query.to_vec().map_err(|error| error.to_string())?;
     let answered = async {
-        let answer = by_datagram(server, &query, &bytes).await?;
+        let answer = query_udp(server, &query, &bytes).await?;
         if !answer.metadata.truncation {
             return Ok(answer);
         }
-        by_stream(server, &query, &bytes).await
+        query_tcp(server, &query, &bytes).await
     };
     let answer = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
     let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
@@ -149,15 +149,15 @@ fn query(name: &DomainName) -> Result<Message, String> {
     Ok(query)
 }
 
-/// Whether an answer is one to this query.
+/// Reports whether a message answers this query.
 fn is_answer(answer: &Message, query: &Message) -> bool {
     answer.metadata.message_type == MessageType::Response
         && answer.metadata.id == query.metadata.id
         && answer.queries == query.queries
 }
 
-async fn by_datagram(server: SocketAddrV4, query: &Message, bytes: &[u8]) -> std::io::Result<Message> {
-    // From a port that the kernel picks by chance, and connected, so that only the resolver is heard.
+async fn query_udp(server: SocketAddrV4, query: &Message, bytes: &[u8]) -> std::io::Result<Message> {
+    // From a random port chosen by the kernel, and connected, so that only the resolver's datagrams are received.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
     rustix::net::connect(&socket, &server)?;
@@ -174,7 +174,7 @@ async fn by_datagram(server: SocketAddrV4, query: &Message, bytes: &[u8]) -> std
     }
 }
 
-async fn by_stream(server: SocketAddrV4, query: &Message, bytes: &[u8]) -> std::io::Result<Message> {
+async fn query_tcp(server: SocketAddrV4, query: &Message, bytes: &[u8]) -> std::io::Result<Message> {
     let mut stream = TcpStream::connect(SocketAddr::V4(server)).await?;
     let length = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), bytes].concat()).await?;
@@ -184,7 +184,7 @@ async fn by_stream(server: SocketAddrV4, query: &Message, bytes: &[u8]) -> std::
     is_answer(&answer, query).then_some(answer).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }
 
-/// The resolvers in the text of a resolv.conf(5).
+/// Parses the resolvers in the text of a resolv.conf(5).
 fn servers(text: &str) -> Vec<SocketAddrV4> {
     let addresses = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -201,7 +201,7 @@ fn v4(address: SocketAddr) -> Option<SocketAddrV4> {
     }
 }
 
-/// The names in the text of a hosts(5).
+/// Parses the names in the text of a hosts(5).
 fn hosts(text: &str) -> HashMap<DomainName, Vec<Ipv4Addr>> {
     let mut hosts: HashMap<DomainName, Vec<Ipv4Addr>> = HashMap::new();
     for line in text.lines() {
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_the_machine_are_read() {
+    fn parses_resolv_conf_and_hosts() {
         let text = "# nameserver 9.9.9.9\nsearch corp.example\nnameserver 192.0.2.1\nnameserver ::1\n nameserver\t192.0.2.2 # x\n";
         let expected = ["192.0.2.1:53", "192.0.2.2:53"].map(|address| address.parse().unwrap());
         assert_eq!(servers(text), expected);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_of_its_query() {
+    fn answer_must_match_query() {
         let name: DomainName = "x.example".parse().unwrap();
         let query = query(&name).unwrap();
         let mut answer = query.clone();

@@ -1,4 +1,4 @@
-//! Who asks for something, and what they may use.
+//! Caller of a request, and its quotas.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use utoipa::openapi::schema::{
 
 use crate::error::KeeperError;
 
-/// Who asks: a key that has been checked, or the operator at the machine itself.
+/// Authenticated caller: a key, or the operator at the machine itself.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The key's id; it is no secret.
+    /// Id of the key; not secret.
     pub key: String,
-    /// Whose sandboxes it sees.
+    /// Tenant whose sandboxes the caller sees.
     pub tenant: String,
-    /// What it may do.
+    /// What the caller may do.
     pub role: Role,
-    /// What it may use.
+    /// Quotas of the key.
     pub quotas: Quotas,
-    /// The only sandbox that it may touch, if it came with that sandbox's token instead of a key.
+    /// The only sandbox that the caller may access, if it authenticated with that sandbox's token instead of a key.
     pub only: Option<belljar_model::SandboxId>,
-    /// Where it comes from, such as `127.0.0.1:50000` or `cli`.
+    /// Address of the client, such as `127.0.0.1:50000` or `cli`.
     pub client: String,
-    /// Names the request in logs, in the audit trail and in errors.
+    /// Id of the request in logs, in the audit log and in errors.
     pub request_id: String,
 }
 
 impl Caller {
-    /// The operator at the machine itself: an administrator of the first tenant, without quotas.
+    /// Returns the operator at the machine itself: an administrator of the default tenant, without quotas.
     #[must_use]
     pub fn operator(client: &str, request_id: &str) -> Self {
         Self {
@@ -46,16 +46,16 @@ impl Caller {
         }
     }
 
-    /// Whether it is the operator at the machine itself, who could read the server's files and log as well.
+    /// Reports whether the caller is the operator at the machine itself, who could also read the server's files and log.
     #[must_use]
     pub fn is_operator(&self) -> bool {
         self.key == OPERATOR && self.role == Role::Admin && self.only.is_none()
     }
 
-    /// Checks the role.
+    /// Checks the caller's role.
     ///
     /// # Errors
-    /// [`KeeperError::Forbidden`] when it is less than `needed`, or when the caller has the token of one sandbox only.
+    /// Returns [`KeeperError::Forbidden`] if the role is lower than `needed`, or if the caller has only the token of one sandbox.
     pub fn require(&self, needed: Role, action: &'static str) -> Result<(), KeeperError> {
         if !ServiceWall::Roles.allows(self.role >= needed && self.only.is_none()) {
             return Err(KeeperError::Forbidden { action, needed });
@@ -64,10 +64,10 @@ impl Caller {
     }
 }
 
-/// Stands where a key's id would. No key has it: their ids begin with `key_`.
+/// Key id of the operator. No key has it: ids of keys begin with `key_`.
 const OPERATOR: &str = "operator";
 
-/// The tenant of keys that were made without naming one.
+/// Tenant of keys that were created without one.
 pub const DEFAULT_TENANT: &str = "default";
 
 /// What the sandboxes of one key may use together. `null` is as much as the machine has.
@@ -90,7 +90,7 @@ pub struct Quotas {
     pub network: Option<NetworkCeiling>,
 }
 
-/// A mode, or presets and rules.
+/// Returns the schema of a network ceiling: a mode, or presets and rules.
 fn network_ceiling() -> Schema {
     let of = |kind| ObjectBuilder::new().schema_type(SchemaType::Type(kind));
     let list_or_null = SchemaType::from_iter([Type::Array, Type::Null]);
@@ -101,5 +101,5 @@ fn network_ceiling() -> Schema {
     OneOfBuilder::new().item(of(Type::Null)).item(mode).item(lists).into()
 }
 
-/// The span over which processor time is counted. See [`Quotas::cpu_seconds_per_hour`].
+/// Window over which processor time is counted. See [`Quotas::cpu_seconds_per_hour`].
 pub const CPU_WINDOW: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Processors where they are short: the sandboxes of one tenant weigh together what one sandbox of another weighs, however many they are.
+//! Fair shares of processor time between tenants: all sandboxes of one tenant together have the CPU weight of a single sandbox.
 
 use std::collections::HashMap;
 use std::num::NonZeroU16;
@@ -12,7 +12,7 @@ use crate::entry::Entry;
 use crate::keeper::Keeper;
 
 impl Keeper {
-    /// Gives each sandbox its part of its tenant's weight, whenever there are more or fewer of them, in a task of its own.
+    /// Spawns a task that gives each sandbox its part of its tenant's weight whenever their number changes.
     pub(crate) fn keep_sharing_out(&self) {
         let keeper = self.clone();
         tokio::spawn(async move {
@@ -41,7 +41,9 @@ impl Keeper {
         }
         for (entry, sandbox) in &entries {
             let count = crowds.get(entry.tenant.as_str()).copied().unwrap_or_default();
-            let Some(sharers) = next(count, entry.shared_by.load(Ordering::Relaxed)) else { continue };
+            let Some(sharers) = next_divisor(count, entry.shared_by.load(Ordering::Relaxed)) else {
+                continue;
+            };
             entry.shared_by.store(sharers.get(), Ordering::Relaxed);
             let change = LimitsChange { shared_by: Some(sharers), ..LimitsChange::default() };
             if let Err(error) = sandbox.set_limits(&change).await {
@@ -51,35 +53,36 @@ impl Keeper {
     }
 }
 
-/// An engine without control groups has no weights, and a sandbox that has just ended has no group.
+/// Logs a failed change of weight at debug level: an engine without control groups has no weights, and a sandbox that has just
+/// ended has no group.
 fn log(entry: &Arc<Entry>, error: &belljar_engine::EngineError) {
     tracing::debug!(sandbox = %entry.id, error = %crate::error::chain(error), "cannot change the weight of a sandbox");
 }
 
-/// From how many sandboxes on a crowd is a large one.
-const LARGE: u16 = 16;
+/// Number of sandboxes from which on hysteresis applies; see [`next_divisor`].
+const HYSTERESIS_MIN: u16 = 16;
 
-/// By how many the weight is to be shared that `count` sandboxes have and that is shared by `now`; nothing if that does. Powers
-/// of two, and of a large crowd half of its members may go before the others get more: few sandboxes get another part when one
-/// comes or goes.
-fn next(count: usize, now: u16) -> Option<NonZeroU16> {
+/// Returns the number by which to divide the weight of a tenant with `count` sandboxes, or `None` if the current divisor `now`
+/// still fits. Divisors are powers of two, and from [`HYSTERESIS_MIN`] on, half of the sandboxes can end before the divisor
+/// shrinks: so few sandboxes need a new weight when one is created or ends.
+fn next_divisor(count: usize, now: u16) -> Option<NonZeroU16> {
     let least = count.max(1).checked_next_power_of_two().and_then(|least| u16::try_from(least).ok());
     let least = least.unwrap_or(u16::MAX);
-    let slack = if least < LARGE { 1 } else { 2 };
+    let slack = if least < HYSTERESIS_MIN { 1 } else { 2 };
     let fits = now >= least && now / slack <= least;
     if fits { None } else { NonZeroU16::new(least) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::next;
+    use super::next_divisor;
 
     #[test]
-    fn parts_follow_the_crowd_in_few_steps() {
+    fn divisor_follows_count_in_few_steps() {
         let mut now = 1;
         let mut steps = Vec::new();
         for count in (1..=33).chain((1..33).rev()) {
-            if let Some(sharers) = next(count, now) {
+            if let Some(sharers) = next_divisor(count, now) {
                 now = sharers.get();
                 steps.push((count, now));
             }
@@ -88,7 +91,7 @@ mod tests {
             steps,
             [(2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (16, 16), (8, 8), (4, 4), (2, 2), (1, 1)]
         );
-        assert_eq!(next(usize::MAX, 1).map(|sharers| sharers.get()), Some(u16::MAX));
-        assert_eq!(next(0, 1), None);
+        assert_eq!(next_divisor(usize::MAX, 1).map(|sharers| sharers.get()), Some(u16::MAX));
+        assert_eq!(next_divisor(0, 1), None);
     }
 }

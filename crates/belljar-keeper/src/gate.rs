@@ -1,5 +1,5 @@
-//! Bounds how many sandboxes start at once, and lets the keys take turns: a key that asks for a hundred does not keep
-//! another one waiting for more than its turn.
+//! Limits concurrent sandbox starts, with round-robin turns between keys: a key that requests a hundred sandboxes delays
+//! other keys by one turn only.
 //!
 //! ```text
 //!   key a: ●●●●●●●●         turns: a b c a b a b a …
@@ -7,7 +7,8 @@
 //!   key c: ●
 //! ```
 //!
-//! Where the queue is full, the key with the most waiting gives way: its newest one is sent away for one of a key that has fewer.
+//! When the queue is full, the newest request of the key with the most waiting requests is evicted in favour of a key with
+//! fewer.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,41 +25,41 @@ pub(crate) struct Gate {
 
 #[derive(Debug)]
 struct State {
-    /// How many may be under way.
+    /// Maximum number of starts in flight.
     limit: usize,
-    /// How many may wait.
-    most_waiting: usize,
+    /// Maximum number of waiting requests.
+    max_waiting: usize,
     under_way: usize,
     waiting: usize,
-    /// Keys with somebody waiting, the one whose turn is next in front.
+    /// Keys with waiting requests; the front has the next turn.
     turns: VecDeque<String>,
     queues: HashMap<String, VecDeque<oneshot::Sender<Permit>>>,
 }
 
-/// The right to start one sandbox; the next one's turn comes when it is dropped.
+/// Permit to start one sandbox; dropping it passes the turn on.
 #[derive(Debug)]
 pub(crate) struct Permit {
     gate: Gate,
 }
 
-/// Too many wait already.
+/// Error when too many requests are waiting.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMany {
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) waiting: usize,
 }
 
 impl State {
-    /// Makes room in the queue for one of `key`, and says whether that went.
+    /// Makes room in the queue for one request of `key`; reports whether that succeeded.
     fn make_room(&mut self, key: &str) -> bool {
-        // Who has gone away takes none.
+        // Cancelled requests take no room.
         for queue in self.queues.values_mut() {
             queue.retain(|place| !place.is_closed());
         }
         self.queues.retain(|_, queue| !queue.is_empty());
         self.turns.retain(|key| self.queues.contains_key(key));
         self.waiting = self.queues.values().map(VecDeque::len).sum();
-        if self.waiting < self.most_waiting {
+        if self.waiting < self.max_waiting {
             return true;
         }
         let own = self.queues.get(key).map_or(0, VecDeque::len);
@@ -68,7 +69,7 @@ impl State {
         else {
             return false;
         };
-        // At least one stays, and with it the key's turn.
+        // At least one request stays in the queue, and with it the key's turn.
         drop(longest.pop_back());
         self.waiting -= 1;
         true
@@ -76,11 +77,11 @@ impl State {
 }
 
 impl Gate {
-    /// Lets `limit` through at once, and `most_waiting` wait.
-    pub(crate) fn new(limit: usize, most_waiting: usize) -> Self {
+    /// Creates a gate with at most `limit` starts in flight and `max_waiting` waiting requests.
+    pub(crate) fn new(limit: usize, max_waiting: usize) -> Self {
         let state = State {
             limit: limit.max(1),
-            most_waiting,
+            max_waiting,
             under_way: 0,
             waiting: 0,
             turns: VecDeque::new(),
@@ -89,7 +90,7 @@ impl Gate {
         Self { shared: Arc::new(Mutex::new(state)) }
     }
 
-    /// Waits for `key`'s turn. Whoever stops waiting loses his place.
+    /// Waits for `key`'s turn. Cancelling the future gives up the queue slot.
     pub(crate) async fn pass(&self, key: &str) -> Result<Permit, TooMany> {
         let place = {
             let mut state = self.lock();
@@ -97,7 +98,7 @@ impl Gate {
                 state.under_way += 1;
                 return Ok(Permit { gate: self.clone() });
             }
-            if state.waiting >= state.most_waiting && !state.make_room(key) {
+            if state.waiting >= state.max_waiting && !state.make_room(key) {
                 return Err(TooMany { waiting: state.waiting });
             }
             let (sender, place) = oneshot::channel();
@@ -109,11 +110,11 @@ impl Gate {
             }
             place
         };
-        // The sender is kept until it is used: each place in the queue gets its turn.
+        // The sender is kept until used or evicted: each slot in the queue gets its turn.
         place.await.map_err(|_| TooMany { waiting: self.lock().waiting })
     }
 
-    /// Passes only if nobody waits: for work that must not get in anybody's way.
+    /// Returns a permit only if no request is waiting: for work that must not delay requests.
     pub(crate) fn pass_if_free(&self) -> Option<Permit> {
         let mut state = self.lock();
         (state.under_way < state.limit && state.waiting == 0).then(|| {
@@ -122,12 +123,12 @@ impl Gate {
         })
     }
 
-    /// Lets `limit` through at once from now on, and `most_waiting` wait. Whoever is under way or waits stays so.
-    pub(crate) fn resize(&self, limit: usize, most_waiting: usize) {
+    /// Changes the limits. Starts in flight and waiting requests are kept.
+    pub(crate) fn resize(&self, limit: usize, max_waiting: usize) {
         let free = {
             let mut state = self.lock();
             state.limit = limit.max(1);
-            state.most_waiting = most_waiting;
+            state.max_waiting = max_waiting;
             let free = state.limit.saturating_sub(state.under_way);
             state.under_way += free;
             free
@@ -137,18 +138,18 @@ impl Gate {
         }
     }
 
-    /// How many are under way, and how many wait.
+    /// Returns the numbers of starts in flight and of waiting requests.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.lock();
         (state.under_way, state.waiting)
     }
 
-    /// Gives the right that has become free to the next in turn.
+    /// Gives a freed permit to the next request in turn.
     fn next(&self) {
         loop {
             let sender = {
                 let mut state = self.lock();
-                // The limit may have become less than there are under way.
+                // The limit may have been lowered below the number of starts in flight.
                 let is_free = state.under_way <= state.limit;
                 let Some(key) = state.turns.pop_front_if(|_| is_free) else {
                     state.under_way -= 1;
@@ -176,7 +177,7 @@ impl Gate {
     }
 }
 
-/// Whether the one who waited is still there to take it.
+/// Hands the permit to a waiting request; reports whether that was still waiting.
 fn hand_over(sender: oneshot::Sender<Permit>, gate: &Gate) -> bool {
     if sender.is_closed() {
         return false;
@@ -184,7 +185,7 @@ fn hand_over(sender: oneshot::Sender<Permit>, gate: &Gate) -> bool {
     match sender.send(Permit { gate: gate.clone() }) {
         Ok(()) => true,
         Err(permit) => {
-            // It is our turn to pass it on, not the permit's.
+            // The caller passes the permit on; dropping it here would do so twice.
             std::mem::forget(permit);
             false
         }
@@ -210,11 +211,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_than_the_limit_pass_at_once() {
+    async fn limit_bounds_concurrent_starts() {
         let gate = Gate::new(2, 10);
         let first = gate.pass("a").await.unwrap();
         let second = gate.pass("a").await.unwrap();
-        let mut third = tokio_test_spawn(&gate, "a");
+        let mut third = spawn_pass(&gate, "a");
         settle().await;
         assert_eq!(gate.load(), (2, 1));
         drop(first);
@@ -248,12 +249,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_goes_away_loses_his_place_and_nobody_elses() {
+    async fn cancelled_request_loses_only_its_own_slot() {
         let gate = Gate::new(1, 10);
         let held = gate.pass("a").await.unwrap();
-        let gone = tokio_test_spawn(&gate, "a");
+        let gone = spawn_pass(&gate, "a");
         settle().await;
-        let next = tokio_test_spawn(&gate, "a");
+        let next = spawn_pass(&gate, "a");
         settle().await;
         gone.abort();
         settle().await;
@@ -264,13 +265,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_limit_can_change() {
+    async fn limit_can_be_resized() {
         let gate = Gate::new(2, 10);
         let first = gate.pass("a").await.unwrap();
         let second = gate.pass("a").await.unwrap();
         let mut waiting = Vec::new();
         for _ in 0..3 {
-            waiting.push(tokio_test_spawn(&gate, "a"));
+            waiting.push(spawn_pass(&gate, "a"));
             settle().await;
         }
         gate.resize(1, 10);
@@ -291,10 +292,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_are_sent_away() {
+    async fn requests_beyond_max_waiting_are_rejected() {
         let gate = Gate::new(1, 1);
         let held = gate.pass("a").await.unwrap();
-        let waiting = tokio_test_spawn(&gate, "a");
+        let waiting = spawn_pass(&gate, "a");
         settle().await;
         assert_eq!(gate.pass("b").await.unwrap_err(), TooMany { waiting: 1 });
         assert!(gate.pass_if_free().is_none());
@@ -304,26 +305,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_fills_the_queue_gives_way() {
+    async fn newest_request_of_busiest_key_is_evicted() {
         let gate = Gate::new(1, 4);
         let held = gate.pass("a").await.unwrap();
         let mut greedy = Vec::new();
         for _ in 0..4 {
-            greedy.push(tokio_test_spawn(&gate, "a"));
+            greedy.push(spawn_pass(&gate, "a"));
             settle().await;
         }
         assert!(gate.pass("a").await.is_err(), "its own queue is full");
         let mut modest = Vec::new();
         for _ in 0..2 {
-            modest.push(tokio_test_spawn(&gate, "b"));
+            modest.push(spawn_pass(&gate, "b"));
             settle().await;
         }
         assert_eq!(gate.load(), (1, 4));
         assert!(gate.pass("b").await.is_err(), "no more than its share");
-        // Places of those who went away are free.
+        // Slots of cancelled requests are free.
         modest.pop().unwrap().abort();
         settle().await;
-        modest.push(tokio_test_spawn(&gate, "c"));
+        modest.push(spawn_pass(&gate, "c"));
         settle().await;
         drop(held);
         let waiting = greedy.into_iter().chain(modest);
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(gate.load(), (0, 0));
     }
 
-    fn tokio_test_spawn(gate: &Gate, key: &'static str) -> tokio::task::JoinHandle<Result<Permit, TooMany>> {
+    fn spawn_pass(gate: &Gate, key: &'static str) -> tokio::task::JoinHandle<Result<Permit, TooMany>> {
         let gate = gate.clone();
         tokio::spawn(async move { gate.pass(key).await })
     }

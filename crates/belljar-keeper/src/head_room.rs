@@ -1,4 +1,4 @@
-//! What the machine has left. The service starts nothing into its head-room.
+//! Headroom: free resources of the machine, a minimum of which the service leaves unused.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use belljar_model::{ByteSize, Memory};
 use crate::config::HeadRoom;
 use crate::error::KeeperError;
 
-/// When it is worth to ask again.
+/// Suggested delay before a retry.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What the machine has left. `None` is not known.
+/// Free resources of the machine; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     memory_bytes: Option<u64>,
@@ -22,24 +22,24 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Looks at the machine, and at the disk that `dir` is on.
+    /// Measures the machine and the disk that holds `dir`.
     pub(crate) fn look(dir: &Path) -> Self {
         let disk = rustix::fs::statvfs(dir).ok();
         Self {
             memory_bytes: read("/proc/meminfo").and_then(|text| available_memory(&text)),
             disk_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
-            // A file system that counts no inodes says 0.
+            // A file system without an inode count reports 0.
             inodes_percent: disk.as_ref().filter(|disk| disk.f_files > 0).and_then(|disk| {
                 u8::try_from(u128::from(disk.f_favail) * 100 / u128::from(disk.f_files)).ok()
             }),
-            pids: pids_left(),
+            pids: available_pids(),
         }
     }
 
-    /// Checks that there is room for a sandbox that may come to use `memory_bytes` at once.
+    /// Checks that the headroom is still free, so that a sandbox may start.
     ///
     /// # Errors
-    /// [`KeeperError::Full`] says of what there is too little.
+    /// Returns [`KeeperError::Full`] with the resource that is short.
     pub(crate) fn check(&self, room: &HeadRoom) -> Result<(), KeeperError> {
         if belljar_store::ServiceWall::HeadRoom.is_down() {
             return Ok(());
@@ -64,10 +64,10 @@ impl Left {
     }
 }
 
-/// Checks that a sandbox may have this limit of memory on this machine at all.
+/// Checks that a memory limit does not exceed the machine's memory.
 ///
 /// # Errors
-/// [`KeeperError::Field`].
+/// Returns [`KeeperError::Field`] if it does.
 pub(crate) fn check_memory(limit: Memory) -> Result<(), KeeperError> {
     let info = rustix::system::sysinfo();
     let machine = ByteSize::mib(info.totalram.saturating_mul(u64::from(info.mem_unit)) >> 20);
@@ -82,21 +82,21 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// `MemAvailable` of /proc/meminfo (proc_meminfo(5)), in bytes.
+/// Parses `MemAvailable` of /proc/meminfo (proc_meminfo(5)), in bytes.
 fn available_memory(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// How many more threads the kernel would give: the least of `threads-max` and `pid_max`, less those that run, which are the
-/// second number after the slash in /proc/loadavg's fourth field (proc_loadavg(5)).
-fn pids_left() -> Option<u64> {
-    let most = ["/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max"]
+/// Returns how many more threads the kernel allows: the lesser of `threads-max` and `pid_max`, minus the existing threads,
+/// whose number follows the slash in the fourth field of /proc/loadavg (proc_loadavg(5)).
+fn available_pids() -> Option<u64> {
+    let max = ["/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max"]
         .into_iter()
         .filter_map(|path| read(path)?.trim().parse::<u64>().ok())
         .min()?;
-    Some(most.saturating_sub(running_threads(&read("/proc/loadavg")?)?))
+    Some(max.saturating_sub(running_threads(&read("/proc/loadavg")?)?))
 }
 
 fn running_threads(loadavg: &str) -> Option<u64> {
@@ -111,7 +111,7 @@ mod tests {
         HeadRoom { memory_bytes: 512 << 20, disk_bytes: 1 << 30, inodes_percent: 5, pids: 1000 };
 
     #[test]
-    fn the_kernel_is_understood() {
+    fn parses_kernel_files() {
         assert_eq!(
             available_memory("MemTotal: 1 kB\nMemAvailable:   2048 kB\nBuffers: 0 kB\n"),
             Some(2 << 20)
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_room_is_kept() {
+    fn each_resource_has_headroom() {
         let enough = Left {
             memory_bytes: Some(512 << 20),
             disk_bytes: Some(1 << 30),

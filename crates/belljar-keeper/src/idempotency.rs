@@ -1,4 +1,4 @@
-//! Requests that happen once, however often they are sent.
+//! Idempotency keys: requests that are executed once, however often they are sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,34 +12,35 @@ use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::request::Idempotency;
 
-/// Whether a request comes for the first time.
+/// Outcome of claiming an idempotency key.
 pub(crate) enum Once {
-    /// It does; what comes of it is kept with [`Claim::finish`].
+    /// The request is new; store its answer with [`Claim::finish`].
     First(Claim),
-    /// This came of it.
+    /// The request was already answered with this.
     Before(Vec<u8>),
 }
 
-/// A request that comes for the first time. Dropped without an answer, it may be sent again.
+/// Claim on a new request. Dropped without an answer, it lets the request be sent again.
 pub(crate) struct Claim {
     store: Store,
     scope: String,
     key: String,
     answered: bool,
-    /// Answers of the same sandbox so far, where those are bounded.
+    /// Number of answers of the same sandbox so far, if those are limited.
     count: Option<Arc<AtomicU32>>,
 }
 
-/// The most answers of one sandbox's executions that are kept, and how many more there may be before the oldest ones go.
+/// Maximum number of stored answers to one sandbox's executions, and how many more may accumulate before the oldest are
+/// removed.
 const MAX_ANSWERS: u32 = 128;
 /// See [`MAX_ANSWERS`].
 const ANSWERS_SLACK: u32 = 32;
 
 impl Keeper {
-    /// Looks whether the request has been made before. `what` is [`CREATE`] or `exec/<sandbox>`.
+    /// Claims the request's idempotency key. `what` is [`CREATE`] or `exec/<sandbox>`.
     pub(crate) async fn claim(&self, tenant: &str, what: &str, request: &Idempotency) -> Result<Once> {
         if request.key.is_empty() || request.key.len() > 255 {
-            return Err(KeeperError::field("Idempotency-Key", "it is not allowed; give 1 to 255 characters"));
+            return Err(KeeperError::field("Idempotency-Key", "invalid key: give 1 to 255 characters"));
         }
         let mut scope = scope(tenant, what);
         if ServiceWall::Idempotency.is_down() {
@@ -63,7 +64,7 @@ impl Keeper {
                 let count = what
                     .strip_prefix(EXEC)
                     .and_then(|id| id.parse().ok())
-                    .and_then(|id| self.answers_of(&id));
+                    .and_then(|id| self.answer_count(&id));
                 Ok(Once::First(Claim { store: self.inner.store.clone(), scope, key, answered: false, count }))
             }
             Claimed::Done { response } if response == INTERRUPTED => Err(KeeperError::Interrupted { key }),
@@ -75,34 +76,34 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// The count of a sandbox's answers.
-    fn answers_of(&self, id: &SandboxId) -> Option<Arc<AtomicU32>> {
+    /// Returns the counter of a sandbox's stored answers.
+    fn answer_count(&self, id: &SandboxId) -> Option<Arc<AtomicU32>> {
         let entries = self.inner.entries.read();
         entries.get(id).map(|entry| Arc::clone(&entry.answers))
     }
 
-    /// Forgets the answers to executions in a sandbox that is gone: the same requests are answered with that now.
+    /// Removes the answers to executions in a sandbox that is gone: the same requests now fail because it is gone.
     pub(crate) async fn forget_answers(&self, entry: &Entry) -> Result<()> {
         let what = format!("{EXEC}{}", entry.id);
         Ok(self.inner.store.idempotency().forget_older(&scope(&entry.tenant, &what), 0).await?)
     }
 
-    /// Who is noted as the one that answers.
+    /// Returns the owner recorded for a claim.
     fn claim_owner(&self, create: bool) -> String {
         let name = self.inner.config.now().name.clone();
         if create { name } else { format!("{name}/exec") }
     }
 
-    /// Ends what this keeper had begun to answer when it was cut off: a sandbox that stands is the answer; one that was being
-    /// made has been undone, so it may be asked for again; what was being run may have been run. Sandboxes have been taken
-    /// over by then.
+    /// Resolves the claims that were in flight when this keeper was interrupted: an existing sandbox is the answer; one that
+    /// was being created has been rolled back, so the request may be retried; an execution may have run, so a retry fails as
+    /// interrupted. Call it after sandboxes have been adopted.
     pub(crate) async fn give_claims_back(&self) -> Result<()> {
         let idempotency = self.inner.store.idempotency();
         for entry in self.entries() {
             let Some(key) = entry.live().settings.idempotency.clone() else { continue };
             match idempotency.finish(&scope(&entry.tenant, CREATE), &key, entry.id.as_str().as_bytes()).await
             {
-                // It was answered, or its time is over.
+                // The request was answered, or its claim has expired.
                 Err(StoreError::NotFound { .. }) => {}
                 finished => finished?,
             }
@@ -113,22 +114,22 @@ impl Keeper {
     }
 }
 
-/// Whose keys these are.
+/// Returns the scope within which a key is unique.
 fn scope(tenant: &str, what: &str) -> String {
     format!("{tenant}/{what}")
 }
 
-/// What a request to run something is called, before the sandbox's id.
+/// Scope of requests to execute something, before the sandbox's id.
 pub(crate) const EXEC: &str = "exec/";
 
-/// What a request to make a sandbox is called.
+/// Scope of requests to create a sandbox.
 pub(crate) const CREATE: &str = "create";
 
-/// Stands for an answer that was never given, because the server ended before.
+/// Placeholder for an answer that was never given because the server exited first.
 pub(crate) const INTERRUPTED: &[u8] = b"\0interrupted";
 
 impl Claim {
-    /// Keeps the answer.
+    /// Stores the answer.
     pub(crate) async fn finish(mut self, answer: &[u8]) -> Result<()> {
         self.answered = true;
         self.store.idempotency().finish(&self.scope, &self.key, answer).await?;
@@ -149,7 +150,7 @@ impl Drop for Claim {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             if let Err(error) = store.idempotency().abandon(&scope, &key).await {
-                tracing::warn!(error = %crate::error::chain(&error), "cannot give an idempotency key back");
+                tracing::warn!(error = %crate::error::chain(&error), "cannot release an idempotency key");
             }
         });
     }

@@ -1,6 +1,6 @@
-//! How values stand in JSON where that is not how they stand in memory.
+//! Serialization of values whose JSON form differs from the default.
 
-/// A time, in RFC 3339 with six digits after the point.
+/// Timestamps in RFC 3339 with six fractional digits.
 pub(crate) mod time {
     use jiff::Timestamp;
     use serde::{Deserialize as _, Deserializer, Serializer};
@@ -13,7 +13,7 @@ pub(crate) mod time {
         Timestamp::deserialize(deserializer)
     }
 
-    /// One that may be missing.
+    /// Optional timestamps.
     pub(crate) mod option {
         use super::{Deserializer, Serializer, Timestamp};
         use serde::Deserialize as _;

@@ -1,4 +1,4 @@
-//! What the service counts of itself, in Prometheus's text format.
+//! Metrics of the service, in Prometheus's text format.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use prometheus_client::registry::Registry;
 
 use crate::keeper::Keeper;
 
-/// Bounds of the buckets of a start, in seconds.
+/// Histogram buckets for starts, in seconds.
 const START_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Bounds of the buckets of an execution, in seconds.
+/// Histogram buckets for executions, in seconds.
 const EXEC_SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0];
 
-/// Bounds of the buckets of a write to the store, in seconds.
+/// Histogram buckets for writes to the store, in seconds.
 const STORE_SECONDS: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,7 +50,7 @@ struct DirectionLabel {
     direction: &'static str,
 }
 
-/// The counters that the keeper moves itself. What can be looked up is looked up when it is asked for.
+/// Metrics that the keeper updates itself. Values that can be read from the state are collected on demand by [`Collector`].
 pub(crate) struct Metrics {
     sandboxes: Family<StateLabel, Gauge>,
     starts: Family<PooledLabel, Histogram, fn() -> Histogram>,
@@ -126,12 +126,12 @@ impl Metrics {
             ended: AtomicU64::new(0),
             registry: Mutex::new(registry),
         };
-        // A figure that is not there yet cannot be told from one that there is not.
+        // Creates the series: a missing one cannot be told apart from one that does not exist.
         metrics.network(0, 0, (0, 0), 0);
         metrics
     }
 
-    /// A sandbox goes from one state to another; it comes from `Gone`.
+    /// Records that a sandbox changed its state; a new sandbox comes from `Gone`.
     pub(crate) fn moved(&self, from: SandboxState, to: SandboxState) {
         if from == to {
             return;
@@ -162,7 +162,7 @@ impl Metrics {
         self.audit_append_seconds.observe(took.as_secs_f64());
     }
 
-    /// What a network has decided and carried; bytes are those that a sandbox has sent, and received.
+    /// Adds verdicts and traffic of a network; `bytes` are those that a sandbox has sent, and received.
     pub(crate) fn network(&self, allowed: u64, denied: u64, bytes: (u64, u64), lost: u64) {
         for (verdict, count) in [("allowed", allowed), ("denied", denied)] {
             self.network_verdicts.get_or_create(&VerdictLabel { verdict }).inc_by(count);
@@ -179,8 +179,7 @@ impl Metrics {
 }
 
 impl Keeper {
-    /// What the service counts of itself, in Prometheus's text format. Facades add their own with
-    /// [`Keeper::register_metrics`].
+    /// Returns the service's metrics in Prometheus's text format. Facades add their own with [`Keeper::register_metrics`].
     #[must_use]
     pub fn prometheus(&self) -> String {
         let inner = &self.inner;
@@ -190,30 +189,30 @@ impl Keeper {
         text
     }
 
-    /// Lets a facade add metrics of its own.
+    /// Registers additional metrics of a facade.
     pub fn register_metrics(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.inner.metrics.registry.lock());
     }
 
-    /// Metrics that are looked up when they are asked for.
+    /// Registers the metrics that are collected on demand.
     pub(crate) fn register_own_metrics(&self) {
-        let collector = Looked { keeper: Arc::downgrade(&self.inner) };
+        let collector = Collector { keeper: Arc::downgrade(&self.inner) };
         self.register_metrics(|registry| registry.register_collector(Box::new(collector)));
     }
 }
 
-/// Looks things up when they are asked for.
-struct Looked {
+/// Collector of values that are read from the keeper's state on demand.
+struct Collector {
     keeper: std::sync::Weak<crate::keeper::Inner>,
 }
 
-impl std::fmt::Debug for Looked {
+impl std::fmt::Debug for Collector {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Looked")
+        formatter.write_str("Collector")
     }
 }
 
-impl prometheus_client::collector::Collector for Looked {
+impl prometheus_client::collector::Collector for Collector {
     fn encode(
         &self,
         mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>,

@@ -1,9 +1,9 @@
-//! What gateways have decided, for the metrics and the audit log.
+//! Decisions of gateways, for the metrics and the audit log.
 //!
 //! ```text
 //!   a gateway's log ──► a task for each sandbox with a network ──► counters
 //!                         ├─ each verdict on a host and port once, at most MAX_RECORDED ──► audit
-//!                         └─ at the end: sums ──► audit
+//!                         └─ at the end: totals ──► audit
 //! ```
 
 use std::collections::BTreeSet;
@@ -19,21 +19,21 @@ use crate::entry::Entry;
 use crate::error::{KeeperError, chain};
 use crate::keeper::Keeper;
 
-/// The most verdicts on hosts of one sandbox that get a record each. All others are counted in its last record.
+/// Maximum number of verdicts on hosts with their own record, per sandbox. All others are counted in its last record.
 /// Source: docs/audit.md; held by `network::tests::each_verdict_on_a_host_is_recorded_once`.
 const MAX_RECORDED: usize = 64;
 
-/// Who decided, in the place of a client's address.
+/// Actor in audit records, instead of a client's address.
 const ACTOR: &str = "gateway";
 
-/// What has been decided about one sandbox.
+/// Totals of one sandbox's network.
 #[derive(Debug, Default)]
-struct Sums {
+struct Totals {
     allowed: u64,
     denied: u64,
     sent_bytes: u64,
     received_bytes: u64,
-    /// Verdicts without a record of their own: on more hosts than there are records.
+    /// Verdicts without their own record, above [`MAX_RECORDED`].
     unrecorded: u64,
     /// Lines of the log that were overwritten before they were read.
     lost: u64,
@@ -51,8 +51,8 @@ struct Verdict {
     address: Option<String>,
 }
 
-impl Sums {
-    /// Takes a line of the log. Hands back the verdict in it, unless it was told before or too many were.
+impl Totals {
+    /// Adds a line of the log. Returns its verdict, unless that was already returned or [`MAX_RECORDED`] is reached.
     fn take(&mut self, record: NetworkRecord) -> Option<Verdict> {
         let skipped = record.number.saturating_sub(self.last.saturating_add(1));
         self.lost = self.lost.saturating_add(skipped);
@@ -72,22 +72,22 @@ impl Sums {
             }
         };
         *(if verdict.allowed { &mut self.allowed } else { &mut self.denied }) += 1;
-        let alike = (verdict.allowed, verdict.host.clone(), verdict.port);
-        if self.seen.contains(&alike) {
+        let key = (verdict.allowed, verdict.host.clone(), verdict.port);
+        if self.seen.contains(&key) {
             return None;
         }
         if self.seen.len() >= MAX_RECORDED {
             self.unrecorded += 1;
             return None;
         }
-        self.seen.insert(alike);
+        self.seen.insert(key);
         Some(verdict)
     }
 }
 
 impl Keeper {
-    /// Counts what the gateway of a running sandbox decides after `since`, and records it, in a task of its own that ends with
-    /// the gateway.
+    /// Spawns a task that counts and records the decisions of a running sandbox's gateway after `since`. It ends with the
+    /// gateway.
     pub(crate) fn follow_network(&self, entry: &Arc<Entry>, since: Timestamp) {
         let Some(sandbox) = entry.live().sandbox.clone() else { return };
         let (keeper, entry) = (self.clone(), Arc::clone(entry));
@@ -95,8 +95,8 @@ impl Keeper {
             let records = sandbox.network_log(0, true).await;
             drop(sandbox);
             match records {
-                Ok(records) => keeper.tell_network(&entry, records, since).await,
-                // It was made without a network, or by a launcher of an earlier version.
+                Ok(records) => keeper.record_network(&entry, records, since).await,
+                // The sandbox was created without a network, or by a launcher of an earlier version.
                 Err(EngineError::NoNetwork | EngineError::Unsupported { .. } | EngineError::Ended { .. }) => {}
                 Err(error) => {
                     tracing::warn!(sandbox = %entry.id, error = %chain(&error), "cannot follow the log of a network");
@@ -105,20 +105,21 @@ impl Keeper {
         });
     }
 
-    async fn tell_network(&self, entry: &Entry, mut records: NetworkLog, since: Timestamp) {
-        let (mut sums, metrics) = (Sums::default(), &self.inner.metrics);
+    async fn record_network(&self, entry: &Entry, mut records: NetworkLog, since: Timestamp) {
+        let (mut totals, metrics) = (Totals::default(), &self.inner.metrics);
         while let Some(Ok(record)) = records.next().await {
             if i128::from(record.unix_ms) <= i128::from(since.as_millisecond()) {
-                sums.last = record.number;
+                totals.last = record.number;
                 continue;
             }
-            let before = (sums.allowed, sums.denied, sums.sent_bytes, sums.received_bytes, sums.lost);
-            let verdict = sums.take(record);
+            let before =
+                (totals.allowed, totals.denied, totals.sent_bytes, totals.received_bytes, totals.lost);
+            let verdict = totals.take(record);
             metrics.network(
-                sums.allowed - before.0,
-                sums.denied - before.1,
-                (sums.sent_bytes - before.2, sums.received_bytes - before.3),
-                sums.lost - before.4,
+                totals.allowed - before.0,
+                totals.denied - before.1,
+                (totals.sent_bytes - before.2, totals.received_bytes - before.3),
+                totals.lost - before.4,
             );
             let Some(verdict) = verdict else { continue };
             let action = if verdict.allowed { "network.allow" } else { "network.deny" };
@@ -134,12 +135,12 @@ impl Keeper {
         }
         let mut record = self.network_record(entry, "network.end");
         for (name, count) in [
-            ("allowed", sums.allowed),
-            ("denied", sums.denied),
-            ("sent_bytes", sums.sent_bytes),
-            ("received_bytes", sums.received_bytes),
-            ("unrecorded", sums.unrecorded),
-            ("lost", sums.lost),
+            ("allowed", totals.allowed),
+            ("denied", totals.denied),
+            ("sent_bytes", totals.sent_bytes),
+            ("received_bytes", totals.received_bytes),
+            ("unrecorded", totals.unrecorded),
+            ("lost", totals.lost),
         ] {
             record.details = record.details.with(name, count);
         }
@@ -157,7 +158,7 @@ impl Keeper {
     async fn append_network(&self, entry: &Entry, record: NewRecord) {
         if let Err(error) = self.inner.audit.append(record).await {
             let error = KeeperError::from(error);
-            tracing::warn!(sandbox = %entry.id, error = %chain(&error), "cannot record what a network has decided");
+            tracing::warn!(sandbox = %entry.id, error = %chain(&error), "cannot record a network decision");
         }
     }
 }
@@ -177,13 +178,13 @@ mod tests {
 
     #[test]
     fn each_verdict_on_a_host_is_recorded_once() {
-        let mut sums = Sums::default();
-        assert!(sums.take(record(1, connection("a.example", 443, true))).is_some());
-        assert!(sums.take(record(2, connection("a.example", 443, true))).is_none());
-        assert!(sums.take(record(3, connection("a.example", 443, false))).is_some());
-        assert!(sums.take(record(4, connection("a.example", 80, true))).is_some());
+        let mut totals = Totals::default();
+        assert!(totals.take(record(1, connection("a.example", 443, true))).is_some());
+        assert!(totals.take(record(2, connection("a.example", 443, true))).is_none());
+        assert!(totals.take(record(3, connection("a.example", 443, false))).is_some());
+        assert!(totals.take(record(4, connection("a.example", 80, true))).is_some());
         let (host, rule, reason) = ("b.example".to_owned(), String::new(), String::new());
-        assert!(sums.take(record(9, NetworkEvent::Lookup { host, rule, reason })).is_some());
+        assert!(totals.take(record(9, NetworkEvent::Lookup { host, rule, reason })).is_some());
         let ended = |sent, received| NetworkEvent::Ended {
             flow: 1,
             host: "a.example".to_owned(),
@@ -192,14 +193,14 @@ mod tests {
             received,
             error: None,
         };
-        assert!(sums.take(record(10, ended(3, 5))).is_none());
-        assert!(sums.take(record(11, ended(4, 6))).is_none());
-        assert_eq!((sums.allowed, sums.denied, sums.lost), (3, 2, 4));
-        assert_eq!((sums.sent_bytes, sums.received_bytes), (7, 11));
+        assert!(totals.take(record(10, ended(3, 5))).is_none());
+        assert!(totals.take(record(11, ended(4, 6))).is_none());
+        assert_eq!((totals.allowed, totals.denied, totals.lost), (3, 2, 4));
+        assert_eq!((totals.sent_bytes, totals.received_bytes), (7, 11));
         for number in 0..200 {
-            let verdict = sums.take(record(12 + number, connection(&format!("h{number}"), 1, false)));
+            let verdict = totals.take(record(12 + number, connection(&format!("h{number}"), 1, false)));
             assert_eq!(verdict.is_some(), number < MAX_RECORDED as u64 - 4, "{number}");
         }
-        assert_eq!((sums.unrecorded, sums.denied, sums.lost), (140, 202, 4));
+        assert_eq!((totals.unrecorded, totals.denied, totals.lost), (140, 202, 4));
     }
 }

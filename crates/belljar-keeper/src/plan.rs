@@ -1,4 +1,4 @@
-//! What a template is built of where its steps come one by one, and not in a file: checked before anything starts.
+//! Build plans of templates whose steps are given one by one instead of in a file; validated before the build starts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use belljar_model::{LimitsFile, NetworkFile};
 use crate::error::KeeperError;
 use crate::templates::DEFAULT_TEMPLATE;
 
-/// The tag of a name that has none.
+/// Tag of a name without one.
 pub const DEFAULT_TAG: &str = "default";
 
-/// The longest name, and the longest tag, in bytes.
+/// Maximum length of a name and of a tag, in bytes.
 const MAX_NAME_BYTES: usize = 63;
 
-/// The most steps of a plan.
+/// Maximum number of steps of a plan.
 pub const MAX_PLAN_STEPS: usize = 256;
 
 /// A template's name and tag, as `NAME` or `NAME:TAG`.
@@ -31,7 +31,7 @@ impl TaggedName {
         &self.name
     }
 
-    /// The tag that was given.
+    /// The tag, if one was given.
     #[must_use]
     pub fn given_tag(&self) -> Option<&str> {
         self.tag.as_deref()
@@ -43,18 +43,18 @@ impl TaggedName {
         self.tag.as_deref().unwrap_or(DEFAULT_TAG)
     }
 
-    /// The name under which the template with this tag is stored.
+    /// Returns the name under which the template with this tag is stored.
     pub(crate) fn stored(&self) -> String {
         stored_name(&self.name, self.tag())
     }
 }
 
-/// The name under which a template with a tag is stored: that with [`DEFAULT_TAG`] has the plain name.
+/// Returns the name under which a template with a tag is stored: for [`DEFAULT_TAG`], the plain name.
 pub(crate) fn stored_name(name: &str, tag: &str) -> String {
     if tag == DEFAULT_TAG { name.to_owned() } else { format!("{name}:{tag}") }
 }
 
-/// The tag of what is stored under a name, if it is one of the template `name`.
+/// Returns the tag in a stored name, if it belongs to the template `name`.
 pub(crate) fn tag_of<'s>(name: &str, stored: &'s str) -> Option<&'s str> {
     match stored.strip_prefix(name)? {
         "" => Some(DEFAULT_TAG),
@@ -96,7 +96,7 @@ impl fmt::Display for TaggedName {
 /// Checks a tag.
 ///
 /// # Errors
-/// It is empty or too long, or has characters that no tag has.
+/// Fails if the tag is empty, too long, or has invalid characters.
 pub(crate) fn check_tag(tag: &str) -> Result<(), KeeperError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if (1..=MAX_NAME_BYTES).contains(&tag.len()) && tag.bytes().all(allowed) {
@@ -107,12 +107,12 @@ pub(crate) fn check_tag(tag: &str) -> Result<(), KeeperError> {
     Err(KeeperError::field("tags", reason))
 }
 
-/// What the files of a copy are known by: 64 hexadecimal digits that the client has worked out.
+/// Hash that identifies the files of a copy step: 64 hexadecimal digits computed by the client.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilesHash(String);
 
 impl FilesHash {
-    /// The hash as text, which no file name could lead anywhere with.
+    /// The hash as text, which is safe to use as a file name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -131,50 +131,50 @@ impl FromStr for FilesHash {
     }
 }
 
-/// How a template is built.
+/// Plan for building a template.
 #[derive(Debug, Clone)]
 pub struct BuildPlan {
     /// The template that it starts from.
     pub base: String,
-    /// What is done, in order.
+    /// The steps, in order.
     pub steps: Vec<PlanStep>,
-    /// A command that is started in each sandbox and goes on.
+    /// Command that is started in each sandbox and keeps running.
     pub start: Option<String>,
-    /// A command that succeeds as soon as a sandbox can be used.
+    /// Command that succeeds once a sandbox is ready for use.
     pub ready: Option<String>,
-    /// What the steps reach; sandboxes of the template do not inherit it.
+    /// Network policy of the steps; sandboxes of the template do not inherit it.
     pub network: Option<NetworkFile>,
 }
 
-/// One step.
+/// Step of a build plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanStep {
     /// Runs a command line in bash.
     Run(String),
     /// Sets environment variables, for later steps and for sandboxes. `$NAME` in a value stands for a variable's value.
     Env(Vec<(String, String)>),
-    /// Makes a directory, in which later steps and the commands of sandboxes run.
+    /// Creates a directory and makes it the working directory of later steps and of sandboxes' commands.
     Workdir(String),
-    /// Names the user, which is the sandbox's own.
+    /// Sets the user, which is always the sandbox's own.
     User,
-    /// Copies files that were uploaded.
+    /// Copies uploaded files.
     Copy(CopyFiles),
 }
 
-/// A step that copies.
+/// Arguments of a copy step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyFiles {
     /// The upload.
     pub hash: FilesHash,
-    /// What of it.
+    /// The part of the upload to copy.
     pub source: CopySource,
-    /// Where to: absolute, or below the working directory. With a slash at the end it is a directory.
+    /// Target path: absolute, or relative to the working directory. With a trailing slash it is a directory.
     pub target: String,
-    /// Permission bits of all that is copied; its own, if not given.
+    /// Permission bits of everything copied; unchanged if not given.
     pub mode: Option<u32>,
 }
 
-/// What of an upload is copied: a file or directory in it, without the patterns by which its files were chosen.
+/// File or directory of an upload to copy, without the patterns by which the client selected its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopySource(String);
 
@@ -187,15 +187,15 @@ impl FromStr for CopySource {
             return refuse("give 1 to 4096 bytes without NUL");
         }
         if text.starts_with('/') {
-            return refuse("it is absolute; give a path relative to the build's directory");
+            return refuse("absolute path; give a path relative to the build's directory");
         }
         let mut parts: Vec<&str> = Vec::new();
         for part in text.split('/') {
             match part {
                 "" | "." => {}
-                ".." if parts.pop().is_none() => return refuse("it leads out of the build's directory"),
+                ".." if parts.pop().is_none() => return refuse("outside of the build's directory"),
                 ".." => {}
-                // What matches a pattern has been chosen by the client.
+                // The client has already selected the files that match a pattern.
                 pattern if pattern.contains(['*', '?', '[', '{', '\\']) => break,
                 part => parts.push(part),
             }
@@ -213,7 +213,7 @@ impl CopySource {
 }
 
 impl PlanStep {
-    /// The step's kind, as its author has written it.
+    /// The step's kind, as its author wrote it.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -225,7 +225,7 @@ impl PlanStep {
         }
     }
 
-    /// What it does, on one line, without the values of environment variables.
+    /// Returns a one-line summary, without the values of environment variables.
     #[must_use]
     pub fn summary(&self) -> String {
         first_line(&match self {
@@ -238,7 +238,7 @@ impl PlanStep {
     }
 }
 
-/// The first line of a text, for a message: at most 200 characters, without control characters.
+/// Returns the first line of a text, for a message: at most 200 characters, without control characters.
 pub(crate) fn first_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().filter(|letter| !letter.is_control()).take(200).collect()
@@ -247,11 +247,11 @@ pub(crate) fn first_line(text: &str) -> String {
 /// A request to build a template, before its steps are known.
 #[derive(Debug, Clone)]
 pub struct NewBuild {
-    /// Its name, with a tag if it is to have one.
+    /// Name of the template, with an optional tag.
     pub name: TaggedName,
-    /// Tags beside that of the name.
+    /// Additional tags.
     pub tags: Vec<String>,
-    /// Limits of the sandbox in which it is built, and of those that are made of it.
+    /// Limits of the build's sandbox and of sandboxes created from the template.
     pub limits: LimitsFile,
 }
 
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_tags() {
+    fn parses_tagged_names() {
         let name: TaggedName = "my_app-1:v1.2".parse().unwrap();
         assert_eq!((name.name(), name.tag(), name.stored().as_str()), ("my_app-1", "v1.2", "my_app-1:v1.2"));
         let name: TaggedName = "app:default".parse().unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_of_sources_are_left_out() {
+    fn copy_source_drops_patterns() {
         let source = |text: &str| text.parse::<CopySource>().map(|source| source.as_str().to_owned());
         for (text, expected) in [
             ("a.txt", "a.txt"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_hexadecimal() {
+    fn files_hash_must_be_hexadecimal() {
         assert!("a1".repeat(32).parse::<FilesHash>().is_ok());
         for bad in ["", "A1", &"A1".repeat(32), &"../".repeat(22), &"0".repeat(65)] {
             assert!(bad.parse::<FilesHash>().is_err(), "{bad:?}");

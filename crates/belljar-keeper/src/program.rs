@@ -1,25 +1,25 @@
-//! Code in a language that has no contexts: a program each time, which the shell's own context builds and runs.
+//! Code in a language without contexts: each execution is a program that the shell's context builds and runs.
 
 use std::path::Path;
 
 use belljar_model::{CommandTemplate, CommandValues, Language, Languages, Memory};
 
-/// The context that runs such programs.
+/// Context that runs such programs.
 pub(crate) const SHELL: &str = "bash";
 
-/// The languages that have contexts, as the guest calls them, and the shell, which it takes for bash.
+/// Languages with contexts, by the guest's names, and `sh`, which the guest treats as bash.
 const WITH_CONTEXTS: [&str; 5] = ["python", "javascript", "typescript", SHELL, "sh"];
 
-/// Whether the language keeps its state in sandboxes that have a kernel of it.
+/// Reports whether the language keeps its state in sandboxes that have a kernel for it.
 pub(crate) fn may_have_kernel(language: &str) -> bool {
     Languages::builtin().by_name(language).is_ok_and(|language| language.name == "r")
 }
 
-/// The directory below the home directory that holds a program while it runs. One runs at a time, and what one leaves that was
-/// interrupted is removed by the next.
+/// Directory below the home directory that holds a program while it runs. One program runs at a time, and leftovers of an
+/// interrupted one are removed by the next.
 const DIRECTORY: &str = ".belljar-code";
 
-/// Writes what the shell is to do to run `code` in `language`; `None` if that has contexts, or is not known.
+/// Returns the shell script that runs `code` in `language`; `None` if the language has contexts or is unknown.
 pub(crate) fn to_program(language: &str, code: &str, home: &Path, memory: Memory) -> Option<String> {
     let language = Languages::builtin().by_name(language).ok()?;
     (!WITH_CONTEXTS.contains(&language.name.as_str())).then(|| script(language, code, home, memory))
@@ -32,22 +32,22 @@ fn script(language: &Language, code: &str, home: &Path, memory: Memory) -> Strin
     let values = CommandValues { file: &file, dir: &dir, stem, memory };
     let command = |template: &CommandTemplate| {
         let words = template.render::<&str>(&values, &[]);
-        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+        words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
     };
-    let (dir, file) = (quoted(&dir), quoted(&file));
+    let (dir, file) = (quote(&dir), quote(&file));
     let mut lines = vec![
-        format!("rm -rf {dir} && mkdir {dir} && printf %s {} > {file} || exit", quoted(code)),
+        format!("rm -rf {dir} && mkdir {dir} && printf %s {} > {file} || exit", quote(code)),
         format!("trap 'rm -rf \"$BELLJAR_CODE\"' EXIT; BELLJAR_CODE={dir}"),
     ];
-    lines.extend(language.env.iter().map(|(name, value)| format!("export {name}={}", quoted(value))));
+    lines.extend(language.env.iter().map(|(name, value)| format!("export {name}={}", quote(value))));
     lines.extend(language.compile.as_ref().map(|compile| format!("{} || exit", command(compile))));
     lines.push(command(&language.run));
-    // A shell of its own, so that nothing of it is left in the context.
+    // Runs in a subshell, so that it does not change the context's state.
     format!("(\n{}\n)", lines.join("\n"))
 }
 
-/// A word as the shell reads it back.
-fn quoted(word: &str) -> String {
+/// Quotes a word for the shell.
+fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_with_contexts_are_left_to_the_guest() {
+    fn languages_with_contexts_have_no_program() {
         for name in ["python", "py", "js", "TypeScript", "bash", "sh", "cobol", ""] {
             assert_eq!(program(name, "x"), None, "{name}");
         }
@@ -69,10 +69,10 @@ mod tests {
     }
 
     #[test]
-    fn code_stays_what_it_is_on_its_way_through_the_shell() {
+    fn code_survives_shell_quoting() {
         let code = "print 'it''s $HOME `id` \"\\\\' ;\n";
         let script = program("pl", code).unwrap();
-        // The shell itself reads it back: what it would run is shown instead.
+        // Runs `cat` in place of the interpreter, to show the file that it would read.
         let shown = script.replacen("'perl'", "'cat'", 1);
         let dir = tempfile::tempdir().unwrap();
         let shown = shown.replace("/home/user", dir.path().to_str().unwrap());
@@ -83,6 +83,6 @@ mod tests {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something is left");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files were left over");
     }
 }

@@ -1,4 +1,4 @@
-//! What the sandboxes of each key use together, and whether there may be more.
+//! Accounting and enforcement of each key's quotas.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -19,10 +19,10 @@ use crate::keeper::Inner;
 
 type Limiter = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
 
-/// Processor time is counted by the minute.
+/// Granularity of the accounting of processor time.
 const BUCKET: Duration = Duration::from_secs(60);
 
-/// What has been used, and what is promised to sandboxes that are being made.
+/// Usage ledger of all keys, including reservations for sandboxes that are being created.
 #[derive(Default)]
 pub(crate) struct Spent {
     shared: Arc<Mutex<State>>,
@@ -31,7 +31,7 @@ pub(crate) struct Spent {
 #[derive(Default)]
 struct State {
     keys: HashMap<String, KeyState>,
-    /// Processor time of each sandbox that is counted already.
+    /// Processor time of each sandbox that has already been counted.
     counted: HashMap<SandboxId, Duration>,
 }
 
@@ -42,11 +42,11 @@ struct KeyState {
     disk_bytes: u64,
     /// Processor time by minute, the oldest first.
     cpu: VecDeque<(Instant, Duration)>,
-    /// The limiter, and for how many executions a minute it was made.
+    /// The limiter, and its limit of executions per minute.
     executions: Option<(u32, Arc<Limiter>)>,
 }
 
-/// What one sandbox takes of its key's quotas, until it is dropped.
+/// Share of one sandbox in its key's quotas, released when dropped.
 pub(crate) struct Share {
     shared: Arc<Mutex<State>>,
     key: String,
@@ -55,10 +55,10 @@ pub(crate) struct Share {
 }
 
 impl Spent {
-    /// Takes a sandbox's share. Nothing is taken if it would be too much of anything.
+    /// Reserves a sandbox's share. Reserves nothing if that would exceed any quota.
     ///
     /// # Errors
-    /// [`KeeperError::Quota`] names the quota.
+    /// Returns [`KeeperError::Quota`] with the exceeded quota.
     pub(crate) fn take(&self, caller: &Caller, spec: &SandboxSpec) -> Result<Share, KeeperError> {
         let quotas = &caller.quotas;
         let mut state = self.lock();
@@ -72,7 +72,7 @@ impl Spent {
         Ok(self.share(caller.key.clone(), memory, disk))
     }
 
-    /// The share of a sandbox that was there before this process.
+    /// Reserves the share of a sandbox that existed before this process.
     pub(crate) fn adopt(&self, key: &str, spec: &SandboxSpec) -> Share {
         let (memory, disk) = (spec.limits.memory.bytes(), disk_bytes(spec));
         self.lock().keys.entry(key.to_owned()).or_default().add(memory, disk);
@@ -86,40 +86,40 @@ impl Spent {
     /// Counts an execution.
     ///
     /// # Errors
-    /// [`KeeperError::Quota`] when there were too many in the last minute, or too much processor time in the last hour.
+    /// Returns [`KeeperError::Quota`] if there were too many in the last minute, or too much processor time in the last hour.
     pub(crate) fn execute(&self, caller: &Caller) -> Result<(), KeeperError> {
         let limiter = {
             let mut state = self.lock();
             state.check_cpu(&caller.key, &caller.quotas)?;
-            let Some(most) = caller.quotas.executions_per_minute.and_then(NonZeroU32::new) else {
+            let Some(max) = caller.quotas.executions_per_minute.and_then(NonZeroU32::new) else {
                 return match caller.quotas.executions_per_minute {
-                    Some(_) => Err(too_much("executions_per_minute", 0, 0, Some(BUCKET))),
+                    Some(_) => Err(quota_error("executions_per_minute", 0, 0, Some(BUCKET))),
                     None => Ok(()),
                 };
             };
             let key = state.keys.entry(caller.key.clone()).or_default();
             match &key.executions {
-                Some((same, limiter)) if *same == most.get() => Arc::clone(limiter),
+                Some((same, limiter)) if *same == max.get() => Arc::clone(limiter),
                 _ => {
-                    let limiter = Arc::new(RateLimiter::direct(Quota::per_minute(most)));
-                    key.executions = Some((most.get(), Arc::clone(&limiter)));
+                    let limiter = Arc::new(RateLimiter::direct(Quota::per_minute(max)));
+                    key.executions = Some((max.get(), Arc::clone(&limiter)));
                     limiter
                 }
             }
         };
         limiter.check().map_err(|early| {
             let wait = early.wait_time_from(DefaultClock::default().now());
-            let most = u64::from(caller.quotas.executions_per_minute.unwrap_or(0));
-            too_much("executions_per_minute", most, most, Some(wait.max(Duration::from_secs(1))))
+            let max = u64::from(caller.quotas.executions_per_minute.unwrap_or(0));
+            quota_error("executions_per_minute", max, max, Some(wait.max(Duration::from_secs(1))))
         })
     }
 
-    /// A sandbox has used so much processor time up to now.
+    /// Records the total processor time that a sandbox has used so far.
     pub(crate) fn took(&self, entry: &Entry, cpu: Duration) {
-        self.took_by(&entry.key, &entry.id, cpu, Instant::now());
+        self.record_cpu(&entry.key, &entry.id, cpu, Instant::now());
     }
 
-    fn took_by(&self, key: &str, id: &SandboxId, cpu: Duration, now: Instant) {
+    fn record_cpu(&self, key: &str, id: &SandboxId, cpu: Duration, now: Instant) {
         let mut state = self.lock();
         let counted = state.counted.entry(id.clone()).or_default();
         let more = cpu.saturating_sub(*counted);
@@ -134,12 +134,12 @@ impl Spent {
         }
     }
 
-    /// The sandbox is gone; what it took still counts.
+    /// Forgets a sandbox that is gone; its processor time still counts.
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.lock().counted.remove(id);
     }
 
-    /// What the sandboxes of a key use now.
+    /// Returns the current usage of a key's sandboxes.
     pub(crate) fn usage(&self, key: &str) -> KeyUsage {
         let mut state = self.lock();
         let cpu = state.cpu(key, Instant::now()).0;
@@ -158,7 +158,7 @@ impl Spent {
 }
 
 impl State {
-    /// Processor time within the window, and when the oldest of it leaves the window.
+    /// Returns the processor time within the window, and the time until its oldest part leaves the window.
     fn cpu(&mut self, key: &str, now: Instant) -> (Duration, Option<Duration>) {
         let Some(key) = self.keys.get_mut(key) else { return (Duration::ZERO, None) };
         while key.cpu.front().is_some_and(|(begin, _)| now.duration_since(*begin) >= CPU_WINDOW) {
@@ -169,12 +169,12 @@ impl State {
     }
 
     fn check_cpu(&mut self, key: &str, quotas: &Quotas) -> Result<(), KeeperError> {
-        let Some(most) = quotas.cpu_seconds_per_hour else { return Ok(()) };
+        let Some(max) = quotas.cpu_seconds_per_hour else { return Ok(()) };
         let (used, until) = self.cpu(key, Instant::now());
-        if used < Duration::from_secs(most) {
+        if used < Duration::from_secs(max) {
             return Ok(());
         }
-        Err(too_much("cpu_seconds_per_hour", used.as_secs(), most, Some(until.unwrap_or(BUCKET))))
+        Err(quota_error("cpu_seconds_per_hour", used.as_secs(), max, Some(until.unwrap_or(BUCKET))))
     }
 }
 
@@ -187,10 +187,10 @@ impl KeyState {
 }
 
 impl Share {
-    /// Its memory limit has changed.
+    /// Changes the memory limit of the share.
     ///
     /// # Errors
-    /// [`KeeperError::Quota`] when that is too much; nothing has changed then.
+    /// Returns [`KeeperError::Quota`] if that exceeds the quota; nothing is changed then.
     pub(crate) fn set_memory(&mut self, quotas: &Quotas, memory_bytes: u64) -> Result<(), KeeperError> {
         let mut state = self.shared.lock();
         let key = state.keys.entry(self.key.clone()).or_default();
@@ -214,22 +214,22 @@ impl Drop for Share {
 }
 
 impl Inner {
-    /// Holds a sandbox's share until it is gone.
+    /// Keeps a sandbox's share until [`Self::release_share`].
     pub(crate) fn keep_share(&self, id: &SandboxId, share: Share) {
         self.shares().insert(id.clone(), share);
     }
 
-    /// The sandbox is gone: its share is free.
+    /// Releases the share of a sandbox that is gone.
     pub(crate) fn release_share(&self, id: &SandboxId) {
         let share = self.shares().remove(id);
-        // Its own lock is taken when it is dropped.
+        // Dropped outside of this lock, as dropping it takes a lock of its own.
         drop(share);
     }
 
-    /// A sandbox's memory limit is to change.
+    /// Changes the memory limit in a sandbox's share.
     ///
     /// # Errors
-    /// As [`Share::set_memory`].
+    /// Fails as [`Share::set_memory`] does.
     pub(crate) fn set_share_memory(
         &self,
         id: &SandboxId,
@@ -247,19 +247,19 @@ impl Inner {
     }
 }
 
-/// What a sandbox may write: its home and its `/tmp`.
+/// Returns the disk space that a sandbox may use: its home and its `/tmp`.
 fn disk_bytes(spec: &SandboxSpec) -> u64 {
     spec.limits.disk.bytes().saturating_add(spec.limits.tmp.bytes())
 }
 
 fn check(quota: &'static str, used: u64, more: u64, limit: Option<u64>) -> Result<(), KeeperError> {
     match limit {
-        Some(limit) if used.saturating_add(more) > limit => Err(too_much(quota, used, limit, None)),
+        Some(limit) if used.saturating_add(more) > limit => Err(quota_error(quota, used, limit, None)),
         _ => Ok(()),
     }
 }
 
-fn too_much(quota: &'static str, used: u64, limit: u64, retry_after: Option<Duration>) -> KeeperError {
+fn quota_error(quota: &'static str, used: u64, limit: u64, retry_after: Option<Duration>) -> KeeperError {
     KeeperError::Quota { quota, used, limit, retry_after }
 }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn each_quota_holds_and_names_itself() {
+    fn exceeded_quota_is_named() {
         let mib = |count: u64| Some(count << 20);
         let cases = [
             (Quotas { sandboxes: Some(1), ..Quotas::default() }, "sandboxes"),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_is_not_touched() {
+    fn keys_have_separate_quotas() {
         let spent = Spent::default();
         let one = caller(Quotas { sandboxes: Some(1), ..Quotas::default() });
         let _share = spent.take(&one, &spec()).unwrap();
@@ -310,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn executions_are_counted_by_the_minute() {
+    fn executions_are_limited_per_minute() {
         let (spent, caller) =
             (Spent::default(), caller(Quotas { executions_per_minute: Some(3), ..Quotas::default() }));
         for _ in 0..3 {
             spent.execute(&caller).unwrap();
         }
         let Err(KeeperError::Quota { retry_after: Some(after), .. }) = spent.execute(&caller) else {
-            panic!("a fourth was let through")
+            panic!("a fourth execution was allowed")
         };
         assert!(after >= Duration::from_secs(1) && after <= BUCKET, "{after:?}");
         let none =
@@ -326,25 +326,25 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_counts_once_and_leaves_after_an_hour() {
+    fn processor_time_counts_once_and_expires_after_an_hour() {
         let spent = Spent::default();
         let caller = caller(Quotas { cpu_seconds_per_hour: Some(10), ..Quotas::default() });
         let id = SandboxId::from_entropy([1; 20]);
         let long_ago = Instant::now().checked_sub(CPU_WINDOW).unwrap();
-        spent.took_by("k", &id, Duration::from_secs(9), long_ago);
+        spent.record_cpu("k", &id, Duration::from_secs(9), long_ago);
         assert!(spent.execute(&caller).is_ok());
-        spent.took_by("k", &id, Duration::from_secs(18), Instant::now());
-        spent.took_by("k", &id, Duration::from_secs(18), Instant::now());
+        spent.record_cpu("k", &id, Duration::from_secs(18), Instant::now());
+        spent.record_cpu("k", &id, Duration::from_secs(18), Instant::now());
         assert_eq!(spent.usage("k").cpu_seconds, 9);
         assert!(spent.execute(&caller).is_ok());
-        spent.took_by("k", &id, Duration::from_secs(19), Instant::now());
+        spent.record_cpu("k", &id, Duration::from_secs(19), Instant::now());
         let refused = spent.execute(&caller).unwrap_err();
         assert!(matches!(refused, KeeperError::Quota { quota: "cpu_seconds_per_hour", .. }), "{refused}");
         assert!(spent.take(&caller, &spec()).is_err());
     }
 
     #[test]
-    fn memory_changes_within_the_quota_only() {
+    fn memory_change_respects_quota() {
         let (spent, caller) =
             (Spent::default(), caller(Quotas { memory_bytes: Some(300 << 20), ..Quotas::default() }));
         let _other = spent.take(&caller, &spec()).unwrap();

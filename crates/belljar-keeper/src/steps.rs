@@ -1,4 +1,4 @@
-//! The steps of a request. For traces they have spans: without a collector nobody wants them, and they cost a load each.
+//! Steps of a request, with spans for traces. Without a collector no span is enabled, and each costs one load.
 
 use std::pin::Pin;
 use std::task::Poll;
@@ -6,7 +6,7 @@ use std::task::Poll;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-/// A span for one step. Logs do not show it: its target is for traces alone.
+/// Creates a span for one step. Logs do not show it: its target is for traces only.
 macro_rules! step {
     ($name:literal $(, $($field:tt)*)?) => {
         tracing::info_span!(target: "belljar_steps", $name $(, $($field)*)?)
@@ -15,36 +15,36 @@ macro_rules! step {
 
 pub(crate) use step;
 
-/// Takes steps to their end, also when nobody waits for them any more. A request is dropped where it stands when its client
-/// goes away; a sandbox must not be left between two states by that. What is left then becomes one of `tasks`, for which the keeper
-/// waits when it is closed.
+/// Runs steps to completion even if the returned future is dropped. A request's future is dropped when its client disconnects,
+/// which must not leave a sandbox between two states. The remaining steps then become one of `tasks`, for which the keeper
+/// waits on shutdown.
 pub(crate) async fn to_its_end<F>(tasks: &TaskTracker, steps: F) -> F::Output
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    let mut rest = Rest { steps: Some(Box::pin(steps)), tasks };
+    let mut remaining = Remaining { steps: Some(Box::pin(steps)), tasks };
     std::future::poll_fn(|context| {
-        let Some(steps) = &mut rest.steps else { return Poll::Pending };
+        let Some(steps) = &mut remaining.steps else { return Poll::Pending };
         let done = std::task::ready!(steps.as_mut().poll(context));
-        rest.steps = None;
+        remaining.steps = None;
         Poll::Ready(done)
     })
     .await
 }
 
-/// What is left of the steps. Dropped before they are at their end, they go on in a task of their own.
-struct Rest<'a, F: Future<Output: Send> + Send + 'static> {
+/// Remaining steps. If dropped before completion, they continue in a task of their own.
+struct Remaining<'a, F: Future<Output: Send> + Send + 'static> {
     steps: Option<Pin<Box<F>>>,
     tasks: &'a TaskTracker,
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Drop for Rest<'_, F> {
+impl<F: Future<Output: Send> + Send + 'static> Drop for Remaining<'_, F> {
     fn drop(&mut self) {
         // Steps that panicked cannot go on.
-        let rest = self.steps.take().filter(|_| !std::thread::panicking());
-        // Without a runtime the process is at its end, and the next server puts things right.
-        if let (Some(rest), Ok(runtime)) = (rest, tokio::runtime::Handle::try_current()) {
-            self.tasks.spawn_on(rest.in_current_span(), &runtime);
+        let remaining = self.steps.take().filter(|_| !std::thread::panicking());
+        // Without a runtime the process is exiting, and the next server cleans up.
+        if let (Some(remaining), Ok(runtime)) = (remaining, tokio::runtime::Handle::try_current()) {
+            self.tasks.spawn_on(remaining.in_current_span(), &runtime);
         }
     }
 }

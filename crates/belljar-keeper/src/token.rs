@@ -1,5 +1,5 @@
-//! Tokens: what opens one sandbox, one of its ports or one of its files for a time, without a key. Nothing is stored of
-//! them; a message authentication code (HMAC-SHA-256, RFC 2104) over what they say makes them the server's own.
+//! Tokens, which grant access to one sandbox, one of its ports or one of its files for a limited time, without a key. They are
+//! not stored: a message authentication code (HMAC-SHA-256, RFC 2104) over their claims proves that the server issued them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -8,41 +8,41 @@ use belljar_store::ServiceWall;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// What a sandbox's token begins with.
+/// Prefix of tokens.
 pub(crate) const PREFIX: &str = "bjs_";
 
-/// The longest token that is looked at, in bytes: one for a file with a path of 4096 bytes.
+/// Maximum length of a token in bytes: enough for a file with a path of 4096 bytes.
 const MAX_TOKEN_BYTES: usize = 8192;
 
 const MAC_BYTES: usize = 32;
 
-/// What a token says.
+/// Claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     /// The sandbox.
     pub(crate) sandbox: SandboxId,
-    /// The key that it was made with: it ends with that key.
+    /// Id of the key that issued the token: revoking the key revokes the token.
     pub(crate) key: String,
-    /// When it ends, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     pub(crate) expires: i64,
-    /// What it opens.
+    /// What the token grants access to.
     pub(crate) scope: Scope,
 }
 
-/// What a token opens.
+/// Scope of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The sandbox's own routes.
     Sandbox,
     /// One published port.
     Port(u16),
-    /// One file, to be read.
+    /// Reading one file.
     ReadFile(Vec<u8>),
-    /// One file, to be written.
+    /// Writing one file.
     WriteFile(Vec<u8>),
 }
 
-/// Makes and reads tokens.
+/// Issuer and verifier of tokens.
 #[derive(Clone)]
 pub(crate) struct Tokens {
     secret: [u8; 32],
@@ -53,7 +53,7 @@ impl Tokens {
         Self { secret }
     }
 
-    /// The token as text.
+    /// Returns the token as text.
     pub(crate) fn issue(&self, token: &Token) -> String {
         let mut bytes = token.encode();
         let mac = self.mac(&bytes).finalize().into_bytes();
@@ -61,31 +61,31 @@ impl Tokens {
         format!("{PREFIX}{}", BASE64.encode(bytes))
     }
 
-    /// What the token says, if this server made it and its time is not over at `now` (seconds since 1970).
+    /// Returns the token's claims if this server issued it and it has not expired at `now` (seconds since 1970).
     pub(crate) fn read(&self, text: &str, now: i64) -> Option<Token> {
         let text = text.strip_prefix(PREFIX).filter(|text| text.len() <= MAX_TOKEN_BYTES)?;
         let bytes = BASE64.decode(text).ok()?;
-        let (said, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)?;
+        let (claims, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)?;
         // Compares in constant time.
-        if !ServiceWall::TokenMac.allows(self.mac(said).verify_slice(mac).is_ok()) {
+        if !ServiceWall::TokenMac.allows(self.mac(claims).verify_slice(mac).is_ok()) {
             return None;
         }
-        Token::decode(said).filter(|token| now < token.expires)
+        Token::decode(claims).filter(|token| now < token.expires)
     }
 
-    fn mac(&self, said: &[u8]) -> Hmac<Sha256> {
-        // A key shorter than a block is filled up with zeros (RFC 2104, section 2).
+    fn mac(&self, claims: &[u8]) -> Hmac<Sha256> {
+        // A key shorter than a block is padded with zeros (RFC 2104, section 2).
         let mut block = [0; 64];
         block[..self.secret.len()].copy_from_slice(&self.secret);
         let mut mac = Hmac::<Sha256>::new(&block.into());
         mac.update(b"belljar token 1\0");
-        mac.update(said);
+        mac.update(claims);
         mac
     }
 }
 
 impl Token {
-    /// Sandbox, end, kind, length of the key, key, and what the kind brings: no two tokens have the same bytes.
+    /// Encodes sandbox, expiry, kind, length of the key, key, and the kind's data. The encoding is injective.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64 + self.key.len());
         bytes.extend_from_slice(self.sandbox.as_str().as_bytes());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_read_back_until_their_time_is_over() {
+    fn token_round_trip_until_expiry() {
         let maker = Tokens::new([1; 32]);
         for token in tokens() {
             let text = maker.issue(&token);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_tokens_are_alike_and_none_is_valid_elsewhere() {
+    fn tokens_are_unique_and_bound_to_the_secret() {
         let (here, elsewhere) = (Tokens::new([1; 32]), Tokens::new([2; 32]));
         let texts: std::collections::BTreeSet<_> = tokens().iter().map(|token| here.issue(token)).collect();
         assert_eq!(texts.len(), tokens().len());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_is_seen() {
+    fn flipped_bits_are_detected() {
         let maker = Tokens::new([1; 32]);
         for token in tokens() {
             let text = maker.issue(&token);

@@ -1,8 +1,8 @@
-//! Interpreters that are ready before they are asked for.
+//! Pre-warmed interpreters.
 //!
-//! Whose code was run lately has a parent that is warm (the engine sees to that), and a new sandbox of theirs gets a child of it
-//! right away: it is there when the code comes. Other sandboxes get one with their first code. Where there is none, the context
-//! starts as any process does, and says why.
+//! The engine keeps a warm parent process for each tenant that has run code recently, and a new sandbox of such a tenant gets a
+//! child of it right away, before the first code arrives. Other sandboxes get one with their first code. Without a warm parent,
+//! the context starts like any process, and reports why.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use parking_lot::Mutex;
 use crate::entry::Entry;
 use crate::keeper::{Entered, Keeper};
 
-/// For how long after its last code a tenant's new sandboxes get an interpreter ahead.
-const LATELY: Duration = Duration::from_secs(600);
+/// Time after a tenant's last code during which its new sandboxes get a pre-warmed interpreter.
+const RECENT: Duration = Duration::from_secs(600);
 
-/// Tenants that are remembered; more are a mistake of whoever makes them.
+/// Maximum number of remembered tenants; no intended use exceeds it.
 const MAX_TENANTS: usize = 10_000;
 
-/// What is known of the interpreters of one sandbox.
+/// State of one sandbox's interpreters.
 #[derive(Debug, Default)]
 pub(crate) struct Warm {
-    /// One has been sent and not been used yet.
+    /// An interpreter was sent and has not been used yet.
     is_sent: bool,
-    /// The default context of Python lives.
+    /// The default context of Python is alive.
     lives: bool,
 }
 
 impl Warm {
-    /// One was sent while the sandbox was in the pool.
+    /// Records that an interpreter was sent while the sandbox was in the pool.
     pub(crate) fn was_sent(&mut self) {
         self.is_sent = true;
     }
 }
 
-/// Whose code was run when.
+/// Time of the last code of each tenant.
 #[derive(Debug, Default)]
 pub(crate) struct Coders(Mutex<HashMap<String, Instant>>);
 
@@ -45,34 +45,34 @@ impl Coders {
     fn note(&self, tenant: &str) {
         let mut coders = self.0.lock();
         if coders.len() >= MAX_TENANTS {
-            coders.retain(|_, last| last.elapsed() < LATELY);
+            coders.retain(|_, last| last.elapsed() < RECENT);
         }
         if coders.len() < MAX_TENANTS {
             coders.insert(tenant.to_owned(), Instant::now());
         }
     }
 
-    /// Who has run code last, lately.
-    fn last(&self) -> Option<String> {
+    /// Returns the tenant that ran code last, if that was recent.
+    fn last_tenant(&self) -> Option<String> {
         let coders = self.0.lock();
-        let lately = coders.iter().filter(|(_, last)| last.elapsed() < LATELY);
-        lately.max_by_key(|(_, last)| **last).map(|(tenant, _)| tenant.clone())
+        let recent = coders.iter().filter(|(_, last)| last.elapsed() < RECENT);
+        recent.max_by_key(|(_, last)| **last).map(|(tenant, _)| tenant.clone())
     }
 
-    fn lately(&self, tenant: &str) -> bool {
+    fn is_recent(&self, tenant: &str) -> bool {
         let coders = self.0.lock();
-        coders.get(tenant).is_some_and(|last| last.elapsed() < LATELY)
+        coders.get(tenant).is_some_and(|last| last.elapsed() < RECENT)
     }
 }
 
 impl Keeper {
-    /// Sends an interpreter into a sandbox that is new, without waiting for it.
+    /// Sends an interpreter into a new sandbox, without waiting for it.
     pub(crate) fn warm_ahead(&self, entry: &Arc<Entry>) {
-        if !self.inner.config.now().warm_interpreters || !self.inner.coders.lately(&entry.tenant) {
+        if !self.inner.config.now().warm_interpreters || !self.inner.coders.is_recent(&entry.tenant) {
             return;
         }
         let (keeper, entry, held) = (self.clone(), Arc::clone(entry), Arc::clone(&entry.warm));
-        // Nobody else has it yet: code that comes now waits for this.
+        // The sandbox is new, so the lock is free: code that arrives now waits for it.
         let Ok(mut warm) = held.try_lock_owned() else { return };
         if warm.is_sent {
             return;
@@ -86,15 +86,15 @@ impl Keeper {
         });
     }
 
-    /// Sends an interpreter of whoever has run code last into a sandbox of the pool; says whose it is.
+    /// Sends an interpreter of the tenant that ran code last into a sandbox of the pool; returns that tenant.
     pub(crate) async fn warm_in_pool(&self, sandbox: &Sandbox, tree: &Tree) -> Option<String> {
-        let owner = self.inner.coders.last().filter(|_| self.inner.config.now().warm_interpreters)?;
+        let owner = self.inner.coders.last_tenant().filter(|_| self.inner.config.now().warm_interpreters)?;
         sandbox.offer_interpreter(&owner, &self.imports(tree)).await.ok()?;
         Some(owner)
     }
 
-    /// Sees to it that an interpreter is there for a context of Python that is to be made: `is_default`, if it is not there already.
-    /// Says why there is none.
+    /// Ensures that an interpreter is available for a new Python context; for the default context (`is_default`) only if that
+    /// is not alive already. Returns the reason if there is none.
     pub(crate) async fn warm_for(
         &self,
         entered: &Entered,
@@ -106,7 +106,7 @@ impl Keeper {
             return None;
         }
         if !self.inner.config.now().warm_interpreters {
-            return Some("the operator has switched warm interpreters off".to_owned());
+            return Some("warm interpreters are disabled by the operator".to_owned());
         }
         self.inner.coders.note(&entered.entry.tenant);
         let mut warm = entered.entry.warm.lock().await;
@@ -120,14 +120,14 @@ impl Keeper {
         entered.sandbox().offer_interpreter(&entered.entry.tenant, &imports).await.err()
     }
 
-    /// Takes note of what has become of a default context.
+    /// Records whether the default context is still alive.
     pub(crate) async fn warm_after(&self, entered: &Entered, context: &str, state: Survival) {
         if context == "python" {
             entered.entry.warm.lock().await.lives = state == Survival::Preserved;
         }
     }
 
-    /// What interpreters on this tree have imported.
+    /// Returns the modules that interpreters on this tree have imported.
     fn imports(&self, tree: &Tree) -> Vec<String> {
         match tree {
             Tree::Template(tree) => tree.warm.clone(),

@@ -1,4 +1,4 @@
-//! The keeper with real sandboxes of the local engine, without a wire.
+//! Tests of the keeper with real sandboxes of the local engine, without a network API.
 
 #![expect(clippy::unwrap_used, reason = "a case that fails says so")]
 
@@ -22,10 +22,10 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    // The sandboxes' guest is this very program.
+    // This program is also the sandboxes' guest.
     belljar_guest::enter();
     let arguments = Arguments::from_args();
-    // Pausing and live limits need control groups, which an ordinary user may not have.
+    // Pausing and live limits need control groups, which an unprivileged user may not have.
     let ignored = !rustix::process::geteuid().is_root();
     let trials = cases::all().into_iter().map(|(name, case)| {
         Trial::test(name, move || {

@@ -1,7 +1,7 @@
-//! Mounted layers of templates: one superblock for each owner and layer, for as long as a sandbox uses it.
+//! Mounted layers of templates: one superblock per owner and layer, for as long as a sandbox uses it.
 //!
-//! Sandboxes of one owner share the page cache of a layer; those of another have a loop device and a superblock of their own.
-//! Nothing is attached anywhere: a layer is only held by descriptors, so it goes with the last sandbox, and with this process.
+//! Sandboxes of one owner share the page cache of a layer; those of another owner have their own loop device and superblock.
+//! Mounts are detached: only descriptors hold a layer, so it is released with the last sandbox, or with this process.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,19 +13,19 @@ use belljar_model::TreeLayer;
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
-/// The most bytes of a squashfs file's beginning that are looked at.
+/// First bytes of a squashfs file.
 const MAGIC: [u8; 4] = *b"hsqs";
 
 type Key = (String, String);
 
-/// The layers that are mounted by this process. Sandboxes of several engines may share one.
+/// Layers mounted by this process. Sandboxes of several engines may share one.
 static MOUNTED: Mutex<Option<HashMap<Key, Weak<ImageMount>>>> = Mutex::new(None);
 
-/// The layer of an owner, mounted before or now.
+/// Returns the mounted layer of an owner, mounting it if needed.
 ///
 /// # Errors
-/// [`EngineError::Layer`] where no layer can be mounted, or this one cannot.
-pub(crate) fn mounted(
+/// Returns [`EngineError::Layer`] if this layer, or any layer, cannot be mounted.
+pub(crate) fn get_or_mount(
     owner: &str,
     layer: &TreeLayer,
     without: Without,
@@ -63,7 +63,7 @@ fn mount_file(layer: &TreeLayer, without: Without) -> Result<ImageMount, EngineE
         .map_err(|errno| host_file("read the template's layer", errno.into()))?;
     if read != magic.len() || magic != MAGIC {
         return Err(refused(
-            format!("{} is no squashfs file", layer.path.display()),
+            format!("{} is not a squashfs file", layer.path.display()),
             "remove the template and build it again",
         ));
     }
@@ -75,15 +75,15 @@ fn mount_file(layer: &TreeLayer, without: Without) -> Result<ImageMount, EngineE
     })
 }
 
-/// A mount of the layer for one sandbox, with the owner of its files shown as `outside` if that is given.
+/// Creates a detached mount of the layer for one sandbox, with the owner of its files mapped to `outside` if that is given.
 ///
 /// # Errors
-/// [`EngineError::Layer`].
-pub(crate) fn detached(mount: &ImageMount, outside: Option<(u32, u32)>) -> Result<OwnedFd, EngineError> {
+/// Returns [`EngineError::Layer`] if the mount fails.
+pub(crate) fn detach(mount: &ImageMount, outside: Option<(u32, u32)>) -> Result<OwnedFd, EngineError> {
     let tree = mount
         .mount()
-        .map_err(|error| refused(format!("{error}: {}", error.errno), "look into the kernel's log"))?;
-    // It has its other attributes from its making.
+        .map_err(|error| refused(format!("{error}: {}", error.errno), "check the kernel log"))?;
+    // The other attributes were set when the image was mounted.
     let attributes = MOUNT_ATTR_RDONLY;
     let set = match outside {
         None => belljar_linux::mount_setattr(tree.as_fd(), attributes, 0, false, None),
@@ -93,7 +93,7 @@ pub(crate) fn detached(mount: &ImageMount, outside: Option<(u32, u32)>) -> Resul
     };
     set.map_err(|errno| {
         refused(
-            format!("its owners cannot be shown as the sandbox's: {errno}"),
+            format!("cannot map the owners of its files to the sandbox's: {errno}"),
             "builds need idmapped mounts of squashfs, Linux 6.2 or newer",
         )
     })?;

@@ -1,4 +1,5 @@
-//! Directories of the host that a specification mounts: resolved once, checked, and mounted by what was checked.
+//! Host directories mounted by a specification: each is resolved once, checked, and mounted through the descriptor that was
+//! checked.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,10 +15,10 @@ use rustix::mount::OpenTreeFlags;
 
 use crate::host_tree::{HostTree, c_string};
 
-/// A mount whose source has been opened and allowed.
+/// Mount whose source has been opened and allowed by the policy.
 #[derive(Debug)]
-pub(crate) struct Checked {
-    asked: Mount,
+pub(crate) struct CheckedMount {
+    mount: Mount,
     file: OwnedFd,
     canonical: PathBuf,
     is_dir: bool,
@@ -26,12 +27,12 @@ pub(crate) struct Checked {
     inode: u64,
 }
 
-impl Checked {
-    /// Opens the source, finds where it really is, and asks the policy about that.
+impl CheckedMount {
+    /// Opens the source, resolves its real path, and checks that against the policy.
     pub(crate) fn new(mount: &Mount, policy: &MountPolicy) -> Result<Self, EngineError> {
         let refused =
             |errno: Errno| EngineError::MountSource { path: mount.source.clone(), source: errno.into() };
-        // The one look-up that follows links. What it finds is held open, and only that is ever mounted.
+        // The only look-up that follows links. The result is kept open, and only that is ever mounted.
         let file = rustix::fs::open(&mount.source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(refused)?;
         let canonical = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
@@ -41,11 +42,11 @@ impl Checked {
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !matches!(kind, FileType::Directory | FileType::RegularFile) {
             let source =
-                std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is neither a directory nor a file");
+                std::io::Error::new(std::io::ErrorKind::InvalidInput, "neither a directory nor a file");
             return Err(EngineError::MountSource { path: mount.source.clone(), source });
         }
         Ok(Self {
-            asked: mount.clone(),
+            mount: mount.clone(),
             is_dir: kind == FileType::Directory,
             owner: (stat.st_uid, stat.st_gid),
             device: stat.st_dev,
@@ -55,14 +56,14 @@ impl Checked {
         })
     }
 
-    /// Adds the mount to a tree. An administrator detaches it here, with the source's owner shown as the sandbox's user
-    /// where the filesystem can do that; an ordinary user's sandbox opens it again itself, and insists on the same file.
+    /// Adds the mount to a tree. As root it is detached here, with the source's owner mapped to the sandbox's user if the
+    /// filesystem supports that; an unprivileged user's sandbox opens the source again itself, and requires the same file.
     pub(crate) fn add_to(self, tree: &mut HostTree, outside: Option<(u32, u32)>) -> Result<(), EngineError> {
-        let target = self.asked.target.strip_prefix("/").unwrap_or(&self.asked.target);
+        let target = self.mount.target.strip_prefix("/").unwrap_or(&self.mount.target);
         let target = std::path::Path::new(tree.prefix).join(target);
         let name = target.to_string_lossy();
         let make = if self.is_on_own_disk() { self.nodes(&name) } else { Vec::new() };
-        // In a tree of its own the place has to be there.
+        // A tree of its own needs the mount point.
         if make.is_empty() && tree.prefix.is_empty() {
             match (self.is_dir, name.rsplit_once('/')) {
                 (true, _) => tree.dir(&name, 0o755),
@@ -75,7 +76,7 @@ impl Checked {
             }
         }
         let mut attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-        if self.asked.mode == MountMode::ReadOnly {
+        if self.mount.mode == MountMode::ReadOnly {
             attributes |= MOUNT_ATTR_RDONLY;
         }
         let source = match outside {
@@ -90,12 +91,12 @@ impl Checked {
         Ok(())
     }
 
-    /// Whether its place is on one of the sandbox's own disks, which are mounted only after the root has been made.
+    /// Reports whether the target is on one of the sandbox's own disks, which are mounted only after the root is created.
     fn is_on_own_disk(&self) -> bool {
-        ["/home/user", "/tmp", "/dev/shm"].iter().any(|disk| self.asked.target.starts_with(disk))
+        ["/home/user", "/tmp", "/dev/shm"].iter().any(|disk| self.mount.target.starts_with(disk))
     }
 
-    /// The target and the directories above it.
+    /// Returns the target and the directories above it.
     fn nodes(&self, name: &str) -> Vec<Node> {
         let ends = name.match_indices('/').map(|(index, _)| index);
         let mut nodes: Vec<Node> =
@@ -110,7 +111,7 @@ impl Checked {
 
     fn detach(&self, attributes: u64, outside: (u32, u32)) -> Result<OwnedFd, EngineError> {
         let failed =
-            |errno: Errno| EngineError::MountSource { path: self.asked.source.clone(), source: errno.into() };
+            |errno: Errno| EngineError::MountSource { path: self.mount.source.clone(), source: errno.into() };
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_EMPTY_PATH
@@ -121,8 +122,8 @@ impl Checked {
         let map = belljar_linux::user_namespace_with_map(self.owner, outside).map_err(failed)?;
         match belljar_linux::mount_setattr(tree.as_fd(), 0, 0, false, Some(map.as_fd())) {
             Ok(()) => Ok(tree),
-            // Without a map the source's own permissions decide what the sandbox may read; writing needs one.
-            Err(_) if self.asked.mode == MountMode::ReadOnly => Ok(tree),
+            // Without an id map the source's own permissions decide what the sandbox may read; writing needs a map.
+            Err(_) if self.mount.mode == MountMode::ReadOnly => Ok(tree),
             Err(errno) => Err(failed(errno)),
         }
     }

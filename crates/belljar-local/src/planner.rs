@@ -1,4 +1,4 @@
-//! One launch, worked out beforehand: from a specification to a plan.
+//! Planning of one launch: turns a specification into a launch plan.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -25,14 +25,14 @@ use crate::host_tree::{self, HostTree, c_string};
 use crate::images;
 use crate::kind::LocalKind;
 use crate::lease::Lease;
-use crate::mounts::Checked;
+use crate::mounts::CheckedMount;
 use crate::template_tree::template_tree;
 use crate::trust::Trust;
 
-/// How much longer than a run the guest lets a sandbox live if nobody else ends it: a compile phase comes before the run.
+/// Time after a run's timeout at which the guest ends the sandbox if nothing else has: a compile phase precedes the run.
 pub(crate) const DEADLINE_SLACK: Duration = Duration::from_secs(180);
 
-/// Where scratch directories are made for sandboxes without a tree of their own.
+/// Returns the directory for scratch directories of sandboxes without a tree of their own.
 fn scratch_parent() -> PathBuf {
     std::env::temp_dir()
 }
@@ -41,7 +41,7 @@ fn scratch_name(id: &SandboxId) -> String {
     format!("belljar-{id}")
 }
 
-/// The home directory inside.
+/// Returns the path of the home directory inside the sandbox.
 pub(crate) fn home(kind: LocalKind, id: &SandboxId) -> PathBuf {
     match kind {
         LocalKind::Local => PathBuf::from(host_tree::HOME),
@@ -49,25 +49,24 @@ pub(crate) fn home(kind: LocalKind, id: &SandboxId) -> PathBuf {
     }
 }
 
-/// Works out one launch.
+/// Planner of one launch.
 pub(crate) struct Planner<'a> {
     pub(crate) config: &'a LocalConfig,
     pub(crate) layout: &'a CgroupLayout,
     pub(crate) spec: &'a SandboxSpec,
     pub(crate) id: &'a SandboxId,
-    /// Whether the sandbox outlives its runs: whoever holds it keeps its deadline, and its guest takes more than one
-    /// connection.
+    /// Whether the sandbox outlives its runs: its holder enforces the deadline, and its guest accepts several connections.
     pub(crate) is_long: bool,
     pub(crate) without: Without,
     /// Whether limits are watched instead of enforced.
     pub(crate) watched: bool,
     /// Whether there are control groups.
     pub(crate) cgroups: bool,
-    /// The template's layer, which has to stay mounted as long as the sandbox lives.
+    /// The template's layer, which must stay mounted as long as the sandbox lives.
     pub(crate) image: Option<std::sync::Arc<belljar_linux::ImageMount>>,
     /// The imports of the parent of warm interpreters, if this is one.
     pub(crate) warm: Option<&'a [String]>,
-    /// What programs trust beside the system's authorities, where TLS to some hosts is ended by the gateway.
+    /// Additional certificate authorities that programs trust, if the gateway terminates TLS to some hosts.
     pub(crate) trust: Option<Trust>,
 }
 
@@ -77,9 +76,9 @@ impl Planner<'_> {
         let privileged = rustix::process::geteuid().is_root();
         let lease = if privileged && kind != LocalKind::None { Some(Lease::take(random)?) } else { None };
         let identity = Identity {
-            // Packages are unpacked by a user who is called root, and has no more rights than any other.
+            // Packages are unpacked by a user named root, which has no more rights than any other.
             inside: match (&lease, self.warm) {
-                // A parent of warm interpreters has no other ids inside.
+                // A parent of warm interpreters has no separate ids inside.
                 (Some(lease), Some(_)) => lease.uid,
                 _ if self.build().is_some() => 0,
                 _ => host_tree::USER_ID,
@@ -112,7 +111,7 @@ impl Planner<'_> {
             .spec
             .mounts
             .iter()
-            .map(|mount| Checked::new(mount, &self.config.mount_policy))
+            .map(|mount| CheckedMount::new(mount, &self.config.mount_policy))
             .collect::<Result<Vec<_>, _>>()?;
         if kind != LocalKind::Local && !checked.is_empty() {
             return Err(EngineError::Layer {
@@ -134,7 +133,10 @@ impl Planner<'_> {
                 if tree.mounts.len() > belljar_linux::MAX_MOUNTS {
                     return Err(EngineError::Layer {
                         layer: "mounts".into(),
-                        reason: format!("{} are more than a sandbox can have", self.spec.mounts.len()),
+                        reason: format!(
+                            "too many: {} mounts do not fit into one sandbox",
+                            self.spec.mounts.len()
+                        ),
                         fix: "mount directories above several of them instead".to_owned(),
                     });
                 }
@@ -152,7 +154,7 @@ impl Planner<'_> {
             )?;
         let profile = match kind {
             LocalKind::Process => seccomp::Profile::NoNetwork,
-            // Memory that is resident nowhere would not be seen by the watcher.
+            // The watcher would not see memory that is not resident.
             _ if self.watched => seccomp::Profile::Watched,
             _ if self.warm.is_some() => seccomp::Profile::Warm,
             _ if self.build().is_some() => seccomp::Profile::Build,
@@ -177,22 +179,22 @@ impl Planner<'_> {
         })
     }
 
-    /// Control groups: required for `local` unless the weaker grade was asked for by name, used by the others where
-    /// there are any.
+    /// Plans the control groups: required for `local` unless the weaker grade was requested by name, and used by the other
+    /// engines if available.
     fn cgroup_plan(&mut self) -> Result<Vec<belljar_linux::CgroupPlan>, EngineError> {
         let layout = self.layout;
         let kind = self.config.kind;
-        let wanted = kind != LocalKind::None && self.spec.grade != LimitsGrade::Watched;
-        if wanted && layout.is_complete() {
+        let required = kind != LocalKind::None && self.spec.grade != LimitsGrade::Watched;
+        if required && layout.is_complete() {
             let limits = CgroupLimits {
                 memory_bytes: self.spec.limits.memory.bytes(),
                 cpu_millis: self.spec.limits.cpus.millis(),
-                // The guest is a process as well, and not the code's affair.
+                // The guest's own threads do not count towards the limit of the code.
                 pids: self.spec.limits.pids.get().saturating_add(guest_threads(kind == LocalKind::Local)),
             };
             return Ok(layout.plan(self.id.as_str(), &limits));
         }
-        if kind == LocalKind::Local && wanted {
+        if kind == LocalKind::Local && required {
             let reasons: Vec<String> =
                 layout.missing.iter().map(|(controller, reason)| format!("{controller}: {reason}")).collect();
             return Err(EngineError::Layer {
@@ -205,7 +207,7 @@ impl Planner<'_> {
         Ok(Vec::new())
     }
 
-    /// How the tree is built, if it is one that is built.
+    /// Returns the build of the tree, if it is being built.
     fn build(&self) -> Option<&TreeBuild> {
         match &self.spec.tree {
             Tree::Template(tree) => tree.build.as_ref(),
@@ -213,7 +215,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The tree, without the mounts of the specification.
+    /// Returns the tree, without the mounts of the specification.
     fn tree(&mut self, outside: Option<(u32, u32)>) -> Result<HostTree, EngineError> {
         let Tree::Template(template) = &self.spec.tree else {
             return Ok(HostTree::new(self.spec, self.without));
@@ -221,26 +223,26 @@ impl Planner<'_> {
         let layer = match &template.layer {
             None => None,
             Some(layer) => {
-                let image = images::mounted(&template.owner, layer, self.without)?;
+                let image = images::get_or_mount(&template.owner, layer, self.without)?;
                 let shown = outside.filter(|_| template.build.is_some());
-                let mount = images::detached(&image, shown)?;
+                let mount = images::detach(&image, shown)?;
                 self.image = Some(image);
                 Some(mount)
             }
         };
         let mut tree = template_tree(self.spec, template, layer, self.without);
         for dir in template.build.iter().flat_map(|build| &build.shown) {
-            // The operator has named it; what no sandbox may see stays forbidden.
+            // The operator has named the directory; paths that no sandbox may see stay forbidden.
             let mut policy = MountPolicy::new(&[]);
             let refused = |error: belljar_model::ModelError| EngineError::Layer {
-                layer: "what a build sees of the machine".into(),
+                layer: "directories of the machine shown to a build".into(),
                 reason: error.to_string(),
                 fix: "name another directory".to_owned(),
             };
             policy.allow_read(dir.source.clone()).map_err(refused)?;
             let target = Path::new(host_tree::HOME).join(&dir.name);
             let mount = Mount::new(dir.source.clone(), target, MountMode::ReadOnly).map_err(refused)?;
-            Checked::new(&mount, &policy)?.add_to(&mut tree, outside)?;
+            CheckedMount::new(&mount, &policy)?.add_to(&mut tree, outside)?;
         }
         Ok(tree)
     }
@@ -248,7 +250,7 @@ impl Planner<'_> {
     fn namespaces(&self, tree: HostTree) -> NamespacePlan {
         let mut flags = match self.warm {
             None => NAMESPACES,
-            // Its children join groups that are not below its own, and namespaces of processes that are below its own.
+            // Its children join control groups that are not below its own, and PID namespaces that are below its own.
             Some(_) => {
                 use belljar_linux::{CGROUP_NAMESPACE, PID_NAMESPACE, USER_NAMESPACE};
                 NAMESPACES & !(USER_NAMESPACE | PID_NAMESPACE | CGROUP_NAMESPACE)
@@ -288,12 +290,12 @@ impl Planner<'_> {
             return Vec::new();
         }
         let mut limits = vec![
-            // A limit of 1 also keeps a core from being piped to a helper on the host, which 0 does not (core(5)).
+            // A limit of 1 also keeps a core dump from being piped to a helper on the host, which 0 does not (core(5)).
             (rlimit::RLIMIT_CORE, 1),
             (rlimit::RLIMIT_MEMLOCK, 64 << 10),
             (rlimit::RLIMIT_MSGQUEUE, 819_200),
             (rlimit::RLIMIT_SIGPENDING, 1024),
-            // Real-time scheduling is outside of the processor limit, and whoever started Belljar may be allowed it.
+            // Real-time scheduling bypasses the processor limit, and the user that started Belljar may be allowed it.
             (rlimit::RLIMIT_RTPRIO, 0),
             (rlimit::RLIMIT_NICE, 0),
         ];
@@ -301,7 +303,7 @@ impl Planner<'_> {
             limits.push((rlimit::RLIMIT_FSIZE, self.spec.limits.disk.bytes()));
         }
         if self.watched && self.config.kind == LocalKind::Local {
-            // Counted per user namespace since Linux 5.14, so nobody else's processes are in it.
+            // Counted per user namespace since Linux 5.14, so only the sandbox's processes count.
             limits.push((
                 rlimit::RLIMIT_NPROC,
                 u64::from(self.spec.limits.pids.get()) + u64::from(guest_threads(true)),
@@ -335,7 +337,7 @@ impl Planner<'_> {
     fn warm_parent_config(&self, imports: &[String]) -> WarmParentConfig {
         let mut env = self.environment(Path::new(host_tree::HOME));
         env.retain(|(name, _)| name != "BELLJAR_SANDBOX");
-        // A child has the thread that forked it, and no other.
+        // A forked child has only the forking thread, so libraries must not start threads before the fork.
         let threads = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"];
         env.extend(threads.map(|name| (name.to_owned(), "1".to_owned())));
         env.extend(
@@ -348,7 +350,7 @@ impl Planner<'_> {
     fn guest_config(&self) -> GuestConfig {
         let kind = self.config.kind;
         let home = home(self.config.kind, self.id);
-        // Of one run the guest keeps the deadline, whatever becomes of the host.
+        // For a single run the guest enforces the deadline, even if the host side fails.
         let deadline_ms = match self.is_long {
             true => 0,
             false => millis(self.spec.limits.timeout.duration() + DEADLINE_SLACK),
@@ -364,7 +366,7 @@ impl Planner<'_> {
             many_connections: self.is_long,
             first_process: kind == LocalKind::Local,
             own_proc: kind == LocalKind::Local,
-            // As `{heap}` of a language: node cannot see the limit.
+            // Same as `{heap}` of a language: node cannot see the limit.
             heap_mib: self.spec.limits.memory.bytes() / 4 * 3 / (1 << 20),
             open_files: (kind != LocalKind::None && !self.without.has(Wall::Rlimits))
                 .then(|| self.spec.limits.open_files.get()),
@@ -382,7 +384,7 @@ impl Planner<'_> {
         match &self.spec.tree {
             Tree::Host => host_tree::PATH,
             Tree::Template(tree) if tree.base == TreeBase::Host => TEMPLATE_PATH,
-            // What packages bring for administrators is needed to unpack others.
+            // Installing packages needs administrative programs of other packages.
             Tree::Template(_) => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         }
     }
@@ -437,7 +439,7 @@ impl Planner<'_> {
                     .collect(),
                 write: PROCESS_DEVICES.iter().map(PathBuf::from).chain([home.to_owned()]).collect(),
                 tcp: false,
-                // From ABI 6 on, code cannot signal processes outside; an administrator's sandboxes have ids of their own.
+                // Since ABI 6, code cannot signal processes outside; sandboxes started by root have their own ids.
                 least_abi: if rustix::process::geteuid().is_root() { 1 } else { 6 },
             }),
             _ => None,
@@ -445,10 +447,10 @@ impl Planner<'_> {
     }
 }
 
-/// CAP_DAC_OVERRIDE, to be cloned into a control group, CAP_SETGID and CAP_SETUID (capabilities(7)).
+/// CAP_DAC_OVERRIDE, for cloning into a control group, CAP_SETGID and CAP_SETUID (capabilities(7)).
 const WARM_CAPABILITIES: u64 = 1 << 1 | 1 << 6 | 1 << 7;
 
-/// What `process` lets code read of the host: programs, libraries and what they need of `/etc`.
+/// Host paths that code may read with the engine `process`: programs, libraries and what they need of `/etc`.
 const PROCESS_READS: &[&str] = &[
     "/usr",
     "/bin",
@@ -469,14 +471,14 @@ const PROCESS_READS: &[&str] = &[
 const PROCESS_DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Where programs are looked up in the machine's own tree with a layer.
+/// `PATH` in the machine's own tree with a template's layer.
 const TEMPLATE_PATH: &str = "/opt/template/bin:/usr/local/bin:/usr/bin:/bin";
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A file without a place that holds this as JSON.
+/// Creates an anonymous file with `content` as JSON.
 pub(crate) fn memory_file(name: &CStr, content: &impl serde::Serialize) -> std::io::Result<OwnedFd> {
     use std::os::unix::fs::FileExt as _;
     let file = std::fs::File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?);

@@ -1,4 +1,4 @@
-//! Sessions: shells that remember from one command to the next.
+//! Sessions: shells that keep their state between commands.
 
 use belljar_engine::v1;
 

@@ -1,4 +1,4 @@
-//! Snapshots and forks: what is copied, what is made anew.
+//! Snapshots and forks.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use belljar_model::SandboxState;
 
 use crate::world::{World, plain, shell, text, until, user};
 
-pub(crate) async fn a_snapshot_is_a_template(world: World) {
+pub(crate) async fn snapshot_creates_template(world: World) {
     let ann = user("ann");
     let id = world.create(&ann).await.id.to_string();
     world
@@ -27,7 +27,7 @@ pub(crate) async fn a_snapshot_is_a_template(world: World) {
     assert_eq!(template.note.as_deref(), Some("kept"));
     let clash = world.keeper.snapshot(&ann, &id, named("deep")).await.unwrap_err();
     assert!(matches!(clash, KeeperError::Field { field: "name", .. }), "{clash}");
-    // The original is of no matter any more.
+    // The template does not depend on the original.
     world.keeper.kill(&ann, &id).await.unwrap();
     for reference in ["deep", template.id.as_str()] {
         let request = CreateSandbox { template: Some(reference.to_owned()), ..plain() };
@@ -51,7 +51,7 @@ pub(crate) async fn a_snapshot_is_a_template(world: World) {
     assert_eq!(world.keeper.remove_template(&ann, "default").await.unwrap_err().code(), "policy_refused");
 }
 
-pub(crate) async fn a_fork_has_the_files_and_nothing_else(world: World) {
+pub(crate) async fn fork_copies_files_only(world: World) {
     let ann = user("ann");
     let labels = Labels::new(BTreeMap::from([("job".to_owned(), "1".to_owned())])).unwrap();
     let name = Some("origin".parse().unwrap());
@@ -71,7 +71,7 @@ pub(crate) async fn a_fork_has_the_files_and_nothing_else(world: World) {
     let mut seen = std::collections::BTreeSet::from([original.id.clone()]);
     for fork in forks {
         let fork = fork.unwrap();
-        assert!(seen.insert(fork.id.clone()), "each has an id of its own");
+        assert!(seen.insert(fork.id.clone()), "each fork has its own id");
         assert_eq!((fork.labels.len(), fork.name.as_deref(), fork.ports.len()), (2, None, 0));
         let result = world.sh(&ann, fork.id.as_str(), "cat f; echo $WHO; echo own > f").await;
         assert_eq!(text(&result), "kept\nfork\n");
@@ -87,8 +87,8 @@ pub(crate) async fn a_fork_has_the_files_and_nothing_else(world: World) {
     }
 }
 
-/// With room for one start at a time, the first copy can be used before the last one is there.
-pub(crate) async fn forks_come_as_they_are_ready(_: World) {
+/// With one start at a time, the first fork can be used before the last one exists.
+pub(crate) async fn forks_are_returned_as_they_become_ready(_: World) {
     let world = World::new(|config| config.max_starts = 1).await;
     let ann = user("ann");
     let id = world.create(&ann).await.id.to_string();
@@ -100,23 +100,23 @@ pub(crate) async fn forks_come_as_they_are_ready(_: World) {
     let running = |info: &belljar_keeper::SandboxInfo| info.state == SandboxState::Running;
     let there = world.keeper.list(&ann, list()).await.unwrap().items;
     let ready = there.iter().filter(|info| running(info)).count();
-    assert!((2..7).contains(&ready), "{ready} of 7 run when the first copy is told");
+    assert!((2..7).contains(&ready), "{ready} of 7 run when the first fork is returned");
     assert_eq!(text(&world.sh(&ann, first.id.as_str(), "ls | wc -l").await), "2000\n");
-    // Whoever does not wait for the rest gets them all the same, as after a create.
+    // Dropping the stream does not cancel the remaining forks, as with a create.
     drop(forks);
-    until("all copies are there", || async {
+    until("all forks exist", || async {
         let there = world.keeper.list(&ann, list()).await.unwrap().items;
         there.len() == 7 && there.iter().all(running)
     })
     .await;
     let operator = Caller::operator("test", "r");
-    let trail = world.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
-    let forked = trail.iter().filter(|record| record.action == "sandbox.fork").count();
-    assert_eq!(forked, 6, "each copy is in the trail");
+    let records = world.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
+    let forked = records.iter().filter(|record| record.action == "sandbox.fork").count();
+    assert_eq!(forked, 6, "each fork is in the audit log");
     world.keeper.close(Leave::Nothing).await.unwrap();
 }
 
-pub(crate) async fn a_sandbox_of_odd_files_can_be_copied(world: World) {
+pub(crate) async fn snapshot_of_odd_files(world: World) {
     let operator = Caller::operator("test", "r");
     let id = world.create(&operator).await.id.to_string();
     let odd = r#"
@@ -136,13 +136,13 @@ os.makedirs("/".join(["deep"] * 400))
     assert!(template.bytes < 4 << 20, "a hole is not stored: {} bytes", template.bytes);
     let request = CreateSandbox { template: Some("odd".to_owned()), ..plain() };
     let copy = world.keeper.create(&operator, request).await.unwrap().info.id.to_string();
-    // FIFOs are left out; everything else is there by name.
+    // FIFOs are not copied; everything else keeps its name.
     let after =
         world.sh(&operator, &copy, "mkfifo fifo && find . | sort | sha256sum; stat -c %s sparse").await;
     assert_eq!(text(&after), format!("{}8796093022208\n", text(&before)));
 }
 
-pub(crate) async fn what_is_being_written_is_not_left_over(world: World) {
+pub(crate) async fn collect_ignores_snapshots_in_progress(world: World) {
     let (ann, operator) = (user("ann"), Caller::operator("test", "collect"));
     let id = world.create(&ann).await.id.to_string();
     world.sh(&ann, &id, "head -c 8M /dev/urandom > large").await;
@@ -172,7 +172,7 @@ pub(crate) async fn what_is_being_written_is_not_left_over(world: World) {
     let request = CreateSandbox { template: Some("n3".to_owned()), ..plain() };
     let made = world.keeper.create(&ann, request).await.unwrap().info;
     assert_eq!(text(&world.sh(&ann, made.id.as_str(), "stat -c %s large").await), "8388608\n");
-    // And what nobody writes any more is.
+    // A file that is no longer being written is collected.
     std::fs::write(dir.join("tpl_left.tar"), "left").unwrap();
     let left = world.keeper.collect(&operator, true).await.unwrap();
     assert_eq!((left.len(), left[0].kind.as_ref(), left[0].bytes), (1, "archive", 4));

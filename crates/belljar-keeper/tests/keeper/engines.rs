@@ -1,4 +1,4 @@
-//! Several engines in one keeper. Neither it nor what is above it knows the one that is made here.
+//! Several engines in one keeper, one of them defined here and unknown to the keeper and the layers above.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use crate::world::{World, plain, shell, text, user};
 
 const TRIVIAL: EngineName = EngineName::known("trivial");
 
-/// An engine with a name of its own that can do less than the one that it uses.
+/// Engine with its own name and fewer capabilities than the one that it wraps.
 struct Trivial(LocalEngine, Arc<AtomicBool>);
 
 impl Trivial {
-    /// One that can pause sandboxes as long as `can_pause` says so.
+    /// Creates an engine that can pause sandboxes while `can_pause` is set.
     fn new(can_pause: &Arc<AtomicBool>) -> Self {
         Self(LocalEngine::new(LocalConfig::new(LocalKind::Local)), Arc::clone(can_pause))
     }
@@ -56,15 +56,15 @@ fn of(json: &str) -> CreateSandbox {
     CreateSandbox { spec: SpecFile::from_json(json).unwrap(), ..plain() }
 }
 
-pub(crate) async fn a_second_engine_needs_nothing_but_its_name(world: World) {
+pub(crate) async fn second_engine_is_selected_by_name(world: World) {
     let ann = user("ann");
     let can_pause = Arc::default();
     let engines = crate::world::engines().with(Arc::new(Trivial::new(&can_pause)), Offer::Offered);
     let keeper = world.with_engines(engines).await;
-    let told = keeper.engines(&ann).unwrap();
-    let names: Vec<_> = told.iter().map(|engine| (engine.name.as_str(), engine.is_default)).collect();
-    assert_eq!(names, [("local", true), ("trivial", false)], "one that is not offered is not told");
-    assert!(told[0].capabilities.pause && !told[1].capabilities.pause);
+    let engines = keeper.engines(&ann).unwrap();
+    let names: Vec<_> = engines.iter().map(|engine| (engine.name.as_str(), engine.is_default)).collect();
+    assert_eq!(names, [("local", true), ("trivial", false)], "engines that are not offered are not listed");
+    assert!(engines[0].capabilities.pause && !engines[1].capabilities.pause);
 
     let made = keeper.create(&ann, of(r#"{"engine":"trivial"}"#)).await.unwrap().info;
     assert_eq!((made.spec.engine, made.isolation.as_ref().unwrap().engine), (TRIVIAL, TRIVIAL));
@@ -75,7 +75,7 @@ pub(crate) async fn a_second_engine_needs_nothing_but_its_name(world: World) {
     let plainly = keeper.create(&ann, plain()).await.unwrap().info;
     assert_eq!(plainly.spec.engine, EngineName::LOCAL);
 
-    // What it cannot do is refused by name, and the sandbox stays as it was.
+    // Unsupported operations are refused by name, and the sandbox is unchanged.
     assert_eq!(keeper.pause(&ann, id).await.unwrap_err().code(), "not_offered");
     let update = SandboxUpdate { pids: Some("64".parse().unwrap()), ..SandboxUpdate::default() };
     assert_eq!(keeper.update(&ann, id, update).await.unwrap_err().code(), "not_offered");
@@ -97,7 +97,7 @@ pub(crate) async fn a_second_engine_needs_nothing_but_its_name(world: World) {
     }
     let all = ListSandboxes { limit: 100, ..ListSandboxes::default() };
     assert_eq!(keeper.list(&operator, all).await.unwrap().items.len(), 2, "nothing was started");
-    // One that was to be paused while that could be done can still be changed otherwise.
+    // A sandbox with `on_timeout` pause can still be updated after the engine has lost the capability.
     can_pause.store(true, Ordering::Relaxed);
     let lifetime = Lifetime { on_timeout: TimeoutAction::Pause, ..Lifetime::default() };
     let request = CreateSandbox { lifetime, ..of(r#"{"engine":"trivial"}"#) };
@@ -109,7 +109,7 @@ pub(crate) async fn a_second_engine_needs_nothing_but_its_name(world: World) {
     keeper.close(Leave::Nothing).await.unwrap();
 }
 
-pub(crate) async fn templates_are_built_where_they_can_have_a_tree(world: World) {
+pub(crate) async fn template_build_needs_own_tree(world: World) {
     let keeper = world.with_engines(Engines::new(Arc::new(Trivial::new(&Arc::default())))).await;
     let definition = "name = \"one\"\nbase = \"host\"\n".to_owned();
     let request = BuildTemplate { definition, ..BuildTemplate::default() };

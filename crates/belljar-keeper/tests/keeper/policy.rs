@@ -1,4 +1,4 @@
-//! Who may do what, and what is told of it.
+//! Permissions, quotas, keys and the audit log.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::world::{World, plain, shell, text, user};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub(crate) async fn foreign_and_missing_are_alike(world: World) {
+pub(crate) async fn foreign_and_missing_sandboxes_are_indistinguishable(world: World) {
     let (ann, bob) = (user("ann"), user("bob"));
     let foreign = world.create(&ann).await.id.to_string();
     let missing = SandboxId::from_entropy([9; 20]).to_string();
-    let told = async |id: &str| {
+    let errors = async |id: &str| {
         let keeper = &world.keeper;
         let errors = [
             keeper.get(&bob, id).await.unwrap_err(),
@@ -31,14 +31,14 @@ pub(crate) async fn foreign_and_missing_are_alike(world: World) {
         ];
         errors.map(|error| (error.code(), error.to_string().replace(id, "ID")))
     };
-    assert_eq!(told(&foreign).await, told(&missing).await);
+    assert_eq!(errors(&foreign).await, errors(&missing).await);
     assert!(world.keeper.list(&bob, Default::default()).await.unwrap().items.is_empty());
-    // Gone ones are told to their own only.
+    // Sandboxes that are gone are visible to their tenant only.
     world.keeper.kill(&ann, &foreign).await.unwrap();
-    assert_eq!(told(&foreign).await, told(&missing).await);
+    assert_eq!(errors(&foreign).await, errors(&missing).await);
 }
 
-pub(crate) async fn roles_hold(world: World) {
+pub(crate) async fn roles_are_enforced(world: World) {
     let ann = user("ann");
     let id = world.create(&ann).await.id.to_string();
     let reader = Caller { role: Role::Read, ..ann.clone() };
@@ -84,12 +84,12 @@ pub(crate) async fn tokens_open_one_sandbox_only(world: World) {
     forged[last] = if forged[last] == b'A' { b'B' } else { b'A' };
     let forged = String::from_utf8(forged).unwrap();
     assert_eq!(world.keeper.authenticate(&forged, "c", "r").await.unwrap_err(), Denied::Unknown);
-    // The token ends with the key that made it.
+    // Revoking the key revokes the tokens that it issued.
     world.keeper.revoke_key(&operator, &owner.key).await.unwrap();
     assert_eq!(world.keeper.authenticate(&token, "c", "r").await.unwrap_err(), Denied::Revoked);
 }
 
-pub(crate) async fn a_port_needs_to_be_published(world: World) {
+pub(crate) async fn unpublished_port_is_not_found(world: World) {
     let operator = Caller::operator("test", "r");
     let keeper = world.again(|config| config.share_host_tree = true).await;
     let secret = keeper.create_key(&operator, new_key("ann")).await.unwrap().key;
@@ -138,20 +138,20 @@ pub(crate) async fn signed_files_open_that_file_only(world: World) {
     let expired =
         world.keeper.sign_file(&operator, &id, "a".into(), FileOperation::Read, Duration::from_secs(1)).await;
     let expired = expired.unwrap().token;
-    crate::world::until("its time is over", || async {
+    crate::world::until("the token has expired", || async {
         world.keeper.open_signed(&expired, "c", "r").await.is_err()
     })
     .await;
 }
 
-pub(crate) async fn what_a_tenant_may_not_ask_for(world: World) {
+pub(crate) async fn tenant_requests_are_restricted(world: World) {
     let ann = user("ann");
-    let asked = async |caller: &Caller, json: &str| {
+    let refuse = async |caller: &Caller, json: &str| {
         let spec = SpecFile::from_json(json).unwrap();
         world.keeper.create(caller, CreateSandbox { spec, ..plain() }).await.unwrap_err()
     };
     for json in [r#"{"mounts":["/etc:/mnt/etc"]}"#, r#"{"engine":"process"}"#, r#"{"grade":"watched"}"#] {
-        let refused = asked(&ann, json).await;
+        let refused = refuse(&ann, json).await;
         assert_eq!(refused.code(), "policy_refused", "{json}: {refused}");
     }
     for json in [
@@ -160,22 +160,22 @@ pub(crate) async fn what_a_tenant_may_not_ask_for(world: World) {
         r#"{"interactive":true}"#,
         r#"{"engine":"docker"}"#,
     ] {
-        assert_eq!(asked(&ann, json).await.code(), "invalid_field", "{json}");
+        assert_eq!(refuse(&ann, json).await.code(), "invalid_field", "{json}");
     }
     // An administrator's mounts still have to pass the operator's mount policy.
-    let refused = asked(&Caller::operator("t", "r"), r#"{"mounts":["/etc:/mnt/etc"]}"#).await;
+    let refused = refuse(&Caller::operator("t", "r"), r#"{"mounts":["/etc:/mnt/etc"]}"#).await;
     assert_eq!(refused.code(), "policy_refused", "{refused}");
     let operator = Caller::operator("t", "r");
     let filter = AuditFilter { action: Some("policy.refused".to_owned()), ..AuditFilter::default() };
-    let told = world.keeper.audit_records(&operator, &filter, Some(0), 100).await.unwrap();
-    assert_eq!(told.len(), 3);
-    assert!(told.iter().all(|record| record.outcome == "policy_refused" && record.tenant == "ann"));
+    let records = world.keeper.audit_records(&operator, &filter, Some(0), 100).await.unwrap();
+    assert_eq!(records.len(), 3);
+    assert!(records.iter().all(|record| record.outcome == "policy_refused" && record.tenant == "ann"));
 }
 
 pub(crate) async fn tenants_do_not_share_the_host_tree_unasked(world: World) {
     let operator = Caller::operator("t", "r");
     world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
-    // A key with which nothing could be made is refused, and nobody else is worse off.
+    // A key that could create no sandbox is refused, and other keys are unaffected.
     for role in [Role::Read, Role::User, Role::Admin] {
         let key = NewKey { role, ..new_key("bob") };
         let refused = world.keeper.create_key(&operator, key).await.unwrap_err();
@@ -183,7 +183,7 @@ pub(crate) async fn tenants_do_not_share_the_host_tree_unasked(world: World) {
         assert!(reason.contains("sandboxes.share_host_tree = true"), "{reason}");
     }
     assert_eq!(world.keeper.keys(&operator).await.unwrap().len(), 1);
-    // One that was made while the operator allowed it is in the way when that is taken back.
+    // A key that was created while sharing was allowed blocks others when sharing is disallowed again.
     let shared = world.again(|config| config.share_host_tree = true).await;
     let second = shared.create_key(&operator, new_key("bob")).await.unwrap().info;
     world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
@@ -211,7 +211,7 @@ pub(crate) async fn the_same_key_makes_one_sandbox(world: World) {
     let (one, two) = both.await;
     let made = [&one, &two].iter().filter(|made| made.as_ref().is_ok_and(|made| !made.existing)).count();
     assert_eq!(made, 1, "{one:?} {two:?}");
-    // A request that failed may come again.
+    // A failed request may be retried.
     let mut bad = request("b", 1);
     bad.lifetime.timeout = Duration::ZERO;
     assert!(world.keeper.create(&ann, bad).await.is_err());
@@ -235,7 +235,7 @@ pub(crate) async fn the_same_key_runs_once(world: World) {
     assert_eq!(text(&world.sh(&ann, &id, "wc -l < f").await).trim(), "1");
 }
 
-pub(crate) async fn quotas_hold(world: World) {
+pub(crate) async fn quotas_are_enforced(world: World) {
     let limited = |quotas| Caller { quotas, ..user("ann") };
     let ann = limited(Quotas { sandboxes: Some(1), executions_per_minute: Some(2), ..Quotas::default() });
     let id = world.create(&ann).await.id.to_string();
@@ -258,15 +258,15 @@ pub(crate) async fn quotas_hold(world: World) {
     assert!(matches!(refused, KeeperError::Quota { quota: "cpu_seconds_per_hour", .. }), "{refused}");
 }
 
-pub(crate) async fn the_trail_is_whole_and_tells_who(world: World) {
+pub(crate) async fn audit_log_is_complete_and_names_the_caller(world: World) {
     let ann = user("ann");
     let id = world.create(&ann).await.id.to_string();
     world.sh(&ann, &id, "echo secret-in-code").await;
     world.keeper.kill(&ann, &id).await.unwrap();
     let operator = Caller::operator("t", "r");
     let records = world.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
-    let told: Vec<_> = records.iter().map(|record| record.action.as_str()).collect();
-    assert_eq!(told, ["sandbox.create", "exec", "sandbox.kill"]);
+    let actions: Vec<_> = records.iter().map(|record| record.action.as_str()).collect();
+    assert_eq!(actions, ["sandbox.create", "exec", "sandbox.kill"]);
     for record in &records {
         assert_eq!((record.tenant.as_str(), record.key_id.as_deref()), ("ann", Some("key_ann")));
         assert_eq!(record.sandbox.as_ref().map(ToString::to_string).as_deref(), Some(id.as_str()));
@@ -279,7 +279,7 @@ pub(crate) async fn the_trail_is_whole_and_tells_who(world: World) {
     assert!(matches!(verified, Verification::Verified(ref chain) if chain.records == 3), "{verified:?}");
 }
 
-pub(crate) async fn keys_come_and_go(world: World) {
+pub(crate) async fn key_lifecycle(world: World) {
     let operator = Caller::operator("t", "r");
     let CreatedKey { info, key: secret } =
         world.keeper.create_key(&operator, new_key("agent")).await.unwrap();

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
-/// A range of IPv4 addresses, such as `192.0.2.0/24`. There is no IPv6 in a sandbox, so no range of it either.
+/// A range of IPv4 addresses, such as `192.0.2.0/24`. Sandboxes have no IPv6, so there are no IPv6 ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cidr {
     base: Ipv4Addr,
@@ -32,12 +32,12 @@ impl Cidr {
         self.prefix_len
     }
 
-    /// Whether an address is in the range.
+    /// Reports whether an address is in the range.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         Self::containing(address, self.prefix_len) == self
     }
 
-    /// Reads a range; the error says what to give instead.
+    /// Parses a range; the error describes the expected form.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text.contains(':') {
             return Err("an IPv4 range such as 192.0.2.0/24: there is no IPv6 in a sandbox".to_owned());
@@ -59,7 +59,7 @@ impl Cidr {
     }
 }
 
-/// Reads a number that is written in the one way: digits alone, without a leading zero.
+/// Parses a number in canonical form: digits only, without a leading zero.
 pub(super) fn decimal(text: &str) -> Option<u16> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits || (text.len() > 1 && text.starts_with('0')) {

@@ -1,4 +1,4 @@
-//! The verdict on one connection, and why.
+//! Verdict on one connection, with its reason.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -13,12 +13,12 @@ pub struct Decision {
     pub allowed: bool,
     /// The rule or mode that decided.
     pub by: DecidedBy,
-    /// One sentence for whoever tried it, a model included: what happened and how it can be changed.
+    /// One sentence for the user or model that tried it: what happened and how to change it.
     pub reason: String,
 }
 
 impl Decision {
-    /// Denies an address that the gateway has found to be one of its own machine's.
+    /// Denies an address that the gateway has identified as one of its own machine's.
     pub fn of_own_address(address: Ipv4Addr) -> Self {
         Self {
             allowed: false,
@@ -30,18 +30,18 @@ impl Decision {
         }
     }
 
-    /// Denies a connection whose first words are not for the name that it was opened to.
+    /// Denies a connection whose first bytes are for another name than the one that it was opened to.
     pub fn of_other_name(reason: String) -> Self {
         Self { allowed: false, by: DecidedBy::OtherName, reason }
     }
 
-    /// Denies a request that its host may not get.
+    /// Denies a request that the host's rules do not allow.
     pub fn of_request(reason: String) -> Self {
         Self { allowed: false, by: DecidedBy::Requests, reason }
     }
 }
 
-/// The rule or mode that decided about a connection. `Display` gives it as one short text, for logs.
+/// The rule or mode that decided about a connection. `Display` writes it as one short text, for logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecidedBy {

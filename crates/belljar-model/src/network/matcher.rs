@@ -1,4 +1,4 @@
-//! A policy with its rules indexed, for verdicts in a time that does not grow with their number.
+//! Matcher: a policy with indexed rules, for decisions in a time that does not grow with their number.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,12 +13,12 @@ use crate::network::ranges::{always_denied, always_denied_name};
 use crate::network::request::{self, RequestRule};
 use crate::network::rule::{Ports, Rule, Target};
 
-/// The most rules that a reason names.
+/// Maximum number of rules named in a reason.
 const MAX_NAMED_RULES: usize = 3;
 
 /// Decides about connections by a policy and the operator's exceptions.
 ///
-/// A deny rule beats everything. An address in a range that is always denied is reached only when an exception of the
+/// A deny rule takes precedence over everything. An address in an always denied range is reached only if an exception of the
 /// operator covers it and a rule of the policy names it or, in mode `whitelist`, the name that it was resolved from.
 #[derive(Debug, Clone)]
 pub struct Matcher {
@@ -27,12 +27,12 @@ pub struct Matcher {
     deny: Index,
     exceptions: Vec<Cidr>,
     requests: BTreeMap<DomainName, Vec<RequestRule>>,
-    /// The allowed hosts in few words, for reasons.
+    /// Short description of the allowed hosts, for reasons.
     summary: String,
 }
 
 impl Matcher {
-    /// Indexes a policy. `exceptions` are the ranges in which the operator lifts what is always denied.
+    /// Indexes a policy. `exceptions` are the operator's exceptions from the always denied ranges.
     pub fn new(policy: &NetworkPolicy, exceptions: &[Cidr]) -> Self {
         let (mut allow, mut deny) = (Index::default(), Index::default());
         for preset in policy.presets().iter().filter_map(|name| Preset::find(name)) {
@@ -52,12 +52,12 @@ impl Matcher {
         }
     }
 
-    /// Decides about a connection to a name, before anything is asked of a resolver.
+    /// Decides about a connection to a name, before the name is resolved.
     pub fn name(&self, name: &DomainName, port: u16) -> Decision {
         self.decision(name.as_str(), port, self.by_name(name, port))
     }
 
-    /// Decides about a request to a host, whose connection is allowed. Nothing is said where the host has no rules for requests.
+    /// Decides about a request to a host whose connection is allowed; `None` if the host has no rules for requests.
     pub fn request<'a>(
         &self,
         host: &DomainName,
@@ -72,12 +72,12 @@ impl Matcher {
         Some(Decision::of_request(what))
     }
 
-    /// Whether a host has rules for requests, so that nothing but requests may reach it.
+    /// Reports whether a host has rules for requests, so that nothing but requests may reach it.
     pub fn has_requests(&self, host: &DomainName) -> bool {
         self.requests.contains_key(host)
     }
 
-    /// Decides about a connection to an address that a program gave without a name.
+    /// Decides about a connection to an address that a program used without a name.
     pub fn address(&self, address: Ipv4Addr, port: u16) -> Decision {
         let by = match self.mode {
             NetworkMode::Disabled => DecidedBy::Disabled,
@@ -100,7 +100,7 @@ impl Matcher {
         if !allows(&by) {
             return self.decision(name.as_str(), port, by);
         }
-        // In mode open anyone's name may lead to the address: an exception for some is not one for all.
+        // In mode open any name may resolve to the address, so an exception alone does not allow it: a rule has to name it.
         let excepted_for_others = by == DecidedBy::Open
             && always_denied(address).is_some()
             && self.allow.address(address, port).is_none();
@@ -111,7 +111,7 @@ impl Matcher {
         }
     }
 
-    /// Whether some port of a name may be allowed, so that the name gets an address. It does not replace the decision.
+    /// Reports whether some port of a name may be allowed, so that the name gets an address. It does not replace the decision.
     pub fn may_resolve(&self, name: &DomainName) -> bool {
         let every_port_denied = self.deny.targets(name).any(|ports| ports.contains_key(&Ports::Any));
         let allowed = match self.mode {
@@ -122,7 +122,7 @@ impl Matcher {
         allowed && !every_port_denied && !always_denied_name(name)
     }
 
-    /// Whether the rules that allow cover every host and port of `rule`.
+    /// Reports whether the allow rules cover every host and port of `rule`.
     pub(super) fn allows_all_of(&self, rule: &Rule) -> bool {
         let of_target: Vec<&ByPort> = match rule.target() {
             Target::Name(DomainPattern::Exact(name)) => self.allow.targets(name).collect(),
@@ -140,7 +140,7 @@ impl Matcher {
         }
     }
 
-    /// The allowed hosts in few words.
+    /// Short description of the allowed hosts.
     pub(super) fn summary(&self) -> &str {
         &self.summary
     }
@@ -162,7 +162,7 @@ impl Matcher {
         }
     }
 
-    /// Returns the rule that denies an address whatever is allowed.
+    /// Returns the rule that denies an address regardless of the allow rules.
     fn refused_address(&self, address: Ipv4Addr, port: u16) -> Option<DecidedBy> {
         let excepted = || self.exceptions.iter().any(|range| range.contains(address));
         match self.deny.address(address, port) {
@@ -191,9 +191,9 @@ impl Matcher {
             DecidedBy::MetadataName => {
                 format!("{what} is denied in every mode, as it is the metadata service of a cloud")
             }
-            // These are found out by the gateway, and have reasons of their own.
+            // The gateway decides these, with reasons of its own.
             DecidedBy::Requests => format!(
-                "{what} is denied, as requests to {host} are bound by rules and read on ports 443 and 80 alone"
+                "{what} is denied, as requests to {host} are restricted by rules, which apply on ports 443 and 80 only"
             ),
             DecidedBy::OwnAddress | DecidedBy::OtherName => format!("{what} is denied ({by})"),
             DecidedBy::Disabled => {
@@ -215,7 +215,7 @@ fn allows(by: &DecidedBy) -> bool {
     matches!(by, DecidedBy::Preset { .. } | DecidedBy::Allow(_) | DecidedBy::Open)
 }
 
-/// Describes in few words the hosts that a policy allows.
+/// Describes the hosts that a policy allows.
 fn summary(policy: &NetworkPolicy) -> String {
     let mut parts: Vec<String> = Vec::new();
     if policy.mode() == NetworkMode::Open {
@@ -235,7 +235,7 @@ fn summary(policy: &NetworkPolicy) -> String {
 
 type ByPort = BTreeMap<Ports, DecidedBy>;
 
-/// Rules by their targets. A look-up takes as many steps as a name has labels, or an address has bits.
+/// Rules by their targets. A look-up takes as many steps as the name has labels, or the address has bits.
 ///
 /// The maps are ordered: hashing would need random keys, and this crate has no source of them.
 #[derive(Debug, Clone, Default)]
@@ -255,7 +255,7 @@ impl Index {
         by_port.insert(rule.ports(), by);
     }
 
-    /// The rules for a name, the most specific first.
+    /// Returns the rules for a name, the most specific first.
     fn targets<'a>(&'a self, name: &DomainName) -> impl Iterator<Item = &'a ByPort> {
         let below = name.parents().filter_map(|parent| self.below.get(parent));
         self.exact.get(name.as_str()).into_iter().chain(below)
@@ -265,7 +265,7 @@ impl Index {
         self.targets(name).find_map(|by_port| at_port(by_port, port))
     }
 
-    /// The rules for ranges that a range is in, the most specific first.
+    /// Returns the rules for ranges that contain a range, the most specific first.
     fn covering(&self, range: Cidr) -> impl Iterator<Item = &ByPort> {
         let ranges = (0..=range.prefix_len()).rev().map(move |len| Cidr::containing(range.base(), len));
         ranges.filter_map(|range| self.ranges.get(&range))

@@ -6,11 +6,11 @@ use std::str::FromStr;
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
-/// The part of the network that a sandbox reaches. A later one can reach more.
+/// The part of the network that a sandbox can reach, in increasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum NetworkMode {
-    /// Nothing but itself: there is no interface but loopback. The default.
+    /// Nothing but itself: the only interface is loopback. The default.
     #[default]
     Disabled,
     /// The hosts that presets and allow rules name, and nothing else.

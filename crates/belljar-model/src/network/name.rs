@@ -1,4 +1,4 @@
-//! Domain names in one canonical form, for rules and for what a program asks for.
+//! Domain names in canonical form, for rules and for requests of programs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +8,20 @@ use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
-/// The longest text that is read as a name: a name of 253 characters fits in any script, and the work stays small.
+/// Maximum length of a text that is parsed as a name: a name of 253 characters fits in any script, and the work is bounded.
 const MAX_INPUT_BYTES: usize = 1024;
-/// The longest name, without the dot of the root. Source: RFC 1035, 2.3.4 (255 octets on the wire).
+/// Maximum length of a name, without the trailing dot. Source: RFC 1035, 2.3.4 (255 octets on the wire).
 const MAX_NAME_BYTES: usize = 253;
-/// The longest label. Source: RFC 1035, 2.3.4.
+/// Maximum length of a label. Source: RFC 1035, 2.3.4.
 const MAX_LABEL_BYTES: usize = 63;
-/// The characters that UTS 46 takes for a dot.
+/// Characters that UTS 46 treats as a dot.
 const DOTS: [char; 4] = ['.', '\u{3002}', '\u{ff0e}', '\u{ff61}'];
 
 /// A domain name in canonical form: labels of `a-z`, `0-9` and `-`, lower case, without a dot at the end.
 ///
-/// Other scripts become their `xn--` form (UTS 46, non-transitional, STD3). Refused, each with a reason: IP addresses in
-/// every spelling, `localhost` and what is below it, empty and over-long labels, and every character that no host name has.
-/// When in doubt a name is refused: a name that two parsers read differently would get past a policy.
+/// Other scripts are converted to their `xn--` form (UTS 46, non-transitional, STD3). Refused, each with a reason: IP
+/// addresses in every spelling, `localhost` and names below it, empty and over-long labels, and characters that are invalid
+/// in host names. When in doubt a name is refused: a name that two parsers read differently could bypass a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DomainName(String);
 
@@ -36,7 +36,7 @@ impl DomainName {
         std::iter::successors(parent(&self.0), |name| parent(name))
     }
 
-    /// Reads a name; the error says what to give instead.
+    /// Parses a name; the error describes the expected form.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("a name such as example.com".to_owned());
@@ -51,7 +51,7 @@ impl DomainName {
         if text.split(DOTS).any(|label| label.starts_with('-') || label.ends_with('-')) {
             return Err("a name whose labels neither begin nor end with a hyphen".to_owned());
         }
-        // As browsers do, hyphens are allowed in the third and fourth place: names in use have them there.
+        // Hyphens are allowed in the third and fourth place, as in browsers: existing names have them there.
         let ascii = Uts46::new()
             .to_ascii(text.as_bytes(), AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Ignore)
             .map_err(|_| "a valid name: this one breaks the rules for international names (UTS 46)")?;
@@ -65,7 +65,7 @@ fn parent(name: &str) -> Option<&str> {
     name.split_once('.').map(|(_, parent)| parent)
 }
 
-/// Checks a name that UTS 46 has made ASCII.
+/// Checks a name that UTS 46 has converted to ASCII.
 fn check(name: &str) -> Result<(), &'static str> {
     if name.is_empty() {
         return Err("a name such as example.com");
@@ -98,7 +98,7 @@ fn check(name: &str) -> Result<(), &'static str> {
 
 const TOO_LONG: &str = "a name of at most 253 characters";
 
-/// Whether a label makes the name an IP address, as URLs and resolvers read one: decimal, octal, or hexadecimal.
+/// Reports whether the last label makes the name an IP address to URL parsers and resolvers: decimal, octal, or hexadecimal.
 /// Source: WHATWG URL, "ends in a number checker".
 fn is_number(label: &str) -> bool {
     match label.strip_prefix("0x") {
@@ -149,7 +149,7 @@ pub enum DomainPattern {
 }
 
 impl DomainPattern {
-    /// Whether the pattern stands for a name.
+    /// Reports whether the pattern matches a name.
     pub fn matches(&self, name: &DomainName) -> bool {
         match self {
             Self::Exact(exact) => exact == name,
@@ -157,7 +157,7 @@ impl DomainPattern {
         }
     }
 
-    /// Reads a pattern; the error says what to give instead.
+    /// Parses a pattern; the error describes the expected form.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text == "*" {
             return Err(

@@ -9,7 +9,7 @@ use crate::nearest::nearest;
 use crate::network::name::DomainPattern;
 use crate::network::rule::{Ports, Rule, Target};
 
-/// The content of `presets.toml`. A file that cannot be read would be an empty table; a test keeps it from being one.
+/// Content of `presets.toml`. An invalid file would yield an empty table; a test ensures that it is valid.
 static TABLE: LazyLock<PresetTable> =
     LazyLock::new(|| toml::from_str(include_str!("presets.toml")).unwrap_or_default());
 
@@ -60,7 +60,10 @@ impl Preset {
         presets().iter().find(|preset| preset.name == name)
     }
 
-    /// Finds a preset that has to be there.
+    /// Finds a preset.
+    ///
+    /// # Errors
+    /// Fails if there is no such preset; the error suggests the nearest name.
     pub(super) fn parse(name: &str) -> Result<&'static Self, ModelError> {
         Self::find(name).ok_or_else(|| {
             let known: Vec<&str> = presets().iter().map(Self::name).collect();
@@ -89,12 +92,12 @@ impl Preset {
 }
 
 impl PresetHost {
-    /// The host's name, or the name that all of its hosts are below.
+    /// The host's name, or a pattern for all names below one.
     pub fn name(&self) -> &DomainPattern {
         &self.name
     }
 
-    /// The ports that are allowed.
+    /// The allowed ports.
     pub fn ports(&self) -> &[u16] {
         &self.ports
     }
@@ -104,7 +107,7 @@ impl PresetHost {
         &self.purpose
     }
 
-    /// The host's risk, if there is one: data could be carried out, or others decide about the content that comes in.
+    /// The host's risk, if there is one: data could be exfiltrated, or third parties control the content.
     pub fn risk(&self) -> Option<&str> {
         self.risk.as_deref()
     }

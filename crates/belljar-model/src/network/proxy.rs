@@ -11,14 +11,14 @@ use crate::error::ModelError;
 use crate::network::cidr::decimal;
 use crate::network::name::DomainName;
 
-/// The field by which it is named in errors.
+/// Field name in errors.
 const FIELD: &str = "network.proxy";
 
-/// What is allowed.
+/// Expected form, for errors.
 const ALLOWED: &str = "http://HOST:PORT or socks5://HOST:PORT, with USER:PASSWORD@ before the host where it asks for them; \
      other characters than letters, digits and -._~ in them are escaped as in %40";
 
-/// The most bytes of a user's name, or of a password (RFC 1929).
+/// Maximum length of a user name or a password in bytes (RFC 1929).
 const MAX_CREDENTIAL_BYTES: usize = 255;
 
 /// The operator's proxy, through which gateways connect instead of directly.
@@ -32,7 +32,7 @@ pub struct UpstreamProxy {
     credentials: Option<(String, String)>,
 }
 
-/// How a proxy is asked for connections.
+/// Protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyProtocol {
     /// HTTP/1.1 with the method CONNECT (RFC 9110, 9.3.6).
@@ -41,32 +41,32 @@ pub enum ProxyProtocol {
     Socks5,
 }
 
-/// Where a proxy is.
+/// Host of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProxyHost {
-    /// A name, which gateways look up.
+    /// A name, which gateways resolve.
     Name(DomainName),
     /// An address.
     Address(Ipv4Addr),
 }
 
 impl UpstreamProxy {
-    /// How it is asked.
+    /// The proxy's protocol.
     pub fn protocol(&self) -> ProxyProtocol {
         self.protocol
     }
 
-    /// Where it is.
+    /// The proxy's host.
     pub fn host(&self) -> &ProxyHost {
         &self.host
     }
 
-    /// Its port, never 0.
+    /// The proxy's port, never 0.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The user's name and password, each of 1 to 255 bytes, where it asks for them.
+    /// The user name and password, each of 1 to 255 bytes, if the proxy requires them.
     pub fn credentials(&self) -> Option<(&str, &str)> {
         self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
     }
@@ -76,7 +76,7 @@ impl FromStr for UpstreamProxy {
     type Err = ModelError;
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
-        // What was given may hold a password: it is not shown.
+        // The text may contain a password, so the error does not show it.
         read(text).ok_or_else(|| ModelError::not_allowed(FIELD, "(hidden)", ALLOWED))
     }
 }
@@ -91,7 +91,7 @@ fn read(text: &str) -> Option<UpstreamProxy> {
     let (credentials, place) = match rest.split_once('@') {
         Some((credentials, place)) => {
             let (user, password) = credentials.split_once(':')?;
-            // A name with a colon in it cannot be said in HTTP.
+            // HTTP cannot express a user name with a colon.
             let user = unescape(user).filter(|user| !user.contains(':'))?;
             (Some((user, unescape(password)?)), place)
         }
@@ -106,7 +106,7 @@ fn read(text: &str) -> Option<UpstreamProxy> {
     Some(UpstreamProxy { protocol, host, port, credentials })
 }
 
-/// Reads the part of a URL before the `@`.
+/// Decodes a user name or password in the part of a URL before the `@`.
 fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -137,7 +137,7 @@ fn escape(text: &str) -> String {
 }
 
 impl fmt::Display for UpstreamProxy {
-    /// Writes where it is, without credentials.
+    /// Writes the URL without credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let protocol = match self.protocol {
             ProxyProtocol::Http => "http",
@@ -156,7 +156,7 @@ impl fmt::Debug for UpstreamProxy {
     }
 }
 
-/// Whole, the password included: it is for the gateway.
+/// Serializes the whole URL, including the password: the gateway needs it.
 impl Serialize for UpstreamProxy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let place = self.to_string();
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxies_are_read_and_written() {
+    fn proxy_url_round_trip() {
         for (text, shown, credentials) in [
             ("http://proxy.example:3128", "http://proxy.example:3128", None),
             ("http://Proxy.Example:3128/", "http://proxy.example:3128", None),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_refused_without_being_shown() {
+    fn invalid_proxy_url_is_refused_without_being_shown() {
         for text in [
             "",
             "proxy.example:3128",

@@ -1,11 +1,11 @@
-//! Addresses and names that no sandbox reaches, whatever its policy says.
+//! Addresses and names that are denied in every policy.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::network::name::DomainName;
 
-/// A range of addresses that is denied in every mode, unless the operator has made an exception of it.
+/// A range of addresses that is denied in every mode, unless the operator has made an exception for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeniedRange {
     base: IpAddr,
@@ -25,7 +25,7 @@ impl DeniedRange {
         self.source
     }
 
-    /// Whether an address is in the range. An IPv4 address is in no range of IPv6.
+    /// Reports whether an address is in the range. An IPv4 address is in no IPv6 range.
     pub fn contains(&self, address: IpAddr) -> bool {
         let rest = |bits: u32| bits.saturating_sub(self.prefix_len);
         match (self.base, address) {
@@ -56,8 +56,8 @@ const fn v6(base: [u16; 4], prefix_len: u32, purpose: &'static str, source: &'st
     DeniedRange { base: IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)), prefix_len, purpose, source }
 }
 
-/// Every range that is denied in every mode; a narrow one comes before the wide one that it is in. The addresses of the host
-/// itself are denied as well; the gateway knows them.
+/// All ranges that are denied in every mode; a narrow range precedes the wide one that contains it. The host's own addresses
+/// are denied as well; the gateway detects them.
 pub static ALWAYS_DENIED: [DeniedRange; 28] = [
     v4([0, 0, 0, 0], 8, "this network", "RFC 791"),
     v4([10, 0, 0, 0], 8, "private", "RFC 1918"),
@@ -89,7 +89,7 @@ pub static ALWAYS_DENIED: [DeniedRange; 28] = [
     v6([0xff00, 0, 0, 0], 8, "multicast", "RFC 4291"),
 ];
 
-/// Returns the range for which an address is denied in every mode, or none for a public one.
+/// Returns the range for which an address is denied in every mode, or `None` for a public address.
 ///
 /// A mapped address (`::ffff:0:0/96`) is another spelling of an IPv4 address and is judged as that. Compatible, translated and
 /// 6to4 addresses (`::/96`, `64:ff9b::/96`, `2002::/16`) are always denied; the range of a denied inner address is returned,
@@ -107,11 +107,11 @@ pub fn always_denied(address: impl Into<IpAddr>) -> Option<&'static DeniedRange>
     }
 }
 
-/// The IPv4 address in an IPv6 address that stands for one.
+/// Returns the IPv4 address embedded in an IPv6 address, if any.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let inner = match [a, b, c, d, e, f] {
-        // `::` and `::1` are no IPv4 addresses; `::2` and the like are 0.0.0.2, which is denied, too.
+        // `::` and `::1` embed no IPv4 address; `::2` and the like embed 0.0.0.2, which is denied, too.
         [0, 0, 0, 0, 0, 0] if g == 0 && h <= 1 => return None,
         [0, 0, 0, 0, 0, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => (g, h),
         [0x2002, g, h, ..] => (g, h),
@@ -121,11 +121,11 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 /// Names of metadata services of clouds. Sources: Google Compute Engine, "View and query VM metadata"; Amazon EC2,
-/// "Private DNS names". Their addresses are denied as well; a name is denied before anything is asked of a resolver.
+/// "Private DNS names". Their addresses are denied as well; a name is denied before it is resolved.
 const METADATA_NAMES: [&str; 4] =
     ["instance-data", "instance-data.ec2.internal", "metadata.goog", "metadata.google.internal"];
 
-/// Whether a name is that of a cloud's metadata service, or below it.
+/// Reports whether a name is that of a cloud's metadata service, or below it.
 pub fn always_denied_name(name: &DomainName) -> bool {
     std::iter::once(name.as_str()).chain(name.parents()).any(|name| METADATA_NAMES.contains(&name))
 }

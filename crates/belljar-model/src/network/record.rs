@@ -1,22 +1,22 @@
-//! What has been decided about the connections of a sandbox.
+//! Records of decisions about the connections of a sandbox.
 
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// One line of the log of a network.
+/// One record of the log of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkRecord {
-    /// Counts up from 1; what is missing between two was too old to be kept.
+    /// Sequence number from 1; a gap means that older records were overwritten.
     pub number: u64,
-    /// When it happened, in milliseconds since 1970.
+    /// Time of the event, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: NetworkEvent,
 }
 
-/// What has happened on a network.
+/// Event on a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum NetworkEvent {
@@ -24,27 +24,27 @@ pub enum NetworkEvent {
     Lookup {
         /// The name.
         host: String,
-        /// What decided, as [`DecidedBy`](crate::DecidedBy) says it.
+        /// The rule or mode that decided, as displayed by [`DecidedBy`](crate::DecidedBy).
         rule: String,
-        /// One sentence for whoever asked.
+        /// One sentence for the user.
         reason: String,
     },
-    /// It was decided about a connection.
+    /// A decision about a connection.
     Connection {
         /// Which connection.
         flow: u64,
-        /// The name, or the address if the program gave that.
+        /// The name, or the address if the program used that.
         host: String,
         /// The port.
         port: u16,
         /// Whether it was allowed.
         allowed: bool,
-        /// The address that it goes to, once the gateway has looked the name up.
+        /// The address that it goes to, once the gateway has resolved the name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         address: Option<Ipv4Addr>,
-        /// What decided.
+        /// The rule or mode that decided.
         rule: String,
-        /// One sentence for whoever tried it.
+        /// One sentence for the user.
         reason: String,
     },
     /// An allowed connection has ended.
@@ -55,11 +55,11 @@ pub enum NetworkEvent {
         host: String,
         /// The port.
         port: u16,
-        /// The bytes that the sandbox has sent.
+        /// Bytes sent by the sandbox.
         sent: u64,
-        /// The bytes that it got.
+        /// Bytes received by the sandbox.
         received: u64,
-        /// Why, if it did not just end.
+        /// The error, if the connection did not end normally.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_reads_back() {
+    fn record_round_trip() {
         let event =
             NetworkEvent::Ended { flow: 1, host: "h".into(), port: 1, sent: 2, received: 3, error: None };
         let record = NetworkRecord { number: 1, unix_ms: 5, event };

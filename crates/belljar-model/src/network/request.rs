@@ -1,4 +1,4 @@
-//! Rules for requests: which methods and paths of a host code in a sandbox may ask for.
+//! Rules for requests: the methods and paths of a host that code in a sandbox may request.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ pub(super) const FIELD: &str = "network.requests";
 const MAX_METHOD_BYTES: usize = 32;
 const MAX_PATH_BYTES: usize = 2048;
 
-/// Headers by which some servers take a request for one of another method or path.
+/// Headers that override the method or path of a request on some servers.
 const OTHER_REQUEST_HEADERS: [&str; 5] =
     ["x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"];
 
 /// A kind of request to a host, written as a method and a path: `GET /v1/*`.
 ///
-/// `*` in place of the method is any; a `*` at the end of the path is all that begins so. Methods and paths are compared as they are
-/// written, and the query does not count.
+/// `*` in place of the method matches any; a `*` at the end of the path matches every path with that prefix. Methods and paths
+/// are compared verbatim, and the query is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestRule {
     method: Option<String>,
@@ -41,7 +41,7 @@ impl RequestRule {
         if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || !is_plain {
             return refuse("a path that begins with / and has * at its end alone, and no query");
         }
-        match unclear(path) {
+        match ambiguity(path) {
             Some(what) => refuse(&format!("a path without {what}: servers read it in several ways")),
             None => {
                 let method = Some(method.to_owned()).filter(|method| method != "*");
@@ -63,7 +63,7 @@ impl fmt::Display for RequestRule {
     }
 }
 
-/// Brings the rules of a host into the canonical form: sorted, each once.
+/// Parses the rules of a host into canonical form: sorted, without duplicates.
 pub(super) fn parse_all(texts: &[String]) -> Result<Vec<RequestRule>, ModelError> {
     if texts.len() > MAX_RULES {
         return Err(ModelError::not_allowed(
@@ -78,32 +78,35 @@ pub(super) fn parse_all(texts: &[String]) -> Result<Vec<RequestRule>, ModelError
     Ok(rules)
 }
 
-/// Returns why a request is not one of `rules`, as the end of a sentence.
+/// Checks a request against `rules`.
+///
+/// # Errors
+/// Fails if no rule allows the request; the error is the end of a sentence.
 pub(super) fn check<'a>(
     rules: &[RequestRule],
     method: &str,
     path: &str,
     headers: impl Iterator<Item = &'a str>,
 ) -> Result<(), String> {
-    if let Some(what) = unclear(path) {
+    if let Some(what) = ambiguity(path) {
         return Err(format!("its path has {what}, which servers read in several ways"));
     }
     if let Some(name) = headers.into_iter().find(|name| OTHER_REQUEST_HEADERS.contains(name)) {
-        return Err(format!("its header {name} makes it another request to some servers"));
+        return Err(format!("its header {name} overrides the method or path on some servers"));
     }
     if rules.iter().any(|rule| rule.matches(method, path)) {
         return Ok(());
     }
     let named: Vec<String> = rules.iter().take(3).map(ToString::to_string).collect();
     Err(match (named.is_empty(), rules.len().saturating_sub(named.len())) {
-        (true, _) => "no request is".to_owned(),
+        (true, _) => "no request is allowed".to_owned(),
         (_, 0) => format!("allowed are {}", named.join(", ")),
         (_, more) => format!("allowed are {} and {more} more", named.join(", ")),
     })
 }
 
-/// Names what in a path leads elsewhere on servers that decode or shorten it, if there is anything.
-fn unclear(path: &str) -> Option<&'static str> {
+/// Returns the first ambiguous part of a path, which servers that decode or normalize it read differently.
+fn ambiguity(path: &str) -> Option<&'static str> {
     let lower = path.to_ascii_lowercase();
     if lower.contains('\\') || ["%5c", "%2f"].iter().any(|code| lower.contains(code)) {
         return Some("a backslash or an encoded slash");
@@ -114,7 +117,7 @@ fn unclear(path: &str) -> Option<&'static str> {
     if lower.contains("//") {
         return Some("an empty segment");
     }
-    // Parameters after `;` belong to no segment's name on some servers.
+    // On some servers, parameters after `;` are not part of the segment's name.
     let segments =
         lower.split('/').map(|segment| segment.split(';').next().unwrap_or_default().replace("%2e", "."));
     let mut names = segments;
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_and_paths_are_compared_as_they_are() {
+    fn methods_and_paths_are_compared_verbatim() {
         for (method, path) in
             [("GET", "/v1/"), ("GET", "/v1/a/b"), ("POST", "/v1/chat"), ("DELETE", "/status")]
         {
@@ -164,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn another_request_in_a_header_is_none() {
+    fn override_headers_are_refused() {
         let error = check(&rules(&["GET /*"]).unwrap(), "GET", "/", ["x-http-method-override"].into_iter());
         assert!(error.unwrap_err().contains("x-http-method-override"));
-        assert_eq!(check(&[], "GET", "/", [].into_iter()).unwrap_err(), "no request is");
+        assert_eq!(check(&[], "GET", "/", [].into_iter()).unwrap_err(), "no request is allowed");
     }
 
     #[test]
-    fn rules_read_back_sorted_and_once() {
+    fn rules_are_sorted_and_deduplicated() {
         let read = rules(&["POST /b", "GET /a/*", "* /", "POST /b"]).unwrap();
         let texts: Vec<String> = read.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["* /", "GET /a/*", "POST /b"]);

@@ -1,4 +1,4 @@
-//! Rules of a policy: a name, names, or a range of addresses, with ports.
+//! Rules of a policy: a name, a pattern of names, or a range of addresses, with ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,10 +9,10 @@ use crate::network::cidr::{Cidr, decimal};
 use crate::network::name::DomainPattern;
 use crate::network::ranges::always_denied_name;
 
-/// The most rules in one list. Held by `network::tests::lists_are_bounded`.
+/// Maximum number of rules in one list. Held by `network::tests::rules::lists_are_bounded`.
 pub const MAX_RULES: usize = 10_000;
 
-/// One rule, in the list that allows or in the list that denies.
+/// One rule of the allow list or the deny list.
 ///
 /// Written as `example.com`, `example.com:5432`, `example.com:*`, `*.example.com:443` or `192.0.2.0/24:443`. Without a
 /// port, a name that is allowed is allowed on 443 and 80, and what is denied is denied on every port; a range that is
@@ -23,12 +23,12 @@ pub struct Rule {
     ports: Ports,
 }
 
-/// The hosts or addresses that a rule stands for.
+/// The hosts or addresses that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// A name, or all names below one.
     Name(DomainPattern),
-    /// Addresses that a program connects to without a name.
+    /// Addresses, which a program connects to without a name.
     Address(Cidr),
 }
 
@@ -44,7 +44,7 @@ pub enum Ports {
 }
 
 impl Ports {
-    /// Whether a port is one of these.
+    /// Reports whether a port is one of these.
     pub const fn contain(self, port: u16) -> bool {
         match self {
             Self::One(one) => one == port,
@@ -54,7 +54,7 @@ impl Ports {
     }
 }
 
-/// Which list a rule is in.
+/// The list that a rule is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum List {
     Allow,
@@ -69,7 +69,7 @@ impl List {
         }
     }
 
-    /// Reads the rules of a list and brings them into the canonical form: sorted, each meaning once.
+    /// Parses the rules of a list into canonical form: sorted, without redundant rules.
     pub(super) fn parse(self, texts: &[String]) -> Result<Vec<Rule>, ModelError> {
         if texts.len() > MAX_RULES {
             let rules = format!("{} rules", texts.len());
@@ -82,15 +82,15 @@ impl List {
         }
         let mut rules = Vec::with_capacity(texts.len());
         for (target, mut ports) in by_target {
-            self.join(&target, &mut ports);
+            self.normalize(&target, &mut ports);
             rules.extend(ports.into_iter().map(|ports| Rule { target: target.clone(), ports }));
         }
         rules.sort_by_cached_key(ToString::to_string);
         Ok(rules)
     }
 
-    /// Takes out ports that others of the same target cover, and joins 443 and 80 to the short form where there is one.
-    fn join(self, target: &Target, ports: &mut BTreeSet<Ports>) {
+    /// Removes ports that others of the same target cover, and merges 443 and 80 into the short form if there is one.
+    fn normalize(self, target: &Target, ports: &mut BTreeSet<Ports>) {
         let web = [Ports::One(80), Ports::One(443)];
         if ports.contains(&Ports::Any) {
             ports.retain(|one| *one == Ports::Any);
@@ -106,25 +106,25 @@ impl List {
 }
 
 impl Rule {
-    /// Reads a rule of the list that allows.
+    /// Parses a rule of the allow list.
     ///
     /// # Errors
     ///
-    /// When it is neither a name nor an IPv4 range, when a range has no port, or when nothing can allow the name.
+    /// Fails if the text is neither a name nor an IPv4 range, if a range has no port, or if the name is always denied.
     pub fn parse_allow(text: &str) -> Result<Self, ModelError> {
         Self::parse(List::Allow, text)
     }
 
-    /// Reads a rule of the list that denies. Without a port it denies every port.
+    /// Parses a rule of the deny list. Without a port it denies every port.
     ///
     /// # Errors
     ///
-    /// When it is neither a name nor an IPv4 range.
+    /// Fails if the text is neither a name nor an IPv4 range.
     pub fn parse_deny(text: &str) -> Result<Self, ModelError> {
         Self::parse(List::Deny, text)
     }
 
-    /// The hosts or addresses that the rule stands for.
+    /// The hosts or addresses that the rule matches.
     pub fn target(&self) -> &Target {
         &self.target
     }
@@ -143,7 +143,7 @@ impl Rule {
     }
 }
 
-/// Reads a rule; the error says what to give instead.
+/// Parses a rule; the error describes the expected form.
 fn read(list: List, text: &str) -> Result<Rule, String> {
     if text.contains("://") {
         return Err("a host name alone, without scheme and path, such as example.com".to_owned());

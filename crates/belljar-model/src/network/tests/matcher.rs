@@ -15,7 +15,7 @@ const WHITELIST: &str = r#"{
 }"#;
 
 #[test]
-fn a_whitelist_allows_what_it_names() {
+fn whitelist_allows_listed_hosts() {
     let matcher = matcher(WHITELIST, &[]);
     let cases = [
         ("a.example", 443, "allow: a.example"),
@@ -36,9 +36,9 @@ fn a_whitelist_allows_what_it_names() {
     }
 }
 
-/// N17 and N18 of the hostile corpus, and what a deny rule takes away.
+/// N17 and N18 of the hostile corpus, and hosts excluded by deny rules.
 #[test]
-fn a_whitelist_denies_all_else() {
+fn whitelist_denies_other_hosts() {
     let matcher = matcher(WHITELIST, &[]);
     let cases = [
         ("a.example", 22, "not in the allow list"),
@@ -65,7 +65,7 @@ fn a_whitelist_denies_all_else() {
 
 /// N01, N02 and N18 of the hostile corpus.
 #[test]
-fn addresses_need_a_rule_of_their_own() {
+fn addresses_need_their_own_rule() {
     let whitelist = matcher(WHITELIST, &[]);
     let excepted = matcher(WHITELIST, &["10.1.2.0/24", "192.168.0.0/16"]);
     let open = matcher(
@@ -91,7 +91,7 @@ fn addresses_need_a_rule_of_their_own() {
         (&open, "100.100.100.200", 80, None),
         (&open, "168.63.129.16", 80, None),
         (&open, "10.1.2.3", 5432, Some("allow: 10.1.0.0/16:5432")),
-        // An exception that the policy does not name is not for everyone in mode open.
+        // In mode open, an exception applies only if the policy names the range.
         (&open, "10.1.2.3", 80, None),
         (&open, "10.2.0.1", 5432, None),
         (&disabled, "8.8.8.8", 443, None),
@@ -105,9 +105,9 @@ fn addresses_need_a_rule_of_their_own() {
     }
 }
 
-/// N05 of the hostile corpus: a name that is allowed leads to no address that is denied.
+/// N05 of the hostile corpus: an allowed name gives no access to a denied address.
 #[test]
-fn a_resolved_address_is_checked_as_well_as_its_name() {
+fn resolved_address_and_name_are_both_checked() {
     let whitelist = matcher(WHITELIST, &["10.1.2.0/24"]);
     let open = matcher(r#"{"mode": "open", "allow": ["10.1.2.3/32:443"]}"#, &["10.1.2.0/24"]);
     let cases = [
@@ -133,7 +133,7 @@ fn a_resolved_address_is_checked_as_well_as_its_name() {
 }
 
 #[test]
-fn only_names_that_may_be_reached_resolve() {
+fn only_reachable_names_resolve() {
     let whitelist = matcher(WHITELIST, &[]);
     let cases = [
         ("a.example", true),
@@ -155,7 +155,7 @@ fn only_names_that_may_be_reached_resolve() {
 }
 
 #[test]
-fn a_denial_says_what_can_be_done() {
+fn denial_reason_suggests_a_fix() {
     let cases = [
         (
             WHITELIST,
@@ -198,7 +198,7 @@ fn a_denial_says_what_can_be_done() {
 }
 
 #[test]
-fn a_decision_among_ten_thousand_rules_is_quick() {
+fn decision_time_is_bounded_with_ten_thousand_rules() {
     let names = (0..MAX_RULES).map(|number| format!("*.h{number}.example:{}", 1 + number % 1000));
     let ranges = (0..MAX_RULES)
         .map(|number| format!("9.{}.{}.0/24:{}", number / 250, number % 250, 1 + number % 1000));
@@ -214,7 +214,7 @@ fn a_decision_among_ten_thousand_rules_is_quick() {
             assert!(!matcher.name(&name("one.example"), 9999).allowed);
             assert!(!matcher.address([9, 20, 0, 1].into(), 1).allowed);
         }
-        // A millisecond for each, in a build without optimisation and on a machine that does other things.
+        // One millisecond each, for an unoptimized build on a busy machine.
         assert!(begin.elapsed() < Duration::from_millis(300), "{:?}", begin.elapsed());
     }
 }

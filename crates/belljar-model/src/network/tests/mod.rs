@@ -13,7 +13,7 @@ use super::*;
 use crate::error::ModelError;
 use crate::node::Node;
 
-/// Reads what would stand at the key `network` of a JSON text.
+/// Parses the value of the key `network` of a JSON text.
 fn file(json: &str) -> Result<NetworkFile, ModelError> {
     NetworkFile::from_node(Node::from_json(json)?)
 }

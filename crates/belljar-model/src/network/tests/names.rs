@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_name_has_one_canonical_form() {
+fn names_have_one_canonical_form() {
     let longest_label = "a".repeat(63);
     let longest = format!("{0}.{0}.{0}.{1}", longest_label, "a".repeat(61));
     let cases = [
@@ -15,12 +15,12 @@ fn a_name_has_one_canonical_form() {
         ("1e100.net", "1e100.net"),
         ("example.0xyz", "example.0xyz"),
         ("0x.example", "0x.example"),
-        // Other scripts, and the same names as they are on the wire.
+        // Other scripts, and the same names in wire form.
         ("bücher.example", "xn--bcher-kva.example"),
         ("BÜCHER.example", "xn--bcher-kva.example"),
         ("bu\u{308}cher.example", "xn--bcher-kva.example"),
         ("XN--BCHER-KVA.Example", "xn--bcher-kva.example"),
-        // Non-transitional: the sharp s is a letter of its own.
+        // Non-transitional: the sharp s is a distinct letter.
         ("straße.example", "xn--strae-oqa.example"),
         ("例え.テスト", "xn--r8jz45g.xn--zckzah"),
         ("example。com", "example.com"),
@@ -37,7 +37,7 @@ fn a_name_has_one_canonical_form() {
 }
 
 #[test]
-fn homoglyphs_are_other_names() {
+fn homoglyphs_are_different_names() {
     // A Cyrillic а in the place of the Latin one.
     assert_ne!(name("ex\u{430}mple.org"), name("example.org"));
     assert!(name("ex\u{430}mple.org").as_str().starts_with("xn--"));
@@ -83,13 +83,13 @@ fn invalid_names_are_refused_with_a_reason() {
         ("*.example.com", "the whole first label only"),
         ("a,b", "without ,"),
         ("a;b", "without ;"),
-        // Characters that become ASCII ones which no name has.
+        // Characters that map to ASCII characters that are invalid in names.
         ("example％00.com", "UTS 46"),
         ("a／b.com", "UTS 46"),
         ("a＠b.com", "UTS 46"),
         ("a\u{3000}b.com", "UTS 46"),
         ("＊.example.com", "UTS 46"),
-        // Not what an encoder would have written.
+        // Not the output of any encoder.
         ("xn--a.com", "UTS 46"),
         ("xn--.com", "hyphen"),
         ("xn--example-.com", "hyphen"),
@@ -110,7 +110,7 @@ fn invalid_names_are_refused_with_a_reason() {
 
 /// N03 of the hostile corpus: every spelling of an address is an address, not a name.
 #[test]
-fn addresses_are_no_names_in_any_spelling() {
+fn addresses_are_not_names_in_any_spelling() {
     let numbers = [
         "0.0.0.0",
         "0",
@@ -158,7 +158,7 @@ fn addresses_are_no_names_in_any_spelling() {
 
 /// N17 of the hostile corpus.
 #[test]
-fn a_wildcard_stands_for_true_subdomains_only() {
+fn wildcard_matches_only_subdomains() {
     let pattern: DomainPattern = "*.Example.ORG.".parse().unwrap();
     assert_eq!(pattern.to_string(), "*.example.org");
     for matched in
@@ -195,7 +195,7 @@ fn invalid_patterns_are_refused() {
 }
 
 #[test]
-fn parents_go_up_label_by_label() {
+fn parents_are_nearest_first() {
     assert_eq!(
         name("a.b.example.com").parents().collect::<Vec<_>>(),
         ["b.example.com", "example.com", "com"]

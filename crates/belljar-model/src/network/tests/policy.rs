@@ -10,7 +10,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn the_same_meaning_gives_the_same_bytes() {
+fn equal_policies_have_equal_canonical_json() {
     let cases = [
         (r#""disabled""#, r#""disabled""#),
         (r#""open""#, r#""open""#),
@@ -24,7 +24,7 @@ fn the_same_meaning_gives_the_same_bytes() {
             r#"{"deny": ["*.Bad.example", "192.0.2.0/24"], "mode": "open"}"#,
             r#"{"mode":"open","deny":["*.bad.example:*","192.0.2.0/24:*"]}"#,
         ),
-        // 443 and 80 are what a name without a port means; every port covers each.
+        // A name without a port means 443 and 80; `*` covers every port.
         (r#"{"allow": ["a.example:443", "a.example:80"]}"#, r#"{"mode":"whitelist","allow":["a.example"]}"#),
         (r#"{"allow": ["a.example", "a.example:80"]}"#, r#"{"mode":"whitelist","allow":["a.example"]}"#),
         (
@@ -44,7 +44,7 @@ fn the_same_meaning_gives_the_same_bytes() {
             r#"{"allow": ["192.0.2.0/24:443", "192.0.2.0/24:80"]}"#,
             r#"{"mode":"whitelist","allow":["192.0.2.0/24:443","192.0.2.0/24:80"]}"#,
         ),
-        // In mode open, ranges can be named: the operator may except them from what is always denied.
+        // In mode open, ranges can be named: the operator may make exceptions for them.
         (
             r#"{"mode": "open", "allow": ["10.1.0.0/16:5432"]}"#,
             r#"{"mode":"open","allow":["10.1.0.0/16:5432"]}"#,
@@ -62,7 +62,7 @@ fn the_same_meaning_gives_the_same_bytes() {
 
 /// N22 of the hostile corpus: an empty list reaches nothing, and so does a missing one.
 #[test]
-fn what_is_empty_or_missing_reaches_nothing() {
+fn empty_or_missing_lists_reach_nothing() {
     let cases = [
         ("{}", "disabled"),
         (r#"{"mode": null}"#, "disabled"),
@@ -126,7 +126,7 @@ fn wrong_keys_and_types_are_refused_with_their_path() {
 }
 
 #[test]
-fn contradictions_are_refused_by_the_name_of_the_field() {
+fn contradictions_are_refused_with_their_field() {
     let disabled = "give mode whitelist with it: mode disabled reaches nothing";
     let either = "give mode whitelist or open with it: mode disabled reaches nothing";
     let open = "give mode whitelist with it: mode open reaches every public name already";
@@ -178,7 +178,7 @@ fn unknown_presets_are_refused_with_the_nearest() {
 }
 
 #[test]
-fn unknown_modes_are_refused_by_their_field() {
+fn unknown_modes_are_refused_with_their_field() {
     assert_eq!(refusal("\"on\""), "network: \"on\" is not allowed; give disabled, whitelist or open");
     assert_eq!(
         refusal(r#"{"mode": "on", "allow": []}"#),
@@ -195,7 +195,7 @@ fn unknown_modes_are_refused_by_their_field() {
 }
 
 #[test]
-fn a_policy_is_checked_in_full_before_its_secrets_are_to_be_there() {
+fn policy_is_checked_before_secrets_are_required() {
     let secret = r#"{"host": "a.example", "header": "x", "env": "V"}"#;
     let with_secret = format!(r#"{{"allow": ["a.example"], "secrets": {{"API_KEY": {secret}}}}}"#);
     let cases = [
@@ -221,7 +221,7 @@ fn a_policy_is_checked_in_full_before_its_secrets_are_to_be_there() {
 }
 
 #[test]
-fn a_network_that_is_laid_over_replaces_the_other_whole() {
+fn merged_network_replaces_the_base_entirely() {
     let spec = |text: &str| SandboxSpec::from_json(text).unwrap();
     let template = spec(r#"{"network": {"presets": ["pip"], "allow": ["a.example"]}}"#);
     let request = spec(r#"{"network": {"allow": ["b.example"]}}"#);
@@ -232,7 +232,7 @@ fn a_network_that_is_laid_over_replaces_the_other_whole() {
 }
 
 #[test]
-fn toml_json_and_what_is_written_say_the_same() {
+fn toml_and_json_are_equivalent() {
     let toml = r#"
         [network]
         mode = "whitelist"

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn there_are_ten_presets_sorted_by_name() {
+fn presets_are_sorted_by_name() {
     let names: Vec<&str> = presets().iter().map(Preset::name).collect();
     assert_eq!(names, ["apt", "brew", "cargo", "docker", "gem", "go", "maven", "npm", "nuget", "pip"]);
     assert!(presets_version() > 0);
@@ -10,7 +10,7 @@ fn there_are_ten_presets_sorted_by_name() {
 }
 
 #[test]
-fn each_host_has_ports_and_a_purpose_and_is_there_once() {
+fn hosts_are_unique_and_have_ports_and_purpose() {
     for preset in presets() {
         assert!(!preset.purpose().is_empty() && !preset.hosts().is_empty(), "{}", preset.name());
         let mut rules: Vec<String> =
@@ -35,7 +35,7 @@ fn each_host_has_ports_and_a_purpose_and_is_there_once() {
 }
 
 #[test]
-fn hosts_of_many_tenants_are_marked_as_a_risk() {
+fn multi_tenant_hosts_are_marked_as_risk() {
     let tenants = [
         "github.com",
         "githubusercontent.com",
@@ -54,9 +54,9 @@ fn hosts_of_many_tenants_are_marked_as_a_risk() {
     }
 }
 
-/// The kinds of host that lists like these tend to forget.
+/// Kinds of hosts that such lists often miss.
 #[test]
-fn presets_have_the_hosts_that_are_easily_forgotten() {
+fn presets_have_easily_forgotten_hosts() {
     let needed = [
         ("apt", "security.debian.org", 80),
         ("apt", "security.ubuntu.com", 443),

@@ -6,7 +6,7 @@ use super::*;
 
 const PORTS: [&str; 5] = ["", ":80", ":443", ":22", ":*"];
 
-/// Names of few letters, so that many meet.
+/// Names from a small alphabet, so that many collide.
 fn host() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(vec!["a", "b", "ab"]), 1..4)
         .prop_map(|labels| labels.join(".") + ".test")
@@ -44,7 +44,7 @@ fn build(open: bool, allow: Vec<String>, deny: Vec<String>) -> NetworkPolicy {
     NetworkFile { allow: Some(allow), deny: Some(deny), ..mode.into() }.resolve().unwrap()
 }
 
-/// Whether some rule covers a name: by comparing texts, one rule after the other.
+/// Reports whether some rule covers a name, by comparing texts, rule by rule.
 fn covers_name(rules: &[Rule], name: &DomainName, port: u16) -> bool {
     rules.iter().any(|rule| {
         let text = rule.to_string();
@@ -58,7 +58,7 @@ fn covers_name(rules: &[Rule], name: &DomainName, port: u16) -> bool {
     })
 }
 
-/// Whether some rule covers an address: bit by bit, one rule after the other.
+/// Reports whether some rule covers an address, bit by bit, rule by rule.
 fn covers_address(rules: &[Rule], address: Ipv4Addr, port: u16) -> bool {
     rules.iter().any(|rule| {
         let text = rule.to_string();
@@ -75,8 +75,8 @@ fn port() -> impl Strategy<Value = u16> {
     prop::sample::select(vec![22, 80, 443, 8080])
 }
 
-/// Writes a rule in another way: some letters in the other case, and with the dot of the root.
-fn rewritten(rule: &str, upper: &[bool], dot: bool) -> String {
+/// Rewrites a rule to an equivalent one: with some letters in upper case, and with a trailing dot.
+fn rewrite(rule: &str, upper: &[bool], dot: bool) -> String {
     let (target, port) = match rule.split_once(':') {
         Some((target, port)) => (target, format!(":{port}")),
         None => (rule, String::new()),
@@ -90,33 +90,33 @@ fn rewritten(rule: &str, upper: &[bool], dot: bool) -> String {
 
 proptest! {
     #[test]
-    fn what_is_within_a_ceiling_reaches_no_more(
-        most in rules(), asked in rules(), name in host(), address in address(), port in port(),
+    fn policy_within_ceiling_reaches_no_more(
+        ceiling_policy in rules(), requested in rules(), name in host(), address in address(), port in port(),
     ) {
-        let (most, asked) = (build(false, most, Vec::new()), build(false, asked, Vec::new()));
-        // Lists, also where they are empty.
-        let file = NetworkFile { presets: Some(Vec::new()), ..NetworkFile::from(&most) };
-        let is_within = NetworkCeiling::try_from(file).unwrap().check(&asked).is_ok();
+        let (ceiling_policy, requested) = (build(false, ceiling_policy, Vec::new()), build(false, requested, Vec::new()));
+        // Lists, even if they are empty.
+        let file = NetworkFile { presets: Some(Vec::new()), ..NetworkFile::from(&ceiling_policy) };
+        let is_within = NetworkCeiling::try_from(file).unwrap().check(&requested).is_ok();
         let name: DomainName = name.parse().unwrap();
         if is_within {
             let names = |policy: &NetworkPolicy| covers_name(policy.allow(), &name, port);
-            prop_assert!(!names(&asked) || names(&most), "{}:{}", name, port);
+            prop_assert!(!names(&requested) || names(&ceiling_policy), "{}:{}", name, port);
             let addresses = |policy: &NetworkPolicy| covers_address(policy.allow(), address, port);
-            prop_assert!(!addresses(&asked) || addresses(&most), "{}:{}", address, port);
+            prop_assert!(!addresses(&requested) || addresses(&ceiling_policy), "{}:{}", address, port);
         }
     }
 
     #[test]
-    fn a_policy_is_within_itself(rules in rules(), more in rules()) {
-        let most = build(false, [rules.clone(), more].concat(), Vec::new());
-        let file = NetworkFile { presets: Some(Vec::new()), ..NetworkFile::from(&most) };
+    fn policy_is_within_itself(rules in rules(), more in rules()) {
+        let ceiling_policy = build(false, [rules.clone(), more].concat(), Vec::new());
+        let file = NetworkFile { presets: Some(Vec::new()), ..NetworkFile::from(&ceiling_policy) };
         let ceiling = NetworkCeiling::try_from(file).unwrap();
         prop_assert_eq!(ceiling.check(&build(false, rules, Vec::new())), Ok(()));
-        prop_assert_eq!(ceiling.check(&most), Ok(()));
+        prop_assert_eq!(ceiling.check(&ceiling_policy), Ok(()));
     }
 
     #[test]
-    fn the_canonical_form_of_a_name_is_its_own(text in "\\PC{0,40}") {
+    fn canonical_name_is_a_fixed_point(text in "\\PC{0,40}") {
         if let Ok(name) = text.parse::<DomainName>() {
             prop_assert_eq!(name.as_str().parse::<DomainName>().unwrap(), name.clone());
             prop_assert!(name.as_str().len() <= 253);
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn names_that_are_nearly_fine_have_a_canonical_form(text in "[a-zA-Z0-9ßüÜé例。．.-]{1,30}") {
+    fn almost_valid_names_have_a_canonical_form(text in "[a-zA-Z0-9ßüÜé例。．.-]{1,30}") {
         if let Ok(name) = text.parse::<DomainName>() {
             prop_assert_eq!(name.as_str().parse::<DomainName>().unwrap(), name.clone());
             prop_assert_eq!(text.to_ascii_uppercase().parse::<DomainName>().unwrap(), name.clone());
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_the_parsers(text in "\\PC{0,60}") {
+    fn parsers_accept_or_refuse_any_text(text in "\\PC{0,60}") {
         for rule in [Rule::parse_allow(&text), Rule::parse_deny(&text)] {
             if let Err(error) = rule {
                 prop_assert!(error.to_string().starts_with("network."));
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_reads_back(text in prop_oneof![name_rule(), range_rule()]) {
+    fn rule_round_trip(text in prop_oneof![name_rule(), range_rule()]) {
         let (allow, deny) = (Rule::parse_allow(&text).unwrap(), Rule::parse_deny(&text).unwrap());
         prop_assert_eq!(Rule::parse_allow(&allow.to_string()).unwrap(), allow);
         prop_assert_eq!(Rule::parse_deny(&deny.to_string()).unwrap(), deny);
@@ -165,7 +165,7 @@ proptest! {
         dot: bool,
     ) {
         let again = |rules: &[String]| -> Vec<String> {
-            rules.iter().map(|rule| rewritten(rule, &upper, dot)).chain(rules.iter().cloned()).collect()
+            rules.iter().map(|rule| rewrite(rule, &upper, dot)).chain(rules.iter().cloned()).collect()
         };
         let policy = build(false, allow, deny.clone());
         let other = build(false, again(&shuffled), again(&deny));
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn a_wildcard_never_stands_for_its_suffix_or_a_look_alike(suffix in host(), other in host(), letters in "[a-z]{1,5}") {
+    fn wildcard_never_matches_its_suffix_or_a_look_alike(suffix in host(), other in host(), letters in "[a-z]{1,5}") {
         let pattern: DomainPattern = format!("*.{suffix}").parse().unwrap();
         let (prefixed, surrounded) = (format!("{letters}{suffix}"), format!("x.{suffix}.{letters}"));
         for outside in [suffix.clone(), prefixed, surrounded] {
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn the_matcher_agrees_with_a_look_at_every_rule(
+    fn matcher_agrees_with_linear_scan(
         open: bool,
         allow in rules(),
         deny in rules(),

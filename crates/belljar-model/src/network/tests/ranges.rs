@@ -7,7 +7,7 @@ fn range_of(address: &str) -> Option<String> {
 }
 
 #[test]
-fn addresses_that_are_not_public_are_always_denied() {
+fn non_public_addresses_are_always_denied() {
     let cases = [
         ("0.0.0.0", "0.0.0.0/8"),
         ("0.255.255.255", "0.0.0.0/8"),
@@ -42,7 +42,7 @@ fn addresses_that_are_not_public_are_always_denied() {
         ("2001::1", "2001::/32"),
         ("2001:db8::1", "2001:db8::/32"),
         ("64:ff9b:1::1", "64:ff9b:1::/48"),
-        // An IPv4 address inside is the better reason.
+        // The range of an embedded IPv4 address is the better reason.
         ("::ffff:127.0.0.1", "127.0.0.0/8"),
         ("::ffff:169.254.169.254", "169.254.0.0/16"),
         ("::127.0.0.1", "127.0.0.0/8"),
@@ -58,7 +58,7 @@ fn addresses_that_are_not_public_are_always_denied() {
 }
 
 #[test]
-fn the_neighbours_of_denied_ranges_are_public() {
+fn neighbours_of_denied_ranges_are_public() {
     let public = [
         "1.0.0.0",
         "9.255.255.255",

@@ -25,14 +25,14 @@ fn allow_rules_have_one_canonical_form() {
 }
 
 #[test]
-fn a_deny_rule_without_a_port_denies_every_port() {
+fn deny_rule_without_port_denies_every_port() {
     let cases = [
         ("example.com", "example.com:*"),
         ("*.example.com", "*.example.com:*"),
         ("example.com:80", "example.com:80"),
         ("192.0.2.0/24", "192.0.2.0/24:*"),
         ("192.0.2.1/32:443", "192.0.2.1/32:443"),
-        // What nothing can allow can still be denied.
+        // Names that no rule can allow can still be denied.
         ("metadata.google.internal", "metadata.google.internal:*"),
     ];
     for (text, expected) in cases {
@@ -70,7 +70,7 @@ fn invalid_rules_are_refused_with_the_right_form() {
         ("example.com:443:443", "one colon before the port"),
         ("192.0.2.1", "192.0.2.1/32:443: an address is a range of one"),
         ("192.0.2.1:5432", "192.0.2.1/32:5432: an address is a range of one"),
-        // What was given is shown escaped, and nowhere else.
+        // The given text is shown escaped, and only once.
         ("192.0.2.1:\u{1b}[31m", "192.0.2.1/32:443: an address is a range of one"),
         ("192.0.2.0/24", "192.0.2.0/24:443 or 192.0.2.0/24:*: a range needs its port"),
         ("192.0.2.1/24:443", "192.0.2.0/24: after the prefix every bit is zero"),
@@ -99,7 +99,7 @@ fn invalid_rules_are_refused_with_the_right_form() {
 }
 
 #[test]
-fn ranges_are_read_and_hold_their_addresses() {
+fn ranges_parse_and_contain_their_addresses() {
     let range: Cidr = "192.0.2.128/25".parse().unwrap();
     assert_eq!(range.to_string(), "192.0.2.128/25");
     assert!(range.contains([192, 0, 2, 128].into()) && range.contains([192, 0, 2, 255].into()));
