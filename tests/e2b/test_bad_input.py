@@ -88,7 +88,7 @@ def head(flags, length):
         (head(0, 1), InvalidArgumentException, "not JSON"),
         (lambda sent: sent.replace(b'{"process"', b'{"progress'), InvalidArgumentException, "not JSON"),
         (lambda sent: sent.replace(b'"/bin/bash"', b'["/bin/ba"]'), InvalidArgumentException, "process.cmd: invalid type"),
-        (lambda sent: sent.replace(b"Process/Start ", b"Process/Strat "), SandboxException, "no procedure \"Strat\""),
+        (lambda sent: sent.replace(b"Process/Start ", b"Process/Strat "), SandboxException, "unknown procedure \"Strat\""),
     ],
 )
 def test_bent_frames(server, own, bend, raised, says):

@@ -1,5 +1,5 @@
-//! A server on loopback with the local engine, whose state is in a directory that is removed when it ends. It prints its
-//! address and a key: `cargo run -p belljar-api --example serve`.
+//! A server on loopback with the local engine. Its state is in a directory that is removed at exit. Prints its address
+//! and a key: `cargo run -p belljar-api --example serve`.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use belljar_store::{AuditLog, AuditOptions, Store};
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    // The sandboxes' guest is this very program.
+    // This program also serves as the sandboxes' guest.
     belljar_guest::enter();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve())

@@ -1,4 +1,4 @@
-//! The API as a whole: what it is configured to be, and its router.
+//! The whole API: its configuration and its router.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::metrics::HttpMetrics;
 use crate::serve::{Flights, Slots, Traffic};
 use crate::{e2b, guard, rest, rpc};
 
-/// What the operator says about the API.
+/// Configuration of the API, as set by the operator.
 #[derive(Debug, Clone)]
 pub struct ApiConfig {
     /// Sandboxes have the host names `{port}-{id}.{domain}`. Without a domain, ports are reached by path only.
@@ -27,29 +27,29 @@ pub struct ApiConfig {
     pub hosts: Vec<String>,
     /// Origins of pages that may use the API from a browser, such as `https://console.example.com`.
     pub origins: Vec<String>,
-    /// Addresses of reverse proxies, whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    /// Addresses of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` headers are trusted.
     pub trusted_proxies: Vec<IpAddr>,
-    /// Whether `/metrics` needs no key.
+    /// Serves `/metrics` without a key.
     pub open_metrics: bool,
-    /// Whether `/openapi.json` and `/docs` need no key. They hold nothing but what is in the documentation.
+    /// Serves `/openapi.json` and `/docs` without a key. They contain only what is in the documentation.
     pub open_docs: bool,
-    /// Whether E2B's clients are served as well.
+    /// Serves E2B's clients as well.
     pub e2b: bool,
-    /// Whether sandboxes of E2B's clients have an open network unless they say something else.
+    /// Gives sandboxes of E2B's clients an open network unless the request sets another one.
     pub e2b_internet: bool,
-    /// Whether whoever can open the Unix socket is the operator.
+    /// Treats everyone who can open the Unix socket as the operator.
     pub operator_socket: bool,
-    /// Connections at once, on all listeners together.
+    /// Maximum number of concurrent connections, on all listeners together.
     pub max_connections: usize,
-    /// Connections at once from one address.
+    /// Maximum number of concurrent connections from one address.
     pub max_connections_per_client: usize,
-    /// Requests on one connection, after which it is closed.
+    /// Maximum number of requests on one connection, after which it is closed.
     pub max_requests_per_connection: u64,
-    /// Open streams (events, WebSockets, tunnels) at once for one key.
+    /// Maximum number of open streams (events, WebSockets, tunnels) for one key.
     pub max_streams_per_key: usize,
-    /// Wrong keys from one address in a minute, after which it has to wait.
+    /// Maximum number of wrong keys from one address in a minute, after which it has to wait.
     pub max_failed_attempts: u32,
-    /// How long requests may take to finish once the server is told to stop.
+    /// Drain time: time that requests have to finish after the server starts to shut down.
     pub drain: Duration,
 }
 
@@ -75,28 +75,28 @@ impl Default for ApiConfig {
     }
 }
 
-/// What all requests share.
+/// State shared by all requests.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) keeper: Keeper,
     pub(crate) config: ApiConfig,
-    /// The same with the host names and origins that hold now.
+    /// The configuration with the current host names and origins.
     current: RwLock<Arc<ApiConfig>>,
     trace_context: OnceLock<Arc<dyn TraceContext>>,
     pub(crate) metrics: HttpMetrics,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
-    /// What E2B's clients watch and ask for.
+    /// Watches and settings of E2B's clients.
     pub(crate) e2b_watchers: e2b::Watchers,
     pub(crate) e2b_tags: e2b::Tags,
-    /// Bytes of answers that clients have not taken.
+    /// Bytes of responses that clients have not read yet.
     pub(crate) flights: Flights,
     /// Connections on all listeners.
     pub(crate) connections: Slots,
     pub(crate) traffic: Arc<Traffic>,
-    /// Fires when the server is told to stop: streams end then.
+    /// Cancelled when the server shuts down; streams end then.
     pub(crate) stopping: CancellationToken,
 }
 
@@ -108,35 +108,35 @@ impl std::ops::Deref for Shared {
     }
 }
 
-/// Whose trace a request is a part of, in the form that its headers have it. Without one nothing is read or added.
+/// Propagation of traces through request headers. Without one, no headers are read or added.
 pub trait TraceContext: Send + Sync {
-    /// Makes `span` a part of the trace that a request's headers name.
+    /// Attaches `span` to the trace named in a request's headers.
     fn join(&self, span: &tracing::Span, headers: &http::HeaderMap);
 
-    /// Puts the trace of `span` into headers.
+    /// Writes the trace of `span` into headers.
     fn carry(&self, span: &tracing::Span, headers: &mut http::HeaderMap);
 }
 
 impl Inner {
-    /// How traces are passed on, if they are.
+    /// Returns the trace propagation, if one is set.
     pub(crate) fn trace_context(&self) -> Option<&dyn TraceContext> {
         self.trace_context.get().map(AsRef::as_ref)
     }
 
-    /// The configuration with the host names and origins that hold now.
+    /// Returns the configuration with the current host names and origins.
     pub(crate) fn current(&self) -> Arc<ApiConfig> {
         Arc::clone(&self.current.read())
     }
 }
 
-/// The service's facades on one port.
+/// The service's facades, served on one port.
 pub struct Api {
     pub(crate) shared: Shared,
     mounts: Vec<Router>,
 }
 
 impl Api {
-    /// An API for what `keeper` keeps.
+    /// Creates the API of `keeper`.
     #[must_use]
     pub fn new(mut config: ApiConfig, keeper: Keeper) -> Self {
         config.domain = config.domain.map(|domain| domain.trim_matches('.').to_ascii_lowercase());
@@ -168,20 +168,20 @@ impl Api {
         Self { shared: Shared(Arc::new(inner)), mounts: Vec::new() }
     }
 
-    /// Passes traces on from now on. Only the first context that is given counts.
+    /// Sets the trace propagation. Only the first call has an effect.
     pub fn pass_traces_on(&self, context: Arc<dyn TraceContext>) {
         let _ = self.shared.trace_context.set(context);
     }
 
-    /// Takes other names of the server and other origins from now on. All else stays as it was at the start.
+    /// Replaces the server's host names and the allowed origins. Everything else stays as it was at the start.
     pub fn reconfigure(&self, config: &ApiConfig) {
         let mut current = self.shared.current.write();
         let (hosts, origins) = (canonical(&config.hosts), config.origins.clone());
         *current = Arc::new(ApiConfig { hosts, origins, ..self.shared.config.clone() });
     }
 
-    /// Puts another facade below `prefix`, such as `/hooks`. It sees the whole path, with the prefix. It stands behind the
-    /// same guards: a request that reaches it comes from a [`belljar_keeper::Caller`], which is in the request's extensions.
+    /// Mounts another facade below `prefix`, such as `/hooks`. It gets the whole path, including the prefix. The same
+    /// guards apply: the [`belljar_keeper::Caller`] of each request that reaches it is in the request's extensions.
     #[must_use]
     pub fn mount<S>(mut self, prefix: &str, service: S) -> Self
     where
@@ -193,7 +193,7 @@ impl Api {
         self
     }
 
-    /// All routes with all guards before them.
+    /// Returns all routes behind all guards.
     pub fn router(&self) -> Router {
         let mut router = rest::router(&self.shared).merge(rpc::router(&self.shared));
         if self.shared.config.e2b {
@@ -206,7 +206,7 @@ impl Api {
     }
 }
 
-/// Names of hosts as they are compared.
+/// Normalizes host names for comparison.
 fn canonical(hosts: &[String]) -> Vec<String> {
     hosts.iter().map(|host| host.trim_end_matches('.').to_ascii_lowercase()).collect()
 }

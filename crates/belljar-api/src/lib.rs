@@ -1,6 +1,6 @@
-//! The facades of the service: each translates one wire format, and nothing else.
+//! The facades of the service: each translates one wire format and does nothing else.
 //!
-//! There is no policy and no state of a sandbox here. What may be done, and what is, is the keeper's.
+//! There is no policy and no sandbox state here: both belong to the keeper.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -16,7 +16,7 @@ mod rpc;
 mod serve;
 mod stream;
 
-/// Doors to private parsers, for the checks of `belljar-fuzz`. Not part of any release.
+/// Access to private parsers for the checks of `belljar-fuzz`. Not part of any release.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing {

@@ -1,4 +1,4 @@
-//! Metrics of the requests, by route. A route is its pattern, never a path, so their number is bounded.
+//! Metrics of requests, by route. A route is its pattern, never a path, so that the number of routes is bounded.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Bounds of the buckets of a request, in seconds.
+/// Bucket bounds of a request's duration, in seconds.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 
-/// Methods that have figures of their own. A client can make up others.
+/// Methods with a label of their own. Clients can send arbitrary other methods.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,7 +29,7 @@ struct AnswerLabels {
     status: u16,
 }
 
-/// Metrics of the requests.
+/// Metrics of requests.
 #[derive(Clone)]
 pub(crate) struct HttpMetrics {
     answers: Family<AnswerLabels, Counter>,
@@ -48,7 +48,7 @@ impl Default for HttpMetrics {
 }
 
 impl HttpMetrics {
-    /// Shows them among the others.
+    /// Adds these metrics to the registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "belljar_http_requests",
@@ -67,23 +67,23 @@ impl HttpMetrics {
         );
     }
 
-    /// A request has come.
-    pub(crate) fn begin(&self, method: &Method, route: &str) -> UnderWay {
+    /// Counts the start of a request.
+    pub(crate) fn begin(&self, method: &Method, route: &str) -> InFlight {
         self.under_way.inc();
         let method = METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or("other");
-        UnderWay { metrics: self.clone(), method, route: route.to_owned() }
+        InFlight { metrics: self.clone(), method, route: route.to_owned() }
     }
 }
 
-/// A request that is being answered.
-pub(crate) struct UnderWay {
+/// A request in flight.
+pub(crate) struct InFlight {
     metrics: HttpMetrics,
     method: &'static str,
     route: String,
 }
 
-impl UnderWay {
-    /// It has been answered.
+impl InFlight {
+    /// Records the end of the request.
     pub(crate) fn end(&mut self, status: StatusCode, took: Duration) {
         let (method, route) = (self.method, std::mem::take(&mut self.route));
         let labels = AnswerLabels { method, route: route.clone(), status: status.as_u16() };
@@ -92,7 +92,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.metrics.under_way.dec();
     }

@@ -1,4 +1,4 @@
-//! Who may come in to a sandbox: the access token in a header, or a signature that was made with it.
+//! Access to a sandbox: the access token in a header, or a signature made with it.
 
 use axum::extract::Request;
 use base64::Engine as _;
@@ -15,17 +15,18 @@ use crate::problem::{Code, Problem};
 
 const ACCESS_TOKEN: &str = "x-access-token";
 
-/// The token for ports of a sandbox, which is the same token here. Clients send it to the code interpreter without the other one.
+/// The token for ports of a sandbox, which is the same token here. Clients send it to the code interpreter without the other
+/// header.
 const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
 
 /// The only user of a sandbox.
 pub(super) const USER: &str = "user";
 
-fn refused() -> Problem {
-    Problem::new(Code::Unauthenticated, "no valid access token of this sandbox came with the request")
+fn unauthenticated() -> Problem {
+    Problem::new(Code::Unauthenticated, "missing or invalid access token of this sandbox")
 }
 
-/// A request without its body, which other threads may see too.
+/// A request without its body, so that it can be shared with other threads.
 #[derive(Clone, Copy)]
 pub(super) struct Head<'a> {
     pub(super) headers: &'a HeaderMap,
@@ -38,7 +39,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Where a request comes from, for the audit and for counting.
+/// Origin of a request, for the audit log and for counting failed attempts.
 struct Origin {
     client: Client,
     request_id: String,
@@ -60,21 +61,21 @@ impl Origin {
             }
             _ => {
                 shared.attempts.failed(self.client.address);
-                refused()
+                unauthenticated()
             }
         })
     }
 }
 
-/// The token of a request.
+/// Returns the access token of a request.
 pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
     [ACCESS_TOKEN, TRAFFIC_TOKEN].iter().find_map(|name| headers.get(*name)?.to_str().ok())
 }
 
-/// Who comes with the sandbox's access token.
+/// Authenticates the caller by the sandbox's access token.
 pub(super) async fn caller(shared: &Shared, id: &SandboxId, head: Head<'_>) -> Result<Caller, Problem> {
     let origin = Origin::of(shared, head)?;
-    let token = token(head.headers).ok_or_else(refused)?;
+    let token = token(head.headers).ok_or_else(unauthenticated)?;
     let found = shared.keeper.authenticate(token, &origin.client.text, &origin.request_id).await;
     let caller = origin.judge(shared, found)?;
     if ServiceWall::TokenScope.allows(caller.only.as_ref() == Some(id)) {
@@ -83,31 +84,31 @@ pub(super) async fn caller(shared: &Shared, id: &SandboxId, head: Head<'_>) -> R
     origin.judge(shared, Err(Denied::Unknown))
 }
 
-/// What an address of a file was signed for.
+/// A signature in the URL of a file, and the values that it covers.
 pub(super) struct Signature<'a> {
     pub(super) path: &'a str,
     /// `read` or `write`.
     pub(super) operation: &'a str,
-    /// Empty if none is named.
+    /// Empty if the URL names none.
     pub(super) user: &'a str,
-    /// When it ends, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     pub(super) expires: Option<i64>,
-    /// As it came.
+    /// The signature as received.
     pub(super) text: &'a str,
 }
 
 impl Signature<'_> {
-    /// Whether it was made with this token.
-    pub(super) fn is_by(&self, token: &str) -> bool {
+    /// Reports whether the signature was made with this token.
+    pub(super) fn is_made_with(&self, token: &str) -> bool {
         let Self { path, operation, user, expires, .. } = self;
         let end = expires.map(|expires| format!(":{expires}")).unwrap_or_default();
         let digest = Sha256::digest(format!("{path}:{operation}:{user}:{token}{end}"));
-        // Of digests: how far they agree says nothing about the token.
+        // Digests are compared: how long their common prefix is reveals nothing about the token.
         Sha256::digest(format!("v1_{}", STANDARD_NO_PAD.encode(digest))) == Sha256::digest(self.text)
     }
 }
 
-/// Who signed an address: with the token of this sandbox, or of any.
+/// Authenticates the signer of a URL, by the token of this sandbox or, without an id, of any sandbox.
 pub(super) async fn signer(
     shared: &Shared,
     id: Option<&SandboxId>,
@@ -115,7 +116,7 @@ pub(super) async fn signer(
     head: Head<'_>,
 ) -> Result<Caller, Problem> {
     let origin = Origin::of(shared, head)?;
-    let matches = |token: &str| ServiceWall::E2bSignature.allows(signature.is_by(token));
+    let matches = |token: &str| ServiceWall::E2bSignature.allows(signature.is_made_with(token));
     let found = shared.keeper.authenticate_by(id, matches, &origin.client.text, &origin.request_id).await;
     let caller = match found {
         Err(Denied::Unknown) => {
@@ -131,7 +132,7 @@ pub(super) async fn signer(
     Ok(caller)
 }
 
-/// Checks the user that a call names, in `Authorization: Basic` or by itself.
+/// Checks the user that a call names, in `Authorization: Basic` or in the request itself.
 pub(super) fn check_user(named: Option<&str>) -> Result<(), Problem> {
     match named {
         None | Some("" | USER) => Ok(()),
@@ -142,7 +143,7 @@ pub(super) fn check_user(named: Option<&str>) -> Result<(), Problem> {
     }
 }
 
-/// The user that a call names in its headers.
+/// Returns the user named in a call's headers.
 pub(super) fn user(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, encoded) = value.split_once(' ')?;
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_of_its_path_operation_user_token_and_end() {
+    fn signature_covers_path_operation_user_token_and_expiry() {
         let made = |path: &str, operation: &str, user: &str, token: &str, expires: Option<i64>| {
             let end = expires.map(|at| format!(":{at}")).unwrap_or_default();
             let digest = Sha256::digest(format!("{path}:{operation}:{user}:{token}{end}"));
@@ -167,8 +168,8 @@ mod tests {
         fn signature(text: &str) -> Signature<'_> {
             Signature { path: "a.txt", operation: "read", user: "", expires: Some(7), text }
         }
-        assert!(signature(&good).is_by("tok"));
-        assert!(!signature(&good).is_by("other"));
+        assert!(signature(&good).is_made_with("tok"));
+        assert!(!signature(&good).is_made_with("other"));
         for forged in [
             made("b.txt", "read", "", "tok", Some(7)),
             made("a.txt", "write", "", "tok", Some(7)),
@@ -176,12 +177,12 @@ mod tests {
             made("a.txt", "read", "", "tok", Some(8)),
             made("a.txt", "read", "", "tok", None),
         ] {
-            assert!(!signature(&forged).is_by("tok"));
+            assert!(!signature(&forged).is_made_with("tok"));
         }
     }
 
     #[test]
-    fn the_user_is_read_and_checked() {
+    fn user_is_parsed_and_checked() {
         let mut headers = HeaderMap::new();
         assert_eq!(user(&headers), None);
         headers.insert(header::AUTHORIZATION, "Basic cm9vdDo=".parse().unwrap());

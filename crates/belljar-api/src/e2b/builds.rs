@@ -1,11 +1,11 @@
-//! Builds of templates: from a name to steps, and what is told of them.
+//! Template builds: from a name to steps, and their status.
 //!
 //! ```text
 //!   POST /v3/templates ─► GET …/files/{hash} ─► PUT /uploads/{token} ─► POST /v2/…/builds/{id} ─► GET …/status
 //! ```
 //!
-//! What cannot be done here is refused before anything starts. Clients hear of it as the failure of the step that asks for it, so that
-//! they point at its line.
+//! Steps that this server does not support are refused before anything starts. Clients get the refusal as the failure
+//! of the step in question, so that they point at its line.
 
 use axum::Json as Answer;
 use axum::extract::State;
@@ -30,17 +30,17 @@ use crate::guard::{Client, RequestId, denied, too_many};
 use crate::problem::{Code, Problem};
 use crate::rest::base_url;
 
-/// Images that stand for templates here, without their tags.
+/// Images for which this server has templates, without their tags.
 const IMAGES: [(&str, &str); 2] =
     [("e2bdev/base", templates::BASE), ("e2bdev/code-interpreter", templates::CODE_INTERPRETER)];
 
-/// The most entries of a log that are told at once.
+/// Maximum number of log entries in one response.
 const MAX_ENTRIES: usize = 100;
 
-/// The longest command, in bytes.
+/// Maximum length of a command, in bytes.
 const MAX_COMMAND_BYTES: usize = 64 << 10;
 
-/// A request for a build, of both generations: the first says `alias`.
+/// A request for a build, of both generations of the API: the first uses `alias`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewTemplate {
@@ -70,7 +70,7 @@ struct RequestedBody {
 impl From<RequestedBuild> for RequestedBody {
     fn from(build: RequestedBuild) -> Self {
         Self {
-            // A name is its tenant's own, and stays the same from build to build.
+            // A name belongs to its tenant, and stays the same from build to build.
             template_id: build.name.clone(),
             build_id: build.id,
             public: false,
@@ -81,7 +81,7 @@ impl From<RequestedBuild> for RequestedBody {
     }
 }
 
-/// Asks for a build.
+/// Requests a build.
 pub(super) async fn request(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -101,7 +101,7 @@ pub(super) async fn request(
     Ok(json_answer(StatusCode::ACCEPTED, &RequestedBody::from(requested)))
 }
 
-/// Whether files are there, and where to send them.
+/// Reports whether files are already uploaded, and where to upload them.
 pub(super) async fn files(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -116,7 +116,7 @@ pub(super) async fn files(
     Ok(json_answer(StatusCode::CREATED, &json!({"present": link.present, "url": url})))
 }
 
-/// Takes files by a link, which is all that is needed for that.
+/// Uploads files by a link, which is the only credential needed.
 pub(super) async fn upload(
     State(shared): State<Shared>,
     Token(token): Token,
@@ -144,7 +144,7 @@ pub(super) async fn upload(
     Ok(StatusCode::OK)
 }
 
-/// How a template is to be built.
+/// The definition of a template to build.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StartBody {
@@ -157,7 +157,7 @@ pub(super) struct StartBody {
     ready_cmd: Option<String>,
 }
 
-/// One step. Whether it is forced is not looked at: every step of every build is carried out.
+/// One step. The flag that forces a step is ignored: every step of every build is run.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StepBody {
@@ -181,7 +181,7 @@ pub(super) async fn start(
     Ok(StatusCode::ACCEPTED)
 }
 
-/// The name that a client gives as a template's id. What can be no name is the id of no build.
+/// Parses the name that a client gives as a template's id. An invalid name is the id of no build.
 fn name_of(id: &str) -> Result<TaggedName, Problem> {
     let missing = || KeeperError::NotFound { what: "template", id: id.chars().take(64).collect() };
     id.parse().map_err(|_| missing().into())
@@ -191,7 +191,7 @@ fn failure(step: impl ToString, message: impl Into<String>) -> StepFailure {
     StepFailure { step: step.to_string(), message: message.into() }
 }
 
-/// What is to be done, or the step that cannot be.
+/// Plans the build, or returns the step that is not supported.
 async fn plan(
     shared: &Shared,
     caller: &Caller,
@@ -230,7 +230,7 @@ async fn plan(
     Ok(Ok(BuildPlan { base, steps, start, ready, network }))
 }
 
-/// The name of what a template starts from.
+/// Returns the name of the base template.
 fn base(body: &StartBody) -> Result<String, String> {
     match (&body.from_template, &body.from_image) {
         (Some(_), Some(_)) => Err("give fromTemplate or fromImage, not both".to_owned()),
@@ -257,7 +257,7 @@ fn check_command(what: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks who a step is for.
+/// Checks the user of a step.
 fn check_user(what: &str, name: &str) -> Result<(), String> {
     if name.is_empty() || name == USER {
         return Ok(());
@@ -270,7 +270,7 @@ fn check_user(what: &str, name: &str) -> Result<(), String> {
 }
 
 impl StepBody {
-    /// The step, or why it cannot be carried out.
+    /// Parses the step, or returns why it is not supported.
     fn read(self) -> Result<PlanStep, String> {
         let argument = |index: usize| self.args.get(index).map_or("", String::as_str);
         let kind = self.kind.as_str();
@@ -308,7 +308,7 @@ impl StepBody {
                 Ok(PlanStep::Workdir(argument(0).to_owned()))
             }
             "USER" => {
-                at_most(1).map_err(|error| format!("{error}; nobody gets more privileges here"))?;
+                at_most(1).map_err(|error| format!("{error}; privileges cannot be raised here"))?;
                 check_user(kind, argument(0))?;
                 Ok(PlanStep::User)
             }
@@ -341,7 +341,7 @@ impl StepBody {
             }
             other => {
                 let shown: String = other.chars().take(32).collect();
-                Err(format!("{shown:?} is no step; give RUN, ENV, WORKDIR, USER or COPY"))
+                Err(format!("invalid step {shown:?}; give RUN, ENV, WORKDIR, USER or COPY"))
             }
         }
     }
@@ -401,7 +401,7 @@ pub(super) struct StatusBody {
     #[serde(rename = "buildID")]
     build_id: String,
     status: &'static str,
-    /// Of the first generation: always empty now.
+    /// A field of the first generation: always empty now.
     logs: [String; 0],
     log_entries: Vec<LineBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -429,7 +429,7 @@ struct ReasonBody {
     step: String,
 }
 
-/// Where a build is.
+/// Returns the status of a build.
 pub(super) async fn status(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_read_or_refused_with_their_kind() {
+    fn steps_are_parsed_or_refused_with_their_kind() {
         let run = |args: Value| step(json!({"type": "RUN", "args": args, "force": false}));
         assert_eq!(run(json!(["ls"])), Ok(PlanStep::Run("ls".to_owned())));
         assert_eq!(run(json!(["ls", "user"])), Ok(PlanStep::Run("ls".to_owned())));
@@ -494,11 +494,11 @@ mod tests {
         }
         assert!(step(json!({"type": "COPY", "args": ["a", "b"]})).unwrap_err().contains("filesHash"));
         assert!(step(json!({"type": "USER", "args": ["user", "true"]})).is_err());
-        assert!(step(json!({"type": "VOLUME", "args": ["/x"]})).unwrap_err().contains("no step"));
+        assert!(step(json!({"type": "VOLUME", "args": ["/x"]})).unwrap_err().contains("invalid step"));
     }
 
     #[test]
-    fn images_that_stand_for_templates_are_known() {
+    fn images_map_to_templates() {
         let of = |json: Value| base(&serde_json::from_value(json).unwrap());
         assert_eq!(of(json!({"fromImage": "e2bdev/base"})).unwrap(), "base");
         assert_eq!(of(json!({"fromImage": "e2bdev/base:latest"})).unwrap(), "base");

@@ -1,4 +1,4 @@
-//! The Connect protocol with JSON, as E2B's clients speak it: one message, or frames of a flag, a length and a message.
+//! The Connect protocol with JSON, as E2B's clients use it: one message, or frames of a flag, a length and a message.
 
 use std::io;
 
@@ -18,48 +18,48 @@ use crate::extract::{RawBody, parse_json};
 
 const STREAM_TYPE: &str = "application/connect+json";
 
-/// The longest message that is read, in bytes.
+/// Maximum length of a message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
-/// What stands before each message of a stream.
+/// Length of the header before each message of a stream.
 const FRAME_HEADER_BYTES: usize = 5;
 
-/// The flag of a message that is compressed.
+/// Flag of a compressed message.
 const COMPRESSED: u8 = 1;
 
-/// The flag of the last frame.
+/// Flag of the last frame.
 const END: u8 = 2;
 
-/// Whether a path is that of a procedure.
+/// Reports whether a path is that of a procedure.
 pub(super) fn is_procedure(path: &str) -> bool {
     path.starts_with("/process.Process/") || path.starts_with("/filesystem.Filesystem/")
 }
 
-/// Whether a call sends and gets frames.
+/// Reports whether a call uses frames.
 pub(super) fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(STREAM_TYPE)
 }
 
-/// Reads the one message of a call.
+/// Reads the only message of a unary call.
 pub(super) async fn message<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
     let is_stream = is_stream(request.headers());
     let body = body(request).await?;
     if is_stream {
         let mut frames = Box::pin(frames(body));
         return match frames.next().await {
-            Some(frame) => parse(&frame.map_err(broken)?),
+            Some(frame) => parse(&frame.map_err(body_error)?),
             None => Err(Refusal::invalid("the stream has no message")),
         };
     }
     parse(&body.read(MAX_MESSAGE_BYTES).await?)
 }
 
-/// Reads the messages of a call that sends more than one.
+/// Reads the messages of a streaming call.
 pub(super) async fn messages<T: DeserializeOwned + Send + 'static>(
     request: Request,
 ) -> Result<impl Stream<Item = Result<T, Refusal>> + Send, Refusal> {
-    Ok(frames(body(request).await?).map(|frame| parse(&frame.map_err(broken)?)))
+    Ok(frames(body(request).await?).map(|frame| parse(&frame.map_err(body_error)?)))
 }
 
 async fn body(request: Request) -> Result<RawBody, Refusal> {
@@ -71,11 +71,11 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     Ok(parse_json(if bytes.is_empty() { b"{}" } else { bytes })?)
 }
 
-fn broken(error: io::Error) -> Refusal {
+fn body_error(error: io::Error) -> Refusal {
     Refusal::invalid(error.to_string())
 }
 
-/// The messages in the frames of a body.
+/// Returns the messages in the frames of a body.
 pub(super) fn frames(body: RawBody) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let mut pieces = body.stream().boxed();
     async_stream::stream! {
@@ -110,7 +110,7 @@ pub(super) fn frames(body: RawBody) -> impl Stream<Item = io::Result<Bytes>> + S
     }
 }
 
-/// Takes one whole frame out of what has come.
+/// Takes one complete frame out of the received bytes.
 fn take_frame(held: &mut BytesMut) -> io::Result<Option<(u8, Bytes)>> {
     let Some((&[flags, a, b, c, d], _)) = held.split_first_chunk::<FRAME_HEADER_BYTES>() else {
         return Ok(None);
@@ -131,12 +131,12 @@ fn take_frame(held: &mut BytesMut) -> io::Result<Option<(u8, Bytes)>> {
     Ok(Some((flags, held.split_to(length).freeze())))
 }
 
-/// A frame with this message.
+/// Encodes a message as a frame.
 pub(super) fn frame(message: &impl Serialize) -> Bytes {
     enclose(0, message)
 }
 
-/// The last frame of a stream.
+/// Encodes the last frame of a stream.
 pub(super) fn end(refusal: Option<&Refusal>) -> Bytes {
     match refusal.map(Refusal::parts) {
         None => enclose(END, &json!({})),
@@ -145,7 +145,7 @@ pub(super) fn end(refusal: Option<&Refusal>) -> Bytes {
 }
 
 fn enclose(flags: u8, message: &impl Serialize) -> Bytes {
-    // Only types of this crate come here, and each can be written.
+    // Only types of this crate are serialized here, and none of them can fail.
     let message = serde_json::to_vec(message).unwrap_or_default();
     let mut frame = BytesMut::with_capacity(FRAME_HEADER_BYTES + message.len());
     frame.put_u8(flags);
@@ -154,7 +154,7 @@ fn enclose(flags: u8, message: &impl Serialize) -> Bytes {
     frame.freeze()
 }
 
-/// The answer of a call that has one message.
+/// Returns the response of a unary call.
 pub(super) fn unary(message: &impl Serialize, is_stream: bool) -> Response {
     if is_stream {
         let body = [frame(message), end(None)].concat();
@@ -163,19 +163,19 @@ pub(super) fn unary(message: &impl Serialize, is_stream: bool) -> Response {
     super::error::json_answer(StatusCode::OK, message)
 }
 
-/// The answer of a call that has many: the frames, with the last one among them.
+/// Returns the response of a streaming call: the frames, including the last one.
 pub(super) fn streamed(frames: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     with_type(StatusCode::OK, STREAM_TYPE, Body::from_stream(frames.map(Ok::<_, io::Error>)))
 }
 
-/// The refusal of a call that has one message.
+/// Returns the error response of a unary call.
 pub(super) fn refusal(code: ErrorCode, message: &str) -> Response {
     let status =
         StatusCode::from_u16(code.http_status().as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     super::error::json_answer(status, &json!({"code": code.as_str(), "message": message}))
 }
 
-/// The refusal of a call that has many.
+/// Returns the error response of a streaming call.
 pub(super) fn stream_refusal(code: ErrorCode, message: &str) -> Response {
     with_type(StatusCode::OK, STREAM_TYPE, Body::from(end(Some(&Refusal::new(code, message)))))
 }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_taken_when_they_are_whole() {
+    fn only_complete_frames_are_taken() {
         let whole = frame(&json!({"a": 1}));
         for cut in 0..whole.len() {
             let mut held = BytesMut::from(&whole[..cut]);
@@ -207,7 +207,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_frames_or_refused(bytes: Vec<u8>) {
+        fn arbitrary_bytes_are_frames_or_refused(bytes: Vec<u8>) {
             let mut held = BytesMut::from(&bytes[..]);
             while let Ok(Some((_, message))) = take_frame(&mut held) {
                 proptest::prop_assert!(held.len() + FRAME_HEADER_BYTES + message.len() <= bytes.len());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_claim_too_much_or_are_compressed_are_refused() {
+    fn oversized_and_compressed_frames_are_refused() {
         for head in [[0, 255, 255, 255, 255], [0, 0, 128, 0, 1], [1, 0, 0, 0, 0]] {
             assert!(take_frame(&mut BytesMut::from(&head[..])).is_err(), "{head:?}");
         }

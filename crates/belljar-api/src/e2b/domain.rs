@@ -1,4 +1,4 @@
-//! The domain of sandboxes' host names, as a client is to use it.
+//! The domain of sandboxes' host names, as a client should use it.
 
 use std::convert::Infallible;
 
@@ -8,7 +8,8 @@ use http::request::Parts;
 use crate::api::Shared;
 use crate::guard::authority;
 
-/// The server's domain with the port by which the client has come, so that `{port}-{id}.{domain}` leads here; `None` without a domain.
+/// The server's domain with the port that the client connected to, so that `{port}-{id}.{domain}` reaches this server; `None` without
+/// a domain.
 pub(super) struct Domain(pub(super) Option<String>);
 
 impl FromRequestParts<Shared> for Domain {

@@ -1,4 +1,4 @@
-//! E2B's daemon in a sandbox, as far as it is one request: where each goes, and what it tells of the sandbox.
+//! The single-request endpoints of E2B's daemon in a sandbox: their routing, and what they report about the sandbox.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -31,7 +31,7 @@ pub(super) async fn answer(shared: &Shared, id: &SandboxId, request: Request) ->
     }
 }
 
-/// Says whether the sandbox runs. It needs no token, and tells nothing else.
+/// Reports whether the sandbox runs. Needs no token, and reveals nothing else.
 pub(super) fn health(shared: &Shared, id: &SandboxId) -> Response {
     match shared.keeper.state_of(id) {
         Some(SandboxState::Creating | SandboxState::Running) => {
@@ -69,7 +69,7 @@ async fn call(shared: &Shared, id: &SandboxId, request: Request) -> Response {
         return Refusal::invalid("a call is sent with POST").answer(is_stream);
     }
     let answered = async {
-        // A sandbox that is not there is told first: its token has ended with it.
+        // A missing sandbox is reported first: its token has expired with it.
         if shared.keeper.state_of(id).is_none() {
             return Err(Refusal::Missing(id.to_string()));
         }
@@ -88,8 +88,8 @@ async fn call(shared: &Shared, id: &SandboxId, request: Request) -> Response {
     answered.unwrap_or_else(|refusal| refusal.answer(is_stream))
 }
 
-/// Passes on a request to any other port, and tells what fails as E2B's proxy does. The sandbox's token opens every port, and without it
-/// those are open that are published.
+/// Forwards a request to any other port, and reports failures as E2B's proxy does. The sandbox's token opens every
+/// port; without it only published ports are open.
 pub(super) async fn other_port(shared: Shared, host: PortHost, request: Request) -> Response {
     let (id, port) = (host.id.clone(), host.port);
     let mut response = if access::token(request.headers()).is_some() && port != 0 {

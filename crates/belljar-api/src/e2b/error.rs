@@ -1,4 +1,4 @@
-//! Refusals in E2B's forms.
+//! Error responses in E2B's formats.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -11,22 +11,22 @@ use serde_json::json;
 use super::connect;
 use crate::problem::{Code, Problem, shorten};
 
-/// Says whether it is worth to send a request again.
+/// Header that says whether the request is worth a retry.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 
-/// The form in which a request wants its refusal.
+/// Format in which a client expects an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A status and `{"code": status, "message": …}`.
     Plain,
     /// An error of Connect, with a status.
     Unary,
-    /// An error of Connect at the end of a stream.
+    /// An error of Connect in the last frame of a stream.
     Stream,
 }
 
 impl Form {
-    /// The form for this request, if it is one of E2B's clients'.
+    /// Returns the format for this request, if it comes from one of E2B's clients.
     pub(crate) fn of(path: &str, headers: &HeaderMap) -> Option<Self> {
         if connect::is_procedure(path) {
             return Some(if connect::is_stream(headers) { Self::Stream } else { Self::Unary });
@@ -34,7 +34,7 @@ impl Form {
         super::is_ours(path, headers).then_some(Self::Plain)
     }
 
-    /// The refusal in this form.
+    /// Returns the error response in this format.
     pub(crate) fn answer(self, problem: &Problem) -> Response {
         let code = crate::rpc::error(problem, "").code;
         match self {
@@ -45,12 +45,12 @@ impl Form {
     }
 }
 
-/// What refuses a call of Connect.
+/// Error of a Connect call.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// An error of Connect.
     Error(ErrorCode, String),
-    /// The sandbox is not there.
+    /// The sandbox does not exist.
     Missing(String),
 }
 
@@ -59,12 +59,12 @@ impl Refusal {
         Self::Error(code, shorten(message.into()))
     }
 
-    /// What is said of a value that is not allowed.
+    /// Returns the error for an invalid argument.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }
 
-    /// What the keeper or the guest refused.
+    /// Converts an error of the keeper or the guest.
     pub(super) fn of(id: &str, error: KeeperError) -> Self {
         if is_missing(&error) {
             return Self::Missing(id.to_owned());
@@ -73,7 +73,7 @@ impl Refusal {
         Self::Error(error.code, error.message.unwrap_or_default())
     }
 
-    /// The answer, for a call that streams or does not.
+    /// Returns the response, for a streaming or a unary call.
     pub(super) fn answer(&self, is_stream: bool) -> Response {
         match self {
             Self::Missing(id) => sandbox_missing(id),
@@ -96,7 +96,7 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// Whether clients are to be told that there is no such sandbox: it is not there, or it is paused and stays so.
+/// Reports whether clients should be told that the sandbox does not exist: it does not, or it is paused and stays so.
 pub(super) fn is_missing(error: &KeeperError) -> bool {
     matches!(
         error,
@@ -107,26 +107,26 @@ pub(super) fn is_missing(error: &KeeperError) -> bool {
     )
 }
 
-/// The words by which clients know that a sandbox is not there.
+/// Message by which clients recognize a missing sandbox.
 const MISSING: &str = "The sandbox was not found";
 
-/// The answer of the data plane for a sandbox that is not there.
+/// Returns the data plane's response for a missing sandbox.
 pub(super) fn sandbox_missing(id: &str) -> Response {
     json_answer(StatusCode::BAD_GATEWAY, &json!({"sandboxId": id, "message": MISSING, "code": 502}))
 }
 
-/// The same for a port on which nothing listens.
+/// Returns the data plane's response for a port on which nothing listens.
 pub(super) fn port_closed(id: &str, port: u16) -> Response {
     let message = "The sandbox is running but port is not open";
     let body = json!({"sandboxId": id, "message": message, "port": port, "code": 502});
     json_answer(StatusCode::BAD_GATEWAY, &body)
 }
 
-/// A refusal in the plain form.
+/// Returns the error response in the plain format.
 pub(super) fn plain(problem: &Problem) -> Response {
     let body = problem.body("");
     let status = match problem.code() {
-        // There is no status for what was there once.
+        // E2B has no status for what existed once and is gone.
         Code::SandboxGone => StatusCode::NOT_FOUND,
         _ => StatusCode::from_u16(body.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
     };
@@ -140,7 +140,7 @@ pub(super) fn plain(problem: &Problem) -> Response {
     response
 }
 
-/// A refusal in the plain form.
+/// An error response in the plain format.
 pub(super) struct Plain(pub(super) Response);
 
 impl From<Problem> for Plain {
@@ -156,22 +156,22 @@ impl From<KeeperError> for Plain {
 }
 
 impl Plain {
-    /// What the keeper refused of a request of the data plane.
+    /// Converts an error of the keeper for a request of the data plane.
     pub(super) fn of(id: &str, error: KeeperError) -> Self {
         if is_missing(&error) { Self(sandbox_missing(id)) } else { error.into() }
     }
 }
 
-/// Something in JSON.
+/// Returns a JSON response.
 pub(super) fn json_answer(status: StatusCode, body: &impl Serialize) -> Response {
-    // Only types of this crate come here, and each can be written.
+    // Only types of this crate are serialized here, and none of them can fail.
     let mut response = Response::new(Body::from(serde_json::to_vec(body).unwrap_or_default()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// A refusal of what this server does not have.
+/// Returns the problem for a feature that this server does not offer.
 pub(super) fn not_offered(what: &str) -> Problem {
     Problem::new(Code::NotOffered, format!("{what}: this server does not offer it; see docs/e2b.md"))
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_has_its_form() {
+    fn each_request_has_its_error_format() {
         assert_eq!(form("/v2/sandboxes", "application/json"), Some(Form::Plain));
         assert_eq!(form("/process.Process/List", "application/json"), Some(Form::Unary));
         assert_eq!(form("/process.Process/Start", "application/connect+json"), Some(Form::Stream));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_whether_to_try_again() {
+    fn errors_say_whether_to_retry() {
         let quota = Problem::new(Code::QuotaExceeded, "full");
         let refused = plain(&quota);
         assert_eq!(refused.headers()[SHOULD_RETRY], "false");

@@ -1,4 +1,4 @@
-//! `/files` of E2B's daemon: whole files up and down.
+//! `/files` of E2B's daemon: download and upload of whole files.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -26,16 +26,16 @@ use crate::extract::Form;
 use crate::problem::{Code, Problem};
 use crate::rest;
 
-/// The most files of one request.
+/// Maximum number of files in one request.
 const MAX_FILES: usize = 1000;
 
-/// The most bytes that a compressed piece may become before they are passed on.
+/// Maximum size of decompressed data that is held before it is passed on, in bytes.
 const MAX_INFLATED_BYTES: usize = 4 << 20;
 
-/// What a header begins with that says something about a file.
+/// Prefix of headers that hold metadata of a file.
 const METADATA_HEADER: &str = "x-metadata-";
 
-/// The longest key of a file's metadata, and the most bytes of all its keys and values together.
+/// Maximum length of a metadata key, and of all keys and values of a file together, in bytes.
 const MAX_METADATA_KEY_BYTES: usize = 246;
 const MAX_METADATA_BYTES: usize = 4096;
 
@@ -52,7 +52,7 @@ impl FilesQuery {
         crate::extract::parse_query(query)
     }
 
-    /// What the address was signed for, if it was.
+    /// Returns the signature of the URL, if it has one.
     pub(super) fn signature<'a>(&'a self, operation: &'a str) -> Option<Signature<'a>> {
         Some(Signature {
             text: self.signature.as_deref()?,
@@ -64,7 +64,7 @@ impl FilesQuery {
     }
 }
 
-/// Answers a request. Where no sandbox is named the signature says which one is meant.
+/// Answers a request. Without a sandbox id, the signature determines the sandbox.
 pub(super) async fn answer(shared: &Shared, id: Option<&SandboxId>, request: Request) -> Response {
     let missing = id.filter(|id| shared.keeper.state_of(id).is_none());
     match missing {
@@ -83,7 +83,7 @@ async fn transfer(shared: &Shared, id: Option<&SandboxId>, request: Request) -> 
     let caller = caller(shared, id, &query, operation, Head::of(&request)).await?;
     let user = query.username.clone().or_else(|| access::user(request.headers()));
     access::check_user(user.as_deref())?;
-    // A signature says which sandbox is meant where the address does not.
+    // Without an id in the URL, the signature determines the sandbox.
     let id = id
         .cloned()
         .or_else(|| caller.only.clone())
@@ -134,7 +134,7 @@ async fn send(
     Ok(response)
 }
 
-/// Writes what comes: one file as it is, or many in a form.
+/// Writes the body: one file as it is, or several in a form.
 async fn receive(
     shared: &Shared,
     caller: &Caller,
@@ -163,10 +163,10 @@ async fn receive(
     Ok(vec![write(shared, caller, entered, path, body, &metadata).await?])
 }
 
-/// What a request's headers say about its files, by the names of their attributes.
+/// Parses the metadata of files from a request's headers, keyed by the names of their attributes.
 ///
 /// # Errors
-/// A value that is not printable ASCII, or more than is kept.
+/// Fails if a value is not printable ASCII, or if the metadata is too large.
 pub(super) fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, Bytes>, Problem> {
     let mut all = BTreeMap::new();
     let mut bytes = 0;
@@ -211,19 +211,19 @@ async fn form(
     Ok(written)
 }
 
-/// The files in a form, one after the other.
+/// The files in a form, in order.
 pub(super) struct Files<'a> {
     pub(super) form: Form,
-    /// The name of its one file; without it each has its own.
+    /// Name of the only file; without it each part has its own.
     pub(super) path: Option<&'a str>,
     pub(super) count: usize,
 }
 
 impl Files<'_> {
-    /// The next file's name and content.
+    /// Returns the next file's name and content.
     ///
     /// # Errors
-    /// What is no form, has no file or too many, or a file without a name.
+    /// Fails if the form is malformed, has no file or too many, or if a file has no name.
     pub(super) async fn next(
         &mut self,
     ) -> Result<Option<(String, BoxStream<'static, io::Result<Bytes>>)>, Problem> {
@@ -242,13 +242,13 @@ impl Files<'_> {
             return Ok(Some((named, part.content)));
         }
         match self.count {
-            0 => Err(Problem::field("file", "the form has none")),
+            0 => Err(Problem::field("file", "no file in the form")),
             _ => Ok(None),
         }
     }
 }
 
-/// Writes a file, which appears under its name when all of it has come.
+/// Writes a file, which appears under its name once it is complete.
 async fn write(
     shared: &Shared,
     caller: &Caller,
@@ -268,7 +268,7 @@ async fn write(
             problem if problem.code() == Code::NotRegular => {
                 Problem::new(Code::InvalidArgument, format!("path is a directory: {path}"))
             }
-            // What is exhausted is the sandbox's disk.
+            // The exhausted resource is the sandbox's disk.
             problem if problem.code() == Code::ResourceExhausted => {
                 problem.with_status(StatusCode::INSUFFICIENT_STORAGE)
             }
@@ -287,7 +287,7 @@ async fn write(
     Ok(written)
 }
 
-/// The bytes of a body, decompressed if they are compressed.
+/// Returns the bytes of a body, decompressed if necessary.
 pub(super) fn pieces(body: Body, is_gzip: bool) -> BoxStream<'static, io::Result<Bytes>> {
     let pieces = body.into_data_stream().map_err(io::Error::other);
     if !is_gzip {
@@ -299,7 +299,7 @@ pub(super) fn pieces(body: Body, is_gzip: bool) -> BoxStream<'static, io::Result
         while let Some(piece) = pieces.next().await {
             let mut rest: &[u8] = &piece?;
             while !rest.is_empty() {
-                // Little of it at a time: a small piece may become a large one.
+                // Decompresses small chunks at a time: a small chunk may expand to a large one.
                 let (part, after) = rest.split_at(rest.len().min(MAX_INFLATED_BYTES / 1024));
                 decoder.write_all(part)?;
                 rest = after;
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn compressed_bodies_come_out_whole_and_broken_ones_as_errors() {
+    async fn compressed_bodies_are_decompressed_and_broken_ones_fail() {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         let content = b"hello ".repeat(100_000);
         encoder.write_all(&content).unwrap();

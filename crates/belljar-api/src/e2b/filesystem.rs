@@ -11,10 +11,10 @@ use super::entry::{DIRECTORY, Inside, METADATA, absolute, stat};
 use super::error::Refusal;
 use super::{connect, watch};
 
-/// The most entries of one listing.
+/// Maximum number of entries of one listing.
 const MAX_ENTRIES: usize = 100_000;
 
-/// The most levels below a directory that are listed.
+/// Maximum depth of a listing, in levels below the directory.
 const MAX_DEPTH: u32 = 64;
 
 #[derive(Deserialize)]
@@ -74,10 +74,7 @@ pub(super) async fn answer(
         "GetWatcherEvents" => watch::events(inside, &connect::message(request).await?)?,
         "RemoveWatcher" => watch::remove(inside, &connect::message(request).await?)?,
         _ => {
-            return Err(Refusal::new(
-                ErrorCode::Unimplemented,
-                format!("there is no procedure {procedure:?}"),
-            ));
+            return Err(Refusal::new(ErrorCode::Unimplemented, format!("unknown procedure {procedure:?}")));
         }
     };
     Ok(connect::unary(&answer, is_stream))
@@ -103,7 +100,7 @@ async fn make_dir(inside: &Inside<'_>, path: &str) -> Result<Value, Refusal> {
 }
 
 async fn rename(inside: &Inside<'_>, from: &str, to: &str) -> Result<Value, Refusal> {
-    // What is not there is told before a directory is made for it.
+    // A missing source is reported before a directory is created for it.
     inside.perform(stat(from, false)).await?;
     if let Some((parent, _)) = to.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
         inside
@@ -144,7 +141,7 @@ async fn list(inside: &Inside<'_>, path: &str, depth: u32) -> Result<Value, Refu
 async fn remove(inside: &Inside<'_>, path: &str) -> Result<Value, Refusal> {
     match inside.perform(v1::RemoveRequest { path: bytes(path), recursive: true, ..Default::default() }).await
     {
-        // What is not there is removed.
+        // Removing a missing file succeeds.
         Ok(_) | Err(Refusal::Error(ErrorCode::NotFound, _)) => Ok(json!({})),
         Err(refused) => Err(refused),
     }

@@ -1,4 +1,4 @@
-//! Doors to what is private, for the checks of `belljar-fuzz`.
+//! Access to private functions for the checks of `belljar-fuzz`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +24,7 @@ use super::{connect, metadata};
 use crate::extract::{Form, RawBody, parse_json};
 use crate::problem::Problem;
 
-/// The messages in the frames of a body that comes in these pieces, and why there are no more, if that is an error.
+/// Returns the messages in the frames of a body that arrives in these pieces, and the error that ended them, if any.
 pub async fn frames(pieces: Vec<Bytes>) -> (Vec<Bytes>, Option<String>) {
     let body = Body::from_stream(stream::iter(pieces).map(Ok::<_, io::Error>));
     let body = match RawBody::from_request(Request::new(body), &()).await {
@@ -41,7 +41,7 @@ pub async fn frames(pieces: Vec<Bytes>) -> (Vec<Bytes>, Option<String>) {
     }
 }
 
-/// What a call asks for.
+/// A parsed call.
 #[derive(Debug)]
 pub enum Call {
     /// A process, and its tag.
@@ -54,10 +54,10 @@ pub enum Call {
     Paths(Vec<String>),
 }
 
-/// Reads the message of a call; `None` for a procedure without a check.
+/// Parses the message of a call; returns `None` for a procedure without a check.
 ///
 /// # Errors
-/// The sentence for the client.
+/// Returns the message for the client.
 pub fn call(procedure: &str, message: &[u8]) -> Option<Result<Call, String>> {
     let read = match procedure {
         "Start" => connect::parse::<StartRequest>(message)
@@ -82,10 +82,10 @@ fn paths(named: Vec<String>) -> Call {
     Call::Paths(named.iter().map(|path| absolute(path)).collect())
 }
 
-/// Reads a request for a sandbox, to be made from a template called `base`. `internet` is what such a sandbox has if nothing is said.
+/// Parses a request for a sandbox of a template called `base`. `internet` is the default for its internet access.
 ///
 /// # Errors
-/// What is not allowed.
+/// Returns the problem if the request is not allowed.
 pub fn new_sandbox(body: &[u8], internet: bool) -> Result<CreateSandbox, Problem> {
     let template = TemplateInfo {
         id: "base".to_owned(),
@@ -103,49 +103,49 @@ pub fn new_sandbox(body: &[u8], internet: bool) -> Result<CreateSandbox, Problem
     parse_json::<NewSandbox>(body)?.into_request(&template, 300, internet, None)
 }
 
-/// Reads the network that a running sandbox is to have.
+/// Parses the new network policy of a running sandbox.
 ///
 /// # Errors
-/// What is not allowed.
+/// Returns the problem if the policy is not allowed.
 pub fn network(body: &[u8]) -> Result<Option<NetworkFile>, Problem> {
     parse_json::<NetworkBody>(body)?.into_file(None)
 }
 
-/// Whether the query of a file's address was signed with this token; `None` if it is not signed at all.
+/// Reports whether the query of a file's URL was signed with this token; `None` if it is not signed at all.
 ///
 /// # Errors
-/// What is no such query.
+/// Fails if the query is malformed.
 pub fn is_signed(query: &str, operation: &str, token: &str) -> Result<Option<bool>, Problem> {
     let query = FilesQuery::parse(query)?;
-    Ok(query.signature(operation).map(|signature| signature.is_by(token)))
+    Ok(query.signature(operation).map(|signature| signature.is_made_with(token)))
 }
 
-/// Metadata as labels.
+/// Converts metadata to labels.
 ///
 /// # Errors
-/// More than labels may hold.
+/// Fails if the metadata exceeds the limits of labels.
 pub fn to_labels(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Problem> {
     metadata::to_labels(metadata).map(|labels| labels.get().clone())
 }
 
-/// The metadata that labels stand for.
+/// Converts labels back to metadata.
 #[must_use]
 pub fn from_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     metadata::from_labels(labels)
 }
 
-/// The labels that a filter asks for.
+/// Parses a filter into the labels that it selects.
 ///
 /// # Errors
-/// What is no filter.
+/// Fails if the filter is malformed.
 pub fn filter(text: &str) -> Result<BTreeMap<String, String>, Problem> {
     metadata::filter(text)
 }
 
-/// Reads an upload that comes in these pieces: the files of a form with their names, each a path.
+/// Parses an upload that arrives in these pieces, and returns the files of the form with their names, each a path.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Fails if the upload is malformed or incomplete.
 pub async fn upload(
     pieces: Vec<Bytes>,
     boundary: &str,
@@ -164,10 +164,10 @@ pub async fn upload(
     Ok(all)
 }
 
-/// The metadata of files in headers, by its keys; `None` if these are no headers.
+/// Parses the metadata of files in headers, by key; `None` if the headers are malformed.
 ///
 /// # Errors
-/// What is not kept.
+/// Fails if the metadata is not allowed or too large.
 pub fn file_metadata(headers: &[(String, Vec<u8>)]) -> Option<Result<BTreeMap<String, Bytes>, Problem>> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
@@ -180,7 +180,7 @@ pub fn file_metadata(headers: &[(String, Vec<u8>)]) -> Option<Result<BTreeMap<St
     }))
 }
 
-/// The boundary of the form in a `Content-Type`.
+/// Returns the boundary of the form in a `Content-Type`.
 #[must_use]
 pub fn boundary(kind: &str) -> Option<String> {
     multer::parse_boundary(kind).ok()

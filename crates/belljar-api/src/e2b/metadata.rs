@@ -1,7 +1,8 @@
 //! E2B's metadata as labels.
 //!
-//! A pair that may be a label is one. What may not (an empty or long key, a long value, control characters) is kept in labels that
-//! begin with [`PREFIX`]: the pair as JSON in base64, in pieces, under the pair's own digest. So a filter finds it too.
+//! A pair that is a valid label becomes one. Any other pair (with an empty or long key, a long value, control
+//! characters) is stored in labels that begin with [`PREFIX`]: the pair as JSON in base64, in pieces, under the digest
+//! of the pair. So a filter matches it too.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +19,14 @@ const PREFIX: &str = "e2b:";
 /// Characters of a digest in a label.
 const DIGEST_CHARS: usize = 22;
 
-/// Metadata as labels.
+/// Converts metadata to labels.
 ///
 /// # Errors
-/// More than labels may hold.
+/// Fails if the metadata exceeds the limits of labels.
 pub(super) fn to_labels(metadata: &BTreeMap<String, String>) -> Result<Labels, Problem> {
     let labels = metadata.iter().flat_map(|(key, value)| pair_to_labels(key, value)).collect();
     Labels::new(labels).map_err(|error| {
-        Problem::field("metadata", format!("it is more than this server keeps of a sandbox: {error}"))
+        Problem::field("metadata", format!("too large for the labels of a sandbox: {error}"))
     })
 }
 
@@ -45,13 +46,13 @@ fn pair_to_labels(key: &str, value: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The metadata that labels stand for.
+/// Converts labels back to metadata.
 pub(super) fn from_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::new();
     let mut cut: BTreeMap<&str, String> = BTreeMap::new();
     for (key, value) in labels {
         match key.strip_prefix(PREFIX).and_then(|rest| rest.split_at_checked(DIGEST_CHARS)) {
-            // Labels come in the order of their keys, so pieces do too.
+            // Labels are ordered by key, so pieces are in order too.
             Some((digest, _)) => cut.entry(digest).or_default().push_str(value),
             None => drop(metadata.insert(key.clone(), value.clone())),
         }
@@ -64,10 +65,11 @@ pub(super) fn from_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String,
     metadata
 }
 
-/// The labels that a filter asks for. It is a query of its own, of which keys and values are encoded once more.
+/// Parses a filter into the labels that it selects. A filter is a query within the query: keys and values are
+/// percent-encoded twice.
 ///
 /// # Errors
-/// What is no such query.
+/// Fails if the filter is malformed.
 pub(super) fn filter(text: &str) -> Result<BTreeMap<String, String>, Problem> {
     let decoded = |text: &str| {
         let once = percent_decode_str(&text.replace('+', " ")).decode_utf8().ok()?.into_owned();
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn all_metadata_comes_back_exactly() {
+    fn metadata_round_trip() {
         let long = "ü".repeat(2000);
         let cases = [
             map(&[]),
@@ -111,7 +113,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_fits_comes_back_and_is_found(metadata: BTreeMap<String, String>) {
+        fn metadata_within_limits_round_trips_and_matches_its_filter(metadata: BTreeMap<String, String>) {
             if let Ok(labels) = to_labels(&metadata) {
                 proptest::prop_assert_eq!(from_labels(labels.get()), metadata.clone());
                 let encode = |text: &str| {
@@ -126,14 +128,14 @@ mod tests {
         }
 
         #[test]
-        fn any_filter_is_read_or_refused(text: String) {
+        fn arbitrary_filters_are_parsed_or_refused(text: String) {
             let _ = filter(&text);
         }
     }
 
     #[test]
-    fn a_filter_asks_for_the_labels_of_its_pairs() {
-        // The query's own decoding has been done.
+    fn filter_selects_the_labels_of_its_pairs() {
+        // The outer query has been decoded already.
         assert_eq!(filter("a%2520b=c%2526d").unwrap(), map(&[("a b", "c&d")]));
         assert_eq!(filter("a=b&c=d").unwrap(), map(&[("a", "b"), ("c", "d")]));
         assert_eq!(filter("").unwrap(), map(&[]));

@@ -24,8 +24,8 @@ use super::error::Refusal;
 use super::tags::Tags;
 use crate::guard::StreamSlot;
 
-/// How often a stream that has nothing to say says so, unless the client asks for another interval.
-const KEEP_ALIVE: Duration = Duration::from_secs(90);
+/// Default interval of keep-alive messages on a silent stream; the client may ask for another one.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(90);
 
 #[derive(Deserialize)]
 pub(super) struct StartRequest {
@@ -36,10 +36,10 @@ pub(super) struct StartRequest {
 }
 
 impl StartRequest {
-    /// What is asked of the guest, and the tag that the process is to have.
+    /// Converts the request for the guest, and returns the tag of the process.
     ///
     /// # Errors
-    /// A tag that is too long.
+    /// Fails if the tag is too long.
     pub(super) fn into_guest(self, sandbox: &str) -> Result<(v1::StartRequest, Option<String>), Refusal> {
         let Self { process, pty, tag, stdin } = self;
         let tag = tag.filter(|tag| !tag.is_empty());
@@ -94,7 +94,7 @@ impl Pty {
     }
 }
 
-/// Which process is meant.
+/// Selects a process.
 #[derive(Default, Deserialize)]
 struct Selector {
     pid: Option<u32>,
@@ -157,10 +157,10 @@ pub(super) struct SignalRequest {
 }
 
 impl SignalRequest {
-    /// The signal's number.
+    /// Returns the signal's number.
     ///
     /// # Errors
-    /// What is not one of the two that clients have.
+    /// Fails for any signal but the two that clients can send.
     pub(super) fn number(&self) -> Result<i32, Refusal> {
         match (self.signal.as_str(), self.signal.as_i64()) {
             (Some("SIGNAL_SIGTERM"), _) | (_, Some(15)) => Ok(15),
@@ -195,18 +195,15 @@ pub(super) async fn answer(
         }
         "SendSignal" => signal(inside, connect::message(request).await?).await?,
         _ => {
-            return Err(Refusal::new(
-                ErrorCode::Unimplemented,
-                format!("there is no procedure {procedure:?}"),
-            ));
+            return Err(Refusal::new(ErrorCode::Unimplemented, format!("unknown procedure {procedure:?}")));
         }
     };
     Ok(connect::unary(&answer, is_stream))
 }
 
-/// The process that is meant, by its tag or its number: the latest, since the kernel gives numbers again.
+/// Finds the process by its tag or its pid: the latest one, since the kernel reuses pids.
 async fn find(inside: &Inside<'_>, selector: &Selector) -> Result<v1::ProcessInfo, Refusal> {
-    let all = known(inside).await?;
+    let all = list_processes(inside).await?;
     let (tags, sandbox) = (&inside.shared.e2b_tags, inside.entered.id());
     let pid = selector.pid.unwrap_or(0);
     let is_meant = |process: &v1::ProcessInfo| match &selector.tag {
@@ -220,24 +217,24 @@ async fn find(inside: &Inside<'_>, selector: &Selector) -> Result<v1::ProcessInf
     })
 }
 
-/// All processes that the guest knows.
-async fn known(inside: &Inside<'_>) -> Result<Vec<v1::ProcessInfo>, Refusal> {
+/// Returns all processes that the guest knows.
+async fn list_processes(inside: &Inside<'_>) -> Result<Vec<v1::ProcessInfo>, Refusal> {
     let all = inside.perform(v1::ListProcessesRequest::default()).await?;
     inside.shared.e2b_tags.keep(inside.entered.id(), &all);
     Ok(all)
 }
 
 async fn list(inside: &Inside<'_>) -> Result<Value, Refusal> {
-    let all = known(inside).await?;
+    let all = list_processes(inside).await?;
     let text = |argument: &Bytes| String::from_utf8_lossy(argument).into_owned();
     let processes = all.iter().filter(|process| process.running).map(|process| {
         let mut argv = process.argv.iter().map(text);
         let cmd = argv.next().unwrap_or_default();
-        let mut told = json!({"config": {"cmd": cmd, "args": argv.collect::<Vec<_>>()}, "pid": process.pid});
+        let mut entry = json!({"config": {"cmd": cmd, "args": argv.collect::<Vec<_>>()}, "pid": process.pid});
         if let Some(tag) = inside.shared.e2b_tags.of(inside.entered.id(), process.id) {
-            told["tag"] = json!(tag);
+            entry["tag"] = json!(tag);
         }
-        told
+        entry
     });
     Ok(json!({ "processes": processes.collect::<Vec<_>>() }))
 }
@@ -272,7 +269,7 @@ async fn signal(inside: &Inside<'_>, request: SignalRequest) -> Result<Value, Re
     Ok(json!({}))
 }
 
-/// `StreamInput`: the first message names the process, and each has something for it.
+/// `StreamInput`: the first message selects the process, each of the others has input for it.
 async fn stream_input(inside: &Inside<'_>, request: Request) -> Result<Value, Refusal> {
     let _slot = inside.shared.streams.take(&inside.caller.key)?;
     let mut messages = Box::pin(connect::messages::<StreamInputRequest>(request).await?);
@@ -294,12 +291,12 @@ async fn stream_input(inside: &Inside<'_>, request: Request) -> Result<Value, Re
     let input = futures::stream::iter([Ok(named)]).chain(rest).boxed();
     match inside.perform(Feed(input)).await {
         Ok(_) => Ok(json!({})),
-        // What the client itself sent wrong is what it is told.
+        // An error in the client's own input is what the client gets.
         Err(refused) => Err(failure.try_recv().unwrap_or(refused)),
     }
 }
 
-/// `Start`: starts a process, and tells what it does.
+/// `Start`: starts a process, and streams its events.
 async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
     let deadline = deadline(request.headers());
     let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
@@ -331,10 +328,10 @@ async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusa
     if let Some(deadline) = deadline {
         kill_at(inside, opened.get().id, deadline);
     }
-    Ok(connect::streamed(spaced(events(opened, pid, deadline), keep_alive, slot)))
+    Ok(connect::streamed(with_keep_alive(events(opened, pid, deadline), keep_alive, slot)))
 }
 
-/// `Connect`: tells what a process does from now on.
+/// `Connect`: streams the events of a process from now on.
 async fn attach(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
     let deadline = deadline(request.headers());
     let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
@@ -350,16 +347,16 @@ async fn attach(inside: &Inside<'_>, request: Request) -> Result<Response, Refus
     };
     let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
     let opened = opened.map_err(|error| inside.refusal(error))?;
-    Ok(connect::streamed(spaced(events(opened, found.pid, deadline), keep_alive, slot)))
+    Ok(connect::streamed(with_keep_alive(events(opened, found.pid, deadline), keep_alive, slot)))
 }
 
-/// When the client's patience ends.
+/// Returns the client's deadline.
 fn deadline(headers: &HeaderMap) -> Option<Instant> {
     let text = headers.get("connect-timeout-ms")?.to_str().ok()?;
     Instant::now().checked_add(Duration::from_millis(text.parse().ok()?))
 }
 
-/// Kills a process at its deadline, also when its client has gone before. What it has started lives on.
+/// Kills a process at its deadline, even if its client has disconnected before. Its children live on.
 fn kill_at(inside: &Inside<'_>, id: u64, deadline: Instant) {
     let (keeper, caller) = (inside.shared.keeper.clone(), inside.caller.clone());
     let sandbox = inside.entered.id().to_string();
@@ -369,7 +366,7 @@ fn kill_at(inside: &Inside<'_>, id: u64, deadline: Instant) {
             () = tokio::time::sleep_until(deadline) => {}
             () = stopping.cancelled() => return,
         }
-        // One that has ended meanwhile is not found, and a sandbox that has is not there.
+        // The process may have ended meanwhile, or the sandbox may be gone.
         let request = v1::ListProcessesRequest { id, ..Default::default() };
         let Ok(found) = keeper.perform(&caller, &sandbox, request).await else { return };
         if found.iter().any(|process| process.id == id && process.running) {
@@ -379,7 +376,7 @@ fn kill_at(inside: &Inside<'_>, id: u64, deadline: Instant) {
     });
 }
 
-/// What happens to a process, as frames.
+/// Returns the events of a process, as frames.
 fn events(
     mut opened: Opened<Execution>,
     pid: u32,
@@ -392,7 +389,7 @@ fn events(
             let next = tokio::select! {
                 biased;
                 next = opened.next() => next,
-                () = at(deadline) => {
+                () = sleep_until_deadline(deadline) => {
                     let late = Refusal::new(ErrorCode::DeadlineExceeded, "context deadline exceeded");
                     yield connect::end(Some(&late));
                     return;
@@ -409,7 +406,7 @@ fn events(
                     yield event(json!({"data": {name: STANDARD.encode(data)}}));
                 }
                 Ok(Some(ProcessEvent::Exited(exited))) => {
-                    yield event(json!({"end": ended(&exited)}));
+                    yield event(json!({"end": to_end_event(&exited)}));
                     break;
                 }
                 Ok(None) => break,
@@ -423,15 +420,15 @@ fn events(
     }
 }
 
-async fn at(deadline: Option<Instant>) {
+async fn sleep_until_deadline(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }
 
-/// How a process ended, in the words of Go's standard library.
-fn ended(exited: &v1::Exited) -> Value {
+/// Describes the end of a process, in the words of Go's standard library.
+fn to_end_event(exited: &v1::Exited) -> Value {
     if exited.signal != 0 {
         let status = format!("signal: {}", signal_name(exited.signal));
         return json!({"exitCode": -1, "exited": false, "status": status, "error": status});
@@ -463,7 +460,7 @@ fn signal_name(signal: i32) -> String {
     name.to_owned()
 }
 
-/// How often a silent stream says that it is alive, and how.
+/// Interval and message of keep-alives on a silent stream.
 #[derive(Debug, Clone)]
 pub(super) struct KeepAlive {
     interval: Duration,
@@ -471,17 +468,20 @@ pub(super) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// As the client asks. `message` is the sign of life.
+    /// Returns the interval that the client asks for. `message` is the keep-alive message.
     pub(super) fn of(headers: &HeaderMap, message: &Value) -> Self {
         let asked =
             headers.get("keepalive-ping-interval").and_then(|value| value.to_str().ok()?.parse().ok());
         let asked = asked.filter(|seconds| (1..=3600).contains(seconds));
-        Self { interval: asked.map_or(KEEP_ALIVE, Duration::from_secs), frame: connect::frame(message) }
+        Self {
+            interval: asked.map_or(KEEP_ALIVE_INTERVAL, Duration::from_secs),
+            frame: connect::frame(message),
+        }
     }
 }
 
-/// The same frames, with signs of life between them, until the key is revoked or the server stops.
-pub(super) fn spaced(
+/// Returns the same frames, with keep-alive messages between them, until the key is revoked or the server stops.
+pub(super) fn with_keep_alive(
     frames: impl Stream<Item = Bytes> + Send + 'static,
     alive: KeepAlive,
     slot: StreamSlot,
@@ -510,8 +510,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_told_in_gos_words() {
-        let exited = |code, signal| ended(&v1::Exited { code, signal, ..Default::default() });
+    fn exit_status_is_described_like_in_go() {
+        let exited = |code, signal| to_end_event(&v1::Exited { code, signal, ..Default::default() });
         assert_eq!(exited(0, 0), json!({"exitCode": 0, "exited": true, "status": "exit status 0"}));
         assert_eq!(exited(3, 0)["error"], "exit status 3");
         assert_eq!(exited(0, 9)["status"], "signal: killed");

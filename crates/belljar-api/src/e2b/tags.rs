@@ -1,5 +1,5 @@
-//! Names that clients give to processes, and by which they find them again. The guest knows none: they are kept here, and are gone with the
-//! server.
+//! Tags that clients give to processes to find them again. The guest does not know them: they are kept in the server's
+//! memory, and are lost when it stops.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::error::Refusal;
 use crate::api::Shared;
 
-/// The longest tag, in bytes.
+/// Maximum length of a tag, in bytes.
 const MAX_TAG_BYTES: usize = 256;
 
 /// The tags of all sandboxes' processes.
@@ -18,7 +18,7 @@ const MAX_TAG_BYTES: usize = 256;
 pub(crate) struct Tags(Mutex<HashMap<SandboxId, HashMap<u64, String>>>);
 
 impl Tags {
-    /// Checks a tag before anything is started for it.
+    /// Validates a tag before a process is started for it.
     pub(super) fn check(tag: &str) -> Result<(), Refusal> {
         if tag.len() > MAX_TAG_BYTES {
             return Err(Refusal::invalid(format!("tag: it is longer than {MAX_TAG_BYTES} bytes")));
@@ -26,19 +26,19 @@ impl Tags {
         Ok(())
     }
 
-    /// Gives a tag to the process with this id of the guest's. Those of sandboxes that are gone are forgotten.
+    /// Sets the tag of the process with this id of the guest. Removes the tags of sandboxes that are gone.
     pub(super) fn set(&self, shared: &Shared, sandbox: &SandboxId, process: u64, tag: String) {
         let mut all = self.0.lock();
         all.retain(|id, _| shared.keeper.state_of(id).is_some());
         all.entry(sandbox.clone()).or_default().insert(process, tag);
     }
 
-    /// The tag of a process.
+    /// Returns the tag of a process.
     pub(super) fn of(&self, sandbox: &SandboxId, process: u64) -> Option<String> {
         self.0.lock().get(sandbox)?.get(&process).cloned()
     }
 
-    /// Forgets the tags of processes that the guest does not know any more.
+    /// Removes the tags of processes that the guest no longer knows.
     pub(super) fn keep(&self, sandbox: &SandboxId, known: &[v1::ProcessInfo]) {
         if let Some(tags) = self.0.lock().get_mut(sandbox) {
             tags.retain(|id, _| known.iter().any(|process| process.id == *id));

@@ -1,4 +1,4 @@
-//! Templates by the names that E2B's clients expect.
+//! Templates under the names that E2B's clients expect.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,13 +16,13 @@ use crate::api::Shared;
 use crate::extract::{self, Auth, Id, Query};
 use crate::problem::Problem;
 
-/// The name that E2B's clients give if their user gives none.
+/// Default template name of E2B's clients.
 pub(super) const BASE: &str = "base";
 
-/// The same of the code interpreter.
+/// Default template name of the code interpreter's client.
 pub(super) const CODE_INTERPRETER: &str = "code-interpreter-v1";
 
-/// What stands for a name for which there is no template.
+/// Returns the templates that substitute for a missing one of this name.
 fn substitutes(name: &str) -> &'static [&'static str] {
     match name {
         BASE => &[DEFAULT_TEMPLATE],
@@ -31,10 +31,10 @@ fn substitutes(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// The template that a client means.
+/// Finds the template that a client names.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is no such template.
 pub(super) async fn find(shared: &Shared, caller: &Caller, asked: &str) -> Result<TemplateInfo, Problem> {
     let name = asked.strip_suffix(":default").unwrap_or(asked);
     let candidates = std::iter::once(name).chain(substitutes(name).iter().copied());
@@ -47,12 +47,12 @@ pub(super) async fn find(shared: &Shared, caller: &Caller, asked: &str) -> Resul
     Err(KeeperError::NotFound { what: "template", id: asked.chars().take(64).collect() }.into())
 }
 
-/// What clients call a template.
+/// Returns the name of a template as clients see it.
 pub(super) fn public_name(template: &str) -> &str {
     if template == DEFAULT_TEMPLATE { BASE } else { template }
 }
 
-/// A snapshot, as E2B tells it.
+/// A snapshot in E2B's format.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SnapshotBody {
@@ -77,7 +77,7 @@ pub(super) struct SnapshotsQuery {
     next_token: Option<String>,
 }
 
-/// Entries of one page of snapshots.
+/// Number of snapshots on one page.
 const PAGE: usize = 100;
 
 /// Lists snapshots, the newest first.
@@ -167,7 +167,7 @@ pub(super) struct AliasBody {
     public: bool,
 }
 
-/// Says whether there is a template of this name. A name without a tag is that of a template with any.
+/// Reports whether there is a template of this name. A name without a tag matches a template with any tag.
 pub(super) async fn alias(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -220,7 +220,7 @@ pub(super) struct NewTags {
     tags: Vec<String>,
 }
 
-/// Gives tags to a template.
+/// Adds tags to a template.
 pub(super) async fn tag(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -237,7 +237,7 @@ pub(super) struct OldTags {
     tags: Vec<String>,
 }
 
-/// Takes tags from a template.
+/// Removes tags from a template.
 pub(super) async fn untag(
     State(shared): State<Shared>,
     Auth(caller): Auth,

@@ -1,7 +1,8 @@
-//! Watching directories, as a stream and by asking again and again.
+//! Watches on directories, as a stream and by polling.
 //!
-//! The guest tells what changed; E2B's clients are told what a write consists of. A file that the daemon writes appears whole under its
-//! name, and is told as created, changed in its mode and written, as it would be there.
+//! The guest reports what changed; E2B's clients expect the events of a plain write. A file that the daemon writes
+//! appears complete under its name, and is reported as created, changed in its mode and written, as it would be with
+//! E2B.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,13 +20,13 @@ use serde_json::{Value, json};
 use super::connect;
 use super::entry::{EntryInfo, Inside, absolute, stat};
 use super::error::Refusal;
-use super::process::{KeepAlive, spaced};
+use super::process::{KeepAlive, with_keep_alive};
 use crate::guard::StreamSlot;
 
-/// The most events that wait for a client that asks for them.
+/// Maximum number of events that wait for a polling client.
 const MAX_EVENTS: usize = 10_000;
 
-/// The most watchers of one sandbox.
+/// Maximum number of watchers of one sandbox.
 const MAX_WATCHERS: usize = 64;
 
 #[derive(Deserialize)]
@@ -46,7 +47,7 @@ pub(super) struct WatcherRequest {
     watcher_id: String,
 }
 
-/// Something that happened.
+/// A change in E2B's format.
 #[derive(Debug, Clone, Serialize)]
 struct Event {
     name: String,
@@ -56,11 +57,11 @@ struct Event {
     entry: Option<EntryInfo>,
 }
 
-/// What E2B calls it. `placed` says that a new file has come whole under its name.
+/// Returns the kinds of E2B's events for a change. `placed` says that a new file appeared complete under its name.
 fn kinds(event: &v1::WatchEvent, placed: bool) -> &'static [&'static str] {
     match event.kind.as_known().unwrap_or_default() {
         v1::WatchKind::WATCH_KIND_CREATED | v1::WatchKind::WATCH_KIND_MOVED_TO => &["EVENT_TYPE_CREATE"],
-        // A directory has nothing else that could change.
+        // Nothing else of a directory can change.
         v1::WatchKind::WATCH_KIND_CHANGED if event.directory => &["EVENT_TYPE_CHMOD"],
         v1::WatchKind::WATCH_KIND_CHANGED if placed => &["EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"],
         v1::WatchKind::WATCH_KIND_CHANGED => &["EVENT_TYPE_WRITE"],
@@ -70,7 +71,7 @@ fn kinds(event: &v1::WatchEvent, placed: bool) -> &'static [&'static str] {
     }
 }
 
-/// Opens a watch. What happens after this is seen.
+/// Opens a watch. Later changes are seen.
 async fn open(inside: &Inside<'_>, request: &WatchRequest) -> Result<(Opened<Watch>, StreamSlot), Refusal> {
     let path = absolute(&request.path);
     let found = inside.perform(stat(&path, true)).await?;
@@ -81,19 +82,19 @@ async fn open(inside: &Inside<'_>, request: &WatchRequest) -> Result<(Opened<Wat
     let asked = v1::WatchRequest { path: path.into(), recursive: request.recursive, ..Default::default() };
     let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
     let mut opened = opened.map_err(|error| inside.refusal(error))?;
-    // The first event says that it stands.
+    // The first event says that the watch is active.
     opened.next().await.map_err(|error| inside.refusal(error))?;
     Ok((opened, slot))
 }
 
-/// Where a watch is, and what its events are to have.
+/// The watched directory, and the options of its events.
 struct Place {
     shared: crate::api::Shared,
     caller: belljar_keeper::Caller,
     id: SandboxId,
     path: String,
     with_entries: bool,
-    /// What was created last.
+    /// The file that was created last.
     created: Bytes,
 }
 
@@ -109,22 +110,22 @@ impl Place {
         }
     }
 
-    /// What clients are told of it.
+    /// Converts a change to the events for clients.
     async fn events(&mut self, opened: &Opened<Watch>, event: &v1::WatchEvent) -> Vec<Event> {
         let name = String::from_utf8_lossy(&event.path).into_owned();
         let path = format!("{}/{name}", self.path);
         let inside = Inside { shared: &self.shared, caller: &self.caller, entered: opened.sandbox() };
         let placed = self.created == event.path && self.shared.e2b_watchers.is_placed(&self.id, &path);
-        // What is gone again has no entry.
+        // A file that is gone again has no entry.
         let entry = if self.with_entries { inside.entry(&path).await.ok() } else { None };
         let is_new = event.kind.as_known() == Some(v1::WatchKind::WATCH_KIND_CREATED);
         self.created = if is_new { event.path.clone() } else { Bytes::new() };
-        let told = |kind: &&'static str| Event { name: name.clone(), kind, entry: entry.clone() };
-        kinds(event, placed).iter().map(told).collect()
+        let to_event = |kind: &&'static str| Event { name: name.clone(), kind, entry: entry.clone() };
+        kinds(event, placed).iter().map(to_event).collect()
     }
 }
 
-/// `WatchDir`: tells what happens until the client goes.
+/// `WatchDir`: streams changes until the client disconnects.
 pub(super) async fn stream(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
     let keep_alive = KeepAlive::of(request.headers(), &json!({"keepalive": {}}));
     let asked: WatchRequest = connect::message(request).await?;
@@ -152,7 +153,7 @@ pub(super) async fn stream(inside: &Inside<'_>, request: Request) -> Result<Resp
         }
         yield connect::end(None);
     };
-    Ok(connect::streamed(spaced(frames, keep_alive, slot)))
+    Ok(connect::streamed(with_keep_alive(frames, keep_alive, slot)))
 }
 
 fn is_overflow(event: &v1::WatchEvent) -> bool {
@@ -163,7 +164,7 @@ fn overflow() -> Refusal {
     Refusal::new(ErrorCode::ResourceExhausted, "events came faster than they were read; watch again")
 }
 
-/// Watches whose clients ask for what happened.
+/// Watches of polling clients.
 #[derive(Default)]
 pub(crate) struct Watchers {
     kept: Mutex<Kept>,
@@ -172,7 +173,7 @@ pub(crate) struct Watchers {
 
 #[derive(Default)]
 struct Kept {
-    /// How many there have been.
+    /// Number of watchers created so far.
     count: u64,
     watchers: HashMap<String, Watcher>,
 }
@@ -183,11 +184,11 @@ struct Watcher {
     task: tokio::task::AbortHandle,
 }
 
-/// What has happened and was not asked for.
+/// Changes that the client has not fetched yet.
 #[derive(Default)]
 struct Waiting {
     events: VecDeque<Event>,
-    /// Why no more will come.
+    /// Error after which no more changes follow.
     ended: Option<(ErrorCode, String)>,
 }
 
@@ -197,7 +198,8 @@ impl Drop for Watcher {
     }
 }
 
-/// The most files that are remembered as written by the daemon, of all sandboxes together. Events come soon after.
+/// Maximum number of files remembered as written by the daemon, of all sandboxes together. Their events follow soon
+/// after.
 const MAX_PLACED: usize = 1024;
 
 impl Watchers {
@@ -215,7 +217,7 @@ impl Watchers {
         placed.iter().any(|(sandbox, at)| sandbox == id && at == path)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock()
     }
 }
@@ -228,8 +230,8 @@ pub(super) async fn create(inside: &Inside<'_>, request: WatchRequest) -> Result
     let waiting = Arc::new(Mutex::new(Waiting::default()));
     let events = Arc::clone(&waiting);
     let shared = inside.shared.clone();
-    let mut kept = shared.e2b_watchers.kept();
-    // Those of sandboxes that are gone have nobody left to ask.
+    let mut kept = shared.e2b_watchers.lock();
+    // Watchers of sandboxes that are gone have no client left.
     kept.watchers.retain(|_, watcher| inside.shared.keeper.state_of(&watcher.sandbox).is_some());
     if kept.watchers.values().filter(|watcher| watcher.sandbox == id).count() >= MAX_WATCHERS {
         let message = format!("a sandbox has at most {MAX_WATCHERS} watchers; remove one");
@@ -244,12 +246,12 @@ pub(super) async fn create(inside: &Inside<'_>, request: WatchRequest) -> Result
             match event {
                 Ok(Some(event)) if is_overflow(&event) => break overflow(),
                 Ok(Some(event)) => {
-                    let told = place.events(&opened, &event).await;
+                    let changes = place.events(&opened, &event).await;
                     let mut waiting = events.lock();
-                    if waiting.events.len() + told.len() > MAX_EVENTS {
+                    if waiting.events.len() + changes.len() > MAX_EVENTS {
                         break overflow();
                     }
-                    waiting.events.extend(told);
+                    waiting.events.extend(changes);
                 }
                 Ok(None) => break Refusal::new(ErrorCode::NotFound, "the watched directory is gone"),
                 Err(error) => break Refusal::of(place.id.as_str(), error),
@@ -265,16 +267,16 @@ pub(super) async fn create(inside: &Inside<'_>, request: WatchRequest) -> Result
     Ok(json!({ "watcherId": name }))
 }
 
-fn missing(request: &WatcherRequest) -> Refusal {
+fn watcher_not_found(request: &WatcherRequest) -> Refusal {
     Refusal::new(ErrorCode::NotFound, format!("watcher with id {} not found", request.watcher_id))
 }
 
-/// `GetWatcherEvents`: what has happened since it was asked before.
+/// `GetWatcherEvents`: returns the changes since the previous call.
 pub(super) fn events(inside: &Inside<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
-    let kept = inside.shared.e2b_watchers.kept();
+    let kept = inside.shared.e2b_watchers.lock();
     let watcher = kept.watchers.get(&request.watcher_id);
     let watcher = watcher.filter(|watcher| watcher.sandbox == *inside.entered.id());
-    let watcher = watcher.ok_or_else(|| missing(request))?;
+    let watcher = watcher.ok_or_else(|| watcher_not_found(request))?;
     let mut waiting = watcher.events.lock();
     match &waiting.ended {
         Some((code, message)) if waiting.events.is_empty() => Err(Refusal::new(*code, message.clone())),
@@ -287,10 +289,10 @@ pub(super) fn events(inside: &Inside<'_>, request: &WatcherRequest) -> Result<Va
 
 /// `RemoveWatcher`.
 pub(super) fn remove(inside: &Inside<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
-    let mut kept = inside.shared.e2b_watchers.kept();
+    let mut kept = inside.shared.e2b_watchers.lock();
     let is_its = kept.watchers.get(&request.watcher_id).is_some_and(|it| it.sandbox == *inside.entered.id());
     if !is_its {
-        return Err(missing(request));
+        return Err(watcher_not_found(request));
     }
     kept.watchers.remove(&request.watcher_id);
     Ok(json!({}))

@@ -1,4 +1,4 @@
-//! Who asks.
+//! The authenticated caller.
 
 use std::convert::Infallible;
 
@@ -8,7 +8,8 @@ use http::request::Parts;
 
 use crate::problem::{Code, Problem};
 
-/// Who asks. The guard has found that out before any handler runs; where it has not, nobody is let in.
+/// The authenticated caller. The guard has authenticated it before any handler runs; a request that bypassed the guard
+/// is refused.
 pub(crate) struct Auth(pub(crate) Caller);
 
 impl<S: Sync> FromRequestParts<S> for Auth {

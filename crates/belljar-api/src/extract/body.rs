@@ -1,4 +1,4 @@
-//! A body as bytes that come in their time.
+//! A body as a stream of bytes.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use tokio_util::io::StreamReader;
 
 use crate::problem::{Code, Problem};
 
-/// A body that is passed on as it comes. Compressed ones are refused.
+/// A body that is streamed as it arrives. Compressed bodies are refused.
 pub(crate) struct RawBody {
     body: Body,
-    /// Its length, as far as the caller said.
+    /// Length of the body, if the caller sent one.
     pub(crate) length: Option<u64>,
 }
 
@@ -31,24 +31,20 @@ impl<S: Sync> FromRequest<S> for RawBody {
 }
 
 impl RawBody {
-    /// The bytes, for whoever reads.
+    /// Returns the bytes as a reader.
     pub(crate) fn reader(self) -> impl AsyncRead + Send + Unpin + 'static {
         StreamReader::new(self.stream().boxed())
     }
 
-    /// The bytes in pieces.
+    /// Returns the bytes as a stream.
     pub(crate) fn stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
         self.body.into_data_stream().map_err(io::Error::other)
     }
 
-    /// All bytes, at most `limit` of them.
+    /// Reads all bytes, at most `limit` of them.
     pub(crate) async fn read(self, limit: usize) -> Result<Bytes, Problem> {
-        let too_large = || {
-            Problem::new(
-                Code::TooLarge,
-                format!("the body is too large; at most {limit} bytes are read here"),
-            )
-        };
+        let too_large =
+            || Problem::new(Code::TooLarge, format!("body too large: more than the limit of {limit} bytes"));
         if self.length.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > limit)) {
             return Err(too_large());
         }
@@ -65,7 +61,7 @@ impl RawBody {
     }
 }
 
-/// Refuses a compressed body: a small one may be a large one in truth.
+/// Refuses a compressed body: a small one may expand to a large one.
 fn refuse_compressed(request: &Request) -> Result<(), Problem> {
     let identity = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if request.headers().get_all(header::CONTENT_ENCODING).iter().all(identity) {
@@ -75,12 +71,12 @@ fn refuse_compressed(request: &Request) -> Result<(), Problem> {
     Err(Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Encoding"))
 }
 
-/// Why a body did not come whole.
+/// Reason for an incomplete body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyFailure {
-    /// It came too slowly.
+    /// The body arrived too slowly.
     Slow,
-    /// It broke off.
+    /// The body broke off before its end.
     Broken,
 }
 
@@ -93,7 +89,7 @@ impl BodyFailure {
     }
 }
 
-/// Why a body did not come whole, from the error that its reader got.
+/// Returns the reason for an incomplete body, from the error that its reader got.
 pub(crate) fn failure_of(error: &(dyn std::error::Error + 'static)) -> BodyFailure {
     let mut cause = Some(error);
     while let Some(error) = cause {

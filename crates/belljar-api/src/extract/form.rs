@@ -1,4 +1,4 @@
-//! Forms with files (RFC 7578). The parser holds what it has read of a part's head, so that is bounded here.
+//! Forms with files (RFC 7578). The parser buffers the head of a part, so its length is bounded here.
 
 use std::io;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use multer::{Constraints, Multipart, SizeLimit};
 use super::body::failure_of;
 use crate::problem::{Code, Problem};
 
-/// How often the parser asks until it has looked at all that it has: twice, before a form's first boundary.
-const LOOKS: usize = 2;
+/// Number of polls until the parser has looked at all buffered bytes: two, before a form's first boundary.
+const MAX_POLLS_WITHOUT_PROGRESS: usize = 2;
 
-/// The most bytes before a part's content: what stands between two parts, and the head.
+/// Maximum number of bytes before a part's content: the bytes between two parts, and the head.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// The parts of a form, one after the other.
+/// The parts of a form, in order.
 pub(crate) struct Form {
     parts: Multipart<'static>,
     pace: Arc<Pace>,
 }
 
-/// How far the parser gets with what it has.
+/// Progress of the parser with the bytes that it has.
 #[derive(Default)]
 struct Pace {
-    /// Bytes that it was given since it made something of them.
+    /// Bytes passed to the parser since its last progress.
     held: AtomicUsize,
-    /// How often it has asked for more since then, or since it was given some.
+    /// Number of times that the parser asked for more since then, or since it was last given bytes.
     asked: AtomicUsize,
 }
 
 impl Pace {
-    /// A part, or some of its content, has come out.
+    /// Resets the counters after the parser returned a part or some of its content.
     fn progress(&self) {
         self.held.store(0, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
@@ -47,12 +47,12 @@ impl Pace {
 pub(crate) struct Part {
     pub(crate) name: Option<String>,
     pub(crate) file_name: Option<String>,
-    /// Has to be read to its end before the next part comes.
+    /// Content, which has to be read to its end before the next part is available.
     pub(crate) content: BoxStream<'static, io::Result<Bytes>>,
 }
 
 impl Form {
-    /// The form in a body. Contents may be of any length: nothing of them is collected here.
+    /// Parses the form in a body. Contents may be of any length: they are not buffered here.
     pub(crate) fn new(
         body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
         boundary: String,
@@ -63,10 +63,10 @@ impl Form {
         Self { parts, pace }
     }
 
-    /// The next part.
+    /// Returns the next part.
     ///
     /// # Errors
-    /// What is no form, a head that is too long, or a body that breaks off.
+    /// Fails if the form is malformed, a head is too long, or the body breaks off.
     pub(crate) async fn next(&mut self) -> Result<Option<Part>, Problem> {
         let Some(mut field) = self.parts.next_field().await.map_err(|error| malformed(&error))? else {
             return Ok(None);
@@ -74,7 +74,7 @@ impl Form {
         self.pace.progress();
         let (name, file_name) = (field.name().map(str::to_owned), field.file_name().map(str::to_owned));
         let pace = Arc::clone(&self.pace);
-        // The field goes with its last piece: the parser gives out no other one beside it.
+        // The field is consumed with its last chunk: the parser returns no other one while it exists.
         let content = async_stream::try_stream! {
             while let Some(piece) = field.chunk().await.map_err(io::Error::other)? {
                 pace.progress();
@@ -87,10 +87,10 @@ impl Form {
 }
 
 impl Part {
-    /// Reads a part whose content is of no use.
+    /// Reads and discards the part's content.
     ///
     /// # Errors
-    /// A body that breaks off.
+    /// Fails if the body breaks off.
     pub(crate) async fn skip(mut self) -> Result<(), Problem> {
         while let Some(piece) = self.content.next().await {
             piece.map_err(|error| failure_of(&error).problem())?;
@@ -99,15 +99,15 @@ impl Part {
     }
 }
 
-/// The same bytes, a piece at a time, and only when the parser makes nothing of what it has: it would take all that there is before it looks
-/// at any of it.
+/// Returns the same bytes, one chunk at a time, and only when the parser makes no progress with what it has: it would
+/// otherwise buffer the whole input before parsing any of it.
 fn bounded(
     body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     pace: Arc<Pace>,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let mut body = Box::pin(body);
     futures::stream::poll_fn(move |context| {
-        if pace.asked.fetch_add(1, Ordering::Relaxed) < LOOKS {
+        if pace.asked.fetch_add(1, Ordering::Relaxed) < MAX_POLLS_WITHOUT_PROGRESS {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -151,7 +151,7 @@ mod tests {
     const HEAD: &[u8] = b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n";
 
     #[tokio::test]
-    async fn contents_of_any_length_come_out_however_they_are_cut() {
+    async fn contents_of_any_length_and_chunking_are_read() {
         let content = b"0123456789\r\n--".repeat(10_000);
         let whole = [HEAD, &content, b"\r\n", HEAD, b"\r\n--x--\r\n"].concat();
         for length in [7, 1000, whole.len()] {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_head_without_end_is_refused_before_much_of_it_is_held() {
+    async fn endless_head_is_refused_before_much_is_buffered() {
         let endless = || stream::repeat(vec![b'a'; 1024]);
         let heads = [&b""[..], b"--x\r\nA: ", &[HEAD, b"\r\n--x\r\nA: "].concat()];
         for head in heads.map(<[u8]>::to_vec) {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_parts_take_in_no_more_than_they_need() {
+    async fn small_parts_read_no_more_than_they_need() {
         let taken = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&taken);
         let many = [HEAD, b"\r\n"].concat().repeat(100);

@@ -1,4 +1,4 @@
-//! JSON bodies. An empty body is `{}`, so what is missing is named like everything else.
+//! JSON bodies. An empty body is `{}`, so that missing fields are reported by name as usual.
 
 use axum::extract::{FromRequest, Request};
 use belljar_keeper::Idempotency;
@@ -10,7 +10,7 @@ use super::body::RawBody;
 use crate::problem::{Code, Problem};
 use crate::rest::types::Object;
 
-/// The longest JSON body that is read: 2 MiB.
+/// Maximum length of a JSON body: 2 MiB.
 const MAX_JSON_BYTES: usize = 2 << 20;
 
 /// A JSON body.
@@ -25,13 +25,13 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     }
 }
 
-/// A JSON body, of at most `MOST` bytes, of a request that may come with `Idempotency-Key`.
-pub(crate) struct IdempotentJson<T, const MOST: usize = MAX_JSON_BYTES> {
+/// A JSON body, of at most `MAX_BYTES` bytes, of a request that may have the header `Idempotency-Key`.
+pub(crate) struct IdempotentJson<T, const MAX_BYTES: usize = MAX_JSON_BYTES> {
     pub(crate) value: T,
     pub(crate) idempotency: Option<Idempotency>,
 }
 
-impl<S: Sync, T: DeserializeOwned, const MOST: usize> FromRequest<S> for IdempotentJson<T, MOST> {
+impl<S: Sync, T: DeserializeOwned, const MAX_BYTES: usize> FromRequest<S> for IdempotentJson<T, MAX_BYTES> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
@@ -41,7 +41,7 @@ impl<S: Sync, T: DeserializeOwned, const MOST: usize> FromRequest<S> for Idempot
         digest.update([0]);
         digest.update(request.uri().path());
         digest.update([0]);
-        let bytes = json_bytes(request, state, MOST).await?;
+        let bytes = json_bytes(request, state, MAX_BYTES).await?;
         let value = parse(&bytes)?;
         let idempotency = match key {
             Some(key) => {
@@ -54,7 +54,7 @@ impl<S: Sync, T: DeserializeOwned, const MOST: usize> FromRequest<S> for Idempot
     }
 }
 
-/// The same body in other words: keys in order, no needless space.
+/// Returns the body in canonical form: sorted keys, no whitespace.
 fn canonical(bytes: &[u8]) -> Vec<u8> {
     let value: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
     serde_json::to_vec(&value).unwrap_or_default()
@@ -97,10 +97,10 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Reads an object of JSON into `T`.
+/// Parses a JSON object into `T`.
 ///
 /// # Errors
-/// What is not JSON, or not allowed, with the path of the field.
+/// Fails if the text is not JSON, or with the path of a field that is not allowed.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if let Err(error) = std::str::from_utf8(bytes) {
         let detail = format!("the body is not UTF-8 from byte {} on", error.valid_up_to());
@@ -117,17 +117,17 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 
 fn refusal(path: &str, error: &serde_json::Error, bytes: &[u8]) -> Problem {
     let text = error.to_string();
-    // A number where a name is expected counts as a fault of the form, though the body is JSON.
+    // A number where a name is expected counts as a syntax error, though the body is JSON.
     if !error.is_data() && serde_json::from_slice::<serde_json::Value>(bytes).is_err() {
         return Problem::new(Code::InvalidJson, format!("the body is not JSON: {text}"));
     }
-    // The position is of no use: the field is named.
+    // The position is not needed: the field is named.
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    named(path, text)
+    field_problem(path, text)
 }
 
-/// A refusal of serde's, with the field that it is about.
-pub(crate) fn named(path: &str, text: &str) -> Problem {
+/// Converts an error of serde to a problem that names the field.
+pub(crate) fn field_problem(path: &str, text: &str) -> Problem {
     let quoted = |prefix: &str| text.strip_prefix(prefix)?.split_once('`').map(|(name, _)| name);
     let name = quoted("unknown field `")
         .or_else(|| quoted("missing field `"))
@@ -223,13 +223,13 @@ mod tests {
                 body.escape_ascii()
             );
         }
-        // Either the type or the depth is refused; the stack holds in both cases.
+        // Either the type or the depth is refused; the stack does not overflow in either case.
         assert_eq!(parse::<serde_json::Value>(deep.as_bytes()).unwrap_err().code(), Code::InvalidJson);
         let _: BTreeMap<String, String> = UniqueMap::default().0;
     }
 
     #[test]
-    fn null_is_not_given() {
+    fn null_counts_as_missing() {
         let outer: Outer = parse(br#"{"name":"a","limits":null,"env":null,"list":null}"#).unwrap();
         assert!(outer.limits.is_none() && outer.env.is_none() && outer.list.is_none());
         let outer: Outer = parse(br#"{"name":"a","limits":{"memory":null}}"#).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_keys_makes_no_other_request() {
+    fn key_order_does_not_change_the_request() {
         assert_eq!(canonical(br#"{"b":1, "a":2}"#), canonical(br#"{"a":2,"b":1}"#));
         assert_ne!(canonical(br#"{"b":1}"#), canonical(br#"{"b":2}"#));
     }

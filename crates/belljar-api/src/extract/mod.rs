@@ -1,4 +1,4 @@
-//! Parts of a request, each checked, and each refusal a problem that names the field.
+//! Extractors for parts of a request. Each validates its part, and each refusal is a problem that names the field.
 
 mod auth;
 mod body;

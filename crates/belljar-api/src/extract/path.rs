@@ -1,4 +1,4 @@
-//! Parts of a path.
+//! Path parameters.
 
 use std::str::FromStr;
 
@@ -7,13 +7,13 @@ use http::request::Parts;
 
 use crate::problem::{Code, Problem};
 
-/// The longest part of a path that is looked at, in bytes. Ids and names are shorter.
+/// Maximum length of a path segment, in bytes. Ids and names are shorter.
 const MAX_PART_BYTES: usize = 256;
 
-/// The longest token in a path, in bytes. One for a file holds the file's path.
+/// Maximum length of a token in a path, in bytes. A token for a file contains the file's path.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// The parameter `id` of a path: a sandbox's, template's or key's id or name.
+/// The path parameter `id`: the id or name of a sandbox, template or key.
 pub(crate) struct Id(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {
@@ -24,7 +24,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     }
 }
 
-/// The parameter `context` of a path: the id of a context, which only the guest knows.
+/// The path parameter `context`: the id of a context, which only the guest knows.
 pub(crate) struct ContextId(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for ContextId {
@@ -40,7 +40,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ContextId {
     }
 }
 
-/// The parameter `build` of a path: the id of a template's build.
+/// The path parameter `build`: the id of a template's build.
 pub(crate) struct BuildId(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for BuildId {
@@ -51,7 +51,7 @@ impl<S: Send + Sync> FromRequestParts<S> for BuildId {
     }
 }
 
-/// The parameter `hash` of a path.
+/// The path parameter `hash`.
 pub(crate) struct Hash(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Hash {
@@ -62,7 +62,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Hash {
     }
 }
 
-/// The parameter `token` of a path.
+/// The path parameter `token`.
 pub(crate) struct Token(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Token {
@@ -73,15 +73,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Token {
     }
 }
 
-/// What the number of a part of a path is called, and which number it can be.
+/// Type of a number in a path: its name and its valid values.
 pub(crate) trait PathNumber: FromStr + ToString {
-    /// The parameter's name in the path.
+    /// Name of the path parameter.
     const NAME: &'static str;
-    /// What is answered when it is no such number.
+    /// Error code for a value that is not such a number.
     const NONE: Code;
 }
 
-/// A number in a path, in the one form that it has: `7`, never `07` or `+7`.
+/// A number in a path, in its canonical form: `7`, never `07` or `+7`.
 pub(crate) struct PathOf<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: PathNumber> FromRequestParts<S> for PathOf<T> {
@@ -90,9 +90,7 @@ impl<S: Send + Sync, T: PathNumber> FromRequestParts<S> for PathOf<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let text = text_of(parts, state, T::NAME, MAX_PART_BYTES).await?;
         let number = text.parse::<T>().ok().filter(|number| number.to_string() == text);
-        number.map(Self).ok_or_else(|| {
-            Problem::new(T::NONE, format!("{}: there is none of the number {text:?}", T::NAME))
-        })
+        number.map(Self).ok_or_else(|| Problem::new(T::NONE, format!("there is no {} {text:?}", T::NAME)))
     }
 }
 

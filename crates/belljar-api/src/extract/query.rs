@@ -1,14 +1,14 @@
-//! Queries. A parameter that is unknown, given twice or not allowed is refused by name.
+//! Queries. Unknown, repeated and invalid parameters are refused by name.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
-use super::json::named;
+use super::json::field_problem;
 use crate::problem::Problem;
 
-/// The longest query that is read, in bytes.
+/// Maximum length of a query, in bytes.
 const MAX_QUERY_BYTES: usize = 16 * 1024;
 
 /// The parameters of a query.
@@ -22,10 +22,10 @@ impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// Reads a query into `T`.
+/// Parses a query into `T`.
 ///
 /// # Errors
-/// The parameter that is not allowed, and why.
+/// Returns the problem with the invalid parameter, and why.
 pub(crate) fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     if query.len() > MAX_QUERY_BYTES {
         return Err(Problem::field("query", format!("it is longer than {MAX_QUERY_BYTES} bytes")));
@@ -42,7 +42,7 @@ pub(crate) fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     let deserializer = serde_html_form::Deserializer::from_bytes(query.as_bytes());
     serde_path_to_error::deserialize(deserializer).map_err(|error| {
         let path = error.path().to_string();
-        named(&path, &error.inner().to_string())
+        field_problem(&path, &error.inner().to_string())
     })
 }
 
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_read() {
+    fn parameters_are_parsed() {
         let asked: Asked = parse("label=a=b&label=c%3Dd&limit=7&follow=true&path=a%20b+c").unwrap();
         let expected = Asked {
             label: vec!["a=b".into(), "c=d".into()],
@@ -76,7 +76,7 @@ mod tests {
         };
         assert_eq!(asked, expected);
         assert_eq!(parse::<Asked>("").unwrap().label, Vec::<String>::new());
-        // As with null in a body, nothing is not given.
+        // As with null in a body, an empty value counts as missing.
         assert_eq!(parse::<Asked>("limit=").unwrap().limit, None);
     }
 

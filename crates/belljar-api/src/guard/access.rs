@@ -1,6 +1,7 @@
-//! What is told of each request: a line of log when its answer has been sent or given up, figures, and a span for traces.
+//! Access log, metrics and trace span of each request. The log line is written when the response has been sent or
+//! abandoned.
 //!
-//! Never in any of it: queries and paths, which may hold tokens, and bodies.
+//! Never recorded: queries and paths, which may contain tokens, and bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,13 +20,13 @@ use super::authenticate::KeyId;
 use super::client::Client;
 use super::envelope::RequestId;
 use crate::api::Shared;
-use crate::metrics::UnderWay;
+use crate::metrics::InFlight;
 
-/// Sees to all of it.
+/// Logs, counts and traces a request.
 pub(super) async fn log(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("none", |path| path.as_str()).to_owned();
     let request_id = RequestId::of(request.extensions());
-    // For traces alone; what is logged meanwhile gets the request's id from the inner span.
+    // For traces only; log lines of the handler get the request's id from the inner span.
     let traced = tracing::info_span!(
         target: "belljar_steps",
         parent: None,
@@ -40,19 +41,19 @@ pub(super) async fn log(State(shared): State<Shared>, mut request: Request, next
     );
     if let Some(context) = shared.trace_context() {
         context.join(&traced, request.headers());
-        // Whatever passes the request on passes this on as well.
+        // Forwarding the request forwards the trace as well.
         context.carry(&traced, request.headers_mut());
     }
     let span = tracing::info_span!(target: "belljar_api::request", parent: &traced, "request", request_id);
     let mut line = Line {
         traced: traced.clone(),
-        under_way: shared.metrics.begin(request.method(), &route),
+        in_flight: shared.metrics.begin(request.method(), &route),
         method: request.method().clone(),
         route,
         client: Client::of(&shared.config, request.headers(), request.extensions()).text,
         request_id,
         key: String::new(),
-        // What a caller that went away before the answer gets.
+        // Status that is recorded if the caller disconnects before the response.
         status: StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT),
         began: Instant::now(),
         bytes: 0,
@@ -70,7 +71,7 @@ pub(super) async fn log(State(shared): State<Shared>, mut request: Request, next
 
 struct Line {
     traced: Span,
-    under_way: UnderWay,
+    in_flight: InFlight,
     method: Method,
     route: String,
     client: String,
@@ -84,7 +85,7 @@ struct Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        self.under_way.end(self.status, took);
+        self.in_flight.end(self.status, took);
         self.traced.record("http.response.status_code", self.status.as_u16());
         if self.status.is_server_error() {
             self.traced.record("otel.status_code", "error");

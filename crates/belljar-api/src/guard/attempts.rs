@@ -1,4 +1,4 @@
-//! How often an address may come with a wrong key.
+//! Rate limit on wrong keys from one address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The time in which attempts are counted.
+/// Window in which attempts are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Addresses that are remembered. Beyond that the oldest windows are forgotten first: a flood of addresses cannot fill
-/// the memory, and has to come from that many places.
+/// Maximum number of remembered addresses. Beyond that the oldest windows are evicted first: a flood of addresses
+/// cannot exhaust the memory, and has to come from that many places.
 const MAX_ADDRESSES: usize = 16 * 1024;
 
-/// Counts failed attempts by address.
+/// Counter of failed attempts by address.
 pub(crate) struct Attempts {
-    most: u32,
+    max: u32,
     windows: Mutex<HashMap<IpAddr, Window>>,
 }
 
@@ -25,15 +25,15 @@ struct Window {
 }
 
 impl Attempts {
-    /// At most `most` failures in a minute.
-    pub(crate) fn new(most: u32) -> Self {
-        Self { most, windows: Mutex::new(HashMap::new()) }
+    /// Allows at most `max` failures in a minute.
+    pub(crate) fn new(max: u32) -> Self {
+        Self { max, windows: Mutex::new(HashMap::new()) }
     }
 
-    /// How long this address has to wait, if it has failed too often.
+    /// Returns how long this address has to wait, if it has failed too often.
     pub(crate) fn wait(&self, address: IpAddr) -> Option<Duration> {
         let windows = self.lock();
-        let window = windows.get(&address).filter(|window| window.failed >= self.most)?;
+        let window = windows.get(&address).filter(|window| window.failed >= self.max)?;
         WINDOW.checked_sub(window.began.elapsed()).filter(|left| !left.is_zero())
     }
 

@@ -1,4 +1,4 @@
-//! The key. It is looked at before anything else of a request, and each refusal looks like every other.
+//! Authentication by key. It precedes everything else, and all refusals look alike.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -11,25 +11,25 @@ use super::envelope::RequestId;
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
 
-/// The longest credential that is looked at, in bytes.
+/// Maximum length of a credential, in bytes.
 const MAX_CREDENTIAL_BYTES: usize = 512;
 
-/// The id of the key that a request came with, for the log. It is in the answer's extensions.
+/// Id of the key of a request, for the log. Stored in the response's extensions.
 #[derive(Clone)]
 pub(crate) struct KeyId(pub(crate) String);
 
-/// The credential of a request.
+/// The credential that a request presents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Presented {
-    /// There is none.
+    /// No credential.
     None,
-    /// There is one.
+    /// A single credential.
     Credential(String),
-    /// There are two that differ, or one that cannot be one.
+    /// Two credentials that differ, or a malformed one.
     Unusable,
 }
 
-/// Lets a request pass that comes with a good key, and puts the [`Caller`] in its extensions.
+/// Passes a request with a valid key on, with the [`Caller`] in its extensions.
 pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     if is_open(&shared, &request) {
         return next.run(request).await;
@@ -47,7 +47,7 @@ pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, ne
     }
 }
 
-/// Places that need no key, or whose handler looks at another credential.
+/// Reports whether a request needs no key, or is authenticated by its handler with another credential.
 fn is_open(shared: &Shared, request: &Request) -> bool {
     let path = request.uri().path();
     match path {
@@ -63,7 +63,7 @@ fn is_open(shared: &Shared, request: &Request) -> bool {
 async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Problem> {
     let id = RequestId::of(extensions);
     let unix = extensions.get::<Peer>().is_some_and(|peer| peer.unix);
-    match presented(headers) {
+    match find_credential(headers) {
         Presented::Credential(credential) => {
             let client = Client::of(&shared.config, headers, extensions);
             if let Some(wait) = shared.attempts.wait(client.address) {
@@ -84,7 +84,7 @@ async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -
     }
 }
 
-/// The answer to every request without a good key.
+/// Returns the response to every request without a valid key.
 pub(crate) fn denied() -> Problem {
     let detail =
         "no valid key came with the request; send it as Authorization: Bearer <key>, or as X-API-Key";
@@ -96,8 +96,8 @@ pub(crate) fn too_many(wait: std::time::Duration) -> Problem {
     Problem::new(Code::TooManyAttempts, detail).with_retry_after(Some(wait))
 }
 
-/// The credential in `Authorization` or `X-API-Key`.
-pub(crate) fn presented(headers: &HeaderMap) -> Presented {
+/// Returns the credential in `Authorization` or `X-API-Key`.
+pub(crate) fn find_credential(headers: &HeaderMap) -> Presented {
     let mut found = Presented::None;
     let bearer = headers.get_all(header::AUTHORIZATION).iter().map(|value| {
         let text = value.to_str().ok()?;
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_found() {
+    fn credentials_are_parsed() {
         let one = |text: &str| Presented::Credential(text.to_owned());
         let cases: &[(&[(&str, &str)], Presented)] = &[
             (&[], Presented::None),
@@ -146,10 +146,10 @@ mod tests {
             for (name, value) in *headers {
                 map.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
             }
-            assert_eq!(presented(&map), *expected, "{headers:?}");
+            assert_eq!(find_credential(&map), *expected, "{headers:?}");
         }
         let mut long = HeaderMap::new();
         long.insert("x-api-key", "x".repeat(MAX_CREDENTIAL_BYTES + 1).parse().unwrap());
-        assert_eq!(presented(&long), Presented::Unusable);
+        assert_eq!(find_credential(&long), Presented::Unusable);
     }
 }

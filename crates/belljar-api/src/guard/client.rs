@@ -1,4 +1,4 @@
-//! Where a request comes from.
+//! Origin of a request.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,32 +6,32 @@ use http::{Extensions, HeaderMap};
 
 use crate::api::ApiConfig;
 
-/// The other end of a connection.
+/// The remote end of a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peer {
-    /// Its address; nothing on a Unix socket.
+    /// Remote address; `None` for a Unix socket.
     pub(crate) remote: Option<SocketAddr>,
-    /// The address that it connected to.
+    /// Local address that the client connected to.
     pub(crate) local: Option<SocketAddr>,
-    /// Whether it came over a Unix socket, so that no browser can have been led here.
+    /// The connection came over a Unix socket, so that no browser can have been tricked into making it.
     pub(crate) unix: bool,
-    /// Whether it came over TLS.
+    /// The connection uses TLS.
     pub(crate) tls: bool,
 }
 
-/// Who sent a request, as far as addresses tell.
+/// The client that sent a request, as far as addresses show.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    /// Its address, for counting. IPv6 addresses count by their network of 64 bits.
+    /// Address for counting. IPv6 addresses count by their 64-bit prefix.
     pub(crate) address: IpAddr,
-    /// The same for the log and the audit trail.
+    /// Address for the log and the audit log.
     pub(crate) text: String,
-    /// Whether the client itself speaks TLS, with this server or with a proxy that is trusted.
+    /// The client itself uses TLS, with this server or with a trusted proxy.
     pub(crate) tls: bool,
 }
 
 impl Client {
-    /// Who sent the request: the other end of the connection, or whom a trusted proxy names.
+    /// Returns the client: the remote end of the connection, or the client that a trusted proxy names.
     pub(crate) fn of(config: &ApiConfig, headers: &HeaderMap, extensions: &Extensions) -> Self {
         let default = Peer::default();
         let peer = extensions.get::<Peer>().unwrap_or(&default);
@@ -43,21 +43,21 @@ impl Client {
         };
         let direct = remote.ip().to_canonical();
         if !config.trusted_proxies.contains(&direct) {
-            return Self { address: counted(direct), text: remote.to_string(), tls: peer.tls };
+            return Self { address: counted_address(direct), text: remote.to_string(), tls: peer.tls };
         }
         let forwarded = last_untrusted(config, headers);
         let address = forwarded.unwrap_or(direct);
         let tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
-        Self { address: counted(address), text: address.to_string(), tls: tls || peer.tls }
+        Self { address: counted_address(address), text: address.to_string(), tls: tls || peer.tls }
     }
 
-    /// `http` or `https`.
+    /// Returns `http` or `https`.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls { "https" } else { "http" }
     }
 }
 
-/// The last address in `X-Forwarded-For` that is no trusted proxy: those before it may be invented.
+/// Returns the last address in `X-Forwarded-For` that is not a trusted proxy: those before it may be forged.
 fn last_untrusted(config: &ApiConfig, headers: &HeaderMap) -> Option<IpAddr> {
     let values = headers.get_all("x-forwarded-for").iter().rev();
     let texts = values.filter_map(|value| value.to_str().ok());
@@ -71,7 +71,7 @@ fn last_untrusted(config: &ApiConfig, headers: &HeaderMap) -> Option<IpAddr> {
     None
 }
 
-fn counted(address: IpAddr) -> IpAddr {
+fn counted_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trusted_proxies_are_believed() {
+    fn only_trusted_proxies_can_set_the_client() {
         let cases: &[(&str, Headers<'_>, &str, bool)] = &[
             (
                 "192.0.2.1:1",

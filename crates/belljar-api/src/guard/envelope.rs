@@ -1,4 +1,5 @@
-//! The outermost guard: every request has an id, every answer carries it, and a bug in a handler is an answer too.
+//! The outermost guard: every request gets an id, every response carries it, and a panic in a handler becomes an error
+//! response.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::panic::AssertUnwindSafe;
@@ -17,21 +18,21 @@ use crate::rpc::{self, Wire};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest id of a caller's own, in bytes.
+/// Maximum length of a request id that the caller chose, in bytes.
 const MAX_ID_BYTES: usize = 64;
 
-/// Names a request in logs, in the audit trail and in errors.
+/// Id of a request in logs, in the audit log and in errors.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
 impl RequestId {
-    /// The id of the request with these extensions.
+    /// Returns the id of the request with these extensions.
     pub(crate) fn of(extensions: &Extensions) -> String {
         extensions.get::<Self>().map_or_else(String::new, |id| id.0.clone())
     }
 }
 
-/// Gives the request its id, and writes the problem that the answer is.
+/// Assigns the request id, and serializes the problem of the response.
 pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = own_id(&request).unwrap_or_else(new_id);
     request.extensions_mut().insert(RequestId(id.clone()));
@@ -54,7 +55,7 @@ pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, ne
             (None, None) => problem.answer(&id),
         };
         answer.extensions_mut().extend(std::mem::take(response.extensions_mut()));
-        // What other guards added, such as for pages of another origin, stays.
+        // Headers that other guards added, such as for pages of another origin, are kept.
         for (name, value) in response.headers() {
             if !answer.headers().contains_key(name) && name != header::CONTENT_LENGTH {
                 answer.headers_mut().append(name, value.clone());
@@ -68,7 +69,7 @@ pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, ne
     response
 }
 
-/// The caller's own id, if it is one.
+/// Returns the caller's own id, if it is valid.
 fn own_id(request: &Request) -> Option<String> {
     let text = request.headers().get(HEADER)?.to_str().ok()?;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
@@ -76,7 +77,7 @@ fn own_id(request: &Request) -> Option<String> {
     fits.then(|| text.to_owned())
 }
 
-/// An id that no other request of this server has. It need not be hard to guess.
+/// Returns an id that is unique in this server. It need not be unguessable.
 fn new_id() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_sane_ids_are_taken_over() {
+    fn only_valid_request_ids_are_accepted() {
         let long = "a".repeat(65);
         let cases =
             [("abc-1_2.3", true), ("", false), ("a b", false), ("a\u{1b}", false), (long.as_str(), false)];

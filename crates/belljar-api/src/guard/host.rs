@@ -1,4 +1,4 @@
-//! The host name that a request is for. A page that made a name of its own point here does not get in.
+//! The host name of a request. Protects against DNS rebinding.
 
 use axum::extract::Request;
 use belljar_keeper::ServiceWall;
@@ -11,7 +11,7 @@ use crate::api::ApiConfig;
 use crate::e2b::CONTROL_LABEL;
 use crate::problem::{Code, Problem};
 
-/// Whom a request is for.
+/// Target of a request, by its host name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostName {
     /// The server itself.
@@ -20,29 +20,29 @@ pub(crate) enum HostName {
     Port(PortHost),
 }
 
-/// A port of a sandbox, as a host name has it.
+/// A port of a sandbox, as in a host name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PortHost {
-    /// The port inside.
+    /// The port inside the sandbox.
     pub(crate) port: u16,
-    /// Which sandbox.
+    /// The sandbox.
     pub(crate) id: SandboxId,
 }
 
-/// Whom the request is for.
+/// Returns the target of the request.
 ///
 /// # Errors
-/// When the server does not have this name, or when the request names two.
+/// Fails if the server does not have this name, or if the request names two hosts.
 pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, Problem> {
     let default = Peer::default();
     let peer = request.extensions().get::<Peer>().unwrap_or(&default);
     let named = authority(request.uri(), request.headers());
     let host = match named {
         Ok(Some(authority)) => host_of(&authority),
-        // No browser speaks on a Unix socket, so nobody can be led here by a name.
+        // No browser uses a Unix socket, so rebinding is impossible here.
         Ok(None) if peer.unix => return Ok(HostName::Own),
-        Ok(None) => return Err(refused("the request names no host")),
-        Err(why) => return Err(refused(why)),
+        Ok(None) => return Err(host_not_allowed("the request names no host")),
+        Err(why) => return Err(host_not_allowed(why)),
     };
     if let Some(label) =
         config.domain.as_deref().and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.'))
@@ -53,7 +53,7 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, P
         if config.e2b && label == CONTROL_LABEL {
             return Ok(HostName::Own);
         }
-        // The domain may be one of the server's own names as well, such as localhost.
+        // The domain may also be one of the server's own names, such as localhost.
         if !config.hosts.contains(&host) {
             return Err(Problem::new(
                 Code::NotFound,
@@ -64,10 +64,12 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, P
     if ServiceWall::Hosts.allows(peer.unix || is_own(config, peer, &host)) {
         return Ok(HostName::Own);
     }
-    Err(refused("the server does not have this name; the operator can add it to the server's host names"))
+    Err(host_not_allowed(
+        "the server does not have this name; the operator can add it to the server's host names",
+    ))
 }
 
-/// The one authority that a request names, in its target or in its header `Host`.
+/// Returns the only authority of a request, in its target or in its header `Host`.
 pub(crate) fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, &'static str> {
     let mut values = headers.get_all(header::HOST).iter();
     let header = match (values.next(), values.next()) {
@@ -90,7 +92,7 @@ pub(crate) fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authori
     }
 }
 
-/// Whether there is nothing but a host and a port. After an address in brackets the parser lets other text pass.
+/// Reports whether there is nothing but a host and a port. The parser accepts other text after an address in brackets.
 fn is_whole(authority: &Authority) -> bool {
     let text = authority.as_str();
     let port = text.strip_prefix(authority.host()).unwrap_or(text);
@@ -98,19 +100,19 @@ fn is_whole(authority: &Authority) -> bool {
         || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The host without port and final dot, in small letters.
+/// Returns the host without port and trailing dot, in lower case.
 fn host_of(authority: &Authority) -> String {
     let host = authority.host().to_ascii_lowercase();
     host.strip_suffix('.').map_or(host.clone(), str::to_owned)
 }
 
-/// Reads `{port}-{id}`. The port is written in one way only: in decimal digits, without sign or leading zero.
+/// Parses `{port}-{id}`. The port has a single valid form: decimal digits, without sign or leading zeros.
 fn port_host(label: &str) -> Option<PortHost> {
     let (port, id) = label.split_once('-')?;
     Some(PortHost { port: canonical_port(port)?, id: id.parse().ok()? })
 }
 
-/// Reads a port in the one form that it has.
+/// Parses a port in its canonical form.
 pub(crate) fn canonical_port(text: &str) -> Option<u16> {
     if ServiceWall::PortForm.is_down() {
         return text.parse().ok();
@@ -129,11 +131,11 @@ fn is_own(config: &ApiConfig, peer: &Peer, host: &str) -> bool {
     }
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>().ok();
     let local = peer.local.map(|local| local.ip().to_canonical());
-    // A name made to point here shows as that name. An address is only ever itself.
+    // After DNS rebinding the host is still the attacker's name. An IP address always means itself.
     address.is_some_and(|address| address.is_loopback() || Some(address.to_canonical()) == local)
 }
 
-fn refused(why: &str) -> Problem {
+fn host_not_allowed(why: &str) -> Problem {
     Problem::new(Code::HostNotAllowed, why)
 }
 
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_servers_own_names_are_answered() {
+    fn only_own_host_names_are_accepted() {
         let cases = [
             ("localhost", true),
             ("localhost:8080", true),
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_plane_of_e2bs_clients_has_a_name_of_its_own() {
+    fn e2b_control_plane_has_its_own_host_name() {
         let mut request = Request::new(axum::body::Body::empty());
         request.headers_mut().insert(header::HOST, "API.box.test:8443".parse().unwrap());
         let served = |e2b| check(&ApiConfig { e2b, ..config() }, &request).map_err(|problem| problem.code());
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_have_one_name_each() {
+    fn each_port_has_one_host_name() {
         let id = "abcdefghij0123456789";
         let good = HostName::Port(PortHost { port: 2280, id: id.parse().unwrap() });
         assert_eq!(check_host("/", &[&format!("2280-{id}.box.test:8080")]), Ok(good.clone()));

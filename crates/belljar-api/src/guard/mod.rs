@@ -1,5 +1,5 @@
-//! What stands before every route, in the order in which a request meets it: its id and the log, the host name and the
-//! origin, the key. Nothing of a request's body or path is looked at before the key has been found good.
+//! The guards before every route, in the order in which a request passes them: request id and log, host name and
+//! origin, key. Neither body nor path of a request is read before its key has been verified.
 
 mod access;
 mod attempts;
@@ -17,7 +17,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 
 pub(crate) use attempts::Attempts;
-pub(crate) use authenticate::{KeyId, Presented, denied, presented, too_many};
+pub(crate) use authenticate::{KeyId, Presented, denied, find_credential, too_many};
 pub(crate) use client::{Client, Peer};
 pub(crate) use envelope::RequestId;
 pub(crate) use host::{HostName, PortHost, authority, canonical_port};
@@ -26,7 +26,7 @@ pub(crate) use streams::{StreamSlot, StreamSlots};
 use crate::api::Shared;
 use crate::{e2b, proxy, rpc};
 
-/// Puts all guards before `router`.
+/// Wraps `router` in all guards.
 pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
     // The last layer is the outermost.
     router
@@ -36,7 +36,7 @@ pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
         .layer(from_fn_with_state(shared.clone(), envelope::guard))
 }
 
-/// Checks host name and origin, and sends what is for a sandbox's own host name there.
+/// Checks host name and origin, and routes requests for a sandbox's host name.
 async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_silent = rpc::may_be_silent(path) || shared.config.e2b && e2b::may_be_silent(path);

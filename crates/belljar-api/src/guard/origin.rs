@@ -1,4 +1,4 @@
-//! Pages of other origins, which make a browser send requests here.
+//! Cross-origin requests from web pages.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -11,7 +11,7 @@ use super::host::authority;
 use crate::api::ApiConfig;
 use crate::problem::{Code, Problem};
 
-/// The longest time for which a browser may remember what is allowed, in seconds.
+/// Maximum time for which a browser may cache a preflight response, in seconds.
 const MAX_AGE_SECONDS: &str = "600";
 
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
@@ -21,19 +21,19 @@ const REQUEST_HEADERS: &str = "authorization, belljar-sandbox, connect-protocol-
 const RESPONSE_HEADERS: &str = "content-disposition, content-range, etag, grpc-message, grpc-status, \
                                 grpc-status-details-bin, last-modified, retry-after, x-request-id";
 
-/// What is to be thought of a request's origin.
+/// Verdict on a request's origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It comes from no page, or from one of the server's own.
+    /// The request comes from no page, or from one of the server's own.
     Own,
-    /// It comes from a page that the operator allows.
+    /// The request comes from a page that the operator allows.
     Allowed(HeaderValue),
 }
 
-/// Looks at where the request comes from.
+/// Checks the origin of a request.
 ///
 /// # Errors
-/// When it comes from a page of an origin that is not allowed.
+/// Fails if the request comes from a page of an origin that is not allowed.
 pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<Verdict, Problem> {
     let headers = request.headers();
     if ServiceWall::Origins.is_down() {
@@ -41,23 +41,23 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<Verdict, Pr
     }
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let Some(origin) = origins.next() else {
-        return if is_led_here(request) { Err(refused()) } else { Ok(Verdict::Own) };
+        return if is_cross_site_subresource(request) { Err(origin_not_allowed()) } else { Ok(Verdict::Own) };
     };
     if origins.next().is_some() {
-        return Err(refused());
+        return Err(origin_not_allowed());
     }
-    let text = origin.to_str().map_err(|_| refused())?.to_ascii_lowercase();
+    let text = origin.to_str().map_err(|_| origin_not_allowed())?.to_ascii_lowercase();
     if is_own(config, request, &text) {
         return Ok(Verdict::Own);
     }
     let allowed =
         config.origins.iter().any(|allowed| allowed.trim_end_matches('/').eq_ignore_ascii_case(&text));
-    if allowed { Ok(Verdict::Allowed(origin.clone())) } else { Err(refused()) }
+    if allowed { Ok(Verdict::Allowed(origin.clone())) } else { Err(origin_not_allowed()) }
 }
 
-/// Whether another page made the browser load this, as an image or a script would be. Such requests have no origin.
-/// To follow a link is fine: then the browser shows the answer, and no page gets it.
-fn is_led_here(request: &Request) -> bool {
+/// Reports whether another page made the browser load this as a subresource, such as an image or a script. Such
+/// requests have no `Origin`. Following a link is fine: the browser then shows the response, and no page can read it.
+fn is_cross_site_subresource(request: &Request) -> bool {
     let value = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let other = matches!(value("sec-fetch-site"), Some("cross-site" | "same-site"));
     let path = request.uri().path();
@@ -70,13 +70,13 @@ fn is_own(config: &ApiConfig, request: &Request, origin: &str) -> bool {
     let authority = authority.as_str().to_ascii_lowercase();
     match origin.split_once("://") {
         Some(("https", rest)) => rest == authority.strip_suffix(":443").unwrap_or(&authority),
-        // A page that came without TLS may have been changed on its way.
+        // A page that was loaded without TLS may have been modified in transit.
         Some(("http", rest)) => !client.tls && rest == authority.strip_suffix(":80").unwrap_or(&authority),
         _ => false,
     }
 }
 
-/// The answer to a browser that asks what it may send.
+/// Returns the response to a CORS preflight request.
 pub(super) fn preflight(request: &Request) -> Option<Response> {
     if request.method() != Method::OPTIONS
         || !request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
@@ -92,7 +92,7 @@ pub(super) fn preflight(request: &Request) -> Option<Response> {
     Some(response)
 }
 
-/// Lets the page read the answer. Cookies are never asked for.
+/// Allows the page to read the response. Credentials such as cookies are never allowed.
 pub(super) fn allow(response: &mut Response, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -100,7 +100,7 @@ pub(super) fn allow(response: &mut Response, origin: HeaderValue) {
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }
 
-fn refused() -> Problem {
+fn origin_not_allowed() -> Problem {
     let detail = "a page of another origin may not use this server; the operator can allow its origin";
     Problem::new(Code::OriginNotAllowed, detail)
 }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_judged() {
+    fn origins_are_checked() {
         let host = ("host", "localhost:8080");
         let allowed = || Some(Verdict::Allowed(HeaderValue::from_static("https://console.example.com")));
         let cases: &[(bool, Headers<'_>, Option<Verdict>)] = &[

@@ -1,4 +1,4 @@
-//! Bodies that come too slowly are cut off: one that stands still, and one that trickles for ever.
+//! Cut-off of request bodies that arrive too slowly: those that stall, and those that trickle forever.
 
 use std::io;
 use std::pin::Pin;
@@ -10,16 +10,16 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The longest wait for the next bytes of a body.
-const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Maximum wait for the next bytes of a body.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The waits of a whole body, together, before its least rate counts.
+/// Total waiting time of a body before the minimum rate applies.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The least rate beyond the grace, in bytes a second. Time in which nobody read does not count.
-const LEAST_BYTES_PER_SECOND: u64 = 512;
+/// Minimum rate beyond the grace period, in bytes per second. Time in which nobody reads the body does not count.
+const MIN_BYTES_PER_SECOND: u64 = 512;
 
-/// The body, with its pace watched.
+/// Wraps a body so that its pace is enforced.
 pub(super) fn paced(body: Body) -> Body {
     if body.is_end_stream() || belljar_keeper::ServiceWall::SlowBodies.is_down() {
         return body;
@@ -29,18 +29,18 @@ pub(super) fn paced(body: Body) -> Body {
 
 struct Paced {
     body: Body,
-    /// Since when the next bytes are waited for, and until when.
+    /// Start and deadline of the current wait.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
-    /// All waits so far.
+    /// Total waiting time so far.
     waited: Duration,
     bytes: u64,
 }
 
 impl Paced {
-    /// How long the next bytes may be waited for.
-    fn patience(&self) -> Duration {
-        let allowed = GRACE + Duration::from_secs(self.bytes / LEAST_BYTES_PER_SECOND);
-        allowed.saturating_sub(self.waited).min(MAX_WAIT)
+    /// Returns how long the next bytes may take.
+    fn remaining(&self) -> Duration {
+        let allowed = GRACE + Duration::from_secs(self.bytes / MIN_BYTES_PER_SECOND);
+        allowed.saturating_sub(self.waited).min(STALL_TIMEOUT)
     }
 }
 
@@ -62,8 +62,8 @@ impl HttpBody for Paced {
             }
             return Poll::Ready(frame);
         }
-        let patience = self.patience();
-        let (_, end) = self.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(patience))));
+        let remaining = self.remaining();
+        let (_, end) = self.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(remaining))));
         std::task::ready!(end.as_mut().poll(context));
         let late = io::Error::new(io::ErrorKind::TimedOut, "the body comes too slowly");
         Poll::Ready(Some(Err(axum::Error::new(late))))
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::extract::{BodyFailure, failure_of};
 
-    /// Reads a body of one byte every `pause`, and says how many came and after what time it was cut off.
+    /// Reads a body of one byte every `pause`; returns how many arrived, and the failure and time of the cut-off.
     async fn trickle(pause: Duration, bytes: usize) -> (usize, Option<BodyFailure>, Duration) {
         let began = Instant::now();
         let pieces = futures::stream::iter(0..bytes).then(move |_| async move {

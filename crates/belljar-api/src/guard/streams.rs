@@ -1,4 +1,4 @@
-//! How many streams one key may hold open, and their end when the key is revoked or the server stops.
+//! Limit on the open streams of one key, which end when the key is revoked or the server shuts down.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::problem::{Code, Problem};
 
-/// Counts open streams by key.
+/// Counter of open streams by key.
 #[derive(Clone)]
 pub(crate) struct StreamSlots {
-    most: usize,
-    /// Fires when the server is told to stop.
+    max: usize,
+    /// Cancelled when the server shuts down.
     stopping: CancellationToken,
     open: Arc<Mutex<HashMap<String, Open>>>,
 }
@@ -21,11 +21,11 @@ pub(crate) struct StreamSlots {
 /// The open streams of a key.
 struct Open {
     count: usize,
-    /// Fires when they are to end.
+    /// Cancelled when the streams have to end.
     end: CancellationToken,
 }
 
-/// One open stream. It counts for as long as this is held.
+/// An open stream. It is counted until it is dropped.
 pub(crate) struct StreamSlot {
     slots: StreamSlots,
     key: String,
@@ -33,9 +33,9 @@ pub(crate) struct StreamSlot {
 }
 
 impl StreamSlots {
-    /// At most `most` streams for each key.
-    pub(crate) fn new(most: usize, stopping: CancellationToken) -> Self {
-        Self { most, stopping, open: Arc::default() }
+    /// Allows at most `max` streams for each key.
+    pub(crate) fn new(max: usize, stopping: CancellationToken) -> Self {
+        Self { max, stopping, open: Arc::default() }
     }
 
     /// Ends the open streams of a key.
@@ -50,16 +50,16 @@ impl StreamSlots {
         self.open.lock()
     }
 
-    /// Opens one more for this key.
+    /// Opens a stream of this key.
     ///
     /// # Errors
-    /// When there are as many as there may be.
+    /// Fails if the key has the maximum number of open streams.
     pub(crate) fn take(&self, key: &str) -> Result<StreamSlot, Problem> {
         let mut open = self.open();
         let new = || Open { count: 0, end: self.stopping.child_token() };
         let of_key = open.entry(key.to_owned()).or_insert_with(new);
-        if of_key.count >= self.most {
-            let detail = format!("streams: {} of {} are open; close one and try again", self.most, self.most);
+        if of_key.count >= self.max {
+            let detail = format!("streams: {} of {} are open; close one and try again", self.max, self.max);
             return Err(Problem::new(Code::QuotaExceeded, detail)
                 .with_retry_after(Some(std::time::Duration::from_secs(1))));
         }
@@ -69,7 +69,7 @@ impl StreamSlots {
 }
 
 impl StreamSlot {
-    /// Waits until the stream is to end, and says why.
+    /// Waits until the stream has to end, and returns why.
     pub(crate) async fn ended(&self) -> Problem {
         self.end.cancelled().await;
         if self.slots.stopping.is_cancelled() {
@@ -83,7 +83,7 @@ impl StreamSlot {
 impl Drop for StreamSlot {
     fn drop(&mut self) {
         let mut open = self.slots.open();
-        // Those of a key that was revoked do not count any more.
+        // Streams of a revoked key are no longer counted.
         if let Some(of_key) = open.get_mut(&self.key).filter(|_| !self.end.is_cancelled()) {
             of_key.count = of_key.count.saturating_sub(1);
             if of_key.count == 0 {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_come_back() {
+    fn slots_are_released() {
         let stopping = CancellationToken::new();
         let slots = StreamSlots::new(2, stopping);
         let first = slots.take("a").unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_end_with_their_key_and_with_the_server() {
+    async fn streams_end_on_revocation_and_shutdown() {
         let stopping = CancellationToken::new();
         let slots = StreamSlots::new(2, stopping.clone());
         let (first, other) = (slots.take("a").unwrap(), slots.take("b").unwrap());

@@ -1,4 +1,4 @@
-//! An answer's body that holds what it needs.
+//! A response body that keeps resources alive.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 
-/// A body with what has to live as long: the connection and the sandbox in use.
+/// A body with values that live as long as it does: the connection, and the sandbox in use.
 pub(super) struct Holding<T> {
     pub(super) body: Incoming,
     pub(super) _held: T,
@@ -33,7 +33,7 @@ impl<T: Unpin> HttpBody for Holding<T> {
     }
 }
 
-/// A task that ends when this is dropped.
+/// A task that is aborted on drop.
 pub(super) struct Task(tokio::task::JoinHandle<()>);
 
 impl Task {

@@ -1,4 +1,4 @@
-//! What opens a port, and how it is taken out before the request goes inside.
+//! Credentials for ports, and their removal before the request enters the sandbox.
 
 use axum::extract::Request;
 use belljar_keeper::{E2B_KEY_PREFIX, KEY_PREFIX};
@@ -7,24 +7,24 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use crate::guard;
 use crate::proxy::host_of;
 
-/// The header for a token. Programs inside have `Authorization` for themselves.
+/// Header for a token. `Authorization` is left to programs in the sandbox.
 const HEADER: HeaderName = HeaderName::from_static("x-belljar-token");
 
-/// What E2B's clients send for the same.
+/// Equivalent headers of E2B's clients.
 const E2B_HEADERS: [&str; 2] = ["x-access-token", "e2b-traffic-access-token"];
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The parameter for a token, and the name of the cookie.
+/// Name of the query parameter and of the cookie for a token.
 const NAME: &str = "belljar_token";
 
-/// The cookie where there is TLS: browsers take this name from this very host only.
+/// Name of the cookie with TLS: browsers accept this prefix from the very same host only.
 const HOST_NAME: &str = "__Host-belljar_token";
 
-/// What each key and token of the server begins with.
+/// Prefixes of the server's keys and tokens.
 const PREFIXES: [&str; 3] = [KEY_PREFIX, E2B_KEY_PREFIX, "bjs_"];
 
-/// Where a credential was found.
+/// Source of a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     None,
@@ -33,14 +33,14 @@ pub(super) enum Source {
     Cookie,
 }
 
-/// The credential of a request.
+/// The credential that a request presents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Presented {
     pub(super) credential: Option<String>,
     pub(super) source: Source,
 }
 
-/// Finds the credential. A cookie counts only by host name, and only for what the host's own pages ask for.
+/// Finds the credential. A cookie counts only by host name, and only for requests of the host's own pages.
 pub(super) fn find(request: &Request, cookies: bool) -> Presented {
     let headers = request.headers();
     let found = |credential: String, source| Presented { credential: Some(credential), source };
@@ -50,14 +50,14 @@ pub(super) fn find(request: &Request, cookies: bool) -> Presented {
     if let Some(token) = request.uri().query().and_then(token_in) {
         return found(token, Source::Query);
     }
-    if let guard::Presented::Credential(credential) = guard::presented(headers)
+    if let guard::Presented::Credential(credential) = guard::find_credential(headers)
         && is_ours(&credential)
     {
         return found(credential, Source::Header);
     }
     if cookies
         && let Some(token) = token_in_cookies(headers)
-        && asks_for_itself(request)
+        && is_same_host_request(request)
     {
         return found(token, Source::Cookie);
     }
@@ -68,9 +68,9 @@ fn is_ours(credential: &str) -> bool {
     PREFIXES.iter().any(|prefix| credential.starts_with(prefix))
 }
 
-/// Whether the request comes from no page of another host. Pages of another sandbox are near enough for a browser to send
-/// cookies along.
-fn asks_for_itself(request: &Request) -> bool {
+/// Reports whether the request comes from no page of another host. Pages of another sandbox are same-site, so that a
+/// browser sends cookies along.
+fn is_same_host_request(request: &Request) -> bool {
     let headers = request.headers();
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let host = host_of(request.uri(), headers);
@@ -93,18 +93,18 @@ fn token_in(query: &str) -> Option<String> {
     Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
 }
 
-/// The query without the token.
+/// Returns the query without the token.
 pub(super) fn without_token(query: &str) -> String {
     query.split('&').filter(|pair| !is_token(pair)).collect::<Vec<_>>().join("&")
 }
 
-/// All cookies of a request.
+/// Returns all cookies of a request.
 fn pairs(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(';')).map(str::trim).filter(|pair| !pair.is_empty())
 }
 
-/// Whether a cookie of this name is the server's.
+/// Reports whether a cookie of this name is the server's.
 pub(super) fn is_own_cookie(name: &str) -> bool {
     let name = name.trim();
     name.eq_ignore_ascii_case(NAME) || name.eq_ignore_ascii_case(HOST_NAME)
@@ -118,7 +118,7 @@ fn token_in_cookies(headers: &HeaderMap) -> Option<String> {
     named(HOST_NAME).or_else(|| named(NAME))
 }
 
-/// The cookie that keeps a token for its host name.
+/// Returns the cookie that stores a token for its host name.
 pub(super) fn cookie(token: &str, tls: bool) -> String {
     let token: String = token
         .chars()
@@ -131,7 +131,7 @@ pub(super) fn cookie(token: &str, tls: bool) -> String {
     }
 }
 
-/// Takes every credential of the server out of the headers.
+/// Removes every credential of the server from the headers.
 pub(super) fn strip(headers: &mut HeaderMap) {
     headers.remove(HEADER);
     let e2b = E2B_HEADERS.map(HeaderName::from_static);
@@ -151,12 +151,12 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
         headers.insert(header::COOKIE, rest);
     }
-    // The page before may have had the token in its address.
-    let told = headers.get(header::REFERER).is_some_and(|value| {
+    // The referring page may have had the token in its URL.
+    let has_token = headers.get(header::REFERER).is_some_and(|value| {
         let text = String::from_utf8_lossy(value.as_bytes());
         percent_encoding::percent_decode_str(&text).decode_utf8_lossy().contains(NAME)
     });
-    if told {
+    if has_token {
         headers.remove(header::REFERER);
     }
 }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_found_in_their_order() {
+    fn credentials_are_found_in_order_of_precedence() {
         let cases: &[(&str, Headers<'_>, Option<&str>, Source)] = &[
             ("/", &[], None, Source::None),
             ("/", &[("x-belljar-token", "t"), ("authorization", "Bearer bj_x")], Some("t"), Source::Header),
@@ -190,7 +190,7 @@ mod tests {
             ("/", &[("authorization", "Bearer bj_x")], Some("bj_x"), Source::Header),
             ("/", &[("x-api-key", "bjs_x")], Some("bjs_x"), Source::Header),
             ("/", &[("x-api-key", "e2b_x")], Some("e2b_x"), Source::Header),
-            // The program's own.
+            // A credential of the program in the sandbox.
             ("/", &[("authorization", "Bearer eyJhbGciOi")], None, Source::None),
             ("/", &[("cookie", "a=b; belljar_token=t")], Some("t"), Source::Cookie),
             ("/", &[("cookie", "belljar_token=t; __Host-belljar_token=h")], Some("h"), Source::Cookie),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_do_not_go_inside() {
+    fn credentials_are_stripped() {
         let mut headers = request(
             "/",
             &[
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_hold_nothing_but_the_token() {
+    fn cookies_contain_only_the_token() {
         assert_eq!(
             cookie("bjs_a.b-c", true),
             "__Host-belljar_token=bjs_a.b-c; Path=/; HttpOnly; SameSite=Lax; Secure"

@@ -1,4 +1,4 @@
-//! One request into a sandbox, and its answer.
+//! Forwarding of a request into a sandbox, and of its response.
 
 use std::time::Duration;
 
@@ -18,26 +18,26 @@ use crate::guard::{Client, StreamSlot};
 use crate::problem::{Code, Problem};
 use belljar_keeper::About;
 
-/// How long a program inside may take until its answer begins.
-const MAX_ANSWER: Duration = Duration::from_secs(300);
+/// Maximum time until a program in the sandbox begins its response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The most bytes of an answer's head. More is an error, and so is what is no HTTP.
+/// Maximum size of a response's head, in bytes. A larger or malformed one is an error.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// The most headers of an answer.
+/// Maximum number of headers of a response.
 const MAX_HEADERS: usize = 128;
 
-/// Where a request goes.
+/// Target of a forwarded request.
 pub(super) struct Target {
-    /// The port inside.
+    /// The port inside the sandbox.
     pub(super) port: u16,
-    /// The path inside.
+    /// The path inside the sandbox.
     pub(super) path: String,
-    /// The path below which the sandbox is, if it is on the server's own host.
+    /// Path prefix of the sandbox, if it is served on the server's own host.
     pub(super) prefix: Option<String>,
 }
 
-/// Passes a request on, and its answer back.
+/// Forwards a request and returns its response.
 pub(super) async fn forward(
     shared: &Shared,
     entered: Entered,
@@ -47,7 +47,7 @@ pub(super) async fn forward(
     let slot = shared.streams.take(&format!("port of {}", entered.id()))?;
     let upgraded = request.extensions_mut().remove::<OnUpgrade>();
     let wanted = headers::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
-    let request = inwards(shared, &target, request, wanted.clone())?;
+    let request = to_inner_request(shared, &target, request, wanted.clone())?;
     let tunnel = entered.connect(target.port).await?;
     let mut client = hyper::client::conn::http1::Builder::new();
     client.max_buf_size(MAX_HEAD_BYTES).max_headers(MAX_HEADERS);
@@ -56,25 +56,25 @@ pub(super) async fn forward(
         .await
         .map_err(|error| Problem::new(Code::SandboxFailed, error.to_string()))?;
     let connection = Task::spawn(async move {
-        // What breaks it shows in the answer.
+        // A broken connection shows in the response.
         let _ = connection.with_upgrades().await;
     });
-    let answer = match tokio::time::timeout(MAX_ANSWER, sender.send_request(request)).await {
+    let answer = match tokio::time::timeout(RESPONSE_TIMEOUT, sender.send_request(request)).await {
         Err(_) => {
-            let detail = format!("what listens on port {} has not answered in time", target.port);
+            let detail = format!("the program on port {} did not respond in time", target.port);
             return Err(Problem::new(Code::SandboxUnresponsive, detail));
         }
-        Ok(Err(error)) => return Err(failed(&entered, target.port, &error).await),
+        Ok(Err(error)) => return Err(to_problem(&entered, target.port, &error).await),
         Ok(Ok(answer)) => answer,
     };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let held = (connection, entered, slot);
         let prefix = target.prefix.as_deref();
-        return switch(shared, answer, prefix, upgraded.filter(|_| wanted.is_some()), held);
+        return relay_upgrade(shared, answer, prefix, upgraded.filter(|_| wanted.is_some()), held);
     }
     let (mut parts, body) = answer.into_parts();
     headers::strip_hop_by_hop(&mut parts.headers, None);
-    headers::tame(&mut parts.headers, target.prefix.as_deref());
+    headers::sanitize_response(&mut parts.headers, target.prefix.as_deref());
     parts.extensions = http::Extensions::new();
     parts.version = Version::default();
     let body =
@@ -88,8 +88,8 @@ struct Held {
     _slot: StreamSlot,
 }
 
-/// The request as it goes inside: without credentials, and with what it is to know about its way.
-fn inwards(
+/// Prepares the request for the sandbox: without credentials, and with forwarding headers.
+fn to_inner_request(
     shared: &Shared,
     target: &Target,
     request: Request,
@@ -111,8 +111,8 @@ fn inwards(
     Ok(Request::from_parts(parts, body))
 }
 
-/// Lets both sides speak with each other, in whatever they have agreed on.
-fn switch(
+/// Connects both sides after a protocol upgrade.
+fn relay_upgrade(
     shared: &Shared,
     mut answer: http::Response<hyper::body::Incoming>,
     prefix: Option<&str>,
@@ -120,7 +120,7 @@ fn switch(
     held: (Task, Entered, StreamSlot),
 ) -> Result<Response, Problem> {
     let Some(outside) = outside else {
-        let detail = "what listens on the port changed the protocol, which nobody had asked for";
+        let detail = "the program on the port switched protocols without being asked to";
         return Err(Problem::new(Code::SandboxFailed, detail));
     };
     let inside = hyper::upgrade::on(&mut answer);
@@ -130,7 +130,7 @@ fn switch(
         let both = async {
             let (outside, inside) = tokio::try_join!(outside, inside)?;
             let (mut outside, mut inside) = (TokioIo::new(outside), TokioIo::new(inside));
-            // Either side may break off; there is nobody to tell.
+            // Either side may disconnect; nobody is left to get an error.
             let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
             Ok::<_, hyper::Error>(())
         };
@@ -142,13 +142,13 @@ fn switch(
     let (mut parts, _) = answer.into_parts();
     let protocol = headers::upgrade(&parts.headers);
     headers::strip_hop_by_hop(&mut parts.headers, protocol);
-    headers::tame(&mut parts.headers, prefix);
+    headers::sanitize_response(&mut parts.headers, prefix);
     parts.extensions = http::Extensions::new();
     Ok(Response::from_parts(parts, Body::empty()))
 }
 
-/// Why there is no answer.
-async fn failed(entered: &Entered, port: u16, error: &hyper::Error) -> Problem {
+/// Converts the error of a missing response to a problem.
+async fn to_problem(entered: &Entered, port: u16, error: &hyper::Error) -> Problem {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     let mut gone = false;
     while let Some(error) = cause {
@@ -168,6 +168,6 @@ async fn failed(entered: &Entered, port: u16, error: &hyper::Error) -> Problem {
         let reason = GuestError::Protocol { what: "the connection to the port broke" };
         return entered.explain_about(reason, About::Port).await.into();
     }
-    let detail = format!("what listens on port {port} gave no valid HTTP answer: {error}");
+    let detail = format!("invalid HTTP response from the program on port {port}: {error}");
     Problem::new(Code::SandboxFailed, detail)
 }

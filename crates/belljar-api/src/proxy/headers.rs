@@ -1,11 +1,11 @@
-//! Headers on their way into a sandbox and out of it.
+//! Headers of forwarded requests and responses.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::credential::is_own_cookie;
 use crate::guard::Client;
 
-/// Headers of one connection (RFC 9110, section 7.6.1).
+/// Hop-by-hop headers (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -18,7 +18,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// What a client may not say about itself.
+/// Forwarding headers, which are not accepted from clients.
 const FORWARDED: [&str; 7] = [
     "forwarded",
     "x-forwarded-for",
@@ -29,11 +29,11 @@ const FORWARDED: [&str; 7] = [
     "x-real-ip",
 ];
 
-/// What an answer from inside may not say for the whole host name, or the whole of a browser.
-const NEVER: [&str; 3] = ["alt-svc", "x-request-id", "public-key-pins"];
+/// Response headers that affect a whole host name or browser, and are always removed.
+const REMOVED: [&str; 3] = ["alt-svc", "x-request-id", "public-key-pins"];
 
-/// What an answer may not say on the server's own host name.
-const NEVER_BY_PATH: [&str; 8] = [
+/// Response headers that are removed on the server's own host name.
+const REMOVED_BY_PATH: [&str; 8] = [
     "access-control-allow-credentials",
     "clear-site-data",
     "nel",
@@ -44,10 +44,10 @@ const NEVER_BY_PATH: [&str; 8] = [
     "strict-transport-security",
 ];
 
-/// What pages that are loaded by path may do: they belong to no origin, so they can do nothing to the server's.
+/// Restrictions for pages that are served by path: they have an opaque origin, so they cannot act on the server's.
 const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
 
-/// The protocol that a request or an answer wants to change to.
+/// Returns the protocol that a request or a response wants to upgrade to.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let wanted =
@@ -55,7 +55,7 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(header::UPGRADE).filter(|_| wanted).cloned()
 }
 
-/// Takes out what is of one connection only, and keeps the change of protocol that both sides want.
+/// Removes hop-by-hop headers, and keeps the protocol upgrade that both sides want.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: Option<HeaderValue>) {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
@@ -69,7 +69,7 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: Option<HeaderVa
     }
 }
 
-/// Says who asks, and how this was reached.
+/// Sets the forwarding headers: the client, and how it reached this server.
 pub(super) fn set_forwarded(headers: &mut HeaderMap, client: &Client, host: &str, prefix: Option<&str>) {
     for name in FORWARDED {
         headers.remove(name);
@@ -92,9 +92,10 @@ pub(super) fn set_forwarded(headers: &mut HeaderMap, client: &Client, host: &str
     }
 }
 
-/// Makes an answer from inside harmless. `prefix` is the path below which the sandbox is, if it is on the server's own host.
-pub(super) fn tame(headers: &mut HeaderMap, prefix: Option<&str>) {
-    for name in NEVER {
+/// Removes or restricts response headers that could harm other pages. `prefix` is the path prefix of the sandbox, if it is
+/// served on the server's own host.
+pub(super) fn sanitize_response(headers: &mut HeaderMap, prefix: Option<&str>) {
+    for name in REMOVED {
         headers.remove(name);
     }
     let cookies: Vec<HeaderValue> =
@@ -104,11 +105,11 @@ pub(super) fn tame(headers: &mut HeaderMap, prefix: Option<&str>) {
         headers.append(header::SET_COOKIE, cookie);
     }
     let Some(prefix) = prefix else { return };
-    for name in NEVER_BY_PATH {
+    for name in REMOVED_BY_PATH {
         headers.remove(name);
     }
     let place = headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
-    // A program inside does not know that it is below a path.
+    // A program in the sandbox does not know its path prefix.
     let place = place.filter(|place| place.starts_with('/') && !place.starts_with("//"));
     if let Some(place) = place.and_then(|place| HeaderValue::try_from(format!("{prefix}{place}")).ok()) {
         headers.insert(header::LOCATION, place);
@@ -117,13 +118,13 @@ pub(super) fn tame(headers: &mut HeaderMap, prefix: Option<&str>) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
-/// A cookie from inside, for this host and, by path, for this path only. The server's own cookie cannot be set.
+/// Restricts a cookie of the sandbox to this host and, by path, to this path. The server's own cookie cannot be set.
 fn cookie(value: &HeaderValue, prefix: Option<&str>) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
     let mut parts = text.split(';').map(str::trim);
     let pair = parts.next()?;
     let name = pair.split('=').next().unwrap_or_default();
-    // A cookie without a name shows to a server as its value: that could be any cookie.
+    // Servers read a cookie without a name by its value: that could be any cookie.
     if name.is_empty() || !pair.contains('=') || is_own_cookie(name) {
         return None;
     }
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_one_connection_stay_there() {
+    fn hop_by_hop_headers_are_removed() {
         let mut headers = map(&[
             ("connection", "close, X-Secret, upgrade"),
             ("upgrade", "websocket"),
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_cannot_say_who_they_are() {
+    fn clients_cannot_set_forwarding_headers() {
         let mut headers =
             map(&[("x-forwarded-for", "6.6.6.6"), ("forwarded", "for=6.6.6.6"), ("x-real-ip", "6.6.6.6")]);
         let client = Client { address: [192, 0, 2, 1].into(), text: "192.0.2.1:99".to_owned(), tls: true };
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_reach_no_other_host_and_no_other_path() {
+    fn cookies_are_restricted_to_host_and_path() {
         let cases = [
             ("a=b; Domain=box.test; Path=/; Secure", None, Some("a=b; Secure; Path=/")),
             ("a=b; domain = .box.test", None, Some("a=b")),
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_by_path_are_in_a_sandbox() {
+    fn responses_by_path_are_sandboxed() {
         let answer = [
             ("content-security-policy", "default-src *"),
             ("strict-transport-security", "max-age=9"),
@@ -228,7 +229,7 @@ mod tests {
             ("content-type", "text/html"),
         ];
         let mut by_path = map(&answer);
-        tame(&mut by_path, Some("/v1/p"));
+        sanitize_response(&mut by_path, Some("/v1/p"));
         let policies: Vec<_> = by_path.get_all("content-security-policy").iter().collect();
         assert_eq!(policies.len(), 2);
         assert!(policies[1].to_str().unwrap().starts_with("sandbox") && !SANDBOX.contains("same-origin"));
@@ -240,11 +241,11 @@ mod tests {
             assert!(!by_path.contains_key(gone), "{gone}");
         }
         let mut by_host = map(&answer);
-        tame(&mut by_host, None);
+        sanitize_response(&mut by_host, None);
         assert_eq!(by_host["location"], "/login");
         assert!(by_host.contains_key("strict-transport-security") && !by_host.contains_key("alt-svc"));
         let mut away = map(&[("location", "//evil.example/")]);
-        tame(&mut away, Some("/v1/p"));
+        sanitize_response(&mut away, Some("/v1/p"));
         assert_eq!(away["location"], "//evil.example/");
     }
 }

@@ -1,7 +1,7 @@
 //! Published ports of sandboxes, by path and by host name.
 //!
-//! What answers is a program in a sandbox: it is bounded, it never sees a credential, and what it says cannot reach the
-//! server's own pages or those of other sandboxes.
+//! Responses come from untrusted programs in sandboxes. They are bounded, the programs never see a credential, and a
+//! response cannot affect the server's own pages or those of other sandboxes.
 
 mod body;
 mod credential;
@@ -22,20 +22,20 @@ use forward::Target;
 
 /// The route by path.
 pub(crate) const PATH: &str = "/v1/sandboxes/{id}/ports/{port}/proxy/{*path}";
-/// The same with nothing after the last slash, and without that.
+/// [`PATH`] with nothing after the last slash.
 pub(crate) const PATH_SLASH: &str = "/v1/sandboxes/{id}/ports/{port}/proxy/";
-/// See [`PATH_SLASH`].
+/// [`PATH`] without the last slash.
 pub(crate) const PATH_BARE: &str = "/v1/sandboxes/{id}/ports/{port}/proxy";
 
-/// A place by path: which sandbox, which port, and what comes after.
+/// A port by path: the sandbox, the port, and the rest of the path.
 struct ByPath<'a> {
     id: &'a str,
     port: &'a str,
-    /// Empty, or with a slash in front.
+    /// Empty, or begins with a slash.
     rest: &'a str,
 }
 
-/// Reads a place by path. Nothing is decoded: a port has one form only.
+/// Parses the path of a port. Nothing is percent-decoded: a port has a single valid form.
 fn by_path_parts(path: &str) -> Option<ByPath<'_>> {
     let (id, rest) = path.strip_prefix("/v1/sandboxes/")?.split_once('/')?;
     let (port, rest) = rest.strip_prefix("ports/")?.split_once('/')?;
@@ -43,12 +43,12 @@ fn by_path_parts(path: &str) -> Option<ByPath<'_>> {
     (rest.is_empty() || rest.starts_with('/')).then_some(ByPath { id, port, rest })
 }
 
-/// Whether this is a port by path, which has credentials of its own.
+/// Reports whether this is the path of a port, which has credentials of its own.
 pub(crate) fn is_by_path(path: &str) -> bool {
     by_path_parts(path).is_some()
 }
 
-/// Passes on a request that names the port in its path.
+/// Forwards a request that names the port in its path.
 pub(crate) async fn by_path(State(shared): State<Shared>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let Some(place) = by_path_parts(&path) else {
@@ -71,7 +71,7 @@ pub(crate) async fn by_path(State(shared): State<Shared>, request: Request) -> R
     forward::forward(&shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
 }
 
-/// Passes on a request for the host name of a port.
+/// Forwards a request for the host name of a port.
 pub(crate) async fn by_host(shared: Shared, host: PortHost, request: Request) -> Response {
     let presented = credential::find(&request, true);
     let entered = match open(
@@ -88,20 +88,20 @@ pub(crate) async fn by_host(shared: Shared, host: PortHost, request: Request) ->
         Err(problem) => return problem.into_response(),
     };
     if presented.source == Source::Query && matches!(*request.method(), Method::GET | Method::HEAD) {
-        return keep_in_cookie(&shared, &request, &presented);
+        return move_token_to_cookie(&shared, &request, &presented);
     }
     let target = Target { port: host.port, path: request.uri().path().to_owned(), prefix: None };
     forward::forward(&shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
 }
 
-/// Passes on a request of somebody who has been let into the sandbox as a whole: every port is open to them.
+/// Forwards a request of a caller that is authorized for the whole sandbox: every port is open to it.
 pub(crate) async fn to_port(shared: &Shared, entered: Entered, port: u16, request: Request) -> Response {
     let target = Target { port, path: request.uri().path().to_owned(), prefix: None };
     forward::forward(shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
 }
 
-/// The sandbox, if the port is published and the credential opens it. What is refused looks alike: no port is found with a
-/// good key, and nothing is told without.
+/// Returns the sandbox, if the port is published and the credential opens it. All refusals look alike: "port not found"
+/// with a valid key, and nothing is revealed without one.
 async fn open(
     shared: &Shared,
     headers: &HeaderMap,
@@ -139,8 +139,8 @@ async fn open(
     }
 }
 
-/// Moves the token from the address into a cookie of this host name, so that it stands in no history and no log.
-fn keep_in_cookie(shared: &Shared, request: &Request, presented: &Presented) -> Response {
+/// Moves the token from the URL into a cookie of this host name, so that it does not stay in history and logs.
+fn move_token_to_cookie(shared: &Shared, request: &Request, presented: &Presented) -> Response {
     let client = Client::of(&shared.config, request.headers(), request.extensions());
     let query = request.uri().query().map(credential::without_token);
     let mut response = redirect(request.uri().path(), query.as_deref(), StatusCode::SEE_OTHER);
@@ -151,9 +151,9 @@ fn keep_in_cookie(shared: &Shared, request: &Request, presented: &Presented) -> 
     response
 }
 
-/// Sends the client to another path of the same host.
+/// Redirects the client to another path of the same host.
 fn redirect(path: &str, query: Option<&str>, status: StatusCode) -> Response {
-    // Two slashes in front would lead to another host.
+    // Two leading slashes would redirect to another host.
     let path = format!("/{}", path.trim_start_matches('/'));
     let place = match query.filter(|query| !query.is_empty()) {
         Some(query) => format!("{path}?{query}"),
@@ -170,7 +170,7 @@ fn redirect(path: &str, query: Option<&str>, status: StatusCode) -> Response {
     response
 }
 
-/// The host that a request names, as it came.
+/// Returns the host that a request names, as received.
 fn host_of(uri: &Uri, headers: &HeaderMap) -> String {
     authority(uri, headers).ok().flatten().map_or_else(|| "localhost".to_owned(), |host| host.to_string())
 }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_by_path_are_read() {
+    fn port_paths_are_parsed() {
         let id = "abcdefghij0123456789";
         let cases = [
             (format!("/v1/sandboxes/{id}/ports/80/proxy"), Some(("80", ""))),

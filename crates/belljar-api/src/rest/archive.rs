@@ -1,4 +1,4 @@
-//! Trees as archives.
+//! Archives of directory trees.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -16,7 +16,8 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, Query, RawBody};
 use crate::problem::Problem;
 
-/// The longest archive that is packed: 1 TiB. What is in a sandbox is bounded by its disk, but holes of files are not.
+/// Maximum length of a packed archive: 1 TiB. The content of a sandbox is bounded by its disk, but holes in files are
+/// not.
 const MAX_ARCHIVE_BYTES: u64 = 1 << 40;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -25,7 +26,7 @@ const MAX_ARCHIVE_BYTES: u64 = 1 << 40;
 pub(super) struct PackQuery {
     /// The directory. The home directory, if not given.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// `tar`, which is the default, or `tar.gz`.
     #[param(inline)]
@@ -41,8 +42,8 @@ pub(super) enum PackFormat {
     TarGzip,
 }
 
-/// Packs a directory with all that is in it. Names in the archive are relative to it. What is in the archive is what the
-/// code in the sandbox put there: unpack it with care.
+/// Packs a directory with everything in it. Names in the archive are relative to it. The content of the archive is
+/// controlled by code in the sandbox: unpack it with care.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files/archive", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), PackQuery),
     responses((status = 200, description = "The archive.", content(
@@ -86,7 +87,7 @@ pub(super) async fn pack(
     Ok(response)
 }
 
-/// The archive's name: that of the directory, or the sandbox's id.
+/// Returns the archive's name: that of the directory, or the sandbox's id.
 fn archive_name(path: &[u8], id: &str, ending: &str) -> Vec<u8> {
     let last = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
     let last = last.filter(|name| *name != b"." && *name != b"..").unwrap_or(id.as_bytes());
@@ -99,14 +100,14 @@ fn archive_name(path: &[u8], id: &str, ending: &str) -> Vec<u8> {
 pub(super) struct UnpackQuery {
     /// The directory. The home directory, if not given.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// `auto`, which is the default, `tar`, `tar.gz` or `zip`.
     #[param(inline)]
     format: Option<UnpackFormat>,
-    /// How many parts of each name to drop. A name that has no more is left out.
+    /// Number of leading parts of each name to drop. A name without more parts is left out.
     strip: Option<u32>,
-    /// Whether files that are there may be replaced. `true` if not given.
+    /// Whether existing files may be replaced. `true` if not given.
     overwrite: Option<bool>,
 }
 
@@ -123,7 +124,7 @@ pub(super) enum UnpackFormat {
     Zip,
 }
 
-/// What was unpacked.
+/// Result of unpacking an archive.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Unpacked)]
 pub(super) struct UnpackedBody {
@@ -133,8 +134,7 @@ pub(super) struct UnpackedBody {
     bytes: u64,
 }
 
-/// Unpacks an archive below a directory, which is made if it is not there. When something is wrong with it, nothing of it
-/// is left.
+/// Unpacks an archive below a directory, which is created if missing. If the archive is invalid, nothing of it is kept.
 #[utoipa::path(put, path = "/v1/sandboxes/{id}/files/archive", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), UnpackQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The archive.", example = json!("")),
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn archives_have_the_name_of_the_directory() {
+    fn archive_is_named_after_the_directory() {
         let cases: [(&[u8], &[u8]); 4] =
             [(b"out/", b"out.tar"), (b"/a/b", b"b.tar"), (b".", b"id.tar"), (b"/", b"id.tar")];
         for (path, name) in cases {

@@ -16,13 +16,13 @@ use crate::extract::{Auth, Id, PathOf, Query};
 use crate::problem::Problem;
 use crate::stream::{Attachment, MAX_MESSAGE_BYTES, attach as talk, no_upgrade};
 
-/// Bytes of output that may wait in a connection.
+/// Maximum number of output bytes that wait in a connection.
 const MAX_WAITING_BYTES: usize = 2 << 20;
 
-/// What is run on a terminal when nothing is named: bash where there is one.
+/// Default command of a terminal: bash if it is installed.
 const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash -i; else exec sh -i; fi";
 
-/// A request that can become a WebSocket.
+/// A request that can be upgraded to a WebSocket.
 pub(super) struct Upgrade(WebSocketUpgrade);
 
 impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
@@ -51,11 +51,11 @@ impl Upgrade {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AttachQuery {
-    /// Where to begin in standard output.
+    /// Offset in standard output to start at.
     stdout: Option<u64>,
-    /// Where to begin in standard error.
+    /// Offset in standard error to start at.
     stderr: Option<u64>,
-    /// Where to begin in the output of its terminal.
+    /// Offset in the output of its terminal to start at.
     terminal: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn attach(
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
     let offsets = [query.stdout, query.stderr, query.terminal].map(|offset| offset.unwrap_or(0));
-    super::processes::found(&shared, &caller, &id, number).await?;
+    super::processes::find_process(&shared, &caller, &id, number).await?;
     let execution = shared.keeper.begin(&caller, &id, super::processes::attach(number, offsets)).await?;
     Ok(upgrade.answer(shared, Attachment { execution, greeting: None, slot, caller }))
 }
@@ -94,7 +94,7 @@ pub(super) struct TerminalQuery {
     /// Columns of the terminal. 80 if not given.
     #[param(minimum = 1)]
     columns: Option<u16>,
-    /// Where it starts: absolute, or below the home directory.
+    /// Working directory: absolute, or below the home directory.
     cwd: Option<String>,
     /// A line for the shell. An interactive shell, if not given.
     command: Option<String>,

@@ -1,4 +1,4 @@
-//! The audit trail.
+//! The audit log.
 
 use std::time::Duration;
 
@@ -18,51 +18,51 @@ use crate::api::Shared;
 use crate::extract::{Auth, Json, Query};
 use crate::problem::Problem;
 
-/// The most records of one page.
+/// Maximum number of records on one page.
 const MAX_RECORDS: u32 = 1000;
 
-/// The most of the last records.
+/// Maximum number of trailing records of an export.
 const MAX_LAST: u32 = 10_000;
 
-/// How many records are looked at in one go.
+/// Number of records that are read at once.
 const PAGE: u32 = 500;
 
-/// How long to wait before looking for new records.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Interval at which new records are polled for.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RecordsQuery {
-    /// Records after this one.
+    /// Only records after this one.
     after: Option<u64>,
-    /// Records of the page.
+    /// Maximum number of records on the page.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// Only those about this sandbox, by id.
+    /// Only records about this sandbox, by id.
     sandbox: Option<String>,
-    /// Only those of this deed, such as `sandbox.create`.
+    /// Only records of this action, such as `sandbox.create`.
     action: Option<String>,
-    /// Only those of this tenant.
+    /// Only records of this tenant.
     tenant: Option<String>,
-    /// Only those of this key, by id.
+    /// Only records of this key, by id.
     key: Option<String>,
 }
 
-/// A page of the audit trail.
+/// A page of the audit log.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuditRecords)]
 pub(super) struct RecordsBody {
-    /// The oldest first.
+    /// Records, oldest first.
     #[schema(value_type = Vec<Object>)]
     records: Vec<serde_json::Value>,
-    /// What `after` is to be next time.
+    /// Value of `after` for the next page.
     next: i64,
-    /// The last record of the trail.
+    /// The last record of the audit log.
     head: AuditHead,
 }
 
-/// Which records. A sandbox is named by its id.
+/// Builds the filter. A sandbox is given by its id.
 fn filter(
     sandbox: Option<&String>,
     action: Option<String>,
@@ -80,12 +80,12 @@ fn filter(
     })
 }
 
-/// A record's number, as the store has it.
+/// Converts a record's number to the type of the store.
 fn number(field: &str, number: u64) -> Result<i64, Problem> {
     i64::try_from(number).map_err(|_| Problem::field(field, format!("{number} is too large")))
 }
 
-/// Shows the audit trail. Needs the role admin.
+/// Shows the audit log. Needs the role admin.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit", params(RecordsQuery),
     responses((status = 200, description = "A page of it.", body = RecordsBody)))]
 pub(super) async fn records(
@@ -107,24 +107,24 @@ pub(super) async fn records(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ExportQuery {
-    /// Records after this one. All, if neither this nor `last` is given.
+    /// Only records after this one. All, if neither this nor `last` is given.
     after: Option<u64>,
-    /// So many of the last records.
+    /// Number of last records to export.
     #[param(minimum = 1, maximum = 10000)]
     last: Option<u32>,
-    /// Whether to go on with what happens. `false` if not given.
+    /// Whether to continue with new records. `false` if not given.
     follow: Option<bool>,
-    /// Only those about this sandbox, by id.
+    /// Only records about this sandbox, by id.
     sandbox: Option<String>,
-    /// Only those of this deed, such as `sandbox.create`.
+    /// Only records of this action, such as `sandbox.create`.
     action: Option<String>,
-    /// Only those of this tenant.
+    /// Only records of this tenant.
     tenant: Option<String>,
-    /// Only those of this key, by id.
+    /// Only records of this key, by id.
     key: Option<String>,
 }
 
-/// The audit trail as lines of JSON, each exactly as it is hashed. Needs the role admin.
+/// Exports the audit log as lines of JSON, each exactly as it is hashed. Needs the role admin.
 #[utoipa::path(get, path = "/v1/audit/export", tag = "audit", params(ExportQuery),
     responses((status = 200, description = "One record a line.", body = String, content_type = "application/x-ndjson")))]
 pub(super) async fn export(
@@ -140,7 +140,8 @@ pub(super) async fn export(
         (None, Some(_)) => None,
     };
     let many = query.last.map(|last| page("last", Some(last), 1, MAX_LAST)).transpose()?;
-    // Who may not read it gets an answer, not the end of a stream. What comes while it is read is not part of it, so that it ends.
+    // Callers without permission get an error response, not a stream that ends. Records written during an export are not part of
+    // it, so that it ends.
     let last = shared.keeper.audit_head(&caller).await?.seq;
     let first = shared.keeper.audit_records(&caller, &filter, after, many.unwrap_or(PAGE)).await?;
     let until = (query.follow != Some(true)).then_some(last);
@@ -166,7 +167,7 @@ pub(super) async fn export(
     Ok(response)
 }
 
-/// The records of `page` and those after them, up to `until` or for ever.
+/// Returns the records of `page` and those after them, up to `until` or forever.
 fn lines(
     shared: Shared,
     caller: Caller,
@@ -187,7 +188,7 @@ fn lines(
             }
             match until {
                 Some(_) if is_end => return,
-                None if is_end => tokio::time::sleep(PAUSE).await,
+                None if is_end => tokio::time::sleep(POLL_INTERVAL).await,
                 _ => {}
             }
             page = match shared.keeper.audit_records(&caller, &filter, Some(after), PAGE).await {
@@ -201,18 +202,18 @@ fn lines(
     }
 }
 
-/// What is to be checked.
+/// Range of a check of the audit log.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = VerifyAudit, example = json!({}))]
 pub(super) struct VerifyBody {
-    /// From this record on. 1 if not given.
+    /// First record to check. 1 if not given.
     first: Option<u64>,
     /// A head that was noted earlier, as `SEQ:HASH`, which must be there unchanged.
     head: Option<String>,
 }
 
-/// Checks the audit trail. Needs the role admin.
+/// Checks the audit log. Needs the role admin.
 #[utoipa::path(post, path = "/v1/audit/verify", tag = "audit", request_body = VerifyBody,
     responses((status = 200, description = "Whether it is whole, and if not, from where on.", body = AuditVerdict)))]
 pub(super) async fn verify(

@@ -1,4 +1,4 @@
-//! Templates that are built, exported and imported.
+//! Build, export and import of templates.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -19,8 +19,8 @@ use crate::extract::{Auth, Id, Json, Query, RawBody};
 use crate::problem::Problem;
 use crate::stream::{event, events, problem_event};
 
-/// Builds a template. With `Accept: text/event-stream` its steps and their output come while it is built; the last event is
-/// `template` or `error`. The build goes on also if the client goes away.
+/// Builds a template. With `Accept: text/event-stream`, its steps and their output are streamed; the last event is
+/// `template` or `error`. The build continues if the client disconnects.
 #[utoipa::path(post, path = "/v1/templates", tag = "templates", operation_id = "build_template",
     request_body = BuildBody,
     responses((status = 200, content(
@@ -65,7 +65,7 @@ pub(super) async fn build(
     Ok(events(slot, request_id, stream))
 }
 
-/// Hands out a built template as one file.
+/// Exports a built template as one file.
 #[utoipa::path(get, path = "/v1/templates/{id}/export", tag = "templates", operation_id = "export_template",
     params(("id" = String, Path, description = "The template's id or name.")),
     responses((status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream")))]
@@ -106,7 +106,7 @@ pub(super) struct ImportQuery {
     name: Option<String>,
 }
 
-/// Takes a template from a file that was exported. Its files are unpacked in a sandbox and packed anew there.
+/// Imports a template from an exported file. Its files are unpacked in a sandbox and packed anew there.
 #[utoipa::path(post, path = "/v1/templates/import", tag = "templates", operation_id = "import_template",
     params(ImportQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The file.", example = json!("belljar-template 1\n")),

@@ -1,4 +1,4 @@
-//! Contents of files: down with ranges, up as a stream.
+//! File contents: downloads with ranges, and streamed uploads.
 
 use std::io;
 
@@ -15,15 +15,15 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::disposition;
-use super::range::{Wanted, upload_range, wanted};
+use super::range::{RequestedRange, parse_range, upload_range};
 use super::types::{FileEntry, FileKind, Mode, modified, path_of};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query, RawBody};
 use crate::guard::StreamSlot;
 use crate::problem::{Code, Problem};
 
-/// How often a file may change between the look at it and its opening before that is an error.
-const TRIES: usize = 3;
+/// Maximum number of attempts to read a file that changes between its stat and its opening.
+const MAX_ATTEMPTS: usize = 3;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +31,7 @@ const TRIES: usize = 3;
 pub(super) struct ContentQuery {
     /// The file: absolute, or below the home directory.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn download(
     send_file(&shared, &caller, slot, &entered, path, &method, &headers).await
 }
 
-/// Answers with a file.
+/// Returns a response with a file.
 pub(crate) async fn send_file(
     shared: &Shared,
     caller: &Caller,
@@ -68,10 +68,10 @@ pub(crate) async fn send_file(
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let mut slot = Some(slot);
-    for _ in 0..TRIES {
-        let entry = match look(shared, caller, entered, &path).await {
+    for _ in 0..MAX_ATTEMPTS {
+        let entry = match stat_regular(shared, caller, entered, &path).await {
             Err(problem) if method != Method::HEAD => {
-                // Who tries to read is in the audit, also where there is nothing to read.
+                // Attempts to read are in the audit log, also if there is nothing to read.
                 let request = v1::ReadRequest { path: path.clone(), length: 1, ..Default::default() };
                 shared.keeper.begin_in(caller, entered, request).await?;
                 return Err(problem);
@@ -81,18 +81,18 @@ pub(crate) async fn send_file(
         if is_unchanged(&entry, headers) {
             return Ok(with_headers(StatusCode::NOT_MODIFIED, Body::empty(), &entry, &path));
         }
-        // Files of /proc say that they are empty and are not: their length is known at their end.
+        // Files in /proc report a size of 0 and may have content: their length is only known at the end.
         let sized = entry.size > 0;
-        let part = match ranged(&entry, headers) {
-            Wanted::Nothing if sized => {
+        let part = match requested_range(&entry, headers) {
+            RequestedRange::Nothing if sized => {
                 let detail = format!("Range: the file has {} bytes", entry.size);
                 let mut response =
                     Problem::new(Code::RangeNotSatisfiable, detail).with_field("Range").into_response();
                 set(&mut response, header::CONTENT_RANGE, format!("bytes */{}", entry.size));
                 return Ok(response);
             }
-            Wanted::Whole | Wanted::Nothing => None,
-            Wanted::Part { start, length } => Some((start, length)),
+            RequestedRange::Whole | RequestedRange::Nothing => None,
+            RequestedRange::Part { start, length } => Some((start, length)),
         };
         let (start, length) = part.unwrap_or((0, entry.size));
         let status = if part.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
@@ -119,14 +119,11 @@ pub(crate) async fn send_file(
         }
         return Ok(response);
     }
-    Err(Problem::new(
-        Code::FailedPrecondition,
-        "the file changes all the time while it is read; read it again later",
-    ))
+    Err(Problem::new(Code::FailedPrecondition, "the file keeps changing while it is read; try again later"))
 }
 
-/// The file's entry, if it is a regular file.
-async fn look(
+/// Returns the file's entry, if it is a regular file.
+async fn stat_regular(
     shared: &Shared,
     caller: &Caller,
     entered: &Entered,
@@ -137,11 +134,11 @@ async fn look(
     if FileKind::from(entry.kind.as_known().unwrap_or_default()) == FileKind::File {
         return Ok(entry);
     }
-    let detail = format!("{}: it is no regular file, so it has no content", String::from_utf8_lossy(path));
+    let detail = format!("{}: not a regular file, so it has no content", String::from_utf8_lossy(path));
     Err(Problem::new(Code::NotRegular, detail).with_field("path"))
 }
 
-/// The bytes of a file, which must be as many as were promised. `held` lives as long.
+/// Returns the bytes of a file, which must match the promised length. `held` is kept that long.
 fn pieces<T: Send + 'static>(
     mut download: Opened<Download>,
     promised: Option<u64>,
@@ -154,7 +151,7 @@ fn pieces<T: Send + 'static>(
             match download.next().await {
                 Ok(Some(mut piece)) => {
                     if let Some(left) = &mut left {
-                        // A file that has grown meanwhile is cut where it ended.
+                        // A file that has grown meanwhile is cut at its earlier end.
                         piece.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
                         *left -= u64::try_from(piece.len()).unwrap_or(u64::MAX).min(*left);
                     }
@@ -188,7 +185,7 @@ fn last_modified(entry: &v1::Entry) -> String {
     httpdate::fmt_http_date(modified_http(entry))
 }
 
-/// The last change as HTTP can say it: after 1970 and before the year 10,000.
+/// Returns the modification time, clamped to what HTTP dates can express: from 1970 to the year 9999.
 fn modified_http(entry: &v1::Entry) -> std::time::SystemTime {
     let last = 253_402_300_799;
     let seconds = modified(entry).as_second().clamp(0, last);
@@ -207,12 +204,12 @@ fn is_unchanged(entry: &v1::Entry, headers: &HeaderMap) -> bool {
     since.is_some_and(|since| modified_http(entry) <= since)
 }
 
-/// The range that is wanted, unless it is of another state of the file.
-fn ranged(entry: &v1::Entry, headers: &HeaderMap) -> Wanted {
+/// Returns the requested range, unless `If-Range` names another version of the file.
+fn requested_range(entry: &v1::Entry, headers: &HeaderMap) -> RequestedRange {
     let same = headers.get(header::IF_RANGE).is_none_or(|value| {
         value.as_bytes() == tag(entry).as_bytes() || value.as_bytes() == last_modified(entry).as_bytes()
     });
-    if same { wanted(headers.get(header::RANGE), entry.size) } else { Wanted::Whole }
+    if same { parse_range(headers.get(header::RANGE), entry.size) } else { RequestedRange::Whole }
 }
 
 fn with_headers(status: StatusCode, body: Body, entry: &v1::Entry, path: &[u8]) -> Response {
@@ -226,7 +223,7 @@ fn with_headers(status: StatusCode, body: Body, entry: &v1::Entry, path: &[u8]) 
     if status != StatusCode::NOT_MODIFIED {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         headers.insert(header::CONTENT_DISPOSITION, disposition::attachment(path));
-        // No browser may take it for a page of this server.
+        // Browsers must not treat the content as a page of this server.
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers
             .insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
@@ -246,21 +243,21 @@ fn set(response: &mut Response, name: HeaderName, value: String) {
 pub(super) struct UploadQuery {
     /// The file: absolute, or below the home directory.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// Permission bits in octal. `0644` if not given.
     #[param(inline)]
     mode: Option<Mode>,
-    /// Whether missing directories are made. `true` if not given.
+    /// Whether missing directories are created. `true` if not given.
     make_parents: Option<bool>,
     /// Whether to add to the file instead of replacing it. `false` if not given.
     append: Option<bool>,
-    /// Whether to fail if the file is there already. `false` if not given.
+    /// Whether to fail if the file already exists. `false` if not given.
     exclusive: Option<bool>,
 }
 
-/// Writes a file, of any length that the disk of the sandbox has room for. The file appears under its name only when all
-/// bytes have come: an upload that breaks off leaves the old file. With `Content-Range: bytes FIRST-LAST/*` it is written in
+/// Writes a file, of any length that fits on the disk of the sandbox. The file appears under its name only once it is
+/// complete: an interrupted upload leaves the old file. With `Content-Range: bytes FIRST-LAST/*` it is written in
 /// place.
 #[utoipa::path(put, path = "/v1/sandboxes/{id}/files/content", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), UploadQuery,
@@ -289,7 +286,7 @@ pub(super) async fn upload(
     receive_file(&shared, &caller, slot, &entered, open, &headers, body).await
 }
 
-/// Writes what comes into a file.
+/// Writes the request body to a file.
 pub(super) async fn receive_file(
     shared: &Shared,
     caller: &Caller,
@@ -318,7 +315,7 @@ pub(super) async fn receive_file(
     Ok(axum::Json(FileEntry::from(entry)))
 }
 
-/// The same bytes, but an error at the end if they are not as many as expected.
+/// Returns the same bytes, with an error at the end if their number differs from the expected one.
 pub(super) fn exactly<S>(expected: Option<u64>, source: S) -> impl Stream<Item = io::Result<Bytes>> + Send
 where
     S: Stream<Item = io::Result<Bytes>> + Send + Unpin,

@@ -1,4 +1,4 @@
-//! Contexts: interpreters whose variables live on from one execution to the next.
+//! Contexts: interpreters whose variables persist from one execution to the next.
 
 use axum::extract::State;
 use belljar_engine::code;
@@ -9,7 +9,8 @@ use crate::api::Shared;
 use crate::extract::{Auth, ContextId, Id, Json};
 use crate::problem::Problem;
 
-/// Makes a context. Each language has one of its own beside these, of the language's name, which is made when it is first used.
+/// Creates a context. Besides these, each language has a default context with the language's name, which is created on first
+/// use.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts", tag = "code", operation_id = "create_context", request_body = NewContextBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 201, description = "It can be used.", body = ContextBody)))]
@@ -37,7 +38,7 @@ pub(super) async fn list(
     Ok(axum::Json(ContextsBody { contexts }))
 }
 
-/// Ends a context's interpreter and starts a fresh one. What runs in it ends, and its variables are lost.
+/// Ends a context's interpreter and starts a fresh one. Running code ends, and its variables are lost.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{context}/restart", tag = "code", operation_id = "restart_context",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("context" = String, Path, description = "The context's id.")),
@@ -52,7 +53,7 @@ pub(super) async fn restart(
     Ok(axum::Json(code::context(&info).into()))
 }
 
-/// Interrupts the code that runs in a context, as Ctrl-C does. Nothing happens when none runs.
+/// Interrupts the code that runs in a context, as Ctrl-C does. Does nothing if no code runs.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{context}/interrupt", tag = "code", operation_id = "interrupt_context",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("context" = String, Path, description = "The context's id.")),
@@ -67,7 +68,7 @@ pub(super) async fn interrupt(
     Ok(axum::Json(InterruptedBody { interrupted }))
 }
 
-/// Ends a context, with everything that was started in it.
+/// Ends a context, with every process that was started in it.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/contexts/{context}", tag = "code", operation_id = "remove_context",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("context" = String, Path, description = "The context's id.")),
@@ -82,7 +83,7 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Answers a question of code that runs (`input()`), which came as the event `input_requested`.
+/// Answers a question of running code (`input()`), which was sent as the event `input_requested`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{context}/answer", tag = "code", operation_id = "answer_context", request_body = AnswerBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("context" = String, Path, description = "The context's id.")),

@@ -1,9 +1,9 @@
-//! The name under which a browser saves a file (RFC 6266, RFC 8187).
+//! `Content-Disposition`: the name under which a browser saves a file (RFC 6266, RFC 8187).
 
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// What needs no escape in an extended value: the `attr-char` of RFC 8187.
+/// Characters that need no escape in an extended value: the `attr-char` of RFC 8187.
 const ATTR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -18,7 +18,7 @@ const ATTR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// `Content-Disposition` for the last name of `path`, whatever bytes it has.
+/// Returns `Content-Disposition` for the last name of `path`, whatever bytes it has.
 pub(super) fn attachment(path: &[u8]) -> HeaderValue {
     let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or(b"file");
     let plain: String = name.iter().map(|byte| safe(*byte)).collect();
@@ -34,7 +34,7 @@ pub(super) fn attachment(path: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&value).unwrap_or(HeaderValue::from_static("attachment"))
 }
 
-/// What a quoted string may hold that no reader takes for something else: no quote, no backslash, no percent sign.
+/// Replaces characters of a quoted string that readers could misinterpret: quotes, backslashes, percent signs.
 fn safe(byte: u8) -> char {
     match byte {
         b'"' | b'\\' | b'%' => '_',
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_written() {
+    fn file_names_are_encoded() {
         let cases: [(&[u8], &str); 8] = [
             (b"a.txt", "attachment; filename=\"a.txt\""),
             (b"/home/user/a b.txt", "attachment; filename=\"a b.txt\""),
@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_makes_one_header(path: Vec<u8>) {
+        fn every_name_is_a_valid_header(path: Vec<u8>) {
             let value = attachment(&path);
             let text = value.to_str().unwrap();
             prop_assert!(text.starts_with("attachment; filename=\""), "{text}");

@@ -1,4 +1,4 @@
-//! What happens in the service, as it happens.
+//! Live events of the service.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -28,16 +28,16 @@ pub(super) struct EventsQuery {
     label: Vec<String>,
     /// The sandbox, by id.
     sandbox: Option<String>,
-    /// Whether to go on with what happens, which is so if not given. `false` ends with the last event; without an id it begins with
-    /// the oldest that is kept.
+    /// Whether to continue with new events. `true` if not given. `false` ends with the last event; without an id it
+    /// begins with the oldest event that is kept.
     follow: Option<bool>,
-    /// Begin after the event with this id. The header `Last-Event-ID` says the same, and wins.
+    /// Begin after the event with this id. The header `Last-Event-ID` has the same meaning and takes precedence.
     after: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Missed {
-    /// How many; nothing where the server has been started since.
+    /// Number of missed events; `None` if the server has been restarted since.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
 }
@@ -55,12 +55,12 @@ impl EventsQuery {
     }
 }
 
-/// Tells what happens, as server-sent events: to sandboxes, processes, templates and ports of the caller's tenant, for
-/// administrators to those of all and to keys.
+/// Streams events as server-sent events: those of sandboxes, processes, templates and ports of the caller's tenant; for
+/// administrators those of all tenants, and of keys.
 ///
 /// The name of each event is its kind: `sandbox.created`, `sandbox.paused`, `sandbox.resumed`, `sandbox.stopping`, `sandbox.gone`,
 /// `sandbox.adopted`, `process.started`, `process.exited`, `context.ended`, and actions of the audit log on templates, keys and
-/// ports. `missed` with `{"count"}` says that events are not there any more. A stream that breaks off goes on with `Last-Event-ID`.
+/// ports. `missed` with `{"count"}` says that events are no longer available. An interrupted stream continues with `Last-Event-ID`.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(EventsQuery),
     responses((status = 200, description = "What happens.", body = String, content_type = "text/event-stream",
         example = "event: sandbox.gone\nid: 5d0c6a3f-17\ndata: {\"id\":\"5d0c6a3f-17\",\"at\":\"2026-11-24T10:00:00.000000Z\",\"kind\":\"sandbox.gone\",\"tenant\":\"default\",\"sandbox\":\"k3v9x2m4q8w1z7t5r6p0\",\"detail\":\"timed out\"}\n\n")))]
@@ -75,12 +75,12 @@ pub(super) async fn follow(
     let slot = shared.streams.take(&caller.key)?;
     let followed =
         shared.keeper.follow(&caller, query.filter()?, after.as_deref(), query.follow != Some(false))?;
-    let told = followed.map(|occurrence| match occurrence {
-        // The type can be written.
+    let frames = followed.map(|occurrence| match occurrence {
+        // The type always serializes.
         Occurrence::Event(what) => {
             Event::default().json_data(&*what).unwrap_or_default().event(&*what.kind).id(&what.id)
         }
         Occurrence::Missed(count) => event("missed", &Missed { count }),
     });
-    Ok(events(slot, caller.request_id, told))
+    Ok(events(slot, caller.request_id, frames))
 }

@@ -1,4 +1,4 @@
-//! Commands that are waited for.
+//! Commands that the client waits for.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -17,11 +17,11 @@ use crate::extract::{Auth, Id, IdempotentJson};
 use crate::problem::Problem;
 use crate::stream::{Pieces, event, events, problem_event};
 
-/// Events that wait for the client. A client that is slower slows the command down.
+/// Events buffered for the client. A slower client slows the command down.
 const EVENTS: usize = 16;
 
-/// Runs a command and waits for its end. With `Accept: text/event-stream` its output comes while it runs. If the client
-/// goes away, the command is ended.
+/// Runs a command and waits for its end. With `Accept: text/event-stream`, its output is streamed while it runs. If the
+/// client disconnects, the command is terminated.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "commands", request_body = ExecBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("Idempotency-Key" = Option<String>, Header, description = "Makes a request that is sent twice happen once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
@@ -60,7 +60,7 @@ struct StartedBody {
     pid: u32,
 }
 
-/// Answers with events. What fails before the first one is an answer of its own.
+/// Streams the events. A failure before the first one is the response itself.
 async fn streamed(
     shared: Shared,
     caller: Caller,
@@ -71,7 +71,7 @@ async fn streamed(
     let (sender, mut receiver) = mpsc::channel(EVENTS);
     let request_id = caller.request_id.clone();
     let keeper = shared.keeper.clone();
-    // It ends the command when it is dropped, so it lives in the answer's body.
+    // Dropping it ends the command, so it lives in the response body.
     let mut running = Box::pin(async move { keeper.exec(&caller, &id, request, Some(sender)).await });
     let first = tokio::select! {
         biased;
@@ -84,7 +84,7 @@ async fn streamed(
         let mut pieces = Pieces::default();
         let mut result = None;
         match first {
-            First::Event(event) => for event in told(&mut pieces, event) { yield event },
+            First::Event(event) => for event in to_events(&mut pieces, event) { yield event },
             First::Result(first) => result = Some(Ok(*first)),
         }
         let result = loop {
@@ -93,12 +93,12 @@ async fn streamed(
             }
             tokio::select! {
                 biased;
-                Some(event) = receiver.recv() => for event in told(&mut pieces, event) { yield event },
+                Some(event) = receiver.recv() => for event in to_events(&mut pieces, event) { yield event },
                 ended = &mut running => result = Some(ended),
             }
         };
         while let Some(event) = receiver.recv().await {
-            for event in told(&mut pieces, event) { yield event }
+            for event in to_events(&mut pieces, event) { yield event }
         }
         for (name, piece) in pieces.finish() {
             yield event(name, &piece);
@@ -135,7 +135,7 @@ enum First {
     Result(Box<ExecResult>),
 }
 
-fn told(pieces: &mut Pieces, happened: ExecEvent) -> Vec<Event> {
+fn to_events(pieces: &mut Pieces, happened: ExecEvent) -> Vec<Event> {
     match happened {
         ExecEvent::Started { process, pid } => vec![event("started", &StartedBody { process, pid })],
         ExecEvent::Output { stream, offset, data } => {

@@ -15,10 +15,10 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query};
 use crate::problem::Problem;
 
-/// The most entries of one page, which is also how many there are if nothing is said.
+/// Maximum and default number of entries on one page.
 const MAX_ENTRIES: u32 = 10_000;
 
-/// The deepest listing.
+/// Maximum depth of a listing.
 const MAX_DEPTH: u32 = 64;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -27,7 +27,7 @@ const MAX_DEPTH: u32 = 64;
 pub(super) struct StatQuery {
     /// The file: absolute, or below the home directory.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// Whether to follow a symbolic link in the last place. `true` if not given.
     follow: Option<bool>,
@@ -55,7 +55,7 @@ pub(super) async fn stat(
 pub(super) struct ListQuery {
     /// The directory. The home directory, if not given.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// Levels below the directory: 1 is its own entries.
     #[param(minimum = 1, maximum = 64)]
@@ -63,17 +63,17 @@ pub(super) struct ListQuery {
     /// Entries of the page.
     #[param(minimum = 1, maximum = 10000)]
     limit: Option<u32>,
-    /// Where the last page ended.
+    /// Cursor of the previous page.
     cursor: Option<String>,
 }
 
-/// What is in a directory.
+/// Content of a directory.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Files)]
 pub(super) struct FilesBody {
     /// In the order of their paths' bytes; paths are relative to the directory.
     entries: Vec<FileEntry>,
-    /// What `cursor` is to be for the next page; nothing after the last.
+    /// Value of `cursor` for the next page; none on the last one.
     next_cursor: Option<String>,
 }
 
@@ -104,14 +104,14 @@ pub(super) async fn list(
     Ok(axum::Json(FilesBody { entries, next_cursor }))
 }
 
-/// A directory to make.
+/// A directory to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = MakeDirectory, example = json!({"path": "out/plots", "mode": "0750"}))]
 pub(super) struct MakeDirBody {
     /// The directory: absolute, or below the home directory.
     path: String,
-    /// Whether missing directories above it are made, and it may be there already. `true` if not given.
+    /// Whether missing parent directories are created, and an existing directory is accepted. `true` if not given.
     #[serde(default)]
     parents: Option<bool>,
     /// Permission bits in octal. `0755` if not given.
@@ -119,7 +119,7 @@ pub(super) struct MakeDirBody {
     mode: Option<Mode>,
 }
 
-/// Makes a directory.
+/// Creates a directory.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/mkdir", tag = "files", request_body = MakeDirBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 201, description = "It is there.", body = FileEntry)))]
@@ -140,7 +140,7 @@ pub(super) async fn make_dir(
     Ok((StatusCode::CREATED, axum::Json(entry.into())))
 }
 
-/// A file to be given other permissions.
+/// A change of a file's permissions.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ChangeMode, example = json!({"path": "run.sh", "mode": "0755"}))]
@@ -177,11 +177,11 @@ pub(super) async fn change_mode(
 #[serde(deny_unknown_fields)]
 #[schema(as = Move, example = json!({"from": "a.txt", "to": "b.txt"}))]
 pub(super) struct MoveBody {
-    /// Where it is.
+    /// Current path.
     from: String,
-    /// Where it shall be.
+    /// New path.
     to: String,
-    /// Whether what is there may be replaced. `false` if not given.
+    /// Whether an existing file may be replaced. `false` if not given.
     #[serde(default)]
     overwrite: Option<bool>,
 }
@@ -214,9 +214,9 @@ pub(super) async fn rename(
 pub(super) struct RemoveQuery {
     /// The file or directory: absolute, or below the home directory.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
-    /// Whether a directory goes with all that is in it. `false` if not given.
+    /// Whether a directory is removed with everything in it. `false` if not given.
     recursive: Option<bool>,
 }
 

@@ -11,9 +11,9 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, Json};
 use crate::problem::Problem;
 
-/// Makes a key. Needs the role admin.
+/// Creates a key. Needs the role admin.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body = NewKeyBody,
-    responses((status = 201, description = "The key. It is told this once.", body = CreatedKey)))]
+    responses((status = 201, description = "The key. It is shown only once.", body = CreatedKey)))]
 pub(super) async fn create(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -39,7 +39,7 @@ pub(super) async fn list(
     Ok(axum::Json(KeysBody { keys: shared.keeper.keys(&caller).await? }))
 }
 
-/// Changes the quotas of a key, from its next request on. Sandboxes that are there stay. Needs the role admin.
+/// Changes the quotas of a key, from its next request on. Existing sandboxes stay. Needs the role admin.
 #[utoipa::path(patch, path = "/v1/keys/{id}", tag = "keys", request_body = KeyUpdateBody,
     params(("id" = String, Path, description = "The key's id.")),
     responses((status = 200, description = "The key as it is now.", body = KeyInfo)))]
@@ -52,7 +52,7 @@ pub(super) async fn update(
     Ok(axum::Json(shared.keeper.set_key_quotas(&caller, &id, body.into()).await?))
 }
 
-/// Takes a key back. Needs the role admin.
+/// Revokes a key. Needs the role admin.
 #[utoipa::path(delete, path = "/v1/keys/{id}", tag = "keys",
     params(("id" = String, Path, description = "The key's id.")),
     responses((status = 204, description = "It opens nothing any more.")))]

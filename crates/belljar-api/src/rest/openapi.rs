@@ -1,4 +1,4 @@
-//! The interface as an OpenAPI document. It is made from the code; `docs/openapi.json` is a copy that a test compares.
+//! The API as an OpenAPI document, generated from the code; `docs/openapi.json` is a copy that a test compares.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ const DESCRIPTION: &str = "Sandboxes for code that nobody has read. A request co
     Times are RFC 3339 in UTC; a span of time in a request is a number of seconds or a text such as `10m`; a size is a \
     number of bytes or a text such as `256m`.";
 
-/// The document without its routes.
+/// Returns the document without its routes.
 pub(super) fn frame() -> OpenApi {
     let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
     let info = InfoBuilder::new()
@@ -34,7 +34,7 @@ pub(super) fn frame() -> OpenApi {
     OpenApiBuilder::new().info(info).build()
 }
 
-/// The whole document.
+/// Returns the complete document.
 #[must_use]
 pub fn openapi() -> OpenApi {
     let mut document = super::described().into_openapi();
@@ -55,7 +55,7 @@ pub fn openapi() -> OpenApi {
     let schemas = components.schemas.clone();
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
-            // What is called `list` in each group is called `sandboxes_list` in one of them.
+            // The operation `list` of the group `sandboxes` becomes `sandboxes_list`.
             let group = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
             let name = operation.operation_id.take().unwrap_or_default();
             operation.operation_id = Some(format!("{group}_{name}"));
@@ -70,14 +70,14 @@ pub fn openapi() -> OpenApi {
     document
 }
 
-/// The document as JSON, with the names that are usual for formats of numbers: `uint32`, not `u-int32`.
+/// Returns the document as JSON, with the usual names of number formats: `uint32`, not `u-int32`.
 #[must_use]
 pub fn openapi_json() -> String {
     let text = openapi().to_pretty_json().unwrap_or_default();
     text.replace("\"format\": \"u-int", "\"format\": \"uint")
 }
 
-/// The same, made once.
+/// Returns the JSON document, generated once.
 pub(super) fn json() -> &'static str {
     static JSON: OnceLock<String> = OnceLock::new();
     JSON.get_or_init(openapi_json)
@@ -88,7 +88,7 @@ pub(super) fn swagger() -> axum::Router<Shared> {
     let pages: axum::Router<Shared> = SwaggerUi::new("/docs").config(Config::from("/openapi.json")).into();
     pages.layer(axum::middleware::map_response(|response: axum::response::Response| async move {
         if response.status() == http::StatusCode::NOT_FOUND {
-            return Problem::new(Code::NotFound, "there is no such page; see /docs/").into_response();
+            return Problem::new(Code::NotFound, "page not found; see /docs/").into_response();
         }
         response
     }))
@@ -109,7 +109,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     .filter_map(Option::as_mut)
 }
 
-/// Whether a request without a body is one: an empty body is no bytes, or a JSON object without keys.
+/// Reports whether the request is valid without a body: an empty body is no bytes, or a JSON object without keys.
 fn may_be_empty(body: &RequestBody, schemas: &BTreeMap<String, RefOr<Schema>>) -> bool {
     let schema = |content: &RefOr<Content>| match content {
         RefOr::T(content) => content.schema.clone(),
@@ -126,7 +126,7 @@ fn may_be_empty(body: &RequestBody, schemas: &BTreeMap<String, RefOr<Schema>>) -
     })
 }
 
-/// Adds what can go wrong to an operation, by what it takes.
+/// Adds the possible errors to an operation, depending on its inputs.
 fn add_errors(path: &str, operation: &mut Operation) {
     let is_open = operation.security.as_ref().is_some_and(|security| !security.is_empty());
     let mut statuses = vec![403, 500];
@@ -174,7 +174,7 @@ fn add_errors(path: &str, operation: &mut Operation) {
     }
 }
 
-/// The answer of this status: a problem with one of the codes that have it.
+/// Returns the response of this status: a problem with one of the codes that have it.
 fn problem(status: u16) -> Response {
     let codes = Code::ALL.iter().filter(|code| code.status_number() == status);
     let names: Vec<_> = codes.map(|code| format!("`{}`", code.as_str())).collect();

@@ -33,7 +33,7 @@ impl PathNumber for Port {
     const NONE: Code = Code::PortNotFound;
 }
 
-/// The address under which the caller knows this server, without a final slash.
+/// Returns the base URL under which the caller reaches this server, without a trailing slash.
 pub(crate) fn base_url(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> String {
     let scheme = Client::of(&shared.config, headers, extensions).scheme();
     format!("{scheme}://{}", host(headers, extensions))
@@ -48,14 +48,14 @@ fn host(headers: &HeaderMap, extensions: &Extensions) -> String {
     }
 }
 
-/// Where a port can be reached.
-struct Places<'a> {
+/// The addresses of ports.
+struct PortAddresses<'a> {
     shared: &'a Shared,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
 }
 
-impl Places<'_> {
+impl PortAddresses<'_> {
     fn by_host(&self, id: &str, port: u16) -> Option<String> {
         let domain = self.shared.config.domain.as_deref()?;
         let scheme = Client::of(&self.shared.config, self.headers, self.extensions).scheme();
@@ -96,13 +96,13 @@ pub(super) async fn publish(
         return Err(Problem::field("port", "0 is not allowed; give 1 to 65535"));
     }
     let port = shared.keeper.publish_port(&caller, &id, body.port, body.public.unwrap_or(false)).await?;
-    // A name becomes the id: host names know only that.
+    // A name is resolved to the id: host names contain only that.
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let places = Places { shared: &shared, headers: &headers, extensions: &extensions };
+    let places = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
     Ok((StatusCode::CREATED, axum::Json(places.info(id.as_str(), port))))
 }
 
-/// Lists published ports, and those that programs inside listen on. A sandbox that is paused stays so.
+/// Lists published ports, and those that programs in the sandbox listen on. Does not resume a paused sandbox.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/ports", tag = "ports",
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 200, description = "The ports.", body = PortsBody)))]
@@ -116,12 +116,12 @@ pub(super) async fn list(
     let published = shared.keeper.ports(&caller, &id).await?;
     let listening = shared.keeper.listening(&caller, &id).await?;
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let places = Places { shared: &shared, headers: &headers, extensions: &extensions };
+    let places = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
     let ports = published.into_iter().map(|port| places.info(id.as_str(), port));
     Ok(axum::Json(PortsBody { ports: ports.collect(), listening }))
 }
 
-/// Takes a port back.
+/// Unpublishes a port.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/ports/{port}", tag = "ports",
     params(("id" = String, Path, description = "The sandbox's id or name."), ("port" = u16, Path, description = "The port inside.")),
     responses((status = 204, description = "It is not published any more.")))]
@@ -135,10 +135,10 @@ pub(super) async fn unpublish(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Makes a token that opens one published port, and nothing else.
+/// Creates a token that opens one published port, and nothing else.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/ports/{port}/tokens", tag = "ports", request_body = NewTokenBody,
     params(("id" = String, Path, description = "The sandbox's id or name."), ("port" = u16, Path, description = "The port inside.")),
-    responses((status = 201, description = "The token. It is told this once.", body = TokenBody)))]
+    responses((status = 201, description = "The token. It is shown only once.", body = TokenBody)))]
 pub(super) async fn token(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -150,7 +150,7 @@ pub(super) async fn token(
 ) -> Result<(StatusCode, axum::Json<TokenBody>), Problem> {
     let issued = shared.keeper.port_token(&caller, &id, port, body.expires()).await.map_err(about_port)?;
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let places = Places { shared: &shared, headers: &headers, extensions: &extensions };
+    let places = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
     let place = places.by_host(id.as_str(), port).unwrap_or_else(|| places.by_path(id.as_str(), port));
     let url = Some(format!("{place}?belljar_token={}", issued.token));
     let expires_at = time(issued.expires_at);

@@ -1,4 +1,4 @@
-//! Processes in the background.
+//! Background processes.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -50,18 +50,18 @@ pub(super) async fn start(
     Json(body): Json<StartBody>,
 ) -> Result<(StatusCode, axum::Json<ProcessInfoBody>), Problem> {
     let started = shared.keeper.start(&caller, &id, body.into_request()?).await?;
-    let info = found(&shared, &caller, &id, started.process).await?;
-    Ok((StatusCode::CREATED, axum::Json(told(&shared, info))))
+    let info = find_process(&shared, &caller, &id, started.process).await?;
+    Ok((StatusCode::CREATED, axum::Json(to_body(&shared, info))))
 }
 
-fn told(shared: &Shared, info: v1::ProcessInfo) -> ProcessInfoBody {
+fn to_body(shared: &Shared, info: v1::ProcessInfo) -> ProcessInfoBody {
     let exited = info.exited.as_option().filter(|_| !info.running);
     let judgement = exited.map(|exited| shared.keeper.judge(exited));
     ProcessInfoBody::new(info, judgement)
 }
 
-/// The process of this number.
-pub(super) async fn found(
+/// Finds the process with this number.
+pub(super) async fn find_process(
     shared: &Shared,
     caller: &Caller,
     id: &str,
@@ -69,12 +69,12 @@ pub(super) async fn found(
 ) -> Result<v1::ProcessInfo, Problem> {
     let request = v1::ListProcessesRequest { id: number, ..Default::default() };
     let processes = shared.keeper.perform(caller, id, request).await?;
-    // A guest of before tells of all.
+    // Older guests ignore the number and return all processes.
     let process = processes.into_iter().find(|process| process.id == number);
-    process.ok_or_else(|| missing(number))
+    process.ok_or_else(|| process_not_found(number))
 }
 
-fn missing(number: u64) -> Problem {
+fn process_not_found(number: u64) -> Problem {
     Problem::new(
         Code::ProcessNotFound,
         format!("there is no process {number}, or it was forgotten after its end"),
@@ -98,7 +98,7 @@ pub(super) async fn list(
     Id(id): Id,
 ) -> Result<axum::Json<ProcessesBody>, Problem> {
     let processes = shared.keeper.perform(&caller, &id, v1::ListProcessesRequest::default()).await?;
-    let processes = processes.into_iter().map(|info| told(&shared, info)).collect();
+    let processes = processes.into_iter().map(|info| to_body(&shared, info)).collect();
     Ok(axum::Json(ProcessesBody { processes }))
 }
 
@@ -113,20 +113,20 @@ pub(super) async fn get(
     Id(id): Id,
     PathOf(Number(number)): PathOf<Number>,
 ) -> Result<axum::Json<ProcessInfoBody>, Problem> {
-    Ok(axum::Json(told(&shared, found(&shared, &caller, &id, number).await?)))
+    Ok(axum::Json(to_body(&shared, find_process(&shared, &caller, &id, number).await?)))
 }
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct OutputQuery {
-    /// Where to begin in standard output.
+    /// Offset in standard output to start at.
     stdout: Option<u64>,
-    /// Where to begin in standard error.
+    /// Offset in standard error to start at.
     stderr: Option<u64>,
-    /// Where to begin in the output of its terminal.
+    /// Offset in the output of its terminal to start at.
     terminal: Option<u64>,
-    /// Whether to go on until the process ends (`true`, the default), or only to what is there now.
+    /// Whether to continue until the process ends (`true`, the default), or to stop at the current end of the output.
     follow: Option<bool>,
 }
 
@@ -136,8 +136,8 @@ impl OutputQuery {
     }
 }
 
-/// The output of a process from given places on, as server-sent events: `stdout`, `stderr` and `terminal` with
-/// `{"offset","encoding","data"}`, then `exited`. An offset jumps where bytes were not kept.
+/// Streams the output of a process from the given offsets on, as server-sent events: `stdout`, `stderr` and `terminal`
+/// with `{"offset","encoding","data"}`, then `exited`. An offset jumps where bytes were not kept.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/output", tag = "commands",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("process" = u64, Path, description = "The process's number."), OutputQuery),
@@ -151,7 +151,7 @@ pub(super) async fn output(
     Query(query): Query<OutputQuery>,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let info = found(&shared, &caller, &id, number).await?;
+    let info = find_process(&shared, &caller, &id, number).await?;
     let end = [info.stdout_bytes, info.stderr_bytes, info.terminal_bytes];
     let until = (query.follow == Some(false) && info.running).then_some(end);
     let (offsets, request_id) = (query.offsets(), caller.request_id.clone());
@@ -168,7 +168,7 @@ pub(super) fn attach(
     v1::AttachRequest { id, stdout_offset, stderr_offset, terminal_offset, ..Default::default() }
 }
 
-/// The output from `offsets` on, up to the process's end or to `until`.
+/// Streams the output from `offsets` on, up to the process's end or to `until`.
 fn output_events(
     shared: Shared,
     mut opened: Opened<Execution>,
@@ -231,19 +231,19 @@ fn is_reached(reached: &[u64; 3], until: Option<[u64; 3]>) -> bool {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct StdinQuery {
-    /// Whether nothing more comes after this. `false` if not given.
+    /// Whether the input ends here. `false` if not given.
     close: Option<bool>,
 }
 
-/// How much input was taken.
+/// Result of feeding input.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Fed)]
 pub(super) struct FedBody {
-    /// Bytes that the process's pipe took.
+    /// Bytes that were written to the process's pipe.
     bytes: u64,
 }
 
-/// Feeds the standard input of a process that was started with `stdin_open`.
+/// Writes to the standard input of a process that was started with `stdin_open`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/stdin", tag = "commands",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("process" = u64, Path, description = "The process's number."), StdinQuery),
@@ -264,7 +264,7 @@ pub(super) async fn stdin(
     Ok(axum::Json(FedBody { bytes }))
 }
 
-/// How many processes got a signal.
+/// Result of sending a signal.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Signalled)]
 pub(super) struct SignalledBody {

@@ -2,29 +2,29 @@
 
 use http::HeaderValue;
 
-/// Which bytes of a file are wanted.
+/// Requested bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// All. Also where several ranges, or another unit, were asked for: that may be passed over.
+pub(super) enum RequestedRange {
+    /// The whole file. Also used for several ranges or another unit, which servers may ignore.
     Whole,
-    /// From here on, so many; never none.
+    /// A part of the file, never empty.
     Part {
-        /// Where it begins.
+        /// Offset of the first byte.
         start: u64,
-        /// How many bytes.
+        /// Number of bytes.
         length: u64,
     },
-    /// There are no such bytes.
+    /// The range is beyond the end of the file.
     Nothing,
 }
 
-/// Reads the header `Range`, for a file of `size` bytes.
-pub(super) fn wanted(range: Option<&HeaderValue>, size: u64) -> Wanted {
-    let Some(range) = range else { return Wanted::Whole };
-    range.to_str().ok().and_then(|text| parse(text, size)).unwrap_or(Wanted::Whole)
+/// Parses the header `Range`, for a file of `size` bytes.
+pub(super) fn parse_range(range: Option<&HeaderValue>, size: u64) -> RequestedRange {
+    let Some(range) = range else { return RequestedRange::Whole };
+    range.to_str().ok().and_then(|text| parse(text, size)).unwrap_or(RequestedRange::Whole)
 }
 
-fn parse(text: &str, size: u64) -> Option<Wanted> {
+fn parse(text: &str, size: u64) -> Option<RequestedRange> {
     let (unit, range) = text.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") || range.contains(',') {
         return None;
@@ -33,9 +33,9 @@ fn parse(text: &str, size: u64) -> Option<Wanted> {
     if first.is_empty() {
         let length = number(last)?.min(size);
         return Some(if length == 0 {
-            Wanted::Nothing
+            RequestedRange::Nothing
         } else {
-            Wanted::Part { start: size - length, length }
+            RequestedRange::Part { start: size - length, length }
         });
     }
     let first = number(first)?;
@@ -44,19 +44,19 @@ fn parse(text: &str, size: u64) -> Option<Wanted> {
         return None;
     }
     if first >= size {
-        return Some(Wanted::Nothing);
+        return Some(RequestedRange::Nothing);
     }
     let end = last.saturating_add(1).min(size);
-    Some(Wanted::Part { start: first, length: end - first })
+    Some(RequestedRange::Part { start: first, length: end - first })
 }
 
-/// Digits only. A number beyond 64 bits is beyond every file.
+/// Parses digits only. A number beyond 64 bits is beyond every file.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Reads `Content-Range: bytes FIRST-LAST/*` of an upload: where it begins, and how many bytes it has.
+/// Parses `Content-Range: bytes FIRST-LAST/*` of an upload: its offset and number of bytes.
 pub(super) fn upload_range(value: &HeaderValue) -> Option<(u64, u64)> {
     let range = value.to_str().ok()?.trim().strip_prefix("bytes ")?;
     let (range, total) = range.split_once('/')?;
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read() {
-        let part = |start, length| Wanted::Part { start, length };
+    fn ranges_are_parsed() {
+        let part = |start, length| RequestedRange::Part { start, length };
         let cases = [
             ("bytes=0-0", 10, part(0, 1)),
             ("bytes=0-", 10, part(0, 10)),
@@ -85,30 +85,30 @@ mod tests {
             ("bytes=-3", 10, part(7, 3)),
             ("bytes=-99", 10, part(0, 10)),
             ("Bytes = 1-2", 10, part(1, 2)),
-            ("bytes=10-", 10, Wanted::Nothing),
-            ("bytes=-0", 10, Wanted::Nothing),
-            ("bytes=0-", 0, Wanted::Nothing),
-            ("bytes=-1", 0, Wanted::Nothing),
+            ("bytes=10-", 10, RequestedRange::Nothing),
+            ("bytes=-0", 10, RequestedRange::Nothing),
+            ("bytes=0-", 0, RequestedRange::Nothing),
+            ("bytes=-1", 0, RequestedRange::Nothing),
             ("bytes=0-99999999999999999999999", 10, part(0, 10)),
-            ("bytes=99999999999999999999999-", 10, Wanted::Nothing),
-            ("bytes=5-2", 10, Wanted::Whole),
-            ("bytes=a-b", 10, Wanted::Whole),
-            ("bytes=+1-2", 10, Wanted::Whole),
-            ("bytes=-", 10, Wanted::Whole),
-            ("bytes=", 10, Wanted::Whole),
-            ("bytes=0-1,3-4", 10, Wanted::Whole),
-            ("lines=0-1", 10, Wanted::Whole),
-            ("", 10, Wanted::Whole),
+            ("bytes=99999999999999999999999-", 10, RequestedRange::Nothing),
+            ("bytes=5-2", 10, RequestedRange::Whole),
+            ("bytes=a-b", 10, RequestedRange::Whole),
+            ("bytes=+1-2", 10, RequestedRange::Whole),
+            ("bytes=-", 10, RequestedRange::Whole),
+            ("bytes=", 10, RequestedRange::Whole),
+            ("bytes=0-1,3-4", 10, RequestedRange::Whole),
+            ("lines=0-1", 10, RequestedRange::Whole),
+            ("", 10, RequestedRange::Whole),
         ];
         for (text, size, expected) in cases {
             let value = HeaderValue::from_str(text).unwrap();
-            assert_eq!(wanted(Some(&value), size), expected, "{text} of {size}");
+            assert_eq!(parse_range(Some(&value), size), expected, "{text} of {size}");
         }
-        assert_eq!(wanted(None, 10), Wanted::Whole);
+        assert_eq!(parse_range(None, 10), RequestedRange::Whole);
     }
 
     #[test]
-    fn upload_ranges_are_read() {
+    fn upload_ranges_are_parsed() {
         let cases = [
             ("bytes 0-9/*", Some((0, 10))),
             ("bytes 5-5/6", Some((5, 1))),
@@ -127,8 +127,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_part_is_within_the_file(text in "bytes=[0-9]{0,20}-[0-9]{0,20}", size: u64) {
-            if let Wanted::Part { start, length } = wanted(Some(&HeaderValue::from_str(&text).unwrap()), size) {
+        fn parts_are_within_the_file(text in "bytes=[0-9]{0,20}-[0-9]{0,20}", size: u64) {
+            let value = HeaderValue::from_str(&text).unwrap();
+            if let RequestedRange::Part { start, length } = parse_range(Some(&value), size) {
                 prop_assert!(length > 0 && start.checked_add(length).is_some_and(|end| end <= size));
             }
         }

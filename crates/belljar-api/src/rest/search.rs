@@ -1,4 +1,4 @@
-//! Files found by name and content.
+//! File search by name and content.
 
 use axum::extract::State;
 use belljar_engine::v1;
@@ -10,46 +10,46 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, Json};
 use crate::problem::Problem;
 
-/// The most matches of one answer.
+/// Maximum number of matches in one response.
 const MAX_MATCHES: u32 = 10_000;
 
-/// What the names and lines of an answer may have together, in bytes. The guest decides how long they are.
+/// Maximum total length of the names and lines in a response, in bytes. The guest decides how long they are.
 const MAX_FOUND_BYTES: usize = 4 << 20;
 
-/// Matches of one answer, if nothing is said.
+/// Default number of matches in one response.
 const DEFAULT_MATCHES: u32 = 1000;
 
-/// The longest text to search for, in bytes.
+/// Maximum length of the text to search for, in bytes.
 const MAX_CONTENT_BYTES: usize = 1024;
 
-/// What to search for.
+/// A file search.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Search, example = json!({"path": "src", "name": "*.py", "content": "import numpy"}))]
 pub(super) struct SearchBody {
-    /// A directory or file: absolute, or below the home directory, which it is if not given.
+    /// A directory or file: absolute, or below the home directory. The home directory, if not given.
     path: Option<String>,
     /// A pattern for names, such as `*.py`.
     name: Option<String>,
-    /// A text that lines hold. Without it, files are found by name alone.
+    /// Text or regular expression to find in lines. Without it, files are found by name alone.
     content: Option<String>,
     /// Whether `content` is a regular expression. `false` if not given.
     regex: Option<bool>,
-    /// Whether capital letters of `content` make no difference. `false` if not given.
+    /// Whether the case of `content` is ignored. `false` if not given.
     ignore_case: Option<bool>,
-    /// Whether what begins with a dot counts. `false` if not given.
+    /// Whether hidden files, which begin with a dot, are searched. `false` if not given.
     hidden: Option<bool>,
-    /// Matches of the answer.
+    /// Maximum number of matches in the response.
     #[schema(minimum = 1, maximum = 10000)]
     limit: Option<u32>,
 }
 
-/// What was found.
+/// Result of a file search.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Found)]
 pub(super) struct FoundBody {
     matches: Vec<MatchBody>,
-    /// Whether there is more than is told: more matches than asked for, or more files than there was time for.
+    /// Whether the result is incomplete: there are more matches than asked for, or the search ran out of time.
     truncated: bool,
 }
 
@@ -62,13 +62,13 @@ pub(super) struct MatchBody {
     /// The path in base64, when it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_base64: Option<String>,
-    /// The line, from 1 on.
+    /// Number of the line, from 1 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_number: Option<u64>,
-    /// What is in it, at most 1024 bytes.
+    /// Text of the line, at most 1024 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<String>,
-    /// Where in the line, in bytes, from 1 on.
+    /// Position in the line, in bytes, from 1 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<u64>,
 }

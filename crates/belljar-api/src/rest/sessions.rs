@@ -1,4 +1,4 @@
-//! Sessions: shells that remember from one command to the next.
+//! Sessions: shells that keep their state from one command to the next.
 
 use axum::extract::State;
 use belljar_engine::v1;
@@ -39,7 +39,7 @@ impl PathNumber for Session {
 #[serde(deny_unknown_fields)]
 #[schema(as = NewSession, example = json!({"cwd": "src", "env": {"LANG": "C.UTF-8"}}))]
 pub(super) struct OpenBody {
-    /// Where it begins: absolute, or below the home directory.
+    /// Working directory: absolute, or below the home directory.
     cwd: Option<String>,
     /// Added to the sandbox's environment.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
@@ -52,10 +52,10 @@ pub(super) struct OpenBody {
 pub(super) struct SessionBody {
     /// Its number in the sandbox; it is never used again.
     session: u64,
-    /// The shell that it is.
+    /// Name of its shell.
     #[schema(example = "bash")]
     shell: String,
-    /// The number of the command that runs in it.
+    /// Number of the command that runs in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<u64>,
 }
@@ -67,14 +67,14 @@ pub(super) struct SessionsBody {
     sessions: Vec<SessionBody>,
 }
 
-/// The name of a shell, without its path.
+/// Returns the name of a shell, without its path.
 fn shell_name(path: &[u8]) -> String {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     shown(name).0
 }
 
-/// Opens a session: a shell that keeps its directory, variables and functions from one command to the next. A command runs in
-/// it with `session` in a request to `exec`.
+/// Opens a session: a shell that keeps its directory, variables and functions from one command to the next. Run a
+/// command in it with `session` in a request to `exec`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions", tag = "commands", operation_id = "open_session", request_body = OpenBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 201, description = "It is open.", body = SessionBody)))]
@@ -118,7 +118,7 @@ pub(super) async fn list(
     Ok(axum::Json(SessionsBody { sessions: sessions.collect() }))
 }
 
-/// Ends a session, with everything that was started in it.
+/// Ends a session, with every process that was started in it.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/sessions/{session}", tag = "commands", operation_id = "close_session",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("session" = u64, Path, description = "The session's number.")),

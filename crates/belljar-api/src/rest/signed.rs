@@ -1,4 +1,4 @@
-//! Signed addresses: one file, for one deed, for a time, without a key.
+//! Signed URLs: access to one file, for one operation, for a limited time, without a key.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -24,9 +24,9 @@ use crate::problem::Problem;
 pub(super) struct SignBody {
     /// The file: absolute, or below the home directory.
     path: String,
-    /// What may be done with it.
+    /// The operation that the URL allows.
     operation: Operation,
-    /// How long the address works. An hour, if not given.
+    /// Validity period of the URL. An hour, if not given.
     #[serde(default)]
     expires: Option<Span>,
 }
@@ -39,7 +39,7 @@ enum Operation {
     Write,
 }
 
-/// Makes an address at which this file can be read or written without a key.
+/// Creates a URL at which this file can be read or written without a key.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/sign", tag = "files", request_body = SignBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 201, description = "The address.", body = TokenBody)))]
@@ -63,8 +63,8 @@ pub(super) async fn sign(
     Ok((StatusCode::CREATED, axum::Json(TokenBody { token: None, url, expires_at: time(issued.expires_at) })))
 }
 
-/// The file that an address is for, if it is for this deed. All refusals look alike.
-async fn opened(
+/// Returns the file of a URL, if it is signed for this operation. All refusals look alike.
+async fn open_signed_file(
     shared: &Shared,
     token: &str,
     headers: &HeaderMap,
@@ -87,7 +87,7 @@ async fn opened(
     }
 }
 
-/// Reads the file that an address was signed for.
+/// Reads the file of a signed URL.
 #[utoipa::path(get, path = "/v1/signed/{token}", tag = "files", operation_id = "download_signed", security(()),
     params(("token" = String, Path, description = "The token in the address.")),
     responses(
@@ -101,12 +101,12 @@ pub(super) async fn download(
     headers: HeaderMap,
     extensions: Extensions,
 ) -> Result<Response, Problem> {
-    let signed = opened(&shared, &token, &headers, &extensions, FileOperation::Read).await?;
+    let signed = open_signed_file(&shared, &token, &headers, &extensions, FileOperation::Read).await?;
     let slot = shared.streams.take(&signed.caller.key)?;
     send_file(&shared, &signed.caller, slot, &signed.entered, signed.path, &method, &headers).await
 }
 
-/// Writes the file that an address was signed for.
+/// Writes the file of a signed URL.
 #[utoipa::path(put, path = "/v1/signed/{token}", tag = "files", operation_id = "upload_signed", security(()),
     params(("token" = String, Path, description = "The token in the address.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes.", example = json!("hello\n")),
@@ -118,7 +118,7 @@ pub(super) async fn upload(
     extensions: Extensions,
     body: RawBody,
 ) -> Result<axum::Json<FileEntry>, Problem> {
-    let signed = opened(&shared, &token, &headers, &extensions, FileOperation::Write).await?;
+    let signed = open_signed_file(&shared, &token, &headers, &extensions, FileOperation::Write).await?;
     let slot = shared.streams.take(&signed.caller.key)?;
     let open = v1::WriteOpen { path: signed.path, make_parents: true, ..Default::default() };
     receive_file(&shared, &signed.caller, slot, &signed.entered, open, &headers, body).await

@@ -10,7 +10,7 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id};
 use crate::problem::Problem;
 
-/// What sandboxes can start from.
+/// Templates that sandboxes can start from.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Templates)]
 pub(super) struct TemplatesBody {

@@ -1,4 +1,4 @@
-//! Many files in one request.
+//! Upload of several files in one request.
 
 use axum::extract::State;
 use belljar_engine::v1;
@@ -13,19 +13,19 @@ use crate::api::Shared;
 use crate::extract::{Auth, Form, Id, Query, RawBody};
 use crate::problem::{Code, Problem};
 
-/// The most files of one request.
+/// Maximum number of files in one request.
 const MAX_FILES: usize = 1000;
 
-/// The longest name of a file, in bytes.
+/// Maximum length of a file's name, in bytes.
 const MAX_NAME_BYTES: usize = 1024;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct UploadQuery {
-    /// The directory that the files go below. The home directory, if not given.
+    /// The directory for the files. The home directory, if not given.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
 }
 
@@ -46,8 +46,8 @@ pub(super) struct UploadedBody {
     files: Vec<FileEntry>,
 }
 
-/// Writes many files. Each part of the form is called `file`, and its file name is its path below the directory. When the
-/// request breaks off, the files that had come whole are there.
+/// Writes several files. Each part of the form is called `file`, and its file name is its path below the directory. If
+/// the request is interrupted, the files that were complete are kept.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/upload", tag = "files", operation_id = "upload_many",
     params(("id" = String, Path, description = "The sandbox's id or name."), UploadQuery),
     request_body(content = UploadForm, content_type = "multipart/form-data", example = json!({"file": ["hello\n"]})),
@@ -78,20 +78,20 @@ pub(super) async fn upload(
         }
         if part.name.as_deref() != Some("file") {
             let name = part.name.as_deref().unwrap_or("part");
-            return Err(Problem::field(name, "it is unknown; a part is called file"));
+            return Err(Problem::field(name, "unknown part; a part must be called file"));
         }
         let path = below(&directory, part.file_name.as_deref())?;
         let open = v1::WriteOpen { path, make_parents: true, ..Default::default() };
         files.push(shared.keeper.perform(&caller, &id, Write::new(open, part.content)).await?.into());
     }
-    // Without a file nobody has asked yet whether the caller may, nor whether there is such a sandbox.
+    // Without a file, neither the caller's permission nor the existence of the sandbox has been checked yet.
     if files.is_empty() {
         return Err(Problem::field("file", "it is missing; a form has at least one"));
     }
     Ok(axum::Json(UploadedBody { files }))
 }
 
-/// The path of a part: below the directory, and nowhere else.
+/// Returns the path of a part, which must be below the directory.
 fn below(directory: &Bytes, name: Option<&str>) -> Result<Bytes, Problem> {
     let refused = |reason: &str| Problem::field("filename", reason);
     let name = name.ok_or_else(|| refused("it is missing; each part has the path of its file"))?;

@@ -1,4 +1,4 @@
-//! Changes of files.
+//! Watches on files.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -18,9 +18,9 @@ use crate::stream::{event, events, problem_event};
 pub(super) struct WatchQuery {
     /// The directory. The home directory, if not given.
     path: Option<String>,
-    /// The same in base64, for names that are not UTF-8.
+    /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
-    /// Whether directories below it count. `true` if not given.
+    /// Whether subdirectories are watched. `true` if not given.
     recursive: Option<bool>,
 }
 
@@ -35,7 +35,7 @@ struct Changed {
 #[derive(Serialize)]
 struct Empty {}
 
-/// Tells what changes below a directory, as server-sent events: `ready` once, then `created`, `changed`, `removed`,
+/// Streams changes below a directory, as server-sent events: `ready` once, then `created`, `changed`, `removed`,
 /// `moved_from` and `moved_to` with `{"path","directory"}`, and `overflow` when events came faster than they were read.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files/watch", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), WatchQuery),
@@ -56,7 +56,7 @@ pub(super) async fn watch(
     let stream = async_stream::stream! {
         loop {
             match watch.next().await {
-                Ok(Some(change)) => yield told(&change),
+                Ok(Some(change)) => yield to_event(&change),
                 Ok(None) => return,
                 Err(error) => {
                     yield problem_event(&error.into(), &request_id);
@@ -68,7 +68,7 @@ pub(super) async fn watch(
     Ok(events(slot, caller.request_id, stream))
 }
 
-fn told(change: &v1::WatchEvent) -> axum::response::sse::Event {
+fn to_event(change: &v1::WatchEvent) -> axum::response::sse::Event {
     let name = match change.kind.as_known().unwrap_or_default() {
         v1::WatchKind::WATCH_KIND_READY => return event("ready", &Empty {}),
         v1::WatchKind::WATCH_KIND_OVERFLOW => return event("overflow", &Empty {}),

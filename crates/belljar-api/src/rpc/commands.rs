@@ -1,4 +1,4 @@
-//! Commands, from beginning to end.
+//! Commands that run to completion.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::convert;
 use crate::api::Shared;
 use crate::problem::Problem;
 
-/// Events that wait for the caller. A caller that is slower slows the command down.
+/// Events buffered for the caller. A slower caller slows the command down.
 const EVENTS: usize = 16;
 
-/// The most standard input that comes with a request, in bytes.
+/// Maximum length of the standard input in a request, in bytes.
 const MAX_STDIN_BYTES: usize = 1 << 20;
 
 /// The service `Commands`.
@@ -39,14 +39,14 @@ impl v1::Commands for Commands {
         }
         let id = std::mem::take(&mut request.sandbox);
         let result_only = request.result_only;
-        let mut wanted = wanted(request, MAX_KEPT_BYTES).map_err(|problem| call.problem(&problem))?;
-        wanted.idempotency = idempotency;
+        let mut parsed = parse_request(request, MAX_KEPT_BYTES).map_err(|problem| call.problem(&problem))?;
+        parsed.idempotency = idempotency;
 
         let (sender, mut receiver) = mpsc::channel(EVENTS);
         let (keeper, caller) = (self.0.keeper.clone(), call.caller.clone());
-        // It ends the command when it is dropped, so it lives in the stream.
-        let mut running = Box::pin(async move { keeper.exec(&caller, &id, wanted, Some(sender)).await });
-        // What fails before the command runs is an answer of its own.
+        // Dropping it ends the command, so it lives in the stream.
+        let mut running = Box::pin(async move { keeper.exec(&caller, &id, parsed, Some(sender)).await });
+        // Failures before the command runs are reported as the response itself.
         let (first, mut result) = tokio::select! {
             biased;
             Some(event) = receiver.recv() => (Some(event), None),
@@ -54,15 +54,15 @@ impl v1::Commands for Commands {
         };
         let failed_in = call.clone();
         let events = async_stream::stream! {
-            let is_told = |event: &ExecEvent| !result_only || matches!(event, ExecEvent::Started { .. });
-            if let Some(event) = first.filter(is_told) {
-                yield Ok(told(event));
+            let is_sent = |event: &ExecEvent| !result_only || matches!(event, ExecEvent::Started { .. });
+            if let Some(event) = first.filter(is_sent) {
+                yield Ok(to_event(event));
             }
             while result.is_none() {
                 tokio::select! {
                     biased;
-                    Some(event) = receiver.recv() => if is_told(&event) {
-                        yield Ok(told(event));
+                    Some(event) = receiver.recv() => if is_sent(&event) {
+                        yield Ok(to_event(event));
                     },
                     ended = &mut running => match ended {
                         Ok(ended) => result = Some(ended),
@@ -74,8 +74,8 @@ impl v1::Commands for Commands {
                 }
             }
             while let Some(event) = receiver.recv().await {
-                if is_told(&event) {
-                    yield Ok(told(event));
+                if is_sent(&event) {
+                    yield Ok(to_event(event));
                 }
             }
             if let Some(result) = result {
@@ -96,14 +96,15 @@ impl v1::Commands for Commands {
         }
         let mut request = request.to_owned_message();
         let id = std::mem::take(&mut request.sandbox);
-        let wanted = wanted(request, OutputSize::MAX.bytes()).map_err(|problem| call.problem(&problem))?;
+        let parsed =
+            parse_request(request, OutputSize::MAX.bytes()).map_err(|problem| call.problem(&problem))?;
         let started =
-            self.0.keeper.start(&call.caller, &id, wanted).await.map_err(|error| call.failed(error))?;
+            self.0.keeper.start(&call.caller, &id, parsed).await.map_err(|error| call.failed(error))?;
         Response::ok(v1::StartedCommand { process: started.process, pid: started.pid, ..Default::default() })
     }
 }
 
-fn told(event: ExecEvent) -> v1::ExecEvent {
+fn to_event(event: ExecEvent) -> v1::ExecEvent {
     let event = match event {
         ExecEvent::Started { process, pid } => {
             v1::StartedCommand { process, pid, ..Default::default() }.into()
@@ -115,7 +116,7 @@ fn told(event: ExecEvent) -> v1::ExecEvent {
     v1::ExecEvent { event, ..Default::default() }
 }
 
-fn wanted(request: v1::ExecRequest, most: u64) -> Result<ExecRequest, Problem> {
+fn parse_request(request: v1::ExecRequest, most: u64) -> Result<ExecRequest, Problem> {
     if request.output_bytes > most {
         let reason = format!("{} bytes are too many; at most {most} are allowed", request.output_bytes);
         return Err(Problem::field("output_bytes", reason));

@@ -1,6 +1,6 @@
-//! The health service that load balancers and probes know: it tells nothing but yes or no.
+//! The health service for load balancers and probes: it reveals only whether the server is serving.
 //!
-//! To ask needs no key. To watch does: a stream that needs none could be held open by anybody.
+//! Checks need no key. Watches do: anybody could hold streams open otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::sync::Semaphore;
 
 use crate::api::Shared;
 
-/// How often it is looked at for those who watch.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the status is polled for watchers.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Streams that watch at once. Each looks for itself.
+/// Maximum number of concurrent watch streams. Each polls for itself.
 const MAX_WATCHERS: usize = 64;
 
-/// Whether sandboxes can be made, for `grpc.health.v1.Health`.
+/// Serving status of `grpc.health.v1.Health`: whether sandboxes can be created.
 pub(super) struct Health {
     shared: Shared,
-    /// The services that may be asked for, by their full names.
+    /// Full names of the services that may be queried.
     services: Vec<String>,
     watchers: Arc<Semaphore>,
 }
@@ -32,7 +32,7 @@ impl Health {
 
     fn check_name(&self, service: &str) -> Result<(), ConnectError> {
         if !service.is_empty() && !self.services.iter().any(|known| known == service) {
-            return Err(ConnectError::not_found("there is no such service"));
+            return Err(ConnectError::not_found("unknown service"));
         }
         Ok(())
     }
@@ -48,26 +48,28 @@ impl Checker for Health {
         Ok(status(&self.shared).await)
     }
 
-    /// Tells how it is, and each change. A server that is told to stop says that it does not serve, and ends the stream.
+    /// Streams the status and each change. A server that shuts down reports that it does not serve, and ends the stream.
     async fn watch(&self, service: &str) -> Result<StatusStream, ConnectError> {
         self.check_name(service)?;
         let place = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_| {
-            ConnectError::resource_exhausted(format!("{MAX_WATCHERS} streams watch already; ask with Check"))
+            ConnectError::resource_exhausted(format!(
+                "too many watch streams: the limit is {MAX_WATCHERS}; use Check instead"
+            ))
         })?;
         let shared = self.shared.clone();
         Ok(StatusStream::new(async_stream::stream! {
             let _place = place;
-            let mut told = status(&shared).await;
-            yield told;
+            let mut reported = status(&shared).await;
+            yield reported;
             loop {
                 let is_stopping = tokio::select! {
                     () = shared.stopping.cancelled() => true,
-                    () = tokio::time::sleep(LOOK_EVERY) => false,
+                    () = tokio::time::sleep(POLL_INTERVAL) => false,
                 };
                 let now = if is_stopping { Status::NotServing } else { status(&shared).await };
-                if now != told {
-                    told = now;
-                    yield told;
+                if now != reported {
+                    reported = now;
+                    yield reported;
                 }
                 if is_stopping {
                     break;

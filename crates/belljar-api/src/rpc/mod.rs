@@ -1,7 +1,7 @@
-//! The RPC facade: Connect, gRPC and gRPC-Web on the same port as REST, told apart by content type.
+//! The RPC facade: Connect, gRPC and gRPC-Web on the same port as REST, distinguished by content type.
 //!
-//! Services of the whole server are answered here from the keeper. Services of the guest (`Process`, `Filesystem`, `Ports`,
-//! `Health`) are passed on, message by message, to the guest of the sandbox that the header `belljar-sandbox` names.
+//! Services of the whole server are answered here from the keeper. Services of the guest (`Process`, `Filesystem`,
+//! `Ports`, `Health`) are forwarded, message by message, to the guest of the sandbox in the header `belljar-sandbox`.
 
 mod call;
 mod commands;

@@ -1,4 +1,4 @@
-//! Which procedures there are, and the bounds on all of them.
+//! The procedures, and the limits on all of them.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use super::sandboxes::Sandboxes;
 use super::templates::Templates;
 use crate::api::Shared;
 
-/// The memory that the parts of one message may take beside their content, in bytes. A few bytes on the wire can stand
-/// for very many empty parts.
+/// Maximum memory for the elements of one message besides their content, in bytes. A few bytes on the wire can encode
+/// very many empty elements.
 const MAX_ELEMENT_BYTES: usize = 8 << 20;
 
-/// What every path of an RPC begins with.
+/// Path prefixes of RPCs.
 const PREFIXES: [&str; 3] = ["/belljar.v1.", "/grpc.health.v1.", "/grpc.reflection.v1"];
 
 /// Procedures that need no key.
 const OPEN: [&str; 1] = ["/grpc.health.v1.Health/Check"];
 
-/// Procedures whose caller may be silent for as long as it likes, as a person at a keyboard is.
+/// Procedures whose caller may be silent indefinitely, such as a person at a keyboard.
 const SILENT: [&str; 4] = [
     v1::PROCESS_INPUT_SPEC.procedure,
     v1::PORTS_TUNNEL_SPEC.procedure,
@@ -32,27 +32,27 @@ const SILENT: [&str; 4] = [
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Whether a request to this path is an RPC.
+/// Reports whether a request to this path is an RPC.
 pub(crate) fn is_rpc(path: &str) -> bool {
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// Whether the procedure needs no key.
+/// Reports whether the procedure needs no key.
 pub(crate) fn is_open(path: &str) -> bool {
     OPEN.contains(&path)
 }
 
-/// Whether the body of a request may stand still.
+/// Reports whether the body of a request may stall.
 pub(crate) fn may_be_silent(path: &str) -> bool {
     SILENT.contains(&path)
 }
 
-/// All procedures. Each is a route of its own, so that logs tell them apart.
+/// Returns all procedures. Each is a route of its own, so that logs distinguish them.
 pub(crate) fn router(shared: &Shared) -> axum::Router {
     let services = services(shared);
     let mut paths: Vec<String> =
         services.methods().map(|method| format!("/{}", method.trim_start_matches('/'))).collect();
-    // What there is not is answered as the protocols want it.
+    // Unknown procedures are answered as the protocols require.
     let unknown: std::collections::BTreeSet<String> = paths
         .iter()
         .filter_map(|path| path.rsplit_once('/'))
@@ -92,7 +92,7 @@ fn services(shared: &Shared) -> connectrpc::Router {
     let services = connectrpc_health::apply_request_limits(services, connectrpc_health::request_limits());
     match Reflector::from_descriptor_set_bytes(belljar_proto::DESCRIPTOR_SET) {
         Ok(reflector) => connectrpc_reflection::install(services, reflector),
-        // The set is part of the program, and a test reads it.
+        // The set is compiled in, and a test reads it.
         Err(error) => {
             tracing::error!(%error, "the descriptor set cannot be read; there is no reflection");
             services

@@ -20,7 +20,7 @@ use crate::api::Shared;
 use crate::problem::Problem;
 use crate::rest::types::{DEFAULT_MODE, build_files, definition};
 
-/// Bytes of a file that go into one message.
+/// Bytes of a file in one message.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The service `Templates`.
@@ -66,8 +66,8 @@ impl v1::Templates for Templates {
     ) -> ServiceResult<ServiceStream<v1::BuildTemplateEvent>> {
         let call = Call::of(&self.0, &context)?;
         let slot = call.slot()?;
-        let wanted = wanted(request.to_owned_message()).map_err(|problem| call.problem(&problem))?;
-        let building = self.0.keeper.build_template(&call.caller, wanted).await;
+        let parsed = parse_request(request.to_owned_message()).map_err(|problem| call.problem(&problem))?;
+        let building = self.0.keeper.build_template(&call.caller, parsed).await;
         let building = building.map_err(|error| call.failed(error))?;
         Response::ok(call.until_stopped(slot, events(call.clone(), building)))
     }
@@ -121,7 +121,7 @@ impl v1::Templates for Templates {
     }
 }
 
-fn wanted(request: v1::BuildTemplateRequest) -> Result<BuildTemplate, Problem> {
+fn parse_request(request: v1::BuildTemplateRequest) -> Result<BuildTemplate, Problem> {
     let mode = |mode: u32| if mode == 0 { DEFAULT_MODE } else { mode };
     let files = request.files.into_iter().map(|file| (file.path, mode(file.mode), file.content)).collect();
     Ok(BuildTemplate {
@@ -134,7 +134,7 @@ fn wanted(request: v1::BuildTemplateRequest) -> Result<BuildTemplate, Problem> {
     })
 }
 
-/// What is told of a build, and what comes of it.
+/// Returns the events of a build, and its result.
 fn events(
     call: Call,
     mut building: TemplateBuild,
@@ -142,7 +142,7 @@ fn events(
     async_stream::stream! {
         while let Some(progress) = building.next().await {
             let event = match progress {
-                BuildProgress::Event(event) => told(event),
+                BuildProgress::Event(event) => to_event(event),
                 BuildProgress::Done(result) => match *result {
                     Ok(info) => convert::template(info).into(),
                     Err(error) => {
@@ -156,7 +156,7 @@ fn events(
     }
 }
 
-fn told(event: BuildEvent) -> Option<v1::build_template_event::Event> {
+fn to_event(event: BuildEvent) -> Option<v1::build_template_event::Event> {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     match event {
         BuildEvent::Step { number, total, kind, summary, cached } => v1::BuildStep {

@@ -20,55 +20,56 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::flight::{Clock, Flight, Outgoing, PIECE_BYTES, Streams};
-use super::io::{Activity, MAX_STALL, UnderWay, Watched};
+use super::io::{Activity, InFlight, STALL_TIMEOUT, Watched};
 use crate::guard::{KeyId, Peer};
 
-/// The most bytes of the head of a request.
+/// Maximum size of the head of a request, in bytes.
 const MAX_HEAD_BYTES: u32 = 64 * 1024;
 
-/// The most headers of a request.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 100;
 
-/// Requests at once on one HTTP/2 connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 128;
 
-/// Bytes that may be on their way to the server, on one stream and on one connection, before they are read.
+/// Flow-control window in bytes, of one stream and of one connection: data that a client may send before the server
+/// reads it.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// See [`STREAM_WINDOW`].
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// Bytes of one stream's answer that may wait to be sent.
+/// Maximum number of bytes of one stream's response that wait to be sent.
 const MAX_SEND_BUFFER_BYTES: usize = 4 * PIECE_BYTES;
 
-/// Streams that the client opened and reset at once, before they were looked at.
+/// Maximum number of streams that the client opened and reset before they were accepted.
 const MAX_RESET_STREAMS: usize = 20;
 
-/// Streams that were reset because the client broke the protocol.
+/// Maximum number of streams that were reset because the client violated the protocol.
 const MAX_BROKEN_STREAMS: usize = 256;
 
-/// How often an HTTP/2 client is asked whether it is there, and how long it may take to answer.
-const PING_EVERY: Duration = Duration::from_secs(30);
-/// See [`PING_EVERY`].
-const MAX_PONG: Duration = Duration::from_secs(20);
+/// Interval of HTTP/2 pings, and time that the client has to answer one.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// See [`PING_INTERVAL`].
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a connection may do nothing.
-const MAX_IDLE: Duration = Duration::from_secs(75);
+/// Time after which an idle connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// How long a client that has just connected may take to begin its first request when the server is told to stop. It cannot
-/// know of that, and has its answer.
-const MAX_FIRST: Duration = Duration::from_secs(1);
+/// Time that a newly connected client has to begin its first request when the server shuts down. The client cannot know
+/// of the shutdown, and still gets its response.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a connection may take to end once it was told to.
-const MAX_FINISH: Duration = Duration::from_secs(10);
+/// Time that a connection has to finish after it was told to.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much longer than a stream's client its connection may take nothing.
+/// Grace period of a connection beyond the stall timeout of a stream.
 const STALL_SLACK: Duration = Duration::from_secs(10);
 
-/// How much of a body that nobody wants is read all the same, in bytes, and for how long. A client sends its whole body before it
-/// looks for an answer, and a connection that is closed before that takes the answer with it (RFC 9112, section 9.6).
-const MAX_READ_AWAY_BYTES: u64 = 64 << 20;
-/// See [`MAX_READ_AWAY_BYTES`].
-const MAX_READ_AWAY: Duration = Duration::from_secs(30);
+/// Limits on draining the unread rest of a request body, in bytes and time. A client sends its whole body before it
+/// reads the response, and closing the connection before that loses the response (RFC 9112, section 9.6).
+const MAX_DRAIN_BYTES: u64 = 64 << 20;
+/// See [`MAX_DRAIN_BYTES`].
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One connection, before it is served.
 pub(super) struct Connection {
@@ -80,55 +81,55 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Serves HTTP/1.1 or HTTP/2, as the client begins.
+    /// Serves HTTP/1.1 or HTTP/2, as the client chooses.
     pub(super) async fn serve<S>(self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let activity = Arc::clone(&self.activity);
         let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
-        let (router, peer, told_to_finish) = (self.router, self.peer, self.finish);
+        let (router, peer, finish_signal) = (self.router, self.peer, self.finish);
         let flight = Arc::clone(&self.flight);
         let counted = Arc::clone(&activity);
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-            let under_way = counted.begin(request.version() == http::Version::HTTP_2);
+            let in_flight = counted.begin(request.version() == http::Version::HTTP_2);
             request.extensions_mut().insert(peer.clone());
-            let answer = router.clone().oneshot(read_away(request));
+            let answer = router.clone().oneshot(drain_on_drop(request));
             let flight = Arc::clone(&flight);
-            async move { answer.await.map(|response| counted_answer(response, under_way, &flight)) }
+            async move { answer.await.map(|response| counted_answer(response, in_flight, &flight)) }
         });
         let builder = builder();
         let mut serving = pin!(builder.serve_connection_with_upgrades(io, service));
         let mut finish = pin!(async {
-            told_to_finish.cancelled().await;
-            let _ = tokio::time::timeout(MAX_FIRST, activity.begun()).await;
+            finish_signal.cancelled().await;
+            let _ = tokio::time::timeout(FIRST_REQUEST_TIMEOUT, activity.wait_for_first_request()).await;
         });
-        let mut told = false;
+        let mut is_finishing = false;
         loop {
-            let wait = wait(&activity, told);
+            let wait = wait(&activity, is_finishing);
             tokio::select! {
-                // What breaks a connection is the client's own affair.
+                // Errors of a connection concern only the client.
                 _ = serving.as_mut() => return,
                 () = activity.evicted() => return,
-                () = finish.as_mut(), if !told => {
-                    told = true;
+                () = finish.as_mut(), if !is_finishing => {
+                    is_finishing = true;
                     serving.as_mut().graceful_shutdown();
                 }
-                () = activity.full(), if !told => {
-                    told = true;
+                () = activity.wait_for_max_requests(), if !is_finishing => {
+                    is_finishing = true;
                     serving.as_mut().graceful_shutdown();
                 }
                 () = tokio::time::sleep(wait) => {
-                    // The end of an answer that was given away whole, on a stream of its own, has no clock.
-                    if self.flight.oldest().is_some_and(|oldest| oldest > MAX_STALL + STALL_SLACK) {
+                    // The end of a response that was handed over completely, on a stream of its own, has no clock.
+                    if self.flight.oldest().is_some_and(|oldest| oldest > STALL_TIMEOUT + STALL_SLACK) {
                         return;
                     }
                     let idle = activity.idle();
-                    if told && idle.is_some_and(|idle| idle >= MAX_FINISH) {
+                    if is_finishing && idle.is_some_and(|idle| idle >= FINISH_TIMEOUT) {
                         return;
                     }
-                    if !told && idle.is_some_and(|idle| idle >= MAX_IDLE) {
-                        told = true;
+                    if !is_finishing && idle.is_some_and(|idle| idle >= IDLE_TIMEOUT) {
+                        is_finishing = true;
                         serving.as_mut().graceful_shutdown();
                     }
                 }
@@ -137,20 +138,21 @@ impl Connection {
     }
 }
 
-/// When to look again whether the connection is to end.
-fn wait(activity: &Activity, told: bool) -> Duration {
-    let most = if told { MAX_FINISH } else { MAX_IDLE };
+/// Returns the time until the next check whether the connection has to end.
+fn wait(activity: &Activity, is_finishing: bool) -> Duration {
+    let most = if is_finishing { FINISH_TIMEOUT } else { IDLE_TIMEOUT };
     let left = most.saturating_sub(activity.idle().unwrap_or_default());
     left.clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
 fn builder() -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(Streams { stall: MAX_STALL });
+    let mut builder = auto::Builder::new(Streams { stall: STALL_TIMEOUT });
     builder
         .http1()
         .timer(TokioTimer::new())
-        // Heads are timed by the connection itself, which knows a head from the quiet between two requests.
-        .header_read_timeout(MAX_IDLE + MAX_FINISH)
+        // The connection itself applies the head timeout: it distinguishes a head from the idle time between two
+        // requests.
+        .header_read_timeout(IDLE_TIMEOUT + FINISH_TIMEOUT)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD_BYTES as usize)
         .keep_alive(true);
@@ -164,23 +166,23 @@ fn builder() -> auto::Builder<Streams> {
         .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
         .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
         .max_local_error_reset_streams(MAX_BROKEN_STREAMS)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(MAX_PONG);
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
     builder
 }
 
-/// The request, of whose body the rest is read away once nobody wants it. Not where the client waits to be asked for it, nor over
-/// HTTP/2, where a stream is reset alone.
-fn read_away(request: hyper::Request<Incoming>) -> Request {
+/// Drains the unread rest of the request's body once it is dropped. Not if the client waits for `100 Continue`, and not
+/// with HTTP/2, where only the stream is reset.
+fn drain_on_drop(request: hyper::Request<Incoming>) -> Request {
     let whole = request.version() < http::Version::HTTP_2 && !request.headers().contains_key(header::EXPECT);
-    request.map(|body| if whole { Body::new(ReadAway { body: Some(body) }) } else { Body::new(body) })
+    request.map(|body| if whole { Body::new(DrainOnDrop { body: Some(body) }) } else { Body::new(body) })
 }
 
-struct ReadAway {
+struct DrainOnDrop {
     body: Option<Incoming>,
 }
 
-impl HttpBody for ReadAway {
+impl HttpBody for DrainOnDrop {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -203,12 +205,12 @@ impl HttpBody for ReadAway {
     }
 }
 
-impl Drop for ReadAway {
+impl Drop for DrainOnDrop {
     fn drop(&mut self) {
         let Some(mut body) = self.body.take().filter(|body| !body.is_end_stream()) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(tokio::time::timeout(MAX_READ_AWAY, async move {
-            let mut left = MAX_READ_AWAY_BYTES;
+        runtime.spawn(tokio::time::timeout(DRAIN_TIMEOUT, async move {
+            let mut left = MAX_DRAIN_BYTES;
             while let Some(Ok(frame)) =
                 std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
             {
@@ -222,17 +224,18 @@ impl Drop for ReadAway {
     }
 }
 
-/// The answer, which is under way until its body has been sent. After a change of protocol, that is at once.
-fn counted_answer(response: Response, under_way: UnderWay, flight: &Arc<Flight>) -> Response {
+/// Keeps the request in flight until its response body has been sent, or, after a protocol upgrade, until the response
+/// head.
+fn counted_answer(response: Response, in_flight: InFlight, flight: &Arc<Flight>) -> Response {
     let key = response.extensions().get::<KeyId>().map(|key| key.0.as_str());
     let outgoing = Outgoing::new(flight, key);
-    response.map(|body| Body::new(Counted { body, outgoing, _under_way: under_way }))
+    response.map(|body| Body::new(Counted { body, outgoing, _in_flight: in_flight }))
 }
 
 struct Counted {
     body: Body,
     outgoing: Outgoing,
-    _under_way: UnderWay,
+    _in_flight: InFlight,
 }
 
 impl HttpBody for Counted {
@@ -291,10 +294,10 @@ mod tests {
     use super::super::flight::Flights;
     use super::*;
 
-    /// An answer of which a client takes nothing for longer than it may.
+    /// A response that is larger than a client's windows, so that the client can stall it.
     const LONG: usize = 8 << 20;
 
-    /// A client of HTTP/2, whose window is small, of a server that gives long answers. It says by itself that it is there.
+    /// Connects an HTTP/2 client with a small window to a server with long responses. The client answers pings by itself.
     async fn client() -> http2::SendRequest<Empty<Bytes>> {
         let (near, far) = tokio::io::duplex(1 << 20);
         let connection = Connection {
@@ -312,7 +315,7 @@ mod tests {
         client
     }
 
-    async fn asked(client: &mut http2::SendRequest<Empty<Bytes>>) -> Incoming {
+    async fn send_get(client: &mut http2::SendRequest<Empty<Bytes>>) -> Incoming {
         let request = hyper::Request::get("http://localhost/").body(Empty::new()).unwrap();
         let answer = client.send_request(request).await.unwrap();
         assert_eq!(answer.status(), 200);
@@ -322,11 +325,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_whose_client_takes_nothing_is_reset_alone() {
         let mut client = client().await;
-        let (stale, mut slow) = (asked(&mut client).await, asked(&mut client).await);
-        // The other stream's client takes something now and then.
+        let (stale, mut slow) = (send_get(&mut client).await, send_get(&mut client).await);
+        // The other stream's client reads something now and then.
         let mut taken = 0;
         for _ in 0..3 {
-            sleep(MAX_STALL - Duration::from_secs(15)).await;
+            sleep(STALL_TIMEOUT - Duration::from_secs(15)).await;
             let before = taken;
             while taken < before + 2 * PIECE_BYTES {
                 taken += slow.frame().await.unwrap().unwrap().into_data().unwrap().len();
@@ -335,6 +338,6 @@ mod tests {
         assert!(stale.collect().await.is_err());
         taken += slow.collect().await.unwrap().to_bytes().len();
         assert_eq!(taken, LONG);
-        assert_eq!(asked(&mut client).await.collect().await.unwrap().to_bytes().len(), LONG);
+        assert_eq!(send_get(&mut client).await.collect().await.unwrap().to_bytes().len(), LONG);
     }
 }

@@ -1,8 +1,9 @@
-//! Bytes of answers that clients have not taken yet: so many of a connection, of a key and of all together are in memory at
-//! once, and none for ever.
+//! Limits on response bytes in flight, which clients have not read yet: per connection, per key and in all, and
+//! on the time that they may stay.
 //!
-//! The body of an answer waits for room before it gives its next bytes away, and has the room back when they have left for the
-//! socket. A connection of which nothing is in flight never waits: whoever takes what it asks for is not held up by others who do not.
+//! The body of a response waits for room before it hands over its next bytes, and gives the room back when they have
+//! been written to the socket. A connection with nothing in flight never waits: clients that read are not blocked by
+//! clients that do not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -16,16 +17,16 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Bytes in flight at once: of one connection.
-const OF_CONNECTION: usize = 2 << 20;
+/// Maximum number of bytes in flight on one connection.
+const MAX_CONNECTION_BYTES: usize = 2 << 20;
 
-/// Of one key.
-const OF_KEY: usize = 8 << 20;
+/// Maximum number of bytes in flight for one key.
+const MAX_KEY_BYTES: usize = 8 << 20;
 
-/// Of all clients together.
-const OF_ALL: usize = 32 << 20;
+/// Maximum number of bytes in flight for all clients together.
+const MAX_TOTAL_BYTES: usize = 32 << 20;
 
-/// The most bytes of an answer that are given away at once.
+/// Maximum number of bytes of a response that are handed over at once.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
 
 /// Bytes in flight, of all connections.
@@ -37,16 +38,16 @@ pub(crate) struct Flights {
 
 impl Default for Flights {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(OF_ALL)), keys: Arc::default() }
+        Self { all: Arc::new(Semaphore::new(MAX_TOTAL_BYTES)), keys: Arc::default() }
     }
 }
 
 impl Flights {
-    /// Those of one connection.
+    /// Returns a counter for one connection.
     pub(super) fn connection(&self) -> Arc<Flight> {
         Arc::new(Flight {
             flights: self.clone(),
-            own: Arc::new(Semaphore::new(OF_CONNECTION)),
+            own: Arc::new(Semaphore::new(MAX_CONNECTION_BYTES)),
             since: Mutex::default(),
         })
     }
@@ -57,7 +58,7 @@ impl Flights {
             return known;
         }
         keys.retain(|_, semaphore| semaphore.strong_count() > 0);
-        let semaphore = Arc::new(Semaphore::new(OF_KEY));
+        let semaphore = Arc::new(Semaphore::new(MAX_KEY_BYTES));
         keys.insert(key.to_owned(), Arc::downgrade(&semaphore));
         semaphore
     }
@@ -70,7 +71,7 @@ pub(super) struct Flight {
     since: Mutex<Since>,
 }
 
-/// Since when each piece is in flight.
+/// Time at which each piece was handed over.
 #[derive(Default)]
 struct Since {
     last: u64,
@@ -80,25 +81,25 @@ struct Since {
 type Room = Vec<OwnedSemaphorePermit>;
 
 impl Flight {
-    /// For how long the oldest piece has been in flight.
+    /// Returns how long the oldest piece has been in flight.
     pub(super) fn oldest(&self) -> Option<Duration> {
         self.since().pieces.first_key_value().map(|(_, since)| since.elapsed())
     }
 
-    /// Room for a piece of an answer to this key, once there is.
+    /// Waits for room for a piece of a response to this key.
     async fn room(self: Arc<Self>, key: Option<Arc<Semaphore>>, bytes: u32) -> Room {
-        let is_first = self.own.available_permits() == OF_CONNECTION;
+        let is_first = self.own.available_permits() == MAX_CONNECTION_BYTES;
         let mut room = Vec::with_capacity(3);
         let shared = [key, Some(Arc::clone(&self.flights.all))];
         let shared = shared.into_iter().flatten().filter(|_| !is_first);
         for semaphore in std::iter::once(Arc::clone(&self.own)).chain(shared) {
-            // Nobody closes them.
+            // The semaphores are never closed.
             room.extend(semaphore.acquire_many_owned(bytes).await);
         }
         room
     }
 
-    /// The same bytes, which count until nobody holds them any more.
+    /// Wraps the bytes so that they count as in flight until they are dropped.
     fn track(self: &Arc<Self>, bytes: Bytes, room: Room) -> Bytes {
         let mut since = self.since();
         since.last += 1;
@@ -132,13 +133,13 @@ impl Drop for Tracked {
     }
 }
 
-/// What the body of one answer gives away.
+/// Bytes of one response on their way to the connection.
 pub(super) struct Outgoing {
     flight: Arc<Flight>,
     key: Option<Arc<Semaphore>>,
-    /// Bytes that were not given away yet.
+    /// Bytes that were not handed over yet.
     rest: Bytes,
-    /// What waits for room: it is for the first bytes of the rest.
+    /// Pending request for room, for the first bytes of the rest.
     waiting: Option<Pin<Box<dyn Future<Output = Room> + Send>>>,
 }
 
@@ -148,12 +149,12 @@ impl Outgoing {
         Self { flight: Arc::clone(flight), key, rest: Bytes::new(), waiting: None }
     }
 
-    /// Whether all that was put has been given away.
+    /// Reports whether all bytes have been handed over.
     pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// How much that is, in bytes.
+    /// Returns the number of remaining bytes.
     pub(super) fn len(&self) -> u64 {
         self.rest.len() as u64
     }
@@ -162,7 +163,7 @@ impl Outgoing {
         self.rest = bytes;
     }
 
-    /// The next piece of what was put, when there is room for it.
+    /// Returns the next piece as soon as there is room for it.
     pub(super) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Bytes> {
         let count = self.rest.len().min(PIECE_BYTES);
         let waiting = self.waiting.get_or_insert_with(|| {
@@ -179,7 +180,7 @@ tokio::task_local! {
     static CLOCK: Arc<Clock>;
 }
 
-/// Since when the client of an HTTP/2 stream has not taken what was given away last.
+/// Time since which the client of an HTTP/2 stream has not read the bytes that were handed over last.
 #[derive(Default)]
 pub(super) struct Clock(Mutex<Option<Instant>>);
 
@@ -188,16 +189,16 @@ impl Clock {
         *self.0.lock()
     }
 
-    /// Notes whether bytes were given away, or are waited for, by the body that is polled now.
-    pub(super) fn note(is_given: bool) {
-        let now = is_given.then(Instant::now);
-        // Without one it is HTTP/1, of which the socket shows all.
+    /// Records whether the body that is being polled handed over bytes or waits for some.
+    pub(super) fn note(is_handed_over: bool) {
+        let now = is_handed_over.then(Instant::now);
+        // Without a clock it is HTTP/1, where the socket shows a stall.
         let _ = CLOCK.try_with(|clock| *clock.0.lock() = now);
     }
 }
 
-/// Runs the streams of HTTP/2 connections, and ends one whose client takes less than a piece in `stall`. The stream is reset by that, and what was
-/// to be sent on it is thrown away.
+/// Runs the streams of HTTP/2 connections, and ends those whose client reads less than a piece in `stall`. This resets
+/// the stream and discards its unsent data.
 #[derive(Clone, Copy)]
 pub(super) struct Streams {
     pub(super) stall: Duration,
@@ -260,21 +261,21 @@ mod tests {
     }
 
     fn now_or_never(outgoing: &mut Outgoing) -> Option<Bytes> {
-        // A test is one task, which would have to yield now and then.
+        // A test is one task, which would otherwise have to yield now and then.
         futures::FutureExt::now_or_never(tokio::task::unconstrained(take(outgoing)))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_has_so_much_in_flight_and_no_more() {
+    async fn bytes_in_flight_of_a_connection_are_bounded() {
         let flight = Flights::default().connection();
         let mut outgoing = Outgoing::new(&flight, Some("a"));
-        outgoing.put(vec![b'x'; OF_CONNECTION * 2].into());
+        outgoing.put(vec![b'x'; MAX_CONNECTION_BYTES * 2].into());
         let mut held = Vec::new();
         while let Some(piece) = now_or_never(&mut outgoing) {
             assert!(piece.len() <= PIECE_BYTES);
             held.push(piece);
         }
-        assert_eq!(held.iter().map(Bytes::len).sum::<usize>(), OF_CONNECTION);
+        assert_eq!(held.iter().map(Bytes::len).sum::<usize>(), MAX_CONNECTION_BYTES);
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(flight.oldest(), Some(Duration::from_secs(7)));
         held.remove(0);
@@ -284,24 +285,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_nothing_holds_nobody_else_up() {
+    async fn stalled_clients_do_not_block_others() {
         let flights = Flights::default();
         let mut held = Vec::new();
-        // Many connections of many keys, none of which takes anything.
+        // Many connections of many keys, none of which reads anything.
         for number in 0..40 {
             let flight = flights.connection();
             let mut outgoing = Outgoing::new(&flight, Some(&format!("key{}", number / 6)));
-            outgoing.put(vec![b'x'; OF_CONNECTION * 2].into());
+            outgoing.put(vec![b'x'; MAX_CONNECTION_BYTES * 2].into());
             while let Some(piece) = now_or_never(&mut outgoing) {
                 held.push(piece);
             }
         }
         let all: usize = held.iter().map(Bytes::len).sum();
-        assert!(all <= OF_ALL + 40 * PIECE_BYTES, "{all}");
+        assert!(all <= MAX_TOTAL_BYTES + 40 * PIECE_BYTES, "{all}");
         let flight = flights.connection();
         let mut honest = Outgoing::new(&flight, Some("honest"));
         honest.put(vec![b'x'; 4 << 20].into());
-        // Each piece is taken before the next one.
+        // Each piece is read before the next one.
         for _ in 0..64 {
             assert!(now_or_never(&mut honest).is_some());
         }

@@ -1,4 +1,4 @@
-//! A connection's bytes, with an eye on the clock.
+//! Connection I/O with timeouts.
 
 use std::io;
 use std::pin::Pin;
@@ -11,36 +11,36 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long the head of a request may take, from its first byte; that of the first one from the connection on.
-const MAX_HEAD: Duration = Duration::from_secs(10);
+/// Maximum time for the head of a request, from its first byte; for the first request, from the connection's start.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a client may take none of what it asked for.
-pub(super) const MAX_STALL: Duration = Duration::from_secs(60);
+/// Maximum time for which a client may read nothing of a response.
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a connection does now.
+/// Activity of a connection.
 #[derive(Debug)]
 pub(super) struct Activity {
-    /// Requests whose answers are not through.
-    under_way: AtomicUsize,
-    /// Requests so far, and how many there may be.
+    /// Requests in flight.
+    in_flight: AtomicUsize,
+    /// Number of requests so far, and the maximum.
     requests: AtomicU64,
     most: u64,
-    /// Fires when there were as many as there may be.
+    /// Notified when the maximum number of requests has been reached.
     full: tokio::sync::Notify,
-    /// Fires when the first one has come.
+    /// Notified when the first request has begun.
     first: tokio::sync::Notify,
-    /// Since when nothing is under way.
+    /// Time since which no request has been in flight.
     idle_since: Mutex<Instant>,
-    /// Fires when it is to give way to another one.
+    /// Cancelled when the connection is evicted.
     evicted: tokio_util::sync::CancellationToken,
-    /// Whether it speaks HTTP/2, which says by itself that it is alive.
+    /// The connection uses HTTP/2, which has its own pings.
     is_http2: std::sync::atomic::AtomicBool,
 }
 
 impl Activity {
     pub(super) fn new(most: u64) -> Arc<Self> {
         Arc::new(Self {
-            under_way: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             most,
             full: tokio::sync::Notify::new(),
@@ -51,9 +51,9 @@ impl Activity {
         })
     }
 
-    /// A request has come. It is under way until what this returns is dropped.
-    pub(super) fn begin(self: &Arc<Self>, is_http2: bool) -> UnderWay {
-        self.under_way.fetch_add(1, Ordering::AcqRel);
+    /// Records the start of a request. It is in flight until the returned value is dropped.
+    pub(super) fn begin(self: &Arc<Self>, is_http2: bool) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
         let count = self.requests.fetch_add(1, Ordering::AcqRel) + 1;
         if count == 1 {
             self.first.notify_one();
@@ -62,72 +62,72 @@ impl Activity {
             self.full.notify_one();
         }
         self.is_http2.store(is_http2, Ordering::Release);
-        UnderWay(Arc::clone(self))
+        InFlight(Arc::clone(self))
     }
 
-    /// Waits until there was a request.
-    pub(super) async fn begun(&self) {
+    /// Waits until the first request has begun.
+    pub(super) async fn wait_for_first_request(&self) {
         if self.requests.load(Ordering::Acquire) == 0 {
             self.first.notified().await;
         }
     }
 
-    /// Waits until there were as many requests as there may be.
-    pub(super) async fn full(&self) {
+    /// Waits until the maximum number of requests has been reached.
+    pub(super) async fn wait_for_max_requests(&self) {
         self.full.notified().await;
     }
 
-    /// Has it give way to another one.
+    /// Evicts the connection in favor of another one.
     pub(super) fn evict(&self) {
         self.evicted.cancel();
     }
 
-    /// Whether it is to give way.
+    /// Reports whether the connection is evicted.
     #[cfg(test)]
     pub(super) fn is_evicted(&self) -> bool {
         self.evicted.is_cancelled()
     }
 
-    /// Waits until it is to give way.
+    /// Waits until the connection is evicted.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// For how long nothing has been under way; nothing while something is.
+    /// Returns how long no request has been in flight; `None` while one is.
     pub(super) fn idle(&self) -> Option<Duration> {
-        if self.under_way.load(Ordering::Acquire) > 0 {
+        if self.in_flight.load(Ordering::Acquire) > 0 {
             return None;
         }
         Some(self.idle_since.lock().elapsed())
     }
 }
 
-/// A request that is under way.
-pub(super) struct UnderWay(Arc<Activity>);
+/// A request in flight.
+pub(super) struct InFlight(Arc<Activity>);
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         *self.0.idle_since.lock() = Instant::now();
-        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// A stream whose reads and writes may not stand still where they should not.
+/// A stream with timeouts on heads and on stalled writes.
 pub(super) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
-    /// When the head that is being read has to be whole.
+    /// Deadline of the head that is being read.
     head: Option<Pin<Box<Sleep>>>,
-    /// When the write that waits has to go on.
+    /// Deadline of the stalled write.
     stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Watched<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
-        Self { stream, activity, head: Some(Box::pin(sleep(MAX_HEAD))), stall: None }
+        Self { stream, activity, head: Some(Box::pin(sleep(HEAD_TIMEOUT))), stall: None }
     }
 
-    /// Looks after the clock of a head. Bytes that come while nothing is under way begin one.
+    /// Maintains the deadline of a head. A head begins with the first bytes that arrive while no request is in flight.
     fn watch_head(&mut self, context: &mut Context<'_>, came: bool) -> io::Result<()> {
         let is_head = self.activity.idle().is_some();
         if !is_head || self.activity.is_http2.load(Ordering::Acquire) {
@@ -135,7 +135,7 @@ impl<S> Watched<S> {
             return Ok(());
         }
         if came && self.head.is_none() {
-            self.head = Some(Box::pin(sleep(MAX_HEAD)));
+            self.head = Some(Box::pin(sleep(HEAD_TIMEOUT)));
         }
         if belljar_keeper::ServiceWall::SlowHeads.is_down() {
             self.head = None;
@@ -156,9 +156,9 @@ impl<S> Watched<S> {
             self.stall = None;
             return wrote;
         }
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(MAX_STALL)));
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(STALL_TIMEOUT)));
         std::task::ready!(stall.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing of the answer")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client stopped reading the response")))
     }
 }
 
@@ -219,15 +219,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_has_to_come_in_time() {
+    async fn slow_heads_time_out() {
         let (mut client, server) = duplex(64);
         let activity = Activity::new(10);
         let mut watched = Watched::new(server, Arc::clone(&activity));
         let mut buffer = [0; 64];
-        // Nothing at all.
+        // No bytes at all.
         let late = watched.read(&mut buffer).await.unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
-        // A trickle.
+        // A slow trickle.
         let (mut trickle, server) = duplex(64);
         let mut watched = Watched::new(server, Arc::clone(&activity));
         let began = Instant::now();
@@ -237,25 +237,25 @@ mod tests {
             }
         });
         while watched.read(&mut buffer).await.is_ok() {}
-        assert!(began.elapsed() <= MAX_HEAD + Duration::from_secs(1));
+        assert!(began.elapsed() <= HEAD_TIMEOUT + Duration::from_secs(1));
         drop(watched);
         feeding.abort();
-        // A request that is under way may stand still, and so may a connection between requests.
+        // Requests in flight may stall, and so may a connection between requests.
         let (mut between, server) = duplex(64);
         let mut watched = Watched::new(server, Arc::clone(&activity));
         between.write_all(b"GET").await.unwrap();
         assert_eq!(watched.read(&mut buffer).await.unwrap(), 3);
-        let under_way = activity.begin(false);
-        let waited = tokio::time::timeout(MAX_HEAD * 3, watched.read(&mut buffer)).await;
+        let in_flight = activity.begin(false);
+        let waited = tokio::time::timeout(HEAD_TIMEOUT * 3, watched.read(&mut buffer)).await;
         assert!(waited.is_err(), "{waited:?}");
-        drop(under_way);
-        let waited = tokio::time::timeout(MAX_HEAD * 3, watched.read(&mut buffer)).await;
+        drop(in_flight);
+        let waited = tokio::time::timeout(HEAD_TIMEOUT * 3, watched.read(&mut buffer)).await;
         assert!(waited.is_err(), "{waited:?}");
         client.shutdown().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_left() {
+    async fn stalled_clients_time_out() {
         let (_client, server) = duplex(4);
         let mut watched = Watched::new(server, Activity::new(10));
         let late = watched.write_all(&[0; 64]).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Connections: accepted, bounded, served, and ended in order.
+//! Connections: accept, limits, serving and orderly shutdown.
 //!
 //! ```text
 //!  accept ──► slot ──► TLS ──► HTTP/1.1 or HTTP/2 ──► closed
@@ -36,13 +36,13 @@ use io::Activity;
 use slots::Slot;
 pub(crate) use slots::Slots;
 
-/// How long to wait after an accept that failed for want of descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Pause after a failed accept for lack of descriptors or memory.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a TLS handshake may take.
-const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
+/// Maximum time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where clients come from.
+/// Listening socket of the API.
 pub enum Listener {
     /// TCP, with TLS or without.
     Tcp(TcpListener, Option<Tls>),
@@ -50,7 +50,7 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// Why the API could not be served.
+/// Error of serving the API.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -60,10 +60,11 @@ pub enum ServeError {
 }
 
 impl Api {
-    /// Serves until `shutdown` is through, and then until requests are done, or the drain time is over. Streams are told.
+    /// Serves until `shutdown` completes, and then until all requests are done or the drain time is over. Open streams
+    /// get an event.
     ///
     /// # Errors
-    /// The listening socket became unusable.
+    /// Fails if the listening socket becomes unusable.
     pub async fn serve<F>(&self, listener: Listener, shutdown: F) -> Result<(), ServeError>
     where
         F: Future<Output = ()>,
@@ -100,7 +101,7 @@ impl Api {
         accepted
     }
 
-    /// Ends what keys hold open that are revoked.
+    /// Ends the open streams of revoked keys.
     async fn end_revoked(&self) -> Result<(), ServeError> {
         let mut revocations = self.shared.keeper.revocations();
         loop {
@@ -112,7 +113,7 @@ impl Api {
         }
     }
 
-    /// The connections on all listeners.
+    /// Returns the number of connections on all listeners.
     #[must_use]
     pub fn connections(&self) -> Connections {
         self.shared.traffic.now()
@@ -123,12 +124,12 @@ struct Server {
     router: Router,
     slots: Slots,
     flights: Flights,
-    /// Requests on one connection, after which it is closed.
+    /// Maximum number of requests on one connection, after which it is closed.
     most_requests: u64,
     tasks: TaskTracker,
-    /// Fires when connections are to finish what they do.
+    /// Cancelled when connections have to finish their requests.
     finish: CancellationToken,
-    /// Fires when they are to end at once.
+    /// Cancelled when connections are cut off.
     cut: CancellationToken,
     operator_socket: bool,
     traffic: Arc<Traffic>,
@@ -144,17 +145,17 @@ impl Server {
                 Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| self.unix(stream)),
             };
             if let Err(error) = accepted {
-                if !is_passing(&error) {
+                if !is_transient(&error) {
                     return Err(ServeError::Accept(error));
                 }
                 tracing::warn!(error = %error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }
     }
 
     fn tcp(&self, stream: TcpStream, remote: std::net::SocketAddr, tls: Option<&Tls>) {
-        // Over the bound: closed at once. A client that is told so may try again later.
+        // Over the limit: closed at once. The client may retry later.
         let activity = Activity::new(self.most_requests);
         let Some(slot) = self.slots.take(Some(remote.ip()), &activity) else { return };
         let _ = stream.set_nodelay(true);
@@ -172,7 +173,8 @@ impl Server {
             match acceptor {
                 None => connection.serve(stream).await,
                 Some(acceptor) => {
-                    if let Ok(Ok(stream)) = tokio::time::timeout(MAX_HANDSHAKE, acceptor.accept(stream)).await
+                    if let Ok(Ok(stream)) =
+                        tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await
                     {
                         connection.serve(stream).await;
                     }
@@ -185,7 +187,7 @@ impl Server {
         let activity = Activity::new(self.most_requests);
         let Some(slot) = self.slots.take(None, &activity) else { return };
         if self.operator_socket && !is_operator(&stream) {
-            tracing::warn!("someone else than the server's own user opened the operator's socket");
+            tracing::warn!("a user other than the server's own opened the operator's socket");
             return;
         }
         let peer = Peer { unix: true, ..Peer::default() };
@@ -199,7 +201,7 @@ impl Server {
         self.spawn(slot, connection.serve(stream));
     }
 
-    /// Runs a connection in its slot, until it is through or all are cut off.
+    /// Runs a connection in its slot until it ends or all are cut off.
     fn spawn(&self, slot: Slot, connection: impl Future<Output = ()> + Send + 'static) {
         let cut = self.cut.clone();
         let counted = self.traffic.begin();
@@ -213,7 +215,7 @@ impl Server {
     }
 }
 
-/// Whether the other end is this process' own user, or root.
+/// Reports whether the peer is this process' own user, or root.
 #[must_use]
 pub fn is_operator(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
@@ -221,10 +223,10 @@ pub fn is_operator(stream: &UnixStream) -> bool {
     credentials.is_ok_and(|credentials| credentials.uid == own || credentials.uid.is_root())
 }
 
-/// Whether an accept that failed is worth to be tried again: the client was gone already, or something ran out.
-fn is_passing(error: &std::io::Error) -> bool {
+/// Reports whether a failed accept is worth a retry: the client had disconnected, or a resource was exhausted.
+fn is_transient(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    const PASSING: [Errno; 13] = [
+    const TRANSIENT: [Errno; 13] = [
         Errno::CONNABORTED,
         Errno::INTR,
         Errno::AGAIN,
@@ -239,5 +241,5 @@ fn is_passing(error: &std::io::Error) -> bool {
         Errno::HOSTDOWN,
         Errno::PERM,
     ];
-    Errno::from_io_error(error).is_some_and(|errno| PASSING.contains(&errno))
+    Errno::from_io_error(error).is_some_and(|errno| TRANSIENT.contains(&errno))
 }

@@ -1,5 +1,5 @@
-//! How many connections there may be, in all and from one address. Where there is no room for one more, the one gives way that has
-//! been idle for the longest time.
+//! Limits on connections, in all and from one address. If a limit is reached, the connection that has been idle longest
+//! is evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -11,13 +11,13 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::io::Activity;
 
-/// How long a connection must have been idle to give way: a client that sends one request after another keeps it.
+/// Minimum idle time before a connection may be evicted: clients that send one request after another keep theirs.
 const MIN_IDLE: Duration = Duration::from_secs(1);
 
-/// One in so many connections is kept for the server's own socket: 32 of 2048.
-const RESERVED_PART: usize = 64;
+/// Share of connections reserved for the server's own socket, as a divisor: 32 of 2048.
+const RESERVED_DIVISOR: usize = 64;
 
-/// Counts connections: those of all listeners of a server together.
+/// Counter of the connections of all listeners of a server.
 #[derive(Clone)]
 pub(crate) struct Slots {
     inner: Arc<Inner>,
@@ -31,19 +31,19 @@ struct Inner {
 
 #[derive(Default)]
 struct Open {
-    /// By number, those that came first in front.
+    /// Open connections by number, oldest first.
     connections: BTreeMap<u64, Known>,
     last: u64,
     by_client: HashMap<IpAddr, usize>,
 }
 
-/// A connection that counts.
+/// A counted connection.
 struct Known {
     client: Option<IpAddr>,
     activity: Arc<Activity>,
 }
 
-/// One connection. It counts for as long as this is held, or until it gives way to another.
+/// Slot of one connection. The connection is counted until this is dropped, or until it is evicted.
 pub(super) struct Slot {
     inner: Arc<Inner>,
     number: u64,
@@ -55,18 +55,18 @@ impl Slots {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Room for one more, if there is. Whoever has no address comes by the server's own socket, and finds room when strangers
-    /// have taken all that there is for them.
+    /// Takes a slot, if one is free or can be freed. Clients without an address use the server's own socket, and get a
+    /// slot even if others have taken all theirs.
     pub(super) fn take(&self, client: Option<IpAddr>, activity: &Arc<Activity>) -> Option<Slot> {
         let mut open = self.inner.open();
         let of_client = client.and_then(|client| open.by_client.get(&client)).copied().unwrap_or_default();
         if client.is_some() && of_client >= self.inner.most_per_client {
-            // Its own ones are all that it can make room among.
+            // Only this address's own connections may be evicted for it.
             open.evict(|known| known.client == client)?;
         }
-        let reserve = if client.is_some() { self.inner.most / RESERVED_PART } else { 0 };
+        let reserve = if client.is_some() { self.inner.most / RESERVED_DIVISOR } else { 0 };
         if open.connections.len() >= self.inner.most - reserve {
-            // Nobody comes in for the server's own user.
+            // Nobody is evicted for the server's own user.
             open.evict(|known| known.client.is_some())?;
         }
         open.last += 1;
@@ -80,10 +80,10 @@ impl Slots {
 }
 
 impl Open {
-    /// Ends the connection, of those that may be, that has been idle for the longest time. Nothing if each of them is in use.
-    fn evict(&mut self, may_be: impl Fn(&Known) -> bool) -> Option<()> {
+    /// Evicts the connection that has been idle longest among the candidates. Returns `None` if all of them are in use.
+    fn evict(&mut self, is_candidate: impl Fn(&Known) -> bool) -> Option<()> {
         let idle = |known: &Known| known.activity.idle().filter(|idle| *idle >= MIN_IDLE);
-        let candidates = self.connections.iter().filter(|(_, known)| may_be(known));
+        let candidates = self.connections.iter().filter(|(_, known)| is_candidate(known));
         let longest = candidates.filter_map(|(number, known)| Some((idle(known)?, *number))).max()?;
         if ServiceWall::EvictIdle.is_down() {
             return None;
@@ -126,10 +126,10 @@ mod tests {
     }
 
     /// Connections in use.
-    fn busy(slots: &Slots, from: Option<IpAddr>) -> Option<(Slot, super::super::io::UnderWay)> {
+    fn busy(slots: &Slots, from: Option<IpAddr>) -> Option<(Slot, super::super::io::InFlight)> {
         let activity = Activity::new(10);
-        let under_way = activity.begin(false);
-        Some((slots.take(from, &activity)?, under_way))
+        let in_flight = activity.begin(false);
+        Some((slots.take(from, &activity)?, in_flight))
     }
 
     #[tokio::test]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_leave_room_for_the_operator() {
+    async fn operator_slots_are_reserved() {
         let slots = Slots::new(128, 1000);
         let strangers: Vec<_> = std::iter::from_fn(|| busy(&slots, client(1))).collect();
         assert_eq!(strangers.len(), 126);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_idle_gives_way() {
+    async fn longest_idle_connection_is_evicted() {
         let slots = Slots::new(3, 2);
         let mut held = Vec::new();
         for from in [client(1), client(1), client(2)] {
@@ -164,18 +164,18 @@ mod tests {
             held.push((slots.take(from, &activity).unwrap(), activity));
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        // A share for each address: it makes room among its own.
+        // A limit for each address: only its own connections are evicted.
         let activity = Activity::new(10);
         let _own = slots.take(client(1), &activity).unwrap();
         assert!(held[0].1.is_evicted() && !held[1].1.is_evicted());
-        // In all: the longest idle, whose ever it is; not one in use.
+        // The total limit: the longest idle of all addresses is evicted; not one in use.
         let _in_use = held[1].1.begin(false);
         let other = Activity::new(10);
         let _other = slots.take(client(3), &other).unwrap();
         assert!(held[2].1.is_evicted() && !held[1].1.is_evicted());
-        // Those that were idle for less than that stay.
+        // Connections idle for less than that stay.
         assert!(slots.take(client(4), &Activity::new(10)).is_none());
-        // What gave way is not counted twice when it ends.
+        // An evicted connection is not counted twice when it ends.
         held.remove(0);
         assert_eq!(slots.inner.open().connections.len(), 3);
     }

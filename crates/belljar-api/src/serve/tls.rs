@@ -1,4 +1,4 @@
-//! TLS with the operator's certificate, which can be read anew while connections are open.
+//! TLS with the operator's certificate, which can be reloaded while connections are open.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-/// Why a certificate cannot be used.
+/// Error of loading a certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -24,30 +24,30 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// There is no certificate in the file.
+    /// The file contains no certificate.
     #[error("there is no certificate in {path}; give a file in PEM form, the server's own certificate first")]
     NoCertificate {
         /// The file.
         path: PathBuf,
     },
-    /// Certificate and key do not fit each other, or are of a kind that is not known.
+    /// Certificate and key do not match, or are of an unsupported kind.
     #[error("the certificate in {certificate} cannot be used with the key in {key}")]
     Unusable {
         /// The certificate's file.
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: rustls::Error,
     },
 }
 
-/// A certificate with its key, for all connections that begin from now on. Clones share it.
+/// A certificate with its key, for all new connections. Clones share it.
 #[derive(Clone)]
 pub struct Tls {
     certificate: PathBuf,
@@ -59,10 +59,10 @@ pub struct Tls {
 struct Current(RwLock<Arc<CertifiedKey>>);
 
 impl Tls {
-    /// Reads a certificate chain, the server's own certificate first, and its private key, both in PEM form.
+    /// Loads a certificate chain, the server's own certificate first, and its private key, both in PEM form.
     ///
     /// # Errors
-    /// See [`TlsError`].
+    /// Returns [`TlsError`] if the files cannot be used.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let current = Arc::new(Current(RwLock::new(read(certificate, key)?)));
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -75,10 +75,10 @@ impl Tls {
         Ok(Self { certificate: certificate.into(), key: key.into(), current, config: Arc::new(config) })
     }
 
-    /// Reads the files anew. Connections that begin from now on get what is in them.
+    /// Reloads the files. New connections use the new certificate.
     ///
     /// # Errors
-    /// See [`TlsError`]; what was there before stays.
+    /// Returns [`TlsError`] if the files cannot be used; the old certificate stays then.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = read(&self.certificate, &self.key)?;
         *self.current.0.write() = fresh;

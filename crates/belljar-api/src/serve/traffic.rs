@@ -1,37 +1,37 @@
-//! How many connections there are, and were.
+//! Counts of open and accepted connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The connections of a server at one moment.
+/// Connection counts of a server at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connections {
-    /// Open now. One that was upgraded, to a WebSocket or a tunnel, does not count any more.
+    /// Open connections, without those that were upgraded to a WebSocket or a tunnel.
     pub open: usize,
-    /// Accepted since the start.
+    /// Connections accepted since the start.
     pub accepted: u64,
 }
 
-/// Counts connections.
+/// Counter of connections.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     open: AtomicUsize,
     accepted: AtomicU64,
 }
 
-/// A connection that counts as open for as long as this is held.
+/// A connection that counts as open until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<Traffic>);
 
 impl Traffic {
-    /// A connection was accepted.
+    /// Counts an accepted connection.
     pub(crate) fn begin(self: &Arc<Self>) -> Counted {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         Counted(Arc::clone(self))
     }
 
-    /// How many there are.
+    /// Returns the current counts.
     pub(crate) fn now(&self) -> Connections {
         Connections {
             open: self.open.load(Ordering::Relaxed),

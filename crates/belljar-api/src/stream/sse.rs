@@ -12,21 +12,21 @@ use serde::Serialize;
 use crate::guard::StreamSlot;
 use crate::problem::Problem;
 
-/// How often a stream on which nothing happens says that it is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Interval of keep-alive comments on a silent stream.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// An event of this name.
+/// Creates an event of this name.
 pub(crate) fn event(name: &'static str, data: &impl Serialize) -> Event {
-    // Only types of this crate come here, and each can be written.
+    // Only types of this crate are serialized here, and none of them can fail.
     Event::default().event(name).json_data(data).unwrap_or_else(|_| Event::default().event(name).data("{}"))
 }
 
-/// The event that says why a stream ends early.
+/// Creates the event that reports why a stream ends early.
 pub(crate) fn problem_event(problem: &Problem, request_id: &str) -> Event {
     event("error", &problem.body(request_id))
 }
 
-/// Answers with events, until there are no more, the key is revoked or the server stops. `slot` is held as long.
+/// Streams events until there are no more, the key is revoked or the server shuts down. `slot` is held that long.
 pub(crate) fn events<S>(slot: StreamSlot, request_id: String, stream: S) -> Response
 where
     S: Stream<Item = Event> + Send + 'static,
@@ -47,11 +47,11 @@ where
             }
         }
     };
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("alive");
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL).text("alive");
     let mut response = Sse::new(stream).keep_alive(keep_alive).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Reverse proxies would collect events otherwise.
+    // Reverse proxies would buffer events otherwise.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
 }

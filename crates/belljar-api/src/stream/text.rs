@@ -1,4 +1,4 @@
-//! Pieces of an output stream as text: a character that is cut between two pieces is put together again.
+//! Chunks of an output stream as text: a character that is split between two chunks is joined again.
 
 use belljar_engine::v1;
 use bytes::{Bytes, BytesMut};
@@ -6,16 +6,16 @@ use serde::Serialize;
 
 use crate::rest::types::EncodedBytes;
 
-/// A piece of an output stream.
+/// A chunk of an output stream.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Piece {
-    /// Where in the stream it begins. A jump means that bytes were not kept.
+    /// Offset in the stream. A gap means that bytes were dropped.
     pub(crate) offset: u64,
     #[serde(flatten)]
     pub(crate) bytes: EncodedBytes,
 }
 
-/// What is held back of each stream: the beginning of a character.
+/// Bytes held back from each stream: the beginning of a character.
 #[derive(Default)]
 pub(crate) struct Pieces {
     held: [Held; 3],
@@ -27,7 +27,7 @@ struct Held {
     bytes: BytesMut,
 }
 
-/// The names of streams, as events have them.
+/// Names of streams, as in events.
 const NAMES: [&str; 3] = ["stdout", "stderr", "terminal"];
 
 fn index(stream: v1::Stream) -> usize {
@@ -39,7 +39,7 @@ fn index(stream: v1::Stream) -> usize {
 }
 
 impl Pieces {
-    /// Takes bytes in, and gives out what is whole: at most two pieces, since bytes may be missing between them.
+    /// Appends bytes, and returns the complete text: at most two chunks, since bytes may be missing between them.
     pub(crate) fn push(
         &mut self,
         stream: v1::Stream,
@@ -54,11 +54,11 @@ impl Pieces {
             held.offset = offset;
         }
         held.bytes.extend_from_slice(data);
-        out.extend(held.take(cut_character(&held.bytes)));
+        out.extend(held.take(split_character_len(&held.bytes)));
         out.into_iter().map(|piece| (*name, piece)).collect()
     }
 
-    /// What is left at the end.
+    /// Returns the rest at the end of the stream.
     pub(crate) fn finish(&mut self) -> Vec<(&'static str, Piece)> {
         let rest = self.held.iter_mut().zip(NAMES);
         rest.filter_map(|(held, name)| held.take(0).map(|piece| (name, piece))).collect()
@@ -70,7 +70,7 @@ impl Held {
         self.offset.saturating_add(u64::try_from(self.bytes.len()).unwrap_or(u64::MAX))
     }
 
-    /// All but the last `keep` bytes.
+    /// Takes all but the last `keep` bytes.
     fn take(&mut self, keep: usize) -> Option<Piece> {
         let piece = self.bytes.split_to(self.bytes.len().saturating_sub(keep));
         if piece.is_empty() {
@@ -82,8 +82,8 @@ impl Held {
     }
 }
 
-/// How many bytes at the end are the beginning of a character, while everything before is UTF-8.
-fn cut_character(bytes: &[u8]) -> usize {
+/// Returns the number of bytes at the end that begin a character, if everything before them is UTF-8.
+fn split_character_len(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
         _ => 0,
@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_put_together() {
+    fn split_characters_are_joined() {
         let mut pieces = Pieces::default();
         assert_eq!(push(&mut pieces, 0, b"a\xc3"), [(0, "utf-8", "a".to_owned())]);
         assert_eq!(push(&mut pieces, 2, b"\xbc"), [(1, "utf-8", "ü".to_owned())]);
         assert_eq!(push(&mut pieces, 3, b"\xff"), [(3, "base64", "/w==".to_owned())]);
         assert_eq!(push(&mut pieces, 4, b"\xe2\x82"), []);
-        // Bytes between are missing: the character will never be whole.
+        // Bytes in between are missing: the character will never be complete.
         let jumped = [(4, "base64", "4oI=".to_owned()), (10, "utf-8", "x".to_owned())];
         assert_eq!(push(&mut pieces, 10, b"x"), jumped);
         assert_eq!(push(&mut pieces, 11, b"\xf0\x9f"), []);
@@ -118,7 +118,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn nothing_is_lost(pieces: Vec<Vec<u8>>) {
+        fn no_bytes_are_lost(pieces: Vec<Vec<u8>>) {
             use base64::Engine as _;
             let mut state = Pieces::default();
             let (mut offset, mut out) = (0, Vec::new());

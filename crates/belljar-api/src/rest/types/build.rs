@@ -1,4 +1,4 @@
-//! Builds of templates.
+//! Template builds.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::bytes::base64_of;
 use super::{Mode, objects};
 use crate::problem::Problem;
 
-/// The most files of a build.
+/// Maximum number of files in a build.
 const MAX_FILES: usize = 1000;
 
 /// A template to build.
@@ -33,7 +33,7 @@ pub(crate) struct BuildBody {
     /// The files of `copy` steps.
     #[serde(default, deserialize_with = "objects")]
     files: Option<Vec<BuildFileBody>>,
-    /// Whether steps run although what comes of them is known from before.
+    /// Whether steps run even if their results are cached.
     #[serde(default)]
     fresh: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) struct BuildBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = BuildFile)]
 pub(crate) struct BuildFileBody {
-    /// Its name, as the step says it, or below that.
+    /// Its name in the step, or a path below that.
     path: String,
     /// Its content, in base64.
     content_base64: String,
@@ -72,10 +72,10 @@ impl BuildBody {
     }
 }
 
-/// The permission bits of a file that comes without any.
+/// Default permission bits of a file.
 pub(crate) const DEFAULT_MODE: u32 = 0o644;
 
-/// The text of a template's file.
+/// Validates the text of a template's file.
 pub(crate) fn definition(text: String) -> Result<String, Problem> {
     if text.is_empty() {
         return Err(Problem::field("definition", "it is missing; give the text of a template's file"));
@@ -83,7 +83,7 @@ pub(crate) fn definition(text: String) -> Result<String, Problem> {
     Ok(text)
 }
 
-/// The files of `copy` steps: their names, permission bits and contents.
+/// Validates the files of `copy` steps: their names, permission bits and contents.
 pub(crate) fn build_files(
     sent: Vec<(String, u32, Bytes)>,
 ) -> Result<BTreeMap<String, (u32, Bytes)>, Problem> {
@@ -111,16 +111,16 @@ pub(crate) fn build_files(
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum BuildEventBody {
-    /// A step begins.
+    /// Start of a step.
     Step { number: usize, total: usize, kind: &'static str, summary: String, cached: bool },
-    /// A line of its output.
+    /// A line of the step's output.
     Log { number: usize, line: String },
-    /// What came of it.
+    /// Result of the step.
     Layer { number: usize, digest: String, bytes: u64 },
 }
 
 impl BuildEventBody {
-    /// The event's name and its data.
+    /// Returns the event's name and its data.
     pub(crate) fn of(event: BuildEvent) -> (&'static str, Self) {
         match event {
             BuildEvent::Step { number, total, kind, summary, cached } => {

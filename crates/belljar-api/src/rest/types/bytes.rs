@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// The longest path, in bytes (PATH_MAX, path_resolution(7)).
+/// Maximum length of a path, in bytes (PATH_MAX, path_resolution(7)).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Bytes: as they are when they are UTF-8, in base64 when they are not.
+/// Bytes: as text if they are UTF-8, in base64 if not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct EncodedBytes {
-    /// How `data` is written: `utf-8` or `base64`.
+    /// Encoding of `data`: `utf-8` or `base64`.
     #[schema(example = "utf-8")]
     pub(crate) encoding: &'static str,
     /// The bytes.
@@ -31,10 +31,10 @@ impl EncodedBytes {
     }
 }
 
-/// Reads base64.
+/// Decodes base64.
 ///
 /// # Errors
-/// What is no base64, with the field.
+/// Fails, naming the field, if the text is not base64.
 pub(crate) fn base64_of(field: &str, text: &str) -> Result<Bytes, Problem> {
     let bytes = STANDARD
         .decode(text)
@@ -42,10 +42,10 @@ pub(crate) fn base64_of(field: &str, text: &str) -> Result<Bytes, Problem> {
     Ok(bytes.into())
 }
 
-/// A path from the two parameters that can hold one.
+/// Returns the path from the two parameters that may contain it.
 ///
 /// # Errors
-/// When both or neither are there, and when it can be no path.
+/// Fails if both or neither are given, or if the path is invalid.
 pub(crate) fn path_of(
     path: Option<String>,
     base64: Option<&str>,
@@ -69,10 +69,10 @@ pub(crate) fn path_of(
     Ok(path)
 }
 
-/// Checks what no path can be.
+/// Validates a path.
 ///
 /// # Errors
-/// An empty path, one that is too long, and one with a NUL.
+/// Fails if the path is empty, too long, or contains a NUL.
 pub(crate) fn check_path(field: &str, path: &[u8]) -> Result<(), Problem> {
     let reason = if path.is_empty() {
         "it is empty; give a path, absolute or below the home directory"
@@ -86,7 +86,7 @@ pub(crate) fn check_path(field: &str, path: &[u8]) -> Result<(), Problem> {
     Err(Problem::field(field, reason))
 }
 
-/// Bytes as text to look at, and in base64 if that loses something.
+/// Returns bytes as text for display, and in base64 if the text is lossy.
 pub(crate) fn shown(bytes: &[u8]) -> (String, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (text.to_owned(), None),

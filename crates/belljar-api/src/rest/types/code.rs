@@ -1,4 +1,4 @@
-//! Code in contexts, and what comes of it.
+//! Code in contexts, and its results.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use super::exec::{StreamOutputBody, size};
 use super::{Scalar, Span, UniqueMap};
 use crate::problem::Problem;
 
-/// The longest answer to a question, in bytes.
+/// Maximum length of an answer to a question, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// A context to make.
+/// A context to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewContext, example = json!({"language": "python", "cwd": "project"}))]
 pub(crate) struct NewContextBody {
     /// Its language: python, javascript, typescript, bash, r, or jupyter:NAME for a Jupyter kernel. Python if not given.
     language: Option<String>,
-    /// Where it begins: absolute, or below the home directory.
+    /// Working directory: absolute, or below the home directory.
     cwd: Option<String>,
     /// Added to the sandbox's environment, for as long as the context lives.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
@@ -33,7 +33,7 @@ pub(crate) struct NewContextBody {
 }
 
 impl NewContextBody {
-    /// What is asked of the keeper.
+    /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self) -> Result<NewContext, Problem> {
         Ok(NewContext { language: self.language, cwd: directory(self.cwd)?, env: variables(self.env)? })
     }
@@ -46,22 +46,24 @@ impl NewContextBody {
 pub(crate) struct CodeBody {
     /// The code, without NUL. It may be empty.
     code: String,
-    /// The context to run it in: the language's own if not given, which is made when it is not there.
+    /// The context to run it in. If not given, the language's default context, which is created if missing.
     context: Option<String>,
-    /// The language, where no context is given. Python if neither is. One that has no contexts is a program each time.
+    /// The language, if no context is given. Python if neither is. A language without contexts runs each execution as a
+    /// program.
     language: Option<String>,
-    /// Where it runs, for this execution alone.
+    /// Working directory of this execution alone.
     cwd: Option<String>,
     /// Added to the environment, for this execution alone.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<UniqueMap<String>>,
-    /// How long it may take: the sandbox's own `limits.timeout` if not given, without end if 0. Then it is interrupted, and 5
-    /// seconds later its interpreter is killed if that did not help.
+    /// Timeout: the sandbox's own `limits.timeout` if not given, none if 0. Then the code is interrupted, and if that
+    /// does not help, its interpreter is killed 5 seconds later.
     timeout: Option<Span>,
-    /// Whether questions (`input()`) come as events, to be answered; `false` if not given: they are errors in the code.
+    /// Whether questions (`input()`) are sent as events, to be answered. `false` if not given: they are errors in the
+    /// code.
     allow_input: Option<bool>,
-    /// What happens when the client goes away before the end: `continue`, the default, lets the code run to its end, `kill`
-    /// interrupts it, and kills its interpreter if that does not help.
+    /// Action if the client disconnects before the end: `continue`, the default, lets the code run to its end,
+    /// `kill` interrupts it, and kills its interpreter if that does not help.
     on_disconnect: Option<OnDisconnectBody>,
     /// Bytes that are kept of each output stream: a number, or a text such as `1m`.
     output: Option<Scalar>,
@@ -76,7 +78,7 @@ enum OnDisconnectBody {
 }
 
 impl CodeBody {
-    /// What is asked of the keeper.
+    /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self, idempotency: Option<Idempotency>) -> Result<CodeRequest, Problem> {
         Ok(CodeRequest {
             code: self.code.into(),
@@ -98,21 +100,21 @@ impl CodeBody {
     }
 }
 
-/// An answer to a question of code that runs.
+/// An answer to a question of running code.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = CodeAnswer, example = json!({"execution": 7, "value": "Ada"}))]
 pub(crate) struct AnswerBody {
-    /// The execution that has asked, as in the event `started`.
+    /// The execution that asked, as in the event `started`.
     execution: u64,
     /// A line without its end, at most 64 KiB. Either this or `end_of_file`.
     value: Option<String>,
-    /// Nobody will answer: the code gets an end of file.
+    /// No answer will follow: the code gets an end of file.
     end_of_file: Option<bool>,
 }
 
 impl AnswerBody {
-    /// What is asked of the guest.
+    /// Converts the body to the guest's request.
     pub(crate) fn into_request(self, context: String) -> Result<v1::AnswerRequest, Problem> {
         let end_of_file = self.end_of_file.unwrap_or(false);
         let value = match (self.value, end_of_file) {
@@ -126,7 +128,7 @@ impl AnswerBody {
             return Err(Problem::field("value", reason));
         }
         if value.contains(['\n', '\0']) {
-            return Err(Problem::field("value", "it is one line, without its end and without NUL"));
+            return Err(Problem::field("value", "give one line, without its end and without NUL"));
         }
         Ok(v1::AnswerRequest {
             context,
@@ -153,11 +155,11 @@ fn variables(env: Option<UniqueMap<String>>) -> Result<BTreeMap<String, String>,
     Ok(env)
 }
 
-/// A context: an interpreter whose variables live on from one execution to the next.
+/// A context: an interpreter whose variables persist from one execution to the next.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Context)]
 pub(crate) struct ContextBody {
-    /// Its id: the language's name for the language's own context, else c1, c2, …
+    /// Its id: the language's name for the language's default context, else c1, c2, …
     #[schema(example = "python")]
     id: String,
     /// Its language.
@@ -169,23 +171,23 @@ pub(crate) struct ContextBody {
     /// `idle`, `busy`, or `lost`: its interpreter has ended, and the next execution gets a fresh one.
     #[schema(example = "idle")]
     state: String,
-    /// The interpreter's process inside.
+    /// Pid of the interpreter in the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// Executions that were begun since the interpreter started.
+    /// Executions that were started since the interpreter started.
     executions: u64,
-    /// Milliseconds since the last execution ended, or the context was made; 0 while one runs.
+    /// Milliseconds since the last execution ended, or the context was created; 0 while one runs.
     idle_ms: u64,
-    /// Version of the language, as the interpreter tells it.
+    /// Version of the language, as reported by the interpreter.
     #[schema(example = "3.11.2")]
     version: String,
-    /// How the interpreter came to be: `plain`, as any process, or `warm`, from one that was prepared.
+    /// How the interpreter was started: `plain`, as a new process, or `warm`, from a pre-warmed one.
     #[schema(example = "plain")]
     start: String,
-    /// Why it is not warm, where a warm one was wanted.
+    /// Reason why it is not warm, if a warm one was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     start_note: Option<String>,
-    /// How often the interpreter was started, 1 for the first.
+    /// Number of times that the interpreter was started, 1 for the first.
     generation: u32,
 }
 
@@ -214,21 +216,21 @@ pub(crate) struct ContextsBody {
     pub(crate) contexts: Vec<ContextBody>,
 }
 
-/// Whether something was interrupted.
+/// Result of an interrupt.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Interrupted)]
 pub(crate) struct InterruptedBody {
-    /// Whether code ran.
+    /// Whether code was running.
     pub(crate) interrupted: bool,
 }
 
-/// Something shown, in one or several forms.
+/// A displayed result, in one or several formats.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CodeResult)]
 pub(crate) struct ResultBody {
     /// Whether it is the value of the code's last expression; else it was displayed.
     main: bool,
-    /// Its forms by MIME type: text as it is, JSON as JSON, everything else in base64.
+    /// Its formats by MIME type: text as it is, JSON as JSON, everything else in base64.
     #[schema(value_type = BTreeMap<String, Value>, example = json!({"text/plain": "2", "image/png": "iVBORw0KGgo="}))]
     data: Map<String, Value>,
     /// Hints by MIME type, such as an image's width.
@@ -238,10 +240,10 @@ pub(crate) struct ResultBody {
     /// A later result with `update` replaces an earlier one with the same id.
     #[serde(skip_serializing_if = "Option::is_none")]
     display_id: Option<String>,
-    /// Whether it replaces the earlier ones; `false` if not there.
+    /// Whether it replaces the earlier ones. `false` if missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     update: bool,
-    /// Forms that are missing or shortened because they were too large, a sentence each.
+    /// Notes on formats that are missing or truncated because they were too large, a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cut: Vec<String>,
 }
@@ -272,11 +274,11 @@ impl From<CodeError> for CodeErrorBody {
     }
 }
 
-/// What came of code.
+/// Result of an execution of code.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CodeExecution)]
 pub(crate) struct ExecutionBody {
-    /// Its number in the sandbox, which is never used again.
+    /// Its number in the sandbox, which is never reused.
     execution: u64,
     /// The id of the context that it ran in.
     #[schema(example = "python")]
@@ -284,16 +286,16 @@ pub(crate) struct ExecutionBody {
     /// The context's language.
     #[schema(example = "python")]
     language: String,
-    /// The number that the interpreter gave it: 1 for the first.
+    /// The execution number of the interpreter: 1 for the first.
     count: u64,
-    /// Set when the interpreter was a fresh one because the one before was lost: why it was.
+    /// Reason for the loss of the previous interpreter, if this execution got a fresh one.
     #[serde(skip_serializing_if = "Option::is_none")]
     rebuilt: Option<String>,
-    /// What was printed.
+    /// Standard output.
     stdout: StreamOutputBody,
-    /// What was printed to standard error.
+    /// Standard error.
     stderr: StreamOutputBody,
-    /// What was shown, in order.
+    /// Displayed results, in order.
     results: Vec<ResultBody>,
     /// The error that the code raised.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -309,13 +311,13 @@ pub(crate) struct EndBody {
     /// `ok`; `error`: the code raised one; `interrupted`; `timed_out`; `died`: the interpreter ended before the code did.
     #[schema(example = "ok")]
     status: &'static str,
-    /// What has become of the context's variables: `preserved`, `lost`, or `unknown`.
+    /// State of the context's variables: `preserved`, `lost`, or `unknown`.
     #[schema(example = "preserved")]
     state: &'static str,
-    /// Why they are not preserved.
+    /// Reason why the variables are not preserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`.
+    /// Reason for the interpreter's end: `timed_out`, `out_of_memory`, `pids` or `stopped`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
     /// The interpreter's exit code, if it ended by itself.
@@ -406,9 +408,9 @@ mod tests {
         assert!(body.into_request("python".to_owned()).unwrap().end_of_file);
     }
 
-    /// The command line writes the model's own form, and it is this one.
+    /// The command line serializes the model's own type, which must match this one.
     #[test]
-    fn the_form_is_that_of_the_model() {
+    fn json_matches_the_model() {
         let mut result = CodeResult { main: true, ..CodeResult::default() };
         result.add("application/json", b"[1]");
         result.add("no", b"");

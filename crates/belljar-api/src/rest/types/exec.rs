@@ -1,4 +1,4 @@
-//! Commands and what comes of them.
+//! Commands and their results.
 
 use belljar_keeper::{Command, ExecRequest, ExecResult, Idempotency};
 use belljar_model::{Encoding, Outcome, RESULT_SCHEMA, StreamOutput, milliseconds};
@@ -12,7 +12,7 @@ use super::process::signal_text;
 use super::{Scalar, Span, TerminalBody, UniqueMap, object};
 use crate::problem::Problem;
 
-/// The most bytes of input that come with a request.
+/// Maximum length of the input in a request, in bytes.
 const MAX_STDIN_BYTES: usize = 1 << 20;
 
 /// A command to run.
@@ -24,7 +24,7 @@ pub(crate) struct ExecBody {
     command: Option<String>,
     /// A program and its arguments.
     argv: Option<Vec<String>>,
-    /// Where it runs: absolute, or below the home directory.
+    /// Working directory: absolute, or below the home directory.
     cwd: Option<String>,
     /// Added to the sandbox's environment.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
@@ -33,7 +33,7 @@ pub(crate) struct ExecBody {
     stdin: Option<String>,
     /// Its standard input, in base64.
     stdin_base64: Option<String>,
-    /// How long it may take: the sandbox's own `limits.timeout` if not given, without end if 0.
+    /// Timeout: the sandbox's own `limits.timeout` if not given, none if 0.
     timeout: Option<Span>,
     /// The session to run in.
     session: Option<u64>,
@@ -50,30 +50,30 @@ pub(crate) struct StartBody {
     command: Option<String>,
     /// A program and its arguments.
     argv: Option<Vec<String>>,
-    /// Where it runs: absolute, or below the home directory.
+    /// Working directory: absolute, or below the home directory.
     cwd: Option<String>,
     /// Added to the sandbox's environment.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<UniqueMap<String>>,
-    /// What it reads first, as text, at most 1 MiB. Either this or `stdin_base64`.
+    /// Its initial standard input, as text, at most 1 MiB. Either this or `stdin_base64`.
     stdin: Option<String>,
-    /// What it reads first, in base64.
+    /// Its initial standard input, in base64.
     stdin_base64: Option<String>,
-    /// How long it may take. Without end, if not given.
+    /// Timeout. None, if not given.
     timeout: Option<Span>,
     /// The session to run in.
     session: Option<u64>,
     /// Bytes that are kept of each stream: a number, or a text such as `1m`.
     output: Option<Scalar>,
-    /// Whether more input may come later. `false` if not given.
+    /// Whether standard input stays open for more input. `false` if not given.
     stdin_open: Option<bool>,
-    /// Its size, to run on a terminal.
+    /// Size of its terminal, to run on one.
     #[serde(default, deserialize_with = "object")]
     terminal: Option<TerminalBody>,
 }
 
 impl StartBody {
-    /// What is asked of the keeper.
+    /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self) -> Result<ExecRequest, Problem> {
         let stdin_open = self.stdin_open.unwrap_or(false);
         let terminal = self.terminal.map(|size| size.checked("terminal.")).transpose()?;
@@ -93,7 +93,7 @@ impl StartBody {
 }
 
 impl ExecBody {
-    /// What is asked of the keeper.
+    /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self, idempotency: Option<Idempotency>) -> Result<ExecRequest, Problem> {
         let keep_bytes = self.output.map(|output| size("output", &output)).transpose()?;
         let env = self.env.unwrap_or_default().0;
@@ -157,7 +157,7 @@ fn stdin(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem>
     Ok(stdin)
 }
 
-/// Reads a number of bytes.
+/// Parses a number of bytes.
 pub(super) fn size(field: &str, value: &Scalar) -> Result<u64, Problem> {
     let size = value.0.parse::<belljar_model::ByteSize>();
     let wanted = "a number of bytes, or a size such as 256k or 1m";
@@ -166,11 +166,11 @@ pub(super) fn size(field: &str, value: &Scalar) -> Result<u64, Problem> {
     Ok(size.bytes())
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ExecResult)]
 pub(crate) struct ExecResultBody {
-    /// The version of this form.
+    /// Version of this format.
     schema: u32,
     /// The process's number in the sandbox.
     process: u64,
@@ -192,36 +192,36 @@ pub(crate) struct ExecResultBody {
     wall_ms: f64,
     /// Processor time, in milliseconds.
     cpu_ms: Option<f64>,
-    /// The most memory in use at once, in bytes.
+    /// Peak memory usage, in bytes.
     peak_memory_bytes: Option<u64>,
-    /// Processes that were still running when it ended and were ended with it.
+    /// Processes that were still running when it ended, and were terminated with it.
     left_behind: u32,
-    /// What to do about it.
+    /// Suggested fix.
     hint: Option<String>,
-    /// Whether the session that it ran in goes on: `preserved` or `lost`.
+    /// State of the session that it ran in: `preserved` or `lost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     session_state: Option<&'static str>,
 }
 
-/// What is kept of an output stream: all of it, or its head and its tail, joined.
+/// Captured output of a stream: all of it, or its head and its tail, joined.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StreamOutput)]
 pub(super) struct StreamOutputBody {
-    /// How `data` is written: `utf-8` or `base64`.
+    /// Encoding of `data`: `utf-8` or `base64`.
     #[schema(example = "utf-8")]
     encoding: &'static str,
-    /// The bytes that are kept.
+    /// The captured bytes.
     #[schema(example = "hello\n")]
     data: String,
     /// Bytes that were written to the stream.
     bytes: u64,
-    /// Whether bytes between head and tail were left out.
+    /// Whether bytes between head and tail were dropped.
     truncated: bool,
-    /// How many.
+    /// Number of dropped bytes.
     omitted_bytes: u64,
-    /// Bytes of `data`, once decoded, that come before what was left out.
+    /// Bytes of `data`, once decoded, that precede the dropped ones.
     head_bytes: u64,
-    /// Path of the file that has the whole stream.
+    /// Path of the file with the complete stream.
     log: Option<String>,
 }
 
@@ -245,7 +245,7 @@ impl From<StreamOutput> for StreamOutputBody {
 }
 
 impl ExecResultBody {
-    /// What came of a command. What is in files goes to `later`.
+    /// Converts a result. Output that is in files is added to `later`.
     pub(crate) fn new(result: ExecResult, later: &mut Later) -> Self {
         Self {
             schema: RESULT_SCHEMA,
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read() {
+    fn requests_are_parsed() {
         let body = parse_json::<StartBody>(
             br#"{"argv":["a","b"],"terminal":{"rows":2,"columns":3},"stdin_open":true}"#,
         );

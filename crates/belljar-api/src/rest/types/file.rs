@@ -59,7 +59,7 @@ impl PartialSchema for Mode {
 
 impl ToSchema for Mode {}
 
-/// What a path leads to.
+/// Type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileKind {
@@ -84,7 +84,7 @@ impl From<v1::FileKind> for FileKind {
     }
 }
 
-/// A file, directory or the like.
+/// A file, directory or other entry.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FileEntry {
     /// As asked for, or relative to the directory that is listed.
@@ -93,16 +93,16 @@ pub(crate) struct FileEntry {
     /// The path in base64, when it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_base64: Option<String>,
-    /// What it is.
+    /// Its type.
     kind: FileKind,
     /// Its length.
     bytes: u64,
     /// Permission bits in octal.
     mode: Mode,
-    /// When it was last written.
+    /// Time of the last modification.
     #[schema(format = DateTime)]
     modified_at: String,
-    /// What it leads to, if it is a symbolic link.
+    /// Target of a symbolic link.
     #[serde(skip_serializing_if = "Option::is_none")]
     symlink_target: Option<String>,
 }
@@ -124,7 +124,7 @@ impl From<v1::Entry> for FileEntry {
     }
 }
 
-/// When a file was last written. A time that can be none is the beginning of time: it comes from inside.
+/// Returns the time of the last modification. An invalid time, which the guest may send, becomes the epoch.
 pub(crate) fn modified(entry: &v1::Entry) -> Timestamp {
     Timestamp::from_nanosecond(entry.modified_ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_read() {
+    fn modes_are_parsed() {
         let cases = [
             ("0644", Some(0o644)),
             ("755", Some(0o755)),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_any_bytes_come_through() {
+    fn names_of_arbitrary_bytes_round_trip() {
         let entry = v1::Entry { path: bytes::Bytes::from_static(b"a\xff"), ..Default::default() };
         let json = serde_json::to_value(FileEntry::from(entry)).unwrap();
         assert_eq!((json["path"].as_str(), json["path_base64"].as_str()), (Some("a\u{fffd}"), Some("Yf8=")));

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{Object, Span, object};
 
-/// A request to make a key.
+/// A request to create a key.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewKey, example = json!({
@@ -18,18 +18,18 @@ use super::{Object, Span, object};
     "quotas": {"sandboxes": 10, "memory_bytes": 8_589_934_592_u64}
 }))]
 pub(crate) struct NewKeyBody {
-    /// What it is for.
+    /// Its purpose.
     name: String,
-    /// What its holder may do. `user` if not given.
+    /// Role of its holder. `user` if not given.
     #[serde(default)]
     role: Option<Role>,
-    /// Whose sandboxes it sees. `default` if not given.
+    /// Its tenant, whose sandboxes it can access. `default` if not given.
     #[serde(default)]
     tenant: Option<String>,
-    /// How long it works. For ever, if not given.
+    /// Validity period. Unlimited, if not given.
     #[serde(default)]
     expires: Option<Span>,
-    /// What its sandboxes may use together.
+    /// Quotas of all its sandboxes together.
     #[serde(default, deserialize_with = "object")]
     quotas: Option<Quotas>,
 }
@@ -51,7 +51,7 @@ impl From<NewKeyBody> for NewKey {
 #[serde(deny_unknown_fields)]
 #[schema(as = KeyUpdate, example = json!({"quotas": {"sandboxes": 20}}))]
 pub(crate) struct KeyUpdateBody {
-    /// What its sandboxes may use together, in the place of all that was said before.
+    /// Quotas of all its sandboxes together, which replace all earlier ones.
     #[schema(value_type = Quotas)]
     quotas: Object<Quotas>,
 }

@@ -1,4 +1,5 @@
-//! Objects of JSON that are objects. What serde makes for a struct takes an array of its fields' values as well.
+//! JSON objects that must be objects. The code that serde derives for a struct also accepts an array of its fields'
+//! values.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +8,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A struct that is read from an object, and from nothing else.
+/// A struct that is deserialized from an object only.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -17,7 +18,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A field that may be an object, or left out.
+/// Deserializes an optional object.
 pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -25,7 +26,7 @@ pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(read.map(|object| object.0))
 }
 
-/// A field that may be a list of objects, or left out.
+/// Deserializes an optional list of objects.
 pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<T>>, D::Error> {

@@ -41,21 +41,21 @@ pub(crate) struct PortInfoBody {
 pub(crate) struct PortsBody {
     /// Published ports.
     pub(crate) ports: Vec<PortInfoBody>,
-    /// Ports that programs inside listen on; none while it does not run.
+    /// Ports that programs in the sandbox listen on; empty while it does not run.
     pub(crate) listening: Vec<u16>,
 }
 
-/// A token that was just made. It is told this once.
+/// A new token. It is shown only once.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Token)]
 pub(crate) struct TokenBody {
-    /// The token; not there where `url` holds it.
+    /// The token; missing if `url` contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
     /// The address, with the token in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
-    /// When it stops to work.
+    /// Time of expiry.
     #[schema(format = DateTime)]
     pub(crate) expires_at: String,
 }

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// The greatest number of a signal on Linux.
+/// Highest signal number on Linux.
 const MAX_SIGNAL: i32 = 64;
 
 /// A process that was started in a sandbox.
@@ -40,7 +40,7 @@ pub(crate) struct ProcessInfoBody {
 }
 
 impl ProcessInfoBody {
-    /// What the guest says of it, and how its end is judged.
+    /// Converts the guest's report, with the judgement of its end.
     pub(crate) fn new(info: v1::ProcessInfo, judgement: Option<Judgement>) -> Self {
         let exited = judgement.map(Exit::from);
         let argv = info.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned());
@@ -75,7 +75,7 @@ impl From<Judgement> for Exit {
     }
 }
 
-/// The name of a signal, such as `SIGKILL`.
+/// Returns the name of a signal, such as `SIGKILL`.
 pub(crate) fn signal_text(signal: i32) -> String {
     match Outcome::signalled(signal) {
         Outcome::Signalled { name, .. } => name,
@@ -131,12 +131,12 @@ pub(crate) struct SignalBody {
     #[serde(deserialize_with = "read_signal")]
     #[schema(value_type = crate::rest::types::Scalar)]
     pub(crate) signal: i32,
-    /// Whether everything that descends from the process gets it too. `false` if not given.
+    /// Whether all descendants of the process get it too. `false` if not given.
     #[serde(default)]
     pub(crate) tree: Option<bool>,
 }
 
-/// Reads a signal's name or number.
+/// Parses a signal's name or number.
 pub(crate) fn signal_number(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse::<i32>() {
         return Some(number).filter(|number| (1..=MAX_SIGNAL).contains(number));
@@ -170,7 +170,7 @@ pub(crate) struct TerminalBody {
 pub(crate) type ResizeBody = TerminalBody;
 
 impl TerminalBody {
-    /// Rows and columns, none of them 0. `prefix` goes before the names of fields.
+    /// Returns rows and columns, none of them 0. `prefix` precedes field names in errors.
     pub(crate) fn checked(self, prefix: &str) -> Result<(u16, u16), Problem> {
         for (name, value) in [("rows", self.rows), ("columns", self.columns)] {
             if value == 0 {
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_read() {
+    fn signals_are_parsed() {
         let cases = [
             ("SIGTERM", Some(15)),
             ("term", Some(15)),

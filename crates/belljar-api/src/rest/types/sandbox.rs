@@ -17,7 +17,7 @@ use super::file::Mode;
 use super::{NetworkBody, Scalar, Span, UniqueMap, object, objects, time};
 use crate::problem::Problem;
 
-/// A request to make a sandbox. Every key may be left out.
+/// A request to create a sandbox. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = CreateSandbox, example = json!({
@@ -29,37 +29,37 @@ use crate::problem::Problem;
     "files": [{"path": "hello.py", "content": "print('hello')\n"}]
 }))]
 pub(crate) struct CreateSandboxBody {
-    /// What it starts from, by id or name. `default` if not given.
+    /// Template to start from, by id or name. `default` if not given.
     #[schema(example = "default")]
     template: Option<String>,
     /// Its name, unique in its tenant, and not of the form of an id.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$", example = "my-box")]
     name: Option<String>,
-    /// What the answer is if a sandbox has the name: an error, or that sandbox.
+    /// Response if a sandbox of this name exists: an error, or that sandbox.
     if_exists: Option<IfExists>,
-    /// How long it lives, from 1 s to 24 h or the operator's maximum. 300 s if not given.
+    /// Timeout, from 1 s to 24 h or the operator's maximum. 300 s if not given.
     timeout: Option<Span>,
-    /// How long nobody may use it before it ends as well. Never, if not given.
+    /// Idle timeout: how long it may be unused before it ends. None, if not given.
     idle_timeout: Option<Span>,
-    /// What happens when its time is over. `kill` if not given.
+    /// Action on timeout. `kill` if not given.
     on_timeout: Option<OnTimeout>,
-    /// Whether a use of the paused sandbox resumes it. `true` if not given.
+    /// Whether using the paused sandbox resumes it. `true` if not given.
     auto_resume: Option<bool>,
-    /// Notes of the caller's own: at most 64, keys of 128 and values of 256 bytes.
+    /// The caller's labels: at most 64, keys of 128 and values of 256 bytes.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     labels: Option<UniqueMap<String>>,
-    /// Environment variables of everything that runs in it.
+    /// Environment variables of all processes in it.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<UniqueMap<String>>,
-    /// What it may use.
+    /// Resource limits.
     #[serde(default, deserialize_with = "object")]
     limits: Option<LimitsBody>,
-    /// What it may reach, as a mode or in full. `disabled`, which it is if not given, is nothing but itself.
+    /// Network policy, as a mode or in full. `disabled`, the default, allows only connections within the sandbox.
     network: Option<NetworkBody>,
-    /// What builds the walls, such as `local`.
+    /// Isolation engine, such as `local`.
     #[schema(example = "local")]
     engine: Option<String>,
-    /// How limits are held: `cgroup` or `watched`.
+    /// How limits are enforced: `cgroup` or `watched`.
     #[schema(example = "cgroup")]
     grade: Option<String>,
     /// Its host name.
@@ -67,12 +67,12 @@ pub(crate) struct CreateSandboxBody {
     hostname: Option<String>,
     /// Directories of the host, each as `SOURCE:TARGET[:ro|rw]`. For keys with the role admin.
     mounts: Option<Vec<String>>,
-    /// Files to put in before anybody gets it, 1 MiB in all.
+    /// Files to write before the sandbox is handed out, 1 MiB in all.
     #[serde(default, deserialize_with = "objects")]
     files: Option<Vec<NewFileBody>>,
 }
 
-/// What the answer is if a sandbox has the name.
+/// Response if a sandbox of the name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum IfExists {
@@ -80,7 +80,7 @@ enum IfExists {
     Return,
 }
 
-/// What happens when a sandbox's time is over.
+/// Action on a sandbox's timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum OnTimeout {
@@ -97,18 +97,18 @@ impl From<OnTimeout> for belljar_keeper::TimeoutAction {
     }
 }
 
-/// What a sandbox may use. A size is a number of bytes or a text such as `256m`.
+/// Resource limits of a sandbox. A size is a number of bytes or a text such as `256m`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = LimitsRequest)]
 struct LimitsBody {
-    /// Memory of everything in it, files in memory included.
+    /// Memory of everything in it, including files in memory.
     memory: Option<Scalar>,
     /// Processors, such as 0.5.
     cpus: Option<Scalar>,
-    /// How long one execution may take, if the execution does not say itself.
+    /// Timeout of one execution, unless the execution sets its own.
     timeout: Option<Scalar>,
-    /// Processes and threads at once.
+    /// Maximum number of processes and threads.
     pids: Option<Scalar>,
     /// Size of `/tmp`.
     tmp: Option<Scalar>,
@@ -116,13 +116,13 @@ struct LimitsBody {
     disk: Option<Scalar>,
     /// Files and directories.
     inodes: Option<Scalar>,
-    /// Bytes kept of each output stream.
+    /// Bytes captured of each output stream.
     output: Option<Scalar>,
-    /// Descriptors of one process.
+    /// Open file descriptors of one process.
     open_files: Option<Scalar>,
 }
 
-/// A file to put into a sandbox.
+/// A file to write into a sandbox.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewFile)]
@@ -141,7 +141,7 @@ struct NewFileBody {
 }
 
 impl CreateSandboxBody {
-    /// What is asked of the keeper.
+    /// Converts the body to the keeper's request.
     pub(crate) fn into_request(
         self,
         idempotency: Option<Idempotency>,
@@ -223,7 +223,7 @@ impl NewFileBody {
     }
 }
 
-/// What is changed of a living sandbox.
+/// Changes to a running sandbox.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = UpdateSandbox, example = json!({
@@ -235,21 +235,21 @@ pub(crate) struct UpdateBody {
     /// Labels to set, and with `null` to remove.
     #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
     labels: Option<UniqueMap<Option<String>>>,
-    /// Limits that can change while it runs.
+    /// Limits that can be changed while it runs.
     #[serde(default, deserialize_with = "object")]
     limits: Option<LiveLimitsBody>,
-    /// How long nobody may use it before it ends; 0 takes that away.
+    /// Idle timeout: how long it may be unused before it ends; 0 removes it.
     idle_timeout: Option<Span>,
-    /// What happens when its time is over.
+    /// Action on timeout.
     on_timeout: Option<OnTimeout>,
-    /// Whether a use of the paused sandbox resumes it.
+    /// Whether using the paused sandbox resumes it.
     auto_resume: Option<bool>,
-    /// What it may reach from now on, instead of all that it might before. Connections that this does not allow are cut. A sandbox
-    /// that was made with the network `disabled` cannot get another.
+    /// New network policy, which replaces the previous one. Connections that it does not allow are cut. A sandbox that
+    /// was created with the network `disabled` cannot get another policy.
     network: Option<NetworkBody>,
 }
 
-/// Limits that can change while a sandbox runs.
+/// Limits that can be changed while a sandbox runs.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = LiveLimits)]
@@ -258,12 +258,12 @@ struct LiveLimitsBody {
     memory: Option<Scalar>,
     /// Processors.
     cpus: Option<Scalar>,
-    /// Processes and threads at once.
+    /// Maximum number of processes and threads.
     pids: Option<Scalar>,
 }
 
 impl UpdateBody {
-    /// What is asked of the keeper.
+    /// Converts the body to the keeper's request.
     pub(crate) fn into_update(self) -> Result<SandboxUpdate, Problem> {
         fn read<T: std::str::FromStr<Err = belljar_model::ModelError>>(
             value: Option<Scalar>,
@@ -285,7 +285,7 @@ impl UpdateBody {
     }
 }
 
-/// A request to keep a sandbox's files as a template.
+/// A request to save a sandbox's files as a template.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Snapshot, example = json!({"name": "with-numpy", "note": "numpy 2.4 installed"}))]
@@ -293,12 +293,12 @@ pub(crate) struct SnapshotBody {
     /// The template's name.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     name: Option<String>,
-    /// A note.
+    /// Description.
     note: Option<String>,
 }
 
 impl SnapshotBody {
-    /// What is asked of the keeper.
+    /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self) -> Result<SnapshotRequest, Problem> {
         Ok(SnapshotRequest { name: self.name.map(|name| name.parse()).transpose()?, note: self.note })
     }
@@ -309,24 +309,24 @@ impl SnapshotBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = Fork, example = json!({"count": 3, "labels": {"try": "1"}}))]
 pub(crate) struct ForkBody {
-    /// How many. 1 if not given.
+    /// Number of copies. 1 if not given.
     #[schema(minimum = 1, maximum = 20)]
     count: Option<u32>,
-    /// How long they live. As the original, from now, if not given.
+    /// Timeout from now on. The original's timeout, if not given.
     timeout: Option<Span>,
-    /// Labels over those of the original.
+    /// Labels, merged over those of the original.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     labels: Option<UniqueMap<String>>,
-    /// Environment over that of the original.
+    /// Environment, merged over that of the original.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<UniqueMap<String>>,
-    /// What of the memory comes along: `none`, which is all that this version can do.
+    /// Which memory is copied: `none`, the only mode that this version supports.
     #[schema(value_type = Option<String>, pattern = "^none$", example = "none")]
     memory: Option<String>,
 }
 
 impl ForkBody {
-    /// What is asked of the keeper.
+    /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self) -> Result<ForkRequest, Problem> {
         let count = self.count.unwrap_or(1);
         if !(1..=20).contains(&count) {
@@ -354,45 +354,45 @@ pub(crate) struct SandboxInfoBody {
     id: String,
     /// Its name.
     name: Option<String>,
-    /// Where it is in its life.
+    /// Its lifecycle state.
     #[schema(value_type = State)]
     state: &'static str,
-    /// What it started from.
+    /// Template that it started from.
     template: String,
-    /// The caller's notes.
+    /// The caller's labels.
     labels: BTreeMap<String, String>,
-    /// When it was asked for.
+    /// Time of the request.
     #[schema(format = DateTime)]
     created_at: String,
-    /// When it could be used.
+    /// Time at which it became ready.
     #[schema(format = DateTime)]
     started_at: Option<String>,
-    /// When its time is over; nothing while its clock stands.
+    /// Time at which it times out; none while its timeout is suspended.
     #[schema(format = DateTime)]
     expires_at: Option<String>,
-    /// How long nobody may use it before it ends, in seconds.
+    /// Idle timeout, in seconds: how long it may be unused before it ends.
     idle_timeout_s: Option<f64>,
-    /// What happens when its time is over.
+    /// Action on timeout.
     #[schema(value_type = OnTimeout)]
     on_timeout: &'static str,
-    /// Whether a use of the paused sandbox resumes it.
+    /// Whether using the paused sandbox resumes it.
     auto_resume: bool,
-    /// When it was paused.
+    /// Time at which it was paused.
     #[schema(format = DateTime)]
     paused_at: Option<String>,
-    /// When it ended.
+    /// Time at which it ended.
     #[schema(format = DateTime)]
     ended_at: Option<String>,
-    /// Why it ended.
+    /// Reason for its end.
     reason: Option<String>,
-    /// What builds its walls.
+    /// Isolation engine.
     engine: String,
-    /// What it may use.
+    /// Resource limits.
     limits: LimitsInfo,
-    /// What it may reach.
+    /// Network policy.
     #[schema(value_type = NetworkBody)]
     network: NetworkFile,
-    /// The walls that are really there; nothing once it is gone.
+    /// Isolation mechanisms in force; none once the sandbox is gone.
     #[schema(value_type = Option<IsolationInfo>)]
     isolation: Option<Isolation>,
     /// The home directory inside.
@@ -401,20 +401,20 @@ pub(crate) struct SandboxInfoBody {
     hostname: String,
     /// Published ports.
     ports: Vec<u16>,
-    /// The form of the host names of its ports, with `{port}` to be replaced.
+    /// Pattern of the host names of its ports, with `{port}` to be replaced.
     #[schema(example = "{port}-k3v9x2m4q8w1z7t5r6p0.sandbox.example.com")]
     host: Option<String>,
-    /// Whether it had been made ahead.
+    /// Whether it was pre-warmed.
     pooled: bool,
-    /// How long its caller waited for it, in milliseconds.
+    /// Time that its caller waited for it, in milliseconds.
     start_ms: f64,
-    /// Whose it is.
+    /// Its tenant.
     tenant: String,
-    /// Which key made it.
+    /// Id of the key that created it.
     key: String,
 }
 
-/// Where a sandbox is in its life.
+/// Lifecycle state of a sandbox.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -426,7 +426,7 @@ enum State {
     Gone,
 }
 
-/// What a sandbox may use.
+/// Resource limits of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Limits)]
 struct LimitsInfo {
@@ -441,36 +441,36 @@ struct LimitsInfo {
     open_files: u64,
 }
 
-/// Which walls are really there.
+/// Isolation of a sandbox: the mechanisms that are in force.
 #[derive(ToSchema)]
 #[schema(as = Isolation)]
 #[expect(dead_code, reason = "only its schema is used")]
 struct IsolationInfo {
-    /// What built the walls.
+    /// Isolation engine.
     engine: String,
-    /// How limits are held.
+    /// How limits are enforced.
     grade: String,
-    /// Where the files come from.
+    /// Source of the file system.
     tree: String,
-    /// Each wall, in the order in which it was built.
+    /// All isolation mechanisms, in the order in which they were set up.
     layers: Vec<LayerInfo>,
 }
 
-/// One wall.
+/// An isolation mechanism.
 #[derive(ToSchema)]
 #[schema(as = Layer)]
 #[expect(dead_code, reason = "only its schema is used")]
 struct LayerInfo {
-    /// The wall's name, such as `seccomp`.
+    /// Its name, such as `seccomp`.
     name: String,
     /// `in_force`, `weaker` or `absent`.
     state: String,
-    /// What it consists of.
+    /// Details.
     detail: String,
 }
 
 impl SandboxInfoBody {
-    /// As its owner sees it. `domain` is that of host names of ports.
+    /// Converts the info as its owner may see it. `domain` is that of the ports' host names.
     pub(crate) fn new(info: SandboxInfo, domain: Option<&str>) -> Self {
         Self {
             host: domain.map(|domain| format!("{{port}}-{}.{domain}", info.id)),
@@ -519,36 +519,36 @@ impl LimitsInfo {
     }
 }
 
-/// What a sandbox uses.
+/// Resource usage of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Metrics)]
 pub(crate) struct MetricsBody {
-    /// When this was so.
+    /// Time of the measurement.
     #[schema(format = DateTime)]
     at: String,
-    /// Processor time so far, in seconds.
+    /// Total processor time, in seconds.
     cpu_s: Option<f64>,
     /// Memory in use, in bytes.
     memory_bytes: Option<u64>,
-    /// The most memory in use at once, in bytes.
+    /// Peak memory usage, in bytes.
     memory_peak_bytes: Option<u64>,
-    /// The memory that it may use, in bytes.
+    /// Memory limit, in bytes.
     memory_limit_bytes: u64,
-    /// The processors that it may use.
+    /// Processor limit.
     cpus: f64,
     /// Processes and threads.
     pids: Option<u64>,
-    /// The processes and threads that it may have.
+    /// Limit on processes and threads.
     pids_limit: u32,
-    /// Disks inside.
+    /// Disks in the sandbox.
     disks: Vec<DiskBody>,
-    /// Processes that were killed because memory ran out.
+    /// Processes that were killed for lack of memory.
     oom_kills: u64,
-    /// Time since its start, pauses included, in seconds.
+    /// Time since its start, including pauses, in seconds.
     uptime_s: f64,
 }
 
-/// One disk inside a sandbox.
+/// A disk of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Disk)]
 struct DiskBody {
@@ -572,7 +572,7 @@ impl From<DiskUse> for DiskBody {
 }
 
 impl MetricsBody {
-    /// What is used now of what may be.
+    /// Combines the current usage with the limits.
     pub(crate) fn new(metrics: SandboxMetrics, limits: &Limits) -> Self {
         let allowed = LimitsInfo::new(limits);
         Self {
@@ -591,36 +591,36 @@ impl MetricsBody {
     }
 }
 
-/// What happened to a sandbox.
+/// Log of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Logs)]
 pub(crate) struct LogsBody {
-    /// The oldest first.
+    /// Entries, oldest first.
     entries: Vec<LogEntryBody>,
-    /// What `after` is to be next time.
+    /// Value of `after` for the next page.
     next: u64,
 }
 
-/// Something that happened to a sandbox.
+/// A log entry of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = LogEntry)]
 struct LogEntryBody {
     #[schema(format = DateTime)]
     at: String,
-    /// Counts up from 1.
+    /// Sequence number, from 1 on.
     seq: u64,
-    /// What, such as `created`, `exec` or `paused`.
+    /// Kind of entry, such as `created`, `exec` or `paused`.
     #[schema(value_type = String)]
     event: std::borrow::Cow<'static, str>,
-    /// The process that it is about.
+    /// The process concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<u64>,
-    /// More about it.
+    /// Details.
     detail: String,
 }
 
 impl LogsBody {
-    /// One page, which began after `after`.
+    /// Creates the page that began after `after`.
     pub(crate) fn new(entries: Vec<LogEntry>, after: u64) -> Self {
         let next = entries.last().map_or(after, |entry| entry.seq);
         let entries = entries.into_iter().map(|entry| LogEntryBody {

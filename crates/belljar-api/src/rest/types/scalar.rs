@@ -1,4 +1,4 @@
-//! Values that may be written as a number or as a text, such as sizes. The model reads them.
+//! Values that may be given as a number or as text, such as sizes. The model parses them.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Times.
+//! Times and durations.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// The longest span that is read. What is allowed where it is used is less.
+/// Longest accepted duration. Each use has a lower limit of its own.
 const MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-const WANTED: &str = "a number of seconds, or a time such as \"500ms\", \"30s\", \"10m\" or \"2h\"";
+const EXPECTED: &str = "a number of seconds, or a time such as \"500ms\", \"30s\", \"10m\" or \"2h\"";
 
-/// A span of time, from 0 to a year: a number of seconds, or a text such as `10m`.
+/// A duration, from 0 to a year: a number of seconds, or a text such as `10m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
@@ -43,26 +43,26 @@ impl<'de> Deserialize<'de> for Span {
             type Value = Span;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(WANTED)
+                formatter.write_str(EXPECTED)
             }
 
             fn visit_u64<E: Error>(self, seconds: u64) -> Result<Span, E> {
                 let span = Some(Duration::from_secs(seconds)).filter(|span| *span <= MAX);
-                span.map(Span).ok_or_else(|| refused(&seconds))
+                span.map(Span).ok_or_else(|| invalid_span(&seconds))
             }
 
             fn visit_i64<E: Error>(self, seconds: i64) -> Result<Span, E> {
                 u64::try_from(seconds)
-                    .map_err(|_| refused(&seconds))
+                    .map_err(|_| invalid_span(&seconds))
                     .and_then(|seconds| self.visit_u64(seconds))
             }
 
             fn visit_f64<E: Error>(self, seconds: f64) -> Result<Span, E> {
-                Span::from_seconds(seconds).ok_or_else(|| refused(&seconds))
+                Span::from_seconds(seconds).ok_or_else(|| invalid_span(&seconds))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
-                Span::from_text(text).ok_or_else(|| refused(&format_args!("{text:?}")))
+                Span::from_text(text).ok_or_else(|| invalid_span(&format_args!("{text:?}")))
             }
         }
 
@@ -70,8 +70,8 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-fn refused<E: Error>(value: &dyn fmt::Display) -> E {
-    E::custom(format_args!("{value} is not allowed; give {WANTED}"))
+fn invalid_span<E: Error>(value: &dyn fmt::Display) -> E {
+    E::custom(format_args!("{value} is not allowed; give {EXPECTED}"))
 }
 
 impl PartialSchema for Span {
@@ -87,7 +87,7 @@ impl PartialSchema for Span {
 
 impl ToSchema for Span {}
 
-/// A time as RFC 3339 in UTC with microseconds.
+/// Formats a time as RFC 3339 in UTC with microseconds.
 pub(crate) fn time(at: Timestamp) -> String {
     format!("{at:.6}")
 }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_read() {
+    fn spans_are_parsed() {
         let ms = |ms| Some(Duration::from_millis(ms));
         let cases = [
             ("0", ms(0)),

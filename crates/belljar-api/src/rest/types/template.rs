@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::time;
 
-/// What a sandbox can start from.
+/// A template that sandboxes can start from.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TemplateInfo)]
 pub(crate) struct TemplateInfoBody {
@@ -16,20 +16,20 @@ pub(crate) struct TemplateInfoBody {
     name: Option<String>,
     /// `builtin`, `snapshot` or `built`.
     kind: &'static str,
-    /// What its files lie on: `host`, the machine's own tree, or `own`, nothing.
+    /// Base of its files: `host`, the machine's own file system, or `own`, none.
     base: &'static str,
-    /// Modules that a warm interpreter of it has imported.
+    /// Modules that a pre-warmed interpreter of it has imported.
     warm: Vec<String>,
     /// Bytes on disk.
     bytes: u64,
     /// SHA-256 of its files, in hexadecimal.
     digest: String,
-    /// When it was made.
+    /// Time of its creation.
     #[schema(format = DateTime)]
     created_at: String,
-    /// The sandbox that it was taken from.
+    /// The sandbox that it was created from.
     source: Option<String>,
-    /// A note.
+    /// Description.
     note: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Tables whose keys are free. None may be given twice.
+//! Maps with arbitrary keys, without duplicates.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
-/// A table with free keys.
+/// A map with arbitrary, unique keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UniqueMap<V>(pub(crate) BTreeMap<String, V>);
 

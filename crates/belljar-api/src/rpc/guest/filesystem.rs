@@ -7,7 +7,7 @@ use belljar_proto::{InboundStream, RequestContext, Response, ServiceRequest, Ser
 use super::super::call::Call;
 use crate::api::Shared;
 
-/// The service `Filesystem`, passed on.
+/// The service `Filesystem`, forwarded to the guest.
 pub(in super::super) struct Filesystem(pub(in super::super) Shared);
 
 impl v1::Filesystem for Filesystem {

@@ -7,7 +7,7 @@ use super::super::call::Call;
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
 
-/// The service `Health`, passed on but for what is the keeper's alone.
+/// The service `Health`, forwarded to the guest except for calls that only the keeper may make.
 pub(in super::super) struct Health(pub(in super::super) Shared);
 
 impl v1::Health for Health {
@@ -27,7 +27,7 @@ impl v1::Health for Health {
         Response::ok(Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
     }
 
-    /// Refused: the deadline in the guest is the keeper's last resort, and holds for whoever uses the sandbox.
+    /// Refused: the deadline in the guest is the keeper's last resort, and applies to all users of the sandbox.
     async fn set_deadline(
         &self,
         context: RequestContext,

@@ -1,4 +1,4 @@
-//! Contexts of interpreters, and code in them. The keeper runs the code: its end is in the audit trail as well.
+//! Contexts of interpreters, and code in them. The keeper runs the code, so that its end is in the audit log as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::super::convert;
 use crate::api::Shared;
 use crate::problem::Problem;
 
-/// Events that wait for the caller. A caller that is slower slows the code down.
+/// Events buffered for the caller. A slower caller slows the code down.
 const EVENTS: usize = 16;
 
-/// The most bytes of a result that go into one message.
+/// Maximum number of bytes of a result in one message.
 const PART_BYTES: usize = MAX_MESSAGE_BYTES / 4;
 
-/// The longest answer to a question, in bytes.
+/// Maximum length of an answer to a question, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// The service `Interpreter` of a sandbox.
 pub(in super::super) struct Interpreter(pub(in super::super) Shared);
 
-/// Who calls, and which sandbox the header names.
-fn named(shared: &Shared, context: &RequestContext) -> Result<(Call, String), ConnectError> {
+/// Returns the call with its caller, and the id of the sandbox that the header names.
+fn parse_call(shared: &Shared, context: &RequestContext) -> Result<(Call, String), ConnectError> {
     let call = Call::of(shared, context)?;
     let id = call.sandbox(context)?;
     Ok((call, id))
@@ -43,7 +43,7 @@ impl v1::Interpreter for Interpreter {
         context: RequestContext,
         request: ServiceRequest<'_, v1::CreateContextRequest>,
     ) -> ServiceResult<v1::ContextInfo> {
-        let (call, id) = named(&self.0, &context)?;
+        let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
         let new = new_context(request).map_err(|problem| call.problem(&problem))?;
         let made = self.0.keeper.create_context(&call.caller, &id, new).await;
@@ -55,7 +55,7 @@ impl v1::Interpreter for Interpreter {
         context: RequestContext,
         _: ServiceRequest<'_, v1::ListContextsRequest>,
     ) -> ServiceResult<v1::ListContextsResponse> {
-        let (call, id) = named(&self.0, &context)?;
+        let (call, id) = parse_call(&self.0, &context)?;
         let contexts = self.0.keeper.contexts(&call.caller, &id).await;
         let contexts = contexts.map_err(|error| call.failed(error))?;
         Response::ok(v1::ListContextsResponse { contexts, ..Default::default() })
@@ -66,7 +66,7 @@ impl v1::Interpreter for Interpreter {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ContextRequest>,
     ) -> ServiceResult<v1::ContextInfo> {
-        let (call, id) = named(&self.0, &context)?;
+        let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
         let done = self.0.keeper.restart_context(&call.caller, &id, &request.context).await;
         Response::ok(done.map_err(|error| call.failed(error))?)
@@ -77,7 +77,7 @@ impl v1::Interpreter for Interpreter {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ContextRequest>,
     ) -> ServiceResult<v1::InterruptResponse> {
-        let (call, id) = named(&self.0, &context)?;
+        let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
         let done = self.0.keeper.interrupt_context(&call.caller, &id, &request.context).await;
         let interrupted = done.map_err(|error| call.failed(error))?;
@@ -89,7 +89,7 @@ impl v1::Interpreter for Interpreter {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ContextRequest>,
     ) -> ServiceResult<v1::RemoveContextResponse> {
-        let (call, id) = named(&self.0, &context)?;
+        let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
         let done = self.0.keeper.remove_context(&call.caller, &id, &request.context).await;
         done.map_err(|error| call.failed(error))?;
@@ -101,17 +101,17 @@ impl v1::Interpreter for Interpreter {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ExecuteCodeRequest>,
     ) -> ServiceResult<ServiceStream<v1::CodeEvent>> {
-        let (call, id) = named(&self.0, &context)?;
+        let (call, id) = parse_call(&self.0, &context)?;
         let slot = call.slot()?;
         let request = request.to_owned_message();
         let queued = Arc::new(Notify::new());
-        let wanted = wanted(request).map_err(|problem| call.problem(&problem))?;
-        let wanted = CodeRequest { queued: Some(Arc::clone(&queued)), ..wanted };
+        let parsed = parse_request(request).map_err(|problem| call.problem(&problem))?;
+        let parsed = CodeRequest { queued: Some(Arc::clone(&queued)), ..parsed };
         let (sender, mut receiver) = mpsc::channel(EVENTS);
         let (keeper, caller) = (self.0.keeper.clone(), call.caller.clone());
-        // Dropped with the stream: that is how the keeper gets to know that the caller has gone.
-        let mut running = Box::pin(async move { keeper.run_code(&caller, &id, wanted, Some(sender)).await });
-        // What is refused at once is an answer of its own. Code that waits for its turn may wait for long.
+        // Dropped with the stream: this tells the keeper that the caller has disconnected.
+        let mut running = Box::pin(async move { keeper.run_code(&caller, &id, parsed, Some(sender)).await });
+        // An immediate refusal is the response itself. Code that waits for its turn may wait for long.
         let (first, mut done) = tokio::select! {
             biased;
             Some(event) = receiver.recv() => (Some(event), None),
@@ -120,13 +120,13 @@ impl v1::Interpreter for Interpreter {
         };
         let failed_in = call.clone();
         let events = async_stream::stream! {
-            for event in first.into_iter().flat_map(told) {
+            for event in first.into_iter().flat_map(to_events) {
                 yield Ok(event);
             }
             while done.is_none() {
                 tokio::select! {
                     biased;
-                    Some(event) = receiver.recv() => for event in told(event) {
+                    Some(event) = receiver.recv() => for event in to_events(event) {
                         yield Ok(event);
                     },
                     ended = &mut running => match ended {
@@ -139,12 +139,12 @@ impl v1::Interpreter for Interpreter {
                 }
             }
             while let Some(event) = receiver.recv().await {
-                for event in told(event) {
+                for event in to_events(event) {
                     yield Ok(event);
                 }
             }
             if let Some(done) = done {
-                yield Ok(v1::CodeEvent { event: ended(&done).into(), ..Default::default() });
+                yield Ok(v1::CodeEvent { event: to_code_ended(&done).into(), ..Default::default() });
             }
         };
         Response::ok(call.until_stopped(slot, events))
@@ -155,7 +155,7 @@ impl v1::Interpreter for Interpreter {
         context: RequestContext,
         request: ServiceRequest<'_, v1::AnswerRequest>,
     ) -> ServiceResult<v1::AnswerResponse> {
-        let (call, id) = named(&self.0, &context)?;
+        let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
         if request.value.len() > MAX_ANSWER_BYTES {
             let reason =
@@ -196,26 +196,26 @@ fn directory(cwd: Bytes) -> Result<Option<Bytes>, Problem> {
     Ok(Some(cwd))
 }
 
-fn given(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
 fn new_context(request: v1::CreateContextRequest) -> Result<NewContext, Problem> {
     Ok(NewContext {
-        language: given(request.language),
+        language: non_empty(request.language),
         cwd: directory(request.cwd)?,
         env: variables(request.env)?,
     })
 }
 
-fn wanted(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem> {
+fn parse_request(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem> {
     Ok(CodeRequest {
         code: request.code,
-        context: given(request.context),
-        language: given(request.language),
+        context: non_empty(request.context),
+        language: non_empty(request.language),
         cwd: directory(request.cwd)?,
         env: variables(request.env)?,
-        // Zero is without a limit, there as here.
+        // Zero means no limit, in both protocols.
         timeout: Some(Duration::from_millis(request.timeout_ms)),
         grace: Some(request.grace_ms).filter(|ms| *ms != 0).map(Duration::from_millis),
         allow_input: request.allow_input,
@@ -230,8 +230,8 @@ fn wanted(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem> {
     })
 }
 
-/// An event as messages: a large result takes several.
-fn told(event: CodeEvent) -> Vec<v1::CodeEvent> {
+/// Converts an event to messages: a large result takes several.
+fn to_events(event: CodeEvent) -> Vec<v1::CodeEvent> {
     let event = match event {
         CodeEvent::Started(started) => started.into(),
         CodeEvent::Output { stream, offset, data } => {
@@ -245,7 +245,7 @@ fn told(event: CodeEvent) -> Vec<v1::CodeEvent> {
     vec![v1::CodeEvent { event, ..Default::default() }]
 }
 
-/// A result in messages that are not too long.
+/// Splits a result into messages that are not too long.
 fn parts(mut result: v1::CodeResult) -> Vec<v1::CodeEvent> {
     use v1::__buffa::oneof::code_event::Event;
     let total: usize = result.data.iter().map(|form| form.data.len()).sum();
@@ -273,8 +273,8 @@ fn parts(mut result: v1::CodeResult) -> Vec<v1::CodeEvent> {
     std::iter::once(first).chain(rest).collect()
 }
 
-/// The end as the keeper judges it.
-fn ended(done: &CodeExecution) -> v1::CodeEnded {
+/// Converts the end of an execution, as judged by the keeper.
+fn to_code_ended(done: &CodeExecution) -> v1::CodeEnded {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     v1::CodeEnded {
         status: match done.status {
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_results_come_in_parts() {
+    fn large_results_are_split() {
         let form = |mime: &str, bytes: usize| v1::MimeData {
             mime: mime.to_owned(),
             data: vec![b'x'; bytes].into(),

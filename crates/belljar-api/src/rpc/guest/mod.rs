@@ -1,13 +1,13 @@
-//! The guest's own services, passed on.
+//! The guest's own services, forwarded.
 //!
 //! ```text
 //!  caller ──► key, sandbox, slot ──► decoded, looked at ──► guest
 //!         ◄── its own errors named ◄── decoded, bounded ◄──
 //! ```
 //!
-//! Each message is decoded and written anew on its way, in both directions: nothing that is not of the protocol gets
-//! through, no header of either side does, and no message is longer than the bound. A stream is read no faster than its
-//! reader takes it.
+//! Each message is decoded and encoded anew on its way, in both directions: nothing outside of the protocol passes, no
+//! header of either side does, and no message exceeds the limit. A stream is read no faster than its reader consumes
+//! it.
 
 mod filesystem;
 mod health;

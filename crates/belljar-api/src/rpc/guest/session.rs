@@ -7,7 +7,7 @@ use super::super::call::Call;
 use super::process::started;
 use crate::api::Shared;
 
-/// The service `Session`, passed on.
+/// The service `Session`, forwarded to the guest.
 pub(in super::super) struct Session(pub(in super::super) Shared);
 
 impl v1::Session for Session {
