@@ -1,4 +1,4 @@
-//! What a run brings out: files, and directories as `belljar sandbox cp` copies them.
+//! Copying a run's outputs to the host: files, and directories as `belljar sandbox cp` copies them.
 
 use belljar_engine::{GuestClient, v1};
 use belljar_model::SandboxSpec;
@@ -10,7 +10,7 @@ use crate::service::long::Moved;
 use crate::service::tree::{self, Rules, Target};
 use crate::signals::{self, Signals};
 
-/// Brings out everything, and hands back what went wrong with what did not come. A signal ends it.
+/// Copies all outputs to the host, and returns the errors of those that failed. A signal cancels it.
 pub(crate) async fn bring_out(
     outputs: &Outputs,
     guest: &GuestClient,
@@ -24,20 +24,20 @@ pub(crate) async fn bring_out(
             stat = output.stat(guest) => stat,
             signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
         };
-        let brought = match stat {
+        let copied = match stat {
             Ok(entry) if is_dir(&entry) => tree(output, guest, &entry, most, signals).await?,
             Ok(_) => tokio::select! {
-                brought = output.bring(guest, most) => brought,
+                copied = output.bring(guest, most) => copied,
                 signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
             },
             Err(error) => Err(error),
         };
-        errors.extend(brought.err());
+        errors.extend(copied.err());
     }
     Ok(errors)
 }
 
-/// Brings out a directory, with all that is in it.
+/// Copies a directory with its content to the host.
 async fn tree(
     output: &Output,
     guest: &GuestClient,

@@ -1,5 +1,5 @@
-//! Files on their way out. What is inside is hostile: only regular files come out, of a bounded size, and nothing of the
-//! host is replaced before all of a file has come.
+//! Copying files out of a sandbox. Its content is hostile: only regular files of a bounded size are copied, and no file of
+//! the host is replaced before the new one is complete.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,68 +19,68 @@ use crate::files::{is_content, plain, split_pair};
 use crate::input::{A_DIRECTORY, kind_of};
 use crate::message::Quit;
 
-/// How long the next piece of a file may take: [`PIECE_BYTES`], or what there is of it.
+/// Timeout for the next [`PIECE_BYTES`] of a file, or for its shorter rest.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A piece in this sense, in bytes. A guest that hands out single bytes gets no more time than one that does not.
+/// Bytes that must arrive within [`PIECE_TIMEOUT`]. A guest that sends single bytes gets no more time than another.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Files to bring out, with their checked places on the host.
+/// Files to copy to the host, with their checked destinations.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs(Vec<Output>);
 
-/// A file or directory to bring out.
+/// A file or directory to copy to the host.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) source: PathBuf,
     pub(crate) target: Place,
-    /// Only what is in the source, a directory, is meant.
+    /// Whether only the content of the source, a directory, is meant.
     is_content: bool,
 }
 
-/// Where a file goes. The directory was opened before anything started: by its path it could be another one after the run,
-/// where the sandbox was given the directory above it to write to.
+/// Destination of a file. Its directory is opened before anything starts: if the sandbox may write to the directory above,
+/// the same path could lead to another directory after the run.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) dir: OwnedFd,
-    /// What it is called there; nothing if the directory itself is meant.
+    /// Its name there; empty if the directory itself is meant.
     pub(crate) name: OsString,
-    /// There is a directory.
+    /// Whether a directory exists there.
     is_dir: bool,
 }
 
-/// Why a file did not come out.
+/// Error from copying a file to the host.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
-    /// It is not there.
+    /// The output does not exist.
     #[error("output file {path:?} was not created")]
     Missing { path: PathBuf },
-    /// It is neither a file with bytes in it nor a directory.
+    /// The output is neither a regular file nor a directory.
     #[error("out: {path:?} is {kind} in the sandbox; only regular files and directories come out")]
     NotAFile { path: PathBuf, kind: &'static str },
-    /// A directory does not come out, or not all of it.
+    /// A directory could not be copied, or only in part.
     #[error("out: cannot bring out {path:?}")]
     Tree { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
-    /// Something else than a file is in the place of one, or than a directory in the place of one.
+    /// The destination exists and has another type than the source.
     #[error("out: {path:?} is {kind}; name another place")]
     Occupied { path: PathBuf, kind: &'static str },
-    /// It is longer than the sandbox's disk.
+    /// The file is larger than the sandbox's disk.
     #[error("out: {path:?} has {bytes} bytes; at most {most} come out, the size of the sandbox's disk")]
     TooLong { path: PathBuf, bytes: u64, most: u64 },
-    /// The guest does not hand it out.
+    /// The guest failed to read the file.
     #[error("out: cannot read {path:?} in the sandbox")]
     Guest { path: PathBuf, source: GuestError },
     /// The guest stalls.
-    #[error("out: {path:?} does not come out of the sandbox in time")]
+    #[error("out: timed out copying {path:?} out of the sandbox")]
     Stalled { path: PathBuf },
-    /// It cannot be written here.
+    /// The file cannot be written on the host.
     #[error("out: cannot write {path:?}")]
     Host { path: PathBuf, source: std::io::Error },
 }
 
 impl CopyError {
-    /// Whether a program that failed may be the reason.
+    /// Reports whether a failed program may be the cause.
     pub(crate) fn may_follow_failure(&self) -> bool {
         matches!(self, Self::Missing { .. } | Self::Stalled { .. })
             || matches!(self, Self::Guest { source, .. }
@@ -89,7 +89,7 @@ impl CopyError {
 }
 
 impl Outputs {
-    /// Checks where everything that `pairs` name is to go.
+    /// Resolves and checks the destinations of `pairs`.
     pub(crate) fn find(pairs: &[OsString]) -> Result<Self, Quit> {
         let mut outputs: Vec<Output> = Vec::new();
         for pair in pairs {
@@ -118,17 +118,17 @@ impl Outputs {
         Ok(Self(outputs))
     }
 
-    /// Whether nothing was asked for.
+    /// Reports whether there are no outputs.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What was asked for, in its order.
+    /// The outputs, in the order of the command line.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Output> {
         self.0.iter()
     }
 
-    /// Brings out files of at most so many bytes each, and hands back what went wrong with those that did not come.
+    /// Copies files of at most `most` bytes each to the host, and returns the errors of those that failed.
     pub(crate) async fn bring_at_most(&self, guest: &GuestClient, most: u64) -> Vec<CopyError> {
         let mut errors = Vec::new();
         for output in &self.0 {
@@ -138,8 +138,8 @@ impl Outputs {
     }
 }
 
-/// Where something goes: into `target` under its name if that is a directory, else to `target` itself. Without a name the
-/// directory itself is meant, or one that is to be made.
+/// Resolves a destination: `target` with `name` appended if it is a directory, else `target` itself. Without a name, the
+/// directory itself is meant, or one that is to be created.
 fn place(target: &Path, name: Option<&OsStr>) -> Result<Place, Quit> {
     let cannot_use = |path: &Path, errno: Errno| {
         anyhow::Error::new(std::io::Error::from(errno)).context(format!("out: cannot use {path:?}"))
@@ -185,18 +185,18 @@ fn place(target: &Path, name: Option<&OsStr>) -> Result<Place, Quit> {
 }
 
 impl Output {
-    /// What is there inside.
+    /// Returns the metadata of the source.
     pub(crate) async fn stat(&self, guest: &GuestClient) -> Result<v1::Entry, CopyError> {
-        in_time(&self.source, guest.stat(&self.source, false)).await
+        with_timeout(&self.source, guest.stat(&self.source, false)).await
     }
 
-    /// Brings out a file of at most so many bytes.
+    /// Copies a file of at most `most` bytes to the host.
     pub(crate) async fn bring(&self, guest: &GuestClient, most: u64) -> Result<(), CopyError> {
         let path = || self.source.clone();
         let entry = self.stat(guest).await?;
         self.check(&entry, most)?;
-        let mut download = in_time(&self.source, guest.read(&self.source, 0, 0, true)).await?;
-        // It may be another file by now.
+        let mut download = with_timeout(&self.source, guest.read(&self.source, 0, 0, true)).await?;
+        // The path may lead to another file by now.
         self.check(&download.entry, most)?;
         if self.target.is_dir {
             return Err(CopyError::Occupied { path: self.target.path.clone(), kind: A_DIRECTORY });
@@ -204,12 +204,12 @@ impl Output {
         let host = |source| CopyError::Host { path: self.target.path.clone(), source };
         let mut file = Replacement::begin(&self.target).map_err(host)?;
         let mut bytes = 0;
-        let mut due = Instant::now() + PIECE_TIMEOUT;
-        while let Some(piece) = by(due, &self.source, download.next()).await? {
+        let mut deadline = Instant::now() + PIECE_TIMEOUT;
+        while let Some(piece) = with_deadline(deadline, &self.source, download.next()).await? {
             let before = bytes / PIECE_BYTES;
             bytes += piece.len() as u64;
             if bytes / PIECE_BYTES > before {
-                due = Instant::now() + PIECE_TIMEOUT;
+                deadline = Instant::now() + PIECE_TIMEOUT;
             }
             if bytes > most {
                 return Err(CopyError::TooLong { path: path(), bytes, most });
@@ -238,16 +238,19 @@ impl Output {
     }
 }
 
-async fn in_time<T>(path: &Path, call: impl Future<Output = Result<T, GuestError>>) -> Result<T, CopyError> {
-    by(Instant::now() + PIECE_TIMEOUT, path, call).await
-}
-
-async fn by<T>(
-    due: Instant,
+async fn with_timeout<T>(
     path: &Path,
     call: impl Future<Output = Result<T, GuestError>>,
 ) -> Result<T, CopyError> {
-    match tokio::time::timeout_at(due, call).await {
+    with_deadline(Instant::now() + PIECE_TIMEOUT, path, call).await
+}
+
+async fn with_deadline<T>(
+    deadline: Instant,
+    path: &Path,
+    call: impl Future<Output = Result<T, GuestError>>,
+) -> Result<T, CopyError> {
+    match tokio::time::timeout_at(deadline, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) if error.is(ErrorCode::NotFound) => Err(CopyError::Missing { path: path.to_owned() }),
         Ok(Err(source)) => Err(CopyError::Guest { path: path.to_owned(), source }),
@@ -255,20 +258,20 @@ async fn by<T>(
     }
 }
 
-/// A file that takes its place only when it is complete.
+/// A new file that replaces its target only when complete.
 struct Replacement<'a> {
     file: File,
     temporary: OsString,
     target: &'a Place,
     length: u64,
-    is_done: bool,
+    is_finished: bool,
 }
 
-/// Zeros in a row from which a hole is left instead, in bytes: a block of most file systems.
+/// Size of the zero-filled blocks that become holes, in bytes: the block size of most file systems.
 const HOLE: usize = 4096;
 
 impl<'a> Replacement<'a> {
-    /// Makes a new file next to `target`.
+    /// Creates a new file next to `target`.
     fn begin(target: &'a Place) -> std::io::Result<Self> {
         let mut number = 0u32;
         loop {
@@ -279,13 +282,13 @@ impl<'a> Replacement<'a> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             match rustix::fs::openat(&target.dir, &temporary, flags, Mode::from_raw_mode(0o666)) {
                 Ok(file) => {
-                    // What was private stays so. More than these bits is never taken over: the file is ours, the bytes
-                    // are not.
+                    // A private file stays private. Only these bits are copied: the file belongs to the user, its content does
+                    // not.
                     if let Ok(old) = rustix::fs::statat(&target.dir, &target.name, AtFlags::SYMLINK_NOFOLLOW)
                     {
                         rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777))?;
                     }
-                    return Ok(Self { file: file.into(), temporary, target, length: 0, is_done: false });
+                    return Ok(Self { file: file.into(), temporary, target, length: 0, is_finished: false });
                 }
                 Err(Errno::EXIST) if number < 100 => number += 1,
                 Err(errno) => return Err(errno.into()),
@@ -306,18 +309,18 @@ impl<'a> Replacement<'a> {
         Ok(())
     }
 
-    /// Puts it into its place. A link that has come there meanwhile is replaced, not followed.
+    /// Replaces the target. A link that was created there in the meantime is replaced, not followed.
     fn finish(mut self) -> std::io::Result<()> {
         self.file.set_len(self.length)?;
         rustix::fs::renameat(&self.target.dir, &self.temporary, &self.target.dir, &self.target.name)?;
-        self.is_done = true;
+        self.is_finished = true;
         Ok(())
     }
 }
 
 impl Drop for Replacement<'_> {
     fn drop(&mut self) {
-        if !self.is_done {
+        if !self.is_finished {
             let _ = rustix::fs::unlinkat(&self.target.dir, &self.temporary, AtFlags::empty());
         }
     }
@@ -328,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_takes_its_place_only_when_complete() {
+    fn file_is_replaced_only_when_complete() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("x");
         std::fs::write(&target, "old").unwrap();
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_stay_holes_and_private_files_private() {
+    fn holes_and_file_modes_are_preserved() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("sparse");
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_becomes_a_link_meanwhile_is_not_followed() {
+    fn directory_replaced_by_a_link_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let (sub, moved, other) =
             (dir.path().join("sub"), dir.path().join("moved"), dir.path().join("other"));

@@ -1,5 +1,5 @@
-//! Standard input and output as they were inherited. They are shared with whoever started this program, so they are not
-//! made non-blocking; they are asked first whether they are ready.
+//! Inherited standard input and output. They are shared with the parent process, so they are not made non-blocking; each
+//! access first polls for readiness.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,11 +11,11 @@ use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A pipe that is ready takes this much without blocking (POSIX promises it as `PIPE_BUF`).
-const SURE_BYTES: usize = 4096;
+/// Bytes that a ready pipe takes without blocking (guaranteed by POSIX as `PIPE_BUF`).
+const NONBLOCKING_BYTES: usize = 4096;
 
-/// The offset that makes pwritev2(2) write where a plain write would.
-const HERE: u64 = u64::MAX;
+/// Offset with which pwritev2(2) writes at the current position, as write(2) does.
+const CURRENT_POSITION: u64 = u64::MAX;
 
 /// One inherited descriptor, used in one direction.
 #[derive(Debug)]
@@ -23,17 +23,17 @@ pub(crate) struct Inherited {
     fd: BorrowedFd<'static>,
     flags: PollFlags,
     waiter: Waiter,
-    /// Whether the kernel may be asked for a write that does not block.
-    can_ask: bool,
+    /// Whether the kernel supports `RWF_NOWAIT` on this descriptor, as far as known.
+    may_use_nowait: bool,
 }
 
 #[derive(Debug)]
 enum Waiter {
-    /// Waiting was not necessary yet.
+    /// Not determined: nothing had to wait so far.
     Unknown,
-    /// It cannot be waited for, because it is always ready: a regular file, `/dev/null`.
+    /// Always ready, and not supported by epoll: a regular file, `/dev/null`.
     Always,
-    /// By the runtime.
+    /// Registered with the runtime.
     Runtime(AsyncFd<BorrowedFd<'static>>),
 }
 
@@ -54,7 +54,7 @@ impl Inherited {
     }
 
     fn new(fd: BorrowedFd<'static>, flags: PollFlags) -> Self {
-        Self { fd, flags, waiter: Waiter::Unknown, can_ask: true }
+        Self { fd, flags, waiter: Waiter::Unknown, may_use_nowait: true }
     }
 
     fn is_ready(&self) -> io::Result<bool> {
@@ -93,7 +93,7 @@ impl Inherited {
                         waiter.poll_write_ready(context)
                     };
                     let mut guard = ready!(guard)?;
-                    // The readiness may be an old one; if it is a new one, it is seen at the top of the loop.
+                    // The readiness may be stale; if it is not, the check at the top of the loop succeeds.
                     if !self.is_ready()? {
                         guard.clear_ready();
                     }
@@ -102,7 +102,7 @@ impl Inherited {
         }
     }
 
-    /// Reads what is there into `buffer`, waiting for something if need be; 0 is the end.
+    /// Reads available data into `buffer`, and waits if there is none; 0 is the end of the input.
     pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -121,7 +121,7 @@ impl Inherited {
         })
     }
 
-    /// Writes all of `data`, and lets everything else go on meanwhile.
+    /// Writes all of `data` without blocking the runtime.
     pub(crate) async fn write_all(&mut self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             poll_fn(|context| self.poll_ready(context)).await?;
@@ -135,16 +135,23 @@ impl Inherited {
         Ok(())
     }
 
-    /// Writes what the descriptor takes without blocking: as much as there is room for where the kernel can tell
-    /// (`RWF_NOWAIT`, on pipes since Linux 6.5), and else what is sure to fit.
+    /// Writes as much as fits without blocking: all that there is room for where the kernel supports `RWF_NOWAIT` (on pipes
+    /// since Linux 6.5), and otherwise at most [`NONBLOCKING_BYTES`].
     fn write_some(&mut self, data: &[u8]) -> Result<usize, Errno> {
-        if self.can_ask && data.len() > SURE_BYTES {
-            match rustix::io::pwritev2(self.fd, &[IoSlice::new(data)], HERE, ReadWriteFlags::NOWAIT) {
+        if self.may_use_nowait && data.len() > NONBLOCKING_BYTES {
+            match rustix::io::pwritev2(
+                self.fd,
+                &[IoSlice::new(data)],
+                CURRENT_POSITION,
+                ReadWriteFlags::NOWAIT,
+            ) {
                 Err(Errno::AGAIN) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => self.can_ask = false,
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {
+                    self.may_use_nowait = false
+                }
                 other => return other,
             }
         }
-        rustix::io::write(self.fd, data.get(..SURE_BYTES).unwrap_or(data))
+        rustix::io::write(self.fd, data.get(..NONBLOCKING_BYTES).unwrap_or(data))
     }
 }

@@ -1,4 +1,4 @@
-//! What is to be run: where its text comes from, and in which language it is.
+//! The program to run: its source text and its language.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,31 +12,31 @@ use belljar_model::{Language, Languages, ModelError};
 use bytes::Bytes;
 use rustix::fs::{FileType, OFlags};
 
-/// The longest script that is read, in bytes: 64 MiB.
+/// Maximum length of a script, in bytes: 64 MiB.
 pub(crate) const MAX_SCRIPT_BYTES: u64 = 64 << 20;
 
-/// The language of code that comes without a name and says nothing itself.
+/// Language of code that has neither a file name nor a `#!` line.
 const DEFAULT_LANGUAGE: &str = "python";
 
-/// Why a file or a script is refused.
+/// Error from reading a file or a script.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputError {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("{what}: cannot read {path:?}")]
     Read { what: &'static str, path: PathBuf, source: io::Error },
-    /// It is something else than a file with bytes in it.
+    /// The path is not a regular file.
     #[error("{what}: {path:?} is {kind}; give a regular file")]
     NotAFile { what: &'static str, path: PathBuf, kind: &'static str },
-    /// It is too long to be read.
+    /// The file is too long.
     #[error("{what}: {path:?} has {bytes} bytes; at most {most} are allowed")]
     TooLong { what: &'static str, path: PathBuf, bytes: u64, most: u64 },
-    /// A stream does not end in time.
+    /// Standard input is too long.
     #[error("{what}: standard input has more than {most} bytes, which is the most that is allowed")]
     StreamTooLong { what: &'static str, most: u64 },
-    /// It is not text.
+    /// The content is not UTF-8.
     #[error("{what}: byte {offset} of {name} is not UTF-8; give text in UTF-8")]
     NotUtf8 { what: &'static str, name: String, offset: usize },
-    /// Neither the name nor the first line says what language it is.
+    /// Neither the name nor the first line tells the language.
     #[error(
         "language: {path:?} has no ending and no #! line that is known; name it with -l; known are {known}"
     )]
@@ -46,7 +46,7 @@ pub(crate) enum InputError {
     Language(#[from] ModelError),
 }
 
-/// Code with everything that is needed to run it.
+/// A program with everything that is needed to run it.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) language: &'static Language,
@@ -54,19 +54,19 @@ pub(crate) struct Program {
     pub(crate) source_name: PathBuf,
     pub(crate) source: Bytes,
     pub(crate) args: Vec<String>,
-    /// Whether the source was read from standard input, so that the program has none.
+    /// Whether the source was read from standard input, which leaves none for the program.
     pub(crate) took_stdin: bool,
 }
 
 impl Program {
     /// Reads the program that the command line names: `code`, or else the first of `words`; the rest are arguments.
-    /// `None` is that it names none.
+    /// Returns `None` if the command line names none.
     pub(crate) fn read(
         code: Option<&str>,
         words: &[OsString],
         language: Option<&str>,
     ) -> Result<Option<Self>, InputError> {
-        // The cheap things first: nothing long is read for a command that is refused anyway.
+        // Cheap checks first: nothing long is read for a command that fails anyway.
         let named = language.map(by_name).transpose()?;
         let (script, args) = match (code, words.split_first()) {
             (Some(_), _) => (None, words),
@@ -97,8 +97,8 @@ impl Program {
     }
 }
 
-/// The built-in languages that a look-up of `word` can find. A process looks up one word, so what is read for it is kept;
-/// a second word gets them all.
+/// Returns the built-in languages that a lookup of `word` can find. A process usually looks up one word, so the languages
+/// read for it are cached; any other word gets all of them.
 fn few(word: &str) -> &'static Languages {
     static FEW: OnceLock<(String, Languages)> = OnceLock::new();
     let (read_for, languages) = FEW.get_or_init(|| (word.to_owned(), Languages::builtin_mentioning(word)));
@@ -106,11 +106,11 @@ fn few(word: &str) -> &'static Languages {
 }
 
 pub(crate) fn by_name(name: &str) -> Result<&'static Language, ModelError> {
-    // A name that is not known deserves an answer that knows them all.
+    // For an unknown name, the error lists all languages.
     few(name).by_name(name).or_else(|_| Languages::builtin().by_name(name))
 }
 
-/// The language of a script by its name, else by its first line, else the default where there is no name.
+/// Detects the language of a script by its name, else by its first line, else uses the default if there is no name.
 fn recognise(path: Option<&Path>, source: &str) -> Result<&'static Language, InputError> {
     let extension = path.and_then(Path::extension).and_then(OsStr::to_str);
     if let Some(language) = extension.and_then(|extension| few(extension).by_extension(extension)) {
@@ -133,7 +133,8 @@ fn recognise(path: Option<&Path>, source: &str) -> Result<&'static Language, Inp
     }
 }
 
-/// A script keeps its name where that name says its language, because programs show it in their messages.
+/// Returns the file name in the sandbox. A script keeps its own where the extension fits its language, because programs show
+/// it in their messages.
 fn source_name(language: &Language, path: Option<&Path>) -> PathBuf {
     let own = path.and_then(Path::file_name).and_then(OsStr::to_str).filter(|name| {
         let extension = Path::new(name).extension().and_then(OsStr::to_str);
@@ -163,20 +164,20 @@ pub(crate) fn read_text(what: &'static str, path: &Path, most: u64) -> Result<St
     text(what, &format!("{path:?}"), read_regular(what, path, most)?)
 }
 
-/// Opens a regular file. Nothing else is waited for: a FIFO without a writer is refused like any other.
+/// Opens a regular file. Other kinds are refused without blocking, also a FIFO without a writer.
 pub(crate) fn open_regular(what: &'static str, path: &Path) -> Result<(File, u64), InputError> {
     let failed = |source| InputError::Read { what, path: path.to_owned(), source };
-    // A device may do something when it is opened, so what it is is asked before.
-    let kind_of = |metadata: &std::fs::Metadata| {
+    // Opening a device may have side effects, so its type is checked first.
+    let check_kind = |metadata: &std::fs::Metadata| {
         kind_name(metadata)
             .map_or(Ok(()), |kind| Err(InputError::NotAFile { what, path: path.to_owned(), kind }))
     };
-    kind_of(&std::fs::metadata(path).map_err(failed)?)?;
+    check_kind(&std::fs::metadata(path).map_err(failed)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
-    kind_of(&metadata)?;
+    check_kind(&metadata)?;
     Ok((file, metadata.len()))
 }
 
@@ -191,7 +192,7 @@ fn read_regular(what: &'static str, path: &Path, most: u64) -> Result<Vec<u8>, I
     let content = read_up_to(&mut file, most).map_err(failed)?;
     match content {
         Some(content) => Ok(content),
-        // It has grown meanwhile.
+        // The file has grown in the meantime.
         None => Err(too_long(file.seek(SeekFrom::End(0)).map_err(failed)?)),
     }
 }
@@ -202,22 +203,22 @@ pub(crate) fn read_stdin() -> Result<Vec<u8>, InputError> {
     read_up_to(&mut io::stdin().lock(), most).map_err(failed)?.ok_or(InputError::StreamTooLong { what, most })
 }
 
-/// Everything up to the end, or `None` if that is more than `most` bytes.
+/// Reads everything up to the end, or returns `None` if that is more than `most` bytes.
 fn read_up_to(source: &mut impl Read, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut content = Vec::new();
     source.take(most + 1).read_to_end(&mut content)?;
     Ok((content.len() as u64 <= most).then_some(content))
 }
 
-/// What a file is, if it is not a regular one.
+/// Name of a file's type, or `None` for a regular file.
 pub(crate) fn kind_name(metadata: &std::fs::Metadata) -> Option<&'static str> {
     kind_of(FileType::from_raw_mode(metadata.mode()))
 }
 
-/// What a directory is called.
+/// Name of the type of a directory.
 pub(crate) const A_DIRECTORY: &str = "a directory";
 
-/// The same for a kind of file.
+/// Name of a file type, or `None` for a regular file.
 pub(crate) fn kind_of(kind: FileType) -> Option<&'static str> {
     match kind {
         FileType::RegularFile => None,
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_refused_at_its_first_wrong_byte() {
+    fn invalid_utf8_is_reported_at_its_first_byte() {
         for (bytes, expected) in [
             (&b"print(1)\n"[..], Ok("print(1)\n")),
             (b"ab\xff", Err("script: byte 2 of x is not UTF-8; give text in UTF-8")),
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_read_up_to_its_bound() {
+    fn stream_is_read_up_to_its_limit() {
         for (most, expected) in [(2, None), (3, Some(b"abc".to_vec())), (4, Some(b"abc".to_vec()))] {
             assert_eq!(read_up_to(&mut &b"abc"[..], most).unwrap(), expected);
         }

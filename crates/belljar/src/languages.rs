@@ -1,4 +1,4 @@
-//! `belljar languages`: what can be run here, with versions.
+//! `belljar languages`: the supported languages, with their installed versions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,22 +19,22 @@ use crate::run::{made, runtime};
 use crate::signals::{self, Signals};
 use crate::spec::Asked;
 
-/// How many languages are asked at once.
-const AT_ONCE: usize = 4;
+/// Maximum number of concurrent version probes.
+const MAX_CONCURRENT_PROBES: usize = 4;
 
-/// How long one may take to tell its version.
+/// Timeout of a version probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much of what it tells is looked at, in bytes.
+/// Maximum length of a probe's output that is kept, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 * 1024;
 
-/// How much of a version is shown, in characters.
+/// Maximum length of a version that is shown, in characters.
 const MAX_VERSION_CHARS: usize = 60;
 
-/// Where programs are looked for in a sandbox.
+/// Directories in which programs are looked up in a sandbox.
 const PATH: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
-/// A language, and whether it is there.
+/// A language, and whether it is installed.
 #[derive(Debug, serde::Serialize)]
 struct Row {
     name: &'static str,
@@ -50,7 +50,7 @@ struct Row {
 /// Lists the languages that `belljar run` knows, as a sandbox sees them.
 pub(crate) fn languages(args: &LanguagesArgs) -> Result<u8, Quit> {
     let flags = SandboxArgs {
-        // Enough for the hungriest of them, several at once.
+        // Enough for several of the most demanding languages at once.
         memory: Some("2g".to_owned()),
         pids: Some("512".to_owned()),
         cpus: Some("4".to_owned()),
@@ -64,25 +64,25 @@ pub(crate) fn languages(args: &LanguagesArgs) -> Result<u8, Quit> {
         let sandbox =
             made(engine.create(CreateRequest::run(&sandboxed.spec)), &mut signals, &progress).await?;
         let guest = sandbox.guest();
-        let asking = futures::stream::iter(Languages::builtin().iter())
-            .map(|language| ask(guest, language))
-            .buffered(AT_ONCE)
+        let probes = futures::stream::iter(Languages::builtin().iter())
+            .map(|language| probe(guest, language))
+            .buffered(MAX_CONCURRENT_PROBES)
             .collect::<Vec<Result<Row, GuestError>>>();
-        let asked = tokio::select! {
-            rows = asking => Ok(rows),
+        let probed = tokio::select! {
+            rows = probes => Ok(rows),
             signal = signals.next() => Err(Quit::Status(signals::status(signal))),
             never = progress.keep_moving() => match never {},
         };
         progress.clear();
         sandbox.stop().await?;
-        Ok::<_, Quit>(asked?.into_iter().collect::<Result<Vec<Row>, GuestError>>()?)
+        Ok::<_, Quit>(probed?.into_iter().collect::<Result<Vec<Row>, GuestError>>()?)
     })?;
     let text = if args.json { serde_json::to_string_pretty(&rows)? + "\n" } else { table(&rows) };
     std::io::stdout().write_all(text.as_bytes()).map_err(write_failed)?;
     Ok(0)
 }
 
-async fn ask(guest: &GuestClient, language: &'static Language) -> Result<Row, GuestError> {
+async fn probe(guest: &GuestClient, language: &'static Language) -> Result<Row, GuestError> {
     let mut row = Row {
         name: &language.name,
         aliases: &language.aliases,
@@ -93,7 +93,7 @@ async fn ask(guest: &GuestClient, language: &'static Language) -> Result<Row, Gu
         package: &language.package,
     };
     for program in language.programs() {
-        if !is_there(guest, program).await? {
+        if !program_exists(guest, program).await? {
             row.is_installed = false;
             return Ok(row);
         }
@@ -105,13 +105,13 @@ async fn ask(guest: &GuestClient, language: &'static Language) -> Result<Row, Gu
             row.problem = Some(one_line(&message, MAX_VERSION_CHARS))
         }
         Ok(Err(error)) => return Err(error),
-        Err(_) => row.problem = Some("it does not tell its version in time".to_owned()),
+        Err(_) => row.problem = Some("timed out asking for its version".to_owned()),
     }
     Ok(row)
 }
 
-/// Whether a program is there, by its name or its absolute path.
-async fn is_there(guest: &GuestClient, program: &str) -> Result<bool, GuestError> {
+/// Reports whether a program exists, by its name or its absolute path.
+async fn program_exists(guest: &GuestClient, program: &str) -> Result<bool, GuestError> {
     // Joining an absolute path gives that path.
     let mut places: Vec<PathBuf> = PATH.iter().map(|dir| Path::new(dir).join(program)).collect();
     places.dedup();
@@ -125,7 +125,7 @@ async fn is_there(guest: &GuestClient, program: &str) -> Result<bool, GuestError
     Ok(false)
 }
 
-/// The first line of what a language says about its version, or else why there is none.
+/// Returns the first line of a language's version output, or the reason why there is none.
 async fn version(
     guest: &GuestClient,
     argv: &[String],
@@ -154,7 +154,7 @@ async fn version(
                 answer.extend_from_slice(&data[..data.len().min(room)]);
             }
             ProcessEvent::Exited(exited) => {
-                // Some tell it on standard error, Java among them.
+                // Some write it to standard error, Java among them.
                 let answer = if stdout.trim_ascii().is_empty() { stderr } else { stdout };
                 let line = one_line(&String::from_utf8_lossy(&answer), MAX_VERSION_CHARS);
                 return Ok(match (exited.code, exited.signal) {
@@ -165,7 +165,7 @@ async fn version(
             }
         }
     }
-    Err(GuestError::Protocol { what: "a process ended without its end" })
+    Err(GuestError::Protocol { what: "a process stream ended without an exit event" })
 }
 
 fn table(rows: &[Row]) -> String {

@@ -26,18 +26,18 @@ mod spec;
 mod stdin;
 mod timings;
 
-/// Tests watch that nothing is allocated between a clone and an exec (docs/fork-safety.md).
+/// Lets tests check that nothing is allocated between a clone and an exec (docs/fork-safety.md).
 #[cfg(feature = "mutation")]
 #[global_allocator]
 static ALLOCATOR: belljar_local::ForkGuard = belljar_local::ForkGuard;
 
 fn main() {
-    // Where there is no program for it, a sandbox's first process is this very one: it must get its turn before anything else.
+    // Without a separate guest binary, a sandbox's first process is this executable: that has to be handled before anything else.
     belljar_guest::enter();
     belljar_local::enter_gateway();
     belljar_local::enter_launcher();
     let begin = std::time::Instant::now();
     let status = cli::main(begin);
-    // Nothing is left to be dropped, and nothing may keep the process.
+    // Nothing is left to be dropped, and nothing may keep the process alive.
     std::process::exit(status.into());
 }

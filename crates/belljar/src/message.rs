@@ -1,25 +1,25 @@
-//! Belljar's own words to the person at the terminal: lines on standard error, without escape sequences.
+//! Belljar's own messages to the user: lines on standard error, without escape sequences.
 
 use std::error::Error;
 use std::io::Write as _;
 
 use belljar_model::ModelError;
 
-/// The status when Belljar itself failed, or was given something that it refuses.
+/// Exit status when Belljar itself failed, or refused its input.
 pub(crate) const FAILED: u8 = 125;
 
-/// The status of wrong usage.
+/// Exit status of wrong usage.
 pub(crate) const USAGE: u8 = 2;
 
-/// The status of a program whose reader has gone, as a shell shows it: 128 and `SIGPIPE`.
+/// Exit status of a program whose reader has closed the pipe, as a shell shows it: 128 plus `SIGPIPE`.
 pub(crate) const BROKEN_PIPE: u8 = 141;
 
-/// Why a command ends early.
+/// Reason for a command to end early.
 #[derive(Debug)]
 pub(crate) enum Quit {
-    /// With this status, and nothing to say.
+    /// Exits with this status, without a message.
     Status(u8),
-    /// The command line asks for something that does not go together.
+    /// The command line is invalid.
     Usage(String),
     /// Something was refused, or Belljar failed.
     Error(anyhow::Error),
@@ -32,7 +32,7 @@ impl<E: Into<anyhow::Error>> From<E> for Quit {
 }
 
 impl Quit {
-    /// Tells the reason, and gives the status to end with.
+    /// Prints the reason, and returns the exit status.
     pub(crate) fn report(self) -> u8 {
         match self {
             Self::Status(status) => status,
@@ -42,7 +42,7 @@ impl Quit {
             }
             Self::Error(error) => {
                 say(&chain(error.as_ref()));
-                // A value that cannot be is wrong usage, wherever it was given.
+                // An invalid value is wrong usage, wherever it was given.
                 let is_usage = error.chain().any(|cause| cause.is::<ModelError>());
                 if is_usage { USAGE } else { FAILED }
             }
@@ -50,35 +50,35 @@ impl Quit {
     }
 }
 
-/// Says one thing, as a line that begins with `belljar: `.
+/// Prints a message to standard error, as a line that begins with `belljar: `.
 pub(crate) fn say(text: &str) {
-    // Where nobody can be told, there is nothing else to do.
+    // If standard error cannot be written, nothing else can be done.
     let _ = writeln!(std::io::stderr(), "belljar: {}", clean(text));
 }
 
-/// An error with its causes, from the outside in.
+/// Formats an error with its causes, outermost first.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let words = cause.to_string();
-        // A transparent error repeats the words of what it wraps.
-        if !text.ends_with(&words) {
+        let message = cause.to_string();
+        // A transparent error repeats the text of the error it wraps.
+        if !text.ends_with(&message) {
             text.push_str(": ");
-            text.push_str(&words);
+            text.push_str(&message);
         }
         source = cause.source();
     }
     text
 }
 
-/// Text that may come from inside a sandbox, without anything that a terminal acts on but line ends.
+/// Sanitizes text that may come from a sandbox: removes everything that a terminal interprets but line ends.
 pub(crate) fn clean(text: &str) -> String {
     text.trim_end()
         .chars()
         .map(|character| match character {
             '\n' => '\n',
-            // These turn the direction of what follows, and so can hide what a line says.
+            // These change the direction of the text that follows, and so can disguise a line.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
             character if character.is_control() => char::REPLACEMENT_CHARACTER,
             character => character,
@@ -86,7 +86,7 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// Like [`clean`], on one line and of at most `most` characters.
+/// Like [`clean`], but only the first line, of at most `most` characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let mut line: String = clean(line).chars().take(most).collect();
@@ -94,13 +94,13 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
     line
 }
 
-/// Escapes what JSON allows but a terminal acts on: DEL, the C1 controls (among them an 8-bit escape), and marks that turn
-/// the direction of text. They can stand only within JSON's strings, so the value stays the same.
+/// Escapes characters that JSON allows but a terminal interprets: DEL, the C1 controls (among them an 8-bit escape), and
+/// marks that change the direction of text. They can occur only in JSON's strings, so the value stays the same.
 pub(crate) fn without_controls(json: &str) -> String {
-    let acts = |character: char| matches!(character, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_unsafe = |character: char| matches!(character, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut safe = String::with_capacity(json.len() + 1);
     for character in json.chars() {
-        if acts(character) {
+        if is_unsafe(character) {
             safe.push_str(&format!("\\u{:04x}", u32::from(character)));
         } else {
             safe.push(character);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_acts_on_gets_through() {
+    fn terminal_controls_are_removed() {
         for (text, expected) in [
             ("plain ü\n", "plain ü"),
             ("two\nlines", "two\nlines"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_names_each_cause_once() {
+    fn chain_names_each_cause_once() {
         let cause = std::io::Error::other("no such file");
         let error = anyhow::Error::new(cause).context("cannot read x");
         assert_eq!(chain(error.as_ref()), "cannot read x: no such file");

@@ -1,4 +1,4 @@
-//! What comes out of a run, on its way to whoever reads it: byte for byte, or as JSON.
+//! Output of a run, passed on byte for byte, or as JSON.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::descriptor::Inherited;
 use crate::message::{BROKEN_PIPE, Quit, without_controls};
 use crate::progress::Progress;
 
-/// What standard output is for.
+/// Format of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The program's own output.
@@ -25,22 +25,22 @@ pub(crate) enum Form {
     Events,
 }
 
-/// What others see of the output while it goes on.
+/// State of the output, shared with the task that supervises the run.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The running process's number in the guest; 0 is none.
+    /// Id of the running process in the guest; 0 is none.
     process: AtomicU64,
     failure: Mutex<Option<io::Error>>,
     failed: Notify,
 }
 
 impl Watch {
-    /// The running process's number in the guest, if one runs.
+    /// Returns the id of the running process in the guest, if there is one.
     pub(crate) fn process(&self) -> Option<u64> {
         Some(self.process.load(Ordering::Relaxed)).filter(|id| *id != 0)
     }
 
-    /// Waits until standard output cannot be written, and says how the command ends then.
+    /// Waits until writing standard output fails, and returns how the command ends then.
     pub(crate) async fn failed(&self) -> Quit {
         self.failed.notified().await;
         match self.failure.lock().take() {
@@ -50,7 +50,7 @@ impl Watch {
     }
 }
 
-/// How a command ends that cannot write its output.
+/// Returns how a command ends that cannot write its output.
 pub(crate) fn write_failed(error: io::Error) -> Quit {
     if error.raw_os_error() == Some(Errno::PIPE.raw_os_error()) {
         return Quit::Status(BROKEN_PIPE);
@@ -58,13 +58,13 @@ pub(crate) fn write_failed(error: io::Error) -> Quit {
     anyhow::Error::new(error).context("cannot write to standard output").into()
 }
 
-/// Takes what a run puts out.
+/// Receives the output of a run.
 #[derive(Debug)]
 pub(crate) struct Output {
     form: Form,
     stdout: Inherited,
     stderr: Inherited,
-    /// Whether somebody still reads standard error.
+    /// Whether standard error can still be written.
     has_stderr: bool,
     /// The last phase that was started.
     phase: Option<Phase>,
@@ -73,7 +73,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Puts out in this form.
+    /// Creates an output in this format.
     pub(crate) fn new(form: Form, progress: Arc<Progress>) -> Self {
         Self {
             form,
@@ -86,22 +86,22 @@ impl Output {
         }
     }
 
-    /// What others see of it.
+    /// Returns the shared state.
     pub(crate) fn watch(&self) -> Arc<Watch> {
         Arc::clone(&self.watch)
     }
 
-    /// What is shown on a terminal until there is output.
+    /// Returns the progress that is shown on a terminal until there is output.
     pub(crate) fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
 
-    /// The last phase that was started.
+    /// Returns the last phase that was started.
     pub(crate) fn last_phase(&self) -> Option<Phase> {
         self.phase
     }
 
-    /// Writes an event, where events are asked for.
+    /// Writes an event if the format is [`Form::Events`].
     pub(crate) async fn event(&mut self, event: &Event) -> io::Result<()> {
         if self.form != Form::Events {
             return Ok(());
@@ -118,7 +118,7 @@ impl Output {
     }
 
     async fn pass(&mut self, stream: OutputStream, data: &[u8]) -> io::Result<()> {
-        // What a compiler has to say is no output of the program.
+        // The compiler's output is not output of the program.
         if stream == OutputStream::Stdout && self.phase == Some(Phase::Run) {
             return self.stdout.write_all(data).await;
         }
@@ -128,8 +128,8 @@ impl Output {
         Ok(())
     }
 
-    /// Stops here for good if something could not be written: whoever watches ends the run.
-    async fn or_stop(&self, written: io::Result<()>) {
+    /// Never returns if the write failed: the supervising task ends the run.
+    async fn check_written(&self, written: io::Result<()>) {
         if let Err(error) = written {
             *self.watch.failure.lock() = Some(error);
             self.watch.failed.notify_one();
@@ -148,7 +148,7 @@ impl Sink for Output {
             Phase::Run => self.progress.clear(),
         }
         let written = self.event(&Event::Phase { phase }).await;
-        self.or_stop(written).await;
+        self.check_written(written).await;
     }
 
     async fn output(&mut self, stream: OutputStream, offset: u64, data: &[u8]) {
@@ -161,7 +161,7 @@ impl Sink for Output {
             Form::Events if stream == OutputStream::Stderr => self.event(&Event::stderr(offset, data)).await,
             Form::Events => self.event(&Event::stdout(offset, data)).await,
         };
-        self.or_stop(written).await;
+        self.check_written(written).await;
     }
 }
 

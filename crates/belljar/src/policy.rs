@@ -1,5 +1,5 @@
-//! What may be mounted and reached here. The policy is the operator's: a file where there is one, else the person at the command line,
-//! who allows what they name. What is forbidden stays forbidden either way.
+//! The policy for mounts and networks. It is the operator's file if there is one; otherwise the user at the command line
+//! implicitly allows the mounts that they name. Forbidden paths stay forbidden either way.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use crate::input::read_text;
 use crate::message::Quit;
 
-/// The policy of a machine whose operator wrote one.
+/// Default path of the operator's policy.
 const SYSTEM_POLICY: &str = "/etc/belljar/policy.toml";
 
-/// The longest policy that is read, in bytes.
+/// Maximum length of a policy file, in bytes.
 const MAX_POLICY_BYTES: u64 = 1 << 20;
 
 /// A policy file.
@@ -31,7 +31,7 @@ struct PolicyFile {
     network: NetworkSetup,
 }
 
-/// The policy for `mounts`, of which all from `first_own` on were named by the person at the command line.
+/// Returns the policy for `mounts`, of which all from `first_own` on were named by the user at the command line.
 pub(crate) fn policy(named: Option<&Path>, mounts: &[Mount], first_own: usize) -> Result<MountPolicy, Quit> {
     if mounts.is_empty() && named.is_none() {
         return Ok(MountPolicy::new(&[]));
@@ -49,13 +49,13 @@ pub(crate) fn policy(named: Option<&Path>, mounts: &[Mount], first_own: usize) -
     Ok(policy)
 }
 
-/// Forbids what no policy can allow: other users' secrets, and where forbidden links lead.
+/// Forbids what no policy can allow: other users' secrets, and the targets of forbidden links.
 pub(crate) fn forbid_what_is_always(policy: &mut MountPolicy) -> Result<(), Quit> {
     forbid_other_homes(policy)?;
-    forbid_where_links_lead(policy)
+    forbid_link_targets(policy)
 }
 
-/// The file that binds, if there is one: the flag's, else the environment's, else the system's.
+/// Returns the policy file in effect, if any: the flag's, else the environment's, else the system's.
 fn policy_file(named: Option<&Path>) -> Result<Option<PathBuf>, Quit> {
     if let Some(path) = named {
         return Ok(Some(path.to_owned()));
@@ -63,14 +63,14 @@ fn policy_file(named: Option<&Path>) -> Result<Option<PathBuf>, Quit> {
     if let Some(path) = std::env::var_os("BELLJAR_POLICY").filter(|path| !path.is_empty()) {
         return Ok(Some(PathBuf::from(path)));
     }
-    // Only a file that is surely not there does not bind.
+    // The system's file is ignored only if it certainly does not exist.
     match rustix::fs::statat(CWD, SYSTEM_POLICY, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         _ => Ok(Some(PathBuf::from(SYSTEM_POLICY))),
     }
 }
 
-/// What the operator's file says of networks; without one there are no exceptions.
+/// Returns the network setup of the policy file; without a file there are no exceptions.
 pub(crate) fn network(named: Option<&Path>) -> Result<NetworkSetup, Quit> {
     let Some(path) = policy_file(named)? else { return Ok(NetworkSetup::default()) };
     let text = read_text("policy", &path, MAX_POLICY_BYTES)?;
@@ -83,7 +83,7 @@ fn read_policy(path: &Path, policy: &mut MountPolicy) -> Result<(), Quit> {
     apply(&text, policy).map_err(|error| in_file(path, error))
 }
 
-/// Names the file that an error is about.
+/// Adds the name of the policy file to an error.
 fn in_file(path: &Path, error: Quit) -> Quit {
     match error {
         Quit::Error(error) => error.context(format!("policy: {path:?} cannot be used")).into(),
@@ -91,7 +91,7 @@ fn in_file(path: &Path, error: Quit) -> Quit {
     }
 }
 
-/// Lays the text of a policy file over `policy`.
+/// Applies the text of a policy file to `policy`.
 pub(crate) fn apply(text: &str, policy: &mut MountPolicy) -> Result<(), Quit> {
     let file: PolicyFile = toml::from_str(text)?;
     for path in file.read {
@@ -106,8 +106,8 @@ pub(crate) fn apply(text: &str, policy: &mut MountPolicy) -> Result<(), Quit> {
     Ok(())
 }
 
-/// Allows exactly one mount. A source that is missing is an error here already; one that leads to `/` is not allowed, and
-/// the policy's own refusal says so.
+/// Allows exactly one mount. A missing source is an error already here; one that leads to `/` is not allowed, which the
+/// policy's own check reports.
 fn grant(mount: &Mount, policy: &mut MountPolicy) -> Result<(), Quit> {
     let canonical = std::fs::canonicalize(&mount.source).map_err(|error| {
         anyhow::Error::new(error).context(format!("mount: cannot use {:?}", mount.source))
@@ -122,15 +122,15 @@ fn grant(mount: &Mount, policy: &mut MountPolicy) -> Result<(), Quit> {
     Ok(())
 }
 
-/// A forbidden path that is a symbolic link forbids what it leads to as well.
-fn forbid_where_links_lead(policy: &mut MountPolicy) -> Result<(), Quit> {
-    let leads: Vec<PathBuf> = policy
+/// Forbids the targets of forbidden paths that are symbolic links.
+fn forbid_link_targets(policy: &mut MountPolicy) -> Result<(), Quit> {
+    let targets: Vec<PathBuf> = policy
         .forbidden()
         .iter()
         .filter_map(|path| std::fs::canonicalize(path).ok().filter(|canonical| canonical != path))
         .filter(|canonical| canonical.parent().is_some())
         .collect();
-    for path in leads {
+    for path in targets {
         policy.forbid(path)?;
     }
     Ok(())
@@ -140,17 +140,17 @@ pub(crate) fn resolved(path: PathBuf) -> PathBuf {
     std::fs::canonicalize(&path).unwrap_or(path)
 }
 
-/// The home directories of the person at the command line, by the environment and by the user database.
+/// Returns the home directories of the user at the command line, from the environment and the user database.
 pub(crate) fn homes() -> Vec<PathBuf> {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let by_id = home_of(&users, rustix::process::getuid().as_raw());
     let by_environment = std::env::var_os("HOME").filter(|home: &OsString| !home.is_empty());
     let homes = by_environment.map(PathBuf::from).into_iter().chain(by_id);
-    // Where a home is itself a link, both names count.
+    // If a home is itself a link, both paths count.
     homes.flat_map(|home| [resolved(home.clone()), home]).collect()
 }
 
-/// Keys and tokens of the machine's other users, where they have any: an administrator's mount would show them.
+/// Forbids existing keys and tokens of the machine's other users, which an administrator's mount would expose.
 fn forbid_other_homes(policy: &mut MountPolicy) -> Result<(), Quit> {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let named = users.lines().filter_map(|line| line.split(':').nth(5)).map(PathBuf::from);
@@ -165,12 +165,12 @@ fn forbid_other_homes(policy: &mut MountPolicy) -> Result<(), Quit> {
     Ok(())
 }
 
-/// The home directory of a user in the text of `/etc/passwd`.
+/// Returns a user's home directory from the text of `/etc/passwd`.
 pub(crate) fn home_of(users: &str, uid: u32) -> Option<PathBuf> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':').skip(2);
-        let is_it = fields.next()?.parse() == Ok(uid);
-        fields.nth(2).filter(|_| is_it).map(PathBuf::from)
+        let is_match = fields.next()?.parse() == Ok(uid);
+        fields.nth(2).filter(|_| is_match).map(PathBuf::from)
     })
 }
 
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn homes_are_found() {
+    fn home_is_parsed_from_passwd() {
         let users = "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000:Ann,,:/home/ann:/bin/sh\nbad\n";
         for (uid, expected) in [(0, Some("/root")), (1000, Some("/home/ann")), (5, None)] {
             assert_eq!(home_of(users, uid), expected.map(PathBuf::from));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_forbidden_list_forbids_what_it_leads_to() {
+    fn forbidden_link_forbids_its_target() {
         let dir = tempfile::tempdir().unwrap();
         let keys = dir.path().canonicalize().unwrap().join("keys");
         std::fs::create_dir(&keys).unwrap();
@@ -195,7 +195,7 @@ mod tests {
         std::os::unix::fs::symlink(&keys, &link).unwrap();
         let mut policy = MountPolicy::new(&[]);
         policy.forbid(link).unwrap();
-        forbid_where_links_lead(&mut policy).unwrap();
+        forbid_link_targets(&mut policy).unwrap();
         let mount = Mount::new(&keys, "/keys", MountMode::ReadOnly).unwrap();
         grant(&mount, &mut policy).unwrap();
         let refusal = policy.check(&mount, &keys).unwrap_err().to_string();

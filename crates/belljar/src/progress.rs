@@ -1,4 +1,4 @@
-//! A sign of life while a start takes long, on a terminal only.
+//! A progress indicator for slow starts, on a terminal only.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use parking_lot::{Mutex, MutexGuard};
 
-/// How long a start may take before anything is shown.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Delay before anything is shown.
+const SHOW_DELAY: Duration = Duration::from_millis(500);
 
-/// Time between two pictures.
-const STEP: Duration = Duration::from_millis(100);
+/// Interval between two frames.
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is shown of a start unless somebody says otherwise.
+/// Default message.
 pub(crate) const STARTING: &str = "starting the sandbox";
 
-/// What is shown. Once over, nothing is shown any more.
+/// The progress indicator. Once cleared, nothing is shown any more.
 #[derive(Debug)]
 pub(crate) struct Progress(Mutex<State>);
 
@@ -26,18 +26,18 @@ enum State {
     Waiting { message: Cow<'static, str> },
     /// Something is shown.
     Shown(ProgressBar),
-    /// Never again.
-    Over,
+    /// Nothing is shown any more.
+    Cleared,
 }
 
 impl Progress {
-    /// Shows `message` if it takes long, and if somebody can see it.
+    /// Shows `message` after a delay if standard error is a terminal.
     pub(crate) fn new(message: impl Into<Cow<'static, str>>, quiet: bool) -> Self {
         let plain = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let can_show =
             !quiet && rustix::termios::isatty(rustix::stdio::stderr()) && !plain("NO_COLOR") && !dumb;
-        Self(Mutex::new(if can_show { State::Waiting { message: message.into() } } else { State::Over }))
+        Self(Mutex::new(if can_show { State::Waiting { message: message.into() } } else { State::Cleared }))
     }
 
     /// Shows another message from now on.
@@ -45,11 +45,11 @@ impl Progress {
         match &mut *self.state() {
             State::Waiting { message } => *message = text.into(),
             State::Shown(bar) => bar.set_message(text.into()),
-            State::Over => {}
+            State::Cleared => {}
         }
     }
 
-    /// Takes everything away for now, so that a line can be said.
+    /// Hides the indicator for now, so that a line can be printed.
     pub(crate) fn hide(&self) {
         let mut state = self.state();
         if let State::Shown(bar) = &*state {
@@ -58,22 +58,22 @@ impl Progress {
         }
     }
 
-    /// Takes everything away, for good.
+    /// Removes the indicator for good.
     pub(crate) fn clear(&self) {
-        if let State::Shown(bar) = std::mem::replace(&mut *self.state(), State::Over) {
+        if let State::Shown(bar) = std::mem::replace(&mut *self.state(), State::Cleared) {
             bar.finish_and_clear();
         }
     }
 
-    /// Keeps the picture moving. Never returns.
+    /// Keeps the indicator moving. Never returns.
     pub(crate) async fn keep_moving(&self) -> Infallible {
-        if matches!(*self.state(), State::Over) {
+        if matches!(*self.state(), State::Cleared) {
             return std::future::pending().await;
         }
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(SHOW_DELAY).await;
         loop {
             self.step();
-            tokio::time::sleep(STEP).await;
+            tokio::time::sleep(FRAME_INTERVAL).await;
         }
     }
 
@@ -86,7 +86,7 @@ impl Progress {
                 *state = State::Shown(bar);
             }
             State::Shown(bar) => bar.tick(),
-            State::Over => {}
+            State::Cleared => {}
         }
     }
 

@@ -21,10 +21,10 @@ use crate::spec::{Asked, weaker_grade};
 use crate::stdin::Stdin;
 use crate::timings::{self, Timings};
 
-/// The shell's status for a program that is not there.
+/// The shell's exit status for a program that was not found.
 const NOT_FOUND: i32 = 127;
 
-/// Runs what `args` say. Everything is checked before anything starts.
+/// Runs `belljar run`. Everything is checked before anything starts.
 pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     if args.rich {
         return crate::code::rich(args);
@@ -52,12 +52,12 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     let command = Command { args, spec: &sandboxed.spec, outputs };
     let runtime = runtime()?;
     let done = runtime.block_on(command.execute(&engine, program, inputs, timings));
-    // The process ends right away, and takes the runtime with it faster than that can be taken apart.
+    // The process ends right away, which is faster than shutting the runtime down.
     std::mem::forget(runtime);
     done
 }
 
-/// The runtime of every command: one thread, which is all that is needed.
+/// Creates the single-threaded runtime of a command.
 pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
@@ -70,7 +70,7 @@ fn check_dir(dir: &Path) -> Result<(), Quit> {
     }
 }
 
-/// Waits for a sandbox that an engine makes, unless a signal comes first.
+/// Waits for a sandbox that an engine creates, unless a signal comes first.
 pub(crate) async fn made(
     making: impl Future<Output = Result<Sandbox, EngineError>>,
     signals: &mut Signals,
@@ -83,20 +83,20 @@ pub(crate) async fn made(
     }
 }
 
-/// Puts this very command into what is to be done, so that it can be copied.
+/// Puts this command line into an error's hint, so that it can be copied.
 fn with_command(error: EngineError) -> EngineError {
     match error {
         EngineError::Layer { layer, reason, fix } => {
             let words: Vec<String> =
-                std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
+                std::env::args_os().map(|word| shell_quote(&word.to_string_lossy())).collect();
             EngineError::Layer { layer, reason, fix: fix.replace(THIS_COMMAND, &words.join(" ")) }
         }
         other => other,
     }
 }
 
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
+/// Quotes a word for a shell.
+fn shell_quote(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_@%+=:,./-".contains(character);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
@@ -111,12 +111,12 @@ struct Command<'a> {
     outputs: Outputs,
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Done {
     result: RunResult,
     copied: Vec<CopyError>,
-    /// Whether the last program, the code or its compiler, was there to be started.
-    begun: bool,
+    /// Whether the last program, the code or its compiler, was found and started.
+    has_started: bool,
 }
 
 impl Command<'_> {
@@ -149,14 +149,14 @@ impl Command<'_> {
         let stopped = match self.args.cleanup {
             Cleanup::Wait => sandbox.stop().await,
             Cleanup::Background => {
-                // Its supervisor is told to remove everything, and does so when this process has gone, too.
+                // The supervisor is asked to remove everything, and does so even after this process has exited.
                 drop(sandbox);
                 Ok(())
             }
         };
         timings.step("stop");
-        let Done { mut result, copied, begun } = done?;
-        if !begun && result.exit_code == Some(NOT_FOUND) {
+        let Done { mut result, copied, has_started } = done?;
+        if !has_started && result.exit_code == Some(NOT_FOUND) {
             let install = format!(
                 "The language {} is not installed here: apt-get install {}.",
                 language.name, language.package
@@ -167,12 +167,12 @@ impl Command<'_> {
         if self.args.timings {
             result.timings = Some(spent);
         }
-        let status = self.finish(&mut output, result, copied, begun).await?;
+        let status = self.finish(&mut output, result, copied, has_started).await?;
         stopped?;
         Ok(status)
     }
 
-    /// Everything that happens while the sandbox stands.
+    /// Runs the program in the sandbox, and copies its outputs.
     async fn in_sandbox(
         &self,
         sandbox: &Sandbox,
@@ -206,7 +206,7 @@ impl Command<'_> {
         timings.step("bring_out");
         let is_compiled = result.compile.as_ref().is_none_or(|compile| compile.outcome.is_success());
         let last = if is_compiled { Phase::Run } else { Phase::Compile };
-        Ok(Done { result, copied, begun: output.last_phase() == Some(last) })
+        Ok(Done { result, copied, has_started: output.last_phase() == Some(last) })
     }
 
     async fn run(
@@ -223,7 +223,7 @@ impl Command<'_> {
             .source_name(program.source_name)
             .args(program.args)
             .files(inputs.into_files())
-            // Nobody sees the list otherwise, and looking takes time.
+            // The list is not shown otherwise, and tracking takes time.
             .track_files(self.form() != Form::Plain)
             .last(self.outputs.is_empty() && self.form() == Form::Plain)
             .hint_reader(HintReader::CommandLine);
@@ -238,13 +238,13 @@ impl Command<'_> {
         belljar_engine::run(sandbox, self.spec, request, output).await
     }
 
-    /// Tells the result, and gives the exit status.
+    /// Prints the result, and returns the exit status.
     async fn finish(
         &self,
         output: &mut Output,
         result: RunResult,
         copied: Vec<CopyError>,
-        begun: bool,
+        has_started: bool,
     ) -> Result<u8, Quit> {
         let quiet = self.args.sandbox.quiet;
         let failed = !result.outcome.is_success();
@@ -253,7 +253,7 @@ impl Command<'_> {
             say(cause);
         }
         if self.form() == Form::Plain {
-            tell(&result, begun, quiet);
+            print_diagnostics(&result, has_started, quiet);
         }
         if self.args.timings
             && let Some(timings) = &result.timings
@@ -279,10 +279,10 @@ impl Command<'_> {
     }
 }
 
-/// Says what the program's own output does not.
-fn tell(result: &RunResult, begun: bool, quiet: bool) {
-    if !begun {
-        // It did not start, so nobody else has said why.
+/// Prints messages that the program's own output does not contain.
+fn print_diagnostics(result: &RunResult, has_started: bool, quiet: bool) {
+    if !has_started {
+        // It did not start, so nothing else has reported why.
         let streams = [result.compile.as_ref().map(|compile| &compile.stderr), Some(&result.stderr)];
         for text in streams.into_iter().flatten().filter_map(|stream| stream.text.as_deref()) {
             text.lines().for_each(say);
@@ -294,7 +294,7 @@ fn tell(result: &RunResult, begun: bool, quiet: bool) {
 }
 
 /// Waits for the end of a run. The first Ctrl-C goes to the code; another one, and every other signal, ends the sandbox,
-/// as does standard output that nobody reads any more.
+/// as does a closed standard output.
 async fn supervise(
     running: impl Future<Output = Result<RunResult, EngineError>>,
     sandbox: &Sandbox,
@@ -313,7 +313,7 @@ async fn supervise(
                 Some(process) if signal == SIGINT && !interrupted => {
                     interrupted = true;
                     let guest = sandbox.guest().clone();
-                    // If it does not arrive, there is the next one.
+                    // If this one gets lost, the next Ctrl-C ends the sandbox.
                     tokio::spawn(async move { guest.signal(process, SIGINT, true).await });
                 }
                 _ => return Err(Quit::Status(signals::status(signal))),

@@ -1,13 +1,13 @@
-//! Signals that this program answers instead of dying by them, so that nothing is left behind.
+//! Signals that this program handles instead of being killed by them, so that nothing is left behind.
 
 use std::io::{self, Read as _};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// `SIGINT`, what Ctrl-C sends.
+/// `SIGINT`, which Ctrl-C sends.
 pub(crate) const SIGINT: i32 = 2;
 
-/// Waits for signals. One that whoever started this program wants ignored (`nohup`, a background job) stays ignored.
+/// Receives signals. A signal that the parent process has set to be ignored (`nohup`, a background job) stays ignored.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Option<Signal>,
@@ -16,7 +16,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to catch signals.
+    /// Starts to catch signals.
     pub(crate) fn catch() -> io::Result<Self> {
         let ignored = ignored();
         let catch = |kind: SignalKind| {
@@ -30,7 +30,7 @@ impl Signals {
         })
     }
 
-    /// The number of the next signal.
+    /// Waits for the next signal, and returns its number.
     pub(crate) async fn next(&mut self) -> i32 {
         tokio::select! {
             number = next(&mut self.interrupt, SignalKind::interrupt()) => number,
@@ -40,7 +40,7 @@ impl Signals {
     }
 }
 
-/// The exit status of a program that a signal has ended, as a shell shows it.
+/// Returns the exit status of a program that was ended by a signal, as a shell shows it.
 pub(crate) fn status(signal: i32) -> u8 {
     u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
 }
@@ -55,9 +55,9 @@ async fn next(signal: &mut Option<Signal>, kind: SignalKind) -> i32 {
     }
 }
 
-/// The signals that are ignored, as a mask.
+/// Returns the mask of ignored signals.
 fn ignored() -> u64 {
-    // The file has less than half of this, and one read is faster than a growing buffer.
+    // The file is less than half this long, and one read is faster than a growing buffer.
     let mut buffer = [0; 4096];
     let read = std::fs::File::open("/proc/self/status").and_then(|mut file| file.read(&mut buffer));
     let status = String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]);
@@ -74,13 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mask_is_found() {
+    fn ignored_mask_is_parsed() {
         assert_eq!(parse_ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), Some(0x1001));
         assert_eq!(parse_ignored("Name:\tx\n"), None);
     }
 
     #[test]
-    fn statuses_are_a_shells() {
+    fn status_matches_shell_convention() {
         assert_eq!([status(SIGINT), status(15), status(1)], [130, 143, 129]);
     }
 }

@@ -12,12 +12,12 @@ use crate::descriptor::Inherited;
 /// Device number of `/dev/null`: major 1, minor 3 (devices.txt of the kernel).
 const DEV_NULL: (u32, u32) = (1, 3);
 
-/// Standard input as a stream. Nothing is read before somebody asks for it.
+/// Standard input as a stream. Nothing is read ahead.
 #[derive(Debug)]
 pub(crate) struct Stdin(Inherited);
 
 impl Stdin {
-    /// Standard input, or `None` where it is known to be empty, which saves the feeding.
+    /// Opens standard input, or returns `None` if it is known to be empty, which saves forwarding it.
     pub(crate) fn open() -> Option<Self> {
         let stat = rustix::fs::fstat(rustix::stdio::stdin()).ok()?;
         let device = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));

@@ -1,4 +1,4 @@
-//! Where the time of a run went.
+//! Timings of the steps of a run.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use belljar_model::milliseconds;
 
 use crate::message::say;
 
-/// The steps of the engine and of a run, in the order in which they happen.
+/// Steps of the engine and of a run, in chronological order.
 const ORDER: [&str; 20] = [
     "prepare",
     "create",
@@ -31,7 +31,7 @@ const ORDER: [&str; 20] = [
     "total",
 ];
 
-/// Takes the time of each step of this command.
+/// Measures the time of each step of this command.
 #[derive(Debug)]
 pub(crate) struct Timings {
     begin: Instant,
@@ -40,7 +40,7 @@ pub(crate) struct Timings {
 }
 
 impl Timings {
-    /// Begins at `begin`.
+    /// Starts measuring at `begin`.
     pub(crate) fn new(begin: Instant) -> Self {
         Self { begin, last: begin, steps: BTreeMap::new() }
     }
@@ -51,7 +51,7 @@ impl Timings {
         self.add(name, self.last - last);
     }
 
-    /// Begins a step without having ended one: the time before is somebody else's to tell.
+    /// Starts a step without recording the time before, which is measured elsewhere.
     pub(crate) fn skip(&mut self) {
         self.last = Instant::now();
     }
@@ -60,10 +60,10 @@ impl Timings {
         self.steps.insert(name.to_owned(), milliseconds(time));
     }
 
-    /// Everything together with the steps of `inner`.
+    /// Returns all steps, together with those of `inner`.
     pub(crate) fn finish(mut self, inner: Option<BTreeMap<String, f64>>) -> BTreeMap<String, f64> {
         let mut all = inner.unwrap_or_default();
-        // The run's own sum is a part here.
+        // The run's own total is only a part here.
         all.remove("total");
         self.add("total", self.begin.elapsed());
         all.extend(self.steps);
@@ -71,7 +71,7 @@ impl Timings {
     }
 }
 
-/// Says where the time went, a line a step.
+/// Prints the timings, one line per step.
 pub(crate) fn report(timings: &BTreeMap<String, f64>) {
     let known = ORDER.iter().filter_map(|name| timings.get_key_value(*name));
     let other = timings.iter().filter(|(name, _)| !ORDER.contains(&name.as_str()));

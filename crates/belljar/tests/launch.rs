@@ -1,8 +1,8 @@
-//! The system calls of a launch, by strace(1), compared with a file that is checked in: a call that was not there before
-//! shows as a line of difference. Where one thread goes from a clone to an exec, the order counts; elsewhere the set does.
+//! The system calls of a launch, traced with strace(1) and compared with a golden file: a new call shows up in the diff.
+//! Between a clone and an exec of one thread, the order counts; elsewhere only the set of calls does.
 //!
-//! What depends on the machine (its control groups, its `/etc`, what its kernel has in `/proc`) is told once, as a set.
-//! `BELLJAR_BLESS=1` writes `tests/golden/launch.txt` anew.
+//! Calls that depend on the machine (its control groups, its `/etc`, its kernel's `/proc`) are listed once, as a set.
+//! `BELLJAR_BLESS=1` rewrites `tests/golden/launch.txt`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -18,8 +18,8 @@ use std::process::{Command, Stdio};
 
 const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
 
-/// Calls that come and go with the memory, the scheduler, the tracer, or who ends first, and tell nothing. A build for tests also asks
-/// about each descriptor before it closes it.
+/// Calls that vary with memory, scheduling, the tracer or the order of exits, and mean nothing. A build for tests also queries
+/// each descriptor before it closes it.
 const NOISE: &[&str] = &[
     "brk",
     "mmap",
@@ -34,10 +34,10 @@ const NOISE: &[&str] = &[
     "shutdown",
 ];
 
-/// Words that are not worth their place, or not in all versions of strace.
-const WORDS_LEFT_OUT: &[&str] = &["NULL", "O_LARGEFILE", "PR_", "SA_RESTORER", "SIG_DFL", "STATX_ALL", "MS_"];
+/// Words without significance, or not in all versions of strace.
+const IGNORED_WORDS: &[&str] = &["NULL", "O_LARGEFILE", "PR_", "SA_RESTORER", "SIG_DFL", "STATX_ALL", "MS_"];
 
-/// One call: its name, what of its arguments matters, and its error.
+/// One call: its name, the relevant words of its arguments, and its error.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
     name: String,
@@ -46,7 +46,7 @@ struct Call {
 }
 
 impl Call {
-    /// Reads a line; `None` is one that tells nothing.
+    /// Parses a line. Returns `None` for an irrelevant one.
     fn read(line: &str) -> Option<Self> {
         let (name, rest) = line.split_once('(')?;
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -58,23 +58,23 @@ impl Call {
         let mut words = words(arguments);
         let mut error = error.to_owned();
         match name {
-            // Records of a launch hold times and numbers.
+            // Records of a launch contain times and numbers.
             "write" if arguments.contains("<socket:") => words.retain(|word| word.starts_with('<')),
-            // What was there before is gone; the number is what matters.
+            // The file that the descriptor was open on does not matter; its number does.
             "dup3" => {
                 let target = arguments.split(", ").nth(1).unwrap_or_default();
                 words.truncate(1);
                 words.push(target.split('<').next().unwrap_or_default().to_owned());
             }
-            // Whether there is a v2 group to be born in is the machine's affair.
+            // Whether there is a v2 group to clone into depends on the machine.
             "clone3" => words.retain(|word| !word.contains("cgroup") && word != "CLONE_INTO_CGROUP"),
-            // Which capabilities there are is the machine's affair; giving up all of them is ours.
+            // Which capabilities exist depends on the machine; that all are dropped does not.
             "capget" | "capset" if arguments.contains("CAP_") => {
                 words = vec!["those of the caller".to_owned()]
             }
-            // Which limits there were is the caller's affair.
+            // The previous limits depend on the caller.
             "prlimit64" if arguments.contains("NULL, {") => words.truncate(1),
-            // One for each capability that this kernel has, up to the first that it has not.
+            // One call for each capability that this kernel has, and a failing one after the last.
             "prctl" if arguments.starts_with("PR_CAPBSET_DROP") => {
                 words = vec!["PR_CAPBSET_DROP each".to_owned()];
                 error.clear();
@@ -100,7 +100,7 @@ impl Call {
     }
 }
 
-/// Strings, the files behind descriptors, and names of flags, without what is another each time.
+/// Extracts strings, files behind descriptors, and names of flags, without values that differ between runs.
 fn words(arguments: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = arguments;
@@ -123,7 +123,7 @@ fn words(arguments: &str) -> Vec<String> {
                     .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
                     .unwrap_or(rest.len());
                 let word = &rest[..end];
-                if end > 2 && !WORDS_LEFT_OUT.contains(&word) {
+                if end > 2 && !IGNORED_WORDS.contains(&word) {
                     words.push(word.to_owned());
                 }
                 end
@@ -153,7 +153,7 @@ fn closing_quote(text: &str) -> usize {
     at.min(bytes.len() - 1)
 }
 
-/// Without numbers of processes, inodes and users, and without ids.
+/// Replaces numbers of processes, inodes and users, and ids.
 fn normal(text: &str) -> String {
     let text = text.replace(BELLJAR, "BELLJAR");
     let mut normal = String::new();
@@ -177,12 +177,12 @@ fn normal(text: &str) -> String {
     normal.replace(":[N]", "").replace("anon_inode:[", "[")
 }
 
-/// What belongs to the machine's control groups, which are v1 or v2 and have any names.
+/// Reports whether a call is about the machine's control groups, which are v1 or v2 and have any names.
 fn is_cgroups(call: &Call) -> bool {
     call.is_about("/sys/fs/cgroup")
 }
 
-/// What is made as often as the machine has it: files of `/etc`, links of the root, covers of `/proc`.
+/// Returns the tag of a call whose repetitions depend on the machine: files of `/etc`, links of the root, covers of `/proc`.
 fn tag(call: &Call) -> Option<&'static str> {
     let has = |test: fn(&str) -> bool| call.words.iter().any(|word| test(word.trim_matches(['"', '<', '>'])));
     if has(|word| word.starts_with("etc/") || word.contains("/etc/") || word == "etc") {
@@ -199,7 +199,7 @@ fn tag(call: &Call) -> Option<&'static str> {
     None
 }
 
-/// The calls in order, with repetitions told once.
+/// Lists the calls in order, with repetitions listed once.
 fn ordered(calls: &[Call]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut runs: Vec<(&str, BTreeSet<String>)> = Vec::new();
@@ -229,14 +229,14 @@ fn ordered(calls: &[Call]) -> Vec<String> {
     lines
 }
 
-/// The names of the calls, each once.
+/// Returns the distinct names of the calls.
 fn names(calls: &[Call]) -> Vec<String> {
     let names: BTreeSet<_> =
         calls.iter().filter(|call| !is_cgroups(call)).map(|call| call.name.clone()).collect();
     names.into_iter().collect()
 }
 
-/// What every call is that is about the control groups.
+/// Returns the names of the calls about control groups.
 fn cgroup_names(calls: &[Call]) -> BTreeSet<&str> {
     calls.iter().filter(|call| is_cgroups(call)).map(|call| call.name.as_str()).collect()
 }
@@ -254,7 +254,7 @@ impl Trace {
     }
 }
 
-/// The traces of one launch, one for each thread.
+/// Traces one launch, with one trace for each thread.
 fn trace(without: &str) -> Vec<Trace> {
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new("strace")
@@ -278,14 +278,14 @@ fn trace(without: &str) -> Vec<Trace> {
     files.iter().map(read).collect()
 }
 
-/// A launch without the walls that are named.
+/// Returns the golden text of a launch without the given walls.
 fn launch(without: &str) -> String {
     let traces = trace(without);
     let find = |name: &str, word: &str| {
         traces
             .iter()
             .find(|trace| trace.has(name, word))
-            .unwrap_or_else(|| panic!("nobody calls {name} {word}"))
+            .unwrap_or_else(|| panic!("no thread calls {name} {word}"))
     };
     let launcher =
         traces.iter().find(|trace| trace.0[0].name == "execve" && trace.0[0].is_about("run")).unwrap();
@@ -315,7 +315,7 @@ fn launch(without: &str) -> String {
     section("belljar itself, from then on: the set", names(&launcher.0[clone + 1..]));
     section("The supervisor, from its clone to its end", ordered(&supervisor.0));
     section("The maker of the network namespace", ordered(&helper.0));
-    // The network comes when it is ready.
+    // The time at which the network is ready varies.
     let pivot = first.position(|call| call.name == "pivot_root");
     let waits = pivot + first.0[pivot..].iter().position(|call| call.name == "recvmsg").unwrap();
     let equipped = first.position(|call| call.name == "unshare");
@@ -346,7 +346,7 @@ fn launch(without: &str) -> String {
     text
 }
 
-/// Whether a launch can be traced here, and says why not.
+/// Reports whether a launch can be traced here, and prints the reason if not.
 fn can_trace() -> bool {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: needs root, whose launch is written down");
@@ -362,7 +362,7 @@ fn can_trace() -> bool {
 }
 
 #[test]
-fn calls_are_those_that_are_written_down() {
+fn calls_match_the_golden_file() {
     if can_trace() {
         golden::check("launch.txt", &launch(""));
     }
@@ -370,7 +370,7 @@ fn calls_are_those_that_are_written_down() {
 
 #[cfg(feature = "mutation")]
 #[test]
-fn a_call_that_is_missing_is_noticed() {
+fn missing_call_is_detected() {
     if !can_trace() {
         return;
     }

@@ -1,7 +1,7 @@
-//! Nothing stays behind: after many runs, after runs whose `belljar` is killed at a random instant, and in a host that makes
-//! sandbox after sandbox, there is no process, mount, namespace, control group, loop device, user id lease, descriptor or
-//! scratch file that was not there before, and memory is as it was. These tests look at the whole machine, so they run alone
-//! (.config/nextest.toml). `make leaks` runs them ten times as long.
+//! Nothing is leaked: after many runs, after runs whose `belljar` is killed at a random instant, and in a host that creates
+//! sandbox after sandbox, there is no new process, mount, namespace, control group, loop device, user id lease, descriptor or
+//! scratch file, and memory is unchanged. These tests inspect the whole machine, so they run alone (.config/nextest.toml).
+//! `make leaks` runs ten times as many rounds.
 
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests fail and speak like tests")]
 
@@ -15,17 +15,17 @@ use belljar_model::SandboxSpec;
 
 const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
 
-/// How far the memory of a host that stays may grow over all rounds but the first, in KiB: less than a page a sandbox.
+/// Maximum memory growth of a long-lived host over all rounds but the first, in KiB: less than a page per sandbox.
 const HOST_GROWTH_KIB: u64 = 1024;
 
-/// What was there before.
+/// State of the machine before a test.
 struct Before {
     traces: Traces,
     usage: Usage,
 }
 
 impl Before {
-    fn look() -> Self {
+    fn capture() -> Self {
         adopt_orphans().expect("orphans are adopted");
         Self { traces: Traces::now(true), usage: Usage::now() }
     }
@@ -38,19 +38,19 @@ impl Before {
     }
 }
 
-/// How often: so many times, and ten times that with `BELLJAR_LONG_LEAKS=1`.
+/// Returns the number of rounds: `short`, or ten times that with `BELLJAR_LONG_LEAKS=1`.
 fn rounds(short: u32) -> u32 {
     if std::env::var_os("BELLJAR_LONG_LEAKS").is_some() { short * 10 } else { short }
 }
 
-/// Flags with which a sandbox can be made here: as an ordinary user limits can only be watched.
+/// Returns flags with which a sandbox can be created here: as an ordinary user, limits can only be watched.
 fn flags() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() { &[] } else { &["--limits", "watched", "--quiet"] }
 }
 
 #[test]
-fn a_thousand_runs_leave_nothing() {
-    let before = Before::look();
+fn runs_leak_nothing() {
+    let before = Before::capture();
     for round in 0..rounds(1000) {
         let output = Command::new(BELLJAR)
             .arg("run")
@@ -66,9 +66,9 @@ fn a_thousand_runs_leave_nothing() {
 }
 
 #[test]
-fn a_hundred_killed_runs_leave_nothing() {
-    let before = Before::look();
-    // A fixed sequence (Knuth's MMIX generator), so that a failure can be had again.
+fn killed_runs_leak_nothing() {
+    let before = Before::capture();
+    // A fixed sequence (Knuth's MMIX generator), so that a failure can be reproduced.
     let mut random = 0x5eed_u64;
     for _ in 0..rounds(100) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -92,8 +92,8 @@ fn a_hundred_killed_runs_leave_nothing() {
 }
 
 #[test]
-fn a_hundred_runs_that_do_not_wait_for_their_removal_leave_nothing() {
-    let before = Before::look();
+fn runs_with_background_cleanup_leak_nothing() {
+    let before = Before::capture();
     for round in 0..rounds(100) {
         let output = Command::new(BELLJAR)
             .args(["run", "--cleanup", "background"])
@@ -108,7 +108,7 @@ fn a_hundred_runs_that_do_not_wait_for_their_removal_leave_nothing() {
     before.assert_nothing_new();
 }
 
-/// Private memory of this process in KiB, and how many descriptors it has open.
+/// Returns the private memory of this process in KiB, and its number of open descriptors.
 fn own_size() -> (u64, usize) {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc is there");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux 4.5");
@@ -117,12 +117,12 @@ fn own_size() -> (u64, usize) {
 }
 
 #[test]
-fn a_host_that_stays_keeps_nothing() {
+fn long_lived_host_leaks_nothing() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: needs root, for control groups and user ids of their own");
         return;
     }
-    let before = Before::look();
+    let before = Before::capture();
     let mut config = LocalConfig::new(LocalKind::Local);
     config.guest = Some(BELLJAR.into());
     let engine = LocalEngine::new(config);
@@ -135,9 +135,9 @@ fn a_host_that_stays_keeps_nothing() {
                 sandbox.guest().check().await.expect("the guest answers");
                 if round % 2 == 0 {
                     sandbox.stop().await.expect("it stops");
-                } // Else it is dropped.
+                } // Otherwise it is dropped.
             }
-            // What was dropped ends by itself; the last supervisors are reaped with the next sandbox.
+            // Dropped sandboxes end by themselves; the last supervisors are reaped with the next sandbox.
             tokio::time::sleep(Duration::from_millis(300)).await;
             engine
                 .create(CreateRequest::run(&spec))

@@ -1,9 +1,9 @@
-//! Package managers as they are, against their registries: each installs a package under its preset, and not without it.
+//! Unmodified package managers against their registries: each check_install a package under its preset, and fails without it.
 //!
-//! Part of `make long`, as it needs what others serve.
+//! Part of `make long`, as it needs external services.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
-#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+#![allow(clippy::print_stdout, reason = "reports skipped tests")]
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// What this machine trusts, for tools that would not look there by themselves.
+/// The machine's trusted certificates, for tools that do not use them by default.
 const ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 const TRUST: [&str; 4] = ["PIP_CERT", "NODE_EXTRA_CA_CERTS", "npm_config_cafile", "CARGO_HTTP_CAINFO"];
 
@@ -22,7 +22,7 @@ fn belljar(args: &[&str]) -> Command {
     command
 }
 
-/// The addresses of a preset's hosts, as far as this machine knows them.
+/// Returns the addresses of a preset's hosts, as far as this machine can resolve them.
 fn addresses(preset: &str) -> BTreeSet<Ipv4Addr> {
     let shown = belljar(&["net", "presets", preset, "--json"]).output().unwrap();
     let preset: Value = serde_json::from_slice(&shown.stdout).unwrap();
@@ -37,8 +37,8 @@ fn addresses(preset: &str) -> BTreeSet<Ipv4Addr> {
         .collect()
 }
 
-/// Runs a line in a sandbox under a preset, and under a policy that names something else.
-fn installs(preset: &str, tool: Option<&Path>, code: &str) {
+/// Checks that `code` succeeds in a sandbox under a preset, and fails under an unrelated policy.
+fn check_install(preset: &str, tool: Option<&Path>, code: &str) {
     let addresses = addresses(preset);
     if addresses.is_empty() {
         println!("SKIPPED {preset}: no host of its registry has an address here");
@@ -46,7 +46,7 @@ fn installs(preset: &str, tool: Option<&Path>, code: &str) {
     }
     let dir = tempfile::tempdir().unwrap();
     let policy = dir.path().join("policy.toml");
-    // A mirror of a build machine may be in a range that is always denied.
+    // The mirror of a build machine may be in a range that is denied by default.
     let exceptions: Vec<String> = addresses.iter().map(|address| format!("\"{address}/32\"")).collect();
     std::fs::write(&policy, format!("[network]\nexceptions = [{}]\n", exceptions.join(", "))).unwrap();
     let done = |flags: &[&str]| -> Output {
@@ -70,7 +70,7 @@ fn installs(preset: &str, tool: Option<&Path>, code: &str) {
 #[test]
 fn pip_installs_under_its_preset() {
     let code = "set -e; python3 -m venv v; v/bin/pip install -q --retries 0 six==1.16.0; v/bin/python -c 'import six'; echo installed";
-    installs("pip", None, code);
+    check_install("pip", None, code);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn npm_installs_under_its_preset() {
         return;
     }
     let code = "set -e; npm install --silent --fetch-retries 0 is-number@7.0.0; node -e \"require('is-number')\"; echo installed";
-    installs("npm", None, code);
+    check_install("npm", None, code);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn cargo_fetches_under_its_preset() {
     let code = "set -e; export CARGO_HOME=$PWD/.cargo CARGO_NET_RETRY=0; mkdir -p p/src; cd p; touch src/lib.rs
 printf '[package]\\nname=\"p\"\\nversion=\"0.1.0\"\\nedition=\"2021\"\\n[dependencies]\\nitoa=\"1\"\\n' > Cargo.toml
 ../cargo vendor -q; grep -q itoa vendor/itoa/Cargo.toml; echo installed";
-    installs("cargo", Some(&cargo), code);
+    check_install("cargo", Some(&cargo), code);
 }
 
 #[test]
@@ -112,5 +112,5 @@ o=\"-qq -o Dir::State=$PWD -o Dir::State::status=$PWD/status -o Dir::Cache=$PWD/
 -o APT::Update::Error-Mode=any\"
 apt-get $o update; apt-get $o download hostname; ls hostname_*.deb; echo installed"
     );
-    installs("apt", None, &code);
+    check_install("apt", None, &code);
 }

@@ -1,4 +1,4 @@
-//! Holes that a review found, each with the attack that went through them.
+//! Regression tests for vulnerabilities that a review found, each with its attack.
 
 #![cfg(feature = "mutation")]
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests fail and speak like tests")]
@@ -27,7 +27,7 @@ fn sh(mounts: &[String], without: &str, code: &str) -> Output {
 }
 
 #[test]
-fn a_link_in_a_mount_does_not_lead_another_mount_away() {
+fn link_in_a_mount_does_not_redirect_another_mount() {
     if !is_root() {
         return;
     }
@@ -43,14 +43,14 @@ fn a_link_in_a_mount_does_not_lead_another_mount_away() {
     let output = sh(&[outer.clone(), through], "", "true");
     assert_eq!(output.status.code(), Some(125), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(std::fs::read_dir(path("victim")).expect("it is there").count(), 0);
-    // An honest neighbour: the same without the link.
+    // Control: the same mount without the link works.
     let beside = format!("{}:/home/user/project/real/file", path("inner"));
     let output = sh(&[outer, beside], "", "cat project/real/file");
     assert_eq!(output.stdout, b"inner", "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
-fn nothing_on_a_mount_becomes_a_set_user_id_file() {
+fn set_user_id_bit_cannot_be_set_on_a_mount() {
     if !is_root() {
         return;
     }
@@ -69,7 +69,7 @@ fn nothing_on_a_mount_becomes_a_set_user_id_file() {
 }
 
 #[test]
-fn the_environment_is_in_nobodys_arguments() {
+fn environment_is_not_in_process_arguments() {
     if !is_root() {
         return;
     }
@@ -84,17 +84,17 @@ fn the_environment_is_in_nobodys_arguments() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it speaks");
     let processes = std::fs::read_dir("/proc").expect("/proc is there").flatten();
-    let told = processes
+    let is_exposed = processes
         .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
         .any(|cmdline| String::from_utf8_lossy(&cmdline).contains(&canary));
     child.kill().expect("it can be ended");
     child.wait().expect("it ends");
     assert_eq!(line.trim(), canary);
-    assert!(!told, "the value stands in a process's arguments");
+    assert!(!is_exposed, "the value is in a process's arguments");
 }
 
 #[test]
-fn a_priority_of_the_caller_does_not_go_in() {
+fn raised_priority_of_the_caller_is_not_inherited() {
     if !is_root() {
         return;
     }
@@ -115,7 +115,7 @@ fn a_priority_of_the_caller_does_not_go_in() {
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         Some(text.trim().to_owned())
     };
-    // Real-time, negative nice, and a caller that is nicer than others, which stays so.
+    // Real-time and negative nice values are reset; a positive nice value is kept.
     for (prefix, inside) in [
         (&["chrt", "-f", "10"][..], "0 0"),
         (&["nice", "-n", "-10"][..], "0 0"),

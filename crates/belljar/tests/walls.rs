@@ -1,6 +1,6 @@
-//! Each wall once: an attack on it fails, the same attack succeeds when that wall alone is taken away, and an honest
-//! neighbour works. Where two walls hold the same thing, the others are taken away on both sides, so that it is this one
-//! that is seen. Needs the feature `mutation`, which a release does not have.
+//! Tests of the individual walls: an attack on a wall fails, the same attack succeeds if only that wall is removed, and a
+//! benign program works. Where several walls stop the same attack, the others are removed in both cases, so that the tested
+//! one decides. Needs the feature `mutation`, which a release does not have.
 
 #![cfg(feature = "mutation")]
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests fail and speak like tests")]
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
 
-/// One wall with its attack. Programs are Python; the attack exits 0 when it has succeeded and 1 when it was stopped.
+/// A wall with its attack. Programs are Python; the attack exits with 0 if it succeeded and with 1 if it was stopped.
 struct Case {
     /// The wall, by the name in `belljar_linux::Wall`.
     wall: &'static str,
@@ -62,7 +62,7 @@ fn skip_without_cgroups() -> bool {
 }
 
 #[test]
-fn seccomp_keeps_new_user_namespaces_out() {
+fn seccomp_denies_user_namespaces() {
     check(&Case {
         wall: "seccomp",
         others: "",
@@ -73,7 +73,7 @@ fn seccomp_keeps_new_user_namespaces_out() {
 }
 
 #[test]
-fn landlock_keeps_signals_from_the_guest() {
+fn landlock_protects_the_guest_from_signals() {
     check(&Case {
         wall: "landlock",
         others: "",
@@ -84,7 +84,7 @@ fn landlock_keeps_signals_from_the_guest() {
 }
 
 #[test]
-fn capabilities_are_gone_for_good() {
+fn capabilities_are_dropped() {
     check(&Case {
         wall: "capabilities",
         others: "",
@@ -98,7 +98,7 @@ fn capabilities_are_gone_for_good() {
 fn no_new_privileges_is_set() {
     check(&Case {
         wall: "no-new-privileges",
-        // Both need it, so they cannot be there without it.
+        // Both need it, so they cannot be active without it.
         others: "landlock,seccomp",
         flags: &[],
         attack: "line = [l for l in open('/proc/self/status') if l.startswith('NoNewPrivs')][0]\nsys.exit(int(line.split()[1]))",
@@ -107,8 +107,8 @@ fn no_new_privileges_is_set() {
 }
 
 #[test]
-fn the_hosts_tree_is_out_of_reach() {
-    // The host's first process is seen through the host's own /proc only.
+fn host_root_is_unreachable() {
+    // The host's init is visible only through the host's own /proc, so the attack looks for a file of the host.
     check(&Case {
         wall: "pivot",
         others: "",
@@ -119,7 +119,7 @@ fn the_hosts_tree_is_out_of_reach() {
 }
 
 #[test]
-fn proc_tells_nothing_about_the_machine() {
+fn proc_hides_the_machine() {
     check(&Case {
         wall: "proc-masks",
         others: "",
@@ -130,7 +130,7 @@ fn proc_tells_nothing_about_the_machine() {
 }
 
 #[test]
-fn the_hosts_loopback_is_out_of_reach() {
+fn host_loopback_is_unreachable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port of the test's own");
     let port = listener.local_addr().expect("it has an address").port();
     let attack = format!(
@@ -146,7 +146,7 @@ fn the_hosts_loopback_is_out_of_reach() {
 }
 
 #[test]
-fn the_hosts_shared_memory_is_out_of_reach() {
+fn host_shared_memory_is_unreachable() {
     let made =
         Command::new("ipcmk").args(["-M", "64", "-p", "0666"]).output().expect("ipcmk of util-linux runs");
     let text = String::from_utf8_lossy(&made.stdout).into_owned();
@@ -164,7 +164,7 @@ fn the_hosts_shared_memory_is_out_of_reach() {
 }
 
 #[test]
-fn the_hosts_name_is_not_told() {
+fn host_name_is_hidden() {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the host has a name");
     let attack = format!("sys.exit(0 if socket.gethostname() == {:?} else 1)", host.trim());
     check(&Case {
@@ -177,7 +177,7 @@ fn the_hosts_name_is_not_told() {
 }
 
 #[test]
-fn control_group_names_are_not_told() {
+fn control_group_names_are_hidden() {
     check(&Case {
         wall: "cgroup-namespace",
         others: "",
@@ -211,8 +211,7 @@ fn processes_are_limited() {
 
 #[test]
 fn processor_time_is_limited() {
-    // Four tenths of a second of work take four seconds with a tenth of a processor, and without the limit less than three even on a
-    // machine with much else to do.
+    // 0.4 s of work take 4 s with a tenth of a processor, and without the limit less than 3 s even on a busy machine.
     check(&Case {
         wall: "cpu",
         others: "",
@@ -267,7 +266,7 @@ fn descriptors_do_not_leak_in() {
 }
 
 #[test]
-fn the_guest_is_closed_to_inspection() {
+fn guest_cannot_be_inspected() {
     check(&Case {
         wall: "dumpable",
         others: "landlock",
@@ -277,7 +276,7 @@ fn the_guest_is_closed_to_inspection() {
     });
 }
 
-/// Plants a key in the session keyring and becomes belljar: its session keyring is what the sandbox must not inherit.
+/// Adds a key to the session keyring and executes belljar, whose session keyring the sandbox must not inherit.
 const KEYED: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -288,7 +287,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 "#;
 
 #[test]
-fn the_hosts_keyring_is_left_behind() {
+fn host_keyring_is_not_inherited() {
     if skip_without_cgroups() {
         return;
     }
@@ -302,7 +301,7 @@ fn the_hosts_keyring_is_left_behind() {
             .expect("python starts");
         (status(&output), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    // The filter stops the call as well, so it is taken away on both sides.
+    // The seccomp filter stops the call as well, so it is removed in both cases.
     let (held, text) = run("seccomp");
     if held == 77 {
         eprintln!("SKIPPED: this kernel has no keyrings");
@@ -313,7 +312,7 @@ fn the_hosts_keyring_is_left_behind() {
 }
 
 #[test]
-fn a_release_has_no_way_to_take_a_wall_away() {
+fn release_has_no_mutation_hook() {
     let Some(release) = std::env::var_os("BELLJAR_RELEASE") else {
         eprintln!("SKIPPED: BELLJAR_RELEASE does not name a release binary (make long builds one)");
         return;

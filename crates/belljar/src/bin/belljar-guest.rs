@@ -1,6 +1,6 @@
-//! `belljar-guest`: the first process of a sandbox, without anything that is the host's. `belljar` looks for it beside itself.
+//! `belljar-guest`: the first process of a sandbox, without any host code. `belljar` looks for it in its own directory.
 
-/// Tests watch that nothing is allocated between a clone and an exec (docs/fork-safety.md).
+/// Lets tests check that nothing is allocated between a clone and an exec (docs/fork-safety.md).
 #[cfg(feature = "mutation")]
 #[global_allocator]
 static ALLOCATOR: belljar_guest::ForkGuard = belljar_guest::ForkGuard;

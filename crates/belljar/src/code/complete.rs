@@ -1,11 +1,11 @@
-//! Whether code that is being typed is complete, so far as can be told without its interpreter.
+//! Detects whether code that is being typed is complete, as far as that is possible without its interpreter.
 
-/// Whether the lines so far can be run. `language` is its name.
+/// Reports whether the lines so far can be run. `language` is the name of their language.
 pub(super) fn is_complete(language: &str, text: &str) -> bool {
     let ends_blank = text.rsplit('\n').next().is_none_or(|line| line.trim().is_empty());
     match language {
         "python" => {
-            // A magic of a whole cell, a block and what is decorated go on until a blank line.
+            // Cell magics, blocks and decorated definitions go on until a blank line.
             if text.starts_with("%%") {
                 return ends_blank;
             }
@@ -17,7 +17,7 @@ pub(super) fn is_complete(language: &str, text: &str) -> bool {
             state == State::Closed && !has_open_words(text)
         }
         "javascript" | "typescript" => scan(text, &SCRIPT).0 == State::Closed,
-        // What its comments and quotes are is not known of every language: a blank line ends the rest.
+        // The syntax of comments and quotes is not known for every language: a blank line ends the others.
         _ => scan(text, &OTHER).0 == State::Closed || ends_blank,
     }
 }
@@ -28,13 +28,13 @@ enum State {
     Open,
 }
 
-/// What counts in a language.
+/// The lexical rules of a language.
 struct Rules {
-    /// Begins a comment that ends with its line.
+    /// Start of a comment that ends with its line.
     comment: &'static str,
-    /// Begins and ends a comment over several lines.
+    /// Start and end of a comment that may span several lines.
     block: Option<(&'static str, &'static str)>,
-    /// Quotes that go over several lines; the longest first.
+    /// Quotes that may span several lines; the longest first.
     long: &'static [&'static str],
     /// Quotes that end with their line at the latest.
     short: &'static [char],
@@ -79,19 +79,19 @@ const SHELL: Rules = Rules {
     colon: false,
 };
 
-/// Looks at quotes, brackets and comments; and whether a line opened a block.
+/// Scans quotes, brackets and comments. The second value is whether a line opened a block.
 fn scan(text: &str, rules: &Rules) -> (State, bool) {
     let (mut depth, mut opens, mut rest) = (0_i64, false, text);
     let mut last = None;
     while let Some(character) = rest.chars().next() {
         let step = |count: usize| rest.get(count..).unwrap_or_default();
         if let Some(quote) = rules.long.iter().find(|quote| rest.starts_with(**quote)) {
-            let Some(after) = past(step(quote.len()), quote) else { return (State::Open, opens) };
+            let Some(after) = after_quote(step(quote.len()), quote) else { return (State::Open, opens) };
             (rest, last) = (after, Some('"'));
         } else if rules.short.contains(&character) {
             let line = step(1).lines().next().unwrap_or_default();
             let end = character.to_string();
-            let after = past(line, &end).map_or(line.len(), |after| line.len() - after.len());
+            let after = after_quote(line, &end).map_or(line.len(), |after| line.len() - after.len());
             (rest, last) = (step(1 + after), Some('"'));
         } else if let Some((_, end)) = rules.block.filter(|(begin, _)| rest.starts_with(begin)) {
             let Some((_, after)) = rest.split_once(end) else { return (State::Open, opens) };
@@ -120,8 +120,8 @@ fn scan(text: &str, rules: &Rules) -> (State, bool) {
     (if is_open { State::Open } else { State::Closed }, opens)
 }
 
-/// What comes after a quote's end; none if there is no end.
-fn past<'a>(text: &'a str, end: &str) -> Option<&'a str> {
+/// Returns the text after the closing quote `end`, or `None` if there is none.
+fn after_quote<'a>(text: &'a str, end: &str) -> Option<&'a str> {
     let mut rest = text;
     loop {
         if let Some(after) = rest.strip_prefix(end) {
@@ -135,7 +135,7 @@ fn past<'a>(text: &'a str, end: &str) -> Option<&'a str> {
     }
 }
 
-/// Whether a shell's `if`, `do` or `case` waits for its end.
+/// Reports whether a shell's `if`, `do` or `case` is still open.
 fn has_open_words(text: &str) -> bool {
     let mut depth = 0_i64;
     for word in text.split(|character: char| character.is_whitespace() || character == ';') {
@@ -153,7 +153,7 @@ mod tests {
     use super::is_complete;
 
     #[test]
-    fn python_goes_on_as_its_users_expect() {
+    fn python_blocks_end_with_a_blank_line() {
         for text in [
             "1 + 1",
             "",
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn others_go_on_while_something_is_open() {
+    fn other_languages_continue_while_a_quote_or_bracket_is_open() {
         for text in ["1 + 1", "'('", "/* ( */ 1", "a = `x\n`", "if (x) { y }", "// {"] {
             assert!(is_complete("javascript", text), "{text:?}");
         }

@@ -1,4 +1,4 @@
-//! `belljar code` and `belljar run --rich`: code in a context, with what it shows.
+//! `belljar code` and `belljar run --rich`: code in a context, with its rich results.
 
 mod args;
 mod cell;
@@ -25,10 +25,10 @@ use crate::service::args::{Format, ServerArgs};
 use crate::service::words;
 use crate::signals::Signals;
 
-/// What the name of a language begins with that is a Jupyter kernel's.
+/// Prefix of the languages that name a Jupyter kernel.
 const JUPYTER: &str = "jupyter:";
 
-/// Does what `belljar code` asks for.
+/// Runs `belljar code`.
 pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     let pictures = directory(args.out.as_deref())?;
     let language = match args.language.as_deref() {
@@ -57,7 +57,7 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     })
 }
 
-/// Does what `belljar run --rich` asks for.
+/// Runs `belljar run --rich`.
 pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
     let Some(program) = Program::read(args.code.as_deref(), &args.words, args.language.as_deref())? else {
         return Err(Quit::Usage(
@@ -97,7 +97,7 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
     done
 }
 
-/// The directory for pictures, which must be there.
+/// The directory for pictures, which must exist.
 fn directory(named: Option<&Path>) -> Result<PathBuf, Quit> {
     let Some(dir) = named else { return Ok(PathBuf::from(".")) };
     match std::fs::metadata(dir) {
@@ -107,7 +107,7 @@ fn directory(named: Option<&Path>) -> Result<PathBuf, Quit> {
     }
 }
 
-/// A time in milliseconds; none is 0.
+/// A time in milliseconds; `None` is 0.
 fn milliseconds(time: Option<Duration>) -> u64 {
     time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! Pictures: shown in terminals that can, and saved otherwise.
+//! Pictures: shown inline in terminals that support it, and saved otherwise.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -10,43 +10,43 @@ use belljar_model::CodeResult;
 
 use crate::message::Quit;
 
-/// What every PNG begins with.
+/// Magic bytes of a PNG file.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
-/// What every JPEG begins with.
+/// Magic bytes of a JPEG file.
 const JPEG: &[u8] = b"\xff\xd8\xff";
 
-/// Kinds of pictures, the best first, and the endings of their files.
+/// Kinds of pictures, the preferred ones first, and their file extensions.
 const KINDS: [(&str, &str); 4] =
     [("image/png", "png"), ("image/jpeg", "jpeg"), ("image/svg+xml", "svg"), ("application/pdf", "pdf")];
 
-/// The most that one piece of the kitty protocol carries, in characters of base64.
+/// Maximum payload of one chunk of the kitty protocol, in base64 characters.
 const KITTY_CHARS: usize = 4096;
 
-/// As many names are tried for a file.
+/// Maximum number of file names that are tried for a picture.
 const MAX_NUMBER: u32 = 100_000;
 
-/// A picture that came with a result.
+/// A picture in a result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Picture {
-    ending: &'static str,
+    extension: &'static str,
     bytes: Vec<u8>,
 }
 
 /// The best picture of a result.
 pub(super) fn first(result: &CodeResult) -> Option<Picture> {
-    KINDS.iter().find_map(|(mime, ending)| Some(Picture { ending, bytes: result.bytes(mime)? }))
+    KINDS.iter().find_map(|(mime, extension)| Some(Picture { extension, bytes: result.bytes(mime)? }))
 }
 
-/// How a terminal takes pictures.
+/// Protocol for pictures in a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
-    /// That of kitty.
+    /// The kitty graphics protocol.
     Kitty,
-    /// That of iTerm2.
+    /// The inline images protocol of iTerm2.
     Iterm,
 }
 
-/// Where pictures go.
+/// Destination of pictures.
 #[derive(Debug)]
 pub(super) struct Pictures {
     protocol: Option<Protocol>,
@@ -55,14 +55,14 @@ pub(super) struct Pictures {
 }
 
 impl Pictures {
-    /// To this terminal, if it says that it can, or else into the directory.
+    /// Shows pictures in this terminal if it announces support, and saves the others to `dir`.
     pub(super) fn new(dir: PathBuf) -> Self {
         let is_terminal = rustix::termios::isatty(rustix::stdio::stdout());
         let protocol = protocol(|name| std::env::var(name).ok()).filter(|_| is_terminal);
         Self { protocol, dir, last: 0 }
     }
 
-    /// What shows the picture on this terminal, if it can.
+    /// Returns the escape sequence that shows the picture in this terminal, if supported.
     pub(super) fn inline(&self, picture: &Picture) -> Option<String> {
         let is_png = picture.bytes.starts_with(PNG);
         let is_jpeg = picture.bytes.starts_with(JPEG);
@@ -73,11 +73,11 @@ impl Pictures {
         }
     }
 
-    /// Saves the picture under a name that is free, and says which. Nothing is overwritten, and no link is followed.
+    /// Saves the picture under an unused name, and returns its path. Nothing is overwritten, and no link is followed.
     pub(super) fn save(&mut self, picture: &Picture) -> Result<PathBuf, Quit> {
         while self.last < MAX_NUMBER {
             self.last += 1;
-            let path = self.dir.join(format!("belljar-{}.{}", self.last, picture.ending));
+            let path = self.dir.join(format!("belljar-{}.{}", self.last, picture.extension));
             let failed = |error| anyhow::Error::new(error).context(format!("out: cannot write {path:?}"));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(mut file) => {
@@ -93,7 +93,7 @@ impl Pictures {
     }
 }
 
-/// What the terminal says of itself. Inside tmux and screen it may be another one than that.
+/// Detects the terminal's protocol from the environment, which inside tmux and screen may describe another terminal.
 fn protocol(variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
     let term = variable("TERM").unwrap_or_default();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_terminals_that_say_so_get_pictures() {
+    fn protocol_is_detected_from_the_environment() {
         assert_eq!(of(&[("TERM", "xterm-256color")]), None);
         assert_eq!(of(&[("TERM", "xterm-kitty")]), Some(Protocol::Kitty));
         assert_eq!(of(&[("KITTY_WINDOW_ID", "1")]), Some(Protocol::Kitty));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_written_in_pieces() {
+    fn kitty_payload_is_chunked() {
         let mut bytes = PNG.to_vec();
         bytes.resize(5000, 0);
         let text = kitty(&bytes);
@@ -163,19 +163,19 @@ mod tests {
         assert!(pieces[0].starts_with("\u{1b}_Ga=T,f=100,m=1;iVBORw0KGgo"), "{}", &pieces[0][..40]);
         assert!(pieces[1].starts_with("\u{1b}_Gm=0;"), "{}", &pieces[1][..20]);
         assert!(iterm(&bytes).starts_with("\u{1b}]1337;File=inline=1;size=5000:iVBORw0KGgo"));
-        // What only says that it is a picture is saved, not shown.
+        // Data without the magic bytes of its kind is saved, not shown.
         let shown = Pictures { protocol: Some(Protocol::Kitty), dir: PathBuf::new(), last: 0 };
-        assert_eq!(shown.inline(&Picture { ending: "png", bytes: b"no".to_vec() }), None);
-        assert!(shown.inline(&Picture { ending: "png", bytes }).is_some());
+        assert_eq!(shown.inline(&Picture { extension: "png", bytes: b"no".to_vec() }), None);
+        assert!(shown.inline(&Picture { extension: "png", bytes }).is_some());
     }
 
     #[test]
-    fn nothing_is_overwritten() {
+    fn saving_never_overwrites() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("belljar-1.png"), "mine").unwrap();
         std::os::unix::fs::symlink("/nonexistent/x", dir.path().join("belljar-2.png")).unwrap();
         let mut pictures = Pictures { protocol: None, dir: dir.path().to_owned(), last: 0 };
-        let picture = Picture { ending: "png", bytes: PNG.to_vec() };
+        let picture = Picture { extension: "png", bytes: PNG.to_vec() };
         assert_eq!(pictures.save(&picture).unwrap(), dir.path().join("belljar-3.png"));
         assert_eq!(pictures.save(&picture).unwrap(), dir.path().join("belljar-4.png"));
         assert_eq!(std::fs::read(dir.path().join("belljar-1.png")).unwrap(), b"mine");
@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn the_best_picture_is_taken() {
+    fn best_picture_is_selected() {
         let mut result = CodeResult::default();
         assert_eq!(first(&result), None);
         result.add("image/svg+xml", b"<svg/>");
-        assert_eq!(first(&result).map(|picture| picture.ending), Some("svg"));
+        assert_eq!(first(&result).map(|picture| picture.extension), Some("svg"));
         result.add("image/png", PNG);
-        assert_eq!(first(&result), Some(Picture { ending: "png", bytes: PNG.to_vec() }));
+        assert_eq!(first(&result), Some(Picture { extension: "png", bytes: PNG.to_vec() }));
     }
 }

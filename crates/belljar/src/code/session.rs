@@ -1,4 +1,4 @@
-//! A session: cells that are typed one after the other.
+//! An interactive session: cells that are typed one after the other.
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -10,39 +10,39 @@ use crate::message::Quit;
 use crate::signals::{self, SIGINT, Signals};
 use crate::stdin::Stdin;
 
-/// The longest line that is read, in bytes.
+/// Maximum length of an input line, in bytes.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// The longest cell that is typed, in bytes.
+/// Maximum length of a typed cell, in bytes.
 const MAX_CELL_BYTES: usize = 3 << 20;
 
 /// Lines of standard input.
 pub(super) struct Lines {
     input: Option<BufReader<Stdin>>,
-    /// A line that was begun when the waiting for it was given up.
-    begun: Vec<u8>,
+    /// Start of a line whose read was cancelled.
+    partial: Vec<u8>,
 }
 
 impl Lines {
     fn open() -> Self {
-        Self { input: Stdin::open().map(BufReader::new), begun: Vec::new() }
+        Self { input: Stdin::open().map(BufReader::new), partial: Vec::new() }
     }
 
-    /// The next line without its end; none at the end of the input. What is typed is not shown if it is hidden.
+    /// Returns the next line without its line ending, or `None` at the end of the input. With `hidden`, typed text is not echoed.
     pub(super) async fn next(&mut self, hidden: bool) -> Result<Option<String>, Quit> {
         let _hidden = hidden.then(Hidden::enter).transpose()?;
         let Some(input) = &mut self.input else { return Ok(None) };
-        let count = input.take(MAX_LINE_BYTES).read_until(b'\n', &mut self.begun).await?;
-        if count == 0 && self.begun.is_empty() {
+        let count = input.take(MAX_LINE_BYTES).read_until(b'\n', &mut self.partial).await?;
+        if count == 0 && self.partial.is_empty() {
             return Ok(None);
         }
-        let line = std::mem::take(&mut self.begun);
+        let line = std::mem::take(&mut self.partial);
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
         Ok(Some(String::from_utf8_lossy(line).into_owned()))
     }
 }
 
-/// A terminal that does not show what is typed, until this is dropped.
+/// Turns off the terminal's echo until dropped.
 struct Hidden(rustix::termios::Termios);
 
 impl Hidden {
@@ -59,7 +59,7 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // A terminal that is gone needs no restoring.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.0);
     }
 }
@@ -92,7 +92,7 @@ pub(super) async fn session(
     }
 }
 
-/// One cell. Ctrl-C begins it anew.
+/// Reads one cell. Ctrl-C discards it and starts over.
 async fn cell(
     lines: &mut Lines,
     language: &str,
@@ -111,7 +111,7 @@ async fn cell(
                 if signal != SIGINT {
                     return Err(Quit::Status(signals::status(signal)));
                 }
-                lines.begun.clear();
+                lines.partial.clear();
                 text.clear();
                 screen.hint(&format!("\n{first}")).await;
                 continue;
@@ -126,8 +126,7 @@ async fn cell(
         }
         text.push('\n');
         if text.len() > MAX_CELL_BYTES {
-            let text =
-                format!("code: more than {MAX_CELL_BYTES} bytes are typed; at most that many are allowed");
+            let text = format!("code: more than {MAX_CELL_BYTES} bytes typed; at most that many are allowed");
             return Err(anyhow::anyhow!(text).into());
         }
         screen.hint(&next).await;

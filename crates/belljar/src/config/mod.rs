@@ -1,4 +1,4 @@
-//! The service's configuration: from the command line, the environment and the file to what holds. `belljar config`.
+//! The service's configuration, merged from the command line, the environment and the file. `belljar config`.
 
 mod commands;
 mod load;

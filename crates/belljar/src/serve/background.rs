@@ -1,10 +1,10 @@
-//! A server that a command has started, because it needed one and there was none.
+//! A server that a command has started in the background, because none was running.
 //!
 //! ```text
-//!  command ──starts──► session of its own, home, log ──► "ready" | "held" | why not ──► the command goes on
+//!  command ──starts──► session of its own, home, log ──► "ready" | "held" | error ──► the command continues
 //!                            │
 //!                            ├── no sandbox and no connection for `server.linger`, and no command on its way: ends
-//!                            └── a server was started by hand, and asks for the home: ends; sandboxes live on
+//!                            └── a server that was started by hand requests the home: ends; sandboxes keep running
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -23,67 +23,67 @@ use crate::cli::ServeArgs;
 use crate::config::Sources;
 use crate::message::{Quit, chain};
 
-/// The log's name in the home.
+/// Name of the log in the home.
 pub(crate) const LOG_FILE: &str = "belljar.log";
 
-/// The log before that one.
+/// Name of the rotated log.
 pub(crate) const OLD_LOG_FILE: &str = "belljar.log.old";
 
-/// What it says on standard output when it answers requests.
+/// Written to standard output when the server answers requests.
 pub(crate) const READY: &str = "ready";
 
-/// What it says when another server has the home.
+/// Written to standard output when another server holds the home.
 pub(crate) const HELD: &str = "held";
 
-/// How long the log may be when a server begins, in bytes. A longer one is put aside, in the place of the one before it.
+/// Maximum length of the log when a server starts, in bytes. A longer one is rotated, which replaces the previous one.
 const MAX_LOG_BYTES: u64 = 8 << 20;
 
-/// How often it looks whether there is something to stay for, at least and at most.
-const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
+/// Shortest and longest interval between two checks for idleness.
+const IDLE_CHECK_INTERVAL: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 
-/// Why it cannot be one in the background.
+/// Error from starting in the background.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackgroundError {
-    /// Its log cannot be written.
+    /// The log cannot be written.
     #[error("cannot write the log {path:?}")]
     Log { path: PathBuf, source: io::Error },
-    /// It could not be asked to make room.
+    /// The handover socket cannot be created.
     #[error("cannot listen in {path:?}")]
     Handover { path: PathBuf, source: io::Error },
-    /// It cannot leave the streams of the command.
+    /// The server cannot detach from the command's standard output.
     #[error("cannot leave the command's standard output")]
     Leave(#[source] io::Error),
 }
 
-/// Why it ends.
+/// Reason for the server to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// There is nothing to stay for.
+    /// The server has been idle for long enough.
     Idle,
-    /// Another server wants the home.
+    /// Another server requested the home.
     Asked,
 }
 
-/// What a server in the background is besides a server.
+/// State that only a server in the background has.
 pub(crate) struct Background {
     home: PathBuf,
     handover: Handover,
     seen: Connections,
     idle_since: Instant,
-    /// Held while it ends for want of work: no command comes meanwhile.
+    /// Locked while an idle server ends, so that no command connects in the meantime.
     clients: Option<File>,
 }
 
-/// Serves in the background. Whoever has started it hears on standard output how that went.
+/// Serves in the background. The outcome of the start is reported on standard output.
 pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Quit> {
-    // The terminal of the command is none of its own. It may be the first of a session already.
+    // Detaches from the command's terminal. Fails if this process leads a session already.
     let _ = rustix::process::setsid();
-    // It was started by way of a link, whose name it would have in lists.
+    // It was started through `/proc/self/exe`, whose name would be shown in process lists.
     let _ = rustix::thread::set_name(c"belljar");
     let served = begin(args);
     match &served {
-        Err(Quit::Error(error)) => tell(&chain(error.as_ref())),
-        Err(Quit::Usage(text)) => tell(text),
+        Err(Quit::Error(error)) => report(&chain(error.as_ref())),
+        Err(Quit::Usage(text)) => report(text),
         _ => {}
     }
     served
@@ -94,7 +94,7 @@ fn begin(args: &ServeArgs) -> Result<u8, Quit> {
     let loaded = sources.load()?;
     let mut home = match Home::take(&loaded.home, true) {
         Err(HomeError::Taken { .. }) => {
-            tell(HELD);
+            report(HELD);
             return Ok(0);
         }
         taken => taken?,
@@ -102,7 +102,7 @@ fn begin(args: &ServeArgs) -> Result<u8, Quit> {
     log_to(&loaded.home.join(LOG_FILE))?;
     let path = loaded.home.clone();
     super::run(&sources, loaded, &mut home, move || {
-        // Within the runtime, which hears the socket.
+        // Runs within the runtime, which polls the socket.
         let handover = Handover::listen(&path);
         Ok(Some(Background {
             handover: handover.map_err(|source| BackgroundError::Handover { path: path.clone(), source })?,
@@ -115,21 +115,21 @@ fn begin(args: &ServeArgs) -> Result<u8, Quit> {
 }
 
 impl Background {
-    /// Tells the command that requests are answered, and lets go of it.
+    /// Reports to the command that requests are answered, and detaches from it.
     pub(crate) fn ready(&mut self) -> Result<(), BackgroundError> {
         let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let null = null.map_err(|errno| BackgroundError::Leave(errno.into()))?;
-        tell(READY);
+        report(READY);
         self.idle_since = Instant::now();
         rustix::stdio::dup2_stdout(&null).map_err(|errno| BackgroundError::Leave(errno.into()))
     }
 
-    /// Waits until it is to end.
+    /// Waits for a reason to end.
     pub(crate) async fn end(&mut self, keeper: &Keeper, api: &Api, linger: Duration) -> End {
-        let [least, most] = LOOK_EVERY;
+        let [least, most] = IDLE_CHECK_INTERVAL;
         loop {
             tokio::select! {
-                () = self.handover.asked() => return End::Asked,
+                () = self.handover.wait_for_request() => return End::Asked,
                 () = tokio::time::sleep((linger / 8).clamp(least, most)) => {}
             }
             let connections = api.connections();
@@ -137,14 +137,14 @@ impl Background {
             self.seen = connections;
             if !is_idle {
                 self.idle_since = Instant::now();
-            } else if self.idle_since.elapsed() >= linger && self.close_the_door() {
+            } else if self.idle_since.elapsed() >= linger && self.lock_out_commands() {
                 return End::Idle;
             }
         }
     }
 
-    /// Keeps commands from coming, unless one is on its way.
-    fn close_the_door(&mut self) -> bool {
+    /// Locks out new commands. Returns false if one is already connecting.
+    fn lock_out_commands(&mut self) -> bool {
         let mut open = OpenOptions::new();
         open.read(true).write(true).create(true).truncate(false).mode(0o600);
         let Ok(clients) = open.open(self.home.join(CLIENTS_FILE)) else { return false };
@@ -154,13 +154,13 @@ impl Background {
     }
 }
 
-/// Says it to whoever has started this server.
-fn tell(text: &str) {
-    // Whoever does not listen any more needs no word.
+/// Reports to the command that has started this server.
+fn report(text: &str) {
+    // The command may have gone, which is no failure.
     let _ = writeln!(io::stdout(), "{text}");
 }
 
-/// What would go to standard error goes to a file in the home.
+/// Redirects standard error to a log file in the home.
 fn log_to(path: &Path) -> Result<(), BackgroundError> {
     let failed = |source| BackgroundError::Log { path: path.to_owned(), source };
     if path.symlink_metadata().is_ok_and(|metadata| metadata.len() > MAX_LOG_BYTES) {

@@ -1,4 +1,4 @@
-//! The first key: a server without any makes one, and tells it once.
+//! The first key: a server without any key creates one, and shows it once.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -12,13 +12,13 @@ use belljar_model::Role;
 use super::listen::Listening;
 use crate::cert::{AUTHORITY_FILE, BUNDLE_FILE};
 
-/// The port of addresses that name none.
+/// Default port of HTTPS addresses.
 const HTTPS_PORT: u16 = 443;
 
-/// Why there is no first key.
+/// Error from creating the first key.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FirstKeyError {
-    /// Others can connect, and nobody could come in but by luck.
+    /// Other machines can connect, so the first key must not be shown this way.
     #[error(
         "there is no API key yet, and {address} is no loopback address; start the server on 127.0.0.1 first, and make a \
          key with belljar key create"
@@ -27,15 +27,15 @@ pub(crate) enum FirstKeyError {
     /// The keeper failed.
     #[error("cannot make the first key")]
     Keeper(#[from] KeeperError),
-    /// It could not be told.
-    #[error("cannot write the first key to standard output; it has been taken back")]
+    /// The key could not be written.
+    #[error("cannot write the first key to standard output; it has been revoked")]
     Write(#[source] io::Error),
 }
 
-/// How E2B's clients get here.
+/// How E2B's clients reach this server.
 #[derive(Debug, Clone)]
 pub(crate) enum E2bWay {
-    /// By the server's one address.
+    /// By the server's address.
     Address,
     /// By host names of a domain, with TLS.
     Domain {
@@ -46,7 +46,7 @@ pub(crate) enum E2bWay {
 }
 
 impl E2bWay {
-    /// The way of a configuration; `None` if they are not served.
+    /// Returns the way that a configuration gives; `None` if E2B's clients are not served.
     pub(crate) fn of(server: &ServerConfig) -> Option<Self> {
         let way = server.domain.clone().zip(server.tls.as_ref()).map_or(Self::Address, |(domain, tls)| {
             let certificates = tls.certificate.parent().map(Path::to_owned).unwrap_or_default();
@@ -55,7 +55,7 @@ impl E2bWay {
         server.e2b.then_some(way)
     }
 
-    /// The variables for it, but for the key.
+    /// Returns the environment variables for E2B's clients, except for the key.
     fn variables(&self, url: &str, port: u16) -> String {
         match self {
             Self::Address => {
@@ -65,7 +65,7 @@ impl E2bWay {
             Self::Domain { domain, certificates } => {
                 let port = if port == HTTPS_PORT { String::new() } else { format!(":{port}") };
                 let mut text = format!("export E2B_DOMAIN={domain}{port}\n");
-                // An operator's own certificate is one that clients trust anyway.
+                // These files do not exist beside an operator's own certificate, which clients trust anyway.
                 let files = [("SSL_CERT_FILE", BUNDLE_FILE), ("NODE_EXTRA_CA_CERTS", AUTHORITY_FILE)];
                 for (name, file) in files {
                     let path = certificates.join(file);
@@ -79,15 +79,15 @@ impl E2bWay {
     }
 }
 
-/// What a newcomer is told.
+/// The message that a server prints when it starts.
 pub(crate) struct Welcome {
     key: Option<(String, String)>,
-    /// How E2B's clients get here, if they are served.
+    /// How E2B's clients reach this server, if they are served.
     e2b: Option<E2bWay>,
 }
 
 impl Welcome {
-    /// Makes the first key if there is none. In a log nothing is told, so nothing is made there.
+    /// Creates the first key if there is none. Secrets are not written to a log, so none is created if standard output is one.
     pub(crate) async fn prepare(
         keeper: &Keeper,
         listening: &Listening,
@@ -118,7 +118,7 @@ impl Welcome {
         Ok(Self { key: Some((made.info.id, made.key)), e2b })
     }
 
-    /// Says in three lines what a newcomer needs. A key that nobody was told is taken back.
+    /// Prints what is needed to use the server. A key that could not be printed is revoked.
     pub(crate) async fn tell(self, keeper: &Keeper, listening: &Listening) -> Result<(), FirstKeyError> {
         let Err(error) = io::stdout().write_all(self.text(listening).as_bytes()) else { return Ok(()) };
         let Some((id, _)) = self.key else { return Ok(()) };
@@ -148,7 +148,7 @@ impl Welcome {
         }
     }
 
-    /// The key as E2B's clients spell it. One that was told before is not known any more.
+    /// Returns the key as E2B's clients spell it. An existing key is not known any more.
     fn e2b_key(&self) -> String {
         let secret = self.key.as_ref().and_then(|(_, secret)| secret.strip_prefix(KEY_PREFIX));
         let key = match secret {
@@ -161,7 +161,7 @@ impl Welcome {
     }
 }
 
-/// Whether standard output is the journal of systemd, which keeps what it gets (systemd.exec(5), `JOURNAL_STREAM`).
+/// Reports whether standard output is the journal of systemd, which stores it (systemd.exec(5), `JOURNAL_STREAM`).
 fn is_journal() -> bool {
     let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
     let Ok(metadata) = std::fs::metadata("/proc/self/fd/1") else { return false };

@@ -1,6 +1,6 @@
-//! How a server in the background is asked to make room for one that was started by hand.
+//! Handover of the home from a server in the background to one that was started by hand.
 //!
-//! Whoever can connect to the socket `handover.sock` in the home is its owner, or root; to connect is to ask.
+//! Only the owner of the home and root can connect to the socket `handover.sock` in it; a connection is the request to end.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -11,10 +11,10 @@ use tokio::net::UnixListener;
 
 use super::listen::bind;
 
-/// The socket's name in the home.
+/// Name of the socket in the home.
 const SOCKET_FILE: &str = "handover.sock";
 
-/// Where a server in the background hears that it is to end. The socket is taken away when this is dropped.
+/// Listener for requests to end. The socket is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Handover {
     listener: UnixListener,
@@ -22,19 +22,19 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// Begins to listen.
+    /// Starts to listen.
     pub(crate) fn listen(home: &Path) -> io::Result<Self> {
         let path = home.join(SOCKET_FILE);
         Ok(Self { listener: bind(&path)?, path })
     }
 
-    /// Waits until somebody asks.
-    pub(crate) async fn asked(&self) {
+    /// Waits for a request to end.
+    pub(crate) async fn wait_for_request(&self) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) if belljar_api::is_operator(&stream) => return,
                 Ok(_) => {}
-                // No descriptor is free, or the like: it may pass.
+                // Out of descriptors, or a similar error that may pass.
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
             }
         }
@@ -47,12 +47,12 @@ impl Drop for Handover {
     }
 }
 
-/// Asks the server in the background of this home to end.
-pub(crate) fn ask(home: &Path) -> io::Result<()> {
+/// Requests the background server of this home to end.
+pub(crate) fn request_end(home: &Path) -> io::Result<()> {
     connect(&home.join(SOCKET_FILE)).map(drop)
 }
 
-/// Connects to a socket whose path may be longer than a socket's name.
+/// Connects to a socket whose path may exceed the limit for socket addresses.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -1,4 +1,4 @@
-//! The service's directory: its owner's alone, and of one server at a time.
+//! The service's directory: writable only by its owner, and used by one server at a time.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -10,69 +10,69 @@ use serde::{Deserialize, Serialize};
 
 use super::handover;
 
-/// Held by the server that uses the directory. What it says of itself is in it: its process id, and a [`Holder`].
+/// Locked by the server that uses the directory. The file contains its process id and a [`Holder`].
 const LOCK_FILE: &str = "serve.lock";
 
-/// The socket of a server's operator, unless the configuration names another.
+/// Name of the operator's socket, unless the configuration names another.
 pub(crate) const SOCKET_FILE: &str = "belljar.sock";
 
-/// Held, together with others, by each command that uses a server in the background; by that server alone while it ends
-/// because nobody does. So none ends while a command is on its way to it.
+/// Lock file, locked shared by each command that uses a server in the background, and exclusively by that server while it
+/// ends because it is idle. So it does not end while a command is connecting.
 pub(crate) const CLIENTS_FILE: &str = "clients.lock";
 
-/// The most that is read of what a holder says, in bytes.
+/// Maximum length of the lock file that is read, in bytes.
 const MAX_HOLDER_BYTES: u64 = 64 * 1024;
 
-/// How long the server in the background may take to end when another one is to take its place. Its requests finish first
+/// Timeout for the server in the background to end when another one takes its place. Its requests finish first
 /// (`server.drain`).
-const MAX_HANDOVER: Duration = Duration::from_secs(60);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a server that has just taken the directory may take to say what it is.
-const MAX_SILENCE: Duration = Duration::from_secs(1);
+/// Timeout for a server that has just locked the directory to write its [`Holder`].
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often the lock is looked at meanwhile.
-const HANDOVER_STEP: Duration = Duration::from_millis(20);
+/// Interval between attempts to take the lock.
+const HANDOVER_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why the directory cannot be used.
+/// Error from using the directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HomeError {
-    /// It cannot be made, looked at or opened.
+    /// The directory or a file in it cannot be created, inspected or opened.
     #[error("cannot {action} {path:?}")]
     File { action: &'static str, path: PathBuf, source: io::Error },
-    /// Something else has its name.
+    /// The path exists and is not a directory.
     #[error("{path:?} is no directory; name another one with BELLJAR_HOME or --home")]
     NotADirectory { path: PathBuf },
-    /// Others could put files into it.
+    /// Other users could create files in the directory.
     #[error(
         "{path:?} may be written by others (mode {mode:04o}); chmod go-w it, or name another directory with --home"
     )]
     Writable { path: PathBuf, mode: u32 },
-    /// It is another user's.
+    /// The directory belongs to another user.
     #[error(
         "{path:?} belongs to user {owner}, and this server runs as user {user}; name another directory with --home"
     )]
     Foreign { path: PathBuf, owner: u32, user: u32 },
-    /// Another server is there.
-    #[error("another server ({}) uses {path:?}; stop it, or name another directory with --home", whom(.holder))]
+    /// Another server uses the directory.
+    #[error("another server ({}) uses {path:?}; stop it, or name another directory with --home", describe_holder(.holder))]
     Taken { path: PathBuf, holder: Option<Holder> },
-    /// The server in the background was asked to end, and did not.
+    /// The server in the background did not end when requested.
     #[error(
         "the server in the background ({}) uses {path:?} and does not end; end that process, and start this one again",
-        whom(.holder)
+        describe_holder(.holder)
     )]
     Stuck { path: PathBuf, holder: Option<Holder> },
 }
 
-/// What a server says of itself in the lock file.
+/// Description of the server that holds the directory, as written to the lock file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Holder {
-    /// Its process.
+    /// Its process id.
     #[serde(skip)]
     pub(crate) pid: u32,
     /// Whether a command has started it.
     pub(crate) background: bool,
-    /// Whether it listens.
+    /// Whether it listens already.
     pub(crate) serves: bool,
     /// Its Unix socket, if it has one.
     pub(crate) socket: Option<String>,
@@ -80,7 +80,7 @@ pub(crate) struct Holder {
     pub(crate) url: Option<String>,
 }
 
-/// The service's directory. It is this server's until it is dropped.
+/// The service's directory, locked by this server until dropped.
 #[derive(Debug)]
 pub(crate) struct Home {
     lock: File,
@@ -88,7 +88,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes the directory if it is missing, checks it, and takes it. `background` says whether a command has started this
+    /// Creates the directory if it is missing, checks it, and locks it. `background` is whether a command has started this
     /// server.
     pub(crate) fn take(path: &Path, background: bool) -> Result<Self, HomeError> {
         prepare(path)?;
@@ -113,10 +113,10 @@ impl Home {
         Ok(home)
     }
 
-    /// Takes the directory. A server in the background that has it is asked to end first; its sandboxes live on.
+    /// Takes the directory. A server in the background that holds it is requested to end first; its sandboxes keep running.
     pub(crate) fn take_over(path: &Path) -> Result<Self, HomeError> {
         let begin = Instant::now();
-        let mut told = None;
+        let mut announced = None;
         loop {
             let (path, holder) = match Self::take(path, false) {
                 Err(HomeError::Taken { path, holder }) => (path, holder),
@@ -124,25 +124,25 @@ impl Home {
             };
             match &holder {
                 Some(Holder { background: true, pid, .. }) => {
-                    if told.replace(*pid) != Some(*pid) {
+                    if announced.replace(*pid) != Some(*pid) {
                         crate::message::say(&format!(
                             "waiting for the server in the background (process {pid}) to end; its sandboxes live on"
                         ));
                     }
-                    // It may be on its way up or down, and hear nothing now.
-                    let _ = handover::ask(&path);
-                    if begin.elapsed() > MAX_HANDOVER {
+                    // It may be starting or ending, and not listening now.
+                    let _ = handover::request_end(&path);
+                    if begin.elapsed() > HANDOVER_TIMEOUT {
                         return Err(HomeError::Stuck { path, holder });
                     }
                 }
-                None if begin.elapsed() < MAX_SILENCE => {}
+                None if begin.elapsed() < ANNOUNCE_TIMEOUT => {}
                 _ => return Err(HomeError::Taken { path, holder }),
             }
-            std::thread::sleep(HANDOVER_STEP);
+            std::thread::sleep(HANDOVER_RETRY_INTERVAL);
         }
     }
 
-    /// Says where this server listens.
+    /// Publishes where this server listens.
     pub(crate) fn tell(&mut self, socket: Option<&Path>, url: Option<String>) -> io::Result<()> {
         self.holder.serves = true;
         self.holder.socket = socket.and_then(Path::to_str).map(str::to_owned);
@@ -151,7 +151,7 @@ impl Home {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        // One write: whoever reads meanwhile sees all of it or nothing.
+        // A single write: a concurrent reader sees all of it or nothing.
         let text = format!("{}\n{}\n", self.holder.pid, serde_json::to_string(&self.holder)?);
         self.lock.set_len(0)?;
         self.lock.rewind()?;
@@ -159,13 +159,13 @@ impl Home {
     }
 }
 
-/// What the server that has the directory says of itself, or what the last one said: to take the lock for a moment, and so know
-/// which, would keep another server from it.
+/// Returns the server that holds the directory, or the last one that did: telling them apart would need the lock, which would
+/// keep another server from taking it.
 pub(crate) fn holder(path: &Path) -> Option<Holder> {
     read_holder(&mut File::open(path.join(LOCK_FILE)).ok()?)
 }
 
-/// Makes the directory if it is missing, and checks it.
+/// Creates the directory if it is missing, and checks it.
 pub(crate) fn prepare(path: &Path) -> Result<(), HomeError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| match path.is_dir() {
         false if path.exists() => HomeError::NotADirectory { path: path.to_owned() },
@@ -174,7 +174,7 @@ pub(crate) fn prepare(path: &Path) -> Result<(), HomeError> {
     check(path)
 }
 
-/// Nobody else may put anything into the directory.
+/// Checks that no other user can create files in the directory.
 fn check(path: &Path) -> Result<(), HomeError> {
     let metadata = std::fs::metadata(path).map_err(|source| HomeError::File {
         action: "open",
@@ -196,12 +196,12 @@ fn read_holder(lock: &mut File) -> Option<Holder> {
     let mut text = String::new();
     lock.take(MAX_HOLDER_BYTES).read_to_string(&mut text).ok()?;
     let (pid, rest) = text.split_once('\n')?;
-    // A server of an earlier version says its process id only.
+    // A server of an earlier version writes only its process id.
     let holder = serde_json::from_str(rest).unwrap_or_default();
     Some(Holder { pid: pid.trim().parse().ok()?, ..holder })
 }
 
-fn whom(holder: &Option<Holder>) -> String {
+fn describe_holder(holder: &Option<Holder>) -> String {
     holder
         .as_ref()
         .map_or_else(|| "its process id is not known".to_owned(), |holder| format!("process {}", holder.pid))
@@ -214,23 +214,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_home_is_made_for_its_owner_and_taken_once() {
+    fn home_is_private_and_exclusive() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
         let mut home = Home::take(&path, false).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         let refused = Home::take(&path, true).unwrap_err();
-        let HomeError::Taken { holder: Some(told), .. } = &refused else { panic!("{refused}") };
-        assert_eq!((told.pid, told.serves), (std::process::id(), false));
+        let HomeError::Taken { holder: Some(found), .. } = &refused else { panic!("{refused}") };
+        assert_eq!((found.pid, found.serves), (std::process::id(), false));
         home.tell(Some(Path::new("/x/y.sock")), None).unwrap();
-        let told = holder(&path).unwrap();
-        assert_eq!((told.serves, told.socket.as_deref(), told.url), (true, Some("/x/y.sock"), None));
+        let found = holder(&path).unwrap();
+        assert_eq!((found.serves, found.socket.as_deref(), found.url), (true, Some("/x/y.sock"), None));
         drop(home);
         Home::take(&path, true).unwrap();
     }
 
     #[test]
-    fn a_lock_file_of_an_earlier_version_is_understood() {
+    fn lock_file_of_an_earlier_version_is_parsed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(LOCK_FILE), "4711\n").unwrap();
         let mut file = File::open(dir.path().join(LOCK_FILE)).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_write_is_refused() {
+    fn home_writable_by_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         for (mode, good) in [(0o700, true), (0o755, true), (0o770, false), (0o702, false), (0o1777, false)] {
             std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();

@@ -1,4 +1,4 @@
-//! Where the server listens: sockets that it makes, or that whoever started it has passed on (sd_listen_fds(3)).
+//! The server's sockets: created by it, or passed by the service manager (sd_listen_fds(3)).
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,33 +11,33 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::config::Loaded;
 
-/// Why the server cannot listen.
+/// Error from opening the server's sockets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
-    /// An address cannot be had.
+    /// An address cannot be bound.
     #[error("{origin}: cannot listen on {address}")]
     Address { origin: String, address: SocketAddr, source: io::Error },
-    /// A socket cannot be made.
+    /// A Unix socket cannot be created.
     #[error("{origin}: cannot listen on {path:?}")]
     Socket { origin: String, path: PathBuf, source: io::Error },
-    /// Something else has the socket's name.
+    /// The socket's path exists and is not a socket.
     #[error("{origin}: {path:?} is there and is no socket; name another path with server.socket")]
     NoSocket { origin: String, path: PathBuf },
-    /// What was passed on is no socket that one can listen on.
+    /// A passed descriptor is not a listening socket.
     #[error(
         "descriptor {descriptor} was passed on (LISTEN_FDS) and cannot be served; pass TCP and Unix stream sockets that \
          listen, and nothing else"
     )]
     Passed { descriptor: usize, source: io::Error },
-    /// TLS was asked for and cannot be had.
+    /// TLS is configured and cannot be set up.
     #[error("{origin}: TLS cannot be set up, and the server does not speak without it")]
     Tls { origin: String, source: Box<TlsError> },
 }
 
-/// The number of the first descriptor that is passed on (sd_listen_fds(3)).
+/// Number of the first passed descriptor (sd_listen_fds(3)).
 const FIRST_PASSED: usize = 3;
 
-/// Sockets that a service manager has made, and keeps open while one server follows another: nobody is refused meanwhile.
+/// Sockets that a service manager has created, and keeps open across restarts of the server, so that no connection is refused.
 #[derive(Default)]
 pub(crate) struct Passed {
     tcp: Vec<std::net::TcpListener>,
@@ -45,14 +45,14 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Takes what `LISTEN_FDS` and `LISTEN_PID` say. To be called once, before there are other threads: it takes the variables
-    /// away, so that no child believes that they are meant for it.
+    /// Takes the sockets that `LISTEN_FDS` and `LISTEN_PID` announce. Call it once, before there are other threads: it removes
+    /// the variables, so that no child takes them for its own.
     pub(crate) fn take() -> Result<Self, ListenError> {
         let mut given = listenfd::ListenFd::from_env();
         let mut passed = Self::default();
         for index in 0..given.len() {
             let failed = |source| ListenError::Passed { descriptor: FIRST_PASSED + index, source };
-            // It is one or the other; what the last attempt says of it holds.
+            // It is either TCP or Unix; the error of the last attempt counts.
             if let Ok(Some(listener)) = given.take_tcp_listener(index) {
                 check_listens(&listener).map_err(failed)?;
                 passed.tcp.push(listener);
@@ -65,31 +65,34 @@ impl Passed {
     }
 }
 
-/// A socket that is only connected would be taken for one, and fail at the first accept.
+/// Checks that a socket listens: one that is only connected would fail at the first accept.
 fn check_listens(socket: &impl std::os::fd::AsFd) -> io::Result<()> {
     if rustix::net::sockopt::socket_acceptconn(socket)? {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not listen"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a listening socket"))
 }
 
-/// Everything that the server listens on.
+/// All sockets that the server listens on.
 pub(crate) struct Listening {
     /// In the order of the configuration, the Unix socket last.
     pub(crate) listeners: Vec<Listener>,
-    /// The addresses, with the ports that were really had.
+    /// The addresses, with the actual ports.
     pub(crate) addresses: Vec<SocketAddr>,
     /// The Unix socket.
     pub(crate) socket: Option<PathBuf>,
-    /// Whether this server has made it, and takes it away.
+    /// Whether this server has created it, and removes it.
     pub(crate) owns_socket: bool,
     /// TLS on the addresses.
     pub(crate) tls: Option<Tls>,
 }
 
 impl Listening {
-    /// Opens everything. What was passed on stands in the place of `server.listen`, or of `server.socket`. When this returns an
-    /// error, nothing listens.
+    /// Opens all sockets. Passed sockets replace `server.listen` or `server.socket`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a socket or TLS cannot be set up. Nothing listens then.
     pub(crate) async fn open(loaded: &Loaded, passed: Passed) -> Result<Self, ListenError> {
         let tls = tls(loaded)?;
         let mut listening = Self {
@@ -137,7 +140,7 @@ impl Listening {
         Ok(())
     }
 
-    /// The first address as one would type it.
+    /// Returns the first address as a URL.
     pub(crate) fn url(&self) -> Option<String> {
         let address = self.addresses.first()?;
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -145,7 +148,7 @@ impl Listening {
     }
 }
 
-/// TLS as configured.
+/// Loads TLS as configured.
 pub(crate) fn tls(loaded: &Loaded) -> Result<Option<Tls>, ListenError> {
     let Some(files) = &loaded.config.server.tls else { return Ok(None) };
     let tls = Tls::load(&files.certificate, &files.key).map_err(|source| ListenError::Tls {
@@ -155,7 +158,8 @@ pub(crate) fn tls(loaded: &Loaded) -> Result<Option<Tls>, ListenError> {
     Ok(Some(tls))
 }
 
-/// The socket of an earlier server is taken away first: this one holds the home, so nobody listens there any more.
+/// Binds the configured socket. A leftover of an earlier server is removed first: this one holds the home, so no other listens
+/// there.
 fn unix(loaded: &Loaded, path: &Path) -> Result<UnixListener, ListenError> {
     let origin = loaded.said.origin("server.socket").to_string();
     match path.symlink_metadata() {
@@ -167,7 +171,7 @@ fn unix(loaded: &Loaded, path: &Path) -> Result<UnixListener, ListenError> {
     bind(path).map_err(|source| ListenError::Socket { origin, path: path.to_owned(), source })
 }
 
-/// Makes a socket that only this user can connect to, in the place of one that is left over.
+/// Creates a socket that only this user can connect to, replacing a leftover one.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -177,10 +181,10 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     {
         return Err(error);
     }
-    // The name of a socket has room for 107 bytes only. By way of the directory's descriptor every path fits.
+    // A socket address has room for a path of 107 bytes only. Through the directory's descriptor, every path fits.
     let dir = std::fs::File::open(dir)?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir))).join(name);
-    // Nobody else may connect, also not in the moment before its mode could be changed.
+    // No other user may connect, not even in the moment before its mode could be changed.
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(short);
     rustix::process::umask(before);

@@ -1,4 +1,4 @@
-//! The server's log: lines for people or JSON objects, to standard error or to a file that may be moved away.
+//! The server's log: text lines or JSON objects, to standard error or to a file that may be rotated.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -15,57 +15,57 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
-/// Spans of the steps of a request, which only traces show.
+/// Target of the spans of a request's steps, which only traces show.
 pub(crate) const STEPS: &str = "belljar_steps";
 
-/// Why nothing can be logged.
+/// Error from setting up the log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
     /// The file cannot be opened.
     #[error("log.file: cannot open {path:?}")]
     File { path: PathBuf, source: io::Error },
-    /// Something logs in this process already.
+    /// A log is already set up in this process.
     #[error("cannot set up the log")]
     SetUp(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// A layer that gets what is logged, too.
-pub(crate) type More = Box<dyn Layer<Registry> + Send + Sync>;
+/// An additional subscriber layer.
+pub(crate) type ExtraLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The log, to be changed while the server runs.
+/// The log, which can be reconfigured while the server runs.
 pub(crate) struct Log {
     level: reload::Handle<Targets, Registry>,
     sink: Sink,
 }
 
 impl Log {
-    /// Begins to log.
-    pub(crate) fn start(config: &LogConfig, more: Vec<More>) -> Result<Self, LogError> {
+    /// Starts to log.
+    pub(crate) fn start(config: &LogConfig, extra: Vec<ExtraLayer>) -> Result<Self, LogError> {
         let sink = Sink::open(config.file.as_deref())?;
         let (filter, level) = reload::Layer::new(targets(config.level));
         let layer = tracing_subscriber::fmt::layer().with_writer(sink.clone());
-        let lines: More = match config.format {
+        let lines: ExtraLayer = match config.format {
             LogFormat::Json => {
                 let layer = layer.json().flatten_event(true).with_current_span(true).with_span_list(false);
                 layer.with_filter(filter).boxed()
             }
             LogFormat::Text => layer.with_ansi(false).with_filter(filter).boxed(),
         };
-        let layers: Vec<More> = std::iter::once(lines).chain(more).collect();
+        let layers: Vec<ExtraLayer> = std::iter::once(lines).chain(extra).collect();
         tracing_subscriber::registry().with(layers).try_init()?;
         Ok(Self { level, sink })
     }
 
-    /// Takes a new level and a new file, and opens the file again, which may have been moved away.
+    /// Applies a new level and file, and reopens the file, which may have been rotated.
     pub(crate) fn change(&self, config: &LogConfig) -> Result<(), LogError> {
         self.sink.reopen(config.file.as_deref())?;
-        // It fails only when nothing is logged any more.
+        // Fails only if the subscriber is gone.
         let _ = self.level.reload(targets(config.level));
         Ok(())
     }
 }
 
-/// What is written: ours as asked for, that of others from warnings on.
+/// Returns the filter: Belljar's own messages at `level`, those of dependencies from warnings on.
 fn targets(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -78,7 +78,7 @@ fn targets(level: LogLevel) -> Targets {
         .with_target(STEPS, LevelFilter::OFF)
 }
 
-/// Where lines go. Clones share it.
+/// Destination of log lines. Clones share it.
 #[derive(Clone)]
 struct Sink {
     file: Arc<Mutex<Option<File>>>,
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_heard_when_they_warn() {
+    fn dependencies_are_logged_from_warnings_on() {
         let on = |level, target: &str, at: tracing::Level| targets(level).would_enable(target, &at);
         assert!(on(LogLevel::Info, "belljar_api::access", tracing::Level::INFO));
         assert!(on(LogLevel::Info, "hyper::proto", tracing::Level::WARN));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_begun_anew() {
+    fn rotated_file_is_reopened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let sink = Sink::open(Some(&path)).unwrap();

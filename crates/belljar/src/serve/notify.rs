@@ -1,4 +1,4 @@
-//! Tells the service manager how the server stands: the protocol of sd_notify(3).
+//! Notifies the service manager of the server's state: the protocol of sd_notify(3).
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,14 +8,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Whoever started this server, if it wants to be told.
+/// The service manager, if it asked to be notified.
 #[derive(Debug, Default)]
 pub(crate) struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
 }
 
 impl Manager {
-    /// The manager that `NOTIFY_SOCKET` names.
+    /// Returns the manager that `NOTIFY_SOCKET` names.
     pub(crate) fn from_environment() -> Self {
         let named = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         Self { socket: named.and_then(|name| Self::connect(&name).ok()) }
@@ -29,26 +29,26 @@ impl Manager {
         Ok((UnixDatagram::unbound()?, address))
     }
 
-    /// Requests are answered.
+    /// Reports that requests are answered.
     pub(crate) fn ready(&self) {
         self.send("READY=1\n");
     }
 
-    /// The configuration is read again. [`Manager::ready`] has to follow.
+    /// Reports that the configuration is being reloaded. [`Manager::ready`] has to follow.
     pub(crate) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let microseconds = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}\n"));
     }
 
-    /// The server ends.
+    /// Reports that the server is stopping.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1\n");
     }
 
     fn send(&self, state: &str) {
         if let Some((socket, address)) = &self.socket {
-            // A manager that cannot be told learns of it in other ways.
+            // A manager that cannot be notified detects it in other ways.
             let _ = socket.send_to_addr(state.as_bytes(), address);
         }
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn managers_are_told_by_path_and_by_abstract_name() {
+    fn manager_is_notified_by_path_and_by_abstract_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let name = format!("@belljar-notify-{}", std::process::id());

@@ -1,4 +1,4 @@
-//! What the server's own process uses, under the names that Prometheus' client libraries agree on.
+//! Resource usage of the server's own process, under the conventional names of Prometheus' client libraries.
 
 use std::fmt::Error;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,16 +8,16 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Looks at the process when it is asked.
+/// Collector that samples the process on each scrape.
 #[derive(Debug)]
 pub(crate) struct ProcessMetrics {
     /// When the server started, in seconds since 1970.
     started: f64,
 }
 
-/// What `/proc` says of this process.
+/// Resource usage of this process, from `/proc`.
 #[derive(Debug, Default, PartialEq)]
-struct Now {
+struct Usage {
     resident_bytes: Option<u64>,
     virtual_bytes: Option<u64>,
     threads: Option<u64>,
@@ -27,7 +27,7 @@ struct Now {
 }
 
 impl ProcessMetrics {
-    /// The process from now on.
+    /// Creates a collector with the current time as the start.
     pub(crate) fn new() -> Self {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         Self { started }
@@ -36,7 +36,7 @@ impl ProcessMetrics {
 
 impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let now = Now::look();
+        let now = Usage::measure();
         let gauges = [
             ("process_resident_memory_bytes", "Resident memory of the server", now.resident_bytes),
             ("process_virtual_memory_bytes", "Virtual memory of the server", now.virtual_bytes),
@@ -71,8 +71,8 @@ impl Collector for ProcessMetrics {
     }
 }
 
-impl Now {
-    fn look() -> Self {
+impl Usage {
+    fn measure() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let stat = read("/proc/self/stat");
@@ -81,12 +81,12 @@ impl Now {
             open_descriptors: std::fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as u64),
             max_descriptors: limit,
             cpu_seconds: stat.as_deref().and_then(|stat| cpu_seconds(stat, ticks)),
-            ..read("/proc/self/status").map(|status| Self::of_status(&status)).unwrap_or_default()
+            ..read("/proc/self/status").map(|status| Self::parse_status(&status)).unwrap_or_default()
         }
     }
 
     /// Reads `/proc/self/status` (proc_pid_status(5)).
-    fn of_status(status: &str) -> Self {
+    fn parse_status(status: &str) -> Self {
         let number = |name: &str| -> Option<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
             line.split_whitespace().next()?.parse().ok()
@@ -116,19 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_understood() {
+    fn proc_files_are_parsed() {
         let status = "Name:\tx\nVmSize:\t  2048 kB\nVmRSS:\t    1024 kB\nThreads:\t3\n";
-        let expected = Now {
+        let expected = Usage {
             resident_bytes: Some(1 << 20),
             virtual_bytes: Some(2 << 20),
             threads: Some(3),
-            ..Now::default()
+            ..Usage::default()
         };
-        assert_eq!(Now::of_status(status), expected);
+        assert_eq!(Usage::parse_status(status), expected);
         let stat = "1 (a b) c) S 0 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 3 0 1 0 0";
         assert_eq!(cpu_seconds(stat, 100), Some(2.0));
         assert_eq!(cpu_seconds("1 (x) S", 100), None);
-        let now = Now::look();
+        let now = Usage::measure();
         assert!(
             now.resident_bytes.unwrap() > 0 && now.open_descriptors.unwrap() > 2 && now.cpu_seconds.is_some(),
             "{now:?}"

@@ -15,12 +15,12 @@ use super::link::Link;
 use super::show::print;
 use crate::message::{Quit, say};
 
-/// The status of a trail that does not hold.
+/// Exit status if the audit log is broken.
 const BROKEN: u8 = 1;
 
-/// Does what was asked for about the audit trail.
+/// Runs `belljar audit`.
 pub(crate) async fn run(server: &ServerArgs, command: &AuditCommand) -> Result<u8, Quit> {
-    // A file is checked without any server.
+    // A file is verified without a server.
     if let AuditCommand::Verify { file: Some(file), head } = command {
         return verify_file(file, *head);
     }
@@ -33,11 +33,11 @@ pub(crate) async fn run(server: &ServerArgs, command: &AuditCommand) -> Result<u
                     query.push_str(&format!("&{name}={}", in_path(value)));
                 }
             }
-            lines_of(&link, &query).await?;
+            print_records(&link, &query).await?;
             Ok(0)
         }
         AuditCommand::Export { first } => {
-            lines_of(&link, &format!("?after={}", first.saturating_sub(1))).await?;
+            print_records(&link, &format!("?after={}", first.saturating_sub(1))).await?;
             Ok(0)
         }
         AuditCommand::Verify { head, .. } => verify(&link, *head).await,
@@ -45,7 +45,7 @@ pub(crate) async fn run(server: &ServerArgs, command: &AuditCommand) -> Result<u
 }
 
 /// Prints records as they come. Each is one line of ASCII.
-async fn lines_of(link: &Link, query: &str) -> Result<(), Quit> {
+async fn print_records(link: &Link, query: &str) -> Result<(), Quit> {
     let path = format!("/v1/audit/export{query}");
     let mut answer = link.client.rest(Method::GET, &path, "application/x-ndjson", RestBody::Empty).await?;
     let mut stdout = std::io::stdout().lock();
@@ -57,9 +57,9 @@ async fn lines_of(link: &Link, query: &str) -> Result<(), Quit> {
 
 async fn verify(link: &Link, known: Option<Head>) -> Result<u8, Quit> {
     let request = json!({"head": known.map(|head| head.to_string())});
-    let found: AuditVerdict = link.client.send(Method::POST, "/v1/audit/verify", &request).await?;
-    let is_shown = link.json(&found)?;
-    match found {
+    let verdict: AuditVerdict = link.client.send(Method::POST, "/v1/audit/verify", &request).await?;
+    let is_shown = link.json(&verdict)?;
+    match verdict {
         AuditVerdict::Whole { records, head, steps_back, .. } => {
             if !is_shown {
                 print(&format!("whole: {records} records, the last one {}:{}\n", head.seq, head.hash))?;

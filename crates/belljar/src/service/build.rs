@@ -14,12 +14,12 @@ use super::link::Link;
 use super::show::{bytes, print};
 use crate::message::{Quit, say};
 
-/// The most bytes of files that are sent with a build.
+/// Maximum total size of the files that are sent with a build, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The longest line of an answer that is read, in bytes.
+/// Maximum length of a line of the response, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// Builds a template, and tells how it goes on.
+/// Builds a template, and shows the progress.
 pub(crate) async fn build(
     link: &Link,
     file: &Path,
@@ -28,14 +28,14 @@ pub(crate) async fn build(
     fresh: bool,
 ) -> Result<u8, Quit> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    // What is wrong with the text is told with the file's name, and nothing is sent.
+    // Errors in the definition are reported with the file's name, before anything is sent.
     let definition = Definition::parse(&text).with_context(|| file.display().to_string())?;
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let image = match &definition.base {
-        Base::Oci { path, .. } => Some(whole(&dir.join(path))?),
+        Base::Oci { path, .. } => Some(absolute(&dir.join(path))?),
         _ => None,
     };
-    let mirror = mirror.map(whole).transpose()?;
+    let mirror = mirror.map(absolute).transpose()?;
     let files: Vec<Value> = files(&definition, dir)?
         .into_iter()
         .map(|(path, (mode, content))| {
@@ -66,7 +66,7 @@ pub(crate) async fn build(
                 let value: Value = serde_json::from_str(data).unwrap_or_default();
                 match name.as_str() {
                     "template" | "error" => done = Some((name.clone(), value)),
-                    _ => tell(link, &name, &value),
+                    _ => report_progress(link, &name, &value),
                 }
             }
         }
@@ -78,12 +78,12 @@ pub(crate) async fn build(
             Err(Quit::Error(anyhow::anyhow!(detail)))
         }
         None => Err(Quit::Error(anyhow::anyhow!(
-            "the connection broke; the build goes on: look for the template with belljar template ls"
+            "the connection broke; the build continues: look for the template with belljar template ls"
         ))),
     }
 }
 
-fn tell(link: &Link, name: &str, value: &Value) {
+fn report_progress(link: &Link, name: &str, value: &Value) {
     if link.quiet {
         return;
     }
@@ -92,9 +92,9 @@ fn tell(link: &Link, name: &str, value: &Value) {
     match name {
         "step" => {
             let cached = value.get("cached").and_then(Value::as_bool).unwrap_or_default();
-            let known = if cached { " (known from before)" } else { "" };
+            let note = if cached { " (cached)" } else { "" };
             say(&format!(
-                "step {} of {}: {} {}{known}",
+                "step {} of {}: {} {}{note}",
                 number("number"),
                 number("total"),
                 text("kind"),
@@ -117,12 +117,12 @@ fn show(link: &Link, value: &Value) -> Result<u8, Quit> {
     Ok(0)
 }
 
-/// A path for the server, which may be in another directory.
-fn whole(path: &Path) -> Result<PathBuf, Quit> {
+/// Returns the absolute path for the server, which may run in another directory.
+fn absolute(path: &Path) -> Result<PathBuf, Quit> {
     Ok(std::fs::canonicalize(path).with_context(|| format!("cannot use {}", path.display()))?)
 }
 
-/// The files of the `copy` steps. Links are not followed: what is sent is what lies beside the template's file.
+/// Reads the files of the `copy` steps. Links are not followed: only files beside the template's file are sent.
 fn files(definition: &Definition, dir: &Path) -> Result<BTreeMap<String, (u32, Vec<u8>)>, Quit> {
     let mut found = BTreeMap::new();
     let mut left_bytes = MAX_FILE_BYTES;
@@ -163,7 +163,7 @@ fn files(definition: &Definition, dir: &Path) -> Result<BTreeMap<String, (u32, V
     Ok(found)
 }
 
-/// Writes a built template into a file.
+/// Exports a built template to a file.
 pub(crate) async fn export(link: &Link, template: &str, file: &Path) -> Result<u8, Quit> {
     let path = format!("/v1/templates/{}/export", in_path(template));
     let mut answer =
@@ -172,7 +172,7 @@ pub(crate) async fn export(link: &Link, template: &str, file: &Path) -> Result<u
         Some("-") => Box::new(std::io::stdout().lock()),
         _ => {
             let made = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
-            Box::new(made.with_context(|| format!("cannot make {}", file.display()))?)
+            Box::new(made.with_context(|| format!("cannot create {}", file.display()))?)
         }
     };
     while let Some(piece) = answer.next().await? {
@@ -182,7 +182,7 @@ pub(crate) async fn export(link: &Link, template: &str, file: &Path) -> Result<u
     Ok(0)
 }
 
-/// Takes a template from a file.
+/// Imports a template from a file.
 pub(crate) async fn import(link: &Link, file: &Path, name: Option<&str>) -> Result<u8, Quit> {
     let source: Box<dyn std::io::Read + Send + Sync> = match file.to_str() {
         Some("-") => Box::new(std::io::stdin()),
@@ -214,7 +214,7 @@ pub(crate) async fn import(link: &Link, file: &Path, name: Option<&str>) -> Resu
     show(link, &serde_json::from_slice(&text)?)
 }
 
-/// A name as it stands in a path of the server.
+/// Percent-encodes a name for a URL path of the server.
 pub(super) fn in_path(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     name.bytes()

@@ -1,4 +1,4 @@
-//! `belljar gc`: what is left over, and in nobody's use.
+//! `belljar gc`: removes unused leftovers.
 
 use std::path::{Path, PathBuf};
 
@@ -13,24 +13,24 @@ use super::show::{Table, bytes, print};
 use crate::message::Quit;
 use crate::serve::OLD_LOG_FILE;
 
-/// Why a file could not be removed.
+/// Error from removing a leftover.
 #[derive(Debug, thiserror::Error)]
 enum CollectError {
     #[error("cannot remove {path:?}")]
     Remove { path: PathBuf, source: std::io::Error },
 }
 
-/// What the server found.
+/// Response of the server.
 #[derive(Deserialize)]
 struct Leftovers {
     leftovers: Vec<Leftover>,
 }
 
-/// Removes what is left over, or only says what that would be.
+/// Removes leftovers, or only lists them.
 pub(crate) async fn run(link: &Link, args: &CollectArgs) -> Result<u8, Quit> {
     let request = json!({"dry_run": args.dry_run});
-    let asked = link.client.send(Method::POST, "/v1/gc", &request);
-    let Leftovers { mut leftovers } = link.long("looking for what is left over", asked).await?;
+    let request = link.client.send(Method::POST, "/v1/gc", &request);
+    let Leftovers { mut leftovers } = link.long("looking for what is left over", request).await?;
     if link.is_own {
         leftovers.extend(old_log(&home(&args.server)?, args.dry_run)?);
     }
@@ -38,7 +38,7 @@ pub(crate) async fn run(link: &Link, args: &CollectArgs) -> Result<u8, Quit> {
     Ok(0)
 }
 
-/// The log that a server in the background has put aside.
+/// Removes the rotated log of a server in the background, and returns it if there is one.
 fn old_log(home: &Path, dry_run: bool) -> Result<Option<Leftover>, CollectError> {
     let path = home.join(OLD_LOG_FILE);
     let Some(metadata) = path.symlink_metadata().ok().filter(std::fs::Metadata::is_file) else {

@@ -1,16 +1,16 @@
 //! `belljar sandbox cp`: files and directories in and out. One of the two places is `SANDBOX:PATH`.
 //!
-//! | from | to | what comes of it |
+//! | from | to | result |
 //! |---|---|---|
-//! | a file | a directory that is there, or a name with a slash at its end | the file, in it |
+//! | a file | an existing directory, or a name with a slash at its end | the file, in it |
 //! | a file | anything else | the file, under that name |
-//! | a directory | a directory that is there | the directory, in it |
-//! | a directory | a name that is free | the directory, under that name |
-//! | `DIR/.` | a directory | what is in it |
-//! | `-` | a directory that is there, or a name with a slash at its end | standard input, an archive, unpacked there |
+//! | a directory | an existing directory | the directory, in it |
+//! | a directory | an unused name | the directory, under that name |
+//! | `DIR/.` | a directory | its content |
+//! | `-` | an existing directory, or a name with a slash at its end | standard input, an archive, unpacked there |
 //! | `-` | anything else | standard input, as a file |
 //! | a file | `-` | its content, on standard output |
-//! | a directory | `-` | a tar of what is in it, on standard output |
+//! | a directory | `-` | a tar archive of its content, on standard output |
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -32,34 +32,34 @@ use crate::message::Quit;
 use crate::output::write_failed;
 use crate::stdin::Stdin;
 
-/// The most bytes that come out of a sandbox whose disk is not known: 1 TiB.
-const MOST_BYTES: u64 = 1 << 40;
+/// Maximum bytes to copy out of a sandbox whose disk size is not known: 1 TiB.
+const MAX_BYTES: u64 = 1 << 40;
 
-/// What is said while it takes long.
+/// Progress message of a copy.
 const COPYING: &str = "copying";
 
-/// A place in a sandbox.
+/// A path in a sandbox.
 pub(crate) struct Inside<'a> {
     pub(crate) guest: GuestClient,
-    /// As it was given; the home directory if nothing was.
+    /// As given; the home directory if empty.
     pub(crate) path: &'a OsStr,
-    /// With the sandbox, for people.
+    /// Sandbox and path, for messages.
     pub(crate) shown: String,
 }
 
-/// Why something cannot be copied.
+/// Error from copying.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CopyError {
-    /// It is not there.
-    #[error("{place} is not there")]
+    /// The source does not exist.
+    #[error("{place} not found")]
     Missing { place: String },
-    /// It cannot be looked at.
+    /// The metadata cannot be read.
     #[error("cannot open {place}")]
     Look { place: String, source: GuestError },
-    /// It cannot be read or written.
+    /// The sandbox's file cannot be read or written.
     #[error("cannot copy {place}")]
     Guest { place: String, source: GuestError },
-    /// It cannot be read here.
+    /// The local file cannot be read.
     #[error("cannot read {path:?}")]
     Read { path: PathBuf, source: std::io::Error },
     /// An archive would go to a terminal.
@@ -79,7 +79,7 @@ pub(crate) async fn copy(link: &Link, args: &CopyArgs) -> Result<u8, Quit> {
             let info = find(link, &sandbox).await?;
             let limits = info.limits.as_option();
             let most = |limits: &v1::SandboxLimits| limits.disk_bytes.max(limits.tmp_bytes);
-            let most = limits.and_then(most).unwrap_or(MOST_BYTES);
+            let most = limits.and_then(most).unwrap_or(MAX_BYTES);
             copy_out(link, place(link, &sandbox, path)?, args, most).await
         }
         _ => Err(Quit::Usage(
@@ -90,7 +90,7 @@ pub(crate) async fn copy(link: &Link, args: &CopyArgs) -> Result<u8, Quit> {
     }
 }
 
-/// The sandbox. A guest says of a sandbox that is not there what it says of a file.
+/// Looks up the sandbox: a guest call gives the same error for a missing sandbox as for a missing file.
 async fn find(link: &Link, sandbox: &str) -> Result<v1::SandboxInfo, ClientError> {
     link.client.get(v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ..Default::default() }).await
 }
@@ -101,7 +101,7 @@ fn place<'a>(link: &Link, sandbox: &str, path: &'a OsStr) -> Result<Inside<'a>, 
 }
 
 impl Inside<'_> {
-    /// What is there, if anything is.
+    /// Returns the metadata of `path`, if it exists.
     pub(super) async fn look(&self, path: &OsStr, follow: bool) -> Result<Option<v1::Entry>, CopyError> {
         match self.guest.stat(Path::new(path), follow).await {
             Ok(entry) => Ok(Some(entry)),
@@ -156,8 +156,8 @@ async fn copy_out(link: &Link, from: Inside<'_>, args: &CopyArgs, most: u64) -> 
             return link.long_move(COPYING, &moved, copied).await;
         }
         let outputs = Outputs::find(&[pair(from.path, &args.to)])?;
-        let brought = outputs.bring_at_most(&from.guest, most);
-        return match link.long(COPYING, brought).await.into_iter().next() {
+        let copied = outputs.bring_at_most(&from.guest, most);
+        return match link.long(COPYING, copied).await.into_iter().next() {
             Some(error) => Err(error.into()),
             None => Ok(0),
         };
@@ -173,7 +173,7 @@ async fn copy_out(link: &Link, from: Inside<'_>, args: &CopyArgs, most: u64) -> 
     Ok(0)
 }
 
-/// Standard input, which is empty where it is known to be.
+/// Opens standard input.
 fn input() -> Box<dyn AsyncRead + Send + Unpin> {
     match Stdin::open() {
         Some(stdin) => Box::new(stdin),
@@ -181,7 +181,7 @@ fn input() -> Box<dyn AsyncRead + Send + Unpin> {
     }
 }
 
-/// Writes a file inside.
+/// Writes a file in the sandbox.
 async fn write(to: &Inside<'_>, source: impl AsyncRead + Send + Unpin + 'static) -> Result<(), Quit> {
     let path = crate::files::plain(Path::new(to.path))?;
     let path = bytes::Bytes::copy_from_slice(path.as_os_str().as_bytes());
@@ -202,7 +202,7 @@ async fn read(from: &Inside<'_>, moved: &Moved) -> Result<(), Quit> {
     Ok(())
 }
 
-/// `SANDBOX:PATH`. A place with a slash before its first colon is one here.
+/// Splits `SANDBOX:PATH`. Text with a slash or a dot before its first colon is a local path.
 fn inside(place: &OsStr) -> Option<(String, &OsStr)> {
     let bytes = place.as_bytes();
     let colon = bytes.iter().position(|byte| *byte == b':')?;
@@ -214,7 +214,7 @@ fn inside(place: &OsStr) -> Option<(String, &OsStr)> {
     Some((std::str::from_utf8(sandbox).ok()?.to_owned(), path))
 }
 
-/// A file's own name, in a directory.
+/// Joins a directory and a file's own name.
 pub(super) fn joined(dir: &OsStr, file: &OsStr) -> OsString {
     let name = Path::new(file).file_name().unwrap_or(file);
     match dir.as_bytes() {
@@ -224,7 +224,7 @@ pub(super) fn joined(dir: &OsStr, file: &OsStr) -> OsString {
     }
 }
 
-/// `SRC:DEST`, as `belljar run` takes it. A colon in the source stays its own.
+/// Formats `SRC:DEST` as `belljar run` takes it. A colon in the source is kept.
 fn pair(source: &OsStr, target: &OsStr) -> OsString {
     OsString::from_vec([source.as_bytes(), b":", target.as_bytes()].concat())
 }
@@ -234,21 +234,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told_apart() {
-        let told = |text: &'static str| {
+    fn sandbox_paths_and_local_paths_are_distinguished() {
+        let split = |text: &'static str| {
             inside(OsStr::new(text)).map(|(sandbox, path)| (sandbox, path.to_string_lossy().into_owned()))
         };
         let id = "abcdefghij0123456789";
-        assert_eq!(told("abcdefghij0123456789:/home/user/"), Some((id.to_owned(), "/home/user/".to_owned())));
-        assert_eq!(told("work:a:b"), Some(("work".to_owned(), "a:b".to_owned())));
-        assert_eq!(told("work:"), Some(("work".to_owned(), ".".to_owned())));
+        assert_eq!(
+            split("abcdefghij0123456789:/home/user/"),
+            Some((id.to_owned(), "/home/user/".to_owned()))
+        );
+        assert_eq!(split("work:a:b"), Some(("work".to_owned(), "a:b".to_owned())));
+        assert_eq!(split("work:"), Some(("work".to_owned(), ".".to_owned())));
         for here in ["a.csv", "./a:b", "/tmp/a:b", ":a", "a.b:c", "-"] {
-            assert_eq!(told(here), None, "{here}");
+            assert_eq!(split(here), None, "{here}");
         }
     }
 
     #[test]
-    fn a_directory_keeps_the_name() {
+    fn joined_path_keeps_the_file_name() {
         let name =
             |path: &str| joined(OsStr::new(path), OsStr::new("dir/a.csv")).to_string_lossy().into_owned();
         assert_eq!(name("."), "a.csv");

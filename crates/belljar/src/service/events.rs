@@ -8,7 +8,7 @@ use super::show::{distance, print};
 use super::words;
 use crate::message::{Quit, one_line, say};
 
-/// Prints what happened in the service, or what happens.
+/// Prints past events of the service, and follows new ones if asked to.
 pub(super) async fn run(link: &Link, args: &EventsArgs) -> Result<u8, Quit> {
     let request = v1::EventsRequest {
         kinds: args.kind.clone(),
@@ -25,7 +25,7 @@ pub(super) async fn run(link: &Link, args: &EventsArgs) -> Result<u8, Quit> {
         }
         if event.kind == "missed" {
             let count = event.missed.map_or_else(|| "some".to_owned(), |count| count.to_string());
-            say(&format!("{count} events are not kept any more"));
+            say(&format!("{count} events are no longer available"));
             continue;
         }
         let process = event.process.map(|process| format!(" process {process}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `belljar sandbox exec`: a command whose streams are those of this terminal.
+//! `belljar sandbox exec`: runs a command with this terminal's streams.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -16,16 +16,16 @@ use crate::output::write_failed;
 use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
 
-/// The status of a command whose time was over.
+/// Exit status of a command that timed out.
 const TIMED_OUT: u8 = 124;
 
-/// What ends a process whatever it does.
+/// Number of the signal `SIGKILL`.
 const SIGKILL: i32 = 9;
 
-/// The status of a command that was killed because memory ran out.
+/// Exit status of a command that was killed because memory ran out.
 const OUT_OF_MEMORY: u8 = 137;
 
-/// Runs a command, and ends with its status.
+/// Runs a command, and returns its status.
 pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
     let env = words::variables(&args.env)?;
     let timeout = args.timeout.as_deref().map(|text| words::time("timeout", text)).transpose()?;
@@ -46,11 +46,11 @@ pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
         ..Default::default()
     };
     (request.argv, request.shell) = command(args);
-    attended(link, args, &guest, request).await
+    foreground(link, args, &guest, request).await
 }
 
-/// Starts it with this terminal's streams, and waits for its end. Ctrl-C goes to it.
-async fn attended(
+/// Runs the command with this terminal's streams, and waits for its end. Ctrl-C goes to the command.
+async fn foreground(
     link: &Link,
     args: &ExecArgs,
     guest: &GuestClient,
@@ -70,7 +70,7 @@ async fn attended(
         let event = tokio::select! {
             event = execution.next() => event?,
             signal = signals.next() => {
-                // It may have ended just now.
+                // The command may have just ended.
                 let _ = guest.signal(id, signal, true).await;
                 continue;
             }
@@ -82,7 +82,7 @@ async fn attended(
             }
             Some(ProcessEvent::Output { data, .. }) => stdout.write_all(&data).await.map_err(write_failed)?,
             Some(ProcessEvent::Exited(exited)) => {
-                say_why_killed(link, &args.sandbox, &exited).await;
+                report_killed(link, &args.sandbox, &exited).await;
                 break status(&exited);
             }
             None => return Err(anyhow::anyhow!("the sandbox has ended, and the command with it").into()),
@@ -94,7 +94,7 @@ async fn attended(
     Ok(status)
 }
 
-/// What the command ended with, as a shell tells it.
+/// Returns the exit status of a command, as a shell shows it.
 pub(super) fn status(exited: &v1::Exited) -> u8 {
     match exited.cause.as_known().unwrap_or_default() {
         v1::Cause::CAUSE_TIMED_OUT | v1::Cause::CAUSE_STOPPED => {
@@ -107,8 +107,8 @@ pub(super) fn status(exited: &v1::Exited) -> u8 {
     }
 }
 
-/// Says that a command was killed, and whether memory may be the reason: of that the guest knows nothing.
-async fn say_why_killed(link: &Link, sandbox: &str, exited: &v1::Exited) {
+/// Reports that a command was killed, and whether memory may be the reason, which the guest cannot tell.
+async fn report_killed(link: &Link, sandbox: &str, exited: &v1::Exited) {
     if exited.signal != SIGKILL && exited.cause.as_known() != Some(v1::Cause::CAUSE_MEMORY) || link.quiet {
         return;
     }
@@ -121,7 +121,7 @@ async fn say_why_killed(link: &Link, sandbox: &str, exited: &v1::Exited) {
                  raise it with belljar sandbox set {sandbox} --memory SIZE"
             ));
         }
-        // That memory was the reason is only a guess then.
+        // Otherwise, memory as the reason would only be a guess.
         _ => say("the command was killed (SIGKILL)"),
     }
 }
@@ -148,7 +148,7 @@ async fn background(
     Ok(0)
 }
 
-/// The words of the command, or its line.
+/// Returns the words of the command, or its shell line.
 fn command(args: &ExecArgs) -> (Vec<Bytes>, Bytes) {
     let words: Vec<Bytes> = args.command.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     if args.shell { (Vec::new(), words.join(&b" "[..]).into()) } else { (words, Bytes::new()) }

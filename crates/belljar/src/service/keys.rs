@@ -13,13 +13,13 @@ use super::show::{Table, away, bytes, distance, print};
 use super::words;
 use crate::message::Quit;
 
-/// The keys, as the server tells them.
+/// Response of the server with the keys.
 #[derive(Deserialize)]
 struct Keys {
     keys: Vec<KeyInfo>,
 }
 
-/// Does what was asked for about keys.
+/// Runs `belljar key`.
 pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> {
     match command {
         KeyCommand::Create { .. } => create(link, command).await?,
@@ -28,7 +28,7 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
         KeyCommand::Revoke { id } => {
             let path = format!("/v1/keys/{}", in_path(id));
             link.client.value::<()>(Method::DELETE, &path, RestBody::Empty).await?;
-            link.remark("the key is taken back, and with it every token that was made with it");
+            link.remark("the key is revoked, and so is every token that was created with it");
         }
     }
     Ok(0)
@@ -36,7 +36,7 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
 
 async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let KeyCommand::Create { name, role, tenant, expires, quotas } = command else { return Ok(()) };
-    let quotas = changed(quotas, Quotas::default())?;
+    let quotas = merge_quotas(quotas, Quotas::default())?;
     let role: Role = role
         .parse()
         .map_err(|_| Quit::Usage(format!("--role: {role:?} is not allowed; give admin, user or read")))?;
@@ -48,10 +48,10 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
         "expires": expires.map(|expires| expires.as_secs_f64()),
         "quotas": quotas,
     });
-    let made: CreatedKey = link.client.send(Method::POST, "/v1/keys", &request).await?;
-    if !link.json(&made)? {
+    let created: CreatedKey = link.client.send(Method::POST, "/v1/keys", &request).await?;
+    if !link.json(&created)? {
         link.remark("Save this key; it won't be shown again");
-        print(&format!("{}\n", made.key))?;
+        print(&format!("{}\n", created.key))?;
     }
     Ok(())
 }
@@ -60,40 +60,46 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
 async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let KeyCommand::Set { id, quotas } = command else { return Ok(()) };
     let Keys { keys } = link.client.fetch("/v1/keys").await?;
-    // One that is not there is refused by the server, in its own words.
-    let now = keys.into_iter().find(|key| key.id == *id).map(|key| key.quotas).unwrap_or_default();
-    let request = json!({"quotas": changed(quotas, now)?});
+    // For an unknown key, the server returns the error.
+    let current = keys.into_iter().find(|key| key.id == *id).map(|key| key.quotas).unwrap_or_default();
+    let request = json!({"quotas": merge_quotas(quotas, current)?});
     let path = format!("/v1/keys/{}", in_path(id));
-    let changed: KeyInfo = link.client.send(Method::PATCH, &path, &request).await?;
-    if !link.json(&changed)? {
-        print(&format!("{}\n", changed.id))?;
+    let updated: KeyInfo = link.client.send(Method::PATCH, &path, &request).await?;
+    if !link.json(&updated)? {
+        print(&format!("{}\n", updated.id))?;
     }
     Ok(())
 }
 
-/// The quotas that there are, with those that were given in their places.
-fn changed(given: &QuotaArgs, now: Quotas) -> Result<Quotas, Quit> {
+/// Returns the current quotas with the given ones replaced.
+fn merge_quotas(given: &QuotaArgs, current: Quotas) -> Result<Quotas, Quit> {
     Ok(Quotas {
-        sandboxes: or_now(&given.max_sandboxes, now.sandboxes, |text| words::number("max-sandboxes", text))?,
-        memory_bytes: or_now(&given.max_memory, now.memory_bytes, |text| words::size("max-memory", text))?,
-        disk_bytes: or_now(&given.max_disk, now.disk_bytes, |text| words::size("max-disk", text))?,
-        cpu_seconds_per_hour: or_now(&given.max_cpu_per_hour, now.cpu_seconds_per_hour, |text| {
+        sandboxes: or_current(&given.max_sandboxes, current.sandboxes, |text| {
+            words::number("max-sandboxes", text)
+        })?,
+        memory_bytes: or_current(&given.max_memory, current.memory_bytes, |text| {
+            words::size("max-memory", text)
+        })?,
+        disk_bytes: or_current(&given.max_disk, current.disk_bytes, |text| words::size("max-disk", text))?,
+        cpu_seconds_per_hour: or_current(&given.max_cpu_per_hour, current.cpu_seconds_per_hour, |text| {
             words::number("max-cpu-per-hour", text)
         })?,
-        executions_per_minute: or_now(&given.max_executions_per_minute, now.executions_per_minute, |text| {
-            words::number("max-executions-per-minute", text)
-        })?,
-        network: ceiling(given, now.network)?,
+        executions_per_minute: or_current(
+            &given.max_executions_per_minute,
+            current.executions_per_minute,
+            |text| words::number("max-executions-per-minute", text),
+        )?,
+        network: ceiling(given, current.network)?,
     })
 }
 
-/// The ceiling of networks that was given, or the one that there is.
-fn ceiling(given: &QuotaArgs, now: Option<NetworkCeiling>) -> Result<Option<NetworkCeiling>, Quit> {
+/// Returns the given ceiling of networks, or the current one.
+fn ceiling(given: &QuotaArgs, current: Option<NetworkCeiling>) -> Result<Option<NetworkCeiling>, Quit> {
     let QuotaArgs { max_network, max_preset, max_allow, .. } = given;
     let file = match max_network.as_deref() {
         Some("none") => return Ok(None),
         Some(mode) => NetworkFile::from(mode),
-        None if max_preset.is_empty() && max_allow.is_empty() => return Ok(now),
+        None if max_preset.is_empty() && max_allow.is_empty() => return Ok(current),
         None => NetworkFile {
             presets: Some(max_preset.clone()),
             allow: Some(max_allow.clone()),
@@ -103,14 +109,14 @@ fn ceiling(given: &QuotaArgs, now: Option<NetworkCeiling>) -> Result<Option<Netw
     Ok(Some(NetworkCeiling::try_from(file).map_err(|error| Quit::Usage(error.to_string()))?))
 }
 
-/// A quota that was given, or the one that there is. `none` is without a limit.
-fn or_now<T>(
+/// Returns the given quota, or the current one. `none` means without a limit.
+fn or_current<T>(
     given: &Option<String>,
-    now: Option<T>,
+    current: Option<T>,
     read: impl FnOnce(Option<&str>) -> Result<Option<T>, Quit>,
 ) -> Result<Option<T>, Quit> {
     match given.as_deref() {
-        None => Ok(now),
+        None => Ok(current),
         Some("none") => Ok(None),
         text => read(text),
     }
@@ -124,7 +130,7 @@ async fn list(link: &Link) -> Result<(), Quit> {
             continue;
         }
         let works = match (key.revoked_at, key.expires_at) {
-            (Some(_), _) => "taken back".to_owned(),
+            (Some(_), _) => "revoked".to_owned(),
             (None, Some(expires)) => format!("ends {}", away(expires)),
             (None, None) => "yes".to_owned(),
         };
@@ -135,7 +141,7 @@ async fn list(link: &Link) -> Result<(), Quit> {
     if link.format == Format::Json { Ok(()) } else { table.print() }
 }
 
-/// Does what was asked for about templates.
+/// Runs `belljar template`.
 pub(crate) async fn templates(link: &Link, command: &TemplateCommand) -> Result<u8, Quit> {
     let shown = match command {
         TemplateCommand::Ls => link.client.templates(v1::ListTemplatesRequest::default()).await?.templates,

@@ -1,4 +1,4 @@
-//! The way to the server: the one that is named, or the one of this user's home.
+//! Connection to the server: the named one, or the one of this user's home.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::start::{Reached, reach};
 use crate::message::{Quit, say};
 use crate::serve::holder;
 
-/// What is said of the first server that is started in a home.
+/// Message when the first server is started in a home.
 const STARTED: &str = "started a background server; it exits when no sandboxes remain";
 
 /// A server, and how its answers are shown.
@@ -20,18 +20,18 @@ pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) format: Format,
     pub(crate) quiet: bool,
-    /// It is the server of this user's home.
+    /// Whether it is the server of this user's home.
     pub(crate) is_own: bool,
     /// The server's address, if it has one besides a socket.
     pub(crate) url: Option<String>,
-    /// The server's socket, if it is reached by one.
+    /// The server's socket, if the connection uses one.
     socket: Option<PathBuf>,
     /// Keeps a server in the background from ending.
     _lease: Option<File>,
 }
 
 impl Link {
-    /// Finds the server. If none is named and none is there, one is started.
+    /// Finds the server. If none is named and none is running, starts one.
     pub(crate) async fn open(args: &ServerArgs) -> Result<Self, Quit> {
         let Named { server, key } = Named::find(args, |name| std::env::var(name).ok())?;
         let mut url = None;
@@ -59,19 +59,19 @@ impl Link {
                 None
             }
         };
-        // Who can open the socket is the operator, unless a key is given.
+        // On the socket, the client acts as the operator unless a key is given.
         let client = Client::connect(target, key.map_or(Credential::None, Credential::key))?;
         Ok(Self { client, format: args.format, quiet: args.quiet, is_own, url, socket, _lease: lease })
     }
 }
 
 impl Link {
-    /// The server's socket, for people, if it has no other address.
+    /// Returns the server's socket for display, if it has no other address.
     pub(crate) fn only_socket(&self) -> Option<std::path::Display<'_>> {
         self.socket.as_deref().filter(|_| self.url.is_none()).map(std::path::Path::display)
     }
 
-    /// A guest is reached by way of the server: where that cannot be reached, nothing is known of the guest.
+    /// Replaces an error of a guest call with that of the server, if the server cannot be reached: guest calls go through it.
     pub(crate) fn explained(&self, quit: Quit) -> Quit {
         let Quit::Error(error) = &quit else { return quit };
         let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<GuestError>());
@@ -88,7 +88,8 @@ struct Named {
 }
 
 impl Named {
-    /// Flags win over variables. `--home` sets both variables aside: the key belongs to the server that is not used.
+    /// Resolves the server and the key. Flags take precedence over variables. `--home` overrides both variables: the key
+    /// belongs to the server that is not used.
     fn find(args: &ServerArgs, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Quit> {
         let set = |value: Option<String>| value.filter(|text| !text.is_empty());
         let (server, key) = (set(args.server.clone()), set(args.api_key.clone()));
@@ -96,15 +97,15 @@ impl Named {
             return Err(Quit::Usage("--server and --home name two servers; give one of them".to_owned()));
         }
         let other = set(variable("BELLJAR_API_URL")).filter(|_| server.is_none());
-        let is_set_aside = other.is_some() && args.home.is_some();
+        let is_overridden = other.is_some() && args.home.is_some();
         Ok(Self {
-            server: server.or(other).filter(|_| !is_set_aside),
-            key: key.or_else(|| set(variable("BELLJAR_API_KEY")).filter(|_| !is_set_aside)),
+            server: server.or(other).filter(|_| !is_overridden),
+            key: key.or_else(|| set(variable("BELLJAR_API_KEY")).filter(|_| !is_overridden)),
         })
     }
 }
 
-/// The home of the service, an absolute path.
+/// Returns the home of the service, an absolute path.
 pub(super) fn home(args: &ServerArgs) -> Result<PathBuf, Quit> {
     let is_root = rustix::process::geteuid().is_root();
     let named = args.home.clone().or_else(|| home_dir(|name| std::env::var_os(name), is_root));
@@ -112,7 +113,7 @@ pub(super) fn home(args: &ServerArgs) -> Result<PathBuf, Quit> {
     Ok(std::path::absolute(home)?)
 }
 
-/// Whether the server says that there is no such thing, or that it has ended.
+/// Reports whether the sandbox does not exist or has ended.
 pub(crate) fn is_missing(error: &ClientError) -> bool {
     error.is("sandbox_not_found") || error.is("sandbox_gone")
 }
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_win_over_the_environment() {
+    fn flags_override_the_environment() {
         let args = |server: Option<&str>, key: Option<&str>, home: Option<&str>| ServerArgs {
             server: server.map(str::to_owned),
             cacert: None,

@@ -1,4 +1,4 @@
-//! Work that may take long: a line on the terminal says what is done, and how much of it.
+//! Long-running work, with a progress line on the terminal.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::link::Link;
 use super::show::bytes;
 use crate::progress::Progress;
 
-/// How often the line is made anew.
-const STEP: Duration = Duration::from_millis(200);
+/// Interval between updates of the line.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Bytes that were moved. Clones count together.
+/// Counter of transferred bytes. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Moved(Arc<AtomicU64>);
 
@@ -26,17 +26,17 @@ impl Moved {
 }
 
 impl Link {
-    /// Does it, and says so on the terminal when it takes long.
+    /// Runs `work`, with a progress line if it takes long.
     pub(super) async fn long<T>(&self, what: &str, work: impl Future<Output = T>) -> T {
         self.long_move(what, &Moved::default(), work).await
     }
 
-    /// The same, with the bytes that have been moved so far.
+    /// Like [`Link::long`], with the bytes transferred so far.
     pub(super) async fn long_move<T>(&self, what: &str, moved: &Moved, work: impl Future<Output = T>) -> T {
         let progress = Progress::new(what.to_owned(), self.quiet);
-        let telling = async {
+        let updating = async {
             loop {
-                tokio::time::sleep(STEP).await;
+                tokio::time::sleep(UPDATE_INTERVAL).await;
                 match moved.0.load(Ordering::Relaxed) {
                     0 => {}
                     count => progress.message(format!("{what}: {}", bytes(count))),
@@ -46,14 +46,14 @@ impl Link {
         let done = tokio::select! {
             done = work => done,
             never = progress.keep_moving() => match never {},
-            () = telling => std::future::pending().await,
+            () = updating => std::future::pending().await,
         };
         progress.clear();
         done
     }
 }
 
-/// What is read through it is counted.
+/// Reader that counts the bytes read.
 pub(super) struct Counted<R> {
     source: R,
     moved: Moved,

@@ -1,4 +1,4 @@
-//! `belljar sandbox port` and `port-forward`: ports of programs in a sandbox, by the server's address or on this machine.
+//! `belljar sandbox port` and `port-forward`: ports of programs in a sandbox, through the server's address or on this machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,10 +12,10 @@ use super::show::{Table, print};
 use super::words;
 use crate::message::{Quit, chain, say};
 
-/// How long the token in the address of a private port works, if nothing else is said.
+/// Default life of the token in the address of a private port.
 const TOKEN_LIFE: &str = "1h";
 
-/// Publishes a port, or takes it back, or lists the published ones.
+/// Publishes or unpublishes a port, or lists the published ones.
 pub(super) async fn port(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {
     let SandboxCommand::Port { sandbox, port, public, remove, token } = command else { return Ok(()) };
     let Some(port) = port else {
@@ -83,10 +83,10 @@ pub(super) async fn port(link: &Link, command: &SandboxCommand) -> Result<(), Qu
     }
 }
 
-/// Where a port is reached.
+/// Returns the URL of a port.
 fn url(link: &Link, port: &v1::PublishedPort, token: Option<&str>) -> String {
     let query = token.map(|token| format!("?belljar_token={token}")).unwrap_or_default();
-    // Its own host name is below the domain of a server that has an address.
+    // With an address, the port has a host name of its own below the server's domain.
     match link.url.as_deref().and_then(|url| url.split_once("://")) {
         Some((scheme, authority)) if !port.host.is_empty() => {
             let server_port = authority.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
@@ -98,9 +98,9 @@ fn url(link: &Link, port: &v1::PublishedPort, token: Option<&str>) -> String {
     }
 }
 
-/// Listens on this machine's loopback, and passes connections on to a port inside, until a signal ends it.
+/// Listens on this machine's loopback, and forwards connections to a port in the sandbox, until a signal ends it.
 pub(super) async fn forward(link: &Link, sandbox: &str, ports: &str) -> Result<(), Quit> {
-    let (local, inside) = pair(ports)?;
+    let (local, inside) = parse_ports(ports)?;
     let request = v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ..Default::default() };
     link.client.get(request).await?;
     let guest = link.client.guest(sandbox)?;
@@ -118,8 +118,8 @@ pub(super) async fn forward(link: &Link, sandbox: &str, ports: &str) -> Result<(
         };
         let (guest, ended) = (guest.clone(), ended.clone());
         tokio::spawn(async move {
-            match pass(&guest, inside, connection).await {
-                // The sandbox itself is not there any more.
+            match forward_connection(&guest, inside, connection).await {
+                // The sandbox itself is gone.
                 Err(error) if error.is(ErrorCode::NotFound) => drop(ended.send(error)),
                 Err(error) => say(&format!("port {inside}: {}", chain(&error))),
                 Ok(()) => {}
@@ -128,16 +128,20 @@ pub(super) async fn forward(link: &Link, sandbox: &str, ports: &str) -> Result<(
     }
 }
 
-/// Passes one connection on, in both directions.
-async fn pass(guest: &GuestClient, port: u16, mut connection: TcpStream) -> Result<(), GuestError> {
+/// Forwards one connection, in both directions.
+async fn forward_connection(
+    guest: &GuestClient,
+    port: u16,
+    mut connection: TcpStream,
+) -> Result<(), GuestError> {
     let mut inside = guest.tunnel(port).await?.into_io();
-    // Either side may break off; there is nobody to tell.
+    // Either side may break off, which has no one to be reported to.
     let _ = tokio::io::copy_bidirectional(&mut connection, &mut inside).await;
     Ok(())
 }
 
-/// `LOCAL:INSIDE`, or one port that is both.
-fn pair(text: &str) -> Result<(u16, u16), Quit> {
+/// Parses `LOCAL:INSIDE`, or one port for both.
+fn parse_ports(text: &str) -> Result<(u16, u16), Quit> {
     let port = |text: &str| text.parse::<u16>().ok();
     let (local, inside) = text.split_once(':').unwrap_or((text, text));
     match (port(local), port(inside)) {
@@ -153,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_read() {
+    fn ports_are_parsed() {
         for (text, expected) in [
             ("8000", Some((8000, 8000))),
             ("8000:8080", Some((8000, 8080))),
@@ -164,7 +168,7 @@ mod tests {
             ("65536", None),
             ("a:b", None),
         ] {
-            assert_eq!(pair(text).ok(), expected, "{text}");
+            assert_eq!(parse_ports(text).ok(), expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `belljar sandbox process`: processes that run in a sandbox already.
+//! `belljar sandbox process`: existing processes in a sandbox.
 
 use belljar_client::v1;
 use belljar_engine::{Execution, GuestClient, GuestError, ProcessEvent};
@@ -12,7 +12,7 @@ use crate::output::write_failed;
 use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
 
-/// The signals that are known by name, with their numbers on Linux (signal(7)).
+/// Signals that are accepted by name, with their numbers on Linux (signal(7)).
 const SIGNALS: [(&str, i32); 11] = [
     ("HUP", 1),
     ("INT", 2),
@@ -27,18 +27,18 @@ const SIGNALS: [(&str, i32); 11] = [
     ("STOP", 19),
 ];
 
-/// What is shown of a process.
+/// Selection of a process's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Show {
-    /// What it wrote and writes, until it ends.
+    /// All output, until it ends.
     All,
-    /// What it has written by now.
+    /// The output so far.
     Written { stdout: u64, stderr: u64, terminal: u64 },
-    /// Nothing, until it ends.
+    /// No output; only waits for its end.
     Nothing,
 }
 
-/// Does what was asked for about a process.
+/// Runs `belljar sandbox process`.
 pub(super) async fn process(link: &Link, command: &ProcessCommand) -> Result<u8, Quit> {
     match command {
         ProcessCommand::Attach { sandbox, process, no_stdin } => {
@@ -56,7 +56,7 @@ pub(super) async fn process(link: &Link, command: &ProcessCommand) -> Result<u8,
         ProcessCommand::Read { sandbox, process } => {
             let guest = link.client.guest(sandbox)?;
             let Some(info) = find(&guest, *process).await? else {
-                // The guest says it in its own words.
+                // Lets the guest return the error.
                 return follow(guest.attach(*process, [0; 3]).await?, Show::Nothing).await;
             };
             let (stdout, stderr, terminal) = (info.stdout_bytes, info.stderr_bytes, info.terminal_bytes);
@@ -66,28 +66,28 @@ pub(super) async fn process(link: &Link, command: &ProcessCommand) -> Result<u8,
         }
         ProcessCommand::Wait { sandbox, process } => {
             let guest = link.client.guest(sandbox)?;
-            // What it wrote by now is not fetched.
+            // Skips the output so far.
             let offsets = find(&guest, *process).await?.unwrap_or_default();
             let offsets = [offsets.stdout_bytes, offsets.stderr_bytes, offsets.terminal_bytes];
             follow(guest.attach(*process, offsets).await?, Show::Nothing).await
         }
         ProcessCommand::Kill { sandbox, process, signal } => {
             let guest = link.client.guest(sandbox)?;
-            let number = number(signal)?;
+            let number = parse_signal(signal)?;
             if guest.signal(*process, number, true).await? == 0 {
-                return Err(anyhow::anyhow!("process {process} does not run in {sandbox}").into());
+                return Err(anyhow::anyhow!("process {process} is not running in {sandbox}").into());
             }
             Ok(0)
         }
     }
 }
 
-/// What the guest says of a process.
+/// Looks up a process in the guest.
 async fn find(guest: &GuestClient, process: u64) -> Result<Option<v1::ProcessInfo>, GuestError> {
     Ok(guest.list_processes().await?.into_iter().find(|info| info.id == process))
 }
 
-/// Shows a process, and gives the status with which it ended. A signal ends this command, and not the process.
+/// Shows a process's output, and returns its exit status. A signal ends this command, and not the process.
 async fn follow(mut execution: Execution, show: Show) -> Result<u8, Quit> {
     let mut signals = Signals::catch()?;
     let (mut stdout, mut stderr) = (Inherited::stdout(), Inherited::stderr());
@@ -111,7 +111,7 @@ async fn follow(mut execution: Execution, show: Show) -> Result<u8, Quit> {
                     v1::Stream::STREAM_TERMINAL => (2, false),
                     _ => (0, false),
                 };
-                // Bytes that are not kept any more are passed over.
+                // Bytes that are no longer kept are skipped.
                 if offset.saturating_add(data.len() as u64) >= ends[index] {
                     ends[index] = 0;
                 }
@@ -127,8 +127,8 @@ async fn follow(mut execution: Execution, show: Show) -> Result<u8, Quit> {
     }
 }
 
-/// The number of a signal.
-fn number(text: &str) -> Result<i32, Quit> {
+/// Parses a signal's name or number.
+fn parse_signal(text: &str) -> Result<i32, Quit> {
     let name = text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
     let known = SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
@@ -150,7 +150,7 @@ mod tests {
         for (text, expected) in
             [("9", Some(9)), ("kill", Some(9)), ("SIGTERM", Some(15)), ("0", None), ("65", None), ("X", None)]
         {
-            assert_eq!(number(text).ok(), expected, "{text}");
+            assert_eq!(parse_signal(text).ok(), expected, "{text}");
         }
     }
 }

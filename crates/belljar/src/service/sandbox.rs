@@ -1,4 +1,4 @@
-//! `belljar sandbox`: what concerns sandboxes as a whole.
+//! `belljar sandbox`: commands on whole sandboxes.
 
 use belljar_client::v1;
 
@@ -8,13 +8,13 @@ use super::show::{Table, bytes, distance, print, rough, state};
 use super::{copy, create, exec, network, ports, process, terminal, words};
 use crate::message::{Quit, clean, one_line};
 
-/// As many as the server gives at once.
+/// Maximum number of sandboxes per page of the server.
 const PAGE: u32 = 100;
 
-/// The longest command line that a list shows, in characters.
-const SHOWN_CHARS: usize = 60;
+/// Maximum length of a command line in a list, in characters.
+const MAX_COMMAND_CHARS: usize = 60;
 
-/// Does what was asked for.
+/// Runs `belljar sandbox`.
 pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Quit> {
     match command {
         SandboxCommand::Create(args) => create::create(link, args).await?,
@@ -64,7 +64,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
     Ok(0)
 }
 
-/// Shows what has become of a sandbox: as JSON, or by its id alone.
+/// Prints a changed sandbox: as JSON, or only its id.
 pub(crate) fn shown(link: &Link, info: &v1::SandboxInfo) -> Result<(), Quit> {
     if !link.json(info)? {
         print(&format!("{}\n", info.id))?;
@@ -72,16 +72,16 @@ pub(crate) fn shown(link: &Link, info: &v1::SandboxInfo) -> Result<(), Quit> {
     Ok(())
 }
 
-/// All sandboxes that fit.
-async fn found(
+/// Returns all sandboxes that match.
+async fn find_all(
     link: &Link,
     states: &[String],
     labels: &[String],
     all: bool,
 ) -> Result<Vec<v1::SandboxInfo>, Quit> {
-    let mut wanted = Vec::new();
+    let mut selected = Vec::new();
     for text in states {
-        wanted.push(known_state(text)?.into());
+        selected.push(known_state(text)?.into());
     }
     if all && states.is_empty() {
         use v1::SandboxState as State;
@@ -93,11 +93,11 @@ async fn found(
             State::SANDBOX_STATE_GONE,
         ];
         for state in every {
-            wanted.push(state.into());
+            selected.push(state.into());
         }
     }
     let mut request = v1::ListSandboxesRequest {
-        states: wanted,
+        states: selected,
         labels: words::labels(labels)?.into_iter().collect(),
         limit: PAGE,
         ..Default::default()
@@ -130,7 +130,7 @@ fn known_state(text: &str) -> Result<v1::SandboxState, Quit> {
 }
 
 async fn list(link: &Link, states: &[String], labels: &[String], all: bool) -> Result<(), Quit> {
-    let sandboxes = found(link, states, labels, all).await?;
+    let sandboxes = find_all(link, states, labels, all).await?;
     if link.format == super::args::Format::Json {
         for info in &sandboxes {
             link.json(info)?;
@@ -207,7 +207,7 @@ async fn logs(link: &Link, sandbox: &str, follow: bool) -> Result<(), Quit> {
         }
         let process = entry.process.map(|process| format!(" process {process}")).unwrap_or_default();
         if entry.event == "output" {
-            // What programs wrote last, as they wrote it.
+            // The last output of programs, unchanged.
             print(&format!("{:>12}  {}\n", distance(&entry.at), entry.event))?;
             for line in clean(&entry.detail).lines() {
                 print(&format!("              | {line}\n"))?;
@@ -237,7 +237,7 @@ async fn stats(link: &Link, sandbox: &str) -> Result<(), Quit> {
         known(metrics.memory_bytes.map(bytes)),
         bytes(metrics.memory_limit_bytes),
     ]);
-    table.row(vec!["memory, most".to_owned(), known(metrics.memory_peak_bytes.map(bytes)), String::new()]);
+    table.row(vec!["memory, peak".to_owned(), known(metrics.memory_peak_bytes.map(bytes)), String::new()]);
     let cpu = span(&metrics.cpu_time).map(|cpu| format!("{:.2} s", cpu.as_secs_f64()));
     table.row(vec!["processor".to_owned(), known(cpu), format!("{} at once", metrics.cpus)]);
     table.row(vec![
@@ -281,7 +281,7 @@ async fn processes(link: &Link, sandbox: &str) -> Result<(), Quit> {
             process.id.to_string(),
             process.pid.to_string(),
             state,
-            one_line(&argv.join(" "), SHOWN_CHARS),
+            one_line(&argv.join(" "), MAX_COMMAND_CHARS),
         ]);
     }
     if link.format == super::args::Format::Json { Ok(()) } else { table.print() }
@@ -360,7 +360,7 @@ async fn fork(
 
 async fn kill(link: &Link, sandboxes: &[String], all: bool, labels: &[String]) -> Result<u8, Quit> {
     let named = if all || !labels.is_empty() {
-        found(link, &[], labels, false).await?.into_iter().map(|info| info.id).collect()
+        find_all(link, &[], labels, false).await?.into_iter().map(|info| info.id).collect()
     } else {
         sandboxes.to_vec()
     };
@@ -369,7 +369,7 @@ async fn kill(link: &Link, sandboxes: &[String], all: bool, labels: &[String]) -
         let request = v1::KillSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
         match link.client.kill(request).await {
             Ok(_) => print(&format!("{sandbox}\n"))?,
-            // One that has gone meanwhile is what was wanted; one that was named should have been there.
+            // A listed sandbox that has ended in the meantime is fine; a named one should have existed.
             Err(error) if is_missing(&error) && (all || !labels.is_empty()) => {}
             Err(error) if is_missing(&error) => {
                 crate::message::say(&error.to_string());

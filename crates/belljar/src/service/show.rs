@@ -1,4 +1,4 @@
-//! How answers are shown: as a table for people, or as JSON, one value a line, with the keys of the protocol's messages.
+//! Formatting of responses: as a table for people, or as JSON, one value per line, with the keys of the protocol's messages.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::args::Format;
 use super::link::Link;
 use crate::message::{Quit, clean, without_controls};
 
-/// Keys whose own keys are the caller's, and stay as they are.
+/// Keys of maps, whose own keys are defined by the caller and stay unchanged.
 const MAPS: [&str; 3] = ["labels", "env", "details"];
 
-/// What the names of a message's choices begin with. The rest, in small letters, is what is shown.
-const CHOICES: [&str; 4] = ["SANDBOX_STATE_", "TIMEOUT_ACTION_", "TEMPLATE_KIND_", "KEY_ROLE_"];
+/// Prefixes of the names of enum values. The rest is shown in lower case.
+const ENUM_PREFIXES: [&str; 4] = ["SANDBOX_STATE_", "TIMEOUT_ACTION_", "TEMPLATE_KIND_", "KEY_ROLE_"];
 
-/// Keys that hold a choice.
-const CHOICE_KEYS: [&str; 4] = ["state", "on_timeout", "kind", "role"];
+/// Keys that hold an enum value.
+const ENUM_KEYS: [&str; 4] = ["state", "on_timeout", "kind", "role"];
 
-/// Keys, besides those that end with `_bytes`, that hold a number of 64 bits, which messages have as a text.
+/// Keys, besides those that end with `_bytes`, that hold a 64-bit number, which messages encode as a string.
 const NUMBER_KEYS: [&str; 20] = [
     "bytes",
     "count",
@@ -45,7 +45,7 @@ const NUMBER_KEYS: [&str; 20] = [
     "received",
 ];
 
-/// Columns, with as much room as their widest cell needs.
+/// A table with columns as wide as their widest cells.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -80,17 +80,17 @@ impl Table {
 }
 
 impl Link {
-    /// Shows a message as JSON, if that is asked for, and says whether it was.
+    /// Prints a message as JSON if that format is selected, and returns whether it did.
     pub(crate) fn json(&self, message: &impl Serialize) -> Result<bool, Quit> {
         if self.format != Format::Json {
             return Ok(false);
         }
-        let value = renamed(serde_json::to_value(message)?);
+        let value = normalize(serde_json::to_value(message)?);
         print(&format!("{}\n", without_controls(&value.to_string())))?;
         Ok(true)
     }
 
-    /// Says something that only a person wants to know.
+    /// Prints a remark that is only of interest to people.
     pub(crate) fn remark(&self, text: &str) {
         if !self.quiet && self.format == Format::Table {
             crate::message::say(text);
@@ -104,8 +104,8 @@ pub(crate) fn print(text: &str) -> Result<(), Quit> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(crate::output::write_failed)
 }
 
-/// Keys in snake case, choices as words and numbers as numbers, as everywhere else in Belljar's JSON.
-fn renamed(value: Value) -> Value {
+/// Converts keys to snake case, enum values to words and numbers to numbers, as everywhere else in Belljar's JSON.
+fn normalize(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let field = |(key, value): (String, Value)| {
@@ -113,20 +113,20 @@ fn renamed(value: Value) -> Value {
                 let value = match value {
                     value if MAPS.contains(&name.as_str()) => value,
                     Value::String(text) => plain(&name, text),
-                    value => renamed(value),
+                    value => normalize(value),
                 };
                 (name, value)
             };
             Value::Object(fields.into_iter().map(field).collect())
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(renamed).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().map(normalize).collect()),
         other => other,
     }
 }
 
 fn plain(name: &str, text: String) -> Value {
-    if CHOICE_KEYS.contains(&name)
-        && let Some(word) = CHOICES.iter().find_map(|beginning| text.strip_prefix(beginning))
+    if ENUM_KEYS.contains(&name)
+        && let Some(word) = ENUM_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix))
     {
         return word.to_ascii_lowercase().into();
     }
@@ -147,7 +147,7 @@ fn snake(key: &str) -> String {
     name
 }
 
-/// A state's name.
+/// Returns a state's name.
 pub(crate) fn state(info: &v1::SandboxInfo) -> &'static str {
     use v1::SandboxState as State;
     match info.state.as_known().unwrap_or_default() {
@@ -160,20 +160,20 @@ pub(crate) fn state(info: &v1::SandboxInfo) -> &'static str {
     }
 }
 
-/// How long ago, or how long still.
+/// Formats the time since or until a timestamp of a message.
 pub(crate) fn distance(at: &MessageField<well_known::Timestamp>) -> String {
     let at = at.as_option().and_then(|at| Timestamp::from_second(at.seconds).ok());
     at.map_or_else(|| "-".to_owned(), away)
 }
 
-/// How long ago, or how long still.
+/// Formats the time since or until a timestamp.
 pub(crate) fn away(at: Timestamp) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let at = Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0));
     if at > now { format!("in {}", rough(at - now)) } else { format!("{} ago", rough(now - at)) }
 }
 
-/// A time span in its largest unit.
+/// Formats a time span in its largest unit.
 pub(crate) fn rough(span: Duration) -> String {
     match span.as_secs() {
         seconds @ 0..=119 => format!("{seconds} s"),
@@ -183,7 +183,7 @@ pub(crate) fn rough(span: Duration) -> String {
     }
 }
 
-/// Bytes in their largest binary unit.
+/// Formats bytes in their largest binary unit.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.into_iter().find(|(_, unit)| count >= *unit) {
@@ -200,20 +200,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_in_snake_case_but_for_the_callers_own() {
+    fn keys_are_in_snake_case_except_in_maps() {
         let value = serde_json::json!({
             "createdAt": 1, "labels": {"myKey": "V", "bytes": "1"}, "a": [{"bC": 2}],
             "state": "SANDBOX_STATE_RUNNING", "name": "KEY_ROLE_USER", "diskBytes": "7", "seq": "18446744073709551615",
         });
-        let wanted = serde_json::json!({
+        let expected = serde_json::json!({
             "created_at": 1, "labels": {"myKey": "V", "bytes": "1"}, "a": [{"b_c": 2}],
             "state": "running", "name": "KEY_ROLE_USER", "disk_bytes": 7, "seq": u64::MAX,
         });
-        assert_eq!(renamed(value), wanted);
+        assert_eq!(normalize(value), expected);
     }
 
     #[test]
-    fn numbers_are_for_people() {
+    fn sizes_and_times_are_human_readable() {
         for (count, text) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (512 << 20, "512.0 MiB")] {
             assert_eq!(bytes(count), text);
         }

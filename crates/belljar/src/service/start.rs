@@ -1,4 +1,4 @@
-//! The server of a home, for a command that names none: the one that is there, or one that is started for it.
+//! The server of a home, for a command that names none: the running one, or one that is started in the background.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
@@ -12,63 +12,63 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::serve::{CLIENTS_FILE, HELD, HomeError, LOG_FILE, READY, SOCKET_FILE, connect, holder, prepare};
 
-/// How long a server may take to answer, from the first look for it.
-const MAX_START: Duration = Duration::from_secs(60);
+/// Timeout for a server to answer, from the first attempt to connect.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often is looked for a server that somebody else starts.
-const STEP: Duration = Duration::from_millis(10);
+/// Interval between attempts to connect.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long is waited for a server that somebody else starts, before the next attempt to start one.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// Time to wait for a server that another command starts, before the next attempt to start one.
+const START_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The longest reason that is read of a server that cannot start, in bytes.
-const MAX_REASON: u64 = 16 * 1024;
+/// Maximum length of the error that is read from a server that cannot start, in bytes.
+const MAX_REASON_BYTES: u64 = 16 * 1024;
 
-/// The store in the home, as it is unless the configuration names another.
+/// Name of the store in the home, unless the configuration names another.
 const STORE_FILE: &str = "belljar.db";
 
-/// Variables that a server in the background keeps of the command's environment, besides those of its configuration. What
-/// else stands there is no affair of a process that lives longer.
-const KEPT_VARIABLES: [&str; 8] =
+/// Variables that a server in the background inherits from the command's environment, besides those of its configuration. It
+/// outlives the command, and so must not get the rest.
+const INHERITED_VARIABLES: [&str; 8] =
     ["HOME", "PATH", "TMPDIR", "TZ", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// The same, by their beginning: the configuration, and what says how to reach a PostgreSQL server.
-const KEPT_BEGINNINGS: [&str; 2] = ["BELLJAR_", "PG"];
+/// Prefixes of inherited variables: the configuration, and the connection to a PostgreSQL server.
+const INHERITED_PREFIXES: [&str; 2] = ["BELLJAR_", "PG"];
 
-/// Those are the client's, and one of them is a secret.
+/// Variables of the client, which are not inherited; one of them is a secret.
 const CLIENT_VARIABLES: [&str; 2] = ["BELLJAR_API_KEY", "BELLJAR_API_URL"];
 
-/// Why no server can be reached.
+/// Error from reaching a server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     /// The home cannot be used.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// The lock of commands cannot be had.
+    /// The commands' lock cannot be taken.
     #[error("cannot lock {path:?}")]
     Lease { path: PathBuf, source: io::Error },
-    /// It is there and cannot be reached.
+    /// The server's socket exists and refuses the connection.
     #[error("cannot connect to the server at {path:?}")]
     Connect { path: PathBuf, source: io::Error },
-    /// It is another user's.
+    /// The server belongs to another user.
     #[error(
         "the server in {path:?} runs as user {user}, in a directory of {}, and is not trusted; to use it all the same, name it \
          with --server unix:PATH, and give a key", owner.map_or("nobody".to_owned(), |owner| format!("user {owner}"))
     )]
     Foreign { path: PathBuf, user: u32, owner: Option<u32> },
-    /// There is none, and none can be started.
+    /// No server is running, and none can be started.
     #[error("no server is running here, and none can be started in the background")]
     Spawn(#[source] io::Error),
-    /// There is none, and the one that was started ended again.
-    #[error("no server is running here, and none can be started in the background: {reason}{}", see(.log))]
+    /// No server is running, and the one that was started failed.
+    #[error("no server is running here, and none can be started in the background: {reason}{}", log_hint(.log))]
     Refused { reason: String, log: Option<PathBuf> },
-    /// The server that has the home listens on no Unix socket.
+    /// The server that holds the home listens on no Unix socket.
     #[error(
         "the server of this home (process {pid}) has no Unix socket; name it with --server{}, and give a key with \
          BELLJAR_API_KEY", url.as_ref().map(|url| format!(" {url}")).unwrap_or_default()
     )]
     NoSocket { pid: u32, url: Option<String> },
-    /// Nothing answers.
+    /// No server answers in time.
     #[error("no server answers at {path:?} after {seconds} s; see {log:?}")]
     Late { path: PathBuf, log: PathBuf, seconds: u64 },
 }
@@ -80,7 +80,7 @@ pub(crate) struct Reached {
     pub(crate) socket: PathBuf,
     /// Keeps a server in the background from ending, as long as this is held.
     pub(crate) lease: Option<File>,
-    /// It was started for this command, and it is the first in this home.
+    /// Whether it was started for this command and is the first in this home.
     pub(crate) is_first: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn reach(home: &Path) -> Result<Reached, StartError> {
     let mut socket = home.join(SOCKET_FILE);
     let is_new = !home.join(STORE_FILE).exists();
     let mut is_first = false;
-    let mut patient_until: Option<Instant> = None;
+    let mut retry_at: Option<Instant> = None;
     loop {
         match connect(&socket) {
             Ok(stream) => {
@@ -105,34 +105,34 @@ pub(crate) fn reach(home: &Path) -> Result<Reached, StartError> {
                 }
                 return Ok(Reached { socket, lease, is_first });
             }
-            Err(error) if is_nobody(&error) => {}
+            Err(error) if is_not_listening(&error) => {}
             Err(source) => return Err(StartError::Connect { path: socket, source }),
         }
-        if begin.elapsed() > MAX_START {
-            let (log, seconds) = (home.join(LOG_FILE), MAX_START.as_secs());
+        if begin.elapsed() > START_TIMEOUT {
+            let (log, seconds) = (home.join(LOG_FILE), START_TIMEOUT.as_secs());
             return Err(StartError::Late { path: socket, log, seconds });
         }
-        if patient_until.is_none_or(|until| Instant::now() > until) {
+        if retry_at.is_none_or(|until| Instant::now() > until) {
             if lease.is_none() {
-                // It says why no server can use the directory.
+                // Returns the reason why no server can use the directory.
                 prepare(home)?;
             }
             is_first = start(home)? && is_new;
-            patient_until = Some(Instant::now() + PATIENCE);
-            socket = elsewhere(home)?.unwrap_or(socket);
+            retry_at = Some(Instant::now() + START_RETRY_INTERVAL);
+            socket = published_socket(home)?.unwrap_or(socket);
         } else {
-            std::thread::sleep(STEP);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// The user to whom a directory belongs.
+/// Returns the owner of a directory.
 fn owner(path: &Path) -> Option<u32> {
     path.metadata().ok().map(|metadata| metadata.uid())
 }
 
-/// Whether a server of `peer` in a directory of `owner` is one to obey: this user's own, or an administrator's. An
-/// administrator uses also that of the user to whom the directory belongs.
+/// Reports whether a server of `peer` in a directory of `owner` is trusted: this user's own, or root's. Root also trusts the
+/// server of the directory's owner.
 fn is_trusted(peer: u32, owner: Option<u32>, this: u32) -> bool {
     let is_safe = |user: u32| user == this || user == 0;
     if this == 0 {
@@ -141,8 +141,8 @@ fn is_trusted(peer: u32, owner: Option<u32>, this: u32) -> bool {
     is_safe(peer) && owner.is_some_and(is_safe)
 }
 
-/// Says that there is a command, so that no server in the background ends now. In a home that is not this user's, there is none
-/// that could be started.
+/// Takes the commands' lock, so that no server in the background ends now. Returns `None` in another user's home, where no
+/// server could be started.
 fn lease(home: &Path, begin: Instant) -> Result<Option<File>, StartError> {
     if owner(home).is_some_and(|owner| owner != rustix::process::geteuid().as_raw()) {
         return Ok(None);
@@ -156,21 +156,27 @@ fn lease(home: &Path, begin: Instant) -> Result<Option<File>, StartError> {
     loop {
         match file.try_lock_shared() {
             Ok(()) => return Ok(Some(file)),
-            // A server ends just now.
-            Err(TryLockError::WouldBlock) if begin.elapsed() < MAX_START => std::thread::sleep(STEP),
+            // A server is just ending.
+            Err(TryLockError::WouldBlock) if begin.elapsed() < START_TIMEOUT => {
+                std::thread::sleep(POLL_INTERVAL)
+            }
             Err(TryLockError::WouldBlock) => return Err(failed(io::ErrorKind::TimedOut.into())),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
     }
 }
 
-/// Nobody listens there.
-fn is_nobody(error: &io::Error) -> bool {
+/// Reports whether the error means that no server listens there.
+fn is_not_listening(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-/// Where the server that has the home listens, if it says so. It may be none at all.
-fn elsewhere(home: &Path) -> Result<Option<PathBuf>, StartError> {
+/// Returns the socket of the server that holds the home, if published.
+///
+/// # Errors
+///
+/// Fails if that server has no socket.
+fn published_socket(home: &Path) -> Result<Option<PathBuf>, StartError> {
     let Some(holder) = holder(home).filter(|holder| holder.serves) else { return Ok(None) };
     match holder.socket {
         Some(socket) => Ok(Some(PathBuf::from(socket))),
@@ -178,35 +184,35 @@ fn elsewhere(home: &Path) -> Result<Option<PathBuf>, StartError> {
     }
 }
 
-/// Starts a server. Says false when another one has the home, or is about to.
+/// Starts a server. Returns false if another one holds the home, or is about to.
 fn start(home: &Path) -> Result<bool, StartError> {
     let mut server = spawn(home).map_err(StartError::Spawn)?;
-    match said(&mut server).map_err(StartError::Spawn)?.trim() {
+    match read_report(&mut server).map_err(StartError::Spawn)?.trim() {
         READY => Ok(true),
         HELD => {
             let _ = server.wait();
             Ok(false)
         }
         reason => {
-            let reason = if reason.is_empty() { "it ended without a word" } else { reason };
-            // It has none before it has read its configuration.
+            let reason = if reason.is_empty() { "it exited without giving a reason" } else { reason };
+            // The log does not exist before the server has read its configuration.
             let log = Some(home.join(LOG_FILE)).filter(|log| log.exists());
             Err(StartError::Refused { reason: reason.to_owned(), log })
         }
     }
 }
 
-fn see(log: &Option<PathBuf>) -> String {
+fn log_hint(log: &Option<PathBuf>) -> String {
     log.as_ref().map(|log| format!("; see {log:?}")).unwrap_or_default()
 }
 
 fn spawn(home: &Path) -> io::Result<Child> {
-    // What this program was given by its caller must not stay open as long as the server lives.
+    // Descriptors inherited from the caller must not stay open as long as the server lives.
     let _ = belljar_local::cloexec_from(3);
     let kept = std::env::vars_os().filter(|(name, _)| {
         let Some(name) = name.to_str() else { return false };
-        let is_kept = KEPT_VARIABLES.contains(&name)
-            || KEPT_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
+        let is_kept = INHERITED_VARIABLES.contains(&name)
+            || INHERITED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         is_kept && !CLIENT_VARIABLES.contains(&name)
     });
     let mut command = Command::new("/proc/self/exe");
@@ -217,21 +223,23 @@ fn spawn(home: &Path) -> io::Result<Child> {
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
 }
 
-/// What the server says until it lets go of its standard output.
-fn said(server: &mut Child) -> io::Result<String> {
+/// Reads the server's standard output until it is closed.
+fn read_report(server: &mut Child) -> io::Result<String> {
     let mut output = server.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let begin = Instant::now();
-    let mut said = Vec::new();
+    let mut report = Vec::new();
     loop {
-        let left = MAX_START.saturating_sub(begin.elapsed());
+        let left = START_TIMEOUT.saturating_sub(begin.elapsed());
         let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
         if rustix::event::poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&left))? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it is not ready in time"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for it to be ready"));
         }
         let mut piece = [0; 1024];
         match output.read(&mut piece)? {
-            length @ 1.. if (said.len() as u64) < MAX_REASON => said.extend_from_slice(&piece[..length]),
-            _ => return Ok(String::from_utf8_lossy(&said).into_owned()),
+            length @ 1.. if (report.len() as u64) < MAX_REASON_BYTES => {
+                report.extend_from_slice(&piece[..length])
+            }
+            _ => return Ok(String::from_utf8_lossy(&report).into_owned()),
         }
     }
 }

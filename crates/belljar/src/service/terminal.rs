@@ -1,4 +1,4 @@
-//! `belljar sandbox shell`: this terminal, in a sandbox.
+//! `belljar sandbox shell`: an interactive terminal in a sandbox.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,7 +15,7 @@ use crate::shell::{RawMode, SHELLS, pass, size, terminal_type};
 use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
 
-/// Opens a terminal, and ends with what runs on it.
+/// Opens a terminal, and returns the exit status of the program that runs on it.
 pub(crate) async fn shell(link: &Link, sandbox: &str, command: &[OsString]) -> Result<u8, Quit> {
     if !rustix::termios::isatty(rustix::stdio::stdin()) {
         return Err(Quit::Usage(
@@ -39,7 +39,7 @@ pub(crate) async fn shell(link: &Link, sandbox: &str, command: &[OsString]) -> R
             ended = &mut passing => break ended,
             _ = resized.recv() => {
                 let (rows, columns) = size();
-                // A program that has just ended has no size.
+                // The program may have just ended.
                 let _ = guest.resize(id, rows, columns).await;
             }
             signal = signals.next() => break Err(Quit::Status(signals::status(signal))),

@@ -1,4 +1,4 @@
-//! Files that go in and come out.
+//! Input and output files of a run.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use crate::host::{Done, Host};
 
 #[test]
-fn a_pipe_and_a_file_meet_in_the_program() {
+fn run_gets_standard_input_and_a_file() {
     let host = Host::new();
     host.write("data.csv", "a,1\nb,2\n");
     host.write(
@@ -18,7 +18,7 @@ fn a_pipe_and_a_file_meet_in_the_program() {
 }
 
 #[test]
-fn files_make_the_round_trip() {
+fn files_round_trip() {
     let host = Host::new();
     let content: Vec<u8> =
         (0..3_000_000u32).map(|index| index.wrapping_mul(40_503).to_be_bytes()[2]).collect();
@@ -62,7 +62,7 @@ fn files_make_the_round_trip() {
 }
 
 #[test]
-fn a_directory_goes_in_whole() {
+fn directory_is_copied_in_recursively() {
     let host = Host::new();
     std::fs::create_dir_all(host.path().join("tree/sub/empty")).unwrap();
     host.write("tree/a", "1");
@@ -79,7 +79,7 @@ fn a_directory_goes_in_whole() {
 }
 
 #[test]
-fn what_comes_out_replaces_only_a_regular_file() {
+fn output_replaces_only_a_regular_file() {
     let host = Host::new();
     host.write("old", "old");
     std::fs::create_dir(host.path().join("dir")).unwrap();
@@ -91,7 +91,7 @@ fn what_comes_out_replaces_only_a_regular_file() {
 }
 
 #[test]
-fn only_regular_files_come_out() {
+fn only_regular_files_are_copied_out() {
     let host = Host::new();
     host.write("x", "kept");
     for (make, source, message) in [
@@ -128,7 +128,7 @@ fn only_regular_files_come_out() {
 }
 
 #[test]
-fn a_program_that_fails_need_not_leave_what_was_asked_for() {
+fn missing_output_of_a_failed_program_is_a_warning() {
     let host = Host::new();
     host.run(&["run", "-o", "x", "-l", "sh", "-c", "exit 9"]).check(
         9,
@@ -140,7 +140,7 @@ fn a_program_that_fails_need_not_leave_what_was_asked_for() {
 }
 
 #[test]
-fn a_name_that_is_no_text_is_kept() {
+fn non_utf8_file_name_is_preserved() {
     let host = Host::new();
     let name = OsStr::from_bytes(b"\xfe\xff");
     std::fs::write(host.path().join(name), "x").unwrap();
@@ -156,7 +156,7 @@ fn a_name_that_is_no_text_is_kept() {
 }
 
 #[test]
-fn links_in_a_directory_stay_links_and_lead_nowhere_outside() {
+fn links_in_a_directory_stay_links_and_stay_inside() {
     use std::os::unix::fs::symlink;
     let host = Host::new();
     std::fs::create_dir_all(host.path().join("venv/bin")).unwrap();
@@ -184,12 +184,12 @@ fn links_in_a_directory_stay_links_and_lead_nowhere_outside() {
 }
 
 #[test]
-fn a_dot_means_what_is_in_the_directory() {
+fn dot_copies_the_content_of_a_directory() {
     let host = Host::new();
     std::fs::create_dir_all(host.path().join("tree/sub")).unwrap();
     host.write("tree/sub/a", "1");
     host.write("tree/main.py", "import os; print(sorted(os.listdir('.')), os.listdir('sub'))");
-    // The script is in it as well, and comes once.
+    // The script is in the directory as well, and is copied once.
     let mut command = host.belljar(&["run", "-f", ".", "main.py"]);
     Done::of(command.current_dir(host.path().join("tree"))).check(0, "['main.py', 'sub'] ['a']\n", "");
     host.run(&["run", "-f", "tree/.", "tree/main.py"]).check(0, "['main.py', 'sub'] ['a']\n", "");
@@ -198,7 +198,7 @@ fn a_dot_means_what_is_in_the_directory() {
 }
 
 #[test]
-fn directories_come_out_as_cp_copies_them() {
+fn directories_are_copied_out_like_cp() {
     let host = Host::new();
     std::fs::create_dir(host.path().join("here")).unwrap();
     std::fs::create_dir(host.path().join("merged")).unwrap();
@@ -214,7 +214,7 @@ fn directories_come_out_as_cp_copies_them() {
     assert!(host.path().join("d/link").is_symlink());
     assert_eq!(host.read("merged/old"), b"old");
     assert_eq!(host.names(), ["content", "d", "here", "merged", "new"]);
-    // A link that leads out is for somebody who looks.
+    // A link that leads out of the tree is refused.
     let done = host.run(&["run", "-o", "trap", "-l", "sh", "-c", "mkdir trap; ln -s /etc trap/etc"]);
     assert_eq!((done.status, done.text()), (125, ""), "{done:?}");
     assert!(done.stderr.contains("out: cannot bring out \"trap\""), "{done:?}");
@@ -222,7 +222,7 @@ fn directories_come_out_as_cp_copies_them() {
 }
 
 #[test]
-fn a_link_goes_in_as_a_file_under_its_own_name() {
+fn link_is_copied_in_as_a_file_under_its_own_name() {
     let host = Host::new();
     host.write("real", "content\n");
     std::os::unix::fs::symlink("real", host.path().join("link")).unwrap();
@@ -231,7 +231,7 @@ fn a_link_goes_in_as_a_file_under_its_own_name() {
 }
 
 #[test]
-fn a_file_that_does_not_fit_is_named() {
+fn file_that_does_not_fit_is_named() {
     let host = Host::new();
     host.write("big", vec![b'x'; 4 << 20]);
     let done = host.run(&["run", "--disk", "1m", "-f", "big", "-c", "print(1)"]);

@@ -1,4 +1,4 @@
-//! The guest's program beside `belljar`: which file is run, and what is said where it cannot be.
+//! The guest's executable beside `belljar`: which file is run, and what is reported when it cannot be used.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::host::{Done, Host, send, status_of, wait_for};
 
-/// A directory with `belljar`, and `belljar-guest` as `change` leaves it.
+/// A directory with `belljar`, and `belljar-guest` as modified by `change`.
 struct Installed {
     host: Host,
     guest: PathBuf,
@@ -32,7 +32,7 @@ impl Installed {
         command
     }
 
-    /// What `belljar doctor` finds: the state, and the details.
+    /// Returns the state and the detail of the guest's finding of `belljar doctor`.
     fn finding(&self) -> (String, String) {
         let report = Done::of(&mut self.belljar(&["doctor", "--json"])).json();
         assert_eq!(report["failure"], serde_json::Value::Null, "{report}");
@@ -42,8 +42,8 @@ impl Installed {
         (text("state"), text("detail"))
     }
 
-    /// The file that the guest of a run is of.
-    fn file_of_guest(&self) -> (u64, u64) {
+    /// Returns the device and inode of the executable of a run's guest.
+    fn guest_executable(&self) -> (u64, u64) {
         let mut command = self.belljar(&["run", "-q", "-l", "python", "-c", "import time; time.sleep(1000)"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut file = None;
@@ -62,7 +62,7 @@ impl Installed {
     }
 }
 
-/// A clone of `belljar` has its arguments until it is the guest.
+/// Reports whether a process is the guest: before its exec, it still has the arguments of `belljar`.
 fn is_guest(pid: &u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"belljar\0guest\0")
 }
@@ -74,7 +74,7 @@ fn children(pid: u32) -> Vec<u32> {
 
 fn file(path: &Path) -> (u64, u64) {
     let metadata = fs::metadata(path).unwrap();
-    // Of the mount that the guest is run from, the kernel shows the same numbers.
+    // The guest runs from another mount, for which the kernel shows the same numbers.
     (metadata.dev(), metadata.ino())
 }
 
@@ -87,11 +87,11 @@ fn guest_is_the_program_beside_belljar() {
         ("good", format!("a program of its own, {}", installed.guest.display()))
     );
     if rustix::process::geteuid().is_root() {
-        assert_eq!(installed.file_of_guest(), file(&installed.guest));
+        assert_eq!(installed.guest_executable(), file(&installed.guest));
     }
 }
 
-/// Overwrites some bytes where they are first found.
+/// Overwrites the first occurrence of some bytes.
 fn patch(path: &Path, from: &[u8], to: &[u8]) {
     let mut content = fs::read(path).unwrap();
     let at = content.windows(from.len()).position(|window| window == from).unwrap();
@@ -99,10 +99,10 @@ fn patch(path: &Path, from: &[u8], to: &[u8]) {
     fs::write(path, content).unwrap();
 }
 
-/// The note that a build id begins with: lengths of name and id, its kind, its name.
+/// Header of a build id's note: lengths of name and id, type, name.
 const NOTE: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
 
-/// What is done to a guest's program.
+/// Modification of a guest's executable.
 type Change<'a> = &'a dyn Fn(&Path);
 
 #[test]
@@ -140,7 +140,7 @@ fn program_that_is_not_the_guest_of_this_build_is_not_used() {
         (&script, "it is no program of 64 bits"),
         (&foreign, "it belongs to user 1234, and this program to user 0"),
     ];
-    // Only an administrator can give a file away.
+    // Only root can change the owner of a file.
     let last = if is_root { 10 } else { 9 };
     for (change, why) in &changes[..last] {
         let installed = Installed::new(change);
@@ -150,7 +150,7 @@ fn program_that_is_not_the_guest_of_this_build_is_not_used() {
             format!("this program itself, which takes longer to start: {}: {why}", installed.guest.display());
         assert!(detail.starts_with(&expected), "{detail:?} does not begin with {expected:?}");
         if is_root {
-            assert_eq!(installed.file_of_guest(), file(&installed.host.path().join("belljar")), "{why}");
+            assert_eq!(installed.guest_executable(), file(&installed.host.path().join("belljar")), "{why}");
         }
         let done = Done::of(&mut installed.belljar(&["run", "-q", "-c", "print(1)"]));
         assert_eq!((done.status, done.text()), (0, "1\n"), "{done:?}");

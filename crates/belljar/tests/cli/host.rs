@@ -1,4 +1,4 @@
-//! The tool under test, and the terminal of its own that a test gives it.
+//! The tool under test, and helpers to run it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-/// How long anything may take that a test waits for.
+/// Timeout for anything that a test waits for.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// An empty directory to work in, and the tool.
@@ -18,7 +18,7 @@ pub(crate) struct Host {
     pub(crate) dir: TempDir,
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: i32,
@@ -43,7 +43,7 @@ impl Host {
         std::fs::read(self.path().join(name)).unwrap()
     }
 
-    /// The names in the directory, in order.
+    /// Returns the sorted names in the directory.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path()).unwrap();
         let mut names: Vec<String> =
@@ -52,7 +52,7 @@ impl Host {
         names
     }
 
-    /// The tool with these arguments, in the directory, with an empty standard input.
+    /// Returns a command that runs the tool in the directory, with an empty standard input.
     pub(crate) fn belljar<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
@@ -62,7 +62,7 @@ impl Host {
         command
     }
 
-    /// Runs the tool to its end.
+    /// Runs the tool, and waits for its end.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> Done {
         Done::of(&mut self.belljar(args))
     }
@@ -95,7 +95,7 @@ impl Done {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Checks all of it.
+    /// Checks the status, standard output and standard error.
     #[track_caller]
     pub(crate) fn check(&self, status: i32, stdout: &str, stderr: &str) {
         assert_eq!((self.status, self.text(), self.stderr.as_str()), (status, stdout, stderr));
@@ -122,7 +122,7 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The end of `child`, which has to come.
+/// Waits for the end of `child`, and returns its status.
 #[track_caller]
 pub(crate) fn status_of(child: &mut Child) -> i32 {
     let mut status = None;
@@ -138,19 +138,19 @@ pub(crate) fn send(child: &Child, signal: Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Reads from `source` until `wanted` has come.
+/// Reads from `source` until `expected` has been read.
 #[track_caller]
-pub(crate) fn read_until(source: &mut impl std::io::Read, wanted: &str) -> String {
+pub(crate) fn read_until(source: &mut impl std::io::Read, expected: &str) -> String {
     let mut seen = Vec::new();
     let mut byte = [0; 1];
-    while !String::from_utf8_lossy(&seen).contains(wanted) {
+    while !String::from_utf8_lossy(&seen).contains(expected) {
         assert_eq!(source.read(&mut byte).unwrap(), 1, "{:?}", String::from_utf8_lossy(&seen));
         seen.extend_from_slice(&byte);
     }
     String::from_utf8_lossy(&seen).into_owned()
 }
 
-/// Whether a process has this text in its command line.
+/// Reports whether any process has this text in its command line.
 pub(crate) fn is_running(marker: &str) -> bool {
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let mut line = Vec::new();
@@ -159,7 +159,7 @@ pub(crate) fn is_running(marker: &str) -> bool {
     })
 }
 
-/// A text that no other process has in its command line.
+/// Returns a text that no other process has in its command line.
 pub(crate) fn marker(test: &str) -> String {
     format!("marker-{test}-{}", std::process::id())
 }

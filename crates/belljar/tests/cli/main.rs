@@ -1,4 +1,4 @@
-//! The command line tool, from outside: what it prints, where, and with which status it ends.
+//! Black-box tests of the command line tool: output, streams and exit status.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
 
 mod bad_input;

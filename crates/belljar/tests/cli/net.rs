@@ -1,4 +1,4 @@
-//! What network policies allow, as the tool says it.
+//! `belljar net`: presets, and checks of network policies.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn presets_are_listed_with_their_hosts_and_risks() {
 }
 
 #[test]
-fn a_policy_is_asked_without_running_anything() {
+fn policy_is_checked_without_running_anything() {
     let host = Host::new();
     let check = |args: &[&str]| {
         let done = host.run(&[&["net", "check"], args].concat());
@@ -39,20 +39,20 @@ fn a_policy_is_asked_without_running_anything() {
     };
     let allowed = "allowed  x.example:443  (allow: x.example)\n";
     assert_eq!(check(&["--allow", "x.example", "x.example:443"]), (0, allowed.to_owned()));
-    let (status, told) = check(&["--allow", "x.example", "X.example.", "x.example:22", "10.0.0.1:443"]);
+    let (status, output) = check(&["--allow", "x.example", "X.example.", "x.example:22", "10.0.0.1:443"]);
     let begins = [
         allowed.trim_end(),
         "denied   x.example:22 is not allowed",
         "denied   10.0.0.1:443 is denied in every mode",
     ];
-    assert_eq!((status, told.lines().count()), (1, 3));
-    assert!(told.lines().zip(begins).all(|(line, begin)| line.starts_with(begin)), "{told}");
-    // What is not said is no network; a file can say it, and flags replace that.
+    assert_eq!((status, output.lines().count()), (1, 3));
+    assert!(output.lines().zip(begins).all(|(line, begin)| line.starts_with(begin)), "{output}");
+    // The default is no network; a file can set a policy, and flags replace it.
     assert_eq!(check(&["x.example"]).0, 1);
     host.write("net.toml", "[network]\npresets = [\"pip\"]\ndeny = [\"*.y.example\"]\nallow = [\"*.y.example:8443\", \"z.example:*\"]\n");
-    let (_, told) = check(&["--spec", "net.toml", "--json", "a.y.example:8443", "z.example:9"]);
-    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let verdicts: Vec<_> = told.iter().map(|one| (one["allowed"].as_bool(), one["by"].as_str())).collect();
+    let (_, output) = check(&["--spec", "net.toml", "--json", "a.y.example:8443", "z.example:9"]);
+    let results: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let verdicts: Vec<_> = results.iter().map(|one| (one["allowed"].as_bool(), one["by"].as_str())).collect();
     assert_eq!(
         verdicts,
         [(Some(false), Some("deny: *.y.example:*")), (Some(true), Some("allow: z.example:*"))]
@@ -61,7 +61,7 @@ fn a_policy_is_asked_without_running_anything() {
 }
 
 #[test]
-fn what_is_no_policy_is_refused_by_name() {
+fn invalid_policy_is_refused_by_name() {
     let host = Host::new();
     for (args, begin) in [
         (&["--preset", "pipp", "x.example"][..], "network.presets: \"pipp\" is not allowed"),
@@ -84,7 +84,7 @@ fn what_is_no_policy_is_refused_by_name() {
 }
 
 #[test]
-fn the_commands_of_the_page_work() {
+fn documented_commands_work() {
     let host = Host::new();
     let page = include_str!("../../../../docs/network.md");
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ belljar "));
@@ -96,7 +96,7 @@ fn the_commands_of_the_page_work() {
         assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{command}");
         assert!(!done.text().is_empty(), "{command}");
     }
-    // The file of the page says what its sentences say.
+    // The example file of the page does what its text says.
     let file = page.split("```toml\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap().0;
     host.write("page.toml", file);
     let check = |goal: &str| host.run(&["net", "check", "--spec", "page.toml", goal]).status;

@@ -1,4 +1,4 @@
-//! `belljar shell`, on a terminal of the test's own.
+//! `belljar shell`, on a pseudoterminal.
 
 use rustix::process::Signal;
 
@@ -11,7 +11,7 @@ fn start(host: &Host, args: &[&str]) -> Terminal {
 }
 
 #[test]
-fn a_shell_is_a_terminal() {
+fn shell_runs_on_a_terminal() {
     let host = Host::new();
     let mut terminal = start(&host, &["shell"]);
     terminal.expect("$ ");
@@ -20,7 +20,7 @@ fn a_shell_is_a_terminal() {
     terminal.expect("/dev/pts/");
     terminal.expect("vt100:/home/user:0\r\n");
     terminal.expect("$ ");
-    // The size comes a moment after the signal, so it is asked for until it is there.
+    // The size changes a moment after the signal, so it is polled.
     terminal.resize(33, 111);
     send(&terminal.child, Signal::WINCH);
     terminal.write("until [ \"$(stty size)\" = '33 111' ]; do :; done; echo re''sized\n");
@@ -35,7 +35,7 @@ fn a_shell_is_a_terminal() {
 }
 
 #[test]
-fn a_command_can_stand_in_for_the_shell() {
+fn shell_runs_a_given_command() {
     let host = Host::new();
     let mut terminal =
         start(&host, &["shell", "--env", "K=V", "--", "sh", "-c", "echo $K-$1; exit 4", "sh", "x y"]);
@@ -48,7 +48,7 @@ fn a_command_can_stand_in_for_the_shell() {
 }
 
 #[test]
-fn the_terminal_is_restored_when_a_signal_ends_it() {
+fn terminal_is_restored_after_a_signal() {
     let host = Host::new();
     for (signal, status) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
         let marker = marker(&format!("shell-{status}"));
@@ -64,7 +64,7 @@ fn the_terminal_is_restored_when_a_signal_ends_it() {
 }
 
 #[test]
-fn a_shell_ends_with_its_time() {
+fn shell_times_out() {
     let mut terminal = start(&Host::new(), &["shell", "--timeout", "1", "--", "sleep", "1000"]);
     terminal.expect("belljar: the shell timed out after 1 s");
     assert_eq!(status_of(&mut terminal.child), 124);
@@ -79,7 +79,7 @@ fn run_without_a_script_on_a_terminal_is_wrong_usage() {
 }
 
 #[test]
-fn a_run_on_a_terminal_reads_lines_and_sends_no_escapes() {
+fn run_on_a_terminal_reads_lines_and_sends_no_escapes() {
     let host = Host::new();
     let mut terminal = start(&host, &["run", "-c", "print('got', input()); raise SystemExit(3)"]);
     terminal.write("line\n");
@@ -106,7 +106,7 @@ fn ctrl_c_stops_the_whole_tree() {
 }
 
 #[test]
-fn a_long_start_is_shown_and_taken_away_again() {
+fn progress_of_a_long_start_is_shown_and_cleared() {
     let host = Host::new();
     host.write("slow.c", "#include <stdio.h>\nint main(void) { puts(\"done\"); }");
     let mut terminal = start(&host, &["run", "--cpus", "0.05", "slow.c"]);

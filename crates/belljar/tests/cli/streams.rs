@@ -29,16 +29,16 @@ fn output_and_input_stream_while_the_program_runs() {
 }
 
 #[test]
-fn a_program_that_does_not_read_its_input_does_not_wait_for_it() {
+fn unread_input_does_not_delay_the_end() {
     let mut child = spawn(&Host::new(), &["run", "-c", "print(1)"]);
-    // The other end stays open.
+    // The write end stays open.
     let stdin = child.stdin.take().unwrap();
     assert_eq!(status_of(&mut child), 0);
     drop(stdin);
 }
 
 #[test]
-fn much_input_arrives_unchanged() {
+fn large_input_is_passed_unchanged() {
     let host = Host::new();
     let bytes: Vec<u8> =
         (0..10_000_000u32).map(|index| index.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
@@ -64,7 +64,7 @@ fn standard_streams_may_be_regular_files() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_run_quietly() {
+fn closed_output_ends_the_run_quietly() {
     let host = Host::new();
     let marker = marker("pipe");
     let mut child = spawn(&host, &["run", "-l", "sh", "-c", "while true; do echo y; done", &marker]);
@@ -79,7 +79,7 @@ fn a_reader_that_goes_away_ends_the_run_quietly() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_a_failure() {
+fn unwritable_output_is_a_failure() {
     let host = Host::new();
     let mut command = host.belljar(&["run", "-c", "print(1)"]);
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -91,8 +91,8 @@ fn output_that_cannot_be_written_is_a_failure() {
     );
 }
 
-/// A program that says when it is ready, with a child of its own.
-fn interrupted(handler: &str, signals: &[Signal]) -> (i32, String, String) {
+/// Runs a program with a child process, sends `signals` once it is ready, and returns its status and output.
+fn run_with_signals(handler: &str, signals: &[Signal]) -> (i32, String, String) {
     let host = Host::new();
     let marker = marker(&format!("signal-{}-{}", handler.len(), signals.len()));
     let code = format!(
@@ -122,30 +122,30 @@ fn interrupted(handler: &str, signals: &[Signal]) -> (i32, String, String) {
 }
 
 #[test]
-fn the_first_interrupt_is_the_programs() {
+fn first_interrupt_goes_to_the_program() {
     let own = "lambda *_: (print('caught', flush=True), sys.exit(5))";
-    assert_eq!(interrupted(own, &[Signal::INT]), (5, "ready\ncaught\n".to_owned(), String::new()));
-    let (status, _, _) = interrupted("signal.SIG_DFL", &[Signal::INT]);
+    assert_eq!(run_with_signals(own, &[Signal::INT]), (5, "ready\ncaught\n".to_owned(), String::new()));
+    let (status, _, _) = run_with_signals("signal.SIG_DFL", &[Signal::INT]);
     assert_eq!(status, 130);
 }
 
 #[test]
-fn the_second_interrupt_ends_the_sandbox() {
+fn second_interrupt_ends_the_sandbox() {
     let stubborn = "lambda *_: print('no', flush=True)";
-    let (status, seen, stderr) = interrupted(stubborn, &[Signal::INT, Signal::INT]);
+    let (status, seen, stderr) = run_with_signals(stubborn, &[Signal::INT, Signal::INT]);
     assert_eq!((status, seen.as_str(), stderr.as_str()), (130, "ready\nno\n", ""));
 }
 
 #[test]
 fn termination_and_hang_up_end_the_sandbox() {
     for (signal, status) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
-        let (found, seen, stderr) = interrupted("signal.SIG_IGN", &[signal]);
+        let (found, seen, stderr) = run_with_signals("signal.SIG_IGN", &[signal]);
         assert_eq!((found, seen.as_str(), stderr.as_str()), (status, "ready\n", ""));
     }
 }
 
 #[test]
-fn a_signal_that_the_caller_ignores_stays_ignored() {
+fn signal_ignored_by_the_caller_stays_ignored() {
     let host = Host::new();
     let belljar = host.belljar(&["run", "-c", "print('ready', flush=True); print('got', input())"]);
     let mut command = Command::new("nohup");

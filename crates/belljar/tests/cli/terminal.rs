@@ -1,4 +1,4 @@
-//! Terminals of the tests' own.
+//! Pseudoterminals for tests.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{LocalModes, Winsize};
 
-/// How long anything may take that a test waits for.
+/// Timeout for anything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A terminal with a command on it.
@@ -22,7 +22,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// A terminal that is the command's controlling one, so that keys send signals.
+    /// Starts a command with a new terminal as its controlling one, so that keys send signals.
     pub(crate) fn start_controlling(belljar: &Command) -> Self {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait"]).arg(belljar.get_program()).args(belljar.get_args());
@@ -66,19 +66,19 @@ impl Terminal {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits until `wanted` is shown, and takes away everything up to its end.
+    /// Waits until `expected` is shown, and returns and removes everything up to its end.
     #[track_caller]
-    pub(crate) fn expect(&mut self, wanted: &str) -> String {
+    pub(crate) fn expect(&mut self, expected: &str) -> String {
         let mut buffer = [0; 4096];
         loop {
-            if let Some(at) = self.seen.find(wanted) {
-                let rest = self.seen.split_off(at + wanted.len());
+            if let Some(at) = self.seen.find(expected) {
+                let rest = self.seen.split_off(at + expected.len());
                 return std::mem::replace(&mut self.seen, rest);
             }
-            let patience = Timespec { tv_sec: DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
+            let timeout = Timespec { tv_sec: DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
             let mut ready = [PollFd::new(&self.master, PollFlags::IN)];
-            let count = rustix::event::poll(&mut ready, Some(&patience)).unwrap();
-            assert_eq!(count, 1, "{wanted:?} is not in {:?}", self.seen);
+            let count = rustix::event::poll(&mut ready, Some(&timeout)).unwrap();
+            assert_eq!(count, 1, "{expected:?} is not in {:?}", self.seen);
             let count = self.master.read(&mut buffer).unwrap();
             self.seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
         }

@@ -6,7 +6,7 @@ use crate::home::Home;
 use crate::service::home;
 use crate::world::World;
 
-cases![steps_reach_what_their_policy_says,];
+cases![steps_reach_only_what_their_policy_allows,];
 
 const TEMPLATE: &str = r#"
 name = "tiny"
@@ -27,7 +27,7 @@ fn build(home: &Home, text: &str) -> crate::home::Done {
     home.run("template build tiny.toml")
 }
 
-fn steps_reach_what_their_policy_says(world: &World) {
+fn steps_reach_only_what_their_policy_allows(world: &World) {
     let home = home();
     home.write("ca.pem", &world.certificate());
     let done = build(&home, TEMPLATE);
@@ -37,18 +37,18 @@ fn steps_reach_what_their_policy_says(world: &World) {
     assert_eq!(home.inside(&sandbox, look), "closed\ntiny\n");
     let reached = |address: &str| world.said().iter().filter(|said| said["connected"] == address).count();
     assert_eq!((reached("93.184.216.40"), reached("93.184.216.41")), (1, 1));
-    // A step that is the same under the same policy is not run again; under another policy it is.
+    // An unchanged step under the same policy is cached; under another policy it runs again.
     build(&home, TEMPLATE).good();
     assert_eq!(reached("93.184.216.40"), 1);
     build(&home, &TEMPLATE.replace("[\"pip\"]", "[\"pip\", \"npm\"]")).good();
     assert_eq!(reached("93.184.216.40"), 2);
-    // What a policy denies is told with the step that failed.
+    // A denied connection is reported with the step that failed.
     let narrow = TEMPLATE.replace("pip = [\"tiny\"]", "run = \"curl -sS https://files.pythonhosted.org/\"");
     let narrow = narrow.replace("{ presets = [\"pip\"] }", "{ allow = [\"pypi.org\"] }");
     let done = build(&home, &narrow);
     done.refused(125, &["step 3 of 4 (run)", "network: files.pythonhosted.org", "not allowed"]);
     assert_eq!(reached("93.184.216.41"), 2);
-    // The audit has the policies' digest.
+    // The audit log contains the policies' digest.
     let audit = home.good("audit tail");
     assert!(audit.contains("template.build") && audit.contains("network_digest"), "{audit}");
 }

@@ -1,4 +1,4 @@
-//! What a policy allows works.
+//! Connections that a policy allows.
 
 use crate::Case;
 use crate::world::World;
@@ -9,25 +9,25 @@ macro_rules! cases {
 pub(crate) use cases;
 
 cases![
-    a_name_that_is_allowed_is_reached,
-    any_protocol_over_tcp_goes_by_name,
-    tls_goes_to_the_name_that_it_asks_for,
-    git_and_curl_go_through,
-    mode_open_reaches_the_public,
-    a_range_reaches_addresses,
-    an_exception_of_the_operator_reaches_what_is_private,
-    connections_last_and_carry_much,
-    requests_follow_each_other_and_switch_protocols,
-    a_long_answer_of_the_resolver_comes_over_tcp,
-    an_address_that_fails_is_not_the_last,
+    allowed_name_is_reached,
+    any_tcp_protocol_is_allowed_by_name,
+    tls_connects_to_the_requested_name,
+    git_and_curl_work,
+    mode_open_reaches_public_addresses,
+    range_allows_its_addresses,
+    operator_exception_allows_private_addresses,
+    connections_transfer_much_data,
+    keep_alive_and_protocol_upgrade_work,
+    truncated_dns_answer_is_retried_over_tcp,
+    next_address_is_tried_after_a_failure,
     mode_disabled_has_no_network,
-    connections_go_through_the_operators_proxy,
-    a_proxy_can_look_names_up,
-    a_proxy_that_refuses_is_told_of,
-    the_commands_of_the_page_work,
+    connections_use_the_operators_proxy,
+    proxy_can_resolve_names,
+    proxy_refusal_is_reported,
+    documented_commands_work,
 ];
 
-fn a_name_that_is_allowed_is_reached(world: &World) {
+fn allowed_name_is_reached(world: &World) {
     let done = world.run("--allow good.example", "print(get('good.example', '/a?b'))");
     assert!(
         done.stdout.contains("hello from 93.184.216.34 to good.example for /a?b with 0 bytes"),
@@ -38,17 +38,17 @@ fn a_name_that_is_allowed_is_reached(world: &World) {
     assert!(done.stdout.contains("hello from 93.184.216.36"), "{done:?}");
 }
 
-fn any_protocol_over_tcp_goes_by_name(world: &World) {
+fn any_tcp_protocol_is_allowed_by_name(world: &World) {
     let done = world.run("--allow good.example:5432", "print(talk('good.example'))");
     assert_eq!(done.stdout, "banner\nhellothe end\n\n");
 }
 
-fn tls_goes_to_the_name_that_it_asks_for(world: &World) {
+fn tls_connects_to_the_requested_name(world: &World) {
     let done = world.run("--allow good.example:443", "print(tls('good.example'))");
     assert!(done.stdout.contains("hello from 93.184.216.34 as good.example"), "{done:?}");
 }
 
-fn git_and_curl_go_through(world: &World) {
+fn git_and_curl_work(world: &World) {
     let code = "git -c http.sslCAInfo=$PWD/ca.pem ls-remote https://good.example/tiny.git main
 curl -s --cacert ca.pem https://good.example/a
 curl -sS --cacert ca.pem https://other.example/ 2>&1 | grep -c 'access denied'; exit 0";
@@ -62,23 +62,24 @@ curl -sS --cacert ca.pem https://other.example/ 2>&1 | grep -c 'access denied'; 
     assert_eq!(lines, expected, "{done:?}");
 }
 
-fn mode_open_reaches_the_public(world: &World) {
+fn mode_open_reaches_public_addresses(world: &World) {
     let code = "print(get('good.example')); print(talk('93.184.216.77')); print(get('93.184.216.34'))";
     let done = world.run("--net open", code);
-    for told in ["from 93.184.216.34 to good.example", "banner\nhello", "from 93.184.216.34 to 93.184.216.34"]
+    for expected in
+        ["from 93.184.216.34 to good.example", "banner\nhello", "from 93.184.216.34 to 93.184.216.34"]
     {
-        assert!(done.stdout.contains(told), "{told}: {done:?}");
+        assert!(done.stdout.contains(expected), "{expected}: {done:?}");
     }
 }
 
-fn a_range_reaches_addresses(world: &World) {
+fn range_allows_its_addresses(world: &World) {
     let done =
         world.run("--allow 93.184.216.0/24:5432", "print(talk('93.184.216.34'), talk('93.184.217.34'))");
     assert_eq!(done.stdout, "banner\nhellothe end\n ConnectionResetError\n");
     assert!(!world.was_reached("93.184.217.34"));
 }
 
-fn an_exception_of_the_operator_reaches_what_is_private(world: &World) {
+fn operator_exception_allows_private_addresses(world: &World) {
     let (flags, code) = ("--allow private.example", "print(get('private.example'))");
     let done = world.run(flags, code);
     assert!(done.stdout.contains("10.1.2.3") && done.stdout.contains("502"), "{done:?}");
@@ -86,12 +87,12 @@ fn an_exception_of_the_operator_reaches_what_is_private(world: &World) {
     world.policy("exceptions = [\"10.1.2.0/24\"]");
     let done = world.run(flags, code);
     assert!(done.stdout.contains("hello from 10.1.2.3"), "{done:?}");
-    // It is no rule: what no policy allows stays out of reach.
+    // An exception is not a rule: what no policy allows stays unreachable.
     let done = world.run("--allow good.example", "print(talk('10.1.2.3'))");
     assert_eq!(done.stdout, "ConnectionResetError\n");
 }
 
-fn connections_last_and_carry_much(world: &World) {
+fn connections_transfer_much_data(world: &World) {
     let code = r"
 import hashlib
 data = os.urandom(1 << 20) * 24
@@ -107,7 +108,7 @@ print(bytes(got) == data + b'the end\n')
     assert_eq!(world.run("--allow good.example:5432", code).stdout, "True\n");
 }
 
-fn requests_follow_each_other_and_switch_protocols(world: &World) {
+fn keep_alive_and_protocol_upgrade_work(world: &World) {
     let code = r"
 import http.client
 c = http.client.HTTPConnection('good.example', timeout=20)
@@ -132,14 +133,14 @@ with socket.create_connection(('good.example', 80), timeout=20) as s:
     assert_eq!(connected, 2, "requests of one connection go over one");
 }
 
-fn a_long_answer_of_the_resolver_comes_over_tcp(world: &World) {
+fn truncated_dns_answer_is_retried_over_tcp(world: &World) {
     let done = world.run("--allow long.example", "print(get('long.example'))");
     assert!(done.stdout.contains("to long.example"), "{done:?}");
-    let asked = world.said().iter().filter(|said| said["query"] == "long.example").count();
-    assert_eq!(asked, 2);
+    let queries = world.said().iter().filter(|said| said["query"] == "long.example").count();
+    assert_eq!(queries, 2);
 }
 
-fn an_address_that_fails_is_not_the_last(world: &World) {
+fn next_address_is_tried_after_a_failure(world: &World) {
     let done = world.run("--allow mixed.example", "print(get('mixed.example'))");
     assert!(done.stdout.contains("hello from 93.184.216.34 to mixed.example"), "{done:?}");
     assert!(!world.was_reached("10.1.2.3"));
@@ -153,7 +154,7 @@ fn mode_disabled_has_no_network(world: &World) {
     assert_eq!(done.stdout, "gaierror OSError # The network of this sandbox is disabled.\n\n");
 }
 
-/// What the world's proxies were asked for.
+/// Returns the targets that were requested from the proxies.
 fn proxied(world: &World) -> Vec<String> {
     let said = world.said().into_iter().filter_map(|said| said["proxied"].as_str().map(str::to_owned));
     said.collect()
@@ -161,7 +162,7 @@ fn proxied(world: &World) -> Vec<String> {
 
 const BOTH: [&str; 2] = ["http://me:hu%40sh@proxy.corp:3128", "socks5://me:hu%40sh@10.9.9.9:1080"];
 
-fn connections_go_through_the_operators_proxy(world: &World) {
+fn connections_use_the_operators_proxy(world: &World) {
     for proxy in BOTH {
         world.policy(&format!("proxy = \"{proxy}\""));
         let code = "
@@ -175,13 +176,13 @@ print(get('metadata.example')[:12])
                         ConnectionResetError banner\nhellothe end\n\nHTTP/1.1 502\n";
         assert_eq!(done.stdout, expected, "{proxy}");
     }
-    // The addresses were checked by the gateway; what is denied was never asked of a proxy.
+    // The gateway checked the addresses; denied ones were never requested from a proxy.
     let once = ["93.184.216.34:80", "93.184.216.34:5432", "93.184.216.34:443", "93.184.216.77:5432"];
     assert_eq!(proxied(world), [once, once].concat());
     assert!(world.was_asked("good.example") && !world.was_reached("169.254.169.254"));
 }
 
-fn a_proxy_can_look_names_up(world: &World) {
+fn proxy_can_resolve_names(world: &World) {
     for proxy in BOTH {
         world.policy(&format!("proxy = \"{proxy}\"\nproxy_resolves = true"));
         let code = "print(talk('good.example'), talk('other.example'), talk('93.184.216.77'))";
@@ -193,9 +194,9 @@ fn a_proxy_can_look_names_up(world: &World) {
     assert!(!world.was_asked("good.example"));
 }
 
-fn a_proxy_that_refuses_is_told_of(world: &World) {
+fn proxy_refusal_is_reported(world: &World) {
     let code = "print(get('good.example')); print(talk('good.example'))";
-    for (proxy, told) in [
+    for (proxy, expected) in [
         ("http://me:wrong@10.9.9.9:3128", "the operator's proxy: it wants a user name and a password"),
         ("socks5://me:wrong@10.9.9.9:1080", "the operator's proxy: it wants a user name and a password"),
         ("http://10.9.9.9:3129", "the operator's proxy: the connection to it broke"),
@@ -207,7 +208,7 @@ fn a_proxy_that_refuses_is_told_of(world: &World) {
     ] {
         world.policy(&format!("proxy = \"{proxy}\""));
         let done = world.run("--allow good.example:*", code);
-        assert!(done.stdout.contains(told) && done.stdout.contains("HTTP/1.1 502"), "{proxy}: {done:?}");
+        assert!(done.stdout.contains(expected) && done.stdout.contains("HTTP/1.1 502"), "{proxy}: {done:?}");
         assert!(
             done.stdout.ends_with("ConnectionResetError\n") && !done.stdout.contains("wrong"),
             "{done:?}"
@@ -216,18 +217,18 @@ fn a_proxy_that_refuses_is_told_of(world: &World) {
     assert!(!world.was_reached("93.184.216.34"), "there is no way around it");
 }
 
-fn the_commands_of_the_page_work(world: &World) {
+fn documented_commands_work(world: &World) {
     let page = include_str!("../../../../docs/network.md");
     let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ belljar run ")).collect();
-    let told: Vec<String> = commands
+    let outputs: Vec<String> = commands
         .iter()
         .map(|command| {
             let (words, code) = command.split_once("-l bash -c '").expect("a command in Bash");
             let code = code.split_once('\'').expect("its end").0;
-            // The world's certificate is what the page's reader does not need.
+            // The test's certificate, which readers of the page do not need.
             world.run_bash(words, &code.replace("curl ", "curl --cacert ca.pem ")).stdout
         })
         .collect();
-    assert_eq!(told, ["", "HTTP/1.1 200 OK\r\n"]);
+    assert_eq!(outputs, ["", "HTTP/1.1 200 OK\r\n"]);
     assert!(world.was_reached("93.184.216.34"));
 }

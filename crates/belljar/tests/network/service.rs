@@ -1,4 +1,4 @@
-//! The network of a long-lived sandbox: changed while it runs, and what was decided about it.
+//! The network of a long-lived sandbox: changes while it runs, and the log of decisions.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
@@ -11,14 +11,14 @@ use crate::home::Home;
 use crate::world::{PRELUDE, World};
 
 cases![
-    a_policy_changes_while_connections_are_open,
-    a_change_that_fails_leaves_the_policy,
-    every_decision_is_told,
-    a_policy_outlives_its_server,
+    policy_changes_while_connections_are_open,
+    failed_change_keeps_the_policy,
+    every_decision_is_logged,
+    policy_outlives_its_server,
     ceilings_bound_what_policies_reach,
     decisions_are_counted_and_recorded,
-    one_policy_has_one_verdict_everywhere,
-    the_services_commands_of_the_page_work,
+    check_gateway_and_audit_agree,
+    documented_service_commands_work,
 ];
 
 pub(crate) fn home() -> Home {
@@ -30,7 +30,7 @@ fn python(home: &Home, sandbox: &str, code: &str) -> String {
     home.run_args(&["sandbox", "exec", sandbox, "--", "python3", "-c", &code]).good()
 }
 
-fn a_policy_changes_while_connections_are_open(world: &World) {
+fn policy_changes_while_connections_are_open(world: &World) {
     let home = home();
     let id = home.create("--allow good.example:5432");
     let policy = home.json(&format!("sandbox net {id} get"));
@@ -55,7 +55,7 @@ print(talk('good.example'), talk('other.example')[:6])
         home.json(&format!("sandbox info {id}"))["network_policy"]["allow"],
         json!(["other.example:5432"])
     );
-    // What is no policy changes nothing; no more does one that says nothing.
+    // An invalid policy changes nothing, and neither does an empty one.
     home.run(&format!("sandbox net {id} set --allow a..b")).refused(2, &["network.allow", "a..b"]);
     home.run(&format!("sandbox net {id} set")).refused(2, &["nothing to change"]);
     home.good(&format!("sandbox net {id} set --net disabled"));
@@ -63,7 +63,7 @@ print(talk('good.example'), talk('other.example')[:6])
         python(&home, &id, "print(talk('other.example'), talk('93.184.216.34'))"),
         "gaierror ConnectionResetError\n"
     );
-    // One without a gateway gets none; that it has none is no change.
+    // A sandbox without a gateway cannot get one; disabling its network is no change.
     let none = home.create("");
     home.good(&format!("sandbox net {none} set --net disabled"));
     home.run(&format!("sandbox net {none} set --net open"))
@@ -72,13 +72,13 @@ print(talk('good.example'), talk('other.example')[:6])
     assert!(!world.was_reached("93.184.216.99"));
 }
 
-fn a_change_that_fails_leaves_the_policy(_: &World) {
+fn failed_change_keeps_the_policy(_: &World) {
     let home = home();
     let (server, said) = home.serve(&[]);
     let id = home.create("--allow good.example:5432 --memory 256m");
     python(&home, &id, "open('/tmp/held', 'wb').write(bytes(64 << 20))");
     let key = home.json("key create --role admin")["key"].as_str().unwrap().to_owned();
-    // The policy can be set; the limit, which comes after it, cannot.
+    // The policy can be set; the limit, which is applied after it, cannot.
     let body = json!({"network": {"allow": ["other.example:5432"]}, "limits": {"memory": "32m"}}).to_string();
     let head = format!(
         "PATCH /v1/sandboxes/{id} HTTP/1.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
@@ -96,13 +96,13 @@ fn a_change_that_fails_leaves_the_policy(_: &World) {
     crate::home::stop(server);
 }
 
-fn every_decision_is_told(_: &World) {
+fn every_decision_is_logged(_: &World) {
     let home = home();
     let id = home.create("--allow good.example:80");
     python(&home, &id, "get('good.example'); talk('good.example'); talk('other.example'); talk('10.1.2.3')");
     let text = home.good(&format!("sandbox net {id} log --format json"));
     let records: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<String> = records
+    let events: Vec<String> = records
         .iter()
         .map(|record| {
             let text = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
@@ -117,20 +117,20 @@ fn every_decision_is_told(_: &World) {
         "connection 10.1.2.3:5432 false",
     ];
     for one in expected {
-        assert!(told.iter().any(|told| told == one), "{one}: {text}");
+        assert!(events.iter().any(|event| event == one), "{one}: {text}");
     }
-    let of = |wanted: &str| records.iter().find(|record| record["event"] == wanted).unwrap();
+    let of = |expected: &str| records.iter().find(|record| record["event"] == expected).unwrap();
     assert_eq!(
         (of("connection")["address"].as_str(), of("connection")["rule"].as_str()),
         (Some("93.184.216.34"), Some("allow: good.example:80"))
     );
     assert!(of("ended")["received"].as_u64() > Some(50) && of("ended")["sent"].as_u64() > Some(30), "{text}");
     assert!(of("lookup")["reason"].as_str().unwrap().contains("other.example"), "{text}");
-    // In words, and until the sandbox is gone.
+    // As text, followed until the sandbox is gone.
     let mut follow = home.belljar(&["sandbox", "net", &id, "log", "-f"]);
     let mut follow = follow.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines().map(|line| line.unwrap());
-    let mut until = |wanted: &str| lines.by_ref().find(|line| line.contains(wanted)).expect(wanted);
+    let mut until = |expected: &str| lines.by_ref().find(|line| line.contains(expected)).expect(expected);
     until("allowed  good.example:80 at 93.184.216.34, by allow: good.example:80");
     until("denied   10.1.2.3:5432: ");
     python(&home, &id, "talk('good.example', 7)");
@@ -140,7 +140,7 @@ fn every_decision_is_told(_: &World) {
     assert!(follow.wait().unwrap().success());
 }
 
-fn a_policy_outlives_its_server(_: &World) {
+fn policy_outlives_its_server(_: &World) {
     let home = home();
     let (mut server, _) = home.serve(&[]);
     let id = home.create("--allow good.example:5432");
@@ -189,13 +189,13 @@ fn ceilings_bound_what_policies_reach(_: &World) {
     }
     create(&user, "--allow *.good.example:5432 --preset pip").good();
     create(&admin, "--allow x.example:443").good();
-    // A change and a copy are bounded as well, also where another key has made the sandbox.
+    // Changes and forks are bounded as well, even if another key has created the sandbox.
     let id = home.create("--net open");
     home.run(&format!("sandbox net {id} set --api-key {user} --allow example.org"))
         .refused(125, &[of_server]);
     home.run(&format!("sandbox fork --api-key {user} {id}")).refused(125, &[of_server]);
     home.good(&format!("sandbox net {id} set --api-key {user} --allow a.example"));
-    // Nothing but a ceiling is left of those that were given.
+    // A given ceiling replaces the previous one.
     let of_admin = home.good("key ls --format json");
     let of_admin = of_admin.lines().find(|line| line.contains("npm")).unwrap();
     let of_admin: Value = serde_json::from_str(of_admin).unwrap();
@@ -213,13 +213,13 @@ fn ceilings_bound_what_policies_reach(_: &World) {
     crate::home::stop(server);
 }
 
-/// Where a server that said this can be reached.
+/// Extracts the address of a server from its output.
 pub(crate) fn address(said: &str) -> &str {
     let address = said.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
     address.expect(said).trim_end_matches('/')
 }
 
-/// The answer to a request whose head's begin and whose body are given.
+/// Sends a request with the given start of the head and body, and returns the response.
 fn ask(address: &str, head: &str, body: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "{head}Host: {address}\r\nConnection: close\r\n\r\n{body}").unwrap();
@@ -233,7 +233,7 @@ fn decisions_are_counted_and_recorded(_: &World) {
     let (server, said) = home.serve(&["--set", "metrics.open=true"]);
     let id = home.create("--allow good.example:80 --allow good.example:5432");
     python(&home, &id, "[get('good.example') for _ in range(3)]; talk('other.example'); talk('10.1.2.3')");
-    // One is open when the sandbox ends.
+    // One connection is open when the sandbox ends.
     let code = "s = socket.create_connection(('good.example', 5432)); print(s.recv(7)); import time; time.sleep(1000)";
     let code = format!("{PRELUDE}\n{code}");
     let mut open = home.belljar(&["sandbox", "exec", &id, "--", "python3", "-u", "-c", &code]);
@@ -250,7 +250,7 @@ fn decisions_are_counted_and_recorded(_: &World) {
         let records: Vec<Value> = records.filter(of_network).collect();
         if records.iter().any(|record| record["action"] == "network.end") { Ok(records) } else { Err(text) }
     });
-    let told: Vec<String> = records
+    let actions: Vec<String> = records
         .iter()
         .map(|record| {
             assert_eq!((&record["sandbox"], &record["actor"]), (&json!(id), &json!("gateway")));
@@ -265,7 +265,7 @@ fn decisions_are_counted_and_recorded(_: &World) {
         "network.allow \"good.example\":5432",
         "network.end null:null",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actions, expected);
     assert_eq!(records[0]["details"]["address"], "93.184.216.34");
     let end = &records[4]["details"];
     assert_eq!((&end["allowed"], &end["denied"], &end["lost"]), (&json!(4), &json!(2), &json!(0)));
@@ -283,8 +283,8 @@ fn decisions_are_counted_and_recorded(_: &World) {
     crate::home::stop(server);
 }
 
-/// What is checked without running anything, what the gateway does and what the audit says are of one mind.
-fn one_policy_has_one_verdict_everywhere(_: &World) {
+/// The offline check, the gateway, the log and the audit log agree on each decision.
+fn check_gateway_and_audit_agree(_: &World) {
     let home = home();
     let goals = [
         "good.example:80",
@@ -322,7 +322,7 @@ fn one_policy_has_one_verdict_everywhere(_: &World) {
             assert_eq!(checked["host"], *goal);
             let allowed = checked["allowed"].as_bool().unwrap();
             assert_eq!(inside, if allowed { "told" } else { "denied" }, "{policy}: {goal}: {checked}");
-            // A name that is not resolved is decided then, for no port.
+            // A denied name is decided at its lookup, without a port.
             let is_of = |record: &&Value, port_key: &Value| {
                 record["host"] == host && (*port_key == json!(port) || record["event"] == "lookup")
             };
@@ -348,7 +348,7 @@ fn one_policy_has_one_verdict_everywhere(_: &World) {
     }
 }
 
-fn the_services_commands_of_the_page_work(_: &World) {
+fn documented_service_commands_work(_: &World) {
     let home = home();
     let page = include_str!("../../../../docs/network.md");
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ belljar "));
@@ -357,7 +357,7 @@ fn the_services_commands_of_the_page_work(_: &World) {
     assert_eq!(commands.len(), 5);
     for command in commands {
         let command = command.split("  #").next().unwrap().trim_end();
-        // There is no shell that would take quotes off.
+        // No shell removes the quotes.
         home.good(&command.replace('\'', ""));
     }
     let policy = home.json("sandbox net web get");

@@ -1,4 +1,4 @@
-//! Comparing with a file that is checked in. `BELLJAR_BLESS=1` writes it anew.
+//! Comparison with golden files. `BELLJAR_BLESS=1` rewrites them.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ pub(crate) fn check(name: &str, text: &str) {
     std::fs::write(&found, text).unwrap();
     let diff = Command::new("diff").arg("-u").args([&golden, &found]).output().unwrap();
     panic!(
-        "{} is different now; if that is meant, run this test with BELLJAR_BLESS=1 (CONTRIBUTING.md)\n{}",
+        "{} has changed; if that is intended, run this test with BELLJAR_BLESS=1 (CONTRIBUTING.md)\n{}",
         golden.display(),
         String::from_utf8_lossy(&diff.stdout)
     );

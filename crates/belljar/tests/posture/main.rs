@@ -1,9 +1,9 @@
-//! The posture of a running sandbox: all that `/proc` shows of every thread of `belljar` itself, the supervisor, the guest
-//! and the code, and what the code sees of its root, compared with files that are checked in. A right, a descriptor, a
-//! mount or a variable that was not there before shows as a line of difference.
+//! The posture of a running sandbox: everything that `/proc` shows of every thread of `belljar` itself, the supervisor, the
+//! guest and the code, and what the code sees of its root, compared with golden files. A new right, descriptor, mount or
+//! variable shows up in the diff.
 //!
-//! Only root may look at the guest, so the sandboxes of an ordinary user are looked at as root as well.
-//! `BELLJAR_BLESS=1` writes `tests/golden/posture*.txt` anew.
+//! Only root may inspect the guest, so the sandboxes of an ordinary user are inspected as root as well.
+//! `BELLJAR_BLESS=1` rewrites `tests/golden/posture*.txt`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -16,10 +16,10 @@ mod sandbox;
 
 use std::fmt::Write as _;
 
-use process::{Place, look};
+use process::{Place, inspect};
 use sandbox::{Sandbox, Who, children, threads};
 
-/// Three more threads at first; then two more, and a child by each of three ways, all of which wait. Then it lists what it sees.
+/// Starts three threads; then two more, and one child each by three methods, all of which wait. Then lists what it sees.
 const PROGRAM: &str = r#"
 import os, stat, sys, threading, time
 def wait(): time.sleep(1000)
@@ -79,7 +79,7 @@ print("done")
 sys.stdin.readline()
 "#;
 
-/// Everything that is written down.
+/// Text of the posture.
 #[derive(Default)]
 struct Report(String);
 
@@ -88,7 +88,7 @@ impl Report {
         writeln!(self.0, "{text}").unwrap();
     }
 
-    /// A process, with all its threads, which must be alike but for their names.
+    /// Adds a process. All its threads must be alike except for their names.
     fn process(&mut self, sandbox: &Sandbox, title: &str, place: Place, pid: i32) -> Vec<String> {
         let lines = uniform(sandbox, place, pid);
         self.line(&format!("\n## {title}\n"));
@@ -98,7 +98,7 @@ impl Report {
         lines
     }
 
-    /// A process as it differs from another.
+    /// Adds the differences of a process from another.
     fn difference(&mut self, title: &str, lines: &[String], from: &[String]) {
         self.line(&format!("\n## {title}\n"));
         for line in from.iter().filter(|line| !lines.contains(line)) {
@@ -110,14 +110,14 @@ impl Report {
     }
 }
 
-/// The lines about the threads of a process, each like the others.
+/// Returns the lines about a process, whose threads must all be alike.
 fn uniform(sandbox: &Sandbox, place: Place, pid: i32) -> Vec<String> {
-    let first = look(sandbox, place, pid);
+    let first = inspect(sandbox, place, pid);
     let unnamed = |lines: &[String]| {
         lines.iter().filter(|line| !line.starts_with("Name:")).cloned().collect::<Vec<_>>()
     };
     for tid in threads(pid) {
-        let lines = look(sandbox, place, tid);
+        let lines = inspect(sandbox, place, tid);
         assert_eq!(unnamed(&lines), unnamed(&first), "the thread {tid} of {pid} is not like the others");
     }
     first
@@ -141,7 +141,7 @@ fn posture(who: Who) -> String {
     let title = format!("The code, with {} threads", threads(sandbox.workload).len());
     let code = report.process(&sandbox, &title, Place::Inside, sandbox.workload);
 
-    assert!(sandbox.go_on().is_empty());
+    assert!(sandbox.resume().is_empty());
     report.line(
         "\n# When the code has started more threads and children, each as it differs from the code before",
     );
@@ -159,7 +159,7 @@ fn posture(who: Who) -> String {
     assert_eq!(children(sandbox.guest), [sandbox.workload], "the guest has another child");
 
     report.line("\n# What the code sees\n");
-    for line in sandbox.go_on() {
+    for line in sandbox.resume() {
         report.line(&line);
     }
     drop(sandbox);
@@ -171,8 +171,8 @@ fn posture(who: Who) -> String {
     report.0
 }
 
-/// Whether the posture can be seen here, and says why not.
-fn can_look(who: Who) -> bool {
+/// Reports whether the posture can be inspected here, and prints the reason if not.
+fn can_inspect(who: Who) -> bool {
     let reason = if !rustix::process::geteuid().is_root() {
         "needs root, to look at the guest"
     } else if who.ids().is_none() {
@@ -187,35 +187,35 @@ fn can_look(who: Who) -> bool {
 }
 
 #[test]
-fn of_a_sandbox_of_root() {
-    if can_look(Who::Root) {
+fn posture_of_a_sandbox_of_root() {
+    if can_inspect(Who::Root) {
         golden::check("posture.txt", &posture(Who::Root));
     }
 }
 
 #[test]
-fn of_a_sandbox_of_an_ordinary_user() {
-    if can_look(Who::User) {
+fn posture_of_a_sandbox_of_an_ordinary_user() {
+    if can_inspect(Who::User) {
         golden::check("posture-user.txt", &posture(Who::User));
     }
 }
 
-/// Each wall that is taken away shows in the code's posture.
+/// Each removed wall shows in the code's posture.
 #[cfg(feature = "mutation")]
 #[test]
-fn shows_a_wall_that_is_missing() {
-    if !can_look(Who::Root) {
+fn missing_wall_shows_in_the_posture() {
+    if !can_inspect(Who::Root) {
         return;
     }
     let lines = |walls: &str, about: &str| -> Vec<String> {
         let sandbox = Sandbox::run(Who::Root, walls, PROGRAM);
-        let lines = look(&sandbox, Place::Inside, sandbox.workload);
+        let lines = inspect(&sandbox, Place::Inside, sandbox.workload);
         lines.into_iter().filter(|line| line.starts_with(about)).collect()
     };
     for (walls, about) in [
         ("descriptors", "descriptor "),
         ("capabilities", "CapBnd:"),
-        // The other two cannot be there without it.
+        // Landlock and seccomp need it.
         ("no-new-privileges,landlock,seccomp", "NoNewPrivs:"),
         ("seccomp", "Seccomp_filters:"),
         ("rlimits", "Max core file size:"),

@@ -1,5 +1,5 @@
-//! What `/proc` shows of one thread, in lines that are the same on every machine and kernel. What depends on them is
-//! compared with a process that was started like `belljar` itself, the caller's: only whether it differs is said.
+//! The posture of one thread from `/proc`, in lines that are the same on every machine and kernel. What depends on the machine
+//! is compared with the caller, a process that was started like `belljar` itself: only whether it differs is shown.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::{Sandbox, threads};
 
-/// What is looked at.
+/// Kind of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A process on the host: everything that it has in common with its caller is only named.
+    /// A process on the host: everything that it has in common with the caller is only named.
     Outside,
-    /// A process in the sandbox: everything is shown, but what is the machine's.
+    /// A process in the sandbox: everything is shown except what depends on the machine.
     Inside,
 }
 
-/// Fields of `status` that are looked at. Kernels have more of them each year; those that say nothing about rights are left out.
+/// Fields of `status` that are shown. New kernels add more; those without meaning for rights are left out.
 const FIELDS: &[&str] = &[
     "Name",
     "Umask",
@@ -45,8 +45,8 @@ const FIELDS: &[&str] = &[
     "Mems_allowed_list",
 ];
 
-/// Those of them that depend on the kernel's version or the machine's processor.
-const MACHINES: &[&str] = &[
+/// Fields that depend on the kernel's version or the machine's processor.
+const MACHINE_FIELDS: &[&str] = &[
     "Kthread",
     "Speculation_Store_Bypass",
     "SpeculationIndirectBranch",
@@ -54,7 +54,7 @@ const MACHINES: &[&str] = &[
     "Mems_allowed_list",
 ];
 
-/// Limits that Belljar sets; others must be the caller's.
+/// Limits that Belljar sets; the others must equal the caller's.
 const LIMITS: &[&str] = &[
     "Max core file size",
     "Max open files",
@@ -66,24 +66,24 @@ const LIMITS: &[&str] = &[
 const NAMESPACES: &[&str] =
     &["user", "mnt", "pid", "pid_for_children", "net", "ipc", "uts", "cgroup", "time", "time_for_children"];
 
-/// Parts of `/proc` that every kernel has and that are covered; the others depend on how it was built.
+/// Covered parts of `/proc` that every kernel has; the others depend on its configuration.
 const COVERED: &[&str] =
     &["cmdline", "bus", "driver", "fs", "irq", "tty", "interrupts", "iomem", "ioports", "locks"];
 
-/// All of one thread.
-pub(crate) struct Look<'a> {
+/// Inspection of one thread.
+pub(crate) struct Inspection<'a> {
     sandbox: &'a Sandbox,
     place: Place,
     dir: PathBuf,
     caller: PathBuf,
     lines: Vec<String>,
-    /// What is as with the caller.
+    /// Names of what equals the caller's.
     same: Vec<String>,
 }
 
-/// The lines about one thread.
-pub(crate) fn look(sandbox: &Sandbox, place: Place, tid: i32) -> Vec<String> {
-    let mut look = Look {
+/// Returns the lines about one thread.
+pub(crate) fn inspect(sandbox: &Sandbox, place: Place, tid: i32) -> Vec<String> {
+    let mut inspection = Inspection {
         sandbox,
         place,
         dir: PathBuf::from(format!("/proc/{tid}")),
@@ -91,19 +91,19 @@ pub(crate) fn look(sandbox: &Sandbox, place: Place, tid: i32) -> Vec<String> {
         lines: Vec::new(),
         same: Vec::new(),
     };
-    let at_first = descriptors(&look.dir);
-    look.status();
-    look.simple();
-    look.stat();
-    look.namespaces();
-    look.links();
-    look.descriptors(&at_first);
-    look.limits();
-    look.cgroup();
-    look.mounts();
-    let same = look.same.join(", ");
-    look.lines.push(format!("as with the caller: {same}"));
-    look.lines
+    let at_first = descriptors(&inspection.dir);
+    inspection.status();
+    inspection.simple();
+    inspection.stat();
+    inspection.namespaces();
+    inspection.links();
+    inspection.descriptors(&at_first);
+    inspection.limits();
+    inspection.cgroup();
+    inspection.mounts();
+    let same = inspection.same.join(", ");
+    inspection.lines.push(format!("as with the caller: {same}"));
+    inspection.lines
 }
 
 fn fields(dir: &Path) -> BTreeMap<String, String> {
@@ -114,12 +114,12 @@ fn fields(dir: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-impl Look<'_> {
+impl Inspection<'_> {
     fn line(&mut self, name: &str, value: &str) {
         self.lines.push(format!("{name}: {value}"));
     }
 
-    /// Says `value` unless it is the caller's.
+    /// Shows `value` unless it equals the caller's.
     fn compare(&mut self, name: &str, value: &str, callers: &str) {
         if value == callers {
             self.same.push(name.to_owned());
@@ -139,7 +139,7 @@ impl Look<'_> {
         let (own, callers) = (fields(&self.dir), fields(&self.caller));
         for field in FIELDS {
             let (value, callers) = (own.get(*field), callers.get(*field));
-            // A kernel that does not know the field has nothing to be told.
+            // The kernel does not have the field.
             let (Some(value), Some(callers)) = (value, callers) else {
                 self.same.push((*field).to_owned());
                 continue;
@@ -159,7 +159,7 @@ impl Look<'_> {
                         self.same.push((*field).to_owned());
                     }
                 }
-                _ if self.place == Place::Outside || MACHINES.contains(field) => {
+                _ if self.place == Place::Outside || MACHINE_FIELDS.contains(field) => {
                     self.compare(field, value, callers)
                 }
                 _ => self.line(field, &self.sandbox.normal(value)),
@@ -172,7 +172,7 @@ impl Look<'_> {
         }
     }
 
-    /// Files of one value.
+    /// Shows files with a single value.
     fn simple(&mut self) {
         for name in [
             "uid_map",
@@ -217,7 +217,7 @@ impl Look<'_> {
         }
     }
 
-    /// Session, group, terminal and scheduling.
+    /// Shows session, process group, terminal and scheduling.
     fn stat(&mut self) {
         let values = |dir: &Path| -> Vec<i64> {
             let text = fs::read_to_string(dir.join("stat")).unwrap();
@@ -269,14 +269,14 @@ impl Look<'_> {
             if self.place == Place::Outside {
                 self.compare(name, &value, &callers);
             } else {
-                // The number of a version is not the matter here.
+                // The version of Python does not matter here.
                 let value = if value.contains("/python3") { "/usr/bin/python3".to_owned() } else { value };
                 self.line(name, &self.sandbox.normal(&value));
             }
         }
     }
 
-    /// What is open now and was `at_first`: a thread that watches for something has others for an instant.
+    /// Shows the descriptors that are open now and were `at_first`: a thread that polls has others for an instant.
     fn descriptors(&mut self, at_first: &[(i32, String)]) {
         let inherited: Vec<_> =
             descriptors(&self.caller).into_iter().filter(|(number, _)| *number > 2).collect();
@@ -294,7 +294,7 @@ impl Look<'_> {
             let Ok(metadata) = fs::metadata(&path) else { continue };
             directories += usize::from(metadata.is_dir());
             let kind = self.kind(&link, &metadata);
-            // Outside the numbers are those that happened to be free.
+            // Outside, the numbers are arbitrary.
             let place = match self.place {
                 Place::Outside => String::new(),
                 Place::Inside if number < 6 => format!("{number}: "),
@@ -333,7 +333,7 @@ impl Look<'_> {
         format!("{kind} {}", self.sandbox.normal(link))
     }
 
-    /// A Unix socket is in the table of the network that it was made in.
+    /// Describes a socket. A Unix socket is listed in the network namespace that it was created in.
     fn socket(&self, inode: &str) -> String {
         for dir in [&self.dir, &self.caller] {
             let table = fs::read_to_string(dir.join("net/unix")).unwrap_or_default();
@@ -364,7 +364,7 @@ impl Look<'_> {
             _ => "read and write",
         }];
         for (bit, word) in [(0o4000, "non-blocking"), (0o2000, "append"), (0o2_000_000, "close-on-exec")] {
-            // A terminal that TIOCGPTPEER has opened shows how it was opened, in copies that an exec keeps as well.
+            // A terminal opened with TIOCGPTPEER shows its initial flags, also in copies that an exec keeps.
             let is_flag = !(word == "close-on-exec" && link.starts_with("/dev/pts/"));
             if flags & bit != 0 && is_flag {
                 words.push(word);
@@ -404,7 +404,7 @@ impl Look<'_> {
         threads(self.sandbox.guest).iter().any(|thread| self.dir == Path::new(&format!("/proc/{thread}")))
     }
 
-    /// Which controllers hold the process in a group of the sandbox's own, by v1 or v2.
+    /// Shows the controllers with a group of the sandbox's own that contains the process, for v1 or v2.
     fn cgroup(&mut self) {
         let mut held = std::collections::BTreeSet::new();
         for line in self.read(&self.dir, "cgroup").lines() {
@@ -450,7 +450,7 @@ impl Look<'_> {
                 }
                 continue;
             }
-            // Which of the host's directories there are, and on what, is the machine's affair; how they are mounted is not.
+            // Which of the host's directories exist, and on what file systems, depends on the machine; their mount options do not.
             let is_hosts = root != "/" || !["tmpfs", "proc", "devpts"].contains(&right[0]);
             if is_hosts {
                 let options: Vec<_> =
@@ -466,7 +466,7 @@ impl Look<'_> {
                 }
                 continue;
             }
-            // Kernels say some of what is the default.
+            // Some kernels show default options.
             let own: Vec<_> = right[2].split(',').filter(|option| *option != "inode64").collect();
             let own = self.sandbox.normal(&own.join(","));
             self.line(
@@ -492,7 +492,7 @@ fn descriptors(dir: &Path) -> Vec<(i32, String)> {
     all
 }
 
-/// Names of the standard signals in a set, in order.
+/// Returns the names of the signals in a set, in order.
 fn signal_names(set: u64) -> String {
     const NAMES: &[&str] = &[
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",

@@ -1,4 +1,4 @@
-//! A sandbox started through the command line, beside a process that was started likewise and does nothing: the caller's.
+//! A sandbox started through the command line, and the caller: an idle process that was started the same way.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use rustix::pty::OpenptFlags;
 
-/// How long anything here may take.
+/// Timeout for every wait.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The account that ordinary users' sandboxes run as; scripts/install-deps.sh makes it.
+/// The account that ordinary users' sandboxes run as; scripts/install-deps.sh creates it.
 const ACCOUNT: &str = "belljar-test";
 
 static COPYING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-/// Who starts it.
+/// The user who starts the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
     Root,
@@ -26,7 +26,7 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    /// Uid and gid; `None` is an account that is not there.
+    /// Returns uid and gid, or `None` if the account does not exist.
     pub(crate) fn ids(self) -> Option<(u32, u32)> {
         if self == Self::Root {
             return Some((0, 0));
@@ -37,14 +37,14 @@ impl Who {
         Some((ids.next()?.parse().ok()?, ids.next()?.parse().ok()?))
     }
 
-    /// A command as them, with a known environment.
+    /// Returns a command that runs as this user, with a known environment.
     pub(crate) fn command(self, program: &Path) -> Command {
         let mut command =
             Command::new(if self == Self::Root { program } else { "/usr/bin/setpriv".as_ref() });
         let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/"), ("SECRET_OF_THE_CALLER", "1")];
         command.env_clear().envs(env).current_dir("/");
         if let (Self::User, Some((uid, gid))) = (self, self.ids()) {
-            // With the groups that a login gives them. What it starts keeps its number.
+            // With the groups of a login. The program keeps the pid of setpriv.
             command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}")).args(["--init-groups", "--"]);
             command.arg(program);
         }
@@ -71,7 +71,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// `belljar run` of a program in Python that says `ready`, without the walls that are named.
+    /// Starts `belljar run` with a Python program that prints `ready`, without the given walls.
     pub(crate) fn run(who: Who, without: &str, code: &str) -> Self {
         let words = ["run", "-l", "python", "-c", code];
         let mut sandbox = Self::start(who, without, &words, None);
@@ -82,7 +82,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// `belljar shell` with a command that goes on, on a terminal.
+    /// Starts `belljar shell` with a command that keeps running, on a terminal.
     pub(crate) fn shell(who: Who) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = rustix::pty::openpt(flags).unwrap();
@@ -105,18 +105,18 @@ impl Sandbox {
     }
 
     fn start(who: Who, without: &str, words: &[&str], terminal: Option<(OwnedFd, OwnedFd)>) -> Self {
-        // Whoever forks while the copy is written keeps it from being executed.
+        // A concurrent fork while the copy is written would keep it from being executed.
         let _guard = COPYING.lock();
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        // Where the program lies, an ordinary user may not be able to go.
+        // An ordinary user may not have access to the program's own directory.
         let program = dir.path().join("belljar");
         fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_belljar-guest"), dir.path().join("belljar-guest")).unwrap();
         let mut caller = who.command(Path::new("/bin/sleep"));
         caller.arg("1000");
         let mut launcher = who.command(&program);
-        // The caller has it as well, so that the environments are alike.
+        // Set for the caller as well, so that the environments are alike.
         caller.env("BELLJAR_TEST_WITHOUT", without);
         launcher.env("BELLJAR_TEST_WITHOUT", without);
         launcher.args([words[0], "--quiet"]);
@@ -154,11 +154,11 @@ impl Sandbox {
         }
     }
 
-    /// Finds the processes by their parents; the workload must have become its program.
+    /// Finds the processes by their parents. Waits until the workload has executed its program.
     fn find(&mut self) {
         let deadline = Instant::now() + DEADLINE;
         while !self.try_find() {
-            assert!(Instant::now() < deadline, "the sandbox's processes are not there");
+            assert!(Instant::now() < deadline, "the sandbox's processes are missing");
             std::thread::yield_now();
         }
         let status = fs::read_to_string(format!("/proc/{}/status", self.guest)).unwrap();
@@ -182,7 +182,7 @@ impl Sandbox {
             return false;
         };
         self.workload = workload;
-        // The network's maker is there for a moment only, and leaves nothing behind.
+        // The network helper exists for a moment only, and leaves nothing behind.
         born == [guest] && is_settled(workload)
     }
 
@@ -191,8 +191,8 @@ impl Sandbox {
         self.launcher.id().cast_signed()
     }
 
-    /// Tells the program to go on, and hands back all that it says until `done`.
-    pub(crate) fn go_on(&mut self) -> Vec<String> {
+    /// Lets the program continue, and returns its output until `done`.
+    pub(crate) fn resume(&mut self) -> Vec<String> {
         self.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
         let mut said = Vec::new();
         for line in self.stdout.as_mut().unwrap().lines() {
@@ -205,7 +205,7 @@ impl Sandbox {
         panic!("the program has ended: {said:#?}");
     }
 
-    /// Whose a process group or session is.
+    /// Returns the owner of a process group or session.
     pub(crate) fn whose(&self, number: i64, process: i64) -> &'static str {
         let known = [
             (process, "its own"),
@@ -216,7 +216,7 @@ impl Sandbox {
         known.iter().find(|(pid, _)| *pid == number).map_or("the caller's", |(_, whose)| whose)
     }
 
-    /// `text` without what is another each time.
+    /// Replaces everything in `text` that differs between runs.
     pub(crate) fn normal(&self, text: &str) -> String {
         let text = text
             .replace(&self.code, "CODE")
@@ -263,12 +263,12 @@ fn name(pid: i32) -> String {
     stat(pid).map(|(name, ..)| name).unwrap_or_default()
 }
 
-/// Whether it is asleep, all its threads too: so it has done what it does before it waits.
+/// Reports whether all threads of a process sleep, and so have reached their wait.
 fn is_settled(pid: i32) -> bool {
     threads(pid).into_iter().all(|tid| stat(tid).is_some_and(|(_, state, _)| state == "S"))
 }
 
-/// Children of a process, the oldest first.
+/// Returns the children of a process, the oldest first.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
     let mut all: Vec<i32> = fs::read_dir("/proc")
         .unwrap()
@@ -280,7 +280,7 @@ pub(crate) fn children(pid: i32) -> Vec<i32> {
     all
 }
 
-/// The threads of a process.
+/// Returns the threads of a process.
 pub(crate) fn threads(pid: i32) -> Vec<i32> {
     let mut all: Vec<i32> = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()

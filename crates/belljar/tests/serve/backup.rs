@@ -1,4 +1,4 @@
-//! A server that is lost, and another one in its place, by the commands of docs/operating/backup.md.
+//! Disaster recovery of a server with the commands of docs/operating/backup.md.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::pages::{blocks, lacks, page, say};
 use crate::postgres;
 use crate::world::{Home, Server};
 
-/// Where a store is, and where it is restored to.
+/// Addresses of a store, before and after it is restored.
 struct Places {
-    /// `--set` of the server that is lost, and of the next one.
+    /// `--set` of the lost server, and of the next one.
     settings: [String; 2],
-    /// What the page's commands know by name.
+    /// Variables of the page's commands.
     variables: Vec<(&'static str, String)>,
 }
 
@@ -25,9 +25,9 @@ fn serve(home: &Home, setting: &str, key: &str) -> Server {
     server
 }
 
-/// Types a block of the page.
+/// Runs a block of the page in a shell.
 #[track_caller]
-fn type_in(home: &Home, service: &Path, backups: &Path, places: &Places, text: &str) {
+fn run_block(home: &Home, service: &Path, backups: &Path, places: &Places, text: &str) {
     let mut shell = home.alone("/bin/sh".as_ref());
     shell.args(["-euc", text]).env("BELLJAR_HOME", service).env("BACKUPS", backups).env("KEYS", backups);
     shell.envs(places.variables.iter().map(|(name, value)| (name, value)));
@@ -35,8 +35,8 @@ fn type_in(home: &Home, service: &Path, backups: &Path, places: &Places, text: &
     assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Backs a server up while it runs, loses it, and starts another one in a new home.
-fn there_and_back(section: &str, end: &str, places: &Places) {
+/// Backs a running server up, stops it, and restores it in a new home.
+fn back_up_and_restore(section: &str, end: &str, places: &Places) {
     let page = page("operating/backup.md");
     let keys =
         page.split("## The store's key").nth(1).and_then(|rest| rest.split("## SQLite").next()).unwrap();
@@ -57,24 +57,24 @@ fn there_and_back(section: &str, end: &str, places: &Places) {
     let made = server.call("POST", &format!("/v1/sandboxes/{id}/snapshot"), r#"{"name":"kept"}"#);
     assert_eq!(made.status / 100, 2, "{made:?}");
     let head = server.call("POST", "/v1/audit/verify", "{}").json()["head"].clone();
-    type_in(&home, &home.path(), backups.path(), places, back_up);
-    type_in(&home, &home.path(), backups.path(), places, pack);
-    type_in(&home, &home.path(), backups.path(), places, keep);
-    // What happens afterwards is not in the backup.
+    run_block(&home, &home.path(), backups.path(), places, back_up);
+    run_block(&home, &home.path(), backups.path(), places, pack);
+    run_block(&home, &home.path(), backups.path(), places, keep);
+    // Later changes are not in the backup.
     let late = server.call("POST", "/v1/keys", r#"{"name":"late","role":"admin"}"#).json();
     assert_eq!(server.stop(Signal::TERM), Some(0));
 
     let new = Home::new();
     std::fs::DirBuilder::new().mode(0o700).create(new.path()).unwrap();
-    // The commands put the old database aside; in a new home there is none.
+    // The commands move the old database aside; a new home has none.
     let restore = restore.lines().filter(|line| !line.starts_with("mv ")).collect::<Vec<_>>().join("\n");
-    type_in(&new, &new.path(), backups.path(), places, &restore);
-    type_in(&new, &new.path(), backups.path(), places, unpack);
-    // Without its key it does not start, and makes none.
+    run_block(&new, &new.path(), backups.path(), places, &restore);
+    run_block(&new, &new.path(), backups.path(), places, unpack);
+    // Without the store's key, the server does not start, and creates none.
     let refused =
         new.start(&["serve", "--listen", "127.0.0.1:0", "--set", &places.settings[1]]).err().unwrap();
     assert!(refused.stderr.contains("put the key file back"), "{refused:?}");
-    type_in(&new, &new.path(), backups.path(), places, put_back);
+    run_block(&new, &new.path(), backups.path(), places, put_back);
     let server = serve(&new, &places.settings[1], &key);
     let me =
         |key: &str| crate::http::send(&server.address, "GET", "/v1/me", &[("X-API-Key", key)], "").status;
@@ -94,17 +94,17 @@ fn there_and_back(section: &str, end: &str, places: &Places) {
 }
 
 #[test]
-fn a_server_with_sqlite_comes_back_in_a_new_home() {
+fn sqlite_store_is_restored_in_a_new_home() {
     if let Some(lack) = lacks(&["sqlite3", "tar"]) {
         return say(&lack);
     }
     let default = || "store.durability=process".to_owned();
     let places = Places { settings: [default(), default()], variables: Vec::new() };
-    there_and_back("## SQLite", "## PostgreSQL", &places);
+    back_up_and_restore("## SQLite", "## PostgreSQL", &places);
 }
 
 #[test]
-fn a_server_with_postgresql_comes_back_in_a_new_home() {
+fn postgresql_store_is_restored_in_a_new_home() {
     if let Some(lack) = lacks(&["pg_dump", "pg_restore", "createdb", "tar"]) {
         return say(&lack);
     }
@@ -123,5 +123,5 @@ fn a_server_with_postgresql_comes_back_in_a_new_home() {
             ("PGUSER", "postgres".to_owned()),
         ],
     };
-    there_and_back("## PostgreSQL", "## Snapshots", &places);
+    back_up_and_restore("## PostgreSQL", "## Snapshots", &places);
 }

@@ -26,13 +26,13 @@ fn a_file_is_checked() {
     home.configure("[sandboxes]\npool = 2\n");
     let done = run(&home, &["config", "check"]);
     assert!(done.status == Some(0) && done.stdout.ends_with("home/belljar.toml: good\n"), "{}", done.stdout);
-    // The one that is named counts, not the one that would be found.
+    // A named file takes precedence over the default one.
     std::fs::write(
         home.dir.path().join("other.toml"),
         "[server]\nlisten = ['nowhere']\n\n[sandboxs]\npool = 1\n[store]\nurl = 'postgres://['\n",
     )
     .unwrap();
-    // All of it at once, wherever it was said.
+    // All errors are reported at once, wherever they come from.
     let mut command = home.belljar(&["config", "check", "other.toml", "--set", "server.drian=1s"]);
     let output = command.env("BELLJAR_LOG_FORMAT", "xml").env("BELLJAR_LOGLEVEL", "info").output().unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]));
@@ -41,12 +41,12 @@ fn a_file_is_checked() {
     let done = run(&home, &["config", "check", "other.toml"]);
     assert_eq!(done.status, Some(125));
     insta::assert_snapshot!(done.stderr);
-    // Nothing was made.
+    // Nothing was created.
     assert!(!home.path().join("belljar.db").exists());
 }
 
 #[test]
-fn the_example_is_a_file_that_is_good() {
+fn example_is_valid() {
     let home = Home::new();
     let example = run(&home, &["config", "example"]).stdout;
     home.configure(&example);
@@ -57,7 +57,7 @@ fn the_example_is_a_file_that_is_good() {
 }
 
 #[test]
-fn what_holds_is_shown_with_its_place() {
+fn effective_values_are_shown_with_their_origin() {
     let home = Home::new();
     home.configure("[sandboxes]\npool = 2\n[template.env]\nTOKEN = 'hush'\n");
     let mut command = home.belljar(&["config", "show", "--set", "metrics.open=true"]);
@@ -78,7 +78,7 @@ fn what_holds_is_shown_with_its_place() {
 }
 
 #[test]
-fn the_file_is_looked_for_where_it_is_said_to_be() {
+fn file_is_found_by_flag_and_variable() {
     let home = Home::new();
     home.configure("[sandboxes]\npool = 1\n");
     let other = home.dir.path().join("other.toml");

@@ -1,4 +1,4 @@
-//! The files of `deploy/` are what they claim to be.
+//! Checks of the files in `deploy/`.
 
 use crate::world::{Home, repository};
 
@@ -7,7 +7,7 @@ fn read(name: &str) -> String {
 }
 
 #[test]
-fn the_configuration_of_a_remote_host_is_good() {
+fn remote_host_configurations_are_valid() {
     let home = Home::new();
     let path = repository().join("deploy/belljar.toml");
     let output = home.belljar(&["config", "check", path.to_str().unwrap()]).output().unwrap();
@@ -18,7 +18,7 @@ fn the_configuration_of_a_remote_host_is_good() {
 }
 
 #[test]
-fn the_unit_keeps_what_sandboxes_need() {
+fn unit_allows_what_sandboxes_need() {
     let unit = read("systemd/belljar.service");
     for line in [
         "Type=notify",
@@ -29,7 +29,7 @@ fn the_unit_keeps_what_sandboxes_need() {
     ] {
         assert!(unit.lines().any(|known| known == line), "{line}");
     }
-    // Each of these takes away what the walls are made of.
+    // Each of these settings would break the walls.
     for word in [
         "RestrictNamespaces",
         "PrivateUsers=yes",
@@ -43,7 +43,7 @@ fn the_unit_keeps_what_sandboxes_need() {
 }
 
 #[test]
-fn yaml_json_and_units_can_be_read() {
+fn yaml_json_and_units_are_parsable() {
     let python = r"
 import configparser, json, sys
 root = sys.argv[1]

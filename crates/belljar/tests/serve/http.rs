@@ -1,4 +1,4 @@
-//! A client of few words: one request on one connection, read to its end.
+//! A minimal HTTP client: one request per connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::world::DEADLINE;
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

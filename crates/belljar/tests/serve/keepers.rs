@@ -27,7 +27,7 @@ fn share_key(from: &Home, to: &Home) {
     std::fs::copy(from.path().join("store.key"), to.path().join("store.key")).unwrap();
 }
 
-/// A server, or a word about why there is none.
+/// Starts a database server, or prints why the test is skipped.
 fn database(test: &str) -> Option<postgres::Server> {
     match postgres::Server::start() {
         Ok(database) => Some(database),
@@ -40,13 +40,13 @@ fn database(test: &str) -> Option<postgres::Server> {
 }
 
 #[test]
-fn keepers_share_keys_and_audit_and_leave_each_others_sandboxes_alone() {
+fn keepers_share_keys_and_audit_but_not_sandboxes() {
     let Some(database) = database("keepers") else { return };
     let url = database.address("postgres");
     let (home, other_home) = (Home::new(), Home::new());
     let one = up(&home, &url, "one", "keep", "");
     let key = one.key.clone();
-    // Without the store's key there is no second one.
+    // Without the store's key, a second server does not start.
     let refused = start(&other_home, &url, "two", "end").err().unwrap();
     assert!(refused.stderr.contains("put the key file back"), "{refused:?}");
     share_key(&home, &other_home);
@@ -54,19 +54,19 @@ fn keepers_share_keys_and_audit_and_leave_each_others_sandboxes_alone() {
     let kept = one.create(r#"{"name":"of-one"}"#);
     one.exec(&kept, "echo kept > note");
     let own = two.create(r#"{"name":"of-two"}"#);
-    // A name is taken for both, and what another server has is not used from here.
+    // Names are shared by both servers; a sandbox can only be used through its own server.
     let taken = two.call("POST", "/v1/sandboxes", r#"{"name":"of-one"}"#);
     assert_eq!((taken.status, taken.json()["code"].as_str()), (409, Some("name_taken")), "{taken:?}");
     assert_eq!(two.call("GET", &format!("/v1/sandboxes/{kept}"), "").status, 404);
     let listed = two.call("GET", "/v1/sandboxes", "").json();
     assert_eq!(listed["sandboxes"].as_array().map(Vec::len), Some(2), "{listed}");
-    // The end of one, and its next start, change nothing for the other.
+    // A restart of one server does not affect the other.
     assert_eq!(one.stop(Signal::TERM), Some(0));
     assert_eq!(two.exec(&own, "echo still"), "still\n");
     let one = up(&home, &url, "one", "end", &key);
     assert_eq!(one.exec(&kept, "cat note"), "kept\n");
     assert_eq!(two.exec(&own, "echo still"), "still\n");
-    // A key that one has revoked opens the other no more.
+    // A key revoked by one server is rejected by the other.
     let made = one.call("POST", "/v1/keys", r#"{"name":"n","role":"user"}"#).json();
     let secret = made["key"].as_str().unwrap_or_default().to_owned();
     let ask = |server: &Server| {
@@ -80,7 +80,7 @@ fn keepers_share_keys_and_audit_and_leave_each_others_sandboxes_alone() {
         401 => Ok(()),
         status => Err(format!("{status} with a key that is revoked")),
     });
-    // The trail is one chain, and whole wherever it is asked for.
+    // The audit log is a single chain, and valid when checked by either server.
     for server in [&one, &two] {
         let verified = server.call("POST", "/v1/audit/verify", "{}");
         assert_eq!((verified.status, verified.json()["ok"].as_bool()), (200, Some(true)), "{verified:?}");
@@ -88,7 +88,7 @@ fn keepers_share_keys_and_audit_and_leave_each_others_sandboxes_alone() {
 }
 
 #[test]
-fn two_servers_of_one_name_do_not_share_a_store() {
+fn servers_with_the_same_name_cannot_share_a_store() {
     let Some(database) = database("keepers") else { return };
     let url = database.address("postgres");
     let (home, other_home) = (Home::new(), Home::new());
@@ -102,7 +102,7 @@ fn two_servers_of_one_name_do_not_share_a_store() {
         "{refused:?}"
     );
     assert_eq!(one.exec(&kept, "echo still"), "still\n");
-    // One that was killed leaves the name at once.
+    // A killed server frees its name at once.
     one.stop(Signal::KILL);
     let one = up(&home, &url, "local", "end", &key);
     assert_eq!(one.exec(&kept, "echo still"), "still\n");

@@ -1,4 +1,4 @@
-//! How a server ends while it is at work.
+//! Shutdown of a server with requests in flight.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::http::send;
 use crate::world::{DEADLINE, Home, Server, eventually};
 
-/// Runs a command in another thread, and waits until it has begun.
+/// Runs a command in another thread, and waits until it has started.
 fn begin(server: &Server, id: &str, command: &str) -> std::thread::JoinHandle<Option<crate::http::Answer>> {
     let (address, key, path) =
         (server.address.clone(), server.key.clone(), format!("/v1/sandboxes/{id}/exec"));
@@ -36,7 +36,7 @@ fn requests_finish_before_the_server_ends() {
 }
 
 #[test]
-fn what_does_not_finish_in_time_is_cut_off() {
+fn unfinished_requests_are_cut_off_after_the_drain_timeout() {
     let home = Home::new();
     let server = home.serve(&["--set", "server.drain=200ms"]);
     let id = server.create("{}");
@@ -48,7 +48,7 @@ fn what_does_not_finish_in_time_is_cut_off() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn second_signal_ends_the_server_at_once() {
     for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let home = Home::new();
         let mut server = home.serve(&["--set", "server.drain=1h"]);
@@ -61,7 +61,7 @@ fn a_second_signal_ends_it_at_once() {
         assert_eq!(server.wait(), Some(status));
         assert!(at.elapsed() < DEADLINE / 2);
         drop(running);
-        // The sandbox is ended by a server that is told to.
+        // The next server ends the sandbox.
         drop(home.serve(&[]));
     }
 }

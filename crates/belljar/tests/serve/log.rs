@@ -1,4 +1,4 @@
-//! The log: for people or for programs, and never with a secret.
+//! The server's log: formats, rotation, and no secrets.
 
 use rustix::process::Signal;
 
@@ -38,10 +38,10 @@ fn lines_are_json_with_request_ids_and_without_secrets() {
 }
 
 #[test]
-fn a_file_is_opened_again_after_it_was_moved_away() {
+fn rotated_file_is_reopened() {
     let home = Home::new();
     let (path, old) = (home.dir.path().join("log"), home.dir.path().join("log.1"));
-    // Standard error is for the test, which waits for the server by it.
+    // The test waits for the server's standard error, so the file is set by a reload.
     let set = format!(
         "[server]\nlisten = ['127.0.0.1:0']\n[sandboxes]\non_exit = 'end'\npool = 0\n[log]\nfile = '{}'\n",
         path.display()

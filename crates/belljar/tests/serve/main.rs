@@ -1,4 +1,4 @@
-//! `belljar serve`, from outside: real processes on free ports, each with a home of its own.
+//! Black-box tests of `belljar serve`: real processes on free ports, each with a home of its own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
 
 mod backup;

@@ -1,4 +1,4 @@
-//! The server's figures, and the dashboard that is made of them.
+//! The server's metrics, their documentation, and the dashboard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::http::send;
 use crate::world::{Home, repository};
 
 #[test]
-fn figures_are_for_administrators_unless_they_are_open() {
+fn metrics_need_an_admin_key_unless_open() {
     let home = Home::new();
     let server = home.serve(&[]);
     assert_eq!(send(&server.address, "GET", "/metrics", &[], "").status, 401);
@@ -30,8 +30,8 @@ fn figures_are_for_administrators_unless_they_are_open() {
     assert_eq!(send(&open.address, "GET", "/metrics", &[], "").status, 200);
 }
 
-/// What a server tells after some use: the names of its figures, each with the labels that it has.
-fn figures() -> BTreeMap<String, BTreeSet<String>> {
+/// Returns the names of a server's metrics after some use, each with its labels.
+fn metric_labels() -> BTreeMap<String, BTreeSet<String>> {
     let home = Home::new();
     let server = home.serve(&[]);
     let id = server.create("{}");
@@ -50,13 +50,13 @@ fn figures() -> BTreeMap<String, BTreeSet<String>> {
     known
 }
 
-/// Every name and every label in the queries of the dashboard is there.
+/// Every metric and every label in the queries of the dashboard exists.
 #[test]
-fn the_dashboard_asks_for_what_there_is() {
-    let known = figures();
+fn dashboard_uses_existing_metrics() {
+    let known = metric_labels();
     let path = repository().join("deploy/grafana/belljar.json");
     let dashboard: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let mut asked = BTreeSet::new();
+    let mut queried = BTreeSet::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let query = target["expr"].as_str().unwrap();
@@ -66,30 +66,30 @@ fn the_dashboard_asks_for_what_there_is() {
                 let unknown: Vec<_> = labels_of(query).filter(|label| !labels.contains(label)).collect();
                 assert!(unknown.is_empty(), "{query}: {name} has no label {unknown:?}, only {labels:?}");
             }
-            // What a line is called by must be what the query leaves.
+            // A legend may only use labels that the query keeps.
             let legend = target["legendFormat"].as_str().unwrap_or_default();
             for shown in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap().trim()) {
                 assert!(labels_of(query).any(|label| label == shown), "{legend}: {query} leaves no {shown}");
             }
-            asked.extend(named);
+            queried.extend(named);
         }
     }
-    assert!(asked.len() > 15, "{asked:?}");
+    assert!(queried.len() > 15, "{queried:?}");
 }
 
-/// The page for operators names every figure, with its labels, and no other.
+/// The page for operators describes exactly the existing metrics, with their labels.
 #[test]
-fn every_figure_is_described() {
+fn every_metric_is_documented() {
     let page = std::fs::read_to_string(repository().join("docs/operating/observability.md")).unwrap();
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     let described: BTreeMap<&str, BTreeSet<&str>> = rows
         .flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
-        .map(|figure| match figure.split_once('{') {
+        .map(|metric| match metric.split_once('{') {
             Some((name, labels)) => (name, labels.trim_end_matches('}').split(',').collect()),
-            None => (figure, BTreeSet::new()),
+            None => (metric, BTreeSet::new()),
         })
         .collect();
-    let known = figures();
+    let known = metric_labels();
     for (name, labels) in &known {
         let family =
             ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
@@ -104,7 +104,7 @@ fn every_figure_is_described() {
     }
 }
 
-/// The labels that a query groups by or filters by, but for those that Prometheus adds.
+/// Returns the labels that a query groups or filters by, except those that Prometheus adds.
 fn labels_of(query: &str) -> impl Iterator<Item = String> {
     let grouped = query.split(" by (").skip(1).map(|rest| rest.split(')').next().unwrap());
     let filtered = query.split('{').skip(1).map(|rest| rest.split('}').next().unwrap());
@@ -118,7 +118,7 @@ fn labels_of(query: &str) -> impl Iterator<Item = String> {
     all.into_iter().filter(|label| label != "instance")
 }
 
-/// The metrics that a query names.
+/// Returns the metrics that a query names.
 fn names(query: &str) -> impl Iterator<Item = String> {
     let words = query.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
     let is_metric = |word: &&str| word.starts_with("belljar_") || word.starts_with("process_");

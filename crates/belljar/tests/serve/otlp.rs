@@ -1,4 +1,4 @@
-//! Traces and log lines for a collector, which here is the test itself.
+//! Export of traces and log lines to a collector, which the test implements.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -15,15 +15,15 @@ use rustix::process::Signal;
 use crate::http::send;
 use crate::world::Home;
 
-/// What came, as it came: path, head and body.
-type Came = Arc<Mutex<Vec<(String, String, Vec<u8>)>>>;
+/// Received requests: path, head and body.
+type Received = Arc<Mutex<Vec<(String, String, Vec<u8>)>>>;
 
-/// Takes what comes, and answers that all is well.
-fn collector() -> (String, Came) {
+/// Starts a collector that accepts every request.
+fn collector() -> (String, Received) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let came: Came = Arc::default();
-    let taken = Arc::clone(&came);
+    let received: Received = Arc::default();
+    let sink = Arc::clone(&received);
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut bytes = Vec::new();
@@ -31,19 +31,19 @@ fn collector() -> (String, Came) {
             let request = loop {
                 let length = stream.read(&mut buffer).unwrap();
                 bytes.extend_from_slice(&buffer[..length]);
-                if let Some(request) = whole(&bytes) {
+                if let Some(request) = parse_request(&bytes) {
                     break request;
                 }
                 assert!(length > 0, "a request was cut off");
             };
-            taken.lock().push(request);
+            sink.lock().push(request);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }
     });
-    (address, came)
+    (address, received)
 }
 
-fn whole(bytes: &[u8]) -> Option<(String, String, Vec<u8>)> {
+fn parse_request(bytes: &[u8]) -> Option<(String, String, Vec<u8>)> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
     let length: usize = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse().unwrap();
@@ -52,17 +52,17 @@ fn whole(bytes: &[u8]) -> Option<(String, String, Vec<u8>)> {
     Some((path, head, body))
 }
 
-fn spans(came: &Came) -> Vec<Span> {
-    let came = came.lock();
-    let bodies = came.iter().filter(|(path, ..)| path == "/v1/traces").map(|(.., body)| body.as_slice());
+fn spans(received: &Received) -> Vec<Span> {
+    let received = received.lock();
+    let bodies = received.iter().filter(|(path, ..)| path == "/v1/traces").map(|(.., body)| body.as_slice());
     let requests = bodies.map(|body| ExportTraceServiceRequest::decode(body).unwrap());
     let resources = requests.flat_map(|request| request.resource_spans);
     resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
 }
 
-fn records(came: &Came) -> Vec<LogRecord> {
-    let came = came.lock();
-    let bodies = came.iter().filter(|(path, ..)| path == "/v1/logs").map(|(.., body)| body.as_slice());
+fn records(received: &Received) -> Vec<LogRecord> {
+    let received = received.lock();
+    let bodies = received.iter().filter(|(path, ..)| path == "/v1/logs").map(|(.., body)| body.as_slice());
     let requests = bodies.map(|body| ExportLogsServiceRequest::decode(body).unwrap());
     let resources = requests.flat_map(|request| request.resource_logs);
     resources.flat_map(|resource| resource.scope_logs).flat_map(|scope| scope.log_records).collect()
@@ -78,11 +78,11 @@ fn find<'a>(spans: &'a [Span], trace: &str, name: &str) -> &'a Span {
 }
 
 #[test]
-fn a_request_is_one_trace_from_its_caller_to_the_guest() {
+fn request_is_traced_from_its_caller_to_the_guest() {
     const CREATE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     const EXEC: &str = "0af7651916cd43dd8448eb211c80319c";
     const CALLER: &str = "00f067aa0ba902b7";
-    let (address, came) = collector();
+    let (address, received) = collector();
     let home = Home::new();
     let endpoint = format!("otlp.endpoint=http://{address}");
     let server = home.serve(&["--set", &endpoint, "--set", "otlp.headers=x-tenant=hush-header"]);
@@ -97,12 +97,12 @@ fn a_request_is_one_trace_from_its_caller_to_the_guest() {
     let id = created.json()["id"].as_str().unwrap().to_owned();
     let path = format!("/v1/sandboxes/{id}/exec");
     call("POST", &path, r#"{"command":"echo hush-command"}"#, &traced(EXEC));
-    // One that its caller does not want to be traced.
+    // A request that its caller has marked as not sampled.
     call("GET", "/v1/me", "", &format!("00-{}-{CALLER}-00", "5".repeat(32)));
     let key = server.key.clone();
     assert_eq!(server.stop(Signal::TERM), Some(0));
 
-    let spans = spans(&came);
+    let spans = spans(&received);
     let request = find(&spans, CREATE, "POST /v1/sandboxes");
     assert_eq!(hex::encode(&request.parent_span_id), CALLER);
     let create = find(&spans, CREATE, "keeper.create");
@@ -114,21 +114,21 @@ fn a_request_is_one_trace_from_its_caller_to_the_guest() {
     assert_eq!(find(&spans, EXEC, "guest.start").parent_span_id, exec.span_id);
     assert!(!spans.iter().any(|span| hex::encode(&span.trace_id) == "5".repeat(32)));
 
-    let records = records(&came);
+    let records = records(&received);
     let of_exec: Vec<_> = records.iter().filter(|record| hex::encode(&record.trace_id) == EXEC).collect();
     assert!(!of_exec.is_empty(), "{records:#?}");
-    let came = came.lock();
-    assert!(came.iter().all(|(_, head, _)| head.contains("x-tenant: hush-header")));
-    for (path, _, body) in came.iter() {
+    let received = received.lock();
+    assert!(received.iter().all(|(_, head, _)| head.contains("x-tenant: hush-header")));
+    for (path, _, body) in received.iter() {
         let text = String::from_utf8_lossy(body);
         assert!(!text.contains("hush") && !text.contains(&key) && !text.contains("bj_"), "{path}");
     }
 }
 
 #[test]
-fn a_collector_that_is_not_there_keeps_nobody_waiting() {
+fn unreachable_collector_does_not_delay_shutdown() {
     let home = Home::new();
-    // A port that was free a moment ago.
+    // A port without a listener.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = home.serve(&["--set", &format!("otlp.endpoint=http://{address}")]);
     let id = server.create("{}");

@@ -1,4 +1,4 @@
-//! What the pages tell people to type, typed.
+//! Runs the commands of the documentation.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ pub(crate) fn page(name: &str) -> String {
     std::fs::read_to_string(repository().join("docs").join(name)).unwrap()
 }
 
-/// The fenced blocks of one kind.
+/// Returns the fenced blocks of one kind.
 pub(crate) fn blocks(page: &str, kind: &str) -> Vec<String> {
     let fence = format!("```{kind}\n");
     page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
@@ -27,9 +27,9 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// All of docs/rest.md, from the first line to the last, in one shell.
+/// Runs all commands of docs/rest.md in one shell.
 #[test]
-fn the_page_about_rest_can_be_typed() {
+fn rest_page_commands_work() {
     if let Some(lack) = lacks(&["curl", "jq", "timeout"]) {
         return say(&lack);
     }
@@ -43,7 +43,7 @@ fn the_page_about_rest_can_be_typed() {
     let output = shell.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stderr}\n{stdout}");
-    for told in [
+    for expected in [
         r#""data":"hello\nuser\n""#,
         "event: result",
         r#""data":"/tmp\n""#,
@@ -56,13 +56,13 @@ fn the_page_about_rest_can_be_typed() {
         r#""ok":true"#,
         r#""leftovers":"#,
     ] {
-        assert!(stdout.contains(told), "{told}: {stdout}");
+        assert!(stdout.contains(expected), "{expected}: {stdout}");
     }
 }
 
-/// What docs/code-interpreter.md tells to do over REST, from the first line to the last, in one shell.
+/// Runs the REST commands of docs/code-interpreter.md in one shell.
 #[test]
-fn the_page_about_code_can_be_typed() {
+fn code_page_commands_work() {
     if let Some(lack) = lacks(&["curl", "jq"]) {
         return say(&lack);
     }
@@ -80,15 +80,16 @@ fn the_page_about_code_can_be_typed() {
     let output = shell.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stderr}\n{stdout}");
-    let told = ["preserved\n42\n", "event: ended", "'/tmp'", "python idle\nc", "{\"interrupted\":false}2\n"];
-    for told in told {
-        assert!(stdout.contains(told), "{told}: {stdout}");
+    let expected =
+        ["preserved\n42\n", "event: ended", "'/tmp'", "python idle\nc", "{\"interrupted\":false}2\n"];
+    for expected in expected {
+        assert!(stdout.contains(expected), "{expected}: {stdout}");
     }
 }
 
-/// Lines with `$` of the pages for operators, each in a shell of its own, as the operator beside a running server.
+/// Runs the lines with `$` of the pages for operators, each in a shell of its own, as the operator of a running server.
 #[test]
-fn the_pages_for_operators_can_be_typed() {
+fn operator_page_commands_work() {
     if let Some(lack) = lacks(&["curl", "openssl"]) {
         return say(&lack);
     }
@@ -106,11 +107,11 @@ fn the_pages_for_operators_can_be_typed() {
     let certificate = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
                        -subj /CN=localhost -keyout key.pem -out cert.pem";
     assert!(shell(&fresh, certificate).stderr(Stdio::null()).status().unwrap().success());
-    let mut typed = 0;
+    let mut count = 0;
     for name in ["configuration.md", "observability.md", "remote-host.md", "serve.md", "upgrade.md"] {
         for block in blocks(&page(&format!("operating/{name}")), "console") {
             for line in block.lines().filter_map(|line| line.strip_prefix("$ ")) {
-                typed += 1;
+                count += 1;
                 if line.starts_with("belljar serve") {
                     serve(&fresh, &mut shell(&fresh, line), line);
                     continue;
@@ -123,12 +124,12 @@ fn the_pages_for_operators_can_be_typed() {
             }
         }
     }
-    assert!(typed >= 10, "{typed} lines were typed");
+    assert!(count >= 10, "only {count} lines were run");
 }
 
-/// A line that starts a server. On loopback it serves; where others could reach it, it wants a key first.
+/// Runs a line that starts a server. It serves on loopback; on other addresses it fails without a key.
 fn serve(home: &Home, shell: &mut Command, line: &str) {
-    // The usual port may be somebody's.
+    // The default port may be in use.
     shell.env("BELLJAR_SERVER_LISTEN", "127.0.0.1:0").env("BELLJAR_SANDBOXES_ON_EXIT", "end");
     let started = home.spawn(shell);
     if line.contains("0.0.0.0") {
@@ -140,13 +141,13 @@ fn serve(home: &Home, shell: &mut Command, line: &str) {
     let server = started.unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
     assert_eq!(server.call("GET", "/v1/me", "").status, 200, "{line}");
     assert_eq!(server.stop(Signal::TERM), Some(0));
-    // The next one is a first one again.
+    // The next server starts from scratch again.
     std::fs::remove_dir_all(home.path()).unwrap();
 }
 
-/// A unit is understood by systemd, and names nothing that it does not know.
+/// systemd accepts the units without warnings.
 #[test]
-fn systemd_understands_the_units() {
+fn systemd_accepts_the_units() {
     if let Some(lack) = lacks(&["systemd-analyze"]) {
         return say(&lack);
     }

@@ -1,4 +1,4 @@
-//! A new configuration for a running server.
+//! Reloading the configuration of a running server.
 
 use rustix::process::Signal;
 
@@ -19,7 +19,7 @@ fn pool_size(server: &Server) -> Option<String> {
 }
 
 #[test]
-fn what_can_change_does_without_a_sandbox_or_a_connection_less() {
+fn reload_keeps_sandboxes_and_connections() {
     let home = Home::new();
     let server = server(&home);
     let id = server.create("{}");
@@ -27,7 +27,7 @@ fn what_can_change_does_without_a_sandbox_or_a_connection_less() {
     let host = [("Host", "box.example"), ("X-API-Key", server.key.as_str())];
     assert_eq!(send(&server.address, "GET", "/v1/me", &host, "").status, 403);
     assert_eq!(pool_size(&server).as_deref(), Some("0"));
-    // A request is under way meanwhile.
+    // A request is in flight meanwhile.
     let (key, address, path) =
         (server.key.clone(), server.address.clone(), format!("/v1/sandboxes/{id}/exec"));
     let waiting = std::thread::spawn(move || {
@@ -56,14 +56,14 @@ fn what_can_change_does_without_a_sandbox_or_a_connection_less() {
     assert_eq!(server.exec(&id, "touch go; cat note"), "kept\n");
     let went = waiting.join().unwrap();
     assert_eq!((went.status, went.json()["stdout"]["data"].as_str()), (200, Some("went\n")), "{went:?}");
-    // The level is a warning now, so requests are not in the log any more.
+    // The level is now `warn`, so requests are no longer logged.
     let lines = server.log().matches("/v1/me").count();
     server.call("GET", "/v1/me", "");
     assert_eq!(server.log().matches("/v1/me").count(), lines);
 }
 
 #[test]
-fn an_invalid_file_changes_nothing() {
+fn invalid_file_changes_nothing() {
     let home = Home::new();
     let server = server(&home);
     home.configure("[sandboxes]\npool = 3\nmax_sandbox = 1\n");
@@ -75,14 +75,14 @@ fn an_invalid_file_changes_nothing() {
     server.signal(Signal::HUP);
     server.await_log("changed=\"sandboxes.pool\"");
     assert_eq!(pool_size(&server).as_deref(), Some("1"));
-    // It serves on.
+    // The server keeps serving.
     assert_eq!(server.call("GET", "/health", "").status, 200);
 }
 
 const MANY: &str = "[server]\nlisten = ['127.0.0.1:0']\n[sandboxes]\non_exit = 'end'\npool = 0\n";
 
 #[test]
-fn a_sandbox_without_a_life_of_its_own_gets_the_operators() {
+fn default_timeout_is_the_configured_one() {
     let home = Home::new();
     home.configure(&format!("{MANY}default_timeout = '90s'\n"));
     let server = home.start(&["serve"]).unwrap_or_else(|refused| panic!("{refused:?}"));

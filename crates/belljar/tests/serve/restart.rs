@@ -1,4 +1,4 @@
-//! Sandboxes outlive the server that made them, unless it is told otherwise.
+//! Sandboxes outlive the server that created them, unless configured otherwise.
 
 use rustix::process::Signal;
 
@@ -6,8 +6,8 @@ use crate::world::{Home, Server};
 
 const KEEP: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--pool", "0"];
 
-/// Starts a process that lives on, and gives its id and how it answers.
-fn leave_a_mark(server: &Server) -> (String, String) {
+/// Creates a sandbox with a file and a long-running process, and returns the sandbox's id and the process's pid.
+fn create_state(server: &Server) -> (String, String) {
     let id = server.create(r#"{"timeout":300,"name":"kept"}"#);
     server.exec(&id, "echo made > note");
     let body = r#"{"command":"echo begun; exec sleep 250"}"#;
@@ -18,7 +18,7 @@ fn leave_a_mark(server: &Server) -> (String, String) {
 }
 
 #[track_caller]
-fn find_the_mark(server: &Server, id: &str, pid: &str) {
+fn check_state(server: &Server, id: &str, pid: &str) {
     let info = server.call("GET", "/v1/sandboxes/kept", "").json();
     assert_eq!((info["id"].as_str(), info["state"].as_str()), (Some(id), Some("running")), "{info}");
     assert_eq!(server.exec(id, "cat note"), "made\n");
@@ -39,19 +39,19 @@ fn next(home: &Home, args: &[&str], key: &str) -> Server {
 }
 
 #[test]
-fn a_sandbox_lives_on_with_its_processes() {
+fn sandbox_and_its_processes_outlive_the_server() {
     let home = Home::new();
     let mut server = next(&home, &KEEP, "");
     let key = server.said.split("BELLJAR_API_KEY=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
     server.key.clone_from(&key);
-    let (id, pid) = leave_a_mark(&server);
+    let (id, pid) = create_state(&server);
     assert_eq!(server.stop(Signal::TERM), Some(0));
     let server = next(&home, &KEEP, &key);
-    find_the_mark(&server, &id, &pid);
-    // A server that was killed has left no word.
+    check_state(&server, &id, &pid);
+    // A killed server has no time to record anything.
     server.stop(Signal::KILL);
     let server = next(&home, &[&KEEP[..], &["--on-exit", "end"]].concat(), &key);
-    find_the_mark(&server, &id, &pid);
+    check_state(&server, &id, &pid);
     assert_eq!(server.stop(Signal::TERM), Some(0));
     let mut server = home.serve(&[]);
     server.key = key;

@@ -1,4 +1,4 @@
-//! Sockets that whoever starts the server has made: nobody is refused while one server follows another.
+//! Socket activation: no connection is refused while one server replaces another.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -13,12 +13,12 @@ use rustix::process::Signal;
 use crate::http::{send, send_unix};
 use crate::world::{BELLJAR, Home, Refused, Server};
 
-/// Puts two descriptors where sd_listen_fds(3) looks for them, and becomes the server.
+/// Moves two descriptors to where sd_listen_fds(3) expects them, and executes the server.
 const PASS: &str = r#"exec 3<&"$1"- 4<&"$2"-; pid=${3:-$$}; shift 3; LISTEN_PID=$pid LISTEN_FDS=2 exec "$@""#;
 
-/// Starts a server with two descriptors, which are for the process `pid`, or else for it.
+/// Starts a server with two descriptors that are meant for the process `pid`, or for the server if empty.
 fn start(home: &Home, passed: [&dyn AsFd; 2], pid: &str, args: &[&str]) -> Result<Server, Refused> {
-    // Above those that the shell uses, and open in the child: nothing else is started here at the same time.
+    // Above the numbers that the shell uses, and inheritable: nothing else is started here at the same time.
     let open: Vec<OwnedFd> = passed
         .iter()
         .map(|socket| {
@@ -35,14 +35,14 @@ fn start(home: &Home, passed: [&dyn AsFd; 2], pid: &str, args: &[&str]) -> Resul
 }
 
 #[test]
-fn no_connection_is_lost_when_one_server_follows_another() {
+fn no_connection_is_lost_across_a_restart() {
     let home = Home::new();
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = tcp.local_addr().unwrap().to_string();
     let path = home.dir.path().join("passed.sock");
     let unix = UnixListener::bind(&path).unwrap();
     let run = |key: &str| {
-        // What the configuration says of addresses does not count then: nobody could have this one.
+        // The configured address is ignored: it could not be bound.
         let mut server = start(&home, [&tcp, &unix], "", &["--listen", "192.0.2.1:1"])
             .unwrap_or_else(|why| panic!("{why:?}"));
         assert_eq!(server.address, address);
@@ -53,7 +53,7 @@ fn no_connection_is_lost_when_one_server_follows_another() {
     };
     let mut server = run("");
     let key = server.key.clone();
-    assert!(!home.socket().exists(), "its own socket is not made where one was passed on");
+    assert!(!home.socket().exists(), "its own socket is not created if one was passed");
     let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let ask = |by_tcp: bool| {
@@ -86,12 +86,12 @@ fn no_connection_is_lost_when_one_server_follows_another() {
         }
         assert_eq!(server.stop(Signal::TERM), Some(0));
     });
-    // It is not the server's to take away.
+    // The server does not remove a passed socket.
     assert!(path.symlink_metadata().unwrap().file_type().is_socket());
 }
 
 #[test]
-fn only_sockets_that_listen_are_taken() {
+fn only_listening_sockets_are_accepted() {
     let home = Home::new();
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn only_sockets_that_listen_are_taken() {
     }
 }
 
-/// What was meant for another process, such as for a shell around the server, is left alone.
+/// Sockets that are meant for another process, such as a shell around the server, are left alone.
 #[test]
 fn sockets_for_another_process_are_not_taken() {
     let home = Home::new();

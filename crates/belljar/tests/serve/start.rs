@@ -1,4 +1,4 @@
-//! How a server starts, and when it refuses to.
+//! Starting a server, and reasons for it to fail.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
@@ -9,7 +9,7 @@ use crate::http::{send, send_unix};
 use crate::world::{Home, eventually};
 
 #[test]
-fn the_first_key_is_told_once_and_opens_everything() {
+fn first_key_is_shown_once_and_is_an_admin_key() {
     let home = Home::new();
     let server = home.serve(&[]);
     assert_eq!(server.said.lines().count(), 3, "{}", server.said);
@@ -32,7 +32,7 @@ fn the_first_key_is_told_once_and_opens_everything() {
 }
 
 #[test]
-fn whoever_can_open_the_socket_is_the_operator() {
+fn socket_clients_are_the_operator() {
     let home = Home::new();
     let server = home.serve(&[]);
     let mode = home.socket().metadata().unwrap().permissions().mode();
@@ -47,7 +47,7 @@ fn whoever_can_open_the_socket_is_the_operator() {
 }
 
 #[test]
-fn a_socket_of_a_dead_server_is_taken_away_and_other_files_are_not() {
+fn stale_socket_is_replaced_but_other_files_are_not() {
     let home = Home::new();
     let server = home.serve(&[]);
     server.stop(Signal::KILL);
@@ -62,7 +62,7 @@ fn a_socket_of_a_dead_server_is_taken_away_and_other_files_are_not() {
 }
 
 #[test]
-fn a_socket_may_have_a_long_path() {
+fn socket_may_have_a_long_path() {
     let home = Home::new();
     let long = home.dir.path().join("a".repeat(90)).join("b".repeat(90));
     std::fs::create_dir_all(&long).unwrap();
@@ -81,7 +81,7 @@ fn a_socket_may_have_a_long_path() {
 }
 
 #[test]
-fn a_home_has_one_server() {
+fn home_has_one_server() {
     let home = Home::new();
     let server = home.serve(&[]);
     let refused = home.start(&["serve", "--listen", "127.0.0.1:0"]).err().unwrap();
@@ -92,7 +92,7 @@ fn a_home_has_one_server() {
 }
 
 #[test]
-fn what_is_unsafe_or_cannot_be_is_refused() {
+fn unsafe_or_invalid_settings_are_refused() {
     let cases: [(&[&str], &str); 9] = [
         (&["--listen", "0.0.0.0:0"], "there is no API key yet, and 0.0.0.0:"),
         (&["--listen", "[::]:0"], "there is no API key yet, and [::]:"),
@@ -112,7 +112,7 @@ fn what_is_unsafe_or_cannot_be_is_refused() {
     ];
     for (args, message) in cases {
         let home = Home::new();
-        // A port of its own, as a server of somebody's may be at the default one.
+        // A free port, as another server may use the default one.
         let listen: &[&str] = if args.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
         let refused = home
             .start(&[&["serve"], listen, args].concat())
@@ -125,7 +125,7 @@ fn what_is_unsafe_or_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_home_that_others_can_write_is_refused() {
+fn home_writable_by_others_is_refused() {
     let home = Home::new();
     std::fs::create_dir(home.path()).unwrap();
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -134,7 +134,7 @@ fn a_home_that_others_can_write_is_refused() {
 }
 
 #[test]
-fn all_addresses_are_served_once_there_is_a_key() {
+fn all_addresses_are_served_with_a_key() {
     let home = Home::new();
     let first = home.serve(&[]);
     let key = first.key.clone();
@@ -142,7 +142,7 @@ fn all_addresses_are_served_once_there_is_a_key() {
     let mut server = home.serve(&["--listen", "0.0.0.0:0"]);
     server.key = key;
     assert_eq!(server.call("GET", "/v1/me", "").status, 200);
-    // The other one, by the address that the log tells.
+    // A loopback address with the port from the log.
     let other = server
         .log()
         .split("0.0.0.0:")
@@ -155,7 +155,7 @@ fn all_addresses_are_served_once_there_is_a_key() {
 }
 
 #[test]
-fn a_key_is_not_told_to_a_journal() {
+fn key_is_not_written_to_a_journal() {
     use std::os::unix::fs::MetadataExt as _;
     let home = Home::new();
     let (reader, writer) = std::io::pipe().unwrap();
@@ -177,7 +177,7 @@ fn a_key_is_not_told_to_a_journal() {
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn service_manager_is_notified() {
     let home = Home::new();
     let path = home.dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();

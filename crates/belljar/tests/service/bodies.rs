@@ -1,4 +1,4 @@
-//! Bodies that are too much, or are none (C05, C06).
+//! Oversized and malformed bodies (C05, C06).
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::raw::{flood, memory_kib, send};
 use crate::run;
 use crate::server::{Home, Server};
 
-/// How long a refusal may take. It is 100 ms on a machine that does nothing else.
-const AT_ONCE: Duration = Duration::from_secs(10);
+/// Maximum time of a refusal. On an idle machine it takes 100 ms.
+const MAX_REFUSAL_TIME: Duration = Duration::from_secs(10);
 
-/// How far the server's memory may grow by all of it together: less than one of the bodies has, in KiB.
+/// Maximum growth of the server's memory over the whole test, in KiB: less than one of the bodies.
 const GROWTH_KIB: u64 = 48 * 1024;
 
 fn head(server: &Server, path: &str, headers: &str) -> Vec<u8> {
@@ -22,7 +22,7 @@ fn head(server: &Server, path: &str, headers: &str) -> Vec<u8> {
 }
 
 #[test]
-fn c05_monstrous_bodies_are_refused_at_once_and_cost_nothing() {
+fn c05_oversized_bodies_are_refused_at_once_and_cost_nothing() {
     if crate::skipped("C05") {
         return;
     }
@@ -35,18 +35,18 @@ fn c05_monstrous_bodies_are_refused_at_once_and_cost_nothing() {
         let before = memory_kib(server.pid());
         let json_type = "Content-Type: application/json";
 
-        // A gigabyte that is announced, and one that is not.
+        // A gigabyte with a declared length, and one without.
         let large = head(&server, "/v1/sandboxes", &format!("{json_type}\r\nContent-Length: 1073741824"));
         let (heard, sent) = flood(server.address, &large, &[b' '; 65536], 1 << 30).await;
         assert_eq!(heard.status(), 413, "{}", heard.text());
-        assert!(heard.first < AT_ONCE && sent < 64 << 20, "{:?} after {sent} bytes", heard.first);
+        assert!(heard.first < MAX_REFUSAL_TIME && sent < 64 << 20, "{:?} after {sent} bytes", heard.first);
         let chunk = [b"10000\r\n".to_vec(), vec![b' '; 65536], b"\r\n".to_vec()].concat();
         let chunked = head(&server, "/v1/sandboxes", &format!("{json_type}\r\nTransfer-Encoding: chunked"));
         let (heard, sent) = flood(server.address, &chunked, &chunk, 1 << 30).await;
         assert_eq!(heard.status(), 413, "{}", heard.text());
-        assert!(heard.first < AT_ONCE && sent < 64 << 20, "{:?} after {sent} bytes", heard.first);
+        assert!(heard.first < MAX_REFUSAL_TIME && sent < 64 << 20, "{:?} after {sent} bytes", heard.first);
 
-        // What is no JSON, or is it only just.
+        // Invalid JSON, and JSON at the edge of validity.
         let deep = "[".repeat(100_000);
         let gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xed\xc1\x01\x01\0\0\0\x80\x90\xfe\xaf\xee\x08".to_vec();
         let cases: Vec<(&str, Vec<u8>, u16)> = vec![
@@ -76,7 +76,7 @@ fn c05_monstrous_bodies_are_refused_at_once_and_cost_nothing() {
             let heard = send(server.address, &request).await;
             assert_eq!(heard.status(), status, "{what}: {}", heard.text());
             assert!(heard.text().contains("application/problem+json"), "{what}: {}", heard.text());
-            assert!(heard.first < AT_ONCE, "{what}: {:?}", heard.first);
+            assert!(heard.first < MAX_REFUSAL_TIME, "{what}: {:?}", heard.first);
         }
         for (what, headers) in [
             ("gzip", "Content-Type: application/json\r\nContent-Encoding: gzip"),
@@ -90,7 +90,7 @@ fn c05_monstrous_bodies_are_refused_at_once_and_cost_nothing() {
             let heard = send(server.address, &request).await;
             assert!(matches!(heard.status(), 400 | 415), "{what}: {}", heard.text());
         }
-        // Lengths that contradict each other.
+        // Contradictory lengths.
         for headers in [
             "Content-Length: 2\r\nContent-Length: 3",
             "Content-Length: 2\r\nTransfer-Encoding: chunked",
@@ -105,7 +105,7 @@ fn c05_monstrous_bodies_are_refused_at_once_and_cost_nothing() {
             assert!(matches!(heard.status(), 400 | 411 | 413 | 501), "{headers}: {}", heard.text());
         }
         let info = client.get(&format!("/v1/sandboxes/{id}")).await.json();
-        assert_eq!(info["state"], "running", "a request was done that could be read in two ways");
+        assert_eq!(info["state"], "running", "an ambiguous request was executed");
         let after = memory_kib(server.pid());
         assert!(after < before + GROWTH_KIB, "memory grew from {before} to {after} KiB");
         assert_eq!(client.get("/v1/sandboxes").await.json()["sandboxes"].as_array().map(Vec::len), Some(1));
@@ -124,7 +124,7 @@ async fn form(client: &Client, id: &str, kind: &str, body: Vec<u8>) -> crate::cl
 }
 
 #[test]
-fn c06_broken_forms_leave_nothing() {
+fn c06_malformed_forms_leave_nothing() {
     if crate::skipped("C06") {
         return;
     }

@@ -1,4 +1,4 @@
-//! What must be true after a crash: each sandbox is whole or gone, what was acknowledged is there, and nothing else is.
+//! Invariants after a crash: each sandbox is whole or gone, everything acknowledged exists, and nothing else does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,41 +10,41 @@ use crate::client::{Answer, Client};
 use crate::load::{Content, Expected, Forked, Worker};
 use crate::server::{Home, Server, group_file, groups, scratch};
 
-/// From readiness until every sandbox is whole or gone.
+/// Maximum time from readiness until every sandbox is whole or gone.
 pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Sandboxes that are made ahead: those that no list shows.
+/// Size of the pool of pre-warmed sandboxes, which no list shows.
 pub(crate) const POOL: usize = 2;
 
-/// What was found, to be told all at once.
+/// Violated invariants, reported all at once.
 pub(crate) type Faults = Vec<String>;
 
 /// Sandboxes that a launcher held when it was killed.
 #[derive(Debug, Default)]
 pub(crate) struct Doomed {
-    /// Whether a launcher was killed: what it began to hold meanwhile is gone as well.
+    /// Whether a launcher was killed: sandboxes that it got in the meantime are gone as well.
     pub(crate) launcher: bool,
-    /// Those that it held a moment before.
+    /// Sandboxes that it held a moment before.
     pub(crate) ids: BTreeSet<String>,
 }
 
-/// What is told of sandboxes whose launcher has died.
+/// End of the reason of sandboxes whose launcher has died.
 const LAUNCHER_DIED: &str = "the launcher that held it is gone";
 
-/// Makes a worker's memory agree with what is there, and says what cannot be.
+/// Reconciles a worker's expectations with the actual state, and returns the faults.
 pub(crate) async fn settle(worker: &mut Worker, server: &Server, doomed: &Doomed) -> Faults {
     let mut faults = std::mem::take(&mut worker.failures);
     worker.client = server.admin();
     let expected = std::mem::take(&mut worker.sandboxes);
-    let looked = expected.into_iter().map(|expected| whole_or_gone(&worker.client, expected, doomed));
-    for (found, mut wrong) in futures::future::join_all(looked).await {
+    let checks = expected.into_iter().map(|expected| whole_or_gone(&worker.client, expected, doomed));
+    for (found, mut wrong) in futures::future::join_all(checks).await {
         faults.append(&mut wrong);
         match found {
             Found::Lives(expected) => worker.sandboxes.push(expected),
             Found::Gone(id) => drop(worker.gone.insert(id)),
         }
     }
-    faults.append(&mut ask_again(worker).await);
+    faults.append(&mut retry_creates(worker).await);
     faults.append(&mut forks(worker).await);
     let mut sandboxes = std::mem::take(&mut worker.sandboxes);
     for expected in &mut sandboxes {
@@ -61,7 +61,7 @@ enum Found {
     Gone(String),
 }
 
-/// A sandbox does what is said of it, or it is gone for a reason that is told.
+/// Checks that a sandbox works as reported, or is gone for a plausible reason.
 async fn whole_or_gone(client: &Client, mut expected: Expected, doomed: &Doomed) -> (Found, Faults) {
     let client = client.apart();
     let path = format!("/v1/sandboxes/{}", expected.id);
@@ -70,7 +70,7 @@ async fn whole_or_gone(client: &Client, mut expected: Expected, doomed: &Doomed)
         let problem = info.json();
         let mut faults = Vec::new();
         let why = problem["detail"].as_str().unwrap_or_default();
-        // A server that was not there when it happened cannot know why.
+        // A server that was not running at the time cannot know why.
         let by_launcher =
             doomed.launcher && (why.ends_with(LAUNCHER_DIED) || why.ends_with("while no server was running"));
         if why.is_empty() || !(expected.gone.contains(&true) || by_launcher) {
@@ -81,7 +81,7 @@ async fn whole_or_gone(client: &Client, mut expected: Expected, doomed: &Doomed)
     let mut faults = Vec::new();
     if info.status != 200 || !expected.gone.contains(&false) || doomed.ids.contains(&expected.id) {
         faults.push(format!(
-            "{}: {} {}; it was to be gone: {:?}",
+            "{}: {} {}; expected to be gone: {:?}",
             expected.id,
             info.status,
             info.text(),
@@ -97,12 +97,12 @@ async fn whole_or_gone(client: &Client, mut expected: Expected, doomed: &Doomed)
     }
     expected.paused = vec![is_paused];
     if let Some(state) = group_file(&expected.id, &["cgroup.freeze", "freezer.state"]) {
-        let stands = state == "1" || state == "FROZEN";
-        if stands != is_paused {
+        let is_frozen = state == "1" || state == "FROZEN";
+        if is_frozen != is_paused {
             faults.push(format!("{}: it is {} and its freezer says {state}", expected.id, info["state"]));
         }
     }
-    // One that stands still goes on by being used. Half of them stay as they are.
+    // Using a paused sandbox resumes it. Half of the paused ones stay paused.
     if !is_paused || expected.id.as_bytes().last().is_some_and(|last| last % 2 == 0) {
         let answer = client.post(&format!("{path}/exec"), &json!({ "command": "echo whole" })).await;
         if answer.status != 200 || answer.json()["stdout"]["data"] != "whole\n" {
@@ -115,8 +115,8 @@ async fn whole_or_gone(client: &Client, mut expected: Expected, doomed: &Doomed)
         }
         expected.paused = vec![false];
     }
-    told(&info, &mut expected, is_paused, &mut faults);
-    // To ask what listens inside makes one that stands still go on.
+    check_settings(&info, &mut expected, is_paused, &mut faults);
+    // Listing the ports would resume a paused sandbox.
     if expected.paused == [false] {
         let ports = client.get(&format!("{path}/ports")).await.json();
         let ports: BTreeSet<u16> = ports["ports"].as_array().into_iter().flatten().filter_map(port).collect();
@@ -129,8 +129,8 @@ fn port(one: &Value) -> Option<u16> {
     u16::try_from(one["port"].as_u64()?).ok()
 }
 
-/// Labels, end and limits are as they were set.
-fn told(info: &Value, expected: &mut Expected, was_paused: bool, faults: &mut Faults) {
+/// Checks that labels, expiry and limits are as set.
+fn check_settings(info: &Value, expected: &mut Expected, was_paused: bool, faults: &mut Faults) {
     let id = expected.id.clone();
     let mark = info["labels"]["mark"].as_str().unwrap_or_default().to_owned();
     one_of("label", &id, &mut expected.mark, mark, faults);
@@ -145,11 +145,11 @@ fn told(info: &Value, expected: &mut Expected, was_paused: bool, faults: &mut Fa
     if let Some(held) = group_file(&id, &["memory.max", "memory.limit_in_bytes"])
         && held.parse::<u64>().ok().map(|bytes| bytes >> 20) != Some(memory)
     {
-        faults.push(format!("{id}: its limit is said to be {memory} MiB and is {held} bytes"));
+        faults.push(format!("{id}: its limit is reported as {memory} MiB and is {held} bytes"));
     }
 }
 
-/// What is found is one of what may be, and from now on it alone.
+/// Checks that the found value is one of the possible ones, and makes it the only one.
 fn one_of<T: PartialEq + std::fmt::Debug>(
     what: &str,
     id: &str,
@@ -158,12 +158,12 @@ fn one_of<T: PartialEq + std::fmt::Debug>(
     faults: &mut Faults,
 ) {
     if !may_be.contains(&found) {
-        faults.push(format!("{id}: {what} is {found:?}, and was to be one of {may_be:?}"));
+        faults.push(format!("{id}: {what} is {found:?}, expected one of {may_be:?}"));
     }
     *may_be = vec![found];
 }
 
-/// Files that were acknowledged have their bytes, and what was to happen once has happened once at most.
+/// Checks that acknowledged files have their content, and that idempotent commands have run at most once.
 async fn acknowledged(worker: &Worker, expected: &mut Expected) -> Faults {
     let mut faults = Vec::new();
     if expected.paused != [false] {
@@ -201,12 +201,12 @@ async fn acknowledged(worker: &Worker, expected: &mut Expected) -> Faults {
             }
         }
     }
-    // What was interrupted is never known.
+    // The outcome of interrupted commands stays unknown.
     expected.once.retain(|_, answered| *answered);
     faults
 }
 
-/// Which of what may be there an answer shows.
+/// Returns which of the possible contents a response shows.
 fn content(answer: &Answer, may_be: &[Option<Content>]) -> Option<Option<Content>> {
     let is_it = |content: &&Option<Content>| match content {
         None => answer.code() == "path_not_found",
@@ -215,37 +215,37 @@ fn content(answer: &Answer, may_be: &[Option<Content>]) -> Option<Option<Content
     may_be.iter().find(is_it).copied()
 }
 
-/// Requests to make a sandbox that were cut off are sent again: one sandbox comes of each.
-async fn ask_again(worker: &mut Worker) -> Faults {
+/// Retries interrupted create requests, and checks that each results in one sandbox.
+async fn retry_creates(worker: &mut Worker) -> Faults {
     let mut faults = Vec::new();
-    for asked in std::mem::take(&mut worker.asked) {
-        let before = marked(&worker.client, &asked.key).await;
+    for pending in std::mem::take(&mut worker.pending) {
+        let before = marked(&worker.client, &pending.key).await;
         let mut ids = BTreeSet::new();
         let mut has_ended = false;
         for _ in 0..2 {
-            match worker.ask_again(&asked).await {
-                // It was made, and has ended since with whoever held it: that is told, and no other one is made.
+            match worker.send_create(&pending).await {
+                // It was created, and has ended since with its launcher: that is reported, and no other is created.
                 Ok(answer) if answer.code() == "sandbox_gone" => has_ended = true,
                 Ok(answer) if answer.status.is_success() => {
                     ids.insert(answer.json()["id"].as_str().unwrap_or_default().to_owned());
                 }
-                // Its template may have been removed, but only if nothing was made of it.
-                other => faults.push(format!("create {} again: {other:?}", asked.key)),
+                // Its template may have been removed, but only if no sandbox was created from it.
+                other => faults.push(format!("create {} again: {other:?}", pending.key)),
             }
         }
-        let after = marked(&worker.client, &asked.key).await;
+        let after = marked(&worker.client, &pending.key).await;
         if has_ended && ids.is_empty() && after.is_empty() {
             continue;
         }
         if ids.len() != 1 || after != ids || !before.is_subset(&ids) {
             faults.push(format!(
-                "create {} again: {ids:?} were told, {before:?} were there, {after:?} are",
-                asked.key
+                "create {} again: returned {ids:?}, existing before {before:?}, after {after:?}",
+                pending.key
             ));
         }
         for id in ids {
-            let mut expected = Expected::new(&id, &asked.key);
-            let template = worker.templates.iter().find(|one| asked.body["template"] == one.name.as_str());
+            let mut expected = Expected::new(&id, &pending.key);
+            let template = worker.templates.iter().find(|one| pending.body["template"] == one.name.as_str());
             if let Some(template) = template {
                 expected.files.clone_from(&template.files);
                 expected.memory_mib.clone_from(&template.memory_mib);
@@ -256,7 +256,7 @@ async fn ask_again(worker: &mut Worker) -> Faults {
     faults
 }
 
-/// Forks that were cut off: each of the copies that are there is whole.
+/// Checks interrupted forks: each existing copy is whole.
 async fn forks(worker: &mut Worker) -> Faults {
     let mut faults = Vec::new();
     for forked in std::mem::take(&mut worker.forked) {
@@ -272,7 +272,7 @@ async fn forks(worker: &mut Worker) -> Faults {
     faults
 }
 
-/// Ids of sandboxes with this mark that are not gone.
+/// Returns the ids of sandboxes with this mark that are not gone.
 async fn marked(client: &Client, mark: &str) -> BTreeSet<String> {
     let list = client.get(&format!("/v1/sandboxes?label=mark={mark}")).await.json();
     list["sandboxes"]
@@ -283,7 +283,7 @@ async fn marked(client: &Client, mark: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Templates that were acknowledged can be used and have their digest; those that were removed are not there.
+/// Checks that acknowledged templates work and have their digest, and that removed ones do not exist.
 async fn templates(worker: &mut Worker) -> Faults {
     let mut faults = Vec::new();
     for template in &mut worker.templates {
@@ -297,7 +297,7 @@ async fn templates(worker: &mut Worker) -> Faults {
             }
         };
         let name = template.name.clone();
-        one_of("it is there", &name, &mut template.there, is_there, &mut faults);
+        one_of("it exists", &name, &mut template.there, is_there, &mut faults);
         if is_there {
             let digest = answer.json()["digest"].as_str().unwrap_or_default().to_owned();
             if template.digest.get_or_insert_with(|| digest.clone()) != &digest {
@@ -313,7 +313,7 @@ async fn templates(worker: &mut Worker) -> Faults {
     faults
 }
 
-/// Makes a sandbox of one of the templates, and looks at its files.
+/// Creates a sandbox from one of the templates, and checks its files.
 async fn use_template(worker: &mut Worker) -> Faults {
     let mut faults = Vec::new();
     let Some(template) = worker.templates.first() else { return faults };
@@ -342,7 +342,7 @@ async fn use_template(worker: &mut Worker) -> Faults {
     faults
 }
 
-/// Keys open what they opened, and those that were taken back nothing.
+/// Checks that keys still work, and revoked ones do not.
 async fn keys(worker: &mut Worker, server: &Server) -> Faults {
     let mut faults = Vec::new();
     for key in &mut worker.keys {
@@ -358,7 +358,7 @@ async fn keys(worker: &mut Worker, server: &Server) -> Faults {
     faults
 }
 
-/// What must be true of the whole service: nothing is there that nobody was told of, and the trail is whole.
+/// Checks the whole service: nothing exists that was not acknowledged, and the audit log is valid.
 pub(crate) async fn whole_service(home: &Home, server: &Server, workers: &[Worker]) -> Faults {
     let mut faults = Vec::new();
     let client = server.admin();
@@ -382,7 +382,7 @@ pub(crate) async fn whole_service(home: &Home, server: &Server, workers: &[Worke
     faults
 }
 
-/// What the machine has of sandboxes: those that are listed, those that are made ahead, and nothing of those that are gone.
+/// Checks the machine: it has the listed and the pre-warmed sandboxes, and nothing of gone ones.
 fn machine(home: &Home, listed: &BTreeSet<String>, gone: &BTreeSet<String>) -> Faults {
     let mut faults = Vec::new();
     let (alive, groups, scratch) = (home.alive(), groups(), scratch(home));
@@ -391,7 +391,7 @@ fn machine(home: &Home, listed: &BTreeSet<String>, gone: &BTreeSet<String>) -> F
     }
     let ahead = alive.difference(listed).count();
     if ahead > POOL {
-        faults.push(format!("{ahead} sandboxes run of which nobody knows: {:?}", alive.difference(listed)));
+        faults.push(format!("{ahead} unknown sandboxes run: {:?}", alive.difference(listed)));
     }
     for id in gone.iter().filter(|id| groups.contains(*id) || alive.contains(*id)) {
         faults.push(format!("{id} is gone and has control groups or processes"));
@@ -402,11 +402,11 @@ fn machine(home: &Home, listed: &BTreeSet<String>, gone: &BTreeSet<String>) -> F
     faults
 }
 
-/// Looks until nothing is wrong any more, or the time is over.
-fn eventually(look: impl Fn() -> Faults) -> Faults {
+/// Repeats a check until it finds no faults, or times out.
+fn eventually(check: impl Fn() -> Faults) -> Faults {
     let begin = Instant::now();
     loop {
-        let faults = look();
+        let faults = check();
         if faults.is_empty() || begin.elapsed() > SETTLED_WITHIN {
             return faults;
         }
@@ -414,7 +414,7 @@ fn eventually(look: impl Fn() -> Faults) -> Faults {
     }
 }
 
-/// The archives are those of the templates, to the byte.
+/// Checks that the archives are exactly those of the templates.
 async fn archives(home: &Home, client: &Client) -> Faults {
     let mut faults = Vec::new();
     let list = client.get("/v1/templates").await.json();
@@ -439,7 +439,7 @@ async fn archives(home: &Home, client: &Client) -> Faults {
     faults
 }
 
-/// Ids of all sandboxes that are not gone.
+/// Returns the ids of all sandboxes that are not gone.
 pub(crate) async fn all_sandboxes(client: &Client) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut cursor = String::new();

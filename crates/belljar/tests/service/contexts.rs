@@ -1,6 +1,5 @@
-//! Interpreters that are used against the service: code in contexts that floods, forks, hangs and hides (R09 to R17), and what becomes of
-//! an execution whose guest is lost in the middle. Each attack leaves the service whole, says the truth about the context's
-//! variables, and the next execution finds a context that works.
+//! Attacks with interpreters: code in contexts that floods, forks, hangs and hides (R09 to R17). After each attack, the
+//! service works, the reported state of the context's variables is true, and the next execution gets a working context.
 
 use serde_json::{Value, json};
 
@@ -8,44 +7,44 @@ use crate::client::Client;
 use crate::server::{Home, Server};
 use crate::{run, until};
 
-/// What an attack comes to.
+/// An attack and its expected outcome.
 #[derive(Clone, Copy)]
 struct Attack {
-    /// The case, in words of the corpus.
+    /// Number of the case in the corpus.
     case: &'static str,
     code: &'static str,
-    /// How it may end: status and state.
+    /// Possible outcomes: status and state.
     ends: &'static [(&'static str, &'static str)],
-    /// What must be in its output; a number is the count of its bytes.
+    /// Expected output.
     out: Out,
 }
 
 #[derive(Clone, Copy)]
 enum Out {
     Text(&'static str),
-    /// So many bytes, too many to keep all of them.
+    /// This many bytes, too many to keep all of them.
     Flood(u64),
-    /// So many bytes, all of them kept, which are no text.
+    /// This many binary bytes, all of them kept.
     Bytes(u64),
 }
 
 /// A language with its attacks.
 struct Language {
     name: &'static str,
-    /// A program that must be there.
+    /// Command that tests whether the language is available.
     needs: &'static str,
     /// Sets a variable.
     mark: &'static str,
-    /// Tells the variable, or that there is none.
+    /// Prints the variable, or `none`.
     look: &'static str,
-    /// Those that end by themselves, in one context after another.
+    /// Attacks that end by themselves, run one after another in one context.
     quick: &'static [Attack],
-    /// Those that do not, each in a context of its own.
+    /// Attacks that do not end, each in a context of its own.
     endless: &'static [Attack],
 }
 
 const FINE: &[(&str, &str)] = &[("ok", "preserved")];
-/// Code that listens to an interrupt, if the machine lets it in time.
+/// Outcomes of code that an interrupt ends, if the machine is fast enough.
 const STOPPED: &[(&str, &str)] = &[("timed_out", "preserved"), ("timed_out", "lost")];
 const KILLED: &[(&str, &str)] = &[("timed_out", "lost")];
 
@@ -206,7 +205,7 @@ const JAVASCRIPT: Language = Language {
     ],
 };
 
-/// A server, an administrator's client, and a sandbox of one tenant and of another.
+/// A server, an administrator's client, and a sandbox each of two tenants.
 pub(crate) struct Place {
     home: Home,
     pub(crate) server: Server,
@@ -230,7 +229,7 @@ impl Place {
         Self { home, server, admin, client, id, neighbour: (other, neighbour) }
     }
 
-    /// Whether the sandboxes lack what a language needs; then it is said.
+    /// Reports whether the sandboxes lack what a language needs, and prints that the case is skipped.
     pub(crate) async fn lacks(&self, case: &str, needs: &str) -> bool {
         let line = format!("({needs}) > /dev/null 2>&1 && echo there || true");
         let lacks = self.neighbour.0.sh(&self.neighbour.1, &line).await != "there\n";
@@ -240,7 +239,7 @@ impl Place {
         lacks
     }
 
-    /// The most memory that the server has had.
+    /// Returns the peak memory of the server.
     fn peak_kib(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).expect("the server runs");
@@ -248,13 +247,13 @@ impl Place {
         line.trim_end_matches("kB").trim().parse().expect("a number")
     }
 
-    /// The service answers, and so does the sandbox beside.
-    async fn is_whole(&self) {
+    /// Checks that the service and the neighbouring sandbox respond.
+    async fn check_health(&self) {
         assert_eq!(self.server.stranger().call("GET", "/ready").await.status, 200);
         assert_eq!(self.neighbour.0.sh(&self.neighbour.1, "echo here").await, "here\n");
     }
 
-    /// Ends everything; nothing of any sandbox is left.
+    /// Ends everything, and checks that no sandbox is left.
     pub(crate) async fn leave(self) {
         let Self { home, server, .. } = self;
         crate::crash::leave(server, &home).await;
@@ -262,14 +261,14 @@ impl Place {
     }
 }
 
-/// Runs code, and hands back what came of it.
+/// Runs code, and returns the result.
 pub(crate) async fn code(client: &Client, id: &str, body: &Value) -> Value {
     let done = client.post(&format!("/v1/sandboxes/{id}/code"), body).await;
     assert_eq!(done.status, 200, "{body}: {done:?}");
     done.json()
 }
 
-/// What code prints, which must end well.
+/// Runs code that must succeed, and returns its output.
 pub(crate) async fn printed(client: &Client, id: &str, context: (&str, &str), text: &str) -> String {
     let (key, value) = context;
     let done = code(client, id, &json!({ "code": text, key: value })).await;
@@ -277,8 +276,14 @@ pub(crate) async fn printed(client: &Client, id: &str, context: (&str, &str), te
     done["stdout"]["data"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Carries out an attack in a context, and looks at what it leaves there.
-async fn carry_out(place: &Place, language: &Language, context: (&str, &str), attack: Attack, timeout: &str) {
+/// Runs an attack in a context, and checks the outcome and the state of the context.
+async fn run_attack(
+    place: &Place,
+    language: &Language,
+    context: (&str, &str),
+    attack: Attack,
+    timeout: &str,
+) {
     let client = place.client.apart();
     let Attack { case, code: text, .. } = attack;
     printed(&client, &place.id, context, language.mark).await;
@@ -297,12 +302,12 @@ async fn carry_out(place: &Place, language: &Language, context: (&str, &str), at
             assert!(kept.len() <= 1 << 20, "{case}: {} bytes are kept", kept.len());
         }
         Out::Bytes(bytes) => {
-            let told = (&stdout["bytes"], &stdout["truncated"], &stdout["encoding"]);
-            assert_eq!(told, (&json!(bytes), &json!(false), &json!("base64")), "{case}");
+            let actual = (&stdout["bytes"], &stdout["truncated"], &stdout["encoding"]);
+            assert_eq!(actual, (&json!(bytes), &json!(false), &json!("base64")), "{case}");
             assert_eq!(kept.len() as u64, bytes.div_ceil(3) * 4, "{case}");
         }
     }
-    // What is said about the variables is true, and the context works.
+    // The reported state of the variables is true, and the context works.
     let seen = printed(&client, &place.id, context, language.look).await;
     assert_eq!(seen, if state == "preserved" { "7\n" } else { "none\n" }, "{case}: {done}");
 }
@@ -317,13 +322,13 @@ fn attacks(language: &'static Language) {
         if !place.lacks(&name, language.needs).await {
             let before = place.peak_kib();
             for attack in language.quick {
-                carry_out(&place, language, ("language", language.name), *attack, "10m").await;
-                place.is_whole().await;
+                run_attack(&place, language, ("language", language.name), *attack, "10m").await;
+                place.check_health().await;
             }
-            // It keeps what was asked for, of whatever is written.
+            // The server keeps no more output than requested.
             let grown = place.peak_kib().saturating_sub(before);
             assert!(grown < 100 << 10, "the server grew by {grown} KiB");
-            left_behind(&place, language).await;
+            check_leftovers(&place, language).await;
             let endless = language.endless.iter().map(async |attack| {
                 let made = place
                     .client
@@ -335,27 +340,27 @@ fn attacks(language: &'static Language) {
                     .await
                     .json();
                 let context = made["id"].as_str().expect("a context is made");
-                carry_out(&place, language, ("context", context), *attack, "1s").await;
+                run_attack(&place, language, ("context", context), *attack, "1s").await;
             });
             futures::future::join_all(endless).await;
-            place.is_whole().await;
-            told_once(&place, language).await;
+            place.check_health().await;
+            check_audit_records(&place, language).await;
         }
         place.leave().await;
     });
 }
 
-/// A child that an attack has started ends with its context. What has left for a session of its own, and has no parent any more,
-/// is the sandbox's, and ends with that.
-async fn left_behind(place: &Place, language: &Language) {
+/// A child process of an attack ends with its context. A daemon in a session of its own belongs to the sandbox, and ends with
+/// it.
+async fn check_leftovers(place: &Place, language: &Language) {
     let (client, id) = (&place.client, &place.id);
     let count = async |what: &str| {
         let line = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep 61[X]' | wc -l";
         client.sh(id, &line.replace("[X]", what)).await.trim().to_owned()
     };
-    // In brackets, so that the search does not find itself.
+    // Brackets keep the search from matching itself.
     let (child, daemon) = ("[7]17", "[8]16");
-    // They may not have become what they are to be.
+    // The processes may not have executed their programs yet.
     let both = async || (count(child).await, count(daemon).await) == ("1".to_owned(), "1".to_owned());
     until("what was started runs", both).await;
     let removed = client.call("DELETE", &format!("/v1/sandboxes/{id}/contexts/{}", language.name)).await;
@@ -365,12 +370,12 @@ async fn left_behind(place: &Place, language: &Language) {
     assert_eq!(printed(client, id, ("language", language.name), language.look).await, "none\n");
 }
 
-/// A flood of refused calls is no flood of records: there is one for each execution.
-async fn told_once(place: &Place, language: &Language) {
+/// A flood of refused calls does not flood the audit log: there is one record for each execution.
+async fn check_audit_records(place: &Place, language: &Language) {
     let records = place.admin.get("/v1/audit?action=code&limit=1000").await.json();
     let records = records["records"].as_array().expect("a list").clone();
     let of_it = |record: &&Value| record["sandbox"] == json!(place.id) && record["action"] == "code";
-    // Each attack has two executions around it, and one comes after the removal of the context.
+    // Each attack has two executions around it, and one follows the removal of the context.
     let expected = (language.quick.len() + language.endless.len()) * 3 + 1;
     assert_eq!(records.iter().filter(of_it).count(), expected);
 }

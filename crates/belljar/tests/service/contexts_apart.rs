@@ -1,5 +1,4 @@
-//! What contexts of one sandbox have to do with those of another: nothing that was planted, nothing that was left, no number twice (X05, X08,
-//! X12).
+//! Isolation of contexts in different sandboxes: no planted code, no residue and no repeated random number (X05, X08, X12).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,7 @@ use crate::run;
 
 const IPYTHON: &str = "/usr/bin/python3 -c 'import IPython'";
 
-/// The languages whose contexts work in these sandboxes.
+/// Returns the languages whose contexts work in these sandboxes.
 async fn languages(place: &Place, case: &str) -> Vec<&'static str> {
     let mut there = vec!["bash"];
     if !place.lacks(&format!("{case} in contexts of python"), IPYTHON).await {
@@ -24,7 +23,7 @@ async fn languages(place: &Place, case: &str) -> Vec<&'static str> {
     there
 }
 
-/// Plants code in each place that an interpreter, or its packages, might read at its next start.
+/// Plants code in every file that an interpreter or its packages might read at the next start.
 const PLANT_PYTHON: &str = r#"
 import os, site, sys
 def plant(path, text):
@@ -69,7 +68,7 @@ process.env.NODE_OPTIONS = '--require ' + path.join(os.homedir(), 'node_modules/
 Object.prototype.poison = 'poison-51c3'; Array.prototype.map = () => ['poison-51c3'];
 "#;
 
-/// What a context shows of itself, in each language.
+/// Prints what a context sees, in each language.
 const SHOW: [(&str, &str); 3] = [
     (
         "python",
@@ -83,7 +82,7 @@ const SHOW: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn x05_what_is_planted_in_a_context_reaches_no_other_sandbox() {
+fn x05_planted_code_reaches_no_other_sandbox() {
     if crate::skipped("X05") {
         return;
     }
@@ -102,7 +101,7 @@ fn x05_what_is_planted_in_a_context_reaches_no_other_sandbox() {
                 assert!(planted >= 8, "it could plant {planted} files only");
             }
         }
-        // It is there, where it was planted.
+        // The planted files exist in their own sandbox.
         let found = "find / -name '*poison*51c3*' 2>/dev/null; true";
         assert_ne!(place.client.sh(&place.id, found).await, "");
         let other = place.admin.with_key(&place.admin.new_key("user", "second").await.1);
@@ -121,7 +120,7 @@ fn x05_what_is_planted_in_a_context_reaches_no_other_sandbox() {
     });
 }
 
-/// Everything that a context could tell another one by, but times and names that are the sandbox's own.
+/// Prints everything that could distinguish a context, except times and the sandbox's own names.
 const POSTURE: &str = r#"
 def posture():
     import ctypes, os, resource, signal, stat, sys, threading
@@ -169,7 +168,7 @@ def posture():
 print(posture())
 "#;
 
-/// Leaves as much of itself as it can.
+/// Leaves as much residue as possible.
 const LEAVE: [(&str, &str); 3] = [
     (
         "python",
@@ -205,7 +204,7 @@ print("left")
 ];
 
 #[test]
-fn x08_a_sandbox_of_the_pool_shows_nothing_of_those_before() {
+fn x08_pooled_sandbox_shows_no_residue() {
     if crate::skipped("X08") {
         return;
     }
@@ -220,7 +219,7 @@ fn x08_a_sandbox_of_the_pool_shows_nothing_of_those_before() {
                 let contexts = client.get(&format!("/v1/sandboxes/{id}/contexts")).await.json();
                 (contexts["contexts"][0]["start"].to_string(), text)
             };
-            // The first interpreters of a tenant are started plainly, until there is one to make them from.
+            // The first interpreters of a tenant are started cold, until there is one to clone.
             let mut expected = shown(&client.sandbox(&made()).await).await;
             for _ in 0..4 {
                 let before = expected.0;
@@ -238,13 +237,13 @@ fn x08_a_sandbox_of_the_pool_shows_nothing_of_those_before() {
                 }
             }
             assert_ne!(shown(&used).await.1, expected.1, "what is left shows");
-            // While the one before is there, and after it has gone.
+            // While the previous sandbox exists, and after it is gone.
             let beside = client.sandbox(&made()).await;
-            same(&expected, &shown(&beside).await);
+            assert_same(&expected, &shown(&beside).await);
             assert_eq!(client.call("DELETE", &format!("/v1/sandboxes/{used}")).await.status, 204);
             let after = client.sandbox(&made()).await;
-            same(&expected, &shown(&after).await);
-            // A context beside another one in the same sandbox has its own variables, too.
+            assert_same(&expected, &shown(&after).await);
+            // A second context in the same sandbox has its own variables, too.
             let second = context(client, &after, "python").await;
             let names = "print('posture' in globals(), len(globals()['In']))";
             assert_eq!(printed(client, &after, ("context", &second), names).await, "False 2\n");
@@ -253,17 +252,17 @@ fn x08_a_sandbox_of_the_pool_shows_nothing_of_those_before() {
     });
 }
 
-/// What differs between an interpreter that was started plainly and one that was made ready before.
-const OF_THE_START: [&str; 7] =
+/// Lines that differ between a cold and a pre-warmed interpreter.
+const START_DEPENDENT: [&str; 7] =
     ["descriptor", "modules", "names", "processes", "sockets unix", "SigCgt", "Threads"];
 
-/// Compares what two contexts have shown, each with how its interpreter came to be.
+/// Compares the postures of two contexts, each with the kind of start of its interpreter.
 #[track_caller]
-fn same(expected: &(String, String), shown: &(String, String)) {
+fn assert_same(expected: &(String, String), shown: &(String, String)) {
     let alike = expected.0 == shown.0;
     let kept = |text: &str| -> Vec<String> {
         let lines = text.lines().map(str::to_owned);
-        lines.filter(|line| alike || !OF_THE_START.iter().any(|start| line.starts_with(start))).collect()
+        lines.filter(|line| alike || !START_DEPENDENT.iter().any(|start| line.starts_with(start))).collect()
     };
     let (one, other) = (kept(&expected.1), kept(&shown.1));
     let difference: Vec<_> = one.iter().filter(|line| !other.contains(line)).collect();
@@ -277,8 +276,8 @@ async fn context(client: &Client, id: &str, language: &str) -> String {
     made.json()["id"].as_str().expect("it has an id").to_owned()
 }
 
-/// Random values, a name and a value a line. Hashes of texts and addresses are not among them: interpreters of one tenant may have those in
-/// common.
+/// Prints random values, a name and a value per line. Hashes of strings and addresses are left out: interpreters of one tenant
+/// may share them.
 const DRAW: [(&str, &str); 3] = [
     (
         "python",
@@ -305,7 +304,7 @@ except ImportError: pass
 ];
 
 #[test]
-fn x12_contexts_of_copies_draw_no_number_twice() {
+fn x12_contexts_of_copies_draw_different_random_numbers() {
     if crate::skipped("X12") {
         return;
     }
@@ -313,7 +312,7 @@ fn x12_contexts_of_copies_draw_no_number_twice() {
         let place = Place::new(&["sandboxes.pool=2"]).await;
         let there = languages(&place, "X12").await;
         let (client, first) = (&place.client, &place.id);
-        // The sandbox that is copied has contexts that have drawn already.
+        // The contexts of the copied sandbox have already drawn numbers.
         for (language, text) in DRAW {
             if there.contains(&language) {
                 printed(client, first, ("language", language), text).await;
@@ -333,15 +332,15 @@ fn x12_contexts_of_copies_draw_no_number_twice() {
         }
         for (language, text) in DRAW {
             if there.contains(&language) {
-                drawn_once(client, &ids, language, text).await;
+                check_unique_draws(client, &ids, language, text).await;
             }
         }
         place.leave().await;
     });
 }
 
-/// Draws in the language's own context of each sandbox, twice, and in another context of it.
-async fn drawn_once(client: &Client, ids: &[String], language: &str, text: &str) {
+/// Draws twice in the default context of each sandbox and once in another, and checks that all values differ.
+async fn check_unique_draws(client: &Client, ids: &[String], language: &str, text: &str) {
     let draw = ids.iter().map(async |id| {
         let client = client.apart();
         let other = context(&client, id, language).await;

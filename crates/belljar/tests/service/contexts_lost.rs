@@ -1,4 +1,4 @@
-//! An execution whose guest is lost in the middle: what is said about its variables is what can be known.
+//! Executions whose guest is lost: the reported state of the variables is what can be known.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::client::Client;
 use crate::contexts::{Place, code, printed};
 use crate::{run, until};
 
-/// Code that waits until a file is there.
+/// Code that waits until a file exists.
 const WAITS: &str = "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('over')";
 
-/// The server's connections to guests: local sockets without a name, whose other end another process has made.
+/// Returns the server's connections to guests: unnamed Unix sockets with another process as the peer.
 fn connections_to_guests(server: u32) -> Vec<OwnedFd> {
     let pid = i32::try_from(server).ok().and_then(Pid::from_raw).expect("it is a pid");
     let process = pidfd_open(pid, PidfdFlags::empty()).expect("the server runs");
@@ -33,20 +33,20 @@ fn connections_to_guests(server: u32) -> Vec<OwnedFd> {
     taken.filter(is_one).collect()
 }
 
-/// Runs code that waits, in the background, and returns once it runs.
-async fn begun(client: &Client, id: &str) -> tokio::task::JoinHandle<Value> {
+/// Runs waiting code in the background, and returns once it runs.
+async fn start(client: &Client, id: &str) -> tokio::task::JoinHandle<Value> {
     printed(client, id, ("language", "python"), "mark = 7").await;
     let (runner, to) = (client.apart(), id.to_owned());
     let running = tokio::spawn(async move { code(&runner, &to, &json!({ "code": WAITS })).await });
     let busy = async || {
-        let told = client.get(&format!("/v1/sandboxes/{id}/contexts")).await.json();
-        told["contexts"][0]["state"] == json!("busy") && !running.is_finished()
+        let list = client.get(&format!("/v1/sandboxes/{id}/contexts")).await.json();
+        list["contexts"][0]["state"] == json!("busy") && !running.is_finished()
     };
     until("the code runs", busy).await;
     running
 }
 
-/// A case with a sandbox in which Python's contexts work.
+/// Runs a case with a sandbox in which Python contexts work.
 fn case(name: &str, case: impl AsyncFnOnce(&Place)) {
     if crate::skipped(name) {
         return;
@@ -60,31 +60,31 @@ fn case(name: &str, case: impl AsyncFnOnce(&Place)) {
     });
 }
 
-async fn ended(running: tokio::task::JoinHandle<Value>) -> Value {
+async fn wait(running: tokio::task::JoinHandle<Value>) -> Value {
     let done = tokio::time::timeout(Duration::from_secs(60), running).await;
     done.expect("the execution ends in time").expect("it is answered")
 }
 
-/// The record of the execution in the trail.
+/// Returns the record of the execution in the audit log.
 async fn record(place: &Place) -> Value {
-    let told = place.admin.get("/v1/audit?action=code&limit=1000").await.json();
-    let records = told["records"].as_array().expect("a list").clone();
+    let page = place.admin.get("/v1/audit?action=code&limit=1000").await.json();
+    let records = page["records"].as_array().expect("a list").clone();
     let of_it = |record: &Value| record["sandbox"] == json!(place.id) && record["action"] == "code";
-    records.into_iter().rev().find(of_it).expect("it is in the trail")
+    records.into_iter().rev().find(of_it).expect("it is in the audit log")
 }
 
 #[test]
-fn a_connection_that_breaks_in_the_middle_leaves_the_state_unknown() {
+fn broken_connection_leaves_the_state_unknown() {
     case("a connection that breaks", async |place| {
         let (client, id) = (&place.client, &place.id);
-        // The sandbox beside has another connection.
+        // The neighbouring sandbox has another connection.
         let before = connections_to_guests(place.server.pid()).len();
         assert!(before >= 2, "{before} connections to guests are found");
-        let running = begun(client, id).await;
+        let running = start(client, id).await;
         for connection in connections_to_guests(place.server.pid()) {
             rustix::net::shutdown(connection.as_fd(), Shutdown::Both).expect("it can be broken");
         }
-        let done = ended(running).await;
+        let done = wait(running).await;
         assert_eq!((&done["status"], &done["state"]), (&json!("died"), &json!("unknown")), "{done}");
         let reason = done["reason"].as_str().unwrap_or_default();
         assert!(reason.contains("the guest was lost in the middle of the execution"), "{reason}");
@@ -92,14 +92,14 @@ fn a_connection_that_breaks_in_the_middle_leaves_the_state_unknown() {
         let record = record(place).await;
         let text = record.to_string();
         assert!(text.contains("\"died\"") && text.contains("\"unknown\""), "{text}");
-        // The server goes on, and so do sandboxes that are made after that.
+        // The server keeps working, and so do new sandboxes.
         let next = client.sandbox(&json!({ "timeout": 3600 })).await;
         assert_eq!(printed(client, &next, ("language", "python"), "print(6 * 7)").await, "42\n");
     });
 }
 
 #[test]
-fn a_guest_that_stands_still_leaves_the_state_unknown() {
+fn stopped_guest_leaves_the_state_unknown() {
     case("a guest that stands still", async |place| {
         let (client, id) = (&place.client, &place.id);
         printed(client, id, ("language", "python"), "mark = 7").await;
@@ -108,17 +108,17 @@ fn a_guest_that_stands_still_leaves_the_state_unknown() {
         let running = tokio::spawn(async move { code(&runner, &to, &body).await });
         let guest = guest_of(place).await;
         let busy = async || {
-            let told = client.get(&format!("/v1/sandboxes/{id}/contexts")).await.json();
-            told["contexts"][0]["state"] == json!("busy")
+            let list = client.get(&format!("/v1/sandboxes/{id}/contexts")).await.json();
+            list["contexts"][0]["state"] == json!("busy")
         };
         until("the code runs", busy).await;
         pidfd_send_signal(&guest, Signal::STOP).expect("the guest can be stopped");
-        let done = ended(running).await;
+        let done = wait(running).await;
         pidfd_send_signal(&guest, Signal::CONT).expect("the guest can go on");
         assert_eq!((&done["status"], &done["state"]), (&json!("timed_out"), &json!("unknown")), "{done}");
         let reason = done["reason"].as_str().unwrap_or_default();
         assert!(reason.contains("the guest did not tell the end of the code in time"), "{reason}");
-        // It is there again, and says what became of the context.
+        // The guest responds again, and reports the state of the context.
         let seen = async || {
             let body = json!({ "code": "print(globals().get('mark', 'none'))" });
             let next = client.post(&format!("/v1/sandboxes/{id}/code"), &body).await;
@@ -130,22 +130,22 @@ fn a_guest_that_stands_still_leaves_the_state_unknown() {
 }
 
 #[test]
-fn a_guest_that_dies_in_the_middle_takes_the_state_with_it() {
+fn killed_guest_loses_the_state() {
     case("a guest that dies", async |place| {
         let (client, id) = (&place.client, &place.id);
         let guest = guest_of(place).await;
-        let running = begun(client, id).await;
+        let running = start(client, id).await;
         pidfd_send_signal(&guest, Signal::KILL).expect("the guest can be killed");
-        let done = ended(running).await;
+        let done = wait(running).await;
         assert_eq!(done["status"], json!("died"), "{done}");
-        // Whoever has not seen the sandbox's end within 2 s cannot tell; on a busy machine that is so.
+        // If the server does not see the sandbox's end within 2 s, the state is unknown; that happens on a busy machine.
         let (state, reason) = (done["state"].as_str(), done["reason"].as_str().unwrap_or_default());
-        let told = match state {
+        let is_consistent = match state {
             Some("lost") => reason.contains("the sandbox has ended"),
             Some("unknown") => reason.contains("the guest was lost"),
             _ => false,
         };
-        assert!(told, "{done}");
+        assert!(is_consistent, "{done}");
         let listed = async || crate::check::all_sandboxes(&place.admin).await.contains(id);
         until("the sandbox is listed no more", async || !listed().await).await;
         let next = client.post(&format!("/v1/sandboxes/{id}/code"), &json!({ "code": "1" })).await;
@@ -153,7 +153,7 @@ fn a_guest_that_dies_in_the_middle_takes_the_state_with_it() {
     });
 }
 
-/// The guest of the case's sandbox, as the machine sees it: the first process of its namespace.
+/// Finds the guest of the case's sandbox on the host: the first process of its pid namespace.
 async fn guest_of(place: &Place) -> OwnedFd {
     let is_guest = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

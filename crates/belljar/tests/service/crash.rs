@@ -1,5 +1,5 @@
-//! A server under load is killed at random instants and started again in the same home. `BELLJAR_LONG_CRASH=1` does it 200 times, another
-//! number that often; `BELLJAR_SEED` does again what a failure tells.
+//! A server under load is killed at random instants and restarted in the same home. `BELLJAR_LONG_CRASH=1` runs 200 rounds,
+//! another number that many; `BELLJAR_SEED` reproduces a failure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::load::{Random, Worker};
 use crate::run;
 use crate::server::{Home, Server};
 
-/// Clients at once.
+/// Number of concurrent clients.
 const WORKERS: usize = 4;
 
-/// How often it is killed.
+/// Returns the number of rounds.
 fn rounds() -> u32 {
     let Ok(asked) = std::env::var("BELLJAR_LONG_CRASH") else { return 12 };
     asked.parse().ok().filter(|rounds| *rounds > 1).unwrap_or(200)
 }
 
-/// Where the sequence of random numbers begins.
+/// Returns the seed of the random numbers.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("BELLJAR_SEED").ok().and_then(|text| text.parse().ok());
     given.unwrap_or_else(|| {
@@ -32,7 +32,7 @@ pub(crate) fn seed() -> u64 {
     })
 }
 
-/// Who is killed.
+/// The process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Server,
@@ -54,7 +54,7 @@ impl Victim {
 }
 
 #[test]
-fn crash_whatever_is_killed_when_ever_nothing_acknowledged_is_lost() {
+fn crash_loses_nothing_acknowledged() {
     if crate::skipped("crash") {
         return;
     }
@@ -89,7 +89,7 @@ fn crash_whatever_is_killed_when_ever_nothing_acknowledged_is_lost() {
     assert!(left.is_empty(), "left behind, seed {seed}: {left:#?}");
 }
 
-/// Ends all that is there, in peace.
+/// Ends all sandboxes and the server in an orderly way.
 pub(crate) async fn leave(server: Server, home: &Home) {
     let client = server.admin();
     for id in all_sandboxes(&client).await {
@@ -104,7 +104,7 @@ pub(crate) async fn leave(server: Server, home: &Home) {
 struct Crash {
     home: Home,
     random: Random,
-    /// How long the last start took.
+    /// Duration of the last start.
     start: Duration,
     disturbed: Arc<AtomicBool>,
 }
@@ -132,23 +132,23 @@ impl Crash {
         self.disturbed.store(false, Ordering::Relaxed);
         let server = match server {
             Some(server) => server,
-            None => self.start_again(),
+            None => self.restart(),
         };
         server.ready().await;
         let ready = Instant::now();
-        let faults = settled(&self.home, &server, &mut workers, &doomed).await;
+        let faults = check_all(&self.home, &server, &mut workers, &doomed).await;
         assert!(
             faults.is_empty(),
             "round {round}, {victim:?} killed after {delay:?}: {faults:#?}\n{}",
             tail(&self.home)
         );
         let took = ready.elapsed();
-        // What is looked at after that only reads.
+        // Later checks only read.
         assert!(took < SETTLED_WITHIN * 4, "round {round}: it took {took:?} to look at everything");
         (server, workers)
     }
 
-    /// Kills who is to be killed. Hands back the server if it lives, and the sandboxes whose launcher is dead.
+    /// Kills the victim. Returns the server if it is still running, and the sandboxes whose launcher is dead.
     async fn kill(&mut self, victim: Victim, server: Server) -> (Option<Server>, Doomed) {
         match victim {
             Victim::Server => {
@@ -178,7 +178,7 @@ impl Crash {
         }
     }
 
-    fn start_again(&mut self) -> Server {
+    fn restart(&mut self) -> Server {
         let begin = Instant::now();
         let server = self.home.start();
         self.start = begin.elapsed();
@@ -186,8 +186,8 @@ impl Crash {
     }
 }
 
-/// Waits until every sandbox is whole or gone, and looks at everything.
-async fn settled(home: &Home, server: &Server, workers: &mut [Worker], doomed: &Doomed) -> check::Faults {
+/// Waits until every sandbox is whole or gone, and checks everything.
+async fn check_all(home: &Home, server: &Server, workers: &mut [Worker], doomed: &Doomed) -> check::Faults {
     if doomed.launcher {
         wait_for_ends(server, &doomed.ids).await;
     }
@@ -197,7 +197,7 @@ async fn settled(home: &Home, server: &Server, workers: &mut [Worker], doomed: &
     faults
 }
 
-/// Sandboxes whose launcher is dead are told as gone soon, by a server that lives as well.
+/// Waits until the sandboxes whose launcher is dead are reported as gone, also by a surviving server.
 async fn wait_for_ends(server: &Server, doomed: &BTreeSet<String>) {
     let client = server.admin();
     let begin = Instant::now();
@@ -206,7 +206,7 @@ async fn wait_for_ends(server: &Server, doomed: &BTreeSet<String>) {
     }
 }
 
-/// The end of the log.
+/// Returns the end of the log.
 fn tail(home: &Home) -> String {
     let log = home.log();
     let lines: Vec<&str> = log.lines().filter(|line| !line.contains("belljar_api::access")).collect();

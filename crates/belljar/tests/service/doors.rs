@@ -1,5 +1,5 @@
-//! Who may do what: every route with every kind of credential (C01, X11), what is somebody else's and what is not there (C02),
-//! and ids that were guessed or made up (C04).
+//! Authorization: every route with every kind of credential (C01, X11), other tenants' and missing resources (C02), and
+//! guessed or invalid ids (C04).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::client::{Answer, Client, escaped};
 use crate::run;
 use crate::server::{Home, Server};
 
-/// A route of the interface, with a request that is right but for who sends it.
+/// A route of the API, with a request that is valid except for the caller.
 struct Route {
     method: String,
     path: String,
@@ -26,7 +26,7 @@ const FORM: &str =
     "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"form.txt\"\r\n\r\nx\r\n--b--\r\n";
 
 impl Route {
-    /// Every route of the server's own document.
+    /// Returns every route of the server's OpenAPI document.
     async fn all(server: &Server) -> Vec<Self> {
         let document = server.stranger().get("/openapi.json").await.json();
         let mut routes = Vec::new();
@@ -61,7 +61,7 @@ impl Route {
                 (true, "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/files/archive") => "?path=d",
                 (true, "/v1/sandboxes/{id}/files/watch") => "?path=.",
                 (true, _) => "?path=a.txt",
-                // It would wait for the end.
+                // It would wait for the end of the process.
                 _ if path.ends_with("/output") => "?follow=false",
                 _ => "",
             },
@@ -76,12 +76,12 @@ impl Route {
         format!("{} {}", self.method, self.path)
     }
 
-    /// Whether it is about one sandbox.
+    /// Reports whether the route belongs to one sandbox.
     fn is_of_sandbox(&self) -> bool {
         self.path.starts_with("/v1/sandboxes/{id}")
     }
 
-    /// Sends it; a stream is left after its head.
+    /// Sends the request. Of a stream, only the head is read.
     async fn send(&self, client: &Client, sandbox: &str, others: &Others) -> Answer {
         let id = match self.path.as_str() {
             path if path.starts_with("/v1/templates/") => &others.template,
@@ -104,26 +104,26 @@ impl Route {
     }
 }
 
-/// Things besides sandboxes that are the first tenant's.
+/// Resources of the first tenant besides sandboxes.
 struct Others {
     template: String,
     key: String,
     process: String,
 }
 
-/// Two tenants, and all kinds of credentials.
-struct World {
+/// A server with two tenants and all kinds of credentials.
+struct Fixture {
     home: Home,
     server: Server,
     routes: Vec<Route>,
-    /// The first tenant's sandbox, another one of its, and what else is its.
+    /// The first tenant's sandbox, another one, and its other resources.
     sandbox: String,
     sibling: String,
     others: Others,
     owner: Client,
 }
 
-impl World {
+impl Fixture {
     async fn new(settings: &[&str]) -> Self {
         let mut home = Home::new(settings);
         home.flags.extend(["--set".to_owned(), "sandboxes.pool=0".to_owned()]);
@@ -147,7 +147,7 @@ impl World {
         Self { home, server, routes, sandbox, sibling, others: Others { template, key, process }, owner }
     }
 
-    /// All that a request could have changed, as text.
+    /// Returns all state that a request could have changed, as text.
     async fn state(&self) -> String {
         let admin = self.server.admin();
         let mut state = String::new();
@@ -170,12 +170,12 @@ impl World {
         state
     }
 
-    /// The files of the first tenant's sandbox. This is an execution, so it is in the trail.
+    /// Returns the files of the first tenant's sandbox. This is an execution, so it adds to the audit log.
     async fn files(&self) -> String {
         self.owner.sh(&self.sandbox, "find . -printf '%p %s %m %T@\\n' | sort; cat a.txt d/b.txt").await
     }
 
-    /// Records of the trail after one, by action and outcome.
+    /// Returns the action and outcome of the audit records after `seq`.
     async fn records_after(&self, seq: i64) -> Vec<(String, String)> {
         let page = self.server.admin().get(&format!("/v1/audit?after={seq}&limit=1000")).await.json();
         let text = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
@@ -193,26 +193,27 @@ impl World {
 }
 
 #[test]
-fn c01_no_route_does_anything_without_a_good_key() {
+fn c01_every_route_needs_a_valid_key() {
     if crate::skipped("C01") {
         return;
     }
     run(async {
-        let world = World::new(&[]).await;
-        let admin = world.server.admin();
+        let fixture = Fixture::new(&[]).await;
+        let admin = fixture.server.admin();
         let (revoked_id, revoked) = admin.new_key("admin", "first").await;
         assert_eq!(admin.call("DELETE", &format!("/v1/keys/{revoked_id}")).await.status, 204);
         let body = json!({ "name": "short", "role": "admin", "tenant": "first", "expires": 1 });
         let expired =
             admin.post("/v1/keys", &body).await.json()["key"].as_str().expect("it is told").to_owned();
         let token =
-            admin.post(&format!("/v1/sandboxes/{}/tokens", world.sandbox), &json!({ "expires": 1 })).await;
+            admin.post(&format!("/v1/sandboxes/{}/tokens", fixture.sandbox), &json!({ "expires": 1 })).await;
         let token = token.json()["token"].as_str().expect("it is told").to_owned();
-        let good = world.owner.key.clone().expect("it has one");
+        let good = fixture.owner.key.clone().expect("it has one");
         let almost = format!("{}{}", &good[..good.len() - 1], if good.ends_with('0') { '1' } else { '0' });
         crate::until("keys and tokens expire", async || {
             admin.with_key(&expired).get("/v1/me").await.status == 401
-                && admin.with_key(&token).get(&format!("/v1/sandboxes/{}", world.sandbox)).await.status == 401
+                && admin.with_key(&token).get(&format!("/v1/sandboxes/{}", fixture.sandbox)).await.status
+                    == 401
         })
         .await;
         let credentials = [
@@ -221,19 +222,19 @@ fn c01_no_route_does_anything_without_a_good_key() {
             ("wrong", Some(format!("bj_{}", "0".repeat(64)))),
             ("wrong in its last letter", Some(almost)),
             ("in capitals", Some(good.to_uppercase())),
-            ("the id of a key", Some(world.others.key.clone())),
+            ("the id of a key", Some(fixture.others.key.clone())),
             ("revoked", Some(revoked)),
             ("expired", Some(expired)),
             ("expired token", Some(token)),
             ("nonsense", Some("bjs_AAAA".to_owned())),
         ];
-        let files = world.files().await;
-        let (state, head) = (world.state().await, world.head().await);
+        let files = fixture.files().await;
+        let (state, head) = (fixture.state().await, fixture.head().await);
         let mut checked = 0;
-        for route in world.routes.iter().filter(|route| !route.is_open) {
+        for route in fixture.routes.iter().filter(|route| !route.is_open) {
             for (what, key) in &credentials {
-                let client = Client::new(world.server.address, key.as_deref());
-                let answer = route.send(&client, &world.sandbox, &world.others).await;
+                let client = Client::new(fixture.server.address, key.as_deref());
+                let answer = route.send(&client, &fixture.sandbox, &fixture.others).await;
                 assert_eq!(
                     (answer.status.as_u16(), answer.code().as_str()),
                     (401, "unauthenticated"),
@@ -244,39 +245,39 @@ fn c01_no_route_does_anything_without_a_good_key() {
             }
         }
         assert!(checked > 450, "{checked}");
-        assert_eq!(world.state().await, state, "somebody without a key has changed something");
-        let records = world.records_after(head).await;
+        assert_eq!(fixture.state().await, state, "a caller without a key has changed something");
+        let records = fixture.records_after(head).await;
         assert!(records.iter().all(|(action, _)| action == "auth.denied"), "{records:?}");
-        assert_eq!(world.files().await, files);
-        world.leave().await;
+        assert_eq!(fixture.files().await, files);
+        fixture.leave().await;
     });
 }
 
-/// What each route answers to callers that may not do all. `TENANT` is a key of another tenant, `READ` one that may only look,
+/// Responses of each route to callers with limited rights. `TENANT` is a key of another tenant, `READ` one with the role read,
 /// `TOKEN` the token of the sandbox itself, `SIBLING` that of another sandbox of the same key.
 #[test]
-fn c01_x11_each_route_answers_each_caller_as_the_table_says() {
+fn c01_x11_responses_match_the_authorization_table() {
     if crate::skipped("C01, X11") {
         return;
     }
     run(async {
-        let world = World::new(&[]).await;
-        let admin = world.server.admin();
+        let fixture = Fixture::new(&[]).await;
+        let admin = fixture.server.admin();
         let other = admin.with_key(&admin.new_key("user", "second").await.1);
         let read = admin.with_key(&admin.new_key("read", "first").await.1);
         let token_of = async |id: &String| {
-            let made = world.owner.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await;
+            let made = fixture.owner.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await;
             admin.with_key(made.json()["token"].as_str().expect("it is told"))
         };
-        let sibling = token_of(&world.sibling).await;
-        let files = world.files().await;
+        let sibling = token_of(&fixture.sibling).await;
+        let files = fixture.files().await;
         let mut table = format!("{:58} {:>22} {:>22} {:>22}\n", "", "TENANT", "READ", "SIBLING");
-        for route in &world.routes {
-            let state = world.state().await;
+        for route in &fixture.routes {
+            let state = fixture.state().await;
             let mut row = format!("{:58}", route.name());
             for (who, client) in [("TENANT", &other), ("READ", &read), ("SIBLING", &sibling)] {
-                let head = world.head().await;
-                let answer = route.send(client, &world.sandbox, &world.others).await;
+                let head = fixture.head().await;
+                let answer = route.send(client, &fixture.sandbox, &fixture.others).await;
                 let said = format!("{} {}", answer.status.as_u16(), answer.code());
                 let _ = write!(row, " {:>22}", said.trim());
                 if !route.is_open && (who == "SIBLING" || who == "TENANT" && route.is_of_sandbox()) {
@@ -291,59 +292,61 @@ fn c01_x11_each_route_answers_each_caller_as_the_table_says() {
                     "{who} {}: {answer:?}",
                     route.name()
                 );
-                // What the other tenant may make is its own.
+                // The other tenant may create sandboxes of its own.
                 if who == "TENANT" && route.name() == "POST /v1/sandboxes" {
                     let id = answer.json()["id"].as_str().expect("it was made").to_owned();
                     assert_eq!(other.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, 204);
                 } else {
-                    let records = world.records_after(head).await;
+                    let records = fixture.records_after(head).await;
                     let done = records.iter().any(|(_, outcome)| outcome == "ok");
-                    assert!(!done || world.is_own_look(route), "{who} {}: {records:?}", route.name());
+                    assert!(!done || fixture.is_own_read(route), "{who} {}: {records:?}", route.name());
                 }
             }
-            assert_eq!(world.state().await, state, "{}", route.name());
+            assert_eq!(fixture.state().await, state, "{}", route.name());
             table.push_str(row.trim_end());
             table.push('\n');
         }
-        assert_eq!(world.files().await, files);
+        assert_eq!(fixture.files().await, files);
         insta::assert_snapshot!("doors", table);
 
-        // The sandbox's own token opens its routes, and no others. These calls change things, so they come last.
-        let own = token_of(&world.sandbox).await;
+        // The sandbox's own token works for its routes only. These calls change state, so they come last.
+        let own = token_of(&fixture.sandbox).await;
         let mut table = format!("{:58} {:>22}\n", "", "TOKEN");
-        for route in
-            world.routes.iter().filter(|route| route.method != "DELETE" || route.path != "/v1/sandboxes/{id}")
+        for route in fixture
+            .routes
+            .iter()
+            .filter(|route| route.method != "DELETE" || route.path != "/v1/sandboxes/{id}")
         {
-            let answer = route.send(&own, &world.sandbox, &world.others).await;
+            let answer = route.send(&own, &fixture.sandbox, &fixture.others).await;
             let said = format!("{} {}", answer.status.as_u16(), answer.code());
             let _ = writeln!(table, "{:58} {:>22}", route.name(), said.trim());
         }
-        let kill = own.call("DELETE", &format!("/v1/sandboxes/{}", world.sandbox)).await;
+        let kill = own.call("DELETE", &format!("/v1/sandboxes/{}", fixture.sandbox)).await;
         kill.assert(403, "forbidden");
         insta::assert_snapshot!("doors-token", table);
-        world.leave().await;
+        fixture.leave().await;
     });
 }
 
-impl World {
-    /// Whether a caller of these may do this for itself, and it is in the trail.
-    fn is_own_look(&self, route: &Route) -> bool {
+impl Fixture {
+    /// Reports whether these callers may use the route for themselves, which adds to the audit log.
+    fn is_own_read(&self, route: &Route) -> bool {
         matches!(route.name().as_str(), "GET /v1/audit" | "POST /v1/audit/verify")
     }
 }
 
 #[test]
-fn c02_what_is_anothers_and_what_is_not_there_are_answered_alike() {
+fn c02_foreign_and_missing_resources_are_indistinguishable() {
     if crate::skipped("C02") {
         return;
     }
     run(async {
-        let world = World::new(&[]).await;
-        let admin = world.server.admin();
+        let fixture = Fixture::new(&[]).await;
+        let admin = fixture.server.admin();
         let other = admin.with_key(&admin.new_key("user", "second").await.1);
-        let gone = world.owner.sandbox(&json!({ "timeout": 3600 })).await;
-        assert_eq!(world.owner.call("DELETE", &format!("/v1/sandboxes/{gone}")).await.status, 204);
-        // Neither is anything that was ever there.
+        let gone = fixture.owner.sandbox(&json!({ "timeout": 3600 })).await;
+        assert_eq!(fixture.owner.call("DELETE", &format!("/v1/sandboxes/{gone}")).await.status, 204);
+        // Ids that never existed.
         let missing = "zzzzzzzzzzzzzzzzzzzz".to_owned();
         let none = Others {
             template: "tpl_00000000000000000000".to_owned(),
@@ -356,29 +359,29 @@ fn c02_what_is_anothers_and_what_is_not_there_are_answered_alike() {
             problem.to_string().replace(id, "ID").replace(&others.template, "ID").replace(&others.key, "ID")
         };
         let mut checked = 0;
-        for route in world.routes.iter().filter(|route| route.path.contains("{id}")) {
+        for route in fixture.routes.iter().filter(|route| route.path.contains("{id}")) {
             let absent = route.send(&other, &missing, &none).await;
-            for foreign in [&world.sandbox, &gone] {
-                let found = route.send(&other, foreign, &world.others).await;
+            for foreign in [&fixture.sandbox, &gone] {
+                let found = route.send(&other, foreign, &fixture.others).await;
                 assert_eq!(found.status, absent.status, "{}", route.name());
-                let (one, two) = (plain(&found, foreign, &world.others), plain(&absent, &missing, &none));
+                let (one, two) = (plain(&found, foreign, &fixture.others), plain(&absent, &missing, &none));
                 assert_eq!(one, two, "{}", route.name());
                 checked += 1;
             }
         }
         assert!(checked > 60, "{checked}");
-        world.leave().await;
+        fixture.leave().await;
     });
 }
 
 #[test]
-fn c04_ids_are_random_and_made_up_ones_lead_nowhere() {
+fn c04_ids_are_random_and_invalid_ones_are_refused() {
     if crate::skipped("C04") {
         return;
     }
     run(async {
-        let world = World::new(&[]).await;
-        let client = &world.owner;
+        let fixture = Fixture::new(&[]).await;
+        let client = &fixture.owner;
         let mut made = vec![
             "..".to_owned(),
             "../".to_owned(),
@@ -394,13 +397,13 @@ fn c04_ids_are_random_and_made_up_ones_lead_nowhere() {
             "*".to_owned(),
             "-1".to_owned(),
             "a".repeat(10_000),
-            world.sandbox.to_uppercase(),
-            format!("{}%20", world.sandbox),
-            format!("{}%00", world.sandbox),
-            world.sandbox[..19].to_owned(),
+            fixture.sandbox.to_uppercase(),
+            format!("{}%20", fixture.sandbox),
+            format!("{}%00", fixture.sandbox),
+            fixture.sandbox[..19].to_owned(),
         ];
-        // The neighbours of an id that exists.
-        let (head, last) = world.sandbox.split_at(19);
+        // Neighbours of an existing id.
+        let (head, last) = fixture.sandbox.split_at(19);
         made.extend(
             ('a'..='z')
                 .chain('0'..='9')
@@ -417,11 +420,14 @@ fn c04_ids_are_random_and_made_up_ones_lead_nowhere() {
                 assert_eq!(answer.header("x-injected"), "", "{id}");
             }
         }
-        assert_eq!(client.get(&format!("/v1/sandboxes/{}", world.sandbox)).await.json()["state"], "running");
-        let mut ids = BTreeSet::from([world.sandbox.clone(), world.sibling.clone()]);
+        assert_eq!(
+            client.get(&format!("/v1/sandboxes/{}", fixture.sandbox)).await.json()["state"],
+            "running"
+        );
+        let mut ids = BTreeSet::from([fixture.sandbox.clone(), fixture.sibling.clone()]);
         for _ in 0..4 {
             let forks = client
-                .post(&format!("/v1/sandboxes/{}/fork", world.sibling), &json!({ "count": 5 }))
+                .post(&format!("/v1/sandboxes/{}/fork", fixture.sibling), &json!({ "count": 5 }))
                 .await
                 .json();
             for fork in forks["sandboxes"].as_array().expect("a list") {
@@ -431,11 +437,11 @@ fn c04_ids_are_random_and_made_up_ones_lead_nowhere() {
             }
         }
         assert_eq!(ids.len(), 22, "an id came twice");
-        // Random letters: no place has the same letter everywhere, and neighbours in time are no neighbours in value.
+        // Ids are random: no position has the same letter in all, and successive ids are not neighbours.
         for place in 0..20 {
             let letters: BTreeSet<u8> = ids.iter().map(|id| id.as_bytes()[place]).collect();
             assert!(letters.len() > 5, "place {place} has {letters:?}");
         }
-        world.leave().await;
+        fixture.leave().await;
     });
 }

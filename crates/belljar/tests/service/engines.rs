@@ -1,4 +1,4 @@
-//! A server with several engines, across restarts with other ones.
+//! A server with several engines, across restarts with a different selection.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::run;
 use crate::server::Home;
 
 #[test]
-fn sandboxes_of_each_engine_outlive_the_server_and_the_engines_offer() {
+fn sandboxes_outlive_the_server_and_the_offer_of_their_engine() {
     if crate::skipped("engines") {
         return;
     }
@@ -34,7 +34,7 @@ fn sandboxes_of_each_engine_outlive_the_server_and_the_engines_offer() {
         drop(client);
         server.stop();
 
-        // The next server does not offer it any more, and takes care of what it left.
+        // The next server no longer offers the engine, and keeps managing its sandboxes.
         home.flags.truncate(home.flags.len() - 2);
         let server = home.start();
         server.ready().await;

@@ -1,4 +1,4 @@
-//! Paths, links, odd files, odd names and archives, through the interface for files (F02 to F04, F06, F08, F10 to F12, F20,
+//! Attacks with paths, links, special files, names and archives through the file API (F02 to F04, F06, F08, F10 to F12, F20,
 //! C11, R22).
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,13 +13,13 @@ use crate::raw::memory_kib;
 use crate::run;
 use crate::server::{Home, Server};
 
-/// What a file of the host holds, that nobody inside may see.
+/// Content of a file of the host that must not be visible inside.
 const CANARY: &str = "canary-of-the-host-91c2";
 
-/// How long anything may take that is not the whole of its input: 50 ms to ten seconds by the corpus, on a machine of its own.
-const SOON: Duration = Duration::from_secs(30);
+/// Timeout of quick operations. The corpus demands 50 ms to ten seconds on an idle machine.
+const QUICK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A directory of the host that everybody could read and write, if they came to it.
+/// A world-readable and world-writable directory of the host.
 struct Host {
     dir: tempfile::TempDir,
 }
@@ -45,7 +45,7 @@ impl Host {
     }
 
     #[track_caller]
-    fn is_untouched(&self, what: &str) {
+    fn assert_untouched(&self, what: &str) {
         let names: Vec<_> = std::fs::read_dir(self.dir.path()).expect("it is there").flatten().collect();
         assert_eq!(names.len(), 1, "{what}: {names:?}");
         assert_eq!(std::fs::read_to_string(self.canary()).expect("it is there"), CANARY, "{what}");
@@ -65,7 +65,7 @@ fn content(id: &str, path: &str) -> String {
     format!("/v1/sandboxes/{id}/files/content?path={path}")
 }
 
-/// Everything that can be asked for with a path, as answers with what was asked.
+/// Sends every request that takes a path, and returns the responses with their requests.
 async fn ask_all(client: &Client, id: &str, path: &str) -> Vec<(String, Answer)> {
     let files = format!("/v1/sandboxes/{id}/files");
     let mut answers = Vec::new();
@@ -131,7 +131,7 @@ fn percent_decoded(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn f02_no_spelling_of_a_path_leads_out() {
+fn f02_no_spelling_of_a_path_escapes() {
     if crate::skipped("F02") {
         return;
     }
@@ -172,7 +172,7 @@ fn f02_no_spelling_of_a_path_leads_out() {
                 assert!(!answer.text().contains(CANARY), "{what}: {answer:?}");
                 assert!(!answer.status.is_server_error(), "{what}: {answer:?}");
             }
-            host.is_untouched(path);
+            host.assert_untouched(path);
             client.sh(&id, "rm -rf -- \"$PWD\"/* 2>/dev/null; echo inside > a.txt").await;
         }
         for name in ["../../x", "/tmp/x", "..%2fx", "a/../../x"] {
@@ -191,10 +191,10 @@ fn f02_no_spelling_of_a_path_leads_out() {
     });
 }
 
-/// Where the host's tree would be inside, if it were not taken away. A build for tests leaves it there on demand.
+/// Where the host's tree would be inside if it were not detached. A build for tests keeps it on demand.
 const OLD_ROOT: &str = "/old-root";
 
-/// Links that lead to the host, from inside.
+/// Creates links to the host in the sandbox.
 async fn plant_links(client: &Client, id: &str, host: &Host, root: &str) {
     let (canary, dir) = (host.canary(), host.dir.path());
     let line = format!(
@@ -207,7 +207,7 @@ async fn plant_links(client: &Client, id: &str, host: &Host, root: &str) {
 }
 
 #[test]
-fn f03_f04_f06_links_lead_nowhere() {
+fn f03_f04_f06_links_do_not_reach_the_host() {
     if crate::skipped("F03, F04, F06") {
         return;
     }
@@ -233,10 +233,10 @@ fn f03_f04_f06_links_lead_nowhere() {
                 assert!(!answer.text().contains(CANARY), "{what}: {answer:?}");
                 assert!(!answer.status.is_server_error(), "{what}: {answer:?}");
             }
-            host.is_untouched(path);
+            host.assert_untouched(path);
             assert_eq!(client.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, 204);
         }
-        // All of it at once: an archive has links as links, and a copy as well.
+        // Archives and forks keep links as links.
         let id = client.sandbox(&json!({ "timeout": 3600 })).await;
         plant_links(&client, &id, &host, "").await;
         let packed = client.get(&format!("/v1/sandboxes/{id}/files/archive?path=.")).await;
@@ -248,17 +248,17 @@ fn f03_f04_f06_links_lead_nowhere() {
             client.sh(&fork, "readlink leaf; test -e leaf || echo nothing").await,
             format!("{}\nnothing\n", host.canary().display())
         );
-        // The honest neighbour: a link within is followed, and its own file is written.
+        // Control: a link within the sandbox is followed.
         client.sh(&id, "echo near > near; ln -s near link").await;
         assert_eq!(client.get(&content(&id, "link")).await.text(), "near\n");
-        host.is_untouched("all of it");
+        host.assert_untouched("all of it");
         crate::crash::leave(server, &home).await;
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn f02_f03_f04_without_the_root_of_its_own_paths_lead_out() {
+fn f02_f03_f04_without_pivot_root_paths_escape() {
     if crate::skipped("F02, F03, F04") {
         return;
     }
@@ -282,7 +282,7 @@ fn f02_f03_f04_without_the_root_of_its_own_paths_lead_out() {
 }
 
 #[test]
-fn f08_what_is_no_file_holds_nobody_up() {
+fn f08_special_files_do_not_block() {
     if crate::skipped("F08") {
         return;
     }
@@ -292,7 +292,7 @@ fn f08_what_is_no_file_holds_nobody_up() {
         client
             .sh(&id, "mkfifo fifo; mkdir dir; ln -s fifo tofifo; python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('sock')\"")
             .await;
-        // More at once than the guest could have threads, so that one that hangs would show.
+        // More concurrent requests than the guest can have threads, so that hanging ones would be noticed.
         let mut asked = Vec::new();
         for round in 0..10 {
             for path in
@@ -314,7 +314,7 @@ fn f08_what_is_no_file_holds_nobody_up() {
             let status = answer.status.as_u16();
             assert!(matches!(status, 403 | 404 | 409), "{path}: {answer:?}");
             assert!(answer.code() == "not_regular" || status != 409, "{path}: {answer:?}");
-            assert!(took < SOON, "{path}: {took:?}");
+            assert!(took < QUICK_TIMEOUT, "{path}: {took:?}");
         }
         for path in ["fifo", "sock", "dir", "/dev/zero"] {
             for more in ["", "&append=true"] {
@@ -329,17 +329,17 @@ fn f08_what_is_no_file_holds_nobody_up() {
         let searched =
             client.post(&format!("/v1/sandboxes/{id}/files/search"), &json!({ "content": "x" })).await;
         assert_eq!(searched.status, 200, "{searched:?}");
-        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < QUICK_TIMEOUT, "{:?}", begin.elapsed());
         assert_eq!(client.sh(&id, "echo lives").await, "lives\n");
         crate::crash::leave(server, &home).await;
     });
 }
 
-/// Base64 of what is no UTF-8, as a value of a query.
-const NO_UTF8: &[(&str, &[u8])] = &[("%2FyAtLfw%3D", b"\xff \x2d\x2d\xfc"), ("gIEK", b"\x80\x81\n")];
+/// File names that are not UTF-8, with their base64 as a query value.
+const NON_UTF8: &[(&str, &[u8])] = &[("%2FyAtLfw%3D", b"\xff \x2d\x2d\xfc"), ("gIEK", b"\x80\x81\n")];
 
 #[test]
-fn f10_names_of_any_bytes_come_back_as_they_were() {
+fn f10_file_names_of_any_bytes_round_trip() {
     if crate::skipped("F10") {
         return;
     }
@@ -375,21 +375,21 @@ fn f10_names_of_any_bytes_come_back_as_they_were() {
             let path = content(&id, &escaped(name.as_bytes()));
             let put = client.send(client.request("PUT", &path), name.to_owned()).await;
             assert_eq!((put.status.as_u16(), &put.json()["path"]), (200, &json!(name)), "{put:?}");
-            back(&client.get(&path).await, name.as_bytes());
+            assert_content(&client.get(&path).await, name.as_bytes());
         }
-        for (base64, name) in NO_UTF8 {
+        for (base64, name) in NON_UTF8 {
             let path = format!("/v1/sandboxes/{id}/files/content?path_base64={base64}");
             let put = client.send(client.request("PUT", &path), name.to_vec()).await;
             assert_eq!(put.status, 200, "{put:?}");
-            back(&client.get(&path).await, name);
+            assert_content(&client.get(&path).await, name);
         }
         let listed = client.get(&format!("/v1/sandboxes/{id}/files")).await.json();
         let entries = listed["entries"].as_array().expect("a list");
-        assert_eq!(entries.len(), names.len() + NO_UTF8.len(), "{listed}");
+        assert_eq!(entries.len(), names.len() + NON_UTF8.len(), "{listed}");
         for name in names {
             assert!(entries.iter().any(|entry| entry["path"] == *name), "{name:?}");
         }
-        // There and back as an archive, and as a copy.
+        // Round trip as an archive, and as a fork.
         let packed = client.get(&format!("/v1/sandboxes/{id}/files/archive?path=.")).await;
         let to = client.sandbox(&json!({ "timeout": 3600 })).await;
         let put = client.request("PUT", &format!("/v1/sandboxes/{to}/files/archive?path=."));
@@ -405,9 +405,9 @@ fn f10_names_of_any_bytes_come_back_as_they_were() {
     });
 }
 
-/// The file is what was put there, and no byte of its name makes a header of its own.
+/// Checks that a file has its content, and that its name cannot inject a header.
 #[track_caller]
-fn back(answer: &Answer, bytes: &[u8]) {
+fn assert_content(answer: &Answer, bytes: &[u8]) {
     assert_eq!((answer.status.as_u16(), answer.body.as_ref()), (200, bytes), "{answer:?}");
     let disposition = answer.headers.get("content-disposition").expect("it has one").as_bytes();
     assert!(disposition.iter().all(|byte| (0x20..0x7f).contains(byte)), "{answer:?}");
@@ -432,13 +432,13 @@ fn f11_deep_trees_are_listed_packed_copied_and_removed() {
         let timed = async |what: &str, method: &str, target: &str| {
             let begin = Instant::now();
             let answer = client.call(method, target).await;
-            assert!(begin.elapsed() < SOON, "{what}: {:?}", begin.elapsed());
+            assert!(begin.elapsed() < QUICK_TIMEOUT, "{what}: {:?}", begin.elapsed());
             assert!(!answer.status.is_server_error(), "{what}: {answer:?}");
             answer
         };
         let listed = timed("list", "GET", &format!("{files}?path=t&depth=64")).await;
         assert_eq!(listed.json()["entries"].as_array().map(Vec::len), Some(64), "{listed:?}");
-        // Longer than any path that the kernel takes.
+        // Longer than any path that the kernel accepts.
         let path = format!("t{}/end", "/d".repeat(5000));
         timed("a path that is too long", "GET", &content(&id, &path)).await.assert(400, "invalid_field");
         let packed = timed("pack", "GET", &format!("{files}/archive?path=t")).await;
@@ -449,24 +449,28 @@ fn f11_deep_trees_are_listed_packed_copied_and_removed() {
         let put = client.request("PUT", &format!("/v1/sandboxes/{to}/files/archive?path=t"));
         let unpacked = client.send(put, packed.body.clone()).await;
         assert_eq!(unpacked.status, 200, "{unpacked:?}");
-        assert!(begin.elapsed() < SOON, "unpack: {:?}", begin.elapsed());
+        assert!(begin.elapsed() < QUICK_TIMEOUT, "unpack: {:?}", begin.elapsed());
         assert_eq!(client.sh(&to, "find t -type d | wc -l; find t -name end | wc -l").await, "5001\n1\n");
         let snapshot = client.post(&format!("/v1/sandboxes/{id}/snapshot"), &json!({ "name": "deep" })).await;
         assert_eq!(snapshot.status, 201, "{snapshot:?}");
         let begin = Instant::now();
         let found = client.post(&format!("{files}/search"), &json!({ "path": "t", "content": "deep" })).await;
-        assert!(found.status == 200 && begin.elapsed() < SOON, "search: {:?} {found:?}", begin.elapsed());
+        assert!(
+            found.status == 200 && begin.elapsed() < QUICK_TIMEOUT,
+            "search: {:?} {found:?}",
+            begin.elapsed()
+        );
         assert_eq!(timed("remove", "DELETE", &format!("{files}?path=t&recursive=true")).await.status, 204);
         assert_eq!(client.sh(&id, "ls").await, "deep.py\n");
         crate::crash::leave(server, &home).await;
     });
 }
 
-/// Files of the directory that is wide.
+/// Number of files in the wide directory.
 const WIDE: usize = 30_000;
 
 #[test]
-fn f12_wide_directories_come_in_pages() {
+fn f12_wide_directories_are_paginated() {
     if crate::skipped("F12") {
         return;
     }
@@ -505,7 +509,7 @@ fn f12_wide_directories_come_in_pages() {
     });
 }
 
-/// Has a file of many `A` become one of `B`, a short one, another file, a link to what is secret, a directory.
+/// Keeps changing a file of `A`: truncated, replaced by one of `B`, by a link to secret content, by a directory.
 const RESTLESS: &str = r"
 import os, time
 size = 3 << 20
@@ -521,7 +525,7 @@ while True:
 ";
 
 #[test]
-fn f20_a_file_that_changes_while_it_travels_is_no_other() {
+fn f20_changing_file_never_yields_other_bytes() {
     if crate::skipped("F20") {
         return;
     }
@@ -550,21 +554,25 @@ fn f20_a_file_that_changes_while_it_travels_is_no_other() {
                         "bytes of another file: {:?}",
                         answer.body.slice(..answer.body.len().min(99))
                     );
-                    let told: Option<usize> = answer.header("content-length").parse().ok();
-                    assert!(told.is_none_or(|told| told == answer.body.len()), "{:?}", answer.headers);
+                    let announced: Option<usize> = answer.header("content-length").parse().ok();
+                    assert!(
+                        announced.is_none_or(|length| length == answer.body.len()),
+                        "{:?}",
+                        answer.headers
+                    );
                     whole += 1;
                 }
                 Ok(answer) => {
                     assert!(matches!(answer.status.as_u16(), 403 | 404 | 409 | 416), "{answer:?}");
                     refused += 1;
                 }
-                // It became shorter than what was promised: the connection ends, and nothing is made up.
+                // The file became shorter than announced: the connection ends, and nothing is padded.
                 Err(_) => cut += 1,
             }
         }
         crate::say(&format!("F20: {whole} whole, {cut} cut off, {refused} refused"));
-        assert!(whole > 0, "none came whole");
-        // Uploads meanwhile are whole or refused; what is there at the end is one of them.
+        assert!(whole > 0, "no download was complete");
+        // Concurrent uploads are complete or refused; the final content is one of them.
         let up = content(&id, "up");
         let bodies: Vec<Bytes> = (0..8u8).map(|number| vec![b'a' + number; 1 << 20].into()).collect();
         let uploads = bodies.iter().map(|body| {
@@ -583,7 +591,7 @@ fn f20_a_file_that_changes_while_it_travels_is_no_other() {
     });
 }
 
-/// One entry of an archive (ustar): kind, name, mode, what a link leads to, content.
+/// Builds an entry of an archive (ustar): type, name, mode, link target, content.
 fn entry(kind: u8, name: &str, mode: u32, link: &str, content: &[u8]) -> Vec<u8> {
     let mut head = vec![0u8; 512];
     let mut put = |at: usize, text: &str| head[at..at + text.len()].copy_from_slice(text.as_bytes());
@@ -611,7 +619,7 @@ fn archive(entries: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn c11_archives_stay_in_their_place() {
+fn c11_archives_stay_in_their_directory() {
     if crate::skipped("C11") {
         return;
     }
@@ -659,24 +667,24 @@ fn c11_archives_stay_in_their_place() {
             let put = client.request("PUT", &format!("/v1/sandboxes/{id}/files/archive?path=in"));
             let answer = client.send(put, archive(entries)).await;
             assert!(!answer.status.is_server_error(), "{what}: {answer:?}");
-            host.is_untouched(what);
+            host.assert_untouched(what);
             let outside = client.sh(&id, "find / -xdev -name planted -not -path '*/in/*' 2>/dev/null; ls -A | grep -vx in || true; find in -type b -o -type c 2>/dev/null || true").await;
             assert_eq!(outside, "", "{what}");
             client.sh(&id, "rm -rf in").await;
         }
-        // Rights that somebody else could use are left out.
+        // Set-user-id and set-group-id bits are dropped.
         let put = client.request("PUT", &format!("/v1/sandboxes/{id}/files/archive?path=in"));
         let answer = client.send(put, archive(&[entry(b'0', "su", 0o6755, "", b"#!/bin/sh\n")])).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(client.sh(&id, "stat -c %a in/su").await, "755\n");
-        host.is_untouched("all of it");
+        host.assert_untouched("all of it");
         crate::crash::leave(server, &home).await;
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c11_without_the_root_of_its_own_an_archive_reaches_the_host() {
+fn c11_without_pivot_root_an_archive_reaches_the_host() {
     if crate::skipped("C11") {
         return;
     }
@@ -694,7 +702,7 @@ fn c11_without_the_root_of_its_own_an_archive_reaches_the_host() {
 }
 
 #[test]
-fn r22_archives_that_grow_are_cut_off_and_leave_nothing() {
+fn r22_archive_bombs_are_refused_and_leave_nothing() {
     if crate::skipped("R22") {
         return;
     }

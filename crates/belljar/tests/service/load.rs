@@ -1,5 +1,5 @@
-//! A client that uses the service, and remembers what it was told. Each value that could be seen is a list: one entry once an
-//! answer has said so, more while a request is on its way or was cut off. So what is found after a crash can be judged.
+//! A client that uses the service, and records the expected state. Each observable value is a list of possibilities: one entry
+//! once a response has confirmed it, more while a request is in flight or was interrupted. A check after a crash uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, Cut};
 
-/// Sandboxes that one worker holds at once.
-const MOST_SANDBOXES: usize = 4;
+/// Maximum number of sandboxes of one worker.
+const MAX_SANDBOXES: usize = 4;
 
-/// How long its sandboxes live: longer than any test.
+/// Timeout of its sandboxes, in seconds: longer than any test.
 const LIFE_S: u64 = 7200;
 
-/// Sequences that can be had again: splitmix64.
+/// Reproducible random numbers: splitmix64.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -29,7 +29,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// The content of a file, by which it can be made again.
+/// Seed and length of a file's content, from which it can be generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Content {
     seed: u64,
@@ -58,20 +58,20 @@ impl Content {
     }
 }
 
-/// What a sandbox may be like.
+/// Possible states of a sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Expected {
     pub(crate) id: String,
     pub(crate) gone: Vec<bool>,
     pub(crate) paused: Vec<bool>,
-    /// By name; nothing is a file that is not there.
+    /// By name; `None` is a missing file.
     pub(crate) files: BTreeMap<String, Vec<Option<Content>>>,
     pub(crate) mark: Vec<String>,
-    /// As it was told; empty is anything.
+    /// As reported by the service; empty accepts any value.
     pub(crate) expires: Vec<String>,
     pub(crate) ports: Vec<BTreeSet<u16>>,
     pub(crate) memory_mib: Vec<u64>,
-    /// Executions that happen once, by key: whether each was answered.
+    /// Idempotent executions by key, and whether each was answered.
     pub(crate) once: BTreeMap<String, bool>,
 }
 
@@ -91,19 +91,19 @@ impl Expected {
     }
 }
 
-/// A template that may be there.
+/// A template that may exist.
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
     pub(crate) name: String,
     pub(crate) there: Vec<bool>,
-    /// As it was told, if it was.
+    /// As reported by the service, if it was.
     pub(crate) digest: Option<String>,
     pub(crate) files: BTreeMap<String, Vec<Option<Content>>>,
-    /// The limit of the sandbox that it was taken from.
+    /// Memory limit of the sandbox that it was created from.
     pub(crate) memory_mib: Vec<u64>,
 }
 
-/// A key that may open the door.
+/// A key that may be valid.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
     pub(crate) id: String,
@@ -111,14 +111,14 @@ pub(crate) struct Key {
     pub(crate) opens: Vec<bool>,
 }
 
-/// A request to make a sandbox that has not been answered.
+/// A create request that has not been answered.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct PendingCreate {
     pub(crate) key: String,
     pub(crate) body: Value,
 }
 
-/// A fork that has not been answered: the label that its sandboxes have, and what is in them.
+/// A fork that has not been answered: the label of its sandboxes, and their content.
 #[derive(Debug, Clone)]
 pub(crate) struct Forked {
     pub(crate) mark: String,
@@ -134,19 +134,19 @@ pub(crate) struct Worker {
     pub(crate) sandboxes: Vec<Expected>,
     pub(crate) templates: Vec<Template>,
     pub(crate) keys: Vec<Key>,
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) pending: Vec<PendingCreate>,
     pub(crate) forked: Vec<Forked>,
-    /// Sandboxes that are gone, as was told.
+    /// Sandboxes that were reported as gone.
     pub(crate) gone: BTreeSet<String>,
-    /// Answers of each operation.
+    /// Number of successful responses by operation.
     pub(crate) done: BTreeMap<&'static str, u64>,
     pub(crate) failures: Vec<String>,
-    /// Somebody has killed what holds the sandboxes: a refusal is no failure now.
+    /// Whether a process of the service was killed: refusals are no failures now.
     pub(crate) disturbed: Arc<AtomicBool>,
     names: u64,
 }
 
-/// Nothing more can be asked now.
+/// The worker has to stop.
 pub(crate) struct Stop;
 
 type Step = Result<(), Stop>;
@@ -160,7 +160,7 @@ impl Worker {
             sandboxes: Vec::new(),
             templates: Vec::new(),
             keys: Vec::new(),
-            asked: Vec::new(),
+            pending: Vec::new(),
             forked: Vec::new(),
             gone: BTreeSet::new(),
             done: BTreeMap::new(),
@@ -170,14 +170,14 @@ impl Worker {
         }
     }
 
-    /// Works until it is told to stop, or cut off.
+    /// Works until `stop` is set or a request fails.
     pub(crate) async fn work(mut self, stop: Arc<AtomicBool>) -> Self {
         while !stop.load(Ordering::Relaxed) && self.step().await.is_ok() {}
         self
     }
 
-    /// A name that this worker has not used.
-    pub(crate) fn fresh(&mut self) -> String {
+    /// Returns a name that this worker has not used.
+    pub(crate) fn fresh_name(&mut self) -> String {
         self.names += 1;
         format!("{}-{}", self.name, self.names)
     }
@@ -208,8 +208,8 @@ impl Worker {
         }
     }
 
-    /// What an answer means: done, refused (which is a failure unless somebody disturbs), or cut off.
-    fn took(&mut self, what: &'static str, answered: Result<Answer, Cut>) -> Result<Answer, Stop> {
+    /// Records the outcome of a request: success, refusal or interruption, which are failures unless `disturbed` is set.
+    fn record(&mut self, what: &'static str, answered: Result<Answer, Cut>) -> Result<Answer, Stop> {
         match answered {
             Ok(answer) if answer.status.is_success() => {
                 *self.done.entry(what).or_default() += 1;
@@ -233,23 +233,23 @@ impl Worker {
     }
 
     async fn create(&mut self, template: Option<&str>) -> Step {
-        if self.sandboxes.len() >= MOST_SANDBOXES {
+        if self.sandboxes.len() >= MAX_SANDBOXES {
             return Ok(());
         }
-        let mark = self.fresh();
+        let mark = self.fresh_name();
         let mut body = json!({ "timeout": LIFE_S, "labels": { "mark": mark, "worker": self.name } });
         if let Some(template) = template {
             body["template"] = template.into();
         } else if self.random.below(4) == 0 {
             body["files"] = json!([{ "path": "first", "content": "first" }]);
-            // Not as those that are made ahead.
+            // Limits that differ from those of the pool.
             body["limits"] = json!({ "tmp": "50m" });
         }
-        let asked = Asked { key: mark.clone(), body };
-        self.asked.push(asked.clone());
-        let answered = self.ask_again(&asked).await;
-        let made = self.took("create", answered)?.json();
-        self.asked.pop();
+        let pending = PendingCreate { key: mark.clone(), body };
+        self.pending.push(pending.clone());
+        let answered = self.send_create(&pending).await;
+        let made = self.record("create", answered)?.json();
+        self.pending.pop();
         let mut expected = Expected::new(made["id"].as_str().unwrap_or_default(), &mark);
         expected.expires = vec![made["expires_at"].to_string()];
         if let Some(template) = self.templates.iter().find(|one| Some(one.name.as_str()) == template) {
@@ -260,10 +260,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends a request to make a sandbox, with its key.
-    pub(crate) async fn ask_again(&self, asked: &Asked) -> Result<Answer, Cut> {
+    /// Sends a create request with its idempotency key.
+    pub(crate) async fn send_create(&self, pending: &PendingCreate) -> Result<Answer, Cut> {
         let request = self.client.request("POST", "/v1/sandboxes").header("content-type", "application/json");
-        self.client.try_send(request.header("idempotency-key", &asked.key), asked.body.to_string()).await
+        self.client.try_send(request.header("idempotency-key", &pending.key), pending.body.to_string()).await
     }
 
     async fn create_from_template(&mut self) -> Step {
@@ -281,7 +281,7 @@ impl Worker {
         self.will_resume(at);
         let answered =
             self.client.try_json("POST", &path, &json!({ "command": "echo here; echo $((6*7))" })).await;
-        let done = self.took("exec", answered)?.json();
+        let done = self.record("exec", answered)?.json();
         self.has_resumed(at);
         if done["outcome"]["kind"] == "infrastructure" && self.disturbed.load(Ordering::Relaxed) {
             return Err(Stop);
@@ -293,11 +293,11 @@ impl Worker {
     }
 
     async fn exec_once(&mut self, at: usize) -> Step {
-        let key = self.fresh();
+        let key = self.fresh_name();
         self.will_resume(at);
         self.sandboxes[at].once.insert(key.clone(), false);
         let answered = self.run_once(&self.sandboxes[at].id, &key).await;
-        let done = self.took("exec once", answered)?.json();
+        let done = self.record("exec once", answered)?.json();
         if done["outcome"]["kind"] == "infrastructure" && self.disturbed.load(Ordering::Relaxed) {
             return Err(Stop);
         }
@@ -306,7 +306,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs a line that leaves a note of having run, with a key.
+    /// Runs a command that records its execution, with an idempotency key.
     pub(crate) async fn run_once(&self, id: &str, key: &str) -> Result<Answer, Cut> {
         let request = self.client.request("POST", &format!("/v1/sandboxes/{id}/exec"));
         let request = request.header("content-type", "application/json").header("idempotency-key", key);
@@ -325,7 +325,7 @@ impl Worker {
         self.will_resume(at);
         self.sandboxes[at].files.entry(name.clone()).or_insert_with(|| vec![None]).push(Some(content));
         let answered = self.client.try_send(self.client.request("PUT", &path), content.make()).await;
-        self.took("upload", answered)?;
+        self.record("upload", answered)?;
         self.has_resumed(at);
         self.sandboxes[at].files.insert(name, vec![Some(content)]);
         Ok(())
@@ -345,16 +345,16 @@ impl Worker {
         let path = self.path(at, &format!("/files/content?path={name}"));
         self.will_resume(at);
         let answered = self.client.try_call("GET", &path).await;
-        let answer = self.took("download", answered)?;
+        let answer = self.record("download", answered)?;
         self.has_resumed(at);
         if answer.body != content.make() {
             self.failures
-                .push(format!("{path}: {} bytes came, which are not those that were put", answer.body.len()));
+                .push(format!("{path}: {} bytes, which differ from the uploaded ones", answer.body.len()));
         }
         Ok(())
     }
 
-    /// A request that uses a sandbox which may stand still makes it go on, at some moment.
+    /// Expects that a request will resume the sandbox at some moment if it is paused.
     fn will_resume(&mut self, at: usize) {
         let expected = &mut self.sandboxes[at];
         if expected.paused != [false] {
@@ -374,7 +374,7 @@ impl Worker {
         self.sandboxes[at].paused = vec![false, true];
         self.sandboxes[at].expires.clear();
         let answered = self.client.try_call("POST", &self.path(at, "/pause")).await;
-        self.took("pause", answered)?;
+        self.record("pause", answered)?;
         self.sandboxes[at].paused = vec![true];
         Ok(())
     }
@@ -382,7 +382,7 @@ impl Worker {
     async fn resume(&mut self, at: usize) -> Step {
         self.will_resume(at);
         let answered = self.client.try_json("POST", &self.path(at, "/resume"), &json!({})).await;
-        let info = self.took("resume", answered)?.json();
+        let info = self.record("resume", answered)?.json();
         self.has_resumed(at);
         self.sandboxes[at].expires = vec![info["expires_at"].to_string()];
         Ok(())
@@ -392,7 +392,7 @@ impl Worker {
         if self.templates.iter().filter(|template| template.there != [false]).count() >= 3 {
             return self.remove_template().await;
         }
-        let name = self.fresh();
+        let name = self.fresh_name();
         self.will_resume(at);
         let Expected { files, memory_mib, .. } = self.sandboxes[at].clone();
         self.templates.push(Template {
@@ -404,7 +404,7 @@ impl Worker {
         });
         let answered =
             self.client.try_json("POST", &self.path(at, "/snapshot"), &json!({ "name": name })).await;
-        let info = self.took("snapshot", answered)?.json();
+        let info = self.record("snapshot", answered)?.json();
         self.has_resumed(at);
         if let Some(template) = self.templates.last_mut() {
             template.there = vec![true];
@@ -420,16 +420,16 @@ impl Worker {
         self.templates[at].there = vec![true, false];
         let path = format!("/v1/templates/{}", self.templates[at].name);
         let answered = self.client.try_call("DELETE", &path).await;
-        self.took("remove template", answered)?;
+        self.record("remove template", answered)?;
         self.templates[at].there = vec![false];
         Ok(())
     }
 
     async fn fork(&mut self, at: usize) -> Step {
-        if self.sandboxes.len() + 1 >= MOST_SANDBOXES {
+        if self.sandboxes.len() + 1 >= MAX_SANDBOXES {
             return Ok(());
         }
-        let mark = self.fresh();
+        let mark = self.fresh_name();
         self.will_resume(at);
         let expected = &self.sandboxes[at];
         self.forked.push(Forked {
@@ -440,7 +440,7 @@ impl Worker {
         let body =
             json!({ "count": 1 + self.random.below(2), "timeout": LIFE_S, "labels": { "mark": mark } });
         let answered = self.client.try_json("POST", &self.path(at, "/fork"), &body).await;
-        let forks = self.took("fork", answered)?.json();
+        let forks = self.record("fork", answered)?.json();
         self.has_resumed(at);
         let Some(forked) = self.forked.pop() else { return Ok(()) };
         let memory_mib = self.sandboxes[at].memory_mib.clone();
@@ -464,7 +464,7 @@ impl Worker {
         }
         self.sandboxes[at].gone = vec![false, true];
         let answered = self.client.try_call("DELETE", &self.path(at, "")).await;
-        self.took("kill", answered)?;
+        self.record("kill", answered)?;
         let expected = self.sandboxes.swap_remove(at);
         self.gone.insert(expected.id);
         Ok(())
@@ -475,7 +475,7 @@ impl Worker {
         self.sandboxes[at].expires.clear();
         let answered =
             self.client.try_json("POST", &self.path(at, "/timeout"), &json!({ "timeout": timeout })).await;
-        let info = self.took("timeout", answered)?.json();
+        let info = self.record("timeout", answered)?.json();
         if self.sandboxes[at].paused == [false] {
             self.sandboxes[at].expires = vec![info["expires_at"].to_string()];
         }
@@ -496,17 +496,17 @@ impl Worker {
         } else {
             self.client.try_call("DELETE", &self.path(at, &format!("/ports/{port}"))).await
         };
-        self.took("port", answered)?;
+        self.record("port", answered)?;
         self.sandboxes[at].ports = vec![then];
         Ok(())
     }
 
     async fn relabel(&mut self, at: usize) -> Step {
-        let mark = self.fresh();
+        let mark = self.fresh_name();
         self.sandboxes[at].mark.push(mark.clone());
         let body = json!({ "labels": { "mark": mark } });
         let answered = self.client.try_json("PATCH", &self.path(at, ""), &body).await;
-        self.took("label", answered)?;
+        self.record("label", answered)?;
         self.sandboxes[at].mark = vec![mark];
         Ok(())
     }
@@ -519,7 +519,7 @@ impl Worker {
         self.sandboxes[at].memory_mib.push(memory);
         let body = json!({ "limits": { "memory": format!("{memory}m") } });
         let answered = self.client.try_json("PATCH", &self.path(at, ""), &body).await;
-        self.took("limits", answered)?;
+        self.record("limits", answered)?;
         self.sandboxes[at].memory_mib = vec![memory];
         Ok(())
     }
@@ -530,13 +530,13 @@ impl Worker {
             self.keys[at].opens = vec![true, false];
             let path = format!("/v1/keys/{}", self.keys[at].id);
             let answered = self.client.try_call("DELETE", &path).await;
-            self.took("revoke key", answered)?;
+            self.record("revoke key", answered)?;
             self.keys[at].opens = vec![false];
             return Ok(());
         }
-        let body = json!({ "name": self.fresh(), "role": "read" });
+        let body = json!({ "name": self.fresh_name(), "role": "read" });
         let answered = self.client.try_json("POST", "/v1/keys", &body).await;
-        let made = self.took("create key", answered)?.json();
+        let made = self.record("create key", answered)?.json();
         let text = |name: &str| made[name].as_str().unwrap_or_default().to_owned();
         self.keys.push(Key { id: text("id"), secret: text("key"), opens: vec![true] });
         Ok(())
@@ -548,7 +548,7 @@ impl Forked {
         let mut expected = Expected::new(id, &self.mark);
         expected.files.clone_from(&self.files);
         expected.once.clone_from(&self.once);
-        // A fork has the limits of the one that it was made of, as they are then.
+        // A fork has the limits that the original has at that moment.
         expected.memory_mib = vec![256, 384, 512, 640];
         expected
     }

@@ -1,4 +1,4 @@
-//! Web pages in the browser of somebody who runs a server (C23).
+//! Attacks by web pages in the browser of a user who runs a server (C23).
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::raw::send;
 use crate::run;
 use crate::server::{Home, Server};
 
-/// Sends a request as a browser would, and hands back the answer's status and text.
+/// Sends a request as a browser would, and returns the response's status and text.
 async fn browse(server: &Server, line: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
     let mut request = format!("{line} HTTP/1.1\r\n");
     for (name, value) in headers {
@@ -18,7 +18,7 @@ async fn browse(server: &Server, line: &str, headers: &[(&str, &str)], body: &st
 }
 
 #[test]
-fn c23_no_page_drives_a_local_server() {
+fn c23_web_pages_cannot_use_a_local_server() {
     if crate::skipped("C23") {
         return;
     }
@@ -32,7 +32,7 @@ fn c23_no_page_drives_a_local_server() {
         let bearer = format!("Bearer {}", server.key);
         let with_key = ("Authorization", bearer.as_str());
 
-        // A name of the attacker's that leads to this machine: the host name is not this server's, key or no key.
+        // DNS rebinding: the attacker's name resolves to this machine. The host name is refused, with or without a key.
         let rebound = format!("evil.example:{port}");
         for host in [
             rebound.as_str(),
@@ -51,7 +51,7 @@ fn c23_no_page_drives_a_local_server() {
                 assert!(!text.to_ascii_lowercase().contains("access-control-allow-origin"), "{text}");
             }
         }
-        // Two hosts, and one in the target that differs.
+        // Two Host headers, and a different host in the target.
         let (status, text) =
             browse(&server, "GET /v1/me", &[("Host", &own), ("Host", "evil.example"), with_key], "").await;
         assert!(matches!(status, 400 | 403), "{text}");
@@ -61,7 +61,7 @@ fn c23_no_page_drives_a_local_server() {
         let (status, text) = browse(&server, "GET /v1/me", &[with_key], "").await;
         assert!(matches!(status, 400 | 403), "no host: {text}");
 
-        // A page of another origin: it cannot even have a simple request done, key or no key.
+        // A page of another origin cannot even make a simple request, with or without a key.
         let command = json!({ "command": "touch driven" }).to_string();
         let exec = format!("POST /v1/sandboxes/{id}/exec");
         let near = format!("http://localhost:{}", port.wrapping_add(1));
@@ -80,17 +80,17 @@ fn c23_no_page_drives_a_local_server() {
                 assert_eq!(status, 403, "{origin} {kind}: {text}");
                 assert!(text.contains("origin_not_allowed"), "{text}");
             }
-            let asked = [
+            let preflight = [
                 ("Host", own.as_str()),
                 ("Origin", origin),
                 ("Access-Control-Request-Method", "POST"),
                 ("Access-Control-Request-Headers", "authorization"),
             ];
             let (status, text) =
-                browse(&server, &format!("OPTIONS /v1/sandboxes/{id}/exec"), &asked, "").await;
+                browse(&server, &format!("OPTIONS /v1/sandboxes/{id}/exec"), &preflight, "").await;
             assert_eq!(status, 403, "{origin}: {text}");
             assert!(!text.to_ascii_lowercase().contains("access-control-allow"), "{text}");
-            // A WebSocket is no exception, though browsers ask nobody before they open one.
+            // WebSockets are refused as well: browsers open them without a preflight request.
             let upgrade = [
                 ("Host", own.as_str()),
                 ("Origin", origin),
@@ -109,14 +109,14 @@ fn c23_no_page_drives_a_local_server() {
             .await;
             assert_eq!(status, 403, "{origin}: {text}");
         }
-        // Images, scripts and forms have no origin, but browsers say where they come from.
+        // Images, scripts and forms send no Origin, but Sec-Fetch-Site.
         for site in ["cross-site", "same-site"] {
             let headers =
                 [("Host", own.as_str()), ("Sec-Fetch-Site", site), ("Sec-Fetch-Mode", "no-cors"), with_key];
             let (status, text) = browse(&server, "GET /v1/sandboxes", &headers, "").await;
             assert_eq!(status, 403, "{site}: {text}");
         }
-        // Nothing opens a door that a browser brings along by itself.
+        // Headers that browsers add by themselves do not authenticate.
         for header in
             ["Cookie", "Proxy-Authorization", "X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Original-URL"]
         {
@@ -128,8 +128,8 @@ fn c23_no_page_drives_a_local_server() {
             let (status, text) = browse(&server, "GET /v1/me", &[("Host", &own), (header, &value)], "").await;
             assert_eq!(status, 401, "{header}: {text}");
         }
-        assert_eq!(client.sh(&id, "ls").await, "", "a page has had a command run");
-        // The honest neighbour: the server's own page, and a program.
+        assert_eq!(client.sh(&id, "ls").await, "", "a page has run a command");
+        // Control: the server's own page, and a program.
         let origin = format!("http://{own}");
         let (status, text) =
             browse(&server, "GET /v1/me", &[("Host", &own), ("Origin", &origin), with_key], "").await;

@@ -1,4 +1,4 @@
-//! The small programs of `bench/programs`: each is whole by itself, and all of them run in one context.
+//! The small programs of `bench/programs`: each is self-contained, and all of them run in one context.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +8,10 @@ use serde_json::json;
 use crate::contexts::{Place, code};
 use crate::run;
 
-/// How many there are. The benchmark's number is about these.
+/// Number of programs, to which the benchmark's result refers.
 const PROGRAMS: usize = 164;
 
-/// The programs by their names, in order.
+/// Returns the programs, sorted by name.
 fn programs() -> Vec<(PathBuf, String)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/programs");
     let entries = std::fs::read_dir(dir).expect("the programs are there");
@@ -37,7 +37,7 @@ fn programs_are_small_check_themselves_and_differ() {
         let first = text.lines().next().unwrap_or_default();
         assert!(
             first.starts_with("\"\"\"") && first_lines.insert(first),
-            "{name} says what another one says"
+            "{name} has the same description as another"
         );
     }
 }
@@ -75,7 +75,7 @@ fn programs_run_in_one_context() {
                 let fine = (&json!("ok"), &json!("preserved"), &json!(0));
                 assert_eq!(end, fine, "{}: {done}", path.display());
             }
-            // One that is wrong is told.
+            // A failing program is reported.
             let wrong =
                 code(&place.client, &place.id, &json!({ "code": "assert sorted([2, 1]) == [2, 1]" })).await;
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Bytes on a connection, as no library would send them.
+//! Raw bytes on a connection, which no HTTP library would send.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// What came of sending something.
+/// The response to raw bytes.
 #[derive(Debug)]
-pub(crate) struct Heard {
-    /// The first bytes that came.
+pub(crate) struct Response {
+    /// The first bytes received.
     pub(crate) bytes: Vec<u8>,
-    /// Until the first byte came, or the end.
+    /// Time until the first byte or the end of the connection.
     pub(crate) first: Duration,
 }
 
-impl Heard {
-    /// The status of an answer, 0 if there is none.
+impl Response {
+    /// Returns the status of the response, or 0 if there is none.
     pub(crate) fn status(&self) -> u16 {
         let text = String::from_utf8_lossy(&self.bytes).into_owned();
         text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
@@ -27,9 +27,9 @@ impl Heard {
     }
 }
 
-/// Sends these bytes, and then more and more of `flood` until the server answers or ends the connection. Returns what it
-/// said, and how many bytes it let in.
-pub(crate) async fn flood(address: SocketAddr, head: &[u8], flood: &[u8], most: u64) -> (Heard, u64) {
+/// Sends `head`, and then repeats `flood` until the server responds or ends the connection. Returns the response, and how many
+/// bytes of `flood` the server accepted.
+pub(crate) async fn flood(address: SocketAddr, head: &[u8], flood: &[u8], most: u64) -> (Response, u64) {
     let mut stream = TcpStream::connect(address).await.expect("the server is there");
     stream.write_all(head).await.expect("it takes a head");
     let begin = Instant::now();
@@ -55,15 +55,15 @@ pub(crate) async fn flood(address: SocketAddr, head: &[u8], flood: &[u8], most: 
         () = tokio::time::sleep(Duration::from_secs(90)) => panic!("the server neither answers nor ends the connection"),
     };
     bytes.truncate(count);
-    (Heard { bytes, first }, sent)
+    (Response { bytes, first }, sent)
 }
 
-/// Sends these bytes and nothing more.
-pub(crate) async fn send(address: SocketAddr, bytes: &[u8]) -> Heard {
+/// Sends only these bytes.
+pub(crate) async fn send(address: SocketAddr, bytes: &[u8]) -> Response {
     flood(address, bytes, b"", 0).await.0
 }
 
-/// The memory of a process that is its own, in KiB.
+/// Returns the private memory of a process, in KiB.
 pub(crate) fn memory_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -1,4 +1,4 @@
-//! What is secret lies nowhere in plain (C17), and keys that are refused are told without filling the disk (C16).
+//! Secrets are stored nowhere in plain text (C17), and refused keys are audited without filling the disk (C16).
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::run;
 use crate::server::{Home, Server};
 
-/// What is planted. Each has a word of its own, so that what is found says where it came from.
+/// Planted secrets, one for each place, so that a leak shows its origin.
 const MARKERS: &[&str] = &[
     "marker-create-7b1f",
     "marker-fork-7b1f",
@@ -19,35 +19,35 @@ const MARKERS: &[&str] = &[
     "marker-pooled-7b1f",
 ];
 
-/// Files below a directory that hold one of these words, with the word.
-fn found_in(dir: &Path, words: &[String]) -> Vec<String> {
+/// Returns the files below a directory that contain one of the words, with the word.
+fn find_words(dir: &Path, words: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let (path, kind) = (entry.path(), entry.file_type());
         if kind.as_ref().is_ok_and(std::fs::FileType::is_dir) {
-            found.append(&mut found_in(&path, words));
+            found.append(&mut find_words(&path, words));
         } else if kind.is_ok_and(|kind| kind.is_file()) {
-            found.append(&mut words_in(&path, words));
+            found.append(&mut find_words_in_file(&path, words));
         }
     }
     found
 }
 
-fn words_in(path: &Path, words: &[String]) -> Vec<String> {
+fn find_words_in_file(path: &Path, words: &[String]) -> Vec<String> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let holds = |word: &&String| bytes.windows(word.len()).any(|window| window == word.as_bytes());
     words.iter().filter(holds).map(|word| format!("{}: {word}", path.display())).collect()
 }
 
-/// Command lines and environments of the server, the launcher and the supervisors of its sandboxes.
-fn shown_by_processes(home: &Home, server: &Server, words: &[String]) -> Vec<String> {
+/// Returns the command lines and environments of the server and the launcher that contain one of the words.
+fn find_words_in_processes(home: &Home, server: &Server, words: &[String]) -> Vec<String> {
     let mut pids = vec![server.pid()];
     pids.extend(home.launcher().map(|(_, pid)| pid));
     let of_each = |pid: u32| ["cmdline", "environ"].map(|file| format!("/proc/{pid}/{file}"));
-    pids.into_iter().flat_map(of_each).flat_map(|path| words_in(Path::new(&path), words)).collect()
+    pids.into_iter().flat_map(of_each).flat_map(|path| find_words_in_file(Path::new(&path), words)).collect()
 }
 
-/// Makes sandboxes, templates and executions with secrets in their environment, and sees that the programs get them.
+/// Creates sandboxes, templates and executions with secrets in their environment, and checks that programs get them.
 async fn plant(client: &Client) -> String {
     let env = |word: &str| json!({ "SECRET": word });
     let id = client
@@ -57,7 +57,7 @@ async fn plant(client: &Client) -> String {
     assert_eq!(client.sh(&id, "printf %s \"$SECRET\" | tr a-z A-Z").await, MARKERS[0].to_uppercase());
     let ran = client.post(&exec, &json!({ "command": "test -n \"$SECRET\"", "env": env(MARKERS[2]) })).await;
     assert_eq!(ran.json()["exit_code"], 0, "{ran:?}");
-    // An answer that is kept for whoever asks again repeats what the program wrote.
+    // A response that is kept for idempotent retries contains the program's output.
     let body = json!({ "command": "echo \"$SECRET\"", "env": env(MARKERS[3]) }).to_string();
     for _ in 0..2 {
         let request = client.request("POST", &exec).header("content-type", "application/json");
@@ -85,10 +85,10 @@ async fn plant(client: &Client) -> String {
         .json();
     let fork = forks["sandboxes"][0]["sandbox"]["id"].as_str().expect("it was made").to_owned();
     assert_eq!(client.sh(&fork, "printf %s \"$SECRET\" | tr a-z A-Z").await, MARKERS[1].to_uppercase());
-    // One of those that were made ahead, if there is one.
+    // A sandbox of the pool, if there is one.
     let pooled = client.sandbox(&json!({ "timeout": 3600, "env": env(MARKERS[6]) })).await;
     assert_eq!(client.sh(&pooled, "printf %s \"$SECRET\" | tr a-z A-Z").await, MARKERS[6].to_uppercase());
-    // What is refused must not be repeated either.
+    // An error must not repeat a refused value either.
     let refused =
         client.post("/v1/sandboxes", &json!({ "env": { "A\u{3d}": MARKERS[0] }, "timeout": 0 })).await;
     assert_eq!(refused.status, 400, "{refused:?}");
@@ -97,7 +97,7 @@ async fn plant(client: &Client) -> String {
 }
 
 #[test]
-fn c17_a_secret_lies_nowhere_in_plain() {
+fn c17_secrets_are_nowhere_in_plain_text() {
     if crate::skipped("C17") {
         return;
     }
@@ -107,7 +107,7 @@ fn c17_a_secret_lies_nowhere_in_plain() {
         server.ready().await;
         let client = server.admin();
         let id = plant(&client).await;
-        // The server's own secrets: keys, and tokens that it makes.
+        // The server's own secrets: keys and tokens.
         let (key_id, key) = client.new_key("user", "default").await;
         let token = client.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await.json();
         let token = token["token"].as_str().expect("it is told").to_owned();
@@ -129,7 +129,7 @@ fn c17_a_secret_lies_nowhere_in_plain() {
 
         let mut words: Vec<String> = MARKERS.iter().map(|&word| word.to_owned()).collect();
         words.extend([server.key.clone(), key, token, signed]);
-        let mut shown = shown_by_processes(&home, &server, &words);
+        let mut shown = find_words_in_processes(&home, &server, &words);
         for path in ["/metrics", "/v1/audit?limit=1000", "/v1/audit/export", "/v1/keys"] {
             let answer = client.get(path).await;
             assert_eq!(answer.status, 200, "{path}: {answer:?}");
@@ -142,25 +142,25 @@ fn c17_a_secret_lies_nowhere_in_plain() {
         }
         assert_eq!(shown, [] as [String; 0]);
         let everywhere = home.path().parent().expect("it has one").to_owned();
-        assert_eq!(found_in(&everywhere, &words), [] as [String; 0], "while the server runs");
-        // What is written at the end, and what the next server makes of it.
+        assert_eq!(find_words(&everywhere, &words), [] as [String; 0], "while the server runs");
+        // What is written on shutdown, and what the next server does with it.
         drop(client);
         server.stop();
-        assert_eq!(found_in(&everywhere, &words), [] as [String; 0], "after the server's end");
+        assert_eq!(find_words(&everywhere, &words), [] as [String; 0], "after the server's end");
         let server = home.start();
         server.ready().await;
         let client = server.admin();
         assert_eq!(client.sh(&id, "printf %s \"$SECRET\" | tr a-z A-Z").await, MARKERS[0].to_uppercase());
         let copy = client.sandbox(&json!({ "timeout": 3600, "template": "kept" })).await;
         assert_eq!(client.sh(&copy, "printf %s \"$SECRET\" | tr a-z A-Z").await, MARKERS[0].to_uppercase());
-        assert_eq!(found_in(&everywhere, &words), [] as [String; 0], "after another start");
+        assert_eq!(find_words(&everywhere, &words), [] as [String; 0], "after another start");
         crate::crash::leave(server, &home).await;
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c17_without_the_seal_the_secrets_are_found() {
+fn c17_without_sealing_the_secrets_are_found() {
     if crate::skipped("C17") {
         return;
     }
@@ -171,8 +171,8 @@ fn c17_without_the_seal_the_secrets_are_found() {
         server.ready().await;
         plant(&server.admin()).await;
         let words: Vec<String> = MARKERS.iter().map(|&word| word.to_owned()).collect();
-        let found = found_in(&home.path(), &words);
-        // Of a sandbox, of a fork, of an answer that is kept; the environment of one execution is written nowhere.
+        let found = find_words(&home.path(), &words);
+        // Secrets of a sandbox, of a fork, and of a kept response; the environment of a single execution is never stored.
         for word in [MARKERS[0], MARKERS[1], MARKERS[3]] {
             assert!(found.iter().any(|place| place.ends_with(word)), "{word} is not in {found:?}");
         }
@@ -181,7 +181,7 @@ fn c17_without_the_seal_the_secrets_are_found() {
 }
 
 #[test]
-fn c17_a_server_without_its_key_does_not_start() {
+fn c17_server_without_its_key_does_not_start() {
     if crate::skipped("C17") {
         return;
     }
@@ -215,8 +215,8 @@ fn write_private(path: &Path, bytes: &[u8]) {
     file.expect("it can be made").write_all(bytes).expect("it can be written");
 }
 
-/// Refusals in the trail.
-async fn denied(admin: &Client) -> Vec<Value> {
+/// Returns the refusals in the audit log.
+async fn denials(admin: &Client) -> Vec<Value> {
     let page = admin.get("/v1/audit?action=auth.denied&limit=1000").await.json();
     page["records"].as_array().expect("a list").clone()
 }
@@ -225,18 +225,18 @@ fn count(record: &Value) -> u64 {
     record["details"]["count"].as_u64().unwrap_or_default()
 }
 
-/// Comes with keys that are none, until the trail tells of it; hands back the keys.
-async fn knock(server: &Server, times: usize) -> Vec<String> {
+/// Sends requests with invalid keys until the audit log shows refusals, and returns the keys.
+async fn send_invalid_keys(server: &Server, times: usize) -> Vec<String> {
     let keys: Vec<String> = (0..times).map(|number| format!("bj_{number:064x}")).collect();
     let stranger = server.stranger();
     for key in &keys {
-        // A bare request on a connection that is kept: nothing of it waits for the trail.
+        // A plain request on a kept-alive connection, which does not wait for the audit log.
         let mut asker = stranger.clone();
         asker.key = Some(key.clone());
         asker.get("/v1/me").await.assert(401, "unauthenticated");
     }
     let admin = server.admin();
-    crate::until("refusals are told", async || !denied(&admin).await.is_empty()).await;
+    crate::until("refusals are recorded", async || !denials(&admin).await.is_empty()).await;
     keys
 }
 
@@ -250,21 +250,21 @@ fn c16b_a_flood_of_wrong_keys_is_counted_and_not_written() {
         let server = home.start();
         server.ready().await;
         let admin = server.admin();
-        // Of each kind one: no key at all is no key that is refused.
+        // One of each kind; a request without a key is not recorded.
         server.stranger().get("/v1/me").await.assert(401, "unauthenticated");
         let (revoked_id, revoked) = admin.new_key("user", "first").await;
         assert_eq!(admin.call("DELETE", &format!("/v1/keys/{revoked_id}")).await.status, 204);
         let (read_id, read) = admin.new_key("read", "second").await;
         admin.with_key(&revoked).get("/v1/me").await.assert(401, "unauthenticated");
         admin.with_key(&read).post("/v1/sandboxes", &json!({})).await.assert(403, "forbidden");
-        let keys = knock(&server, 2000).await;
-        // The others are told at the end, at the latest.
+        let keys = send_invalid_keys(&server, 2000).await;
+        // The other refusals are recorded on shutdown at the latest.
         drop(admin);
         server.stop();
         let server = home.start();
         server.ready().await;
         let admin = server.admin();
-        let records = denied(&admin).await;
+        let records = denials(&admin).await;
         assert!(records.len() < 12, "{} records", records.len());
         let of = |reason: &str| {
             records.iter().filter(|one| one["details"]["reason"] == reason).cloned().collect::<Vec<_>>()
@@ -273,25 +273,25 @@ fn c16b_a_flood_of_wrong_keys_is_counted_and_not_written() {
         for (reason, outcome, key, tenant) in
             [("revoked", "unauthenticated", revoked_id, "first"), ("role", "forbidden", read_id, "second")]
         {
-            let told = of(reason);
-            assert_eq!(told.len(), 1, "{reason}: {records:#?}");
+            let matching = of(reason);
+            assert_eq!(matching.len(), 1, "{reason}: {records:#?}");
             assert_eq!(
                 (
-                    &told[0]["outcome"],
-                    &told[0]["key_id"],
-                    &told[0]["tenant"],
-                    &told[0]["actor"],
-                    count(&told[0])
+                    &matching[0]["outcome"],
+                    &matching[0]["key_id"],
+                    &matching[0]["tenant"],
+                    &matching[0]["actor"],
+                    count(&matching[0])
                 ),
                 (&json!(outcome), &json!(key), &json!(tenant), &json!("127.0.0.1"), 1),
                 "{reason}"
             );
         }
-        // No key stands anywhere, not even in part.
+        // No key is stored anywhere.
         let mut words = keys[..50].to_vec();
         words.extend([revoked, read]);
         let everywhere = home.path().parent().expect("it has one").to_owned();
-        assert_eq!(found_in(&everywhere, &words), [] as [String; 0]);
+        assert_eq!(find_words(&everywhere, &words), [] as [String; 0]);
         let verified = admin.call("POST", "/v1/audit/verify").await.json();
         assert_eq!(verified["ok"], true, "{verified}");
         crate::crash::leave(server, &home).await;
@@ -309,13 +309,13 @@ fn c16b_without_the_bound_each_wrong_key_is_a_record() {
         home.without = Some("service:denial-bound");
         let server = home.start();
         server.ready().await;
-        // It is told to end while it still writes records: none of them may be lost.
-        let knocks = knock(&server, 300).await.len();
+        // The server is stopped while it still writes records: none of them may be lost.
+        let attempts = send_invalid_keys(&server, 300).await.len();
         server.stop();
         let server = home.start();
         server.ready().await;
-        let records = denied(&server.admin()).await;
-        assert_eq!(records.len(), knocks, "each refusal is a record, also at the server's end");
+        let records = denials(&server.admin()).await;
+        assert_eq!(records.len(), attempts, "each refusal is a record, also at the server's end");
         crate::crash::leave(server, &home).await;
     });
 }

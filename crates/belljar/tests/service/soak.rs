@@ -1,5 +1,5 @@
-//! A server under mixed load for a long time: nothing fails, nothing grows, nothing is left behind. `BELLJAR_LONG_SOAK=1` makes
-//! it ten minutes; `BELLJAR_RELEASE` names the program that is measured, `BELLJAR_SEED` does again what a failure tells.
+//! A server under mixed load for a long time: nothing fails, grows or is left behind. `BELLJAR_LONG_SOAK=1` runs it for ten
+//! minutes; `BELLJAR_RELEASE` names the program that is measured; `BELLJAR_SEED` reproduces a failure.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,28 @@ use crate::load::Worker;
 use crate::run;
 use crate::server::{Home, Server};
 
-/// Clients at once.
+/// Number of concurrent clients.
 const WORKERS: usize = 8;
 
-/// Callers of a tenant that takes all it can get, beside them.
-const GREEDY: usize = 2;
+/// Number of additional clients of a tenant that takes as much as it can get.
+const GREEDY_CLIENTS: usize = 2;
 
-/// Between two looks at the processes.
-const LOOK: Duration = Duration::from_millis(500);
+/// Interval between two samples of the processes.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How much the memory of a process may grow in ten minutes, once it is warm, in KiB. What a server keeps on purpose (answers to
-/// repeated requests, figures, the last sandboxes that are gone) is within.
-const MOST_GROWTH_KIB: f64 = 16.0 * 1024.0;
+/// Maximum memory growth of a warm process in ten minutes, in KiB. It includes what a server keeps on purpose (responses for
+/// idempotent retries, metrics, the last ended sandboxes).
+const MAX_GROWTH_KIB: f64 = 16.0 * 1024.0;
 
-/// The same for the short form, whose warm time is too short to tell growth from warming up: it finds only what runs away.
-const MOST_SHORT_GROWTH_KIB: f64 = 64.0 * 1024.0;
+/// Maximum memory growth in the short form, in KiB. It is too short to tell growth from warming up, and finds only runaway
+/// growth.
+const MAX_SHORT_GROWTH_KIB: f64 = 64.0 * 1024.0;
 
-/// Descriptors that a process may have more on average at the end than in the beginning: those of sandboxes come and go.
-const MOST_MORE_DESCRIPTORS: f64 = 48.0;
+/// Maximum average growth of a process's open descriptors: those of sandboxes come and go.
+const MAX_DESCRIPTOR_GROWTH: f64 = 48.0;
 
-/// Descriptors that the server may have more when all is over than before: connections of its database.
-const MOST_DESCRIPTORS_LEFT: usize = 8;
+/// Maximum number of additional descriptors of the server after the test: connections of its database.
+const MAX_LEFTOVER_DESCRIPTORS: usize = 8;
 
 fn is_long() -> bool {
     std::env::var_os("BELLJAR_LONG_SOAK").is_some()
@@ -48,7 +49,7 @@ fn duration() -> Duration {
 }
 
 #[test]
-fn soak_under_load_nothing_fails_grows_or_stays() {
+fn soak_under_load_nothing_fails_or_leaks() {
     if crate::skipped("soak") {
         return;
     }
@@ -79,10 +80,10 @@ async fn soak(seed: u64) {
     let first = server.admin();
     let greedy = first.with_key(&first.new_key("user", "greedy").await.1);
     drop(first);
-    // What they are answered does not matter, but what it does to the workers, the process and what is left.
+    // Their responses do not matter, only their effect on the workers, the process and the leftovers.
     let enough = Arc::new(AtomicBool::new(false));
     let greed: JoinSet<()> =
-        (0..GREEDY).map(|_| crate::greed::take(greedy.apart(), Arc::clone(&enough))).collect();
+        (0..GREEDY_CLIENTS).map(|_| crate::greed::take(greedy.apart(), Arc::clone(&enough))).collect();
     drop(greedy);
     let (mut workers, samples) = load(&server, launcher, seed).await;
     enough.store(true, Ordering::Relaxed);
@@ -113,15 +114,15 @@ async fn soak(seed: u64) {
     }
     end_all(&client).await;
     drop(client);
-    let now = settled_descriptors(server.pid(), idle + MOST_DESCRIPTORS_LEFT).await;
+    let now = settled_descriptors(server.pid(), idle + MAX_LEFTOVER_DESCRIPTORS).await;
     crate::say(&format!("soak: {idle} descriptors of the server before, {now} after"));
-    assert!(now <= idle + MOST_DESCRIPTORS_LEFT, "{:#?}", descriptors(server.pid()));
+    assert!(now <= idle + MAX_LEFTOVER_DESCRIPTORS, "{:#?}", descriptors(server.pid()));
     leave(server, &home).await;
     let files = files_left(&home);
     assert!(files.is_empty(), "files are left: {files:?}");
 }
 
-/// Lets all clients work until the time is over, and looks at the processes meanwhile.
+/// Runs all clients for the test's duration, and samples the processes.
 async fn load(server: &Server, launcher: u32, seed: u64) -> (Vec<Worker>, [(&'static str, Samples); 2]) {
     let (stop, disturbed) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let mut working = JoinSet::new();
@@ -131,11 +132,11 @@ async fn load(server: &Server, launcher: u32, seed: u64) -> (Vec<Worker>, [(&'st
     }
     let mut samples = [("server", Samples::of(server.pid())), ("launcher", Samples::of(launcher))];
     let begin = Instant::now();
-    // A worker that meets a failure stops: then there is nothing to wait for.
+    // A worker stops on a failure, which ends the test.
     while begin.elapsed() < duration() && working.len() == WORKERS {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SAMPLE_INTERVAL).await;
         for (_, samples) in &mut samples {
-            samples.look(begin.elapsed());
+            samples.record(begin.elapsed());
         }
         if let Some(ended) = working.try_join_next() {
             let worker = ended.expect("a worker does not panic");
@@ -149,10 +150,10 @@ async fn load(server: &Server, launcher: u32, seed: u64) -> (Vec<Worker>, [(&'st
     (working.join_all().await, samples)
 }
 
-/// What was seen of a process.
+/// Samples of a process's resource usage.
 struct Samples {
     pid: u32,
-    /// When, in seconds; resident memory in KiB; descriptors.
+    /// Time in seconds, resident memory in KiB, number of descriptors.
     seen: Vec<(f64, f64, f64)>,
 }
 
@@ -161,20 +162,20 @@ impl Samples {
         Self { pid, seen: Vec::new() }
     }
 
-    fn look(&mut self, at: Duration) {
+    fn record(&mut self, at: Duration) {
         let Some(resident) = resident_kib(self.pid) else { return };
         let descriptors = u32::try_from(descriptors(self.pid).len()).unwrap_or(u32::MAX);
         self.seen.push((at.as_secs_f64(), resident, f64::from(descriptors)));
     }
 
-    /// Those after the first fifth of the time.
+    /// Returns the samples after the first fifth of the time.
     fn warm(&self) -> &[(f64, f64, f64)] {
         let begin = duration().as_secs_f64() / 5.0;
         let from = self.seen.partition_point(|(at, ..)| *at < begin);
         &self.seen[from..]
     }
 
-    /// How much one figure has grown, by the straight line that fits it best.
+    /// Returns the growth of one value, by linear regression.
     fn growth(&self, figure: impl Fn(&(f64, f64, f64)) -> f64) -> f64 {
         let warm = self.warm();
         let (Some(first), Some(last)) = (warm.first(), warm.last()) else { return 0.0 };
@@ -189,15 +190,15 @@ impl Samples {
 
     fn faults(&self, name: &str) -> Vec<String> {
         let mut faults = Vec::new();
-        let most = if is_long() { MOST_GROWTH_KIB } else { MOST_SHORT_GROWTH_KIB };
+        let most = if is_long() { MAX_GROWTH_KIB } else { MAX_SHORT_GROWTH_KIB };
         if self.growth(|one| one.1) > most {
             faults.push(format!("the memory of the {name} grows: {self}; {:?}", self.seen));
         }
-        if self.growth(|one| one.2) > MOST_MORE_DESCRIPTORS {
-            faults.push(format!("the descriptors of the {name} become more: {self}; {:?}", self.seen));
+        if self.growth(|one| one.2) > MAX_DESCRIPTOR_GROWTH {
+            faults.push(format!("the descriptors of the {name} grow: {self}; {:?}", self.seen));
         }
         if self.seen.is_empty() {
-            faults.push(format!("the {name} could not be looked at"));
+            faults.push(format!("the {name} could not be sampled"));
         }
         faults
     }
@@ -211,7 +212,7 @@ impl std::fmt::Display for Samples {
         let end = self.seen.last().map_or(0.0, |one| one.1);
         write!(
             f,
-            "{} looks; resident {end:.0} KiB at the end, {:.0} at most, {memory:+.0} by the fitted line; \
+            "{} samples; resident {end:.0} KiB at the end, {:.0} at most, {memory:+.0} by the fitted line; \
              {:.0} descriptors at most, {descriptors:+.1}",
             self.seen.len(),
             most(&|one| one.1),
@@ -232,13 +233,13 @@ fn resident_kib(pid: u32) -> Option<f64> {
         .ok()
 }
 
-/// What each descriptor of a process is.
+/// Returns the targets of a process's descriptors.
 fn descriptors(pid: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
 }
 
-/// Waits until a process has few descriptors, or for the time in which it would; then how many it has.
+/// Waits until a process has at most `most` descriptors and their number is stable, or times out. Returns the number.
 async fn settled_descriptors(pid: u32, most: usize) -> usize {
     let begin = Instant::now();
     let (mut before, mut same) = (usize::MAX, 0);
@@ -253,7 +254,7 @@ async fn settled_descriptors(pid: u32, most: usize) -> usize {
     }
 }
 
-/// Ends every sandbox that a list shows.
+/// Ends every listed sandbox.
 async fn end_all(client: &Client) {
     for id in check::all_sandboxes(client).await {
         let ended = client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
@@ -261,7 +262,7 @@ async fn end_all(client: &Client) {
     }
 }
 
-/// Files in the home that a server at rest does not have.
+/// Returns the files in the home that an idle server should not have.
 fn files_left(home: &Home) -> Vec<PathBuf> {
     const AT_REST: [&str; 10] = [
         "audit.jsonl",
@@ -276,7 +277,7 @@ fn files_left(home: &Home) -> Vec<PathBuf> {
         "store.key",
     ];
     let path = home.path();
-    // The trail's mirror begins a new file when one is full, and keeps the old ones.
+    // The mirror of the audit log is rotated, and old files are kept.
     let is_trail = |file: &Path| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         name.strip_prefix("audit-").and_then(|rest| rest.strip_suffix(".jsonl")).is_some_and(|number| {
@@ -291,7 +292,7 @@ fn files_left(home: &Home) -> Vec<PathBuf> {
     found
 }
 
-/// All that is below a directory and is none itself.
+/// Returns all files below a directory.
 fn below(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries

@@ -1,4 +1,4 @@
-//! How long answers take tells nothing (C02, C03). Statistics need a machine with nothing else to do: `make timing`.
+//! Response times leak nothing (C02, C03). Statistics need an idle machine: `make timing`.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use crate::client::Client;
 use crate::run;
 use crate::server::Home;
 
-/// Pairs of requests that are timed.
+/// Number of timed pairs of requests.
 const PAIRS: usize = 600;
 
-/// How far the medians may be apart: less than what a request over loopback varies by itself.
-const NEAR: Duration = Duration::from_micros(150);
+/// Maximum difference of the medians: less than the variation of a request over loopback.
+const MAX_DIFFERENCE: Duration = Duration::from_micros(150);
 
-/// Sends requests of two kinds in turn, so that whatever else the machine does falls on both; the middles of their times are alike.
+/// Sends two kinds of requests in turn, so that other load affects both, and checks that their median times are alike.
 async fn assert_alike(names: [&str; 2], ask: [impl AsyncFn(); 2]) {
     let mut times: [Vec<Duration>; 2] = [Vec::new(), Vec::new()];
     for pair in 0..PAIRS * 2 {
@@ -29,11 +29,11 @@ async fn assert_alike(names: [&str; 2], ask: [impl AsyncFn(); 2]) {
     });
     let [first, second] = names;
     crate::say(&format!("{first} {one:?}, {second} {two:?} (medians of {PAIRS})"));
-    assert!(one.abs_diff(two) < NEAR.max(one / 10), "{first} {one:?}, {second} {two:?}");
+    assert!(one.abs_diff(two) < MAX_DIFFERENCE.max(one / 10), "{first} {one:?}, {second} {two:?}");
 }
 
 #[test]
-fn c02_what_is_anothers_and_what_is_not_there_take_the_same_time() {
+fn c02_foreign_and_missing_resources_take_the_same_time() {
     if crate::skipped("C02") {
         return;
     }
@@ -54,7 +54,7 @@ fn c02_what_is_anothers_and_what_is_not_there_take_the_same_time() {
 }
 
 #[test]
-fn c03_how_far_a_key_is_right_does_not_show() {
+fn c03_response_time_does_not_reveal_a_matching_key_prefix() {
     if crate::skipped("C03") {
         return;
     }
@@ -68,8 +68,9 @@ fn c03_how_far_a_key_is_right_does_not_show() {
             let key: String = letters.map(|(at, one)| if at == place { other(one) } else { one }).collect();
             server.stranger().with_key(&key)
         };
-        let knock = |client: Client| async move || client.get("/v1/me").await.assert(401, "unauthenticated");
-        let asks = [knock(wrong_at(3)), knock(wrong_at(server.key.len() - 1))];
+        let try_key =
+            |client: Client| async move || client.get("/v1/me").await.assert(401, "unauthenticated");
+        let asks = [try_key(wrong_at(3)), try_key(wrong_at(server.key.len() - 1))];
         assert_alike(["wrong at once", "wrong at the end"], asks).await;
         crate::crash::leave(server, &home).await;
     });

@@ -1,4 +1,4 @@
-//! The server in the background: started by the first command that needs it, one for all, and gone when nobody does.
+//! The server in the background: started by the first command that needs it, shared by all, and ended when idle.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::world::{DEADLINE, Done, Home, eventually, stop};
 const FIRST: &str = "belljar: started a background server";
 
 #[test]
-fn a_command_starts_a_server_that_ends_by_itself() {
+fn command_starts_a_server_that_ends_when_idle() {
     let home = Home::new();
     let first = home.run("sandbox create");
     assert_eq!(first.status, Some(0), "{first:?}");
@@ -21,10 +21,10 @@ fn a_command_starts_a_server_that_ends_by_itself() {
     let (pid, holder) = home.holder().unwrap();
     assert_eq!(holder["background"], true);
     assert_eq!(holder["socket"].as_str(), home.path().join("belljar.sock").to_str());
-    // It listens on its socket and nowhere else, and has left the session of the command.
+    // It listens only on its socket, and has left the session of the command.
     assert_eq!(holder["url"], serde_json::Value::Null);
     assert_eq!(rustix::process::getsid(Some(pid)).unwrap(), pid);
-    // A sandbox keeps it, for much longer than it would stay without one.
+    // A sandbox keeps it running, for much longer than the linger time.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(3) {
         assert_eq!(home.holder().unwrap().0, pid);
@@ -36,14 +36,14 @@ fn a_command_starts_a_server_that_ends_by_itself() {
     for socket in ["belljar.sock", "handover.sock"] {
         assert!(!home.path().join(socket).exists(), "{socket}");
     }
-    // The next one says nothing: it is known by then.
+    // The next start is not announced.
     let again = home.run("sandbox ls");
     assert_eq!((again.status, again.stderr.as_str()), (Some(0), ""));
     assert_ne!(home.holder().unwrap().0, pid);
 }
 
 #[test]
-fn commands_at_once_start_one_server() {
+fn concurrent_commands_start_one_server() {
     let home = Home::new();
     let mut running: Vec<_> = (0..12)
         .map(|_| {
@@ -61,8 +61,8 @@ fn commands_at_once_start_one_server() {
 }
 
 #[test]
-fn commands_come_and_go_while_servers_do() {
-    // Each time anew the command may meet a server that is just about to end.
+fn commands_race_with_ending_servers() {
+    // Each time, the command may race with a server that is about to end.
     let home = Home::new();
     let begin = Instant::now();
     let mut servers = std::collections::BTreeSet::new();
@@ -78,7 +78,7 @@ fn commands_come_and_go_while_servers_do() {
 }
 
 #[test]
-fn deadlines_hold_without_a_command() {
+fn deadlines_are_enforced_without_a_command() {
     let home = Home::new();
     let id = home.create("--timeout 1s");
     let socket = home.path().join("belljar.sock");
@@ -92,7 +92,7 @@ fn deadlines_hold_without_a_command() {
 }
 
 #[test]
-fn a_server_that_is_started_by_hand_takes_over() {
+fn server_started_by_hand_takes_over() {
     let home = Home::new();
     let id = home.create("");
     home.inside(&id, "echo made > note");
@@ -105,23 +105,23 @@ fn a_server_that_is_started_by_hand_takes_over() {
     )));
     assert_eq!(home.holder().unwrap().0, rustix::process::Pid::from_child(&server));
     assert_eq!(home.inside(&id, "cat note"), "made\n");
-    // What `cat` ran as comes after it in the list, so it is looked for by hand.
+    // The list also contains `cat`, so the line is searched.
     let listed = home.good(&format!("sandbox ps {id}"));
     assert!(listed.lines().any(|line| line.contains("running") && line.contains("sleep 300")), "{listed}");
-    // By its address and with its key as well.
+    // It can also be used by its address and with its key.
     let address = said.split_once("http://").unwrap().1.lines().next().unwrap();
     let key = said.split_once("BELLJAR_API_KEY=").unwrap().1.split(' ').next().unwrap();
     let mut command = home.belljar(&["sandbox", "ls", "-q", "--server", &format!("http://{address}")]);
     let listed = command.env("BELLJAR_API_KEY", key).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), id, "{listed:?}");
     stop(server);
-    // And back again.
+    // The next command starts a background server again.
     assert_eq!(home.inside(&id, "cat note"), "made\n");
     assert_eq!(home.holder().unwrap().1["background"], true);
 }
 
 #[test]
-fn a_server_is_found_where_it_says_that_it_listens() {
+fn server_is_found_at_its_published_socket() {
     let home = Home::new();
     let socket = home.file("elsewhere.sock");
     let (server, _) = home.serve(&["--socket", socket.to_str().unwrap()]);
@@ -138,7 +138,7 @@ fn a_server_is_found_where_it_says_that_it_listens() {
 }
 
 #[test]
-fn certificates_are_named_with_a_flag() {
+fn cacert_flag_names_trusted_certificates() {
     let home = Home::new();
     let (certificate, key) = (home.file("cert.pem"), home.file("key.pem"));
     let made = std::process::Command::new("openssl")
@@ -175,7 +175,7 @@ fn certificates_are_named_with_a_flag() {
 }
 
 #[test]
-fn a_socket_may_have_a_long_path() {
+fn socket_may_have_a_long_path() {
     let home = Home::new();
     let long = home.dir.path().join("a".repeat(90)).join("b".repeat(90));
     let mut command = home.belljar(&["sandbox", "ls", "-q", "--home", long.to_str().unwrap()]);
@@ -185,7 +185,7 @@ fn a_socket_may_have_a_long_path() {
 }
 
 #[test]
-fn the_command_is_told_why_no_server_can_start() {
+fn command_reports_why_no_server_can_start() {
     let home = Home::new();
     let none = "no server is running here, and none can be started in the background: ";
     home.write("home/belljar.toml", "[server]\nlinger = 'soon'\n");
@@ -202,7 +202,7 @@ fn the_command_is_told_why_no_server_can_start() {
 }
 
 #[test]
-fn nothing_of_the_command_stays_with_the_server() {
+fn server_inherits_nothing_from_the_command() {
     let home = Home::new();
     let mut shell = std::process::Command::new("sh");
     let belljar = home.belljar(&["sandbox", "create"]);
@@ -212,7 +212,7 @@ fn nothing_of_the_command_stays_with_the_server() {
     }
     shell.env("SOME_SECRET", "s3cret").env("BELLJAR_API_URL", "");
     let begin = Instant::now();
-    // It ends when nobody has the writing end any more, so not before the server, if that had it.
+    // The output ends when the write end is closed, so only with the server if it had inherited it.
     let output = shell.output().unwrap();
     assert!(output.status.success() && begin.elapsed() < DEADLINE / 2, "{output:?}");
     assert!(home.is_held());
@@ -227,14 +227,14 @@ fn nothing_of_the_command_stays_with_the_server() {
 }
 
 #[test]
-fn a_server_that_was_killed_is_followed_by_one_that_takes_its_sandboxes_over() {
+fn killed_server_is_replaced_and_its_sandboxes_adopted() {
     let home = Home::new();
     let id = home.create("");
     home.inside(&id, "echo made > note");
     let (pid, _) = home.holder().unwrap();
     let server = pidfd_open(pid, PidfdFlags::empty()).unwrap();
     pidfd_send_signal(&server, Signal::KILL).unwrap();
-    // Its socket takes connections until the last of its threads is gone; the first one may be a zombie before that.
+    // Its socket accepts connections until its last thread has ended; the first one may be a zombie before that.
     let mut end = [PollFd::new(&server, PollFlags::IN)];
     assert_eq!(poll(&mut end, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1), "it does not end");
     let done: Done = home.run_args(&["sandbox", "exec", &id, "--", "cat", "note"]);

@@ -1,4 +1,4 @@
-//! Code in contexts, from the command line.
+//! `belljar code` and `belljar run --rich`.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::world::{Home, eventually};
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// Whether this machine has what a Python context needs.
+/// Reports whether this machine has what a Python context needs, and prints that the test is skipped if not.
 pub(crate) fn has_ipython() -> bool {
     let found = std::process::Command::new("python3").args(["-c", "import IPython"]).output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -22,22 +22,26 @@ pub(crate) fn has_ipython() -> bool {
 }
 
 #[test]
-fn one_cell_comes_from_standard_input() {
+fn cell_is_read_from_standard_input() {
     if !has_ipython() {
         return;
     }
     let home = Home::new();
     let done = home.feed("code", b"x = 40\nprint('out')\nx + 2\n");
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), "out\n42\n"), "{done:?}");
-    // Nothing is left of the sandbox that was made for it.
+    // The sandbox that was created for it has ended.
     assert_eq!(home.good("sandbox ls -q"), "");
     let id = home.create("");
     let done = home.feed(&format!("code --sandbox {id}"), b"kept = 7");
     assert_eq!(done.status, Some(0), "{done:?}");
     let done = home.feed(&format!("code --sandbox {id} --format json"), b"print('a')\nkept");
-    let told: Value = serde_json::from_str(&done.stdout).unwrap();
-    assert_eq!((&told["state"], &told["stdout"]["data"]), (&"preserved".into(), &"a\n".into()), "{told}");
-    assert_eq!(told["results"][0]["data"]["text/plain"], "7");
+    let result: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(
+        (&result["state"], &result["stdout"]["data"]),
+        (&"preserved".into(), &"a\n".into()),
+        "{result}"
+    );
+    assert_eq!(result["results"][0]["data"]["text/plain"], "7");
     let failed = home.feed(&format!("code --sandbox {id}"), b"1/0");
     assert_eq!(failed.status, Some(1), "{failed:?}");
     assert!(failed.stderr.contains("ZeroDivisionError") && !failed.stderr.contains('\u{1b}'), "{failed:?}");
@@ -53,7 +57,7 @@ fn one_cell_comes_from_standard_input() {
 }
 
 #[test]
-fn a_run_shows_pictures_or_saves_them() {
+fn rich_run_shows_or_saves_pictures() {
     if !has_ipython() {
         return;
     }
@@ -70,8 +74,8 @@ fn a_run_shows_pictures_or_saves_them() {
     let done = home.run("run --rich -o out --engine local plot.py");
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), "before\n'after'\n"), "{done:?}");
     assert!(home.file("out/belljar-1.png").exists());
-    let told: Value = serde_json::from_str(&home.good("run --rich --json plot.py")).unwrap();
-    assert_eq!(told["results"][0]["data"]["image/png"].as_str().map(str::trim_end), Some(PNG), "{told}");
+    let result: Value = serde_json::from_str(&home.good("run --rich --json plot.py")).unwrap();
+    assert_eq!(result["results"][0]["data"]["image/png"].as_str().map(str::trim_end), Some(PNG), "{result}");
     home.write("data.csv", "1,2\n");
     let done = home.run_args(&["run", "--rich", "-f", "data.csv", "-c", "open('data.csv').read()"]);
     assert_eq!(done.good(), "'1,2\\n'\n");
@@ -83,7 +87,7 @@ fn a_run_shows_pictures_or_saves_them() {
     home.run("run --rich plot.py argument").refused(2, &["arguments"]);
     home.run("run --rich --hostname x plot.py").refused(2, &["--hostname", "--engine"]);
     home.run("run --rich --events plot.py").refused(2, &["--events"]);
-    // A terminal that says so gets it inline.
+    // A terminal that supports pictures gets it inline.
     let mut command = home.belljar(&["run", "--rich", "plot.py"]);
     command.env_remove("TMUX").env_remove("TERM_PROGRAM").env("KITTY_WINDOW_ID", "1");
     let mut terminal = Terminal::start(command);
@@ -93,7 +97,7 @@ fn a_run_shows_pictures_or_saves_them() {
 }
 
 #[test]
-fn a_session_remembers_and_asks() {
+fn session_keeps_variables_and_reads_input() {
     if !has_ipython() {
         return;
     }
@@ -132,9 +136,9 @@ fn a_session_remembers_and_asks() {
     assert_eq!(home.good("sandbox ls -q"), "");
 }
 
-/// What runs when the server is killed: its client sees the connection break, the sandbox lives on, and so does what it knew.
+/// The server is killed while code runs: the client's connection breaks, and the sandbox and its variables survive.
 #[test]
-fn variables_outlive_a_server_that_is_killed() {
+fn variables_outlive_a_killed_server() {
     if !has_ipython() {
         return;
     }
@@ -156,6 +160,6 @@ fn variables_outlive_a_server_that_is_killed() {
     let done = child.wait_with_output().unwrap();
     assert_eq!(done.status.code(), Some(125), "{done:?}");
     eventually(|| if home.is_held() { Err("the server lives".to_owned()) } else { Ok(()) });
-    // The code was to be killed with its client: it is interrupted, and what was known before is known.
+    // Without its client, the code is interrupted, and earlier variables are preserved.
     assert_eq!(home.feed(&format!("code --sandbox {id}"), b"kept").good(), "7\n");
 }

@@ -1,4 +1,4 @@
-//! What each command does, and what it prints.
+//! Behaviour and output of each command.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::world::{Home, eventually};
 
 #[test]
-fn exec_passes_streams_words_and_the_status_on() {
+fn exec_passes_streams_arguments_and_status() {
     let home = Home::new();
     let id = home.create("-e MADE=here");
     let done = home.run_args(&["sandbox", "exec", &id, "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
@@ -30,7 +30,7 @@ fn exec_passes_streams_words_and_the_status_on() {
         "two words",
     ]);
     assert_eq!(words.good(), "1here\n/tmp\ntwo words\n");
-    // What follows the sandbox is the command's, with and without --.
+    // All arguments after the sandbox belong to the command, with and without --.
     assert_eq!(home.good(&format!("sandbox exec {id} --cwd /tmp ls -d --color=never .")), ".\n");
     assert_eq!(home.good(&format!("sandbox exec {id} printf %s -- -d --cwd")), "---d--cwd");
     let mut inherits =
@@ -58,7 +58,7 @@ fn exec_passes_streams_words_and_the_status_on() {
 }
 
 #[test]
-fn a_background_command_goes_on_and_is_listed() {
+fn background_command_keeps_running_and_is_listed() {
     let home = Home::new();
     let id = home.create("");
     for flag in ["-d", "--detach", "--background"] {
@@ -77,7 +77,7 @@ fn a_background_command_goes_on_and_is_listed() {
 }
 
 #[test]
-fn a_background_command_is_read_attached_to_waited_for_and_killed() {
+fn background_command_can_be_read_attached_awaited_and_killed() {
     let home = Home::new();
     let id = home.create("");
     let line = "echo one; echo err >&2; while [ ! -e go ]; do sleep 0.02; done; echo two; exit 5";
@@ -114,7 +114,7 @@ fn a_background_command_is_read_attached_to_waited_for_and_killed() {
 }
 
 #[test]
-fn logs_have_foreground_runs_and_outlive_the_sandbox() {
+fn logs_contain_foreground_runs_and_outlive_the_sandbox() {
     let home = Home::new();
     let id = home.create("");
     home.run_args(&["sandbox", "exec", &id, "sh", "-c", "exit 3"]);
@@ -145,7 +145,7 @@ fn logs_have_foreground_runs_and_outlive_the_sandbox() {
         }
     };
     look();
-    // A later server knows it as well.
+    // The next server knows the history as well.
     eventually(|| if home.is_held() { Err("the server stays".to_owned()) } else { Ok(()) });
     look();
     home.run(&format!("sandbox ps {id}")).refused(125, &["ended on request"]);
@@ -175,7 +175,7 @@ fn sandboxes_are_listed_by_label_and_state() {
 }
 
 #[test]
-fn a_sandbox_is_looked_at_changed_paused_and_resumed() {
+fn sandbox_is_inspected_changed_paused_and_resumed() {
     let home = Home::new();
     let id = home.create("--timeout 10m --memory 128m --cpus 0.5 --pids 50 --disk 64m --tmp 32m");
     let info = home.good(&format!("sandbox info {id}"));
@@ -223,9 +223,9 @@ fn a_sandbox_is_looked_at_changed_paused_and_resumed() {
     );
 }
 
-/// A sandbox that was made ahead says what holds it, not what it was made with.
+/// A sandbox of the pool reports its current limits, not those of its launch.
 #[test]
-fn walls_are_told_with_the_limits_that_hold() {
+fn walls_are_shown_with_current_limits() {
     let home = Home::configured("[server]\nlinger = '1s'\n[sandboxes]\npool = 1\n");
     let wall = |info: &serde_json::Value, name: &str| {
         let layers = info["isolation"]["layers"].as_array().unwrap();
@@ -234,7 +234,7 @@ fn walls_are_told_with_the_limits_that_hold() {
     };
     let info = eventually(|| {
         let made = home.json("sandbox create --memory 96m --pids 33 --cpus 0.5");
-        if made["pooled"] == true { Ok(made) } else { Err("none was made ahead".to_owned()) }
+        if made["pooled"] == true { Ok(made) } else { Err("the sandbox is not from the pool".to_owned()) }
     });
     assert_eq!(["memory", "pids", "cpu"].map(|name| wall(&info, name)), ["96 MiB", "33", "0.5"], "{info}");
     let id = info["id"].as_str().unwrap();
@@ -243,7 +243,7 @@ fn walls_are_told_with_the_limits_that_hold() {
 }
 
 #[test]
-fn logs_go_on_when_asked_to() {
+fn logs_are_followed() {
     let home = Home::new();
     let id = home.create("");
     let mut command = home.belljar(&["sandbox", "logs", "-f", &id]);
@@ -261,7 +261,7 @@ fn logs_go_on_when_asked_to() {
 }
 
 #[test]
-fn files_are_kept_as_templates_and_copied() {
+fn snapshots_and_forks_copy_files() {
     let home = Home::new();
     let id = home.create("--label kind=original");
     home.inside(&id, "mkdir d && echo content > d/file");
@@ -287,12 +287,12 @@ fn files_are_kept_as_templates_and_copied() {
 }
 
 #[test]
-fn ports_are_published_and_taken_back() {
+fn ports_are_published_and_unpublished() {
     let home = Home::new();
     let id = home.create("");
     home.inside(&id, "echo content > file");
     home.good(&format!("sandbox exec -d {id} -- python3 -m http.server 8000"));
-    // What is printed works as it is, with the socket that is named with it.
+    // The printed URL works as is, with the socket in the hint.
     let done = home.run(&format!("sandbox port {id} 8000"));
     let socket = home.path().join("belljar.sock");
     let (url, hint) = (done.stdout.trim(), format!("curl --unix-socket {} URL", socket.display()));
@@ -312,7 +312,7 @@ fn ports_are_published_and_taken_back() {
     home.run("sandbox port-forward nosuch 0:80").refused(125, &["there is no sandbox \"nosuch\""]);
     forwarding.kill().unwrap();
     forwarding.wait().unwrap();
-    // With a server that has an address, by that.
+    // With a server that has an address, the URL uses it.
     let (server, said) = home.serve(&[]);
     let address = said.split_once("http://").unwrap().1.lines().next().unwrap();
     let done = home.run(&format!("sandbox port {id} 8000"));
@@ -327,7 +327,7 @@ fn ports_are_published_and_taken_back() {
     assert!(!home.good(&format!("sandbox port {id}")).contains("8000"));
 }
 
-/// Gets what is in the file, as soon as somebody listens.
+/// Fetches the file as soon as the port is open.
 fn curl(args: &[&str]) {
     eventually(|| {
         let output = std::process::Command::new("curl").arg("-sS").args(args).output().unwrap();
@@ -336,7 +336,7 @@ fn curl(args: &[&str]) {
 }
 
 #[test]
-fn keys_open_what_they_are_for() {
+fn keys_are_limited_by_role_and_quota() {
     let home = Home::new();
     let id = home.create("");
     let reader = home.good("key create --role read --name looks").trim().to_owned();
@@ -359,7 +359,7 @@ fn keys_open_what_they_are_for() {
     assert!(row.contains("read") && row.ends_with("yes") && !table.contains(&reader), "{table}");
     let key = row.split_whitespace().next().unwrap();
     home.good(&format!("key revoke {key}"));
-    assert!(home.good("key ls").contains("taken back"));
+    assert!(home.good("key ls").contains("revoked"));
     assert_eq!(with(&reader, "sandbox ls").0, Some(125));
     let made = home.json("key create --role user --max-sandboxes 1 --expires 1h");
     let user = made["key"].as_str().unwrap();
@@ -367,7 +367,7 @@ fn keys_open_what_they_are_for() {
     assert_eq!(first.0, Some(0), "{first:?}");
     let second = with(user, "sandbox create");
     assert_eq!(second.0, Some(125), "{second:?}");
-    // Quotas change one by one, and hold at once.
+    // Quotas change individually, and take effect at once.
     let key = made["id"].as_str().unwrap();
     let set = home.json(&format!("key set {key} --max-sandboxes 2 --max-memory 4g"));
     let quotas = (&set["quotas"]["sandboxes"], &set["quotas"]["memory_bytes"]);
@@ -381,12 +381,12 @@ fn keys_open_what_they_are_for() {
     home.run(&format!("key set {key} --max-sandboxes many")).refused(2, &["--max-sandboxes"]);
     home.run("key set nosuch --max-sandboxes 1").refused(125, &["there is no key \"nosuch\""]);
     assert_eq!(with(user, &format!("key set {key} --max-sandboxes 9")).0, Some(125));
-    // The operator sees both, the key its own tenant's.
+    // The operator sees both sandboxes, the key only its tenant's.
     assert_eq!(home.good("sandbox ls -q").lines().count(), 2);
 }
 
 #[test]
-fn the_audit_trail_is_read_checked_and_exported() {
+fn audit_log_is_read_verified_and_exported() {
     let home = Home::new();
     let id = home.create("");
     for number in 0..3 {
@@ -416,7 +416,7 @@ fn the_audit_trail_is_read_checked_and_exported() {
 }
 
 #[test]
-fn the_trail_is_followed_from_its_last_records_on() {
+fn audit_log_is_followed_from_its_last_records() {
     let home = Home::new();
     home.good("sandbox kill --all");
     let first = home.create("");
@@ -449,12 +449,12 @@ fn completion_is_printed_for_each_shell() {
     let output =
         std::process::Command::new("bash").args(["-c", line]).current_dir(home.dir.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "snapshot\n", "{output:?}");
-    // No server is started for it.
+    // Completion starts no server.
     assert!(!home.path().join("belljar.sock").exists());
 }
 
 #[test]
-fn what_is_left_over_is_removed_and_nothing_else() {
+fn gc_removes_only_leftovers() {
     let home = Home::new();
     let id = home.create("");
     home.inside(&id, "echo content > file");
@@ -485,7 +485,7 @@ fn what_is_left_over_is_removed_and_nothing_else() {
     assert!(home.path().join("templates/mine/note").exists());
     let copy = home.create("--template base");
     assert_eq!(home.inside(&copy, "cat file"), "content\n");
-    // Only administrators, and it is on record.
+    // Only administrators may collect, and it is audited.
     let user = home.good("key create --role user").trim().to_owned();
     let refused = home.belljar(&["gc"]).env("BELLJAR_API_KEY", user).output().unwrap();
     assert_eq!(refused.status.code(), Some(125), "{refused:?}");

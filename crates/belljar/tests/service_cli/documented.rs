@@ -1,4 +1,4 @@
-//! What the pages say is what there is.
+//! Checks of the documentation.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Runs a line as somebody would who has `belljar` on the path.
+/// Runs a script with `belljar` on the path.
 fn run(home: &Home, script: &str) -> (bool, String) {
     let belljar = home.belljar(&[]);
     let dir = Path::new(belljar.get_program()).parent().unwrap().to_owned();
@@ -32,7 +32,7 @@ fn run(home: &Home, script: &str) -> (bool, String) {
 }
 
 #[test]
-fn the_readmes_commands_work_as_written() {
+fn readme_commands_work() {
     let home = Home::new();
     let id = home.create("");
     home.write("sales.csv", "1,2\n");
@@ -52,20 +52,20 @@ fn the_readmes_commands_work_as_written() {
 }
 
 #[test]
-fn the_scripts_of_the_page_on_commands_work_as_written() {
+fn command_page_scripts_work() {
     let home = Home::new();
     let page = std::fs::read_to_string(repository().join("docs/commands.md")).unwrap();
     let scripts: Vec<_> =
         page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!scripts.is_empty());
-    // One after the other, as somebody would type them.
+    // All in one shell, one after the other.
     let (good, text) = run(&home, &scripts.concat());
     assert!(good, "{text}");
 }
 
-/// The commands of the page on the interpreter, with what it needs.
+/// Runs the commands of the page on the code interpreter, if its requirements are installed.
 #[test]
-fn the_page_on_the_interpreter_works_as_written() {
+fn interpreter_page_script_works() {
     if !crate::code::has_ipython() {
         return;
     }
@@ -77,7 +77,7 @@ fn the_page_on_the_interpreter_works_as_written() {
 }
 
 #[test]
-fn every_key_of_the_json_is_documented() {
+fn every_json_key_is_documented() {
     let home = Home::new();
     let id = home.create("--name work --label job=42 --timeout 10m --idle-timeout 5m");
     home.good(&format!("sandbox exec -d {id} -- sleep 100"));

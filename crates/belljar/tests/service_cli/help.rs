@@ -1,9 +1,9 @@
-//! The help of each command.
+//! Help texts of the commands.
 
 use crate::world::Home;
 
 #[test]
-fn commands_explain_themselves() {
+fn help_texts_match_snapshots() {
     let home = Home::new();
     let help = |line: &str| home.good(&format!("{line} --help"));
     insta::assert_snapshot!("sandbox", help("sandbox"));

@@ -1,5 +1,5 @@
-//! The commands that speak with the service, as somebody types them: without a server, with one, and with wrong words. Each
-//! test has a home of its own, and so a server in the background of its own.
+//! Black-box tests of the commands that use the service: without a server, with one, and with invalid arguments. Each test
+//! has a home of its own, and so a background server of its own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
 
 mod background;

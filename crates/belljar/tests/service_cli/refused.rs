@@ -1,9 +1,9 @@
-//! What cannot be: each refusal names what to do.
+//! Invalid requests: each error says what to do.
 
 use crate::world::Home;
 
 #[test]
-fn unknown_things_are_named() {
+fn unknown_names_are_reported() {
     let home = Home::new();
     for line in [
         "info nosuch",
@@ -33,7 +33,7 @@ fn unknown_things_are_named() {
 }
 
 #[test]
-fn wrong_words_start_no_server() {
+fn invalid_usage_starts_no_server() {
     let home = Home::new();
     let cases: [(&str, &[&str]); 12] = [
         ("sandbox", &["Usage: belljar sandbox"]),
@@ -56,10 +56,10 @@ fn wrong_words_start_no_server() {
 }
 
 #[test]
-fn wrong_values_are_refused_with_what_is_allowed() {
+fn invalid_values_are_refused_with_a_hint() {
     let home = Home::new();
     let cases: [(&str, &[&str]); 16] = [
-        // These only the server knows.
+        // Values that only the server can check.
         ("sandbox create --name x!", &["name: ", "is not allowed"]),
         (
             "sandbox create --memory 1000g",
@@ -88,7 +88,7 @@ fn wrong_values_are_refused_with_what_is_allowed() {
 }
 
 #[test]
-fn the_home_that_is_named_wins_over_the_environment() {
+fn home_flag_overrides_the_environment() {
     let home = Home::new();
     let id = home.create("");
     let home_dir = home.path();
@@ -107,13 +107,13 @@ fn the_home_that_is_named_wins_over_the_environment() {
     );
 }
 
-/// A socket whose server is another user's is not spoken with, also if it answers.
+/// A server of another user is not used, even if it answers.
 #[test]
-fn a_server_of_another_user_is_not_trusted() {
+fn server_of_another_user_is_not_trusted() {
     use std::os::unix::fs::{PermissionsExt as _, chown};
     use std::os::unix::process::CommandExt as _;
     if !rustix::process::geteuid().is_root() {
-        // Only an administrator can make one.
+        // Only root can create such a server.
         return;
     }
     let home = Home::new();
@@ -130,7 +130,7 @@ fn a_server_of_another_user_is_not_trusted() {
         command.args(["sandbox", "ls", "--home"]).arg(home.path()).env_clear().current_dir("/");
         command.uid(65534).gid(65534).output().unwrap()
     };
-    // What answers is root's, in a directory of yet another user.
+    // The server is root's, in a directory of yet another user.
     chown(home.path(), Some(1234), None).unwrap();
     let refused = as_nobody();
     let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -141,7 +141,7 @@ fn a_server_of_another_user_is_not_trusted() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn unreachable_server_is_named() {
     let home = Home::new();
     for line in ["sandbox ls", "sandbox create", "sandbox exec x -- true", "key ls", "audit tail"] {
         let (command, rest) = line
@@ -154,12 +154,12 @@ fn a_server_that_is_not_there_is_named() {
     }
     home.run("sandbox ls --server somewhere")
         .refused(125, &["\"somewhere\" is not a valid server address; give http://HOST:PORT"]);
-    // None was started instead.
+    // No server was started instead.
     assert!(!home.path().join("serve.lock").exists());
 }
 
 #[test]
-fn a_wrong_key_is_refused_and_not_passed_over() {
+fn invalid_key_is_not_ignored() {
     let home = Home::new();
     home.create("");
     let key = format!("bj_{}", "0".repeat(64));
@@ -172,7 +172,7 @@ fn a_wrong_key_is_refused_and_not_passed_over() {
 }
 
 #[test]
-fn the_operator_is_told_why_the_server_failed_and_nobody_else() {
+fn only_the_operator_sees_the_cause_of_a_server_error() {
     let home = Home::new();
     let id = home.create("");
     let key = home.good("key create --role admin").trim().to_owned();

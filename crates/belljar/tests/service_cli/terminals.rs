@@ -1,4 +1,4 @@
-//! What is different on a terminal.
+//! Behaviour on a terminal.
 
 use std::io::Write as _;
 
@@ -7,14 +7,14 @@ use rustix::process::Signal;
 use crate::terminal::Terminal;
 use crate::world::{Home, eventually};
 
-fn ended(terminal: &mut Terminal) -> i32 {
+fn wait(terminal: &mut Terminal) -> i32 {
     let status =
         eventually(|| terminal.child.try_wait().unwrap().ok_or_else(|| "it does not end".to_owned()));
     status.code().unwrap()
 }
 
 #[test]
-fn a_shell_is_a_terminal_in_the_sandbox() {
+fn shell_runs_on_a_terminal_in_the_sandbox() {
     let home = Home::new();
     let id = home.create("");
     home.inside(&id, "echo made > note");
@@ -30,9 +30,9 @@ fn a_shell_is_a_terminal_in_the_sandbox() {
     terminal.write("until [ \"$(stty size)\" = '33 111' ]; do :; done; echo re''sized\n");
     terminal.expect("resized\r\n");
     terminal.write("exit 7\n");
-    assert_eq!(ended(&mut terminal), 7);
+    assert_eq!(wait(&mut terminal), 7);
     assert!(!terminal.is_raw());
-    // The sandbox lives on.
+    // The sandbox keeps running.
     assert_eq!(home.inside(&id, "cat note"), "made\n");
     let mut terminal = Terminal::start(home.belljar(&[
         "sandbox",
@@ -44,11 +44,11 @@ fn a_shell_is_a_terminal_in_the_sandbox() {
         "test -t 0 && echo yes; exit 4",
     ]));
     terminal.expect("yes\r\n");
-    assert_eq!(ended(&mut terminal), 4);
+    assert_eq!(wait(&mut terminal), 4);
 }
 
 #[test]
-fn ctrl_c_ends_the_command_and_not_the_sandbox_or_its_server() {
+fn ctrl_c_ends_only_the_command() {
     let home = Home::new();
     let id = home.create("");
     let (server, _) = home.holder().unwrap();
@@ -63,13 +63,13 @@ fn ctrl_c_ends_the_command_and_not_the_sandbox_or_its_server() {
     ]));
     terminal.expect("ready\r\n");
     terminal.write("\u{3}");
-    assert_eq!(ended(&mut terminal), 130);
+    assert_eq!(wait(&mut terminal), 130);
     assert_eq!(home.holder().unwrap().0, server);
     assert_eq!(home.inside(&id, "echo alive"), "alive\n");
 }
 
 #[test]
-fn long_work_is_shown_and_taken_away_again() {
+fn progress_of_long_work_is_shown_and_cleared() {
     let home = Home::new();
     let id = home.create("");
     for quiet in [false, true] {
@@ -98,7 +98,7 @@ fn long_work_is_shown_and_taken_away_again() {
         let mut writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
         writer.write_all(&vec![b'x'; 3 << 20]).unwrap();
         if quiet {
-            // As long as it would have taken to show something.
+            // Longer than the delay of the progress indicator.
             let begin = std::time::Instant::now();
             while begin.elapsed() < std::time::Duration::from_secs(1) {
                 writer.write_all(b"x").unwrap();
@@ -112,16 +112,16 @@ fn long_work_is_shown_and_taken_away_again() {
             let shown = terminal.expect("status 0\r\n");
             assert!(shown.ends_with("\u{1b}[2Kstatus 0\r\n"), "{shown:?}");
         }
-        assert_eq!(ended(&mut terminal), 0);
+        assert_eq!(wait(&mut terminal), 0);
     }
 }
 
 #[test]
-fn an_archive_is_not_written_to_a_terminal() {
+fn archive_is_not_written_to_a_terminal() {
     let home = Home::new();
     let id = home.create("");
     home.inside(&id, "mkdir d");
     let mut terminal = Terminal::start(home.belljar(&["sandbox", "cp", &format!("{id}:d"), "-"]));
     terminal.expect("send standard output to a file or a pipe");
-    assert_eq!(ended(&mut terminal), 125);
+    assert_eq!(wait(&mut terminal), 125);
 }

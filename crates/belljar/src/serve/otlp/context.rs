@@ -1,4 +1,4 @@
-//! The W3C trace context of requests: whose trace a request is a part of, and under which name it goes on.
+//! The W3C trace context of requests: extracted from incoming headers, and injected into outgoing ones.
 
 use belljar_api::TraceContext;
 use http::HeaderMap;
@@ -8,7 +8,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// Reads and writes `traceparent` and `tracestate`.
+/// Propagator of `traceparent` and `tracestate`.
 #[derive(Debug, Default)]
 pub(crate) struct W3c {
     propagator: TraceContextPropagator,
@@ -17,7 +17,7 @@ pub(crate) struct W3c {
 impl TraceContext for W3c {
     fn join(&self, span: &Span, headers: &HeaderMap) {
         let parent = self.propagator.extract(&HeaderExtractor(headers));
-        // A span that nobody traces has no parent.
+        // A span that is not traced has no parent.
         let _ = span.set_parent(parent);
     }
 

@@ -1,5 +1,5 @@
-//! Traces and log lines for an OpenTelemetry collector, by OTLP over HTTP. Without a collector nothing of this is made, and
-//! the trace points of the program cost one load each.
+//! Traces and log lines for an OpenTelemetry collector, by OTLP over HTTP. Without a collector none of this is created, and
+//! the program's trace points cost one load each.
 
 mod client;
 mod context;
@@ -21,23 +21,23 @@ use tracing_subscriber::filter::Targets;
 pub(crate) use client::{Client, ClientError};
 pub(crate) use context::W3c;
 
-use super::log::{More, STEPS};
+use super::log::{ExtraLayer, STEPS};
 
-/// How long the last of it may take to be sent when the server ends.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Timeout for sending the rest when the server ends.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why nothing can be sent.
+/// Error from setting up the exporter.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OtlpError {
     /// See [`ClientError`].
     #[error("otlp.endpoint: cannot use {endpoint:?}")]
     Client { endpoint: String, source: ClientError },
-    /// The exporter refuses its set-up.
+    /// The exporter cannot be built.
     #[error("otlp: cannot set up the exporter")]
     SetUp(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
-/// What sends traces and log lines, until it is closed.
+/// Exporter of traces and log lines, until closed.
 #[derive(Debug)]
 pub(crate) struct Otlp {
     traces: SdkTracerProvider,
@@ -45,8 +45,9 @@ pub(crate) struct Otlp {
 }
 
 impl Otlp {
-    /// Begins to send. The layers get what is traced and logged. It needs a runtime, on which requests are made.
-    pub(crate) fn start(config: &OtlpConfig) -> Result<(Self, Vec<More>), OtlpError> {
+    /// Starts to export. The returned layers receive the traces and log lines. Must be called within a runtime, which sends the
+    /// requests.
+    pub(crate) fn start(config: &OtlpConfig) -> Result<(Self, Vec<ExtraLayer>), OtlpError> {
         let client = Client::new(&config.endpoint)
             .map_err(|source| OtlpError::Client { endpoint: config.endpoint.clone(), source })?;
         let headers: HashMap<_, _> =
@@ -70,7 +71,7 @@ impl Otlp {
         let tracer = traces.tracer("belljar");
         let layer =
             tracing_opentelemetry::layer().with_tracer(tracer).with_threads(false).with_location(false);
-        let mut layers: Vec<More> = vec![layer.with_filter(traced()).boxed()];
+        let mut layers: Vec<ExtraLayer> = vec![layer.with_filter(trace_filter()).boxed()];
         let logs = if config.logs {
             let exporter = LogExporter::builder()
                 .with_http()
@@ -81,7 +82,7 @@ impl Otlp {
                 .build()?;
             let provider =
                 SdkLoggerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
-            layers.push(OpenTelemetryTracingBridge::new(&provider).with_filter(logged()).boxed());
+            layers.push(OpenTelemetryTracingBridge::new(&provider).with_filter(log_filter()).boxed());
             Some(provider)
         } else {
             None
@@ -89,22 +90,22 @@ impl Otlp {
         Ok((Self { traces, logs }, layers))
     }
 
-    /// Sends what is left. It blocks.
+    /// Sends what is left. Blocks.
     pub(crate) fn close(&self) {
-        // A collector that is not there is no reason to stay.
-        let _ = self.traces.shutdown_with_timeout(LAST_WORDS);
+        // An unreachable collector must not keep the server from ending.
+        let _ = self.traces.shutdown_with_timeout(SHUTDOWN_TIMEOUT);
         if let Some(logs) = &self.logs {
-            let _ = logs.shutdown_with_timeout(LAST_WORDS);
+            let _ = logs.shutdown_with_timeout(SHUTDOWN_TIMEOUT);
         }
     }
 }
 
-/// Requests and their steps.
-fn traced() -> Targets {
+/// Returns the filter for traces: requests and their steps.
+fn trace_filter() -> Targets {
     Targets::new().with_target(STEPS, LevelFilter::INFO)
 }
 
-/// What the log has, too.
-fn logged() -> Targets {
+/// Returns the filter for log lines: the same as the log's.
+fn log_filter() -> Targets {
     Targets::new().with_default(LevelFilter::WARN).with_target("belljar", LevelFilter::INFO)
 }
