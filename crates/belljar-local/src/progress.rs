@@ -86,7 +86,9 @@ pub(crate) async fn follow(reader: AsyncFd<OwnedFd>, sender: watch::Sender<Progr
                 reports.iter().filter_map(Report::decode).for_each(|report| progress.record(report));
             }),
             Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
-            Err(rustix::io::Errno::INTR) => {}
+            // A command that the supervisor did not read resets the connection when it exits. The kernel reports that once, before
+            // the records that are still in the queue.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             Ok(_) | Err(_) => break,
         }
     }

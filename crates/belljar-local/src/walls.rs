@@ -73,8 +73,7 @@ pub(crate) struct LocalWalls {
     deadline: OnceLock<watch::Sender<Option<Instant>>>,
 }
 
-/// Our end of the control socket, and the last command sent on it. Nothing more than necessary is sent: an extra byte would
-/// break the connection before the supervisor's last record is read.
+/// Our end of the control socket, and the last command sent on it.
 struct Control {
     socket: OwnedFd,
     sent: Mutex<Option<u8>>,
