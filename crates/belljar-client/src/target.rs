@@ -47,7 +47,7 @@ pub enum TargetError {
     },
     /// The machine, or the file, has no trusted certificates that can be used.
     #[error("no trusted certificates found; set SSL_CERT_FILE to a file of them")]
-    NoRoots(#[source] Option<rustls_native_certs::Error>),
+    NoRoots,
     /// The TLS settings are inconsistent.
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
@@ -145,13 +145,14 @@ impl Roots {
         Self(Arc::new(RootCertStore::empty()))
     }
 
-    /// Reads the machine's certificates, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    /// Reads the machine's certificates, or those of the file that `SSL_CERT_FILE` names.
     ///
     /// # Errors
-    /// Fails if there are none that can be used.
+    /// Fails if there is no such file, or it cannot be read.
     pub fn system() -> Result<Self, TargetError> {
-        let found = rustls_native_certs::load_native_certs();
-        Self::from_certificates(found.certs, found.errors.into_iter().next())
+        // The probe also looks at the variable, but it falls back to the machine's file if the named one is missing.
+        let named = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
+        Self::from_file(&named.or_else(|| openssl_probe::probe().cert_file).ok_or(TargetError::NoRoots)?)
     }
 
     /// Reads the certificates in a PEM file.
@@ -160,18 +161,12 @@ impl Roots {
     /// Fails if it cannot be read, or has none that can be used.
     pub fn from_file(path: &Path) -> Result<Self, TargetError> {
         let failed = |source| TargetError::Roots { path: path.to_owned(), source };
-        let certificates = CertificateDer::pem_file_iter(path).map_err(failed)?;
-        Self::from_certificates(certificates.collect::<Result<Vec<_>, _>>().map_err(failed)?, None)
-    }
-
-    fn from_certificates(
-        certificates: Vec<CertificateDer<'static>>,
-        error: Option<rustls_native_certs::Error>,
-    ) -> Result<Self, TargetError> {
         let mut store = RootCertStore::empty();
-        // A machine's bundle may contain some that this library does not accept.
-        store.add_parsable_certificates(certificates);
-        if store.is_empty() { Err(TargetError::NoRoots(error)) } else { Ok(Self(Arc::new(store))) }
+        for certificate in CertificateDer::pem_file_iter(path).map_err(failed)? {
+            // A machine's bundle may contain some that this library does not accept.
+            store.add_parsable_certificates([certificate.map_err(failed)?]);
+        }
+        if store.is_empty() { Err(TargetError::NoRoots) } else { Ok(Self(Arc::new(store))) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Export of traces and log lines to a collector, which the test implements.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -20,12 +20,46 @@ type Received = Arc<Mutex<Vec<(String, String, Vec<u8>)>>>;
 
 /// Starts a collector that accepts every request.
 fn collector() -> (String, Received) {
+    collector_with(Ok)
+}
+
+/// Starts a collector behind TLS. Also returns its certificate, in PEM.
+fn tls_collector() -> (String, Received, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.unwrap().with_no_client_auth();
+    let config = Arc::new(config.with_single_cert(vec![made.cert.der().clone()], key.into()).unwrap());
+    let (address, received) = collector_with(move |mut stream: TcpStream| {
+        let mut connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream)?;
+        }
+        Ok(rustls::StreamOwned::new(connection, stream))
+    });
+    (address.replace("127.0.0.1", "localhost"), received, made.cert.pem())
+}
+
+/// Path under which a connection that cannot be opened is recorded.
+const REFUSED: &str = "refused";
+
+fn collector_with<S: Read + Write>(
+    open: impl Fn(TcpStream) -> std::io::Result<S> + Send + 'static,
+) -> (String, Received) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let received: Received = Arc::default();
     let sink = Arc::clone(&received);
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream = match open(stream) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    sink.lock().push((REFUSED.to_owned(), error.to_string(), Vec::new()));
+                    continue;
+                }
+            };
             let mut bytes = Vec::new();
             let mut buffer = [0; 65536];
             let request = loop {
@@ -136,4 +170,38 @@ fn unreachable_collector_does_not_delay_shutdown() {
     let begin = std::time::Instant::now();
     assert_eq!(server.stop(Signal::TERM), Some(0));
     assert!(begin.elapsed() < std::time::Duration::from_secs(30));
+}
+
+#[test]
+fn collector_behind_tls_needs_a_trusted_certificate() {
+    for is_trusted in [true, false] {
+        let (address, received, certificate) = tls_collector();
+        let home = Home::new();
+        let file = home.path().with_extension("pem");
+        std::fs::write(&file, certificate).unwrap();
+        let endpoint = format!("otlp.endpoint=https://{address}");
+        let mut command =
+            home.belljar(&["serve", "--listen", "127.0.0.1:0", "--on-exit", "end", "--pool", "0"]);
+        command.args(["--set", &endpoint]);
+        match is_trusted {
+            true => command.env("SSL_CERT_FILE", &file),
+            false => command.env_remove("SSL_CERT_FILE"),
+        };
+        let server = home.spawn(&mut command).unwrap_or_else(|refused| panic!("{refused:?}"));
+        server.create("{}");
+        assert_eq!(server.stop(Signal::TERM), Some(0));
+        let spans = spans(&received);
+        assert_eq!(spans.iter().any(|span| span.name == "POST /v1/sandboxes"), is_trusted, "{spans:#?}");
+        let received = received.lock();
+        assert_eq!(received.iter().any(|(path, ..)| path == REFUSED), !is_trusted, "{received:?}");
+    }
+}
+
+#[test]
+fn endpoint_without_trusted_certificates_is_refused_at_start() {
+    let home = Home::new();
+    let set = ["serve", "--listen", "127.0.0.1:0", "--set", "otlp.endpoint=https://localhost:1"];
+    let missing = home.path().with_extension("none");
+    let refused = home.spawn(home.belljar(&set).env("SSL_CERT_FILE", &missing)).err().expect("it is refused");
+    assert!(refused.stderr.contains(missing.to_str().unwrap()), "{refused:?}");
 }
