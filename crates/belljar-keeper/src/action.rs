@@ -130,45 +130,50 @@ pub fn all() -> impl Iterator<Item = Action> {
 /// Checks something before an action begins.
 type Check = fn(&Keeper, &Caller, Action) -> Result<()>;
 
-/// What is checked before each action in a sandbox, in this order. A further check (screening, approval) is an entry here.
-const CHECKS: &[Check] = &[Keeper::check_role, Keeper::count_execution];
+/// Checks before each action in a sandbox, in this order. A further check (screening, approval) is an entry here.
+const CHECKS: &[Check] = &[Keeper::require, Keeper::count_execution];
 
 impl Keeper {
-    /// Checks that the caller's key has the role for an action, and is not the token of one sandbox. Notes a refusal.
+    /// Checks that the caller may do an action: by its role, and by the token of a sandbox only where that is enough. Counts a
+    /// refusal.
     ///
     /// # Errors
-    /// [`KeeperError::Forbidden`].
+    /// Returns [`KeeperError::Forbidden`] otherwise.
     pub fn require(&self, caller: &Caller, action: Action) -> Result<()> {
-        let checked = caller.require(action.role, action.name);
-        if checked.is_err() {
-            self.note_forbidden(caller, action.name);
+        if caller.may(action) {
+            return Ok(());
         }
-        checked
+        self.note_forbidden(caller, action.name);
+        Err(KeeperError::Forbidden { action: action.name, needed: action.role })
     }
 
-    /// Finds the sandbox for an action in it, resumes it if need be, and counts it as in use. The checks follow: [`Keeper::check`].
+    /// Finds the sandbox for an action in it, resumes it if needed, marks it as in use, and runs all checks.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it is paused and stays so; [`KeeperError::Forbidden`].
+    /// As [`Keeper::find_for`]; returns the error of the first check that fails.
     pub(crate) async fn enter_for(&self, caller: &Caller, id: &str, action: Action) -> Result<Entered> {
-        self.check_role(caller, action)?;
+        let entered = self.find_for(caller, id, action).await?;
+        self.check(caller, action)?;
+        Ok(entered)
+    }
+
+    /// Finds the sandbox as [`Keeper::enter_for`] does, but leaves [`Keeper::check`] to the caller: a repeated request that gets a
+    /// stored answer is not counted again. The role is checked before the sandbox is resumed.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; returns [`KeeperError::WrongState`] if it is paused and may not be resumed, and
+    /// [`KeeperError::Forbidden`].
+    pub(crate) async fn find_for(&self, caller: &Caller, id: &str, action: Action) -> Result<Entered> {
+        self.require(caller, action)?;
         self.enter_found(caller, id).await
     }
 
-    /// Checks everything that holds for an action, whatever it is.
+    /// Runs all checks for an action.
     ///
     /// # Errors
-    /// What the first check that fails says.
+    /// Returns the error of the first one that fails.
     pub(crate) fn check(&self, caller: &Caller, action: Action) -> Result<()> {
         CHECKS.iter().try_for_each(|check| check(self, caller, action))
-    }
-
-    pub(crate) fn check_role(&self, caller: &Caller, action: Action) -> Result<()> {
-        if caller.role < action.role {
-            self.note_forbidden(caller, action.name);
-            return Err(KeeperError::Forbidden { action: action.name, needed: action.role });
-        }
-        Ok(())
     }
 
     fn count_execution(&self, caller: &Caller, action: Action) -> Result<()> {

@@ -45,6 +45,7 @@ impl Keeper {
         outcome: &Result<T>,
         details: Vec<(&'static str, String)>,
     ) -> impl Future<Output = Result<()>> + Send + use<'a, T> {
+        debug_assert!(action.audited, "{} is recorded, which docs/audit.md denies", action.name);
         let outcome = outcome.as_ref().err().map_or("ok", KeeperError::code);
         self.record(caller, Deed { action: action.name, sandbox, outcome, details })
     }

@@ -10,7 +10,7 @@ use utoipa::openapi::schema::{
     AdditionalProperties, ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type,
 };
 
-use crate::error::KeeperError;
+use crate::action::Action;
 
 /// Authenticated caller: a key, or the operator at the machine itself.
 #[derive(Debug, Clone)]
@@ -52,15 +52,9 @@ impl Caller {
         self.key == OPERATOR && self.role == Role::Admin && self.only.is_none()
     }
 
-    /// Checks the caller's role.
-    ///
-    /// # Errors
-    /// Returns [`KeeperError::Forbidden`] if the role is lower than `needed`, or if the caller has only the token of one sandbox.
-    pub fn require(&self, needed: Role, action: &'static str) -> Result<(), KeeperError> {
-        if !ServiceWall::Roles.allows(self.role >= needed && self.only.is_none()) {
-            return Err(KeeperError::Forbidden { action, needed });
-        }
-        Ok(())
+    /// Reports whether the caller has the role for an action, and a key if the token of a sandbox is not enough for it.
+    pub(crate) fn may(&self, action: Action) -> bool {
+        ServiceWall::Roles.allows(self.role >= action.role && (self.only.is_none() || action.token))
     }
 }
 

@@ -130,7 +130,7 @@ impl Keeper {
     ) -> Result<CodeExecution> {
         check_code(&request)?;
         self.check_reserve("run code").await?;
-        let entered = self.enter_for(caller, id, CODE).await?;
+        let entered = self.find_for(caller, id, CODE).await?;
         let once = match &request.idempotency {
             None => None,
             Some(idempotency) => {

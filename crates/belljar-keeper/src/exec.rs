@@ -115,7 +115,7 @@ impl Keeper {
             return Err(KeeperError::field("output", reason));
         }
         self.check_reserve("run a command").await?;
-        let entered = self.enter_for(caller, id, action::EXEC).await?;
+        let entered = self.find_for(caller, id, action::EXEC).await?;
         let once = match &request.idempotency {
             None => None,
             Some(idempotency) => {
@@ -240,7 +240,6 @@ impl Keeper {
         }
         self.check_reserve("run a command").await?;
         let entered = self.enter_for(caller, id, EXEC_START).await?;
-        self.check(caller, EXEC_START)?;
         let details = vec![(CODE_DIGEST, command_digest(&request))];
         let timeout = request.timeout.filter(|timeout| !timeout.is_zero());
         let started = Running::start(&entered, &request, timeout, true).await;

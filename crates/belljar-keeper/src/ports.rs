@@ -152,8 +152,7 @@ impl Keeper {
     /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for a key that may only look at what is known outside; and what goes
     /// wrong in one that runs.
     pub async fn listening(&self, caller: &Caller, id: &str) -> Result<Vec<u16>> {
-        // As for a use of it: the sandbox's own token is enough.
-        self.check_role(caller, PORT_LOOK)?;
+        self.check(caller, PORT_LOOK)?;
         let entry = self.find(caller, id).await?;
         let Ok(sandbox) = entry.running("looking at its ports") else { return Ok(Vec::new()) };
         match sandbox.guest().list_ports().await {
@@ -177,11 +176,11 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for a key that may only look.
     pub async fn issue_access_token(&self, caller: &Caller, id: &str) -> Result<String> {
-        let token = self.access_token(caller, id).await?;
+        self.require(caller, TOKEN_ISSUE)?;
         let entry = self.find(caller, id).await?;
         let details = vec![("scope", "sandbox".to_owned()), ("expires_at", "with the sandbox".to_owned())];
         self.audit(caller, TOKEN_ISSUE, Some(&entry.id), &Ok(()), details).await?;
-        Ok(token)
+        Ok(self.token_of(&entry))
     }
 
     /// The same token once more, for a caller that may have it issued.
@@ -189,7 +188,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::issue_access_token`].
     pub async fn access_token(&self, caller: &Caller, id: &str) -> Result<String> {
-        self.check_role(caller, TOKEN_READ)?;
+        self.check(caller, TOKEN_READ)?;
         let entry = self.find(caller, id).await?;
         Ok(self.token_of(&entry))
     }

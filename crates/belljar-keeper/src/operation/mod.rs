@@ -256,7 +256,7 @@ impl Keeper {
         id: &str,
         operation: O,
     ) -> Result<Opened<O::Response>> {
-        let entered = self.enter_for(caller, id, O::KIND.action).await?;
+        let entered = self.find_for(caller, id, O::KIND.action).await?;
         self.begin_in(caller, &entered, operation).await
     }
 

@@ -79,6 +79,13 @@ fn c01_without_roles_a_key_that_may_look_makes_keys() {
         let read = world.admin.with_key(&world.admin.new_key("read", "first").await.1);
         let made = read.post("/v1/keys", &json!({ "name": "x", "role": "admin" })).await;
         assert_eq!(made.status, 201, "{made:?}");
+        // Within a sandbox as well, and with the token of one.
+        let exec =
+            read.post(&format!("/v1/sandboxes/{}/exec", world.id), &json!({ "command": "true" })).await;
+        assert_eq!(exec.status, 200, "{exec:?}");
+        let made = world.first.post(&format!("/v1/sandboxes/{}/tokens", world.id), &json!({})).await.json();
+        let token = world.admin.with_key(made["token"].as_str().expect("it is told"));
+        assert_eq!(token.get("/v1/sandboxes").await.status, 200);
     });
 }
 
