@@ -94,3 +94,27 @@ pub(crate) async fn follow(reader: AsyncFd<OwnedFd>, sender: watch::Sender<Progr
     }
     sender.send_modify(|progress| progress.closed = true);
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+
+    use super::*;
+
+    /// A supervisor that exits with a command unread resets the connection. Its records must arrive nevertheless: without them the
+    /// host removes control groups by name, which may be another sandbox's.
+    #[tokio::test]
+    async fn records_before_a_reset_are_read() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (host, supervisor) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let cleaned = Report::Cleaned { left: 0, errno: 0 };
+        rustix::net::send(&supervisor, &cleaned.encode(), SendFlags::NOSIGNAL).unwrap();
+        rustix::net::send(&host, b"c", SendFlags::NOSIGNAL).unwrap();
+        drop(supervisor);
+        let (sender, progress) = watch::channel(Progress::default());
+        follow(async_fd(host).unwrap(), sender).await;
+        let progress = progress.borrow();
+        assert_eq!((progress.cleaned, progress.closed), (Some((0, 0)), true));
+    }
+}

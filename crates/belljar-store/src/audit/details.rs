@@ -1,4 +1,4 @@
-//! Details of a record beyond its fixed fields. Values are truncate in size, and secrets are replaced by a marker.
+//! Details of a record beyond its fixed fields. Values are truncated, and secrets are replaced by a marker.
 
 use std::collections::BTreeMap;
 
