@@ -38,6 +38,6 @@ mod without;
 
 pub use authority::{Authority, AuthorityError};
 pub use client::{log, set_policy};
-pub use config::{CONNECTION, GatewayConfig, SETUP};
+pub use config::{CONNECTION, GatewayConfig, SETUP, STARTED};
 pub use start::{ARGUMENT, enter_gateway};
 pub use terminate::SYSTEM_ROOTS;

@@ -1,8 +1,13 @@
 //! The gateway's process.
 
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use rustix::net::SendFlags;
+use tokio::runtime::Runtime;
+
+use crate::config::STARTED;
 use crate::control;
 use crate::gateway::Gateway;
 use crate::resolve::Resolver;
@@ -46,7 +51,25 @@ fn run() -> Result<(), StartError> {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"belljar-gate");
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(std::io::Error::from)?;
-    let config = control::configuration(&control).map_err(StartError::Configuration)?;
+    let started = start(&control);
+    // The host may be gone, and its sandbox with it.
+    let _ = match &started {
+        Ok(_) => rustix::net::send(&control, &[STARTED], SendFlags::NOSIGNAL),
+        Err(error) => rustix::net::send(&control, error.to_string().as_bytes(), SendFlags::NOSIGNAL),
+    };
+    let (gateway, runtime) = started?;
+    let served = tokio::task::LocalSet::new().block_on(&runtime, async {
+        let served = control::serve(&gateway, control).await;
+        gateway.close().await;
+        served
+    });
+    // The sandbox is gone: what its connections still wait for concerns nobody.
+    std::process::exit(if served.is_ok() { 0 } else { FAILED });
+}
+
+/// Becomes a gateway by the configuration that comes first, and enters the jail.
+fn start(control: &OwnedFd) -> Result<(Rc<Gateway>, Runtime), StartError> {
+    let config = control::configuration(control).map_err(StartError::Configuration)?;
     // All that needs files comes before the jail.
     let resolver = Resolver::of_this_machine(&config.setup.resolvers);
     let termination = match &config.authority {
@@ -55,12 +78,5 @@ fn run() -> Result<(), StartError> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     belljar_linux::enter_jail(config.user)?;
-    let gateway = Rc::new(Gateway::new(&config, resolver, termination));
-    let served = tokio::task::LocalSet::new().block_on(&runtime, async {
-        let served = control::serve(&gateway, control).await;
-        gateway.close().await;
-        served
-    });
-    // The sandbox is gone: what its connections still wait for concerns nobody.
-    std::process::exit(if served.is_ok() { 0 } else { FAILED });
+    Ok((Rc::new(Gateway::new(&config, resolver, termination)), runtime))
 }

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use rustix::net::{RecvFlags, SocketType};
 
 use crate::failure::Failures;
-use crate::gateway::Gateway;
+use crate::gateway::{Prepared, START_GATEWAY};
 use crate::kind::LocalKind;
 use crate::planner::Planner;
 use crate::sockets::{control_pair, guest_control_pair, pair, stream};
@@ -132,8 +132,8 @@ impl LocalEngine {
         let authority = crate::trust::authority(&spec.network, &self.config.network)?;
         planner.trust = authority.as_ref().map(crate::trust::Trust::in_sandbox).transpose()?;
         let mut plan = planner.plan(random, sockets.guest)?;
-        let gateway = self.gateway(&mut plan, spec, authority);
-        let gateway = gateway.map_err(launch("start the network's gateway"))?;
+        let gateway = self.prepare_gateway(&mut plan, spec, authority);
+        let gateway = gateway.map_err(launch("prepare the network's gateway"))?;
         let entry = crate::warm::Entry::of(&plan, spec);
         let isolation =
             crate::layers::isolation(&plan, self.config.kind, spec, planner.watched, self.layout());
@@ -152,6 +152,9 @@ impl LocalEngine {
             EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
         })?;
         drop(sandbox_control);
+        // It starts beside the sandbox, whose connections wait in its socket meanwhile.
+        let started = gateway.map(Prepared::start).transpose();
+        let (gateway, no_gateway) = started.map_or_else(|error| (None, Some(error)), |one| (one, None));
         let home = crate::planner::home(self.config.kind, &id);
         // The plan's descriptors are the supervisor's from here on.
         drop(plan);
@@ -170,6 +173,10 @@ impl LocalEngine {
             _image: image,
         };
         let walls = LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))?;
+        if let Some(error) = no_gateway {
+            let _ = walls.stop().await;
+            return Err(launch(START_GATEWAY)(error));
+        }
         if let Life::Long { deadline: Some(deadline), .. } = life {
             walls.keep_deadline(Some(deadline));
         }
@@ -190,18 +197,18 @@ impl LocalEngine {
 }
 
 impl LocalEngine {
-    /// The gateway of a sandbox that has a network, which starts while the sandbox is made.
-    fn gateway(
+    /// Prepares the gateway of a sandbox that has a network.
+    fn prepare_gateway(
         &self,
         plan: &mut LaunchPlan,
         spec: &SandboxSpec,
         authority: Option<Authority>,
-    ) -> std::io::Result<Option<Gateway>> {
+    ) -> std::io::Result<Option<Prepared>> {
         if spec.network.mode() == NetworkMode::Disabled {
             return Ok(None);
         }
         let user = plan.identity.privileged.then_some(plan.identity.outside_uid);
-        let gateway = Gateway::start(&self.config.network, &spec.network, authority, user, plan.without)?;
+        let gateway = Prepared::new(&self.config.network, &spec.network, authority, user, plan.without)?;
         plan.gateway = Some(GatewayPlan::new(gateway.control()?));
         Ok(Some(gateway))
     }
@@ -326,7 +333,7 @@ async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Res
                     return Err(walls.explain_end().await.unwrap_or_else(gone));
                 }
                 walls.record_first_answer();
-                Ok(())
+                walls.gateway_started().await
             }
             Err(_) => Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() }),
         }

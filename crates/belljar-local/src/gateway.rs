@@ -6,17 +6,20 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, NetworkLog};
-use belljar_gateway::{ARGUMENT, Authority, CONNECTION, GatewayConfig, SETUP};
+use belljar_gateway::{ARGUMENT, Authority, CONNECTION, GatewayConfig, SETUP, STARTED};
 use belljar_linux::Without;
 use belljar_model::{NetworkPolicy, NetworkSetup};
 use futures::StreamExt as _;
 use rustix::io::Errno;
-use rustix::net::SocketType;
+use rustix::net::{RecvFlags, SocketType};
 use tokio::sync::watch;
 
 use crate::engine::launch;
 use crate::progress::async_fd;
 use crate::sockets::{control_pair, pair, stream};
+
+/// The step of a launch that fails when there is no gateway.
+pub(crate) const START_GATEWAY: &str = "start the network's gateway";
 
 /// How long it may take to have another policy.
 const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,18 +27,18 @@ const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to end once it is told.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One gateway.
-pub(crate) struct Gateway {
-    /// The host's end of its control socket.
+/// The longest message of a gateway that could not start.
+const MAX_MESSAGE: usize = 1024;
+
+/// A gateway that is not started yet: its control socket, which has its configuration.
+pub(crate) struct Prepared {
     control: OwnedFd,
-    pidfd: OwnedFd,
-    ended: watch::Receiver<bool>,
+    theirs: OwnedFd,
 }
 
-impl Gateway {
-    /// Starts a gateway for this policy, as `user` where one is given. It serves nothing before its sockets come over
-    /// [`Self::control`]. Needs a tokio runtime.
-    pub(crate) fn start(
+impl Prepared {
+    /// Prepares a gateway for this policy, which runs as `user` where one is given.
+    pub(crate) fn new(
         setup: &NetworkSetup,
         policy: &NetworkPolicy,
         authority: Option<Authority>,
@@ -55,23 +58,63 @@ impl Gateway {
         let _ = without;
         let file = crate::planner::memory_file(c"belljar-gateway", &config)?;
         belljar_linux::send_with(control.as_fd(), &[SETUP], &[file.as_fd()])?;
-        // The one that runs, also when another lies in its place by now.
-        let child = Command::new("/proc/self/exe")
-            .arg(ARGUMENT)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let (pidfd, ended) = watched(child)?;
-        Ok(Self { control, pidfd, ended })
+        Ok(Self { control, theirs })
     }
 
     /// Another descriptor of the host's end of its control socket.
     pub(crate) fn control(&self) -> io::Result<OwnedFd> {
         // Out of the way of the low numbers, which the sandbox's first process rearranges.
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.control, 64)?)
+    }
+
+    /// Starts the process. It serves nothing before its sockets come over [`Self::control`]. Needs a tokio runtime.
+    pub(crate) fn start(self) -> io::Result<Gateway> {
+        // The one that runs, also when another lies in its place by now.
+        let child = Command::new("/proc/self/exe")
+            .arg(ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(self.theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let (pidfd, ended) = watched(child)?;
+        Ok(Gateway { control: self.control, pidfd, ended })
+    }
+}
+
+/// A gateway's process.
+pub(crate) struct Gateway {
+    /// The host's end of its control socket.
+    control: OwnedFd,
+    pidfd: OwnedFd,
+    ended: watch::Receiver<bool>,
+}
+
+impl Gateway {
+    /// Resolves when the gateway is jailed and takes its sockets, with the reason if it could not start.
+    pub(crate) fn started(&self) -> io::Result<impl Future<Output = io::Result<()>> + Send + use<>> {
+        let control = async_fd(self.control.try_clone()?)?;
+        Ok(async move {
+            let mut message = [0; MAX_MESSAGE];
+            loop {
+                let mut ready = control.readable().await?;
+                match rustix::net::recv(control.get_ref(), &mut message, RecvFlags::DONTWAIT) {
+                    Err(Errno::AGAIN) => ready.clear_ready(),
+                    // It ended with messages unread. The error comes once, before the message that the gateway has sent.
+                    Err(Errno::CONNRESET) => {}
+                    Err(errno) => return Err(errno.into()),
+                    Ok((_, length)) => {
+                        let message = message.get(..length).unwrap_or(&message);
+                        return match message {
+                            [STARTED] => Ok(()),
+                            [] => Err(io::Error::other("it has ended")),
+                            said => Err(io::Error::other(String::from_utf8_lossy(said).into_owned())),
+                        };
+                    }
+                }
+            }
+        })
     }
 
     /// The host's end of a new connection to it. Few can wait to be taken at once.
@@ -81,15 +124,21 @@ impl Gateway {
         Ok(host)
     }
 
-    /// Ends it, and waits until it is gone. It tells those who follow its log the last of it first.
+    /// Tells it to end. It tells those who follow its log the last of it first.
+    pub(crate) fn shut_down(&self) {
+        // One that is gone cannot be told, and need not be.
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
+    }
+
+    /// Ends it, and waits until it is gone.
     pub(crate) async fn end(&self) {
         let mut ended = self.ended.clone();
         let mut is_gone = async || {
             let gone = tokio::time::timeout(END_TIMEOUT, ended.wait_for(|ended| *ended)).await;
             gone.is_ok()
         };
-        let told = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
-        if told.is_err() || !is_gone().await {
+        self.shut_down();
+        if !is_gone().await {
             let _ = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
             is_gone().await;
         }

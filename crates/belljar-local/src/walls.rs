@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::LocalKind;
 use crate::failure::Failures;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, START_GATEWAY};
 use crate::orphans::{ORPHANS, wait_for_exit};
 use crate::progress::{Progress, async_fd, describe_end, follow};
 use crate::sockets::{pair, stream};
@@ -71,6 +71,8 @@ pub(crate) struct LocalWalls {
     answered_ns: OnceLock<u64>,
     /// Sends new deadlines to the task that enforces them, once there was one.
     deadline: OnceLock<watch::Sender<Option<Instant>>>,
+    /// Whether the gateway has started, or why it could not; nothing where there is none.
+    gateway_start: watch::Receiver<Option<Result<(), String>>>,
 }
 
 /// Our end of the control socket, and the last command sent on it.
@@ -100,18 +102,36 @@ impl LocalWalls {
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let reader = async_fd(reader)?;
         tokio::spawn(follow(reader, sender));
+        let control =
+            Arc::new(Control { socket, sent: Mutex::new(None), deadline_passed: AtomicBool::new(false) });
+        let (sender, gateway_start) = watch::channel(resources.gateway.is_none().then_some(Ok(())));
+        if let Some(gateway) = &resources.gateway {
+            tokio::spawn(end_without_gateway(gateway.started()?, sender, Arc::clone(&control)));
+        }
         Ok(Self {
             resources,
-            control: Arc::new(Control {
-                socket,
-                sent: Mutex::new(None),
-                deadline_passed: AtomicBool::new(false),
-            }),
+            control,
             supervisor: Mutex::new(Some(supervisor)),
             progress,
             answered_ns: OnceLock::new(),
             deadline: OnceLock::new(),
+            gateway_start,
         })
+    }
+
+    /// Waits until the gateway has started, if there is to be one.
+    pub(crate) async fn gateway_started(&self) -> Result<(), EngineError> {
+        let mut start = self.gateway_start.clone();
+        let _ = start.wait_for(Option::is_some).await;
+        let reason = self.gateway_failure().await.map(io::Error::other);
+        reason.map_or(Ok(()), |reason| Err(crate::engine::launch(START_GATEWAY)(reason)))
+    }
+
+    /// Returns why the gateway could not start. That ends the sandbox, whose end may be reported a moment earlier.
+    async fn gateway_failure(&self) -> Option<String> {
+        let mut start = self.gateway_start.clone();
+        let _ = tokio::time::timeout(END_TIMEOUT, start.wait_for(Option::is_some)).await.is_ok();
+        start.borrow().as_ref()?.as_ref().err().cloned()
     }
 
     pub(crate) fn id(&self) -> &SandboxId {
@@ -151,6 +171,9 @@ impl LocalWalls {
         // A closed channel means that its task has ended, after the last report.
         let _ = progress.wait_for(over).await;
         let last = progress.borrow().clone();
+        if let Some(reason) = self.gateway_failure().await {
+            return crate::engine::launch(START_GATEWAY)(io::Error::other(reason));
+        }
         match last.failed {
             Some((step, item, errno)) => {
                 self.resources.failures.explain(step, item, io::Error::from_raw_os_error(errno))
@@ -310,6 +333,20 @@ impl LocalWalls {
     }
 }
 
+/// Ends the sandbox if its gateway cannot start. Until then, its code reaches nothing.
+async fn end_without_gateway(
+    started: impl Future<Output = io::Result<()>>,
+    result: watch::Sender<Option<Result<(), String>>>,
+    control: Arc<Control>,
+) {
+    let started = started.await.map_err(|error| error.to_string());
+    let has_failed = started.is_err();
+    result.send_replace(Some(started));
+    if has_failed {
+        control.send(CLEAN);
+    }
+}
+
 /// Ends the sandbox at its deadline, which may change meanwhile. Returns when the sender is dropped.
 async fn enforce_deadline(mut deadlines: watch::Receiver<Option<Instant>>, control: Arc<Control>) {
     loop {
@@ -408,7 +445,10 @@ impl Walls for LocalWalls {
             // A closed channel means that its task has ended, after the last report.
             let _ = progress.wait_for(|progress| progress.ended.is_some() || progress.closed).await;
             let last = progress.borrow().clone();
-            self.end_reason(&last)
+            match self.gateway_failure().await {
+                Some(reason) => format!("cannot {START_GATEWAY}: {reason}"),
+                None => self.end_reason(&last),
+            }
         })
     }
 }
@@ -451,6 +491,8 @@ impl LocalWalls {
     async fn stop_and_clean_up(&self) -> Result<(), EngineError> {
         // A supervisor that is gone already has cleaned up before.
         self.control.send(CLEAN);
+        // Both end at the same time.
+        self.resources.gateway.as_ref().inspect(|gateway| gateway.shut_down());
         let mut progress = self.progress.clone();
         let cleaned = progress.wait_for(|progress| progress.cleaned.is_some() || progress.closed);
         let _ = tokio::time::timeout(CLEAN_TIMEOUT, cleaned).await.is_ok();

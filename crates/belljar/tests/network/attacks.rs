@@ -20,6 +20,7 @@ cases![
     nothing_but_tcp_leaves,
     the_machines_own_loopback_is_not_the_sandboxes,
     a_gateway_that_dies_leaves_no_way,
+    a_gateway_that_cannot_start_is_no_sandbox,
     connections_are_counted,
     the_resolver_answers_for_addresses_only,
     streams_to_the_resolver_are_counted,
@@ -223,6 +224,36 @@ print(talk('good.example'), talk('93.184.216.34'), get('good.example'))
     assert_eq!(lines.next(), Some("ready"));
     assert!(["b''", "ConnectionResetError"].contains(&lines.next().unwrap()), "{told}");
     assert_eq!(lines.next(), Some("gaierror ConnectionRefusedError gaierror"), "{told}");
+}
+
+fn a_gateway_that_cannot_start_is_no_sandbox(world: &World) {
+    let ca = world.dir().join("broken.pem");
+    std::fs::write(&ca, "-----BEGIN CERTIFICATE-----\nbroken\n-----END CERTIFICATE-----\n").unwrap();
+    let why = format!(
+        "cannot start the network's gateway: cannot end TLS: cannot read the certificates in {}",
+        ca.display()
+    );
+    world.policy(&format!("ca_file = \"{}\"", ca.display()));
+    std::fs::write(
+        world.dir().join("spec.toml"),
+        "[network]\nallow = ['good.example']\nrequests = { 'good.example' = ['GET /*'] }\n",
+    )
+    .unwrap();
+    // Code may have begun by then, and ends with its sandbox.
+    let mut command = world.command("--spec spec.toml --timeout 100", "import time; time.sleep(1000)");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(125) && said.contains(&why), "{output:?}");
+    let home = crate::home::Home::configured(&format!(
+        "[server]\nlinger = '1s'\n[sandboxes.network]\nca_file = '{}'\n",
+        ca.display()
+    ));
+    let secret = ["--secret", "KEY=good.example:authorization:file=key"];
+    home.write("key", "value");
+    let create = ["sandbox", "create", "--allow", "good.example"];
+    home.run_args(&[&create[..], &secret].concat()).refused(125, &[&why]);
+    assert!(home.good("sandbox ls --format json").is_empty());
+    assert!(crate::world::gateways().is_empty());
 }
 
 fn connections_are_counted(world: &World) {
