@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -182,20 +183,37 @@ fn check_network(network: Option<NetworkFile>, sent: &Value, is_off: bool) {
         list.map(|rule| rule.as_str().unwrap_or_default().to_owned()).collect()
     };
     let (allowed, denied) = (list("allowOut"), list("denyOut"));
+    let rules = sent["rules"].as_object().into_iter().flatten();
+    let has_headers = rules
+        .flat_map(|(_, rules)| rules.as_array().into_iter().flatten())
+        .any(|rule| rule["transform"]["headers"].as_object().is_some_and(|headers| !headers.is_empty()));
     let denies_all = is_off || denied.contains("0.0.0.0/0") || denied.contains("::/0");
     let Some(network) = network else {
-        assert!(!denies_all && allowed.is_empty() && denied.is_empty(), "{sent}");
+        assert!(!denies_all && allowed.is_empty() && denied.is_empty() && !has_headers, "{sent}");
         return;
     };
+    assert_eq!(network.headers.is_some(), has_headers, "{sent}");
+    // An address or a range is meant with all its ports.
+    let ranged = |rules: BTreeSet<String>| -> BTreeSet<String> {
+        let ranged = |rule: String| {
+            let (address, length) = rule.split_once('/').unwrap_or((&rule, "32"));
+            let is_range = address.parse::<Ipv4Addr>().is_ok() && !length.contains(':');
+            if is_range { format!("{address}/{length}:*") } else { rule }
+        };
+        rules.into_iter().map(ranged).collect()
+    };
+    let allowed = ranged(allowed);
     let file_allow: BTreeSet<String> = network.allow.clone().unwrap_or_default().into_iter().collect();
     assert_eq!(file_allow, allowed, "{sent}");
     let file_deny: BTreeSet<String> = network.deny.clone().unwrap_or_default().into_iter().collect();
     let specific: BTreeSet<String> =
-        denied.into_iter().filter(|rule| rule != "0.0.0.0/0" && rule != "::/0").collect();
+        ranged(denied.into_iter().filter(|rule| rule != "0.0.0.0/0" && rule != "::/0").collect());
     match network.mode.as_deref() {
         Some("open") => assert!(!denies_all && file_deny == specific, "{sent}"),
-        Some("whitelist") => assert!(denies_all && !allowed.is_empty() && file_deny == specific, "{sent}"),
-        Some("disabled") => assert!(denies_all && allowed.is_empty(), "{sent}"),
+        Some("whitelist") => {
+            assert!(denies_all && (!allowed.is_empty() || has_headers) && file_deny == specific, "{sent}");
+        }
+        Some("disabled") => assert!(denies_all && allowed.is_empty() && !has_headers, "{sent}"),
         mode => panic!("{mode:?}"),
     }
     if let Ok(policy) = network.clone().resolve() {

@@ -144,6 +144,8 @@ targets! {
     oci_documents in template;
     /// A network policy, and names requested under it.
     network_policy in network;
+    /// A secret or a rule for requests, as a flag has it.
+    network_flag in network;
     /// A domain name.
     network_name in network;
     /// A query to the resolver of a sandbox.

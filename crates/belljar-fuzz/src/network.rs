@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use belljar_gateway::fuzzing;
-use belljar_model::{DomainName, Matcher, NetworkMode, NetworkPolicy, Rule};
+use belljar_model::{DomainName, Matcher, NetworkFile, NetworkMode, NetworkPolicy, Rule};
 use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::{Name, RData};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
@@ -63,6 +63,43 @@ fn covers(rule: &str, is_web: bool, name: &DomainName, port: u16) -> bool {
         None => name.as_str() == pattern,
     };
     is_port && is_host
+}
+
+/// Checks flags: an accepted one can be written again from its file, and a refused one does not show a value given by mistake.
+pub(crate) fn network_flag(data: &[u8]) {
+    let text = text(data);
+    let mut file = NetworkFile::default();
+    match file.add_secret(&text) {
+        Ok(()) => {
+            let secrets = file.secrets.take().unwrap_or_default();
+            let (name, secret) = secrets.first_key_value().expect("it was added");
+            let [host, header] =
+                [&secret.host, &secret.header].map(|part| part.as_deref().expect("it was given"));
+            let written = format!("{name}={host}:{header}");
+            let source = match (&secret.env, &secret.file, &secret.value) {
+                (Some(env), None, None) => format!(":env={env}"),
+                (None, Some(file), None) => format!(":file={file}"),
+                _ => panic!("{secret:?} has no source"),
+            };
+            assert!(
+                text == format!("{written}{source}") || text == written && source == format!(":env={name}")
+            );
+        }
+        Err(error) => {
+            let alike = text.split_once('=').map_or("x".to_owned(), |(name, _)| format!("{name}=x"));
+            let other = file.add_secret(&alike).expect_err("there is no header").to_string();
+            assert_eq!(error.to_string(), other, "{text:?}");
+            check_refusal(&other, &["network.secrets"]);
+        }
+    }
+    match file.add_request(&text) {
+        Ok(()) => {
+            let requests = file.requests.unwrap_or_default();
+            let (host, rules) = requests.first_key_value().expect("it was added");
+            assert_eq!(format!("{host}={}", rules.concat()), text);
+        }
+        Err(error) => check_refusal(&error.to_string(), &["network.requests"]),
+    }
 }
 
 /// Checks a name: an accepted one is the same name to the parsers of a browser, a resolver, a web server and a TLS library.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use belljar_model::DomainName;
+use belljar_model::{DomainName, DomainPattern};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, GeneralSubtree,
     IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints, SanType,
@@ -38,7 +38,7 @@ pub enum AuthorityError {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authority {
-    hosts: Vec<DomainName>,
+    hosts: Vec<DomainPattern>,
     /// PKCS 8.
     key: Vec<u8>,
     /// Seconds since 1970.
@@ -56,7 +56,7 @@ impl Authority {
     ///
     /// # Errors
     /// There is no randomness for a key.
-    pub fn new(hosts: Vec<DomainName>) -> Result<Self, AuthorityError> {
+    pub fn new(hosts: Vec<DomainPattern>) -> Result<Self, AuthorityError> {
         let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let made = made.map_err(|_| AuthorityError::Time)?.as_secs();
         Ok(Self { hosts, key: KeyPair::generate()?.serialize_der(), made })
@@ -100,7 +100,10 @@ impl Authority {
         params.distinguished_name = named("Belljar gateway of this sandbox");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let hosts = self.hosts.iter().map(|host| GeneralSubtree::DnsName(host.to_string()));
+        // A constraint for a name is one for those below it as well (RFC 5280, 4.2.1.10).
+        let hosts = self.hosts.iter().map(|(DomainPattern::Exact(name) | DomainPattern::Below(name))| {
+            GeneralSubtree::DnsName(name.to_string())
+        });
         params.name_constraints =
             Some(NameConstraints { permitted_subtrees: hosts.collect(), excluded_subtrees: Vec::new() });
         Ok(params)

@@ -1,20 +1,32 @@
-//! Secrets: code in the sandbox holds a placeholder, and the host that a secret is for gets its value, in one header.
+//! Secrets: code in the sandbox holds a placeholder, and the host that a secret is for gets its value, in one header. And headers that
+//! the gateway sets, of which code knows nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use belljar_model::{DomainName, NetworkPolicy, SecretSource, placeholder};
+use belljar_model::{DomainName, DomainPattern, NetworkPolicy, SecretSource, placeholder};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
-/// The secrets of a policy by the hosts that they are for.
-#[derive(Default)]
-pub(crate) struct Secrets(BTreeMap<DomainName, HostSecrets>);
+/// What stands in an answer for the value of a header that the gateway sets.
+const REDACTED: &str = "[redacted]";
 
-/// The secrets of one host.
+/// The shortest value of such a header that is looked for in answers: shorter ones are words that hosts say of themselves.
+const MIN_REDACTED_BYTES: usize = 8;
+
+/// The secrets and headers of a policy by the hosts that they are for.
 #[derive(Default)]
-pub(crate) struct HostSecrets(Vec<Bound>);
+pub(crate) struct Secrets {
+    bound: BTreeMap<DomainName, Vec<Bound>>,
+    set: BTreeMap<DomainPattern, Vec<Set>>,
+}
+
+/// The secrets and headers of one host.
+pub(crate) struct HostSecrets<'a> {
+    bound: &'a [Bound],
+    set: &'a [Set],
+}
 
 /// One secret, bound to a header.
 #[derive(Clone)]
@@ -24,36 +36,63 @@ struct Bound {
     value: String,
 }
 
+/// One header that is set.
+#[derive(Clone)]
+struct Set {
+    header: HeaderName,
+    value: HeaderValue,
+}
+
 impl Secrets {
-    /// Takes them out of a policy. Their values are there: whoever has made the policy has read variables and files.
-    /// Each is for its own host; tests take that wall away.
+    /// Takes them out of a policy. Their values are there: whoever has made the policy has read variables, files and what the server
+    /// keeps. Each is for its own hosts; tests take that wall away.
     pub(crate) fn of(policy: &NetworkPolicy, binds_hosts: bool) -> Self {
         let mut secrets = Self::default();
-        let hosts: Vec<_> = policy.secrets().values().map(|secret| secret.host().clone()).collect();
         for (name, secret) in policy.secrets() {
             // Both have been checked as they were read.
             let (SecretSource::Value(value), Ok(header)) = (secret.source(), secret.header().parse()) else {
                 continue;
             };
             let bound = Bound { header, placeholder: placeholder(name), value: value.clone() };
-            let of = hosts.iter().filter(|host| !binds_hosts || *host == secret.host());
-            for host in of.collect::<std::collections::BTreeSet<_>>() {
-                secrets.0.entry(host.clone()).or_default().0.push(bound.clone());
-            }
+            secrets.bound.entry(secret.host().clone()).or_default().push(bound);
+        }
+        for set in policy.headers() {
+            let (SecretSource::Value(value), Ok(header)) = (set.source(), set.header().parse()) else {
+                continue;
+            };
+            let Ok(mut value) = HeaderValue::from_str(value) else { continue };
+            value.set_sensitive(true);
+            secrets.set.entry(set.host().clone()).or_default().push(Set { header, value });
+        }
+        if !binds_hosts {
+            let bound: Vec<_> = secrets.bound.values().flatten().cloned().collect();
+            secrets.bound.values_mut().for_each(|of_host| of_host.clone_from(&bound));
+            let set: Vec<_> = secrets.set.values().flatten().cloned().collect();
+            let hosts: BTreeSet<_> = policy.read_hosts();
+            secrets.set = hosts.into_iter().map(|host| (host, set.clone())).collect();
         }
         secrets
     }
 
-    /// The secrets of a host, if it has any.
-    pub(crate) fn of_host(&self, host: &DomainName) -> Option<&HostSecrets> {
-        self.0.get(host)
+    /// The secrets and headers of a host, if it has any. Headers of the host itself come before those of the hosts below a name, and
+    /// those below a longer name before those below a shorter one; they do not join.
+    pub(crate) fn of_host(&self, host: &DomainName) -> Option<HostSecrets<'_>> {
+        let bound = self.bound.get(host).map(Vec::as_slice).unwrap_or_default();
+        let exact = || self.set.get(&DomainPattern::Exact(host.clone()));
+        let below = || {
+            let of_host = |(pattern, _): &(&DomainPattern, &Vec<Set>)| pattern.matches(host);
+            let longest = |(pattern, _): &(&DomainPattern, &Vec<Set>)| pattern.to_string().len();
+            self.set.iter().filter(of_host).max_by_key(longest).map(|(_, set)| set)
+        };
+        let set = exact().or_else(below).map(Vec::as_slice).unwrap_or_default();
+        (!bound.is_empty() || !set.is_empty()).then_some(HostSecrets { bound, set })
     }
 }
 
-impl HostSecrets {
-    /// Puts values in the place of placeholders, each in its own header and in no other.
+impl HostSecrets<'_> {
+    /// Puts values in the place of placeholders, each in its own header and in no other, and sets headers.
     pub(crate) fn put(&self, headers: &mut HeaderMap) {
-        for bound in &self.0 {
+        for bound in self.bound {
             let http::header::Entry::Occupied(mut values) = headers.entry(&bound.header) else { continue };
             for value in values.iter_mut() {
                 let Some(text) = bound.put(&bound.header, value.as_bytes()) else { continue };
@@ -64,13 +103,25 @@ impl HostSecrets {
                 }
             }
         }
+        for Set { header, value } in self.set {
+            headers.insert(header, value.clone());
+        }
     }
 
     /// Puts placeholders in the place of values that the host sends back, in every header.
     pub(crate) fn redact(&self, headers: &mut HeaderMap) {
+        let bound = self.bound.iter().map(|bound| (bound.value.as_bytes(), bound.placeholder.as_str()));
+        // The whole value, and what comes after the scheme of credentials.
+        let set = self.set.iter().flat_map(|set| {
+            let whole = set.value.as_bytes();
+            let rest = whole.splitn(2, |byte| *byte == b' ').nth(1);
+            [Some(whole), rest].into_iter().flatten()
+        });
+        let set = set.filter(|value| value.len() >= MIN_REDACTED_BYTES).map(|value| (value, REDACTED));
+        let hidden: Vec<_> = bound.chain(set).collect();
         for value in headers.values_mut() {
-            for bound in &self.0 {
-                let found = replace(value.as_bytes(), bound.value.as_bytes(), &bound.placeholder, |_| true);
+            for (secret, shown) in &hidden {
+                let found = replace(value.as_bytes(), secret, shown, |_| true);
                 if let Some(Ok(redacted)) = found.map(|text| HeaderValue::from_bytes(&text)) {
                     *value = redacted;
                 }
@@ -160,6 +211,41 @@ mod tests {
             assert_eq!(headers[header], put, "{header}: {given}");
             assert_eq!(headers[header].is_sensitive(), given != put, "{header}: {given}");
         }
+    }
+
+    #[test]
+    fn headers_are_set_for_the_nearest_hosts() {
+        let policy = r#"{"allow": ["*.example", "*.b.example"], "headers": [
+            {"host": "*.example", "header": "x-far", "value": "far"},
+            {"host": "*.b.example", "header": "x-near", "value": "near"},
+            {"host": "a.b.example", "header": "authorization", "value": "Bearer s3cret-value"},
+            {"host": "a.b.example", "header": "x-own", "value": "own"}
+        ]}"#;
+        let secrets = Secrets::of(&serde_json::from_str(policy).unwrap(), true);
+        let sent = |host: &str| {
+            let mut headers =
+                headers(&[("authorization", "mine"), ("authorization", "too"), ("x-other", "other")]);
+            if let Some(of_host) = secrets.of_host(&host.parse().unwrap()) {
+                of_host.put(&mut headers);
+            }
+            let sent = headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap()));
+            sent.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+        };
+        for (host, expected) in [
+            ("a.b.example", "authorization=Bearer s3cret-value x-other=other x-own=own"),
+            ("c.b.example", "authorization=mine authorization=too x-near=near x-other=other"),
+            ("b.example", "authorization=mine authorization=too x-far=far x-other=other"),
+            ("example", "authorization=mine authorization=too x-other=other"),
+        ] {
+            assert_eq!(sent(host), expected, "{host}");
+        }
+        let host = "a.b.example".parse().unwrap();
+        let mut answer = headers(&[("x-echo", "it is s3cret-value, own"), ("x-all", "Bearer s3cret-value")]);
+        secrets.of_host(&host).unwrap().redact(&mut answer);
+        assert_eq!(
+            (&answer["x-echo"], &answer["x-all"]),
+            (&"it is [redacted], own".parse().unwrap(), &"[redacted]".parse().unwrap())
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! TLS that the gateway ends: for hosts with secrets or rules for requests. Towards the program it is the host, by a certificate of the
 //! sandbox's own authority; towards the host it is a client that checks who answers.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
@@ -9,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use belljar_model::DomainName;
+use belljar_model::{DomainName, DomainPattern};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -35,6 +36,9 @@ pub const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
+/// Maximum number of hosts whose certificates are kept.
+const MAX_SERVERS: usize = 256;
+
 const HTTP_2: &[u8] = b"h2";
 pub(crate) const HTTP_1: &[u8] = b"http/1.1";
 
@@ -51,7 +55,12 @@ pub(crate) enum TerminationError {
 
 /// What ends TLS for some hosts.
 pub(crate) struct Termination {
-    servers: BTreeMap<DomainName, ServerConfig>,
+    authority: Authority,
+    provider: Arc<CryptoProvider>,
+    hosts: BTreeSet<DomainPattern>,
+    /// What TLS is served with as a host. Those of hosts below a name come when they are asked for, at most one for each name that the
+    /// resolver has an address for.
+    servers: RefCell<BTreeMap<DomainName, ServerConfig>>,
     client: ClientConfig,
 }
 
@@ -59,22 +68,42 @@ impl Termination {
     /// Prepares it for the hosts whose requests a policy has read. Reads files: the authorities of the system and of the operator.
     pub(crate) fn new(authority: &Authority, config: &GatewayConfig) -> Result<Self, TerminationError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut servers = BTreeMap::new();
-        for host in config.policy.read_hosts() {
-            servers.insert(host.clone(), authority.server(host, &provider)?);
-        }
+        let hosts = config.policy.read_hosts();
         #[cfg_attr(not(feature = "mutation"), expect(unused_mut, reason = "tests take its verifier away"))]
         let mut client = client(&provider, config.setup.ca_file.as_deref())?;
         #[cfg(feature = "mutation")]
         if config.is_without("gateway-verify") {
-            client.dangerous().set_certificate_verifier(Arc::new(crate::without::Anybody(provider)));
+            let anybody = crate::without::Anybody(Arc::clone(&provider));
+            client.dangerous().set_certificate_verifier(Arc::new(anybody));
         }
-        Ok(Self { servers, client })
+        let termination =
+            Self { authority: authority.clone(), provider, hosts, servers: RefCell::default(), client };
+        for host in &termination.hosts {
+            if let DomainPattern::Exact(host) = host {
+                termination.server(host)?;
+            }
+        }
+        Ok(termination)
     }
 
     /// Whether TLS to this host is ended here.
     pub(crate) fn ends(&self, host: &DomainName) -> bool {
-        self.servers.contains_key(host)
+        self.hosts.iter().any(|pattern| pattern.matches(host))
+    }
+
+    /// What TLS is served with as this host.
+    fn server(&self, host: &DomainName) -> Result<ServerConfig, AuthorityError> {
+        if let Some(server) = self.servers.borrow().get(host) {
+            return Ok(server.clone());
+        }
+        let server = self.authority.server(host, &self.provider)?;
+        let mut servers = self.servers.borrow_mut();
+        if servers.len() >= MAX_SERVERS {
+            // Code in the sandbox chooses the names below a pattern.
+            servers.clear();
+        }
+        servers.insert(host.clone(), server.clone());
+        Ok(server)
     }
 
     /// Connects to the host over TLS that it can prove, with one of these protocols.
@@ -110,7 +139,7 @@ fn client(provider: &Arc<CryptoProvider>, more: Option<&Path>) -> Result<ClientC
             // Systems have some that no longer are what they should be; they vouch for nobody then.
             let added = roots.add(certificate);
             if Some(path) == more {
-                added?;
+                added.map_err(|error| failed(error.to_string()))?;
             }
         }
     }
@@ -136,8 +165,7 @@ pub(crate) async fn serve(
         // Where there is no host to agree with, the reason is told in the simpler one.
         Err(_) => Some(HTTP_1.to_vec()).filter(|protocol| hello.protocols.contains(protocol)),
     };
-    let Some(server) = termination.servers.get(name) else { return Ok(()) };
-    let mut config = server.clone();
+    let mut config = termination.server(name).map_err(io::Error::other)?;
     config.alpn_protocols = chosen.clone().into_iter().collect();
     let first = First { bytes: hello.bytes, at: 0, stream };
     let accepted =

@@ -169,7 +169,7 @@ async fn answer(
     let version = request.version();
     let secrets = gateway.secrets();
     let secrets = site.termination.as_ref().and_then(|_| secrets.of_host(&site.name));
-    if let Some(secrets) = secrets {
+    if let Some(secrets) = &secrets {
         secrets.put(request.headers_mut());
     }
     match forward(request).await {

@@ -519,9 +519,11 @@ fn network(
     let policy =
         NetworkFile::deserialize(value).map_err(|error| error.message().to_owned()).and_then(|file| {
             let policy = file.resolve().map_err(|error| error.to_string())?;
-            if let Some(name) = policy.secrets().keys().next() {
+            let secret = policy.secrets().keys().map(|name| format!("network.secrets: {name}"));
+            let header = policy.headers().iter().map(|set| format!("network.headers: {}", set.host()));
+            if let Some(what) = secret.chain(header).next() {
                 return Err(format!(
-                    "network.secrets: {name}: a build cannot use secrets, because others may use the template"
+                    "{what}: a build cannot use secrets, because others may use the template"
                 ));
             }
             Ok(policy)

@@ -42,7 +42,7 @@ pub(crate) fn authority(
         // Checked here, as the gateway cannot report it.
         std::fs::File::open(file).map_err(launch("read the operator's file of certificates"))?;
     }
-    Ok(Some(Authority::new(hosts.into_iter().cloned().collect()).map_err(authority_error)?))
+    Ok(Some(Authority::new(hosts.into_iter().collect()).map_err(authority_error)?))
 }
 
 fn authority_error(error: AuthorityError) -> EngineError {

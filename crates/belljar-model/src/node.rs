@@ -161,6 +161,18 @@ impl Fields {
         given.map(table).collect::<Result<_, _>>().map(Some)
     }
 
+    /// Takes a list of tables.
+    pub(crate) fn table_list(&mut self, key: &'static str) -> Result<Option<Vec<Self>>, ModelError> {
+        let path = join(&self.path, key);
+        match self.take(key) {
+            Some(Node::List(items)) => {
+                let open = |(index, node)| Self::open(format!("{path}[{index}]"), node);
+                items.into_iter().enumerate().map(open).collect::<Result<_, _>>().map(Some)
+            }
+            other => self.none_or_wrong_type(key, other, "a list of tables"),
+        }
+    }
+
     /// Refuses the keys that were not taken.
     pub(crate) fn finish(self) -> Result<(), ModelError> {
         let Some(key) = self.values.into_keys().next() else { return Ok(()) };

@@ -7,6 +7,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ModelError;
+use crate::network::header;
 use crate::network::matcher::Matcher;
 use crate::network::mode::NetworkMode;
 use crate::network::name::DomainName;
@@ -14,12 +15,12 @@ use crate::network::policy::NetworkPolicy;
 use crate::network::preset::Preset;
 use crate::network::request::{self, RequestRule};
 use crate::network::rule::{List, Rule, Target};
-use crate::network::secret::{Secret, SecretFile};
+use crate::network::secret::{self, Secret, SecretFile};
 use crate::node::{Fields, Node};
 
 /// A network policy as it was written: each value, and only those that were given.
 ///
-/// A text is a mode; a table has the keys `mode`, `presets`, `allow`, `deny`, `requests` and `secrets`. Unknown keys and keys that are
+/// A text is a mode; a table has the keys `mode`, `presets`, `allow`, `deny`, `requests`, `secrets` and `headers`. Unknown keys and keys that are
 /// given twice are refused; null counts as not given. A mode alone is written as a text, as all versions read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkFile {
@@ -38,6 +39,8 @@ pub struct NetworkFile {
     pub requests: Option<BTreeMap<String, Vec<String>>>,
     /// Secrets that the gateway puts into requests, by name.
     pub secrets: Option<BTreeMap<String, SecretFile>>,
+    /// Headers that the gateway sets in requests; their hosts may be `*.SUFFIX`.
+    pub headers: Option<Vec<SecretFile>>,
 }
 
 impl NetworkFile {
@@ -65,10 +68,60 @@ impl NetworkFile {
             deny: List::Deny.parse(&self.deny.unwrap_or_default())?,
             requests: requests(self.requests.unwrap_or_default())?,
             secrets: secrets.map(secret).collect::<Result<_, _>>()?,
+            headers: header::resolve_all(self.headers.unwrap_or_default())?,
         };
         refuse_contradictions(&policy)?;
         refuse_unreachable(&policy)?;
         Ok(policy)
+    }
+
+    /// Adds a secret as a flag has it, `NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=KEPT]`; without a source it is in the variable `NAME`.
+    /// Nothing after the name is shown in an error: it may be a value that was given by mistake.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not of this form, or when there is a secret of that name already.
+    pub fn add_secret(&mut self, text: &str) -> Result<(), ModelError> {
+        let (name, secret) = SecretFile::parse_flag(text)?;
+        match self.secrets.get_or_insert_default().insert(name.clone(), secret) {
+            Some(_) => Err(ModelError::not_allowed(secret::FIELD, name, "each name once")),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a header that the gateway sets, as a flag has it: `HOST:HEADER:env=VARIABLE`, or with `file=PATH` or `secret=KEPT`.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not of this form. Host and header are checked by [`resolve`](Self::resolve).
+    pub fn add_header(&mut self, text: &str) -> Result<(), ModelError> {
+        self.headers.get_or_insert_default().push(SecretFile::parse_header_flag(text)?);
+        Ok(())
+    }
+
+    /// Secrets and headers, each with what it is called in errors.
+    pub fn sources_mut(&mut self) -> impl Iterator<Item = (String, &mut SecretFile)> {
+        let secrets = self.secrets.iter_mut().flatten();
+        let secrets = secrets.map(|(name, secret)| (format!("{}: {name}", secret::FIELD), secret));
+        let headers = self.headers.iter_mut().flatten().map(|set| {
+            let host = set.host.clone().unwrap_or_default();
+            (format!("{}: {host}", header::FIELD), set)
+        });
+        secrets.chain(headers)
+    }
+
+    /// Adds a rule for requests as a flag has it: `HOST=METHOD PATH`.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not of this form. Host, method and path are checked by [`resolve`](Self::resolve).
+    pub fn add_request(&mut self, text: &str) -> Result<(), ModelError> {
+        let Some((host, rule)) = text.split_once('=') else {
+            let allowed = "HOST=METHOD PATH, such as 'api.example.com=GET /v1/*'";
+            return Err(ModelError::not_allowed(request::FIELD, text, allowed));
+        };
+        self.requests.get_or_insert_default().entry(host.to_owned()).or_default().push(rule.to_owned());
+        Ok(())
     }
 
     /// Reads the value of the key `network`.
@@ -88,6 +141,9 @@ impl NetworkFile {
             let secret = |(name, fields)| Ok((name, SecretFile::from_fields(fields)?));
             tables.into_iter().map(secret).collect::<Result<_, ModelError>>()
         });
+        let headers = fields
+            .table_list("headers")?
+            .map(|tables| tables.into_iter().map(SecretFile::from_fields).collect::<Result<_, ModelError>>());
         let requests = fields.table("requests")?.map(Fields::all_texts).transpose()?;
         let file = Self {
             mode: fields.text("mode")?,
@@ -96,14 +152,15 @@ impl NetworkFile {
             deny: fields.texts("deny")?,
             requests,
             secrets: secrets.transpose()?,
+            headers: headers.transpose()?,
         };
         fields.finish()?;
         Ok(file)
     }
 
     pub(super) fn is_mode_alone(&self) -> bool {
-        let Self { mode, presets, allow, deny, requests, secrets } = self;
-        let more = requests.is_some() || secrets.is_some();
+        let Self { mode, presets, allow, deny, requests, secrets, headers } = self;
+        let more = requests.is_some() || secrets.is_some() || headers.is_some();
         mode.is_some() && presets.is_none() && allow.is_none() && deny.is_none() && !more
     }
 }
@@ -122,8 +179,9 @@ fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
             ("network.presets", preset, WHITELIST),
             ("network.allow", rule(policy.allow.first()), WHITELIST),
             ("network.deny", rule(policy.deny.first()), EITHER),
-            ("network.requests", bound, WHITELIST),
-            ("network.secrets", policy.secrets.keys().next().cloned(), EITHER),
+            (request::FIELD, bound, WHITELIST),
+            (secret::FIELD, policy.secrets.keys().next().cloned(), EITHER),
+            (header::FIELD, policy.headers.first().map(|set| set.host.to_string()), EITHER),
         ],
         // Ranges can be allowed: an operator may except them from what is always denied.
         NetworkMode::Open => {
@@ -131,7 +189,7 @@ fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
             vec![
                 ("network.presets", preset, OPEN),
                 ("network.allow", rule(named), OPEN),
-                ("network.requests", bound, BY_ADDRESS),
+                (request::FIELD, bound, BY_ADDRESS),
             ]
         }
         NetworkMode::Whitelist => Vec::new(),
@@ -155,16 +213,16 @@ fn requests(
     Ok(requests)
 }
 
-/// Refuses secrets and rules for hosts that nothing reaches where requests are read.
+/// Refuses secrets and rules for hosts that nothing reaches where requests are read. Headers may be for hosts that are allowed later.
 fn refuse_unreachable(policy: &NetworkPolicy) -> Result<(), ModelError> {
-    if policy.read_hosts().is_empty() {
+    if policy.secrets.is_empty() && policy.requests.is_empty() {
         return Ok(());
     }
     let matcher = Matcher::new(policy, &[]);
     let is_reached = |host, port| matcher.name(host, port).allowed;
     if let Some((name, secret)) = policy.secrets.iter().find(|(_, secret)| !is_reached(secret.host(), 443)) {
         let allowed = format!("a host that the policy allows on port 443; {} is none", secret.host());
-        return Err(ModelError::not_allowed("network.secrets", name, allowed));
+        return Err(ModelError::not_allowed(secret::FIELD, name, allowed));
     }
     match policy.requests.keys().find(|host| !is_reached(host, 443) && !is_reached(host, 80)) {
         Some(host) => {
@@ -199,6 +257,7 @@ impl From<&NetworkPolicy> for NetworkFile {
         let requests: BTreeMap<String, Vec<String>> = policy.requests.iter().map(of_host).collect();
         let secret = |(name, secret): (&String, &Secret)| (name.clone(), secret.into());
         let secrets: BTreeMap<String, SecretFile> = policy.secrets.iter().map(secret).collect();
+        let headers: Vec<SecretFile> = policy.headers.iter().map(SecretFile::from).collect();
         Self {
             mode: Some(policy.mode.to_string()),
             presets: some(policy.presets.iter().map(|name| (*name).to_owned()).collect()),
@@ -206,6 +265,7 @@ impl From<&NetworkPolicy> for NetworkFile {
             deny: some(texts(&policy.deny)),
             requests: Some(requests).filter(|requests| !requests.is_empty()),
             secrets: Some(secrets).filter(|secrets| !secrets.is_empty()),
+            headers: Some(headers).filter(|headers| !headers.is_empty()),
         }
     }
 }
@@ -235,6 +295,9 @@ impl Serialize for NetworkFile {
         }
         if let Some(secrets) = &self.secrets {
             map.serialize_entry("secrets", secrets)?;
+        }
+        if let Some(headers) = &self.headers {
+            map.serialize_entry("headers", headers)?;
         }
         map.end()
     }

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
 use crate::network::file::NetworkFile;
+use crate::network::header::{self, SetHeader};
+use crate::network::kept;
 use crate::network::mode::NetworkMode;
-use crate::network::name::DomainName;
+use crate::network::name::{DomainName, DomainPattern};
 use crate::network::request::RequestRule;
 use crate::network::rule::Rule;
-use crate::network::secret::{Secret, SecretFile, SecretSource};
+use crate::network::secret::{self, Secret, SecretSource};
 
 /// The network policy of a sandbox. Made by [`NetworkFile::resolve`]; the default reaches nothing.
 ///
@@ -27,6 +29,7 @@ pub struct NetworkPolicy {
     pub(super) deny: Vec<Rule>,
     pub(super) requests: BTreeMap<DomainName, Vec<RequestRule>>,
     pub(super) secrets: BTreeMap<String, Secret>,
+    pub(super) headers: Vec<SetHeader>,
 }
 
 impl NetworkPolicy {
@@ -55,9 +58,52 @@ impl NetworkPolicy {
         &self.requests
     }
 
-    /// Hosts whose requests the gateway reads, also within TLS: those with secrets or rules for requests.
-    pub fn read_hosts(&self) -> BTreeSet<&DomainName> {
-        self.secrets.values().map(Secret::host).chain(self.requests.keys()).collect()
+    /// Headers that the gateway sets in requests, sorted by host and name.
+    pub fn headers(&self) -> &[SetHeader] {
+        &self.headers
+    }
+
+    /// Hosts whose requests the gateway reads, also within TLS: those with secrets, headers or rules for requests.
+    pub fn read_hosts(&self) -> BTreeSet<DomainPattern> {
+        let hosts = self.secrets.values().map(Secret::host).chain(self.requests.keys());
+        let exact = hosts.cloned().map(DomainPattern::Exact);
+        exact.chain(self.headers.iter().map(SetHeader::host).cloned()).collect()
+    }
+
+    /// The names of the secrets that a server keeps and that values of this policy name.
+    pub fn kept_secrets(&self) -> BTreeSet<String> {
+        self.sources().flat_map(SecretSource::kept).map(str::to_owned).collect()
+    }
+
+    /// The policy with the values of kept secrets in the places of their names. What names others is left out.
+    #[must_use]
+    pub fn fill(&self, secrets: &BTreeMap<String, String>) -> Self {
+        let secret = |(name, secret): (&String, &Secret)| Some((name.clone(), secret.fill(secrets)?));
+        let header = |set: &SetHeader| Some(SetHeader { source: set.source.fill(secrets)?, ..set.clone() });
+        Self {
+            secrets: self.secrets.iter().filter_map(secret).collect(),
+            headers: self.headers.iter().filter_map(header).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Refuses a policy that names secrets that a server keeps.
+    ///
+    /// # Errors
+    ///
+    /// When a value names one.
+    pub fn check_filled(&self) -> Result<(), ModelError> {
+        match self.kept_secrets().into_iter().next() {
+            Some(name) => {
+                let allowed = "the value itself, from a variable or a file: only a server keeps secrets";
+                Err(ModelError::not_allowed(secret::FIELD, kept::reference(&name), allowed))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &SecretSource> {
+        self.secrets.values().map(Secret::source).chain(self.headers.iter().map(SetHeader::source))
     }
 
     /// Secrets that the gateway puts into requests, by name.
@@ -77,30 +123,32 @@ impl NetworkPolicy {
     ///
     /// When a secret has another source than its value.
     pub fn check_available(&self) -> Result<(), ModelError> {
-        let is_read = |secret: &Secret| matches!(secret.source(), SecretSource::Value(_));
-        match self.secrets.iter().find(|(_, secret)| !is_read(secret)) {
-            Some((name, secret)) => Err(ModelError::not_allowed(
-                "network.secrets",
-                name,
-                format!(
-                    "its value here; what {} names is read by the command line alone",
-                    secret.source().kind()
-                ),
-            )),
-            None => Ok(()),
+        let unread = |source: &SecretSource| !matches!(source, SecretSource::Value(_));
+        let secret = self.secrets.iter().find(|(_, secret)| unread(secret.source()));
+        let header = self.headers.iter().find(|set| unread(&set.source));
+        let refuse = |field, what: &str, source: &SecretSource| {
+            let allowed =
+                format!("its value here; what {} names is read by the command line alone", source.kind());
+            Err(ModelError::not_allowed(field, what, allowed))
+        };
+        match (secret, header) {
+            (Some((name, secret)), _) => refuse(secret::FIELD, name, secret.source()),
+            (None, Some(set)) => refuse(header::FIELD, &set.host.to_string(), &set.source),
+            (None, None) => Ok(()),
         }
     }
 
-    /// Returns the policy for everybody to see: of secrets the names, hosts and headers.
+    /// Returns the policy for everybody to see: of secrets and headers the names and hosts, and which kept secrets they name.
     pub fn without_values(&self) -> NetworkFile {
         let mut file = NetworkFile::from(self);
-        file.secrets.iter_mut().flat_map(BTreeMap::values_mut).for_each(SecretFile::remove_source);
+        file.sources_mut().for_each(|(_, secret)| secret.remove_source());
         file
     }
 
-    /// Forgets the secrets, which are of no more use.
+    /// Forgets secrets and headers, which are of no more use.
     pub fn forget_secrets(&mut self) {
         self.secrets.clear();
+        self.headers.clear();
     }
 
     /// Returns the policy as canonical JSON, for digests and logs: the same policy gives the same bytes.
@@ -109,7 +157,7 @@ impl NetworkPolicy {
     /// could be found from it by trying.
     pub fn canonical_json(&self) -> String {
         let mut file = NetworkFile::from(self);
-        file.secrets.iter_mut().flat_map(BTreeMap::values_mut).for_each(|secret| secret.redact());
+        file.sources_mut().for_each(|(_, secret)| secret.redact());
         // Texts, lists and maps with text keys: there is nothing in it that JSON cannot hold.
         serde_json::to_string(&file).unwrap_or_default()
     }

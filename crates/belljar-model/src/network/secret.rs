@@ -1,5 +1,6 @@
 //! Secrets that the gateway puts into requests, so that code in a sandbox never holds them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -8,9 +9,10 @@ use serde::Serialize;
 use crate::error::ModelError;
 use crate::mounts::normalise;
 use crate::network::name::DomainName;
+use crate::network::{header, kept};
 use crate::node::Fields;
 
-const FIELD: &str = "network.secrets";
+pub(super) const FIELD: &str = "network.secrets";
 const MAX_NAME_BYTES: usize = 128;
 /// The longest value: common servers take no longer header line.
 const MAX_VALUE_BYTES: usize = 8192;
@@ -62,6 +64,23 @@ pub enum SecretSource {
 }
 
 impl SecretSource {
+    /// The names of the kept secrets in the value.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &str> {
+        let value = match self {
+            Self::Value(value) => value.as_str(),
+            Self::Env(_) | Self::File(_) => "",
+        };
+        kept::names(value)
+    }
+
+    /// The same with the values of kept secrets; `None` if one is missing.
+    pub(super) fn fill(&self, secrets: &BTreeMap<String, String>) -> Option<Self> {
+        match self {
+            Self::Value(value) => kept::fill(value, secrets).map(Self::Value),
+            other => Some(other.clone()),
+        }
+    }
+
     /// The source's kind: `value`, `env` or `file`.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -93,50 +112,113 @@ impl Secret {
     pub fn source(&self) -> &SecretSource {
         &self.source
     }
+
+    /// The same with the values of kept secrets; `None` if one is missing.
+    pub(super) fn fill(&self, secrets: &BTreeMap<String, String>) -> Option<Self> {
+        Some(Self { source: self.source.fill(secrets)?, ..self.clone() })
+    }
 }
 
 impl SecretFile {
+    /// Splits a secret as a flag has it: its name, and where it goes and comes from.
+    pub(super) fn parse_flag(text: &str) -> Result<(String, Self), ModelError> {
+        const FORM: &str = "NAME=HOST:HEADER, with :env=VARIABLE, :file=PATH or :secret=KEPT where the value is not in the variable NAME; \
+             a value itself is no part of it, as other users see command lines";
+        let refuse = |name| Err(ModelError::not_allowed(FIELD, name, FORM));
+        let Some((name, rest)) = text.split_once('=') else { return refuse("") };
+        check_name(name)?;
+        match Self::parse_place(rest) {
+            Some((secret, Some(true))) => Ok((name.to_owned(), secret)),
+            Some((secret, None)) => Ok((name.to_owned(), Self { env: Some(name.to_owned()), ..secret })),
+            _ => refuse(name),
+        }
+    }
+
+    /// Splits a header that the gateway sets, as a flag has it.
+    pub(super) fn parse_header_flag(text: &str) -> Result<Self, ModelError> {
+        const FORM: &str = "HOST:HEADER:env=VARIABLE, HOST:HEADER:file=PATH or HOST:HEADER:secret=KEPT; a value itself is no part of \
+             it, as other users see command lines";
+        match Self::parse_place(text) {
+            Some((secret, Some(true))) => Ok(secret),
+            _ => {
+                let host = text.split_once(':').map_or("", |(host, _)| host);
+                Err(ModelError::not_allowed(header::FIELD, host, FORM))
+            }
+        }
+    }
+
+    /// Splits `HOST:HEADER[:SOURCE]`, and says whether there is a source and whether it is one that can be.
+    fn parse_place(text: &str) -> Option<(Self, Option<bool>)> {
+        let mut parts = text.splitn(3, ':');
+        let (host, header, source) = (parts.next()?, parts.next()?, parts.next());
+        let mut secret =
+            Self { host: Some(host.to_owned()), header: Some(header.to_owned()), ..Self::default() };
+        let is_source = source.map(|source| {
+            match source.split_once('=') {
+                Some(("env", variable)) => secret.env = Some(variable.to_owned()),
+                Some(("file", path)) => secret.file = Some(path.to_owned()),
+                Some(("secret", name)) => secret.value = Some(kept::reference(name)),
+                _ => return false,
+            }
+            true
+        });
+        Some((secret, is_source))
+    }
+
     /// Checks a secret with its name; whether the policy allows the host is left to the caller.
     pub(super) fn resolve(self, name: &str) -> Result<Secret, ModelError> {
-        if !is_variable(name) {
-            let allowed = "a name as of an environment variable: letters, digits and _, no digit first, such as API_KEY";
-            return Err(ModelError::not_allowed(FIELD, name, allowed));
-        }
-        let missing =
-            |key: &str, expected| ModelError::MissingKey { key: format!("{FIELD}.{name}.{key}"), expected };
-        let host = self.host.ok_or_else(|| missing("host", "the host that gets the secret"))?;
+        check_name(name)?;
+        let (host, header, source) = self.check(FIELD, name)?;
         let host =
             DomainName::read(&host).map_err(|allowed| ModelError::not_allowed(FIELD, host, allowed))?;
+        Ok(Secret { host, header, source })
+    }
+
+    /// Checks all but the host, which it hands back as it was written. `what` is the secret in errors.
+    pub(super) fn check(
+        self,
+        field: &'static str,
+        what: &str,
+    ) -> Result<(String, String, SecretSource), ModelError> {
+        let missing =
+            |key: &str, expected| ModelError::MissingKey { key: format!("{field}.{what}.{key}"), expected };
+        let host = self.host.ok_or_else(|| missing("host", "the host that gets the secret"))?;
         let header = self.header.ok_or_else(|| missing("header", "the header that it stands in"))?;
-        let header = header_name(&header)?;
+        let header = header_name(field, &header)?;
         let source = match (self.value, self.env, self.file) {
-            (Some(value), None, None) => SecretSource::Value(checked_value(name, value)?),
+            (Some(value), None, None) => {
+                let checked = check_secret_value(&value).and_then(|()| kept::check(&value));
+                checked.map_err(|allowed| ModelError::not_allowed(field, what, allowed))?;
+                SecretSource::Value(value)
+            }
             (None, Some(env), None) if is_variable(&env) => SecretSource::Env(env),
             (None, Some(env), None) => {
-                return Err(ModelError::not_allowed(FIELD, env, "the name of an environment variable"));
+                return Err(ModelError::not_allowed(field, env, "the name of an environment variable"));
             }
-            (None, None, Some(file)) => SecretSource::File(normalise(FIELD, Path::new(&file))?),
+            (None, None, Some(file)) => SecretSource::File(normalise(field, Path::new(&file))?),
             _ => {
                 return Err(ModelError::not_allowed(
-                    FIELD,
-                    name,
+                    field,
+                    what,
                     "exactly one of value, env and file for it",
                 ));
             }
         };
-        Ok(Secret { host, header, source })
+        Ok((host, header, source))
     }
 
-    /// Empties the source, so that its key still tells the kind.
+    /// Empties the source, so that its key still tells the kind. Names of kept secrets stay.
     pub(super) fn redact(&mut self) {
-        for source in [&mut self.value, &mut self.env, &mut self.file].into_iter().flatten() {
+        self.value = self.value.take().map(|value| kept::show(&value).unwrap_or_default());
+        for source in [&mut self.env, &mut self.file].into_iter().flatten() {
             source.clear();
         }
     }
 
-    /// Takes the source out, whatever its kind.
+    /// Takes the source out, whatever its kind. Names of kept secrets stay.
     pub(super) fn remove_source(&mut self) {
-        (self.value, self.env, self.file) = (None, None, None);
+        self.value = self.value.take().and_then(|value| kept::show(&value));
+        (self.env, self.file) = (None, None);
     }
 
     pub(super) fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
@@ -159,17 +241,20 @@ pub fn placeholder(name: &str) -> String {
 
 impl From<&Secret> for SecretFile {
     fn from(secret: &Secret) -> Self {
-        let mut file = Self {
-            host: Some(secret.host.to_string()),
-            header: Some(secret.header.clone()),
-            ..Self::default()
-        };
-        match &secret.source {
-            SecretSource::Value(value) => file.value = Some(value.clone()),
-            SecretSource::Env(env) => file.env = Some(env.clone()),
-            SecretSource::File(path) => file.file = Some(path.to_string_lossy().into_owned()),
+        let (host, header) = (secret.host.to_string(), secret.header.clone());
+        Self { host: Some(host), header: Some(header), ..(&secret.source).into() }
+    }
+}
+
+impl From<&SecretSource> for SecretFile {
+    /// A secret for no host yet.
+    fn from(source: &SecretSource) -> Self {
+        let file = Self::default();
+        match source {
+            SecretSource::Value(value) => Self { value: Some(value.clone()), ..file },
+            SecretSource::Env(env) => Self { env: Some(env.clone()), ..file },
+            SecretSource::File(path) => Self { file: Some(path.to_string_lossy().into_owned()), ..file },
         }
-        file
     }
 }
 
@@ -185,6 +270,12 @@ impl fmt::Debug for SecretFile {
     }
 }
 
+fn check_name(name: &str) -> Result<(), ModelError> {
+    let allowed =
+        "a name as of an environment variable: letters, digits and _, no digit first, such as API_KEY";
+    if is_variable(name) { Ok(()) } else { Err(ModelError::not_allowed(FIELD, name, allowed)) }
+}
+
 fn is_variable(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     (1..=MAX_NAME_BYTES).contains(&name.len())
@@ -192,10 +283,10 @@ fn is_variable(name: &str) -> bool {
         && !name.starts_with(|char: char| char.is_ascii_digit())
 }
 
-fn header_name(name: &str) -> Result<String, ModelError> {
+fn header_name(field: &'static str, name: &str) -> Result<String, ModelError> {
     // Source: RFC 9110, 5.6.2 (token).
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let refuse = |allowed| Err(ModelError::not_allowed(FIELD, name, allowed));
+    let refuse = |allowed| Err(ModelError::not_allowed(field, name, allowed));
     if !(1..=MAX_NAME_BYTES).contains(&name.len()) || !name.bytes().all(token) {
         return refuse("the name of a header, such as authorization");
     }
@@ -206,13 +297,16 @@ fn header_name(name: &str) -> Result<String, ModelError> {
     Ok(name)
 }
 
-/// Checks a value without showing it: it has to stand on one line of a header.
-fn checked_value(name: &str, value: String) -> Result<String, ModelError> {
+/// Checks that a value can stand on one line of a header; the error says what to give instead, without the value.
+///
+/// # Errors
+///
+/// When it is empty, too long, has characters that are not visible ASCII, or a space at either end.
+pub fn check_secret_value(value: &str) -> Result<(), &'static str> {
     let visible = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     let trimmed = value.trim_matches(' ').len() == value.len();
     if !(1..=MAX_VALUE_BYTES).contains(&value.len()) || !value.bytes().all(visible) || !trimmed {
-        let allowed = "1 to 8192 visible ASCII characters as its value, with no space at either end";
-        return Err(ModelError::not_allowed(FIELD, name, allowed));
+        return Err("1 to 8192 visible ASCII characters as its value, with no space at either end");
     }
-    Ok(value)
+    Ok(())
 }

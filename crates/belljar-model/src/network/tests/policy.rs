@@ -92,7 +92,7 @@ fn empty_or_missing_lists_reach_nothing() {
 
 #[test]
 fn wrong_keys_and_types_are_refused_with_their_path() {
-    let keys = "allowed here: allow, deny, mode, presets, requests, secrets";
+    let keys = "allowed here: allow, deny, headers, mode, presets, requests, secrets";
     let cases = [
         ("7", "\"network\": a number is not allowed; give a text or a table".to_owned()),
         ("[]", "\"network\": a list is not allowed; give a text or a table".to_owned()),
@@ -108,6 +108,16 @@ fn wrong_keys_and_types_are_refused_with_their_path() {
         (
             r#"{"secrets": {"A": "x"}}"#,
             "\"network.secrets.A\": a text is not allowed; give a table of keys and values".to_owned(),
+        ),
+        (
+            r#"{"headers": {}}"#,
+            "\"network.headers\": a table is not allowed; give a list of tables".to_owned(),
+        ),
+        (
+            r#"{"headers": [{"hosts": "x"}]}"#,
+            "\"network.headers[0].hosts\": unknown key, did you mean network.headers[0].host?; allowed here: env, file, \
+             header, host, value"
+                .to_owned(),
         ),
         (
             r#"{"secrets": {"A": {"hosts": "x"}}}"#,

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 
 const ALLOW: &str =
@@ -106,4 +108,113 @@ fn the_value_of_a_secret_is_stored_but_not_shown() {
     let shown =
         [json, policy.to_string(), format!("{policy:?}"), format!("{file:?}"), format!("{matcher:?}")];
     assert!(shown.iter().all(|text| !text.contains("hunter2")), "{shown:?}");
+}
+
+#[test]
+fn flags_say_where_a_value_is_and_never_what() {
+    let read = |flag: &str| {
+        let mut file = NetworkFile { allow: Some(vec!["a.example".to_owned()]), ..NetworkFile::default() };
+        file.add_secret(flag)?;
+        file.resolve()
+    };
+    for (flag, source) in [
+        ("KEY=A.Example:Authorization", SecretSource::Env("KEY".to_owned())),
+        ("KEY=a.example:authorization:env=OTHER", SecretSource::Env("OTHER".to_owned())),
+        ("KEY=a.example:authorization:file=/a:b=c", SecretSource::File("/a:b=c".into())),
+    ] {
+        let policy = read(flag).unwrap();
+        let secret = &policy.secrets()["KEY"];
+        assert_eq!((secret.host(), secret.header()), (&name("a.example"), "authorization"));
+        assert_eq!(secret.source(), &source, "{flag}");
+    }
+    for wrong in [
+        "",
+        "KEY",
+        "KEY=hunter2",
+        "KEY=a.example:authorization:hunter2",
+        "KEY=a.example:authorization:value=hunter2",
+    ] {
+        let error = read(wrong).unwrap_err().to_string();
+        assert!(error.contains("network.secrets") && !error.contains("nter2"), "{wrong}: {error}");
+    }
+    let mut file = NetworkFile::default();
+    file.add_secret("KEY=a.example:a").unwrap();
+    assert!(file.add_secret("KEY=b.example:b").unwrap_err().to_string().contains("each name once"));
+}
+
+#[test]
+fn flags_add_rules_for_requests() {
+    let mut file = NetworkFile { allow: Some(vec!["a.example".to_owned()]), ..NetworkFile::default() };
+    for flag in ["a.example=GET /v1/*", "a.example=* /a=b", "a.example=GET /v1/*"] {
+        file.add_request(flag).unwrap();
+    }
+    let policy = file.clone().resolve().unwrap();
+    let rules = policy.requests()[&name("a.example")].iter().map(ToString::to_string);
+    assert_eq!(rules.collect::<Vec<_>>(), ["* /a=b", "GET /v1/*"]);
+    for wrong in ["GET /v1/*", "a.example=", "a.example=GET", "b.example=GET /", "=GET /"] {
+        let mut file = file.clone();
+        let error = file.add_request(wrong).map_or_else(Err, |()| file.resolve()).unwrap_err().to_string();
+        assert!(error.contains("network.requests"), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn headers_have_one_form() {
+    let headers = r#"[
+        {"host": "*.Wild.example", "header": "X-B", "value": "hunter2"},
+        {"host": "a.example", "header": "x-b", "value": "Bearer ${secrets.one}"},
+        {"host": "a.example", "header": "Authorization", "env": "KEY"}
+    ]"#;
+    let policy = policy(&format!(r#"{{{ALLOW}, "headers": {headers}}}"#)).unwrap();
+    let set = |set: &SetHeader| format!("{}:{} {}", set.host(), set.header(), set.source().kind());
+    let all: Vec<String> = policy.headers().iter().map(set).collect();
+    assert_eq!(all, ["a.example:authorization env", "a.example:x-b value", "*.wild.example:x-b value"]);
+    let stored = serde_json::to_string(&policy).unwrap();
+    assert_eq!(serde_json::from_str::<NetworkPolicy>(&stored).unwrap(), policy);
+    let shown = serde_json::to_string(&policy.without_values()).unwrap();
+    assert!(shown.contains("…${secrets.one}"), "{shown}");
+    for text in [shown, policy.canonical_json(), format!("{policy:?}")] {
+        assert!(!text.contains("hunter2") && !text.contains("Bearer") && !text.contains("KEY"), "{text}");
+    }
+}
+
+#[test]
+fn invalid_headers_are_refused() {
+    let one = r#"{"host": "a.example", "header": "x", "value": "hunter2"}"#;
+    let twice = format!("[{one}, {}]", one.replace("\"x\"", "\"X\""));
+    let with = |key: &str, value: &str| format!("[{}]", one.replace(key, value));
+    for (more, headers, reason) in [
+        (ALLOW, twice.as_str(), "each header of a host once"),
+        (ALLOW, &with("a.example", "*"), "network.headers"),
+        (ALLOW, &with("a.example", "127.0.0.1"), "a rule for an address"),
+        (ALLOW, &with("\"x\"", "\"Host\""), "a header that does not frame or route the message"),
+        (ALLOW, &with("hunter2", "hunter2\\n"), "1 to 8192 visible ASCII characters"),
+        (ALLOW, &with("hunter2", "${secrets.A}"), "the name of a secret that the server keeps"),
+        (ALLOW, &with("hunter2", "${secrets.a"), "the name of a secret that the server keeps"),
+        (r#""mode": "disabled""#, &format!("[{one}]"), "mode whitelist or open with it"),
+    ] {
+        let error = policy(&format!(r#"{{{more}, "headers": {headers}}}"#)).unwrap_err().to_string();
+        assert!(error.contains("network.headers") && error.contains(reason), "{headers}: {error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn stored_secrets_are_filled_in() {
+    let named = r#"{"host": "a.example", "header": "x", "value": "${secrets.one}"}"#;
+    let other = r#"{"host": "a.example", "header": "y", "value": "${secrets.one}-${secrets.two}"}"#;
+    let policy =
+        policy(&format!(r#"{{{ALLOW}, "secrets": {{"KEY": {named}}}, "headers": [{other}]}}"#)).unwrap();
+    assert_eq!(policy.kept_secrets().into_iter().collect::<Vec<_>>(), ["one", "two"]);
+    let error = policy.check_filled().unwrap_err().to_string();
+    assert!(error.contains("only a server keeps secrets"), "{error}");
+    let mut values = BTreeMap::from([("one".to_owned(), "1".to_owned())]);
+    let filled = policy.fill(&values);
+    assert_eq!(filled.secrets()["KEY"].source(), &SecretSource::Value("1".to_owned()));
+    assert!(filled.headers().is_empty(), "a header without its secret is left out");
+    values.insert("two".to_owned(), "2".to_owned());
+    let filled = policy.fill(&values);
+    assert_eq!(filled.headers()[0].source(), &SecretSource::Value("1-2".to_owned()));
+    filled.check_filled().unwrap();
+    assert!(policy.fill(&BTreeMap::new()).secrets().is_empty());
 }
