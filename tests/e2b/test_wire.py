@@ -74,7 +74,8 @@ def test_both_spellings_of_a_key_and_both_headers(server):
         ("POST", "/templates", {"dockerfile": "FROM x"}, 501),
         ("GET", "/templates/base", None, 501),
         ("GET", "/volumes", None, 501),
-        ("POST", "/secrets", {"name": "a", "value": "b"}, 501),
+        ("POST", "/secrets", {"name": "two words", "value": "b"}, 400),
+        ("GET", "/secrets/none", None, 404),
         ("PATCH", "/v2/sandboxes", {}, 405),
     ],
 )

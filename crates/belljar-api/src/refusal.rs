@@ -27,7 +27,9 @@ impl From<KeeperError> for Problem {
             KeeperError::Guest { .. } if code == Code::NotRegular => {
                 Self::new(code, error.to_string()).with_field("path")
             }
-            KeeperError::NameTaken { .. } => Self::new(code, error.to_string()).with_field("name"),
+            KeeperError::NameTaken { .. } | KeeperError::SecretExists { .. } => {
+                Self::new(code, error.to_string()).with_field("name")
+            }
             KeeperError::Quota { retry_after, .. } => {
                 Self::new(code, error.to_string()).with_retry_after(*retry_after)
             }

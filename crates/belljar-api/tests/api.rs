@@ -28,6 +28,8 @@ mod ports;
 mod property;
 #[path = "api/sandboxes.rs"]
 mod sandboxes;
+#[path = "api/secrets.rs"]
+mod secrets;
 #[path = "api/serving.rs"]
 mod serving;
 #[path = "api/terminals.rs"]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         ports::all(),
         property::all(),
         sandboxes::all(),
+        secrets::all(),
         serving::all(),
         terminals::all(),
     ];

@@ -130,6 +130,8 @@ pub struct SandboxesConfig {
     pub max_waiting: usize,
     /// Maximum number of sandboxes.
     pub max_sandboxes: u32,
+    /// Maximum number of secrets that a tenant can store.
+    pub max_secrets: u32,
     /// True if tenants may share the machine's own tree.
     pub share_host_tree: bool,
     /// Treatment of sandboxes on shutdown.

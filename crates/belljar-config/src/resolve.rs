@@ -197,6 +197,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         max_starts: Some(reader.count("sandboxes.max_starts", 0, 0, 10_000)).filter(|starts| *starts > 0),
         max_waiting: reader.count("sandboxes.max_waiting", 1000, 0, 1_000_000),
         max_sandboxes: reader.count("sandboxes.max_sandboxes", 2000, 1, 1_000_000),
+        max_secrets: reader.count("sandboxes.max_secrets", 1000, 0, 100_000),
         share_host_tree: reader.flag("sandboxes.share_host_tree", false),
         on_exit: reader.word(
             "sandboxes.on_exit",

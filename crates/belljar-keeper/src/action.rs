@@ -110,6 +110,11 @@ actions! {
     KEY_UPDATE = admin("key.update").audited();
     KEY_REVOKE = admin("key.revoke").audited();
     KEY_GET = read("key.get");
+    SECRET_CREATE = user("secret.create").audited();
+    SECRET_LIST = read("secret.list");
+    SECRET_GET = read("secret.get");
+    SECRET_UPDATE = user("secret.update").audited();
+    SECRET_REMOVE = user("secret.remove").audited();
     EVENTS_FOLLOW = read("events.follow");
     ENGINE_LIST = read("engine.list");
     AUDIT_READ = admin("audit.read");

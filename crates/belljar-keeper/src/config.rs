@@ -38,6 +38,8 @@ pub struct KeeperConfig {
     pub max_waiting: usize,
     /// Sandboxes at once, of all keys together.
     pub max_sandboxes: u32,
+    /// Secrets that one tenant keeps.
+    pub max_secrets: u32,
     /// What of the machine no sandbox is started into.
     pub head_room: HeadRoom,
     /// How long the record of a sandbox that is gone is kept.
@@ -116,6 +118,7 @@ impl KeeperConfig {
             max_starts: std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2),
             max_waiting: 1000,
             max_sandboxes: 2000,
+            max_secrets: 1000,
             head_room: HeadRoom::default(),
             keep_gone: Duration::from_secs(7 * 24 * 3600),
             keep_steps: Duration::from_secs(30 * 24 * 3600),

@@ -146,6 +146,7 @@ impl Keeper {
         let mut lifetime = request.lifetime;
         self.check_capabilities(&spec, &lifetime)?;
         lifetime.timeout = self.checked_lifetime(lifetime.timeout)?;
+        self.check_kept_secrets(&caller.tenant, &spec.network).await?;
         let bytes: usize = request.files.iter().map(|file| file.content.len() + file.path.len()).sum();
         if bytes > MAX_CREATE_FILE_BYTES {
             let reason =
@@ -372,10 +373,15 @@ impl Keeper {
         let step = entry.step.lock().await;
         self.put(&entry);
         // Code gets its environment with each execution; the guest itself needs none.
-        let bare = SandboxSpec { env: Vec::new(), ..order.spec.clone() };
+        let mut bare = SandboxSpec { env: Vec::new(), ..order.spec.clone() };
         let lifetime = &order.lifetime;
         let holder = holder_deadline(Some(lifetime.timeout), lifetime.on_timeout);
-        let launching = self.engine(bare.engine)?.create(CreateRequest::long(&entry.id, &bare, holder));
+        let launching = async {
+            // Whoever changes a secret from now on finds the sandbox, and waits for its launch.
+            bare.network = self.fill_secrets(&caller.tenant, &bare.network).await?;
+            let request = CreateRequest::long(&entry.id, &bare, holder);
+            self.engine(bare.engine)?.create(request).await.map_err(KeeperError::from)
+        };
         let launched = launching.instrument(step!("engine.launch", sandbox = %entry.id)).await;
         drop(permit);
         let made = match launched {
@@ -385,7 +391,7 @@ impl Keeper {
                 self.warm_ahead(&entry);
                 self.stand(&entry, order, &sandbox, begin).await
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         drop(step);
         match made {
@@ -506,6 +512,7 @@ fn settings(order: &Order, begin: Instant, pooled: bool) -> Settings {
         start_us: micros(begin.elapsed()),
         idempotency: order.idempotency.clone(),
         for_build: order.for_build,
+        read_hosts: order.spec.network.read_hosts(),
     }
 }
 

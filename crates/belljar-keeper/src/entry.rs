@@ -396,6 +396,7 @@ mod tests {
             start_us: 0,
             idempotency: None,
             for_build: false,
+            read_hosts: std::collections::BTreeSet::new(),
         };
         let events = Arc::new(Events::new().expect("random numbers"));
         Entry::new(row, Arc::new(SandboxSpec::default()), settings, None, &events)

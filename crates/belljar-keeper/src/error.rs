@@ -53,6 +53,12 @@ pub enum KeeperError {
         /// Who has it.
         id: String,
     },
+    /// Another secret has the name.
+    #[error("name: secret {name:?} already exists; change that one or give another name")]
+    SecretExists {
+        /// The name.
+        name: String,
+    },
     /// The sandbox is in another state than needed.
     #[error("sandbox {id} is {state}, and {action} needs it to be {needed}")]
     WrongState {
@@ -92,7 +98,7 @@ pub enum KeeperError {
         reason: String,
     },
     /// The key has used up what it may use.
-    #[error("{quota}: {used} of {limit} are in use{}", hint(.retry_after))]
+    #[error("{quota}: {used} of {limit} are in use{}", hint(.quota, .retry_after))]
     Quota {
         /// Which quota.
         quota: &'static str,
@@ -236,9 +242,10 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn hint(retry_after: &Option<Duration>) -> String {
+fn hint(quota: &str, retry_after: &Option<Duration>) -> String {
     match retry_after {
         Some(after) => format!("; try again in {} s", after.as_secs().max(1)),
+        None if quota == "secrets" => "; remove one, or ask for a larger sandboxes.max_secrets".to_owned(),
         None => "; end a sandbox, or ask for a larger quota".to_owned(),
     }
 }
@@ -260,10 +267,11 @@ impl KeeperError {
             Self::NotFound { what: "key", .. } => "key_not_found",
             Self::NotFound { what: "process", .. } => "process_not_found",
             Self::NotFound { what: "context", .. } => "context_not_found",
+            Self::NotFound { what: "secret", .. } => "secret_not_found",
             Self::NotFound { .. } => "not_found",
             Self::Gone { .. } => "sandbox_gone",
             Self::TakenOver { .. } => "sandbox_moved",
-            Self::NameTaken { .. } => "name_taken",
+            Self::NameTaken { .. } | Self::SecretExists { .. } => "name_taken",
             Self::WrongState { .. } => "wrong_state",
             Self::Transition { .. } => "internal",
             Self::Forbidden { .. } => "forbidden",

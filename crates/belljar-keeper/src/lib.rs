@@ -37,6 +37,7 @@ mod program;
 mod quota;
 mod reconcile;
 mod request;
+mod secrets;
 mod snapshot;
 mod steps;
 mod tags;
@@ -47,7 +48,9 @@ mod warm;
 
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_image::{BuildError, BuildEvent};
-pub use belljar_store::{AuditFilter, AuditRecord, Head, ServiceWall, TemplateKind, Verification};
+pub use belljar_store::{
+    AuditFilter, AuditRecord, Head, SecretValue, ServiceWall, TemplateKind, Verification,
+};
 pub use builds::{
     BASE_STEP, BuildLine, BuildReport, BuildStatus, FINAL_STEP, LogLevel, RequestedBuild, StepFailure,
 };
@@ -78,6 +81,7 @@ pub use request::{
     ListSandboxes, MAX_CREATE_FILE_BYTES, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS,
     MAX_LIFETIME, NewFile, SandboxName, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
+pub use secrets::{NewSecret, SecretInfo, SecretUpdate};
 pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;
 pub use templates::DEFAULT_TEMPLATE;

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_model::{LimitsChange, NetworkFile, NetworkPolicy, Role, SandboxSpec, SandboxState};
+use belljar_model::{
+    DomainName, DomainPattern, LimitsChange, NetworkFile, NetworkPolicy, Role, SandboxSpec, SandboxState,
+};
 use belljar_store::{Cursor, ListQuery, Order};
 use futures::Stream;
 use jiff::Timestamp;
@@ -132,10 +134,13 @@ impl Keeper {
         let replaced = match network.filter(|policy| *policy != spec.network) {
             Some(policy) => {
                 policy.check_available()?;
-                check_secrets(&spec.network, &policy)?;
+                let read = Some(&settings.read_hosts).filter(|hosts| !hosts.is_empty()).cloned();
+                let read = read.unwrap_or_else(|| spec.network.read_hosts());
+                check_secrets(&spec.network, &read, &policy)?;
+                self.check_kept_secrets(&entry.tenant, &policy).await?;
                 self.check_network(caller, &policy)?;
                 let sandbox = entry.running("changing its network policy")?;
-                sandbox.set_network(&policy).await?;
+                sandbox.set_network(&self.fill_secrets(&entry.tenant, &policy).await?).await?;
                 Some((sandbox, std::mem::replace(&mut spec.network, policy)))
             }
             None => None,
@@ -143,7 +148,7 @@ impl Keeper {
         let written = self.write_change(caller, entry, &limits, (labels, spec, settings)).await;
         if let (Err(_), Some((sandbox, old))) = (&written, replaced) {
             // What is enforced is what is written.
-            sandbox.set_network(&old).await?;
+            sandbox.set_network(&self.fill_secrets(&entry.tenant, &old).await?).await?;
         }
         written?;
         let sandbox = {
@@ -347,24 +352,30 @@ impl Keeper {
 }
 
 /// A sandbox knows the placeholders of the secrets and the certificates of the hosts that it was made with, and of no others.
-fn check_secrets(old: &NetworkPolicy, new: &NetworkPolicy) -> Result<()> {
+fn check_secrets(old: &NetworkPolicy, read: &BTreeSet<DomainPattern>, new: &NetworkPolicy) -> Result<()> {
     let is_known = |name: &String, host| old.secrets().get(name).is_some_and(|secret| secret.host() == host);
-    match new.secrets().iter().find(|(name, secret)| !is_known(name, secret.host())) {
-        Some((name, _)) => Err(KeeperError::field(
-            "network.secrets",
+    if let Some((name, _)) = new.secrets().iter().find(|(name, secret)| !is_known(name, secret.host())) {
+        let reason = format!(
+            "{name}: while a sandbox runs its secrets can be taken away and have other values; create another sandbox"
+        );
+        return Err(KeeperError::field("network.secrets", reason));
+    }
+    if let Some(set) = new.headers().iter().find(|set| !read.contains(set.host())) {
+        let reason = format!(
+            "{}: while a sandbox runs hosts that had headers can have others; create another sandbox",
+            set.host()
+        );
+        return Err(KeeperError::field("network.headers", reason));
+    }
+    let is_read = |host: &&DomainName| read.iter().any(|pattern| pattern.matches(host));
+    match new.requests().keys().find(|host| !is_read(host)) {
+        Some(host) => Err(KeeperError::field(
+            "network.requests",
             format!(
-                "{name}: while a sandbox runs its secrets can be taken away and have other values; create another sandbox"
+                "{host}: while a sandbox runs hosts that had rules for requests can have others; create another sandbox"
             ),
         )),
-        None => match new.requests().keys().find(|host| !old.read_hosts().contains(host)) {
-            Some(host) => Err(KeeperError::field(
-                "network.requests",
-                format!(
-                    "{host}: while a sandbox runs hosts that had rules for requests can have others; create another sandbox"
-                ),
-            )),
-            None => Ok(()),
-        },
+        None => Ok(()),
     }
 }
 

@@ -242,9 +242,13 @@ impl Keeper {
     /// So may a change of the network policy.
     async fn agree_on_network(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
         let policy = entry.live().spec.network.clone();
-        match sandbox.set_network(&policy).await {
+        let set = match self.fill_secrets(&entry.tenant, &policy).await {
+            Ok(policy) => sandbox.set_network(&policy).await.map_err(KeeperError::from),
+            Err(error) => Err(error),
+        };
+        match set {
             // A launcher of an earlier version cannot have changed it.
-            Ok(()) | Err(EngineError::NoNetwork | EngineError::Unsupported { .. }) => {}
+            Ok(()) | Err(KeeperError::Engine(EngineError::NoNetwork | EngineError::Unsupported { .. })) => {}
             Err(error) => {
                 tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot set the network policy that is written");
             }

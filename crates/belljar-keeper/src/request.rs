@@ -1,12 +1,14 @@
 //! What is asked of the keeper, checked before it gets here: none of these can hold a value that is not allowed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use belljar_engine::Engines;
-use belljar_model::{Cpus, Memory, NetworkFile, Pids, SandboxId, SandboxSpec, SandboxState, SpecFile};
+use belljar_model::{
+    Cpus, DomainPattern, Memory, NetworkFile, Pids, SandboxId, SandboxSpec, SandboxState, SpecFile,
+};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -329,6 +331,9 @@ pub(crate) struct Settings {
     /// Whether a template is built in it. It ends with the server that builds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) for_build: bool,
+    /// Hosts whose requests its gateway can read since it started; empty in records from before, too.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) read_hosts: BTreeSet<DomainPattern>,
 }
 
 /// What the template says, with what the request says laid over it, checked.

@@ -245,6 +245,7 @@ impl Keeper {
     async fn model(&self, caller: &Caller, entered: &Entered, request: ForkRequest) -> Result<Model> {
         self.check_offered(entered.spec())?;
         self.check_network(caller, &entered.spec().network)?;
+        self.check_kept_secrets(&caller.tenant, &entered.spec().network).await?;
         let (template, mut lifetime, labels) = {
             let live = entered.entry.live();
             (live.row.template.clone(), live.settings.lifetime.clone(), live.row.labels.clone())
@@ -378,7 +379,7 @@ pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
         engine: text(&spec.engine),
         grade: text(&spec.grade),
         // A template is for others too: it has no secrets.
-        network: Some(NetworkFile { secrets: None, ..(&spec.network).into() }),
+        network: Some(NetworkFile { secrets: None, headers: None, ..(&spec.network).into() }),
         hostname: text(&spec.hostname),
         env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),
         limits: (&spec.limits).into(),

@@ -43,6 +43,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0004_sandbox_log.sql"),
         postgres: include_str!("../migrations/postgres/0004_sandbox_log.sql"),
     },
+    Step {
+        version: 5,
+        description: "secrets that tenants keep",
+        sqlite: include_str!("../migrations/sqlite/0005_secrets.sql"),
+        postgres: include_str!("../migrations/postgres/0005_secrets.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

@@ -14,6 +14,7 @@ use crate::ports::Ports;
 use crate::reserve::Reserve;
 use crate::sandboxes::Sandboxes;
 use crate::seal::{self, KeyFile, Sealer};
+use crate::secrets::Secrets;
 use crate::templates::Templates;
 use crate::url::StoreUrl;
 
@@ -91,6 +92,11 @@ impl Store {
     /// Returns the table of idempotent requests.
     pub fn idempotency(&self) -> Idempotency<'_> {
         Idempotency { database: &self.database, sealer: &self.sealer }
+    }
+
+    /// Returns the table of secrets of tenants.
+    pub fn secrets(&self) -> Secrets<'_> {
+        Secrets { database: &self.database, sealer: &self.sealer }
     }
 
     /// Returns the table of published ports.

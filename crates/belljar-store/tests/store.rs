@@ -39,6 +39,8 @@ mod sandboxes;
 mod schema;
 #[path = "store/sealing.rs"]
 mod sealing;
+#[path = "store/secrets.rs"]
+mod secrets;
 #[path = "store/templates.rs"]
 mod templates;
 #[path = "store/tls.rs"]
@@ -115,6 +117,11 @@ const CASES: &[(&str, Run)] = cases![
     sealing::only_one_keeper_creates_the_key,
     templates::template_round_trip,
     templates::own_template_takes_precedence_over_builtin,
+    secrets::secret_round_trip,
+    secrets::secrets_of_other_tenants_are_not_found,
+    secrets::secrets_are_listed_by_name,
+    secrets::secret_names_and_numbers_are_bounded,
+    secrets::concurrent_inserts_of_a_secret_take_its_name_once,
     ports::ports_are_published_and_withdrawn,
     ports::ports_are_deleted_with_their_sandbox,
     idempotency::request_is_answered_once,

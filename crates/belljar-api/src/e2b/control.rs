@@ -20,7 +20,7 @@ use super::domain::Domain;
 use super::error::{json_answer, not_offered};
 use super::network::NetworkBody;
 use super::types::{Detail, Listed, Metric, NewSandbox, Sandbox, log_entry};
-use super::{builds, templates};
+use super::{builds, secrets, templates};
 use super::{metadata, templates::SnapshotBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
@@ -65,8 +65,8 @@ pub(crate) fn router(shared: &Shared) -> Router {
         .route("/volumes", any(elsewhere))
         .route("/volumes/{*rest}", any(elsewhere))
         .route("/volumecontent/{*rest}", any(elsewhere))
-        .route("/secrets", any(elsewhere))
-        .route("/secrets/{*rest}", any(elsewhere))
+        .route("/secrets", get(secrets::list).post(secrets::create))
+        .route("/secrets/{id}", get(secrets::get).post(secrets::update).delete(secrets::remove))
         .method_not_allowed_fallback(async || {
             Problem::new(Code::MethodNotAllowed, "this method is not for this place")
         })
@@ -78,7 +78,6 @@ async fn elsewhere(uri: Uri) -> Problem {
     let what = uri.path().split('/').find(|part| !matches!(*part, "" | "v2" | "v3")).unwrap_or_default();
     not_offered(match what {
         "templates" => "this deed with templates",
-        "secrets" => "secrets",
         _ => "volumes",
     })
 }

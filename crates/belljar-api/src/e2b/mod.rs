@@ -23,6 +23,7 @@ mod interpreter;
 mod metadata;
 mod network;
 mod process;
+mod secrets;
 mod tags;
 mod templates;
 mod types;

@@ -1,14 +1,23 @@
-//! What E2B says of a sandbox's network, as a network policy.
+//! What E2B says of a sandbox's network, as a network policy, and back.
 
-use belljar_model::NetworkFile;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use belljar_model::{NetworkFile, NetworkMode, NetworkPolicy, SecretFile};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::not_offered;
 use crate::problem::Problem;
 
 /// What stands for every address.
 const ALL_TRAFFIC: &str = "0.0.0.0/0";
+
+/// What begins the name of a kept secret in a header, for E2B and in policies.
+const SECRET: [&str; 2] = ["${e2b.secrets.", "${secrets."];
+
+/// What begins the name of a token of E2B's identities.
+const IDENTITY: &str = "${e2b.identity.";
 
 /// A sandbox's network. What is not said of a running sandbox's is cleared.
 #[derive(Debug, Default, Deserialize)]
@@ -21,9 +30,23 @@ pub(super) struct NetworkBody {
     egress_proxy: Option<Value>,
     mask_request_host: Option<String>,
     https_ports: Option<Vec<u16>>,
-    rules: Option<Value>,
+    rules: Option<BTreeMap<String, Vec<RuleBody>>>,
     #[serde(rename = "allow_internet_access")]
     allow_internet_access: Option<bool>,
+}
+
+/// A rule for requests to a host.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleBody {
+    transform: Option<TransformBody>,
+}
+
+/// What becomes of requests.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TransformBody {
+    headers: Option<BTreeMap<String, String>>,
 }
 
 impl NetworkBody {
@@ -42,14 +65,15 @@ impl NetworkBody {
             ("network.egressProxy", is_said(&self.egress_proxy)),
             ("network.maskRequestHost", self.mask_request_host.is_some()),
             ("network.httpsPorts", self.https_ports.is_some_and(|ports| !ports.is_empty())),
-            ("network.rules", is_said(&self.rules)),
         ];
         if let Some((field, _)) = not_here.into_iter().find(|(_, said)| *said) {
             return Err(not_offered(field));
         }
         // Every port of a sandbox needs its token here, so `allowPublicTraffic: false` is what holds anyway.
         let _ = self.allow_public_traffic;
-        let allow = self.allow_out.unwrap_or_default();
+        let headers = headers(self.rules.unwrap_or_default())?;
+        let range = |rule: &String| range(rule).unwrap_or_else(|| rule.clone());
+        let allow: Vec<String> = self.allow_out.unwrap_or_default().iter().map(range).collect();
         let mut deny = self.deny_out.unwrap_or_default();
         if internet.or(self.allow_internet_access) == Some(false) {
             deny.push(ALL_TRAFFIC.to_owned());
@@ -57,28 +81,97 @@ impl NetworkBody {
         let all = deny.len();
         deny.retain(|rule| rule != ALL_TRAFFIC && rule != "::/0");
         let denies_all = deny.len() < all;
+        let deny: Vec<String> = deny.iter().map(range).collect();
         match (denies_all, allow.is_empty()) {
-            (true, true) => Ok(Some("disabled".into())),
-            (true, false) => Ok(Some(policy("whitelist", allow, deny))),
+            (true, true) if headers.is_empty() => Ok(Some("disabled".into())),
+            // It reaches nothing, and may be allowed something while it runs.
+            (true, _) => Ok(Some(policy("whitelist", allow, deny, headers))),
             (false, false) => Err(Problem::field(
                 "network.allowOut",
                 "When specifying allowed domains in allow out, you must include 'ALL_TRAFFIC' in deny out to block all \
                  other traffic.",
             )),
-            (false, true) if deny.is_empty() => Ok(None),
-            (false, true) => Ok(Some(policy("open", allow, deny))),
+            (false, true) if deny.is_empty() && headers.is_empty() => Ok(None),
+            (false, true) => Ok(Some(policy("open", allow, deny, headers))),
         }
     }
 }
 
-fn policy(mode: &str, allow: Vec<String>, deny: Vec<String>) -> NetworkFile {
+fn policy(mode: &str, allow: Vec<String>, deny: Vec<String>, headers: Vec<SecretFile>) -> NetworkFile {
     let some = |list: Vec<String>| Some(list).filter(|list| !list.is_empty());
     NetworkFile {
         mode: Some(mode.to_owned()),
         allow: some(allow),
         deny: some(deny),
+        headers: Some(headers).filter(|headers| !headers.is_empty()),
         ..NetworkFile::default()
     }
+}
+
+/// An address or a range, which E2B means with all its ports.
+fn range(rule: &str) -> Option<String> {
+    let (address, length) = rule.split_once('/').unwrap_or((rule, "32"));
+    address.parse::<Ipv4Addr>().ok()?;
+    Some(format!("{address}/{length}:*")).filter(|_| !length.contains(':'))
+}
+
+/// The headers that rules set. Of a host's rules the last one that names a header counts.
+fn headers(rules: BTreeMap<String, Vec<RuleBody>>) -> Result<Vec<SecretFile>, Problem> {
+    let mut all = Vec::new();
+    for (host, rules) in rules {
+        let transforms = rules.into_iter().filter_map(|rule| rule.transform);
+        let named = transforms.flat_map(|transform| transform.headers.unwrap_or_default());
+        let headers: BTreeMap<String, String> =
+            named.map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+        for (header, value) in headers {
+            let (host, value) = (Some(host.clone()), Some(kept(&value)?));
+            all.push(SecretFile { host, header: Some(header), value, ..SecretFile::default() });
+        }
+    }
+    Ok(all)
+}
+
+/// A header's value as policies say it, with the names of kept secrets.
+fn kept(value: &str) -> Result<String, Problem> {
+    if value.contains(IDENTITY) {
+        return Err(not_offered("network.rules with tokens of an identity"));
+    }
+    let [theirs, ours] = SECRET;
+    let mut pieces = value.split(theirs);
+    let mut kept = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (name, rest) = piece.split_once('}').ok_or_else(|| {
+            Problem::field("network.rules", format!("a value has {theirs} without a name and }}"))
+        })?;
+        // E2B takes capitals for small letters.
+        kept.push_str(&format!("{ours}{}}}{rest}", name.to_ascii_lowercase()));
+    }
+    Ok(kept)
+}
+
+/// A policy as E2B says it, if there is more to it than a mode. Of values there are the names of kept secrets.
+pub(super) fn to_json(policy: &NetworkPolicy) -> Option<Value> {
+    let shown = policy.without_values();
+    let of_all_ports = |rules: Option<Vec<String>>| -> Vec<String> {
+        let short = |rule: String| rule.strip_suffix(":*").map(str::to_owned).unwrap_or(rule);
+        rules.unwrap_or_default().into_iter().map(short).collect()
+    };
+    let (allow, mut deny) = (of_all_ports(shown.allow), of_all_ports(shown.deny));
+    let mut rules: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let [theirs, ours] = SECRET;
+    for SecretFile { host, header, value, .. } in shown.headers.unwrap_or_default() {
+        let value = value.unwrap_or_else(|| "…".to_owned()).replace(ours, theirs);
+        rules.entry(host.unwrap_or_default()).or_default().insert(header.unwrap_or_default(), value);
+    }
+    if allow.is_empty() && deny.is_empty() && rules.is_empty() {
+        return None;
+    }
+    deny.extend((policy.mode() == NetworkMode::Whitelist).then(|| ALL_TRAFFIC.to_owned()));
+    let rules: BTreeMap<String, Value> = rules
+        .into_iter()
+        .map(|(host, headers)| (host, json!([{"transform": {"headers": headers}}])))
+        .collect();
+    Some(json!({"allowOut": allow, "denyOut": deny, "rules": rules}))
 }
 
 #[cfg(test)]
@@ -98,9 +191,49 @@ mod tests {
         assert_eq!(whitelist.mode.as_deref(), Some("whitelist"));
         assert_eq!(whitelist.allow, Some(vec!["pypi.org".to_owned()]));
         let open = file(r#"{"denyOut":["8.8.8.8/32"]}"#, None).unwrap().unwrap();
-        assert_eq!((open.mode.as_deref(), open.deny), (Some("open"), Some(vec!["8.8.8.8/32".to_owned()])));
+        assert_eq!((open.mode.as_deref(), open.deny), (Some("open"), Some(vec!["8.8.8.8/32:*".to_owned()])));
+        let ranges = r#"{"allowOut":["1.1.1.1","8.8.8.0/24","10.0.0.0/8:443"],"denyOut":["0.0.0.0/0"]}"#;
+        let ranges = file(ranges, None).unwrap().unwrap().resolve().unwrap();
+        let rules: Vec<String> = ranges.allow().iter().map(ToString::to_string).collect();
+        assert_eq!(rules, ["1.1.1.1/32:*", "10.0.0.0/8:443", "8.8.8.0/24:*"]);
         assert!(file(r#"{"allowOut":["pypi.org"]}"#, None).is_err());
-        assert!(file(r#"{"rules":{"a":[]}}"#, None).is_err());
-        assert!(file(r#"{"rules":{}}"#, None).is_ok());
+        assert_eq!(file(r#"{"rules":{}}"#, None).unwrap(), None);
+        assert_eq!(file(r#"{"rules":{"a.example":[]}}"#, None).unwrap(), None);
+    }
+
+    #[test]
+    fn rules_become_headers() {
+        let rules = r#""rules": {
+            "API.example": [
+                {"transform": {"headers": {"Authorization": "Bearer ${e2b.secrets.OpenAI}", "x-a": "1"}}},
+                {"transform": {"headers": {"X-A": "two words"}}}
+            ],
+            "*.example": [{"transform": {"headers": {"x-b": "${e2b.secrets.b}"}}}, {}]
+        }"#;
+        let open = file(&format!("{{{rules}}}"), Some(true)).unwrap().unwrap();
+        let policy = open.resolve().unwrap();
+        assert_eq!(policy.mode(), NetworkMode::Open);
+        let headers: Vec<_> =
+            policy.headers().iter().map(|set| (set.host().to_string(), set.header())).collect();
+        let expected = [("api.example", "authorization"), ("api.example", "x-a"), ("*.example", "x-b")];
+        assert_eq!(headers, expected.map(|(host, header)| (host.to_owned(), header)));
+        assert_eq!(policy.kept_secrets().into_iter().collect::<Vec<_>>(), ["b", "openai"]);
+        let told = to_json(&policy).unwrap();
+        let shown = json!({"authorization": "…${e2b.secrets.openai}", "x-a": "…"});
+        assert_eq!(told["rules"]["api.example"], json!([{"transform": {"headers": shown}}]));
+        assert_eq!(told["denyOut"], json!([]));
+        // What nothing reaches yet can be allowed later.
+        let closed = file(&format!(r#"{{{rules}, "denyOut": ["0.0.0.0/0"]}}"#), None).unwrap().unwrap();
+        let closed = closed.resolve().unwrap();
+        assert_eq!((closed.mode(), closed.headers().len()), (NetworkMode::Whitelist, 3));
+        assert_eq!(to_json(&closed).unwrap()["denyOut"], json!(["0.0.0.0/0"]));
+        assert_eq!(to_json(&NetworkPolicy::default()), None);
+        for wrong in [
+            r#"{"rules": {"a.example": [{"transform": {"headers": {"x": "${e2b.identity.tokens.aws}"}}}]}}"#,
+            r#"{"rules": {"a.example": [{"transform": {"headers": {"x": "${e2b.secrets.aws"}}}]}}"#,
+        ] {
+            assert!(file(wrong, None).is_err(), "{wrong}");
+        }
+        assert!(serde_json::from_str::<NetworkBody>(r#"{"rules": {"a.example": [{"other": {}}]}}"#).is_err());
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::error::not_offered;
-use super::network::NetworkBody;
+use super::network::{self, NetworkBody};
 use super::{ENVD_VERSION, metadata, templates};
 use crate::problem::Problem;
 
@@ -185,6 +185,8 @@ pub(super) struct Detail {
     #[serde(skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
     allow_internet_access: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Value>,
     lifecycle: Value,
 }
 
@@ -196,6 +198,7 @@ impl Detail {
             envd_access_token: token,
             domain,
             allow_internet_access: info.spec.network.mode() != belljar_model::NetworkMode::Disabled,
+            network: network::to_json(&info.spec.network),
             lifecycle: json!({"autoResume": lifetime.auto_resume, "onTimeout": lifetime.on_timeout.as_str()}),
         }
     }

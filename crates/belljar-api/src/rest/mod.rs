@@ -19,6 +19,7 @@ mod processes;
 mod range;
 mod sandboxes;
 mod search;
+mod secrets;
 mod server;
 mod sessions;
 mod signed;
@@ -36,6 +37,8 @@ use utoipa_axum::routes;
 pub(crate) use content::send_file;
 pub use openapi::{openapi, openapi_json};
 pub(crate) use ports::base_url;
+pub(crate) use sandboxes::page;
+pub(crate) use secrets::MAX_SECRETS_PAGE;
 
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
@@ -102,6 +105,8 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(templates::get, templates::remove))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::update, keys::revoke))
+        .routes(routes!(secrets::create, secrets::list))
+        .routes(routes!(secrets::get, secrets::update, secrets::remove))
         .routes(routes!(audit::records))
         .routes(routes!(audit::export))
         .routes(routes!(audit::verify))

@@ -114,7 +114,7 @@ pub(super) fn labels(given: &[String]) -> Result<BTreeMap<String, String>, Probl
 }
 
 /// Checks how many entries a page may have.
-pub(super) fn page(field: &str, asked: Option<u32>, default: u32, most: u32) -> Result<u32, Problem> {
+pub(crate) fn page(field: &str, asked: Option<u32>, default: u32, most: u32) -> Result<u32, Problem> {
     match asked {
         None => Ok(default),
         Some(limit) if (1..=most).contains(&limit) => Ok(limit),

@@ -7,7 +7,7 @@ use belljar_engine::v1;
 use belljar_keeper as keeper;
 use belljar_model::{
     Isolation, LayerState, Limits, LimitsFile, NetworkEvent, NetworkRecord, Outcome, SandboxState,
-    StreamOutput,
+    SecretFile, StreamOutput,
 };
 use belljar_proto::well_known;
 use jiff::Timestamp;
@@ -145,17 +145,20 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
 }
 
 fn network_policy(policy: &belljar_model::NetworkPolicy) -> v1::NetworkPolicy {
-    let texts = |rules: &[belljar_model::Rule]| rules.iter().map(ToString::to_string).collect();
-    let of_host = |(host, rules): (&belljar_model::DomainName, &Vec<belljar_model::RequestRule>)| {
-        let rules = rules.iter().map(ToString::to_string).collect();
-        (host.to_string(), v1::NetworkRequests { rules, ..Default::default() })
+    let shown = policy.without_values();
+    let of_host = |(host, rules)| (host, v1::NetworkRequests { rules, ..Default::default() });
+    let secret = |secret: SecretFile| {
+        let [host, header, value] = [secret.host, secret.header, secret.value].map(Option::unwrap_or_default);
+        v1::NetworkSecret { host, header, value, ..Default::default() }
     };
     v1::NetworkPolicy {
         mode: policy.as_str().to_owned(),
-        presets: policy.presets().iter().map(|&name| name.to_owned()).collect(),
-        allow: texts(policy.allow()),
-        deny: texts(policy.deny()),
-        requests: policy.requests().iter().map(of_host).collect(),
+        presets: shown.presets.unwrap_or_default(),
+        allow: shown.allow.unwrap_or_default(),
+        deny: shown.deny.unwrap_or_default(),
+        requests: shown.requests.unwrap_or_default().into_iter().map(of_host).collect(),
+        secrets: shown.secrets.into_iter().flatten().map(|(name, one)| (name, secret(one))).collect(),
+        headers: shown.headers.into_iter().flatten().map(secret).collect(),
         ..Default::default()
     }
 }

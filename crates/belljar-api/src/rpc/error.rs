@@ -99,6 +99,7 @@ fn code(code: Code) -> ErrorCode {
         | Code::SandboxNotFound
         | Code::TemplateNotFound
         | Code::KeyNotFound
+        | Code::SecretNotFound
         | Code::ProcessNotFound
         | Code::SessionNotFound
         | Code::ContextNotFound

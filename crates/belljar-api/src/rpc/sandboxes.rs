@@ -8,7 +8,7 @@ use belljar_keeper::{
     CreateSandbox, EventFilter, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, NewFile,
     SandboxUpdate, SnapshotRequest,
 };
-use belljar_model::{ModelError, NetworkFile, SpecFile};
+use belljar_model::{ModelError, NetworkFile, SecretFile, SpecFile};
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 use futures::StreamExt as _;
 
@@ -363,6 +363,11 @@ fn network(mode: Option<String>, policy: Option<v1::NetworkPolicy>) -> Result<Op
         return Err(Problem::field("network", "it is given with network_policy; give one of them"));
     }
     let some = |texts: Vec<String>| Some(texts).filter(|texts| !texts.is_empty());
+    let file = |secret: v1::NetworkSecret| {
+        let [host, header, value] = [secret.host, secret.header, secret.value].map(convert::given);
+        SecretFile { host, header, value, ..SecretFile::default() }
+    };
+    let secret = |(name, secret)| (name, file(secret));
     Ok(Some(NetworkFile {
         mode: convert::given(policy.mode),
         presets: some(policy.presets),
@@ -370,7 +375,10 @@ fn network(mode: Option<String>, policy: Option<v1::NetworkPolicy>) -> Result<Op
         deny: some(policy.deny),
         requests: Some(policy.requests.into_iter().map(|(host, rules)| (host, rules.rules)).collect())
             .filter(|requests: &BTreeMap<_, _>| !requests.is_empty()),
-        secrets: None,
+        secrets: Some(policy.secrets.into_iter().map(secret).collect())
+            .filter(|secrets: &BTreeMap<_, _>| !secrets.is_empty()),
+        headers: Some(policy.headers.into_iter().map(file).collect())
+            .filter(|headers: &Vec<_>| !headers.is_empty()),
     }))
 }
 

@@ -143,6 +143,20 @@ async fn bodies_are_checked(fixture: Fixture) {
         ("POST", "/v1/keys".into(), json!({"name": "a", "expires": "x"}), "expires"),
         ("POST", "/v1/keys".into(), json!({"name": "a", "quotas": {"cats": 1}}), "quotas.cats"),
         ("POST", "/v1/keys".into(), json!({"name": "a", "quotas": {"sandboxes": -1}}), "quotas.sandboxes"),
+        ("POST", "/v1/secrets".into(), json!({"name": "a"}), "value"),
+        ("POST", "/v1/secrets".into(), json!({"name": "a", "value": 1}), "value"),
+        ("POST", "/v1/secrets".into(), json!({"name": "a", "value": "b\n"}), "value"),
+        ("POST", "/v1/secrets".into(), json!({"name": "A", "value": "b"}), "name"),
+        ("POST", "/v1/secrets".into(), json!({"name": "sec_a", "value": "b"}), "name"),
+        (
+            "POST",
+            "/v1/secrets".into(),
+            json!({"name": "a", "value": "b", "metadata": {"a": "\u{0}"}}),
+            "metadata",
+        ),
+        ("POST", "/v1/secrets".into(), json!({"name": "a", "value": "b", "env": "C"}), "env"),
+        ("PUT", "/v1/secrets/a".into(), json!({}), "value"),
+        ("PUT", "/v1/secrets/a".into(), json!({"value": ""}), "value"),
         ("POST", "/v1/audit/verify".into(), json!({"x": 1}), "x"),
     ];
     for (method, path, body, field) in cases {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use belljar_model::{Role, SandboxId, SandboxState};
-use belljar_store::{KeyRow, SandboxRow};
+use belljar_store::{KeyRow, SandboxRow, SecretRow};
 use jiff::Timestamp;
 
 /// Returns a time, in seconds since an arbitrary start.
@@ -58,4 +58,17 @@ pub(crate) fn key(number: u8) -> KeyRow {
 
 pub(crate) fn labels<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Returns a secret of the tenant `acme`, whose id is made of its name.
+pub(crate) fn secret(name: &str) -> SecretRow {
+    SecretRow {
+        id: format!("sec_{name}"),
+        tenant: "acme".to_owned(),
+        name: name.to_owned(),
+        version: 1,
+        metadata: BTreeMap::from([("owner".to_owned(), "ci".to_owned())]),
+        created_at: time(1),
+        updated_at: time(1),
+    }
 }

@@ -2,11 +2,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use belljar_store::{Claim, Claimed, KeyFile, SandboxRow, Store, StoreError, TemplateKind, TemplateRow};
+use belljar_store::{
+    Claim, Claimed, KeyFile, SandboxRow, SecretValue, Store, StoreError, TemplateKind, TemplateRow,
+};
 use futures::future::join_all;
 
 use crate::fixture::{Backend, Fixture};
-use crate::samples::{id, sandbox, time};
+use crate::samples::{id, sandbox, secret, time};
 
 const MARKER: &str = "marker-5f1c9a";
 
@@ -47,6 +49,10 @@ async fn fill(store: &Store) {
     row.updated_at = time(50);
     store.sandboxes().update(&mut row).await.unwrap();
     store.templates().insert(&secret_template()).await.unwrap();
+    for name in ["first", "second"] {
+        let inserted = store.secrets().insert(&secret(name), &SecretValue(MARKER.to_owned()), 2).await;
+        assert!(inserted.unwrap());
+    }
     assert_eq!(store.idempotency().claim(&CLAIM).await.unwrap(), Claimed::New);
     store.idempotency().finish(CLAIM.scope, CLAIM.key, MARKER.as_bytes()).await.unwrap();
 }
@@ -58,6 +64,10 @@ async fn check(store: &Store) {
     }
     let template = store.templates().get("acme", "tpl_1").await.unwrap();
     assert_eq!(template, Some(secret_template()));
+    for name in ["first", "second"] {
+        let value = store.secrets().value("acme", name).await.unwrap();
+        assert_eq!(value, Some(SecretValue(MARKER.to_owned())));
+    }
     let answer = Claimed::Done { response: MARKER.as_bytes().to_vec() };
     assert_eq!(store.idempotency().claim(&CLAIM).await.unwrap(), answer);
 }
@@ -82,7 +92,8 @@ fn files_with_marker(dir: &Path) -> Vec<String> {
 
 /// Reports whether the marker is in the database's tables or, if they can be read, in its files.
 async fn is_exposed(fixture: &Fixture) -> bool {
-    let tables = [("sandboxes", "spec"), ("templates", "spec"), ("idempotency", "response")];
+    let tables =
+        [("sandboxes", "spec"), ("templates", "spec"), ("secrets", "value"), ("idempotency", "response")];
     for (table, column) in tables {
         let text = match fixture.backend {
             Backend::Sqlite => format!("CAST({column} AS TEXT)"),
@@ -162,6 +173,10 @@ pub(crate) async fn sealed_values_are_bound_to_their_rows(fixture: Fixture) {
         assert!(text.contains(".spec") && text.contains("restore a backup"), "{text}");
     }
     assert_eq!(store.sandboxes().get(&id(3)).await.unwrap(), Some(secret_sandbox(3)));
+    let of_first = "(SELECT value FROM secrets WHERE name = 'first')";
+    fixture.run_sql(&format!("UPDATE secrets SET value = {of_first} WHERE name = 'second'")).await;
+    let error = store.secrets().value("acme", "second").await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
 }
 
 pub(crate) async fn missing_or_wrong_key_is_refused(fixture: Fixture) {

@@ -131,6 +131,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
         max_starts: sandboxes.max_starts.unwrap_or(default.max_starts),
         max_waiting: sandboxes.max_waiting,
         max_sandboxes: sandboxes.max_sandboxes,
+        max_secrets: sandboxes.max_secrets,
         head_room: HeadRoom {
             memory_bytes: config.head_room.memory_bytes,
             disk_bytes: config.head_room.disk_bytes,

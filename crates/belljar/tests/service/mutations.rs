@@ -99,6 +99,24 @@ fn c02_x02_without_tenants_a_foreign_sandbox_is_found() {
     });
 }
 
+/// What the second tenant gets to know of a secret of the first, and whether it can make a sandbox that uses it.
+async fn foreign_secret(world: &World) -> (u16, u16) {
+    let secret = json!({"name": "mine", "value": "s3cret-value"});
+    assert_eq!(world.first.post("/v1/secrets", &secret).await.status, 201);
+    let found = world.second.get("/v1/secrets/mine").await;
+    assert!(!found.text().contains("s3cret"), "{found:?}");
+    let header = json!({"host": "a.example", "header": "x", "value": "${secrets.mine}"});
+    let network = json!({"allow": ["a.example"], "headers": [header]});
+    let made = world.second.post("/v1/sandboxes", &json!({"network": network})).await;
+    (found.status.as_u16(), made.status.as_u16())
+}
+
+#[test]
+fn x02_without_tenants_a_foreign_secret_is_found() {
+    attack("X02", "service:tenants", async |world| assert_eq!(foreign_secret(world).await, (200, 201)));
+    attack("X02", "", async |world| assert_eq!(foreign_secret(world).await, (404, 400)));
+}
+
 #[test]
 fn x11_without_its_scope_a_token_opens_the_sibling() {
     attack("X11", "service:token-scope", async |world| {

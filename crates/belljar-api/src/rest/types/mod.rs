@@ -12,6 +12,7 @@ mod port;
 mod process;
 mod sandbox;
 mod scalar;
+mod secret;
 mod span;
 mod template;
 mod unique;
@@ -33,6 +34,7 @@ pub(crate) use sandbox::{
     CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxInfoBody, SnapshotBody, UpdateBody,
 };
 pub(crate) use scalar::Scalar;
+pub(crate) use secret::{NewSecretBody, SecretUpdateBody};
 pub(crate) use span::{Span, time};
 pub(crate) use template::TemplateInfoBody;
 pub(crate) use unique::UniqueMap;

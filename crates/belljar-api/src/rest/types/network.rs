@@ -41,9 +41,13 @@ pub(crate) struct NetworkPolicyBody {
     /// Secrets by the names of the variables in which code finds placeholders for them.
     #[schema(value_type = Option<std::collections::BTreeMap<String, NetworkSecretBody>>)]
     secrets: Option<UniqueMap<Object<NetworkSecretBody>>>,
+    /// Headers that the gateway sets in requests, whatever code has put there. Their hosts may be `*.SUFFIX`; headers of a host itself
+    /// come before those, and do not join them.
+    #[schema(value_type = Option<Vec<NetworkSecretBody>>)]
+    headers: Option<Vec<Object<NetworkSecretBody>>>,
 }
 
-/// A secret that the gateway puts into requests. Code in the sandbox never has its value.
+/// A secret that the gateway puts into requests, or a header that it sets. Code in the sandbox never has its value.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = NetworkSecret)]
 #[serde(deny_unknown_fields)]
@@ -52,7 +56,7 @@ pub(crate) struct NetworkSecretBody {
     host: String,
     /// The one header that it may stand in, such as `authorization`.
     header: String,
-    /// The value. Answers do not have it.
+    /// The value, in which `${secrets.NAME}` stands for a secret that the server keeps. Answers have the names in it alone.
     value: Option<String>,
 }
 
@@ -73,12 +77,14 @@ impl NetworkBody {
     pub(crate) fn into_file(self) -> NetworkFile {
         match self {
             Self::Mode(mode) => NetworkFile { mode: Some(mode), ..NetworkFile::default() },
-            Self::Policy(NetworkPolicyBody { mode, presets, allow, deny, requests, secrets }) => {
+            Self::Policy(NetworkPolicyBody { mode, presets, allow, deny, requests, secrets, headers }) => {
                 let requests = requests.map(|UniqueMap(requests)| requests);
                 let secrets = secrets.map(|UniqueMap(secrets)| {
                     secrets.into_iter().map(|(name, Object(secret))| (name, secret.into())).collect()
                 });
-                NetworkFile { mode, presets, allow, deny, requests, secrets }
+                let headers =
+                    headers.map(|headers| headers.into_iter().map(|Object(header)| header.into()).collect());
+                NetworkFile { mode, presets, allow, deny, requests, secrets, headers }
             }
         }
     }

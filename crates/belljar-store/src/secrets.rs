@@ -1,0 +1,202 @@
+//! Secrets that tenants keep on the server, by name. Values are sealed; only the newest one is kept.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use sqlx::any::AnyRow;
+
+use crate::database::Database;
+use crate::error::{StoreError, failed, is_clash};
+use crate::filter::Filter;
+use crate::reader::{Reader, refuse_nul, stored_time};
+use crate::seal::{Place, Sealer};
+use crate::service_wall::ServiceWall;
+
+/// A secret without its value. Times are stored to the microsecond.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretRow {
+    /// The id.
+    pub id: String,
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// The name, which no other secret of the tenant has.
+    pub name: String,
+    /// The number of the value: 1 at first.
+    pub version: i64,
+    /// Notes of the tenant.
+    pub metadata: BTreeMap<String, String>,
+    /// The time of creation.
+    pub created_at: Timestamp,
+    /// The time of the last change.
+    pub updated_at: Timestamp,
+}
+
+/// The value of a secret. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretValue(pub String);
+
+impl fmt::Debug for SecretValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretValue")
+    }
+}
+
+/// Secrets that tenants keep on the server.
+#[derive(Debug, Clone, Copy)]
+pub struct Secrets<'s> {
+    pub(crate) database: &'s Database,
+    pub(crate) sealer: &'s Sealer,
+}
+
+const VALUE: &str = "secrets.value";
+
+const SELECT: &str = "SELECT id, tenant, name, version, metadata, created_at, updated_at FROM secrets";
+
+impl Secrets<'_> {
+    /// Adds a secret, unless its tenant has `max` of them. Returns whether there was room.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NameTaken`], [`StoreError::Nul`], and those of writing.
+    pub async fn insert(&self, row: &SecretRow, value: &SecretValue, max: u32) -> Result<bool, StoreError> {
+        refuse_nul([("the tenant", row.tenant.as_str()), ("the name", &row.name)])?;
+        let text = "INSERT INTO secrets (id, tenant, name, value, version, metadata, created_at, updated_at) \
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE (SELECT count(*) FROM secrets WHERE tenant = $2) < $9";
+        let statement = sqlx::query(text)
+            .bind(&row.id)
+            .bind(&row.tenant)
+            .bind(&row.name)
+            .bind(self.seal(&row.tenant, &row.id, value)?)
+            .bind(row.version)
+            .bind(metadata_json(&row.metadata)?)
+            .bind(stored_time(row.created_at))
+            .bind(stored_time(row.updated_at))
+            .bind(i64::from(max));
+        let added = self.database.write(statement).await.map_err(|error| {
+            if is_clash(&error, "secrets_name", "secrets.name") {
+                return StoreError::NameTaken { what: "secret", name: row.name.clone() };
+            }
+            failed("write a secret")(error)
+        })?;
+        self.database.sync().await?;
+        Ok(added > 0)
+    }
+
+    /// Gives a secret another value, and other metadata if there is some. Returns it as it is now; `None` if there is none of this id.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading and writing.
+    pub async fn set_value(
+        &self,
+        tenant: &str,
+        id: &str,
+        value: &SecretValue,
+        metadata: Option<&BTreeMap<String, String>>,
+        now: Timestamp,
+    ) -> Result<Option<SecretRow>, StoreError> {
+        let text = "UPDATE secrets SET value = $3, version = version + 1, metadata = COALESCE($4, metadata), updated_at = $5 \
+             WHERE tenant = $1 AND id = $2";
+        let statement = sqlx::query(text)
+            .bind(tenant)
+            .bind(id)
+            .bind(self.seal(tenant, id, value)?)
+            .bind(metadata.map(metadata_json).transpose()?)
+            .bind(stored_time(now));
+        let changed = self.database.write(statement).await.map_err(failed("change a secret"))?;
+        self.database.sync().await?;
+        if changed == 0 { Ok(None) } else { self.get(tenant, id).await }
+    }
+
+    /// The tenant's secret with this id or name. An id comes before a name.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn get(&self, tenant: &str, id_or_name: &str) -> Result<Option<SecretRow>, StoreError> {
+        let text = id_or_name.to_owned();
+        let mut query = of_tenant(SELECT, tenant)?;
+        query.and("(id = ? OR name = ?)", &[text.clone(), text.clone()])?;
+        query.push(" ORDER BY CASE WHEN id = ? THEN 0 ELSE 1 END LIMIT 1", &[text])?;
+        let row = self.database.read_one("read a secret", query.finish()).await?;
+        row.as_ref().map(secret).transpose()
+    }
+
+    /// At most `limit` secrets of a tenant by their names, beginning after one.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn list(&self, tenant: &str, after: &str, limit: u32) -> Result<Vec<SecretRow>, StoreError> {
+        let mut query = of_tenant(SELECT, tenant)?;
+        query.and("name > ?", &[after.to_owned()])?;
+        query.push(" ORDER BY name LIMIT ?", &[i64::from(limit)])?;
+        let rows = self.database.read("list secrets", query.finish()).await?;
+        rows.iter().map(secret).collect()
+    }
+
+    /// The value of the tenant's secret with this name.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub async fn value(&self, tenant: &str, name: &str) -> Result<Option<SecretValue>, StoreError> {
+        let mut query = of_tenant("SELECT id, tenant, value FROM secrets", tenant)?;
+        query.and("name = ?", &[name.to_owned()])?;
+        let row = self.database.read_one("read a secret", query.finish()).await?;
+        let Some(row) = &row else { return Ok(None) };
+        let row = Reader { table: "secrets", row };
+        let place = [row.text("tenant")?, row.text("id")?];
+        let place = place.each_ref().map(String::as_str);
+        self.sealer
+            .open_text(Place::new(VALUE, &place), &row.text("value")?)
+            .map(|text| Some(SecretValue(text)))
+    }
+
+    /// Removes a secret for good. Returns whether there was one of this id.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub async fn remove(&self, tenant: &str, id: &str) -> Result<bool, StoreError> {
+        let statement =
+            sqlx::query("DELETE FROM secrets WHERE tenant = $1 AND id = $2").bind(tenant).bind(id);
+        let removed = self.database.write(statement).await.map_err(failed("remove a secret"))?;
+        self.database.sync().await?;
+        Ok(removed > 0)
+    }
+
+    fn seal(&self, tenant: &str, id: &str, value: &SecretValue) -> Result<String, StoreError> {
+        self.sealer.seal(Place::new(VALUE, &[tenant, id]), value.0.as_bytes())
+    }
+}
+
+/// Begins a query for rows of one tenant. Tests take that wall away.
+fn of_tenant(select: &'static str, tenant: &str) -> Result<Filter, StoreError> {
+    let mut query = Filter::new(select);
+    if !ServiceWall::Tenants.is_down() {
+        query.and("tenant = ?", &[tenant.to_owned()])?;
+    }
+    Ok(query)
+}
+
+fn metadata_json(metadata: &BTreeMap<String, String>) -> Result<String, StoreError> {
+    refuse_nul(
+        metadata.iter().flat_map(|(key, value)| [("the metadata", key.as_str()), ("the metadata", value)]),
+    )?;
+    Ok(serde_json::to_string(metadata).unwrap_or_default())
+}
+
+fn secret(row: &AnyRow) -> Result<SecretRow, StoreError> {
+    let row = Reader { table: "secrets", row };
+    Ok(SecretRow {
+        id: row.text("id")?,
+        tenant: row.text("tenant")?,
+        name: row.text("name")?,
+        version: row.number("version")?,
+        metadata: row.labels("metadata")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time("updated_at")?,
+    })
+}
