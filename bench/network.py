@@ -162,6 +162,16 @@ def behind_slirp4netns(path):
         yield enter
 
 
+def behind_pasta(path):
+    """The same for pasta, which makes namespaces for its command itself.
+
+    As root it becomes nobody, who may not look into the namespaces of its own processes: so it is root in a user namespace alone. By
+    default its command gets the machine's own address, at which the server would then be the command's own loopback: so it has
+    another one of that network."""
+    address = [f"--address={NET}.2", "--netmask=24", f"--gateway={NET}.254"]
+    return ["unshare", "--user", "--map-root-user", path, "--config-net", "--quiet", *address, "--"]
+
+
 ROUTES = ["ip", "-4", "route", "show", "default"]
 
 
@@ -197,7 +207,7 @@ def ways(belljar, stack):
         if not path:
             skipped[name] = "not on the path; `make bench-network-peers` gets it from Debian"
             continue
-        before = [path, "--config-net", "--quiet", "--"] if name == "pasta" else stack.enter_context(behind_slirp4netns(path))
+        before = behind_pasta(path) if name == "pasta" else stack.enter_context(behind_slirp4netns(path))
         command = lambda what, count, before=before: [*before, *client, what, HOST, str(PORT), str(count)]  # noqa: E731
         try:
             run(name, command("requests", 1), timeout=20)

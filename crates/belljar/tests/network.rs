@@ -27,6 +27,12 @@ mod builds;
 #[path = "network/clients.rs"]
 mod clients;
 #[cfg(feature = "mutation")]
+#[path = "network/headers.rs"]
+mod headers;
+#[cfg(feature = "mutation")]
+#[path = "network/programs.rs"]
+mod programs;
+#[cfg(feature = "mutation")]
 #[path = "network/secrets.rs"]
 mod secrets;
 #[cfg(feature = "mutation")]
@@ -40,7 +46,16 @@ type Case = (&'static str, fn(&world::World));
 #[cfg(feature = "mutation")]
 fn main() -> std::process::ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
-    let cases = [clients::CASES, attacks::CASES, service::CASES, builds::CASES, secrets::CASES].concat();
+    let cases = [
+        clients::CASES,
+        programs::CASES,
+        attacks::CASES,
+        service::CASES,
+        builds::CASES,
+        secrets::CASES,
+        headers::CASES,
+    ]
+    .concat();
     // Before there is a second thread; each test has a process of its own.
     let lack = if arguments.list { None } else { world::enter().err() };
     let trial = |(name, case): Case| {

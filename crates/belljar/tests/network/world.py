@@ -40,6 +40,9 @@ IMPOSTOR = "93.184.216.50"
 NAMES["impostor.example"] = [IMPOSTOR]
 HTTP_2 = "93.184.216.60"
 NAMES["http2.example"] = [HTTP_2]
+# Its server on port 443 is one of servers.py.
+GIT = "93.184.216.70"
+NAMES["git.example"] = [GIT]
 started = []
 SILENT = "silent.example"
 LIAR = "liar.example"
@@ -186,6 +189,9 @@ class Tls(socketserver.BaseRequestHandler):
         say(connected=address, port=port)
         if address == HTTP_2:
             with http_2() as server:
+                return carry(self.request, server)
+        if address == GIT:
+            with socket.create_connection(("127.0.0.1", 9443)) as server:
                 return carry(self.request, server)
         asked = []
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
