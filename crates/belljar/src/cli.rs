@@ -9,7 +9,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use crate::code::CodeArgs;
 use crate::message::Quit;
 use crate::service::args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, SecretCommandArgs,
+    TemplateCommandArgs,
 };
 use crate::{cert, code, config, doctor, languages, net, run, serve, service, shell};
 
@@ -129,6 +130,8 @@ enum Command {
     Sandbox(Box<SandboxCommandArgs>),
     /// Create, list and revoke API keys
     Key(Box<KeyCommandArgs>),
+    /// Store secrets on the server, for network policies
+    Secret(Box<SecretCommandArgs>),
     /// List what sandboxes can start from
     Template(Box<TemplateCommandArgs>),
     /// Read and check the audit trail
@@ -357,6 +360,16 @@ pub(crate) struct NetArgs {
     /// Deny what others allow, in the same form
     #[arg(long, value_name = "RULE", help_heading = "Network")]
     pub(crate) deny: Vec<String>,
+    /// Bind an allowed host to requests such as 'GET /v1/*'; * is any method, or at the end any path that begins so
+    #[arg(long = "request", value_name = "HOST=RULE", help_heading = "Network")]
+    pub(crate) requests: Vec<String>,
+    /// NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=KEPT]: give a header of requests to an allowed host a value that code never has, but for
+    /// a placeholder in its variable NAME; it is read here, from the variable NAME if no other is given, or kept by the server
+    #[arg(long = "secret", value_name = "SECRET", help_heading = "Network")]
+    pub(crate) secrets: Vec<String>,
+    /// HOST:HEADER:env=VARIABLE, :file=PATH or :secret=KEPT: set a header of requests to an allowed host, or to all below *.SUFFIX
+    #[arg(long = "header", value_name = "HEADER", help_heading = "Network")]
+    pub(crate) headers: Vec<String>,
 }
 
 /// Arguments of `belljar doctor`.
@@ -453,6 +466,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Cert(args) => cert::cert(&args),
         Command::Sandbox(args) => service::sandbox(&args),
         Command::Key(args) => service::key(&args),
+        Command::Secret(args) => service::secret(&args),
         Command::Template(args) => service::template(&args),
         Command::Audit(args) => service::audit(&args),
         Command::Events(args) => service::events(&args),

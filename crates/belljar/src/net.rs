@@ -3,14 +3,17 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use belljar_client::v1;
 use belljar_model::{
-    Decision, DomainName, Matcher, ModelError, NetworkFile, Preset, PresetHost, presets, presets_version,
+    Decision, DomainName, Matcher, ModelError, NetworkFile, Preset, PresetHost, SecretFile, presets,
+    presets_version,
 };
 use serde_json::json;
 
 use crate::cli::{NetArgs, NetCheckArgs, NetCommand, NetPolicyArgs};
+use crate::input::read_text;
 use crate::message::{Quit, clean};
 use crate::output::write_failed;
 use crate::spec::read_spec;
@@ -20,6 +23,9 @@ const DEFAULT_PORT: u16 = 443;
 
 /// The status when something is denied.
 const DENIED: u8 = 1;
+
+/// The longest file with a secret that is read, in bytes.
+pub(crate) const MAX_SECRET_BYTES: u64 = 64 << 10;
 
 /// Does what was asked for about networks.
 pub(crate) fn net(command: &NetCommand) -> Result<u8, Quit> {
@@ -137,7 +143,7 @@ fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
 impl NetPolicyArgs {
     /// What the flags and the file say; flags replace what the file says about the network as a whole.
     fn file(&self) -> Result<NetworkFile, Quit> {
-        match self.net.file() {
+        match self.net.file()? {
             Some(flags) => Ok(flags),
             None => {
                 let file = self.spec.as_deref().map(read_spec).transpose()?;
@@ -148,29 +154,72 @@ impl NetPolicyArgs {
 }
 
 impl NetArgs {
-    /// What the flags say, if there are any.
-    pub(crate) fn file(&self) -> Option<NetworkFile> {
+    /// What the flags say, if there are any. Values of secrets are still where the flags say that they are.
+    pub(crate) fn file(&self) -> Result<Option<NetworkFile>, ModelError> {
         let some = |texts: &[String]| Some(texts.to_vec()).filter(|texts| !texts.is_empty());
-        let file = NetworkFile {
+        let mut file = NetworkFile {
             mode: self.net.clone(),
             presets: some(&self.presets),
             allow: some(&self.allow),
             deny: some(&self.deny),
-            requests: None,
-            secrets: None,
+            ..NetworkFile::default()
         };
-        Some(file).filter(|file| *file != NetworkFile::default())
+        self.requests.iter().try_for_each(|request| file.add_request(request))?;
+        self.secrets.iter().try_for_each(|secret| file.add_secret(secret))?;
+        self.headers.iter().try_for_each(|header| file.add_header(header))?;
+        Ok(Some(file).filter(|file| *file != NetworkFile::default()))
     }
 
-    /// The same for a server.
-    pub(crate) fn message(&self) -> Option<v1::NetworkPolicy> {
-        let NetworkFile { mode, presets, allow, deny, .. } = self.file()?;
-        Some(v1::NetworkPolicy {
+    /// The same for a server, with the values of secrets.
+    pub(crate) fn message(&self) -> Result<Option<v1::NetworkPolicy>, Quit> {
+        let Some(mut file) = self.file()? else { return Ok(None) };
+        read_secrets(&mut file)?;
+        let NetworkFile { mode, presets, allow, deny, requests, secrets, headers } = file;
+        let of_host = |(host, rules)| (host, v1::NetworkRequests { rules, ..Default::default() });
+        let secret = |SecretFile { host, header, value, .. }: SecretFile| {
+            let [host, header, value] = [host, header, value].map(Option::unwrap_or_default);
+            v1::NetworkSecret { host, header, value, ..Default::default() }
+        };
+        Ok(Some(v1::NetworkPolicy {
             mode: mode.unwrap_or_default(),
             presets: presets.unwrap_or_default(),
             allow: allow.unwrap_or_default(),
             deny: deny.unwrap_or_default(),
+            requests: requests.unwrap_or_default().into_iter().map(of_host).collect(),
+            secrets: secrets.into_iter().flatten().map(|(name, one)| (name, secret(one))).collect(),
+            headers: headers.into_iter().flatten().map(secret).collect(),
             ..Default::default()
-        })
+        }))
     }
+}
+
+/// Reads the values of secrets and headers that variables or files hold. What contradicts itself is refused where the policy is checked.
+pub(crate) fn read_secrets(network: &mut NetworkFile) -> Result<(), Quit> {
+    for (what, secret) in network.sources_mut() {
+        let value = match (&secret.value, &secret.env, &secret.file) {
+            (None, Some(variable), None) => read_secret_variable(&what, variable)?,
+            (None, None, Some(file)) => read_secret_file("network.secrets", Path::new(file))?,
+            _ => continue,
+        };
+        (secret.value, secret.env, secret.file) = (Some(value), None, None);
+    }
+    Ok(())
+}
+
+/// Reads a secret that an environment variable holds; `what` is its name in an error.
+pub(crate) fn read_secret_variable(what: &str, variable: &str) -> Result<String, Quit> {
+    let value = std::env::var(variable);
+    value.map_err(|_| Quit::Usage(format!("{what}: the variable {variable} is not set to a text")))
+}
+
+/// Reads a secret that a file holds, without the end of its line.
+pub(crate) fn read_secret_file(what: &'static str, file: &Path) -> Result<String, Quit> {
+    Ok(without_line_end(read_text(what, file, MAX_SECRET_BYTES)?))
+}
+
+pub(crate) fn without_line_end(mut text: String) -> String {
+    if text.ends_with('\n') {
+        text.pop();
+    }
+    text
 }

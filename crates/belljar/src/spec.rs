@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{
-    ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkFile,
-    NetworkMode, NetworkSetup, SandboxSpec, SpecFile,
+    ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkMode,
+    NetworkSetup, SandboxSpec, SpecFile,
 };
 
 use crate::cli::SandboxArgs;
 use crate::input::read_text;
 use crate::message::{Quit, say};
+use crate::net::read_secrets;
 use crate::policy;
 
 /// What is asked for, before it is checked against the language.
@@ -74,6 +75,7 @@ impl Asked {
             read_secrets(network)?;
         }
         let mut spec = self.file.resolve()?;
+        spec.network.check_filled()?;
         let (memory, machine) = (ByteSize::new(spec.limits.memory.bytes()), machine_memory());
         if given.memory.is_some() && memory > machine && kind != LocalKind::None {
             let text =
@@ -121,9 +123,6 @@ impl Sandboxed {
         }
     }
 }
-
-/// The longest file with a secret that is read, in bytes.
-const MAX_SECRET_BYTES: u64 = 64 << 10;
 
 const KINDS: &str = "local, process or none";
 
@@ -192,24 +191,6 @@ fn raise(spec: &mut SandboxSpec, given: &LimitsFile, language: &Language) {
     }
 }
 
-/// Reads the values of secrets that variables or files hold. What contradicts itself is refused where the policy is checked.
-fn read_secrets(network: &mut NetworkFile) -> Result<(), Quit> {
-    for (name, secret) in network.secrets.iter_mut().flatten() {
-        let value = match (&secret.value, &secret.env, &secret.file) {
-            (None, Some(variable), None) => std::env::var(variable).map_err(|_| {
-                Quit::Usage(format!("network.secrets: {name}: the variable {variable} is not set to a text"))
-            })?,
-            (None, None, Some(file)) => {
-                let text = read_text("network.secrets", Path::new(file), MAX_SECRET_BYTES)?;
-                text.strip_suffix('\n').unwrap_or(&text).to_owned()
-            }
-            _ => continue,
-        };
-        (secret.value, secret.env, secret.file) = (Some(value), None, None);
-    }
-    Ok(())
-}
-
 pub(crate) fn read_spec(path: &Path) -> Result<SpecFile, Quit> {
     let parse = match path.extension().and_then(OsStr::to_str) {
         Some("toml") => SpecFile::from_toml,
@@ -242,7 +223,7 @@ fn flags(args: &SandboxArgs) -> Result<SpecFile, Quit> {
             open_files: args.open_files.clone(),
         },
         grade: args.limits.clone(),
-        network: args.net.file(),
+        network: args.net.file()?,
         hostname: args.hostname.clone(),
         ..SpecFile::default()
     };

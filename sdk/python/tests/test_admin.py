@@ -15,8 +15,10 @@ from belljar import (
     AuthenticationException,
     BuildEvent,
     BuildException,
+    ConflictException,
     ForbiddenException,
     InvalidArgumentException,
+    NetworkSecret,
     NotFoundException,
     RateLimitException,
     ServerException,
@@ -142,6 +144,26 @@ async def test_keys(client: Any, api: Any, real: None) -> None:
     assert await client.keys.revoke(made.key_id) is True
     with pytest.raises(AuthenticationException):
         await api.Sandbox.create(api_key=made.key)
+
+
+async def test_secrets(client: Any, api: Any, real: None) -> None:
+    name = f"python-{uuid.uuid4().hex}"
+    made = await client.secrets.create(name, "s3cret-value", metadata={"owner": "test"})
+    assert (made.name, made.version, made.metadata) == (name, 1, {"owner": "test"}) and made.secret_id.startswith("sec_")
+    with pytest.raises(ConflictException) as taken:
+        await client.secrets.create(name, "s3cret-other")
+    assert taken.value.code == "name_taken" and "s3cret" not in repr(taken.value)
+    changed = await client.secrets.update(made.secret_id, "s3cret-later")
+    assert (changed.version, changed.metadata, changed.created_at) == (2, {"owner": "test"}, made.created_at)
+    assert (await client.secrets.update(name, "s3cret-last", metadata={})).metadata == {}
+    listed = [secret async for secret in client.secrets.list(limit=1) if secret.name == name]
+    assert listed == [await client.secrets.get(name)] and "s3cret" not in repr([made, changed, listed])
+    policy = {"allow": ["good.example"], "headers": [NetworkSecret("good.example", "x-key", "${secrets.none-such}")]}
+    with pytest.raises(InvalidArgumentException, match="none-such"):
+        await api.Sandbox.create(network=policy)
+    assert await client.secrets.delete(name) is True and await client.secrets.delete(name) is False
+    with pytest.raises(NotFoundException):
+        await client.secrets.get(name)
 
 
 async def test_tenants_do_not_see_each_other(client: Any, api: Any, sbx: Any, real: None) -> None:

@@ -15,6 +15,7 @@ from belljar import (
     ConflictException,
     ConnectionException,
     InvalidArgumentException,
+    NetworkSecret,
     NotFoundException,
     SandboxException,
     SandboxGoneException,
@@ -288,6 +289,34 @@ async def test_network(api: Any, real: None) -> None:
             last = record
             break
         assert last is not None and last.number == seen[-1].number + 1
+
+
+async def test_network_secrets_and_requests(api: Any, real: None) -> None:
+    secret = NetworkSecret("good.example", "Authorization", "s3cret-value")
+    policy = {
+        "allow": ["good.example", "other.example:443"],
+        "secrets": {"KEY": secret},
+        "requests": {"other.example": ["GET /v1/*"]},
+    }
+    try:
+        sbx = await api.Sandbox.create(timeout=60, network=policy)
+    except SandboxException as error:
+        if "nft_tproxy" in str(error):
+            pytest.skip(str(error))
+        raise
+    async with sbx:
+        shown = {"KEY": {"host": "good.example", "header": "authorization"}}
+        assert sbx.info.network["secrets"] == shown
+        assert sbx.info.network["requests"] == {"other.example": ["GET /v1/*"]}
+        assert (await sbx.commands.run("echo $KEY")).stdout == "belljar-secret-KEY\n"
+        later = {"KEY": {"host": "good.example", "header": "authorization", "value": "s3cret-later"}}
+        assert (await sbx.update(network={**policy, "secrets": later})).network["secrets"] == shown
+        for bad in ({"KEY": {**later["KEY"], "value": "s3cret\n"}}, {"NEW": secret}):
+            with pytest.raises(InvalidArgumentException) as caught:
+                await sbx.update(network={**policy, "secrets": bad})
+            assert (caught.value.field or "").startswith("network.secrets") and "s3cret" not in repr(caught.value)
+        assert "secrets" not in (await sbx.update(network={"allow": ["good.example"]})).network
+    assert "s3cret" not in repr(policy) and "good.example" in repr(secret)
 
 
 async def test_metrics(sbx: Any) -> None:

@@ -227,6 +227,7 @@ CODES = [
     ("sandbox_not_found", 404, belljar.NotFoundException),
     ("template_not_found", 404, belljar.NotFoundException),
     ("key_not_found", 404, belljar.NotFoundException),
+    ("secret_not_found", 404, belljar.NotFoundException),
     ("process_not_found", 404, belljar.NotFoundException),
     ("path_not_found", 404, belljar.NotFoundException),
     ("method_not_allowed", 405, belljar.InvalidArgumentException),

@@ -5,6 +5,7 @@ import { UnavailableError } from "./errors.js";
 import { Keys } from "./keys.js";
 import type { Paginator } from "./paginator.js";
 import { type ConnectOptions, type CreateOptions, type ListOptions, type Sandbox, SandboxApi } from "./sandbox.js";
+import { Secrets } from "./secrets.js";
 import { Templates } from "./templates.js";
 import { Transport } from "./transport.js";
 import type { Quotas, Role, SandboxInfo } from "./types.js";
@@ -87,6 +88,8 @@ export class Belljar {
   readonly templates: Templates;
   /** API keys. Needs an admin key. */
   readonly keys: Keys;
+  /** Secrets that the server keeps for network policies. */
+  readonly secrets: Secrets;
   /** The audit log. Needs an admin key. */
   readonly audit: Audit;
   readonly #transport: Transport;
@@ -96,6 +99,7 @@ export class Belljar {
     this.sandboxes = new Sandboxes(this.#transport);
     this.templates = new Templates(this.#transport);
     this.keys = new Keys(this.#transport);
+    this.secrets = new Secrets(this.#transport);
     this.audit = new Audit(this.#transport);
   }
 

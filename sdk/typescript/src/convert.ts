@@ -2,8 +2,8 @@
 
 import { fromBase64 } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
-import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, TemplateInfo } from "./types.js";
-import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireTemplate } from "./wire.js";
+import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo } from "./types.js";
+import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate } from "./wire.js";
 
 /** Seconds for the wire. */
 export function seconds(field: string, milliseconds: number | undefined): number | undefined {
@@ -187,6 +187,11 @@ export function quotasToWire(given: Quotas | undefined): WireQuotas | undefined 
         executions_per_minute: given.executionsPerMinute,
         network: given.network,
       };
+}
+
+export function secretInfo(wire: WireSecret): SecretInfo {
+  const { id, name, version, metadata } = wire;
+  return { secretId: id, name, version, metadata, createdAt: date(wire.created_at), updatedAt: date(wire.updated_at) };
 }
 
 export function keyInfo(wire: WireKey): KeyInfo {

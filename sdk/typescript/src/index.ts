@@ -52,6 +52,7 @@ export type { ProcessRef } from "./process-api.js";
 export { Pty, PtyHandle, type PtyOptions, type PtyResult, type PtySize } from "./pty.js";
 export { CommandExitError, type CommandResult, CommandTimeoutError } from "./result.js";
 export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, type NetworkLogOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";
+export { type ListSecretsOptions, type NewSecret, Secrets, type SecretUpdate } from "./secrets.js";
 export { Session, type SessionInfo, type SessionOptions, Sessions } from "./sessions.js";
 export { Template, type TemplateFile, type TemplateOptions } from "./template.js";
 export { type BuildEvent, type BuildOptions, Templates } from "./templates.js";
@@ -87,6 +88,7 @@ export type {
   SandboxPath,
   SandboxState,
   SearchMatch,
+  SecretInfo,
   Size,
   Span,
   TemplateInfo,

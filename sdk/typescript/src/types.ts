@@ -160,15 +160,17 @@ export interface NetworkPolicy {
   requests?: Record<string, string[]>;
   /** Secrets that the gateway puts into requests, by the variables in which code finds placeholders for them. */
   secrets?: Record<string, NetworkSecret>;
+  /** Headers that the gateway sets in requests to their hosts (also `*.example.com`), whatever code has put there. */
+  headers?: NetworkSecret[];
 }
 
-/** A secret for one header of requests to one host. */
+/** A secret for one header of requests to one host, or a header that is set. */
 export interface NetworkSecret {
   /** The host, which gets it over HTTPS on port 443. */
   host: string;
   /** The header, such as `authorization`. */
   header: string;
-  /** The value. Answers do not have it. */
+  /** The value, in which `${secrets.NAME}` stands for a secret that the server keeps. Answers have the names in it alone. */
   value?: string;
 }
 
@@ -393,6 +395,22 @@ export interface Quotas {
   executionsPerMinute?: number | null;
   /** The most that networks of its sandboxes may be: a mode, or `presets` and `allow`. */
   network?: Network | null;
+}
+
+/** A secret that the server keeps, without its value. */
+export interface SecretInfo {
+  /** Its id. */
+  secretId: string;
+  /** Its name. */
+  name: string;
+  /** The number of its value: 1 at first, and one more with each change. */
+  version: number;
+  /** Notes. */
+  metadata: Record<string, string>;
+  /** When it was made. */
+  createdAt: Date;
+  /** When it was last changed. */
+  updatedAt: Date;
 }
 
 /** An API key, without the key itself. */

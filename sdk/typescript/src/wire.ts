@@ -164,6 +164,16 @@ export interface WireQuotas {
   network?: Network | null;
 }
 
+/** A stored secret, without its value. */
+export interface WireSecret {
+  id: string;
+  name: string;
+  version: number;
+  metadata: Record<string, string>;
+  created_at: string;
+  updated_at: string;
+}
+
 /** An API key. */
 export interface WireKey {
   id: string;

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { AuthenticationError, Belljar, BuildError, type BuildEvent, ForbiddenError, InvalidArgumentError, NotFoundError, RateLimitError, Sandbox, SandboxError, Template } from "belljar";
+import { AuthenticationError, Belljar, BuildError, type BuildEvent, ConflictError, ForbiddenError, InvalidArgumentError, NotFoundError, RateLimitError, Sandbox, SandboxError, Template } from "belljar";
 import { LABELS, live, missingTenants } from "./live.js";
 import { collect } from "./wait.js";
 
@@ -52,6 +52,22 @@ live("keys are made, used and revoked", async () => {
   await client.keys.revoke(made.keyId);
   await assert.rejects(user.me(), AuthenticationError);
   assert.ok((await client.keys.list()).find((key) => key.keyId === made.keyId)?.revokedAt instanceof Date);
+});
+
+live("secrets are kept, changed and removed", async () => {
+  const { secrets } = new Belljar();
+  const name = `typescript-${process.pid}`;
+  const made = await secrets.create({ name, value: "s3cret-value", metadata: { owner: "test" } });
+  assert.match(made.secretId, /^sec_[0-9a-f]{20}$/);
+  assert.deepEqual([made.name, made.version, made.metadata], [name, 1, { owner: "test" }]);
+  await assert.rejects(secrets.create({ name, value: "other-value" }), (error) => error instanceof ConflictError && error.code === "name_taken");
+  const changed = await secrets.update(made.secretId, { value: "s3cret-later" });
+  assert.deepEqual([changed.version, changed.metadata], [2, { owner: "test" }]);
+  const found = (await secrets.list({ limit: 1 }).all()).find((secret) => secret.name === name);
+  assert.deepEqual(found, await secrets.get(name));
+  assert.ok(!JSON.stringify([made, changed, found]).includes("s3cret"));
+  await secrets.delete(name);
+  await assert.rejects(secrets.get(name), NotFoundError);
 });
 
 live("tenants do not see each other", async () => {

@@ -255,6 +255,31 @@ live("a network can be changed, and its log be read", async (t) => {
   }
 });
 
+live("secrets and rules for requests are given, and values not told back", async (t) => {
+  const secret = { host: "good.example", header: "Authorization", value: "s3cret-value" };
+  const policy = { allow: ["good.example"], requests: { "good.example": ["GET /v1/*"] }, secrets: { KEY: secret } };
+  let made: Sandbox;
+  try {
+    made = await create({ network: policy });
+  } catch (error) {
+    if (String(error).includes("nft_tproxy")) {
+      t.skip(String(error));
+      return;
+    }
+    throw error;
+  }
+  await using sandbox = made;
+  const shown = { mode: "whitelist", allow: ["good.example"], requests: policy.requests, secrets: { KEY: { host: "good.example", header: "authorization" } } };
+  assert.deepEqual((await sandbox.getInfo()).network, shown);
+  assert.equal((await sandbox.commands.run("echo $KEY")).stdout, "belljar-secret-KEY\n");
+  assert.deepEqual((await sandbox.update({ network: { ...policy, secrets: { KEY: { ...secret, value: "s3cret-later" } } } })).network, shown);
+  await assert.rejects(sandbox.update({ network: { ...policy, secrets: { NEW: secret } } }), (error) => {
+    assert.ok(error instanceof InvalidArgumentError && error.field?.startsWith("network.secrets"), String(error));
+    assert.ok(!JSON.stringify(error).includes("s3cret") && !error.message.includes("s3cret"));
+    return true;
+  });
+});
+
 live("many sandboxes at once", async () => {
   const made = await Promise.all(Array.from({ length: 8 }, () => create({ limits: { memory: "128m" } })));
   try {

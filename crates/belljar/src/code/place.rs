@@ -95,7 +95,7 @@ impl Wanted {
             timeout: words::span("life", Some(LIFE))?,
             env: words::variables(&sandbox.env)?.into_iter().collect(),
             limits: if limits == SandboxLimits::default() { Default::default() } else { limits.into() },
-            network_policy: sandbox.net.message().map_or_else(Default::default, Into::into),
+            network_policy: sandbox.net.message()?.map_or_else(Default::default, Into::into),
             mounts: sandbox.mounts.clone(),
             ..Default::default()
         };

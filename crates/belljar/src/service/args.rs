@@ -405,6 +405,63 @@ pub(crate) enum KeyCommand {
     },
 }
 
+/// Arguments of `belljar secret`.
+#[derive(Debug, Args)]
+pub(crate) struct SecretCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: SecretCommand,
+}
+
+/// The commands of `belljar secret`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretCommand {
+    /// Keep a secret on the server, for --secret …:secret=NAME and --header …:secret=NAME of sandboxes
+    Create {
+        /// Its name: a-z, 0-9, -, _ and .
+        name: String,
+        #[command(flatten)]
+        source: SecretSourceArgs,
+    },
+    /// Give a secret another value, which running sandboxes have at once
+    Set {
+        /// Its name or id
+        name: String,
+        #[command(flatten)]
+        source: SecretSourceArgs,
+    },
+    /// List secrets, without their values
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show a secret, without its value
+    #[command(visible_alias = "get")]
+    Info {
+        /// Its name or id
+        name: String,
+    },
+    /// Remove a secret for good
+    #[command(visible_alias = "delete")]
+    Rm {
+        /// Its name or id
+        name: String,
+    },
+}
+
+/// Where the value of a secret is; on standard input if not given.
+#[derive(Debug, Args)]
+pub(crate) struct SecretSourceArgs {
+    /// Take the value from this variable
+    #[arg(long, value_name = "VARIABLE", conflicts_with = "file")]
+    pub(crate) env: Option<String>,
+    /// Take the value from this file
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// A note; with `set` all of them replace those that there are
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) metadata: Vec<String>,
+}
+
 /// What is done about a sandbox's network.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetworkCommand {

@@ -56,7 +56,7 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
         labels: words::labels(&args.label)?.into_iter().collect(),
         env: words::variables(&args.env)?.into_iter().collect(),
         limits: if limits == v1::SandboxLimits::default() { Default::default() } else { limits.into() },
-        network_policy: args.net.message().map_or_else(Default::default, Into::into),
+        network_policy: args.net.message()?.map_or_else(Default::default, Into::into),
         mounts: args.mounts.clone(),
         ..Default::default()
     })

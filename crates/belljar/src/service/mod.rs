@@ -1,4 +1,4 @@
-//! The commands that speak with a server: `belljar sandbox`, `key`, `template`, `audit`, `events`, `gc`.
+//! The commands that speak with a server: `belljar sandbox`, `key`, `secret`, `template`, `audit`, `events`, `gc`.
 
 pub(crate) mod args;
 mod audit;
@@ -15,6 +15,7 @@ mod network;
 mod ports;
 mod process;
 mod sandbox;
+mod secrets;
 mod show;
 mod start;
 mod terminal;
@@ -27,7 +28,8 @@ use belljar_engine::{ErrorCode, GuestError};
 use crate::message::{Quit, chain};
 use crate::run::runtime;
 use args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, TemplateCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, SecretCommandArgs,
+    TemplateCommandArgs,
 };
 use link::Link;
 
@@ -60,6 +62,11 @@ pub(crate) fn sandbox(args: &SandboxCommandArgs) -> Result<u8, Quit> {
 /// Does what `belljar key` asks for.
 pub(crate) fn key(args: &KeyCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { keys::keys(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Does what `belljar secret` asks for.
+pub(crate) fn secret(args: &SecretCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { secrets::secrets(&Link::open(&args.server).await?, &args.command).await })
 }
 
 /// Does what `belljar template` asks for.

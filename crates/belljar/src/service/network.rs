@@ -1,5 +1,7 @@
 //! `belljar sandbox net`: what a running sandbox may reach.
 
+use std::collections::BTreeMap;
+
 use belljar_client::v1;
 
 use super::args::NetworkCommand;
@@ -16,8 +18,8 @@ pub(crate) async fn network(link: &Link, sandbox: &str, command: &NetworkCommand
     match command {
         NetworkCommand::Get => get(link, sandbox).await,
         NetworkCommand::Set { net } => {
-            let Some(policy) = net.message() else {
-                let text = "nothing to change; give --net, --preset, --allow or --deny";
+            let Some(policy) = net.message()? else {
+                let text = "nothing to change; give --net, --preset, --allow, --deny, --request, --secret or --header";
                 return Err(Quit::Usage(text.to_owned()));
             };
             let update = v1::UpdateSandboxRequest {
@@ -42,6 +44,22 @@ async fn get(link: &Link, sandbox: &str) -> Result<(), Quit> {
         for item in list {
             table.row(vec![name.to_owned(), item.clone()]);
         }
+    }
+    for (host, v1::NetworkRequests { rules, .. }) in policy.requests.iter().collect::<BTreeMap<_, _>>() {
+        // A host without any rule gets no request at all.
+        let rules = if rules.is_empty() { "none".to_owned() } else { rules.join(", ") };
+        table.row(vec!["request".to_owned(), format!("{host}={rules}")]);
+    }
+    // Of a value there are the names of stored secrets alone.
+    let target = |v1::NetworkSecret { host, header, value, .. }: &v1::NetworkSecret| match value.as_str() {
+        "" => format!("{host}:{header}"),
+        value => format!("{host}:{header}  {value}"),
+    };
+    for (name, secret) in policy.secrets.iter().collect::<BTreeMap<_, _>>() {
+        table.row(vec!["secret".to_owned(), format!("{name}={}", target(secret))]);
+    }
+    for header in &policy.headers {
+        table.row(vec!["header".to_owned(), target(header)]);
     }
     table.print()
 }

@@ -13,7 +13,7 @@ use super::link::Link;
 use crate::message::{Quit, clean, without_controls};
 
 /// Keys of maps, whose own keys are defined by the caller and stay unchanged.
-const MAPS: [&str; 3] = ["labels", "env", "details"];
+const MAPS: [&str; 6] = ["labels", "env", "details", "metadata", "requests", "secrets"];
 
 /// Prefixes of the names of enum values. The rest is shown in lower case.
 const ENUM_PREFIXES: [&str; 4] = ["SANDBOX_STATE_", "TIMEOUT_ACTION_", "TEMPLATE_KIND_", "KEY_ROLE_"];
@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn keys_are_in_snake_case_except_in_maps() {
         let value = serde_json::json!({
-            "createdAt": 1, "labels": {"myKey": "V", "bytes": "1"}, "a": [{"bC": 2}],
+            "createdAt": 1, "secrets": {"API_KEY": {"host": "h"}}, "labels": {"myKey": "V", "bytes": "1"}, "a": [{"bC": 2}],
             "state": "SANDBOX_STATE_RUNNING", "name": "KEY_ROLE_USER", "diskBytes": "7", "seq": "18446744073709551615",
         });
         let expected = serde_json::json!({
-            "created_at": 1, "labels": {"myKey": "V", "bytes": "1"}, "a": [{"b_c": 2}],
+            "created_at": 1, "secrets": {"API_KEY": {"host": "h"}}, "labels": {"myKey": "V", "bytes": "1"}, "a": [{"b_c": 2}],
             "state": "running", "name": "KEY_ROLE_USER", "disk_bytes": 7, "seq": u64::MAX,
         });
         assert_eq!(normalize(value), expected);

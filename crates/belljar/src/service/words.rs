@@ -48,9 +48,14 @@ pub(crate) fn cpus(text: Option<&str>) -> Result<Option<f64>, Quit> {
 
 /// Labels as `KEY=VALUE`.
 pub(crate) fn labels(texts: &[String]) -> Result<HashMap<String, String>, Quit> {
+    pairs("label", texts)
+}
+
+/// Pairs that a flag gives as `KEY=VALUE`.
+pub(crate) fn pairs(flag: &str, texts: &[String]) -> Result<HashMap<String, String>, Quit> {
     let pair = |text: &String| match text.split_once('=') {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-        None => Err(Quit::Usage(format!("--label: {text:?} is not allowed; give KEY=VALUE"))),
+        None => Err(Quit::Usage(format!("--{flag}: {text:?} is not allowed; give KEY=VALUE"))),
     };
     texts.iter().map(pair).collect()
 }

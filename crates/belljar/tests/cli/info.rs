@@ -25,6 +25,7 @@ fn help_and_version() {
       cert        Make a certificate for a domain and the host names below it, for TLS on this machine
       sandbox     Create and manage long-lived sandboxes
       key         Create, list and revoke API keys
+      secret      Store secrets on the server, for network policies
       template    List what sandboxes can start from
       audit       Read and check the audit trail
       events      Print what happens to sandboxes, processes, templates and keys
@@ -93,12 +94,20 @@ fn help_and_version() {
                                      [default: wait] [possible values: wait, background]
 
     Network:
-          --net <MODE>     disabled, whitelist or open [default: whitelist if something is allowed, else
-                           disabled]
-          --preset <NAME>  Allow what a package manager needs; see `belljar net presets`
-          --allow <RULE>   Allow a host, *.SUFFIX or CIDR, each with :PORT; hosts without a port on 443
-                           and 80
-          --deny <RULE>    Deny what others allow, in the same form
+          --net <MODE>           disabled, whitelist or open [default: whitelist if something is
+                                 allowed, else disabled]
+          --preset <NAME>        Allow what a package manager needs; see `belljar net presets`
+          --allow <RULE>         Allow a host, *.SUFFIX or CIDR, each with :PORT; hosts without a port
+                                 on 443 and 80
+          --deny <RULE>          Deny what others allow, in the same form
+          --request <HOST=RULE>  Bind an allowed host to requests such as 'GET /v1/*'; * is any method,
+                                 or at the end any path that begins so
+          --secret <SECRET>      NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=KEPT]: give a header
+                                 of requests to an allowed host a value that code never has, but for a
+                                 placeholder in its variable NAME; it is read here, from the variable
+                                 NAME if no other is given, or kept by the server
+          --header <HEADER>      HOST:HEADER:env=VARIABLE, :file=PATH or :secret=KEPT: set a header of
+                                 requests to an allowed host, or to all below *.SUFFIX
 
     Output:
       -q, --quiet          Say nothing but errors

@@ -22,9 +22,11 @@ cases![
     http_2_stays_http_2,
     connections_switch_protocols_within_tls,
     n23_a_server_keeps_secrets_to_itself,
+    flags_bind_requests_and_secrets,
+    flags_of_the_service_do_the_same,
 ];
 
-const PRELUDE: &str = r#"
+pub(crate) const PRELUDE: &str = r#"
 import http.client
 def https(host, path='/', body=None, **headers):
     """The status of an answer and what it echoes, or the error's name."""
@@ -66,7 +68,7 @@ fn run_under(world: &World, wall: &str, spec: &str, code: &str) -> Done {
 }
 
 /// The requests that the world has had over TLS, each with all that was said.
-fn requests(world: &World) -> Vec<Value> {
+pub(crate) fn requests(world: &World) -> Vec<Value> {
     world.said().into_iter().filter(|said| said["asked"].is_string()).collect()
 }
 
@@ -220,7 +222,7 @@ with context.wrap_socket(socket.create_connection(('good.example', 443), timeout
 }
 
 /// What a server answers to a request with a key.
-fn rest(said: &str, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+pub(crate) fn rest(said: &str, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let address = address(said);
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     let body = body.to_string();
@@ -291,4 +293,83 @@ fn n23_a_server_keeps_secrets_to_itself(world: &World) {
     }
     home.good("sandbox kill --all");
     crate::home::stop(server);
+}
+
+/// Flags in which a value was given by mistake, or that are none.
+const WRONG: [&str; 6] = [
+    "KEY=s3cret",
+    "KEY=good.example:s3cret-header:s3cret",
+    "KEY=good.example:authorization:value=s3cret",
+    "s3cret",
+    "=good.example:authorization:file=s3cret",
+    "KEY=good.example:authorization:env=",
+];
+
+fn flags_bind_requests_and_secrets(world: &World) {
+    world.policy(&format!("ca_file = \"{}\"", world.dir().join("ca.pem").display()));
+    std::fs::write(world.dir().join("key:1"), "s3cret-value\n").unwrap();
+    let run = |flags: &[&str], code: &str| {
+        let code = format!("{}\n{PRELUDE}\n{code}", crate::world::PRELUDE);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_belljar"));
+        command.args(["run", "--policy", "policy.toml", "--allow", "*.example", "--secret"]).args(flags);
+        command.args(["-c", &code]).current_dir(world.dir()).env("OTHER", "0ther-value").env_remove("KEY");
+        command.output().unwrap()
+    };
+    let flags = ["KEY=good.example:Authorization:file=key:1", "--secret", "OTHER=other.example:x-key"];
+    let rules = ["--request", "good.example=GET /v1/*", "--request", "good.example=* /status"];
+    let code = "
+KEY, OTHER = os.environ['KEY'], os.environ['OTHER']
+print([https('good.example', path, Authorization=KEY)[0] for path in ['/v1/a', '/status', '/v2']])
+print(https('other.example', '/v2', X_Key=OTHER)[0])
+";
+    let done = run(&[&flags[..], &rules].concat(), code);
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "[200, 200, 403]\n200\n", "{done:?}");
+    let requests = requests(world);
+    assert_eq!(requests[0]["headers"]["authorization"], "s3cret-value");
+    assert_eq!(requests[2]["headers"]["x-key"], "0ther-value");
+    for wrong in WRONG {
+        let done = run(&[wrong], "");
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(2) && told.contains("network.secrets"), "{wrong}: {done:?}");
+        assert!(!told.contains("s3cret"), "{told}");
+    }
+    let done = run(&["KEY=good.example:authorization"], "");
+    assert!(String::from_utf8_lossy(&done.stderr).contains("the variable KEY is not set"), "{done:?}");
+}
+
+fn flags_of_the_service_do_the_same(world: &World) {
+    let home = Home::configured(&format!(
+        "[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\nca_file = '{}'\n",
+        world.dir().join("ca.pem").display()
+    ));
+    home.write("key", "s3cret-value\n");
+    let create = ["sandbox", "create", "-q", "--allow", "good.example"];
+    let flags =
+        ["--secret", "KEY=good.example:authorization:file=key", "--request", "good.example=GET /v1/*"];
+    let id = home.run_args(&[&create[..], &flags].concat()).good();
+    let id = id.trim();
+    let code = format!("{}\n{PRELUDE}", crate::world::PRELUDE);
+    let code = format!(
+        "{code}\nprint([https('good.example', path, Authorization=os.environ['KEY'])[0] for path in ['/v1/a', '/v2']])"
+    );
+    let ask = || home.run_args(&["sandbox", "exec", id, "--", "python3", "-c", &code]).good();
+    assert_eq!(ask(), "[200, 403]\n");
+    let shown = home.good(&format!("sandbox net {id} get"));
+    for told in ["request  good.example=GET /v1/*", "secret   KEY=good.example:authorization"] {
+        assert!(shown.contains(told), "{told}: {shown}");
+    }
+    // Without the secret, and with other rules.
+    let set = ["sandbox", "net", id, "set", "--allow", "good.example", "--request", "good.example=* /v2"];
+    home.run_args(&set).good();
+    assert_eq!(ask(), "[403, 200]\n");
+    let policy = json!({"mode": "whitelist", "allow": ["good.example"], "requests": {"good.example": {"rules": ["* /v2"]}}});
+    assert_eq!(home.json(&format!("sandbox net {id} get")), policy);
+    let told: Vec<Value> =
+        requests(world).iter().map(|one| one["headers"]["authorization"].clone()).collect();
+    assert_eq!(told, ["s3cret-value", "belljar-secret-KEY"]);
+    for wrong in WRONG {
+        let done = home.run_args(&[&create[..], &["--secret", wrong]].concat());
+        assert!(!done.stderr.contains("s3cret"), "{wrong}: {}", done.stderr);
+        done.refused(2, &["network.secrets"]);
+    }
 }

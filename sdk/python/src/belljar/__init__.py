@@ -9,7 +9,7 @@
 the server come from `BELLJAR_API_KEY` and `BELLJAR_API_URL` unless they are given.
 """
 
-from ._async.client import AsyncAudit, AsyncBelljar, AsyncKeys, AsyncPaginator, AsyncSandboxes, AsyncTemplates
+from ._async.client import AsyncAudit, AsyncBelljar, AsyncKeys, AsyncPaginator, AsyncSandboxes, AsyncSecrets, AsyncTemplates
 from ._async.commands import AsyncCommandHandle, AsyncCommands
 from ._async.files import AsyncFiles
 from ._async.ports import AsyncPorts
@@ -18,7 +18,7 @@ from ._async.sandbox import AsyncSandbox
 from ._async.sessions import AsyncSession, AsyncSessions
 from ._async.watch import AsyncWatchHandle
 from ._config import ConnectionConfig
-from ._sync.client import Audit, Belljar, Keys, Paginator, Sandboxes, Templates
+from ._sync.client import Audit, Belljar, Keys, Paginator, Sandboxes, Secrets, Templates
 from ._sync.commands import CommandHandle, Commands
 from ._sync.files import Files
 from ._sync.ports import Ports
@@ -70,6 +70,7 @@ from .models import (
     Network,
     NetworkPolicy,
     NetworkRecord,
+    NetworkSecret,
     Outcome,
     Output,
     Points,
@@ -85,6 +86,7 @@ from .models import (
     SandboxState,
     SearchMatch,
     SearchResult,
+    SecretInfo,
     SessionInfo,
     Slice,
     StreamOutput,
@@ -111,6 +113,7 @@ __all__ = [
     "AsyncSandboxes",
     "AsyncSession",
     "AsyncSessions",
+    "AsyncSecrets",
     "AsyncTemplates",
     "AsyncWatchHandle",
     "Audit",
@@ -151,6 +154,7 @@ __all__ = [
     "Network",
     "NetworkPolicy",
     "NetworkRecord",
+    "NetworkSecret",
     "NotEnoughSpaceException",
     "NotFoundException",
     "Outcome",
@@ -174,6 +178,8 @@ __all__ = [
     "SandboxLimits",
     "SandboxMetrics",
     "SandboxState",
+    "SecretInfo",
+    "Secrets",
     "Sandboxes",
     "SearchMatch",
     "SearchResult",

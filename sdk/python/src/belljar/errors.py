@@ -173,6 +173,7 @@ _BY_CODE: Mapping[str, Type[SandboxException]] = {
     "sandbox_not_found": NotFoundException,
     "template_not_found": NotFoundException,
     "key_not_found": NotFoundException,
+    "secret_not_found": NotFoundException,
     "process_not_found": NotFoundException,
     "path_not_found": NotFoundException,
     "sandbox_gone": SandboxGoneException,

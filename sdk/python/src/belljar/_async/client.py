@@ -25,7 +25,17 @@ from .. import _calls as calls
 from .._calls._call import Duration
 from .._config import DEFAULT_MAX_RETRIES, ConnectionConfig
 from ..errors import ConflictException, ConnectionException, NotFoundException, error_from_problem
-from ..models import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SandboxInfo, SandboxState, TemplateInfo
+from ..models import (
+    AccountInfo,
+    AuditPage,
+    AuditVerdict,
+    BuildEvent,
+    KeyInfo,
+    SandboxInfo,
+    SandboxState,
+    SecretInfo,
+    TemplateInfo,
+)
 from ..template import LocalPath, Template
 from . import _io
 from ._transport import AsyncTransport
@@ -78,6 +88,8 @@ class AsyncBelljar:
         """What sandboxes can be made from."""
         self.keys = AsyncKeys(self)
         """API keys; needs a key with the role `admin`."""
+        self.secrets = AsyncSecrets(self)
+        """Secrets that the server keeps for network policies."""
         self.audit = AsyncAudit(self)
         """The audit log; needs a key with the role `admin`."""
 
@@ -378,6 +390,44 @@ class AsyncKeys:
         """Makes a key worthless. False: there is none of this id."""
         try:
             await self._client._transport.request(calls.admin.revoke_key(key_id))
+        except NotFoundException:
+            return False
+        return True
+
+
+class AsyncSecrets:
+    """Secrets on the server: a network policy names one as `${secrets.NAME}`, and the gateway puts its value into requests."""
+
+    def __init__(self, client: AsyncBelljar) -> None:
+        """Belongs to a client."""
+        self._client = client
+
+    async def create(self, name: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
+        """Keeps a secret. No answer has its value, from now on."""
+        return await self._client._transport.request(calls.admin.create_secret(name, value, metadata))
+
+    async def update(self, secret: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
+        """Gives a secret another value, which running sandboxes have at once. `metadata` stays if it is not given."""
+        return await self._client._transport.request(calls.admin.update_secret(secret, value, metadata))
+
+    async def get(self, secret: str) -> SecretInfo:
+        """A secret, by name or id."""
+        return await self._client._transport.request(calls.admin.get_secret(secret))
+
+    async def list(self, *, limit: Optional[int] = None) -> AsyncIterator[SecretInfo]:
+        """All of them by their names, page by page. `limit` is how many come in one page."""
+        cursor: Optional[str] = None
+        while True:
+            secrets, cursor = await self._client._transport.request(calls.admin.list_secrets(limit, cursor))
+            for secret in secrets:
+                yield secret
+            if cursor is None:
+                return
+
+    async def delete(self, secret: str) -> bool:
+        """Removes a secret, by name or id, for good. False: there is none."""
+        try:
+            await self._client._transport.request(calls.admin.delete_secret(secret))
         except NotFoundException:
             return False
         return True

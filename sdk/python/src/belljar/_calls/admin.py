@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, List, Mapping, Optional, Union
+from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from .. import _json as read
-from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, TemplateInfo
+from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SecretInfo, TemplateInfo
 from ..template import Template
 from ._call import Call, Duration, delete, duration, get, given, given_query, nothing, number, post, segment
 
@@ -83,6 +83,43 @@ def list_keys() -> Call[List[KeyInfo]]:
 def revoke_key(key_id: str) -> Call[None]:
     """Makes an API key worthless."""
     return delete(f"/v1/keys/{segment(key_id, 'key_id')}")
+
+
+def create_secret(name: str, value: str, metadata: Optional[Mapping[str, str]]) -> Call[SecretInfo]:
+    """Keeps a secret."""
+    return post(
+        "/v1/secrets", SecretInfo.from_json, name=name, value=value, metadata=None if metadata is None else dict(metadata)
+    )
+
+
+def update_secret(secret: str, value: str, metadata: Optional[Mapping[str, str]]) -> Call[SecretInfo]:
+    """Gives a secret another value."""
+    body = given(value=value, metadata=None if metadata is None else dict(metadata))
+    return Call("PUT", _secret_path(secret), SecretInfo.from_json, body=body)
+
+
+def get_secret(secret: str) -> Call[SecretInfo]:
+    """A secret, without its value."""
+    return get(_secret_path(secret), SecretInfo.from_json)
+
+
+def list_secrets(limit: Optional[int], cursor: Optional[str]) -> Call[Tuple[List[SecretInfo], Optional[str]]]:
+    """A page of secrets."""
+    return get(
+        "/v1/secrets",
+        lambda value: (read.list_of(value, "secrets", SecretInfo.from_json), read.optional_text(value, "next_cursor")),
+        ("limit", number(limit)),
+        ("cursor", cursor),
+    )
+
+
+def delete_secret(secret: str) -> Call[None]:
+    """Removes a secret."""
+    return delete(_secret_path(secret))
+
+
+def _secret_path(secret: str) -> str:
+    return f"/v1/secrets/{segment(secret, 'secret')}"
 
 
 def me() -> Call[AccountInfo]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _json as read
@@ -11,6 +11,7 @@ from ..errors import InvalidArgumentException, SandboxException, error_from_prob
 from ..models import (
     LogPage,
     Network,
+    NetworkSecret,
     PortInfo,
     PortList,
     SandboxInfo,
@@ -261,7 +262,16 @@ def _labels(labels: Optional[Mapping[str, str]], metadata: Optional[Mapping[str,
 def _network(network: Optional[Network]) -> Optional[Union[str, Dict[str, Any]]]:
     if network is None or isinstance(network, str):
         return network
-    return {key: said if isinstance(said, str) else list(said) for key, said in given(**network).items()}
+    return {key: _plain(said) for key, said in given(**network).items()}
+
+
+def _plain(said: Any) -> Any:
+    """What JSON has a form for, of any mapping, sequence or secret."""
+    if isinstance(said, NetworkSecret):
+        said = asdict(said)
+    if isinstance(said, Mapping):
+        return {str(key): _plain(item) for key, item in given(**said).items()}
+    return said if isinstance(said, str) else [_plain(item) for item in said]
 
 
 def _limits(limits: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:

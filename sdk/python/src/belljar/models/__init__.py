@@ -1,6 +1,6 @@
 """What the service tells, as values. All of them are immutable."""
 
-from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, TemplateInfo
+from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SecretInfo, TemplateInfo
 from .charts import Bar, Box, Chart, Points, Slice
 from .code import CodeContext, Column, Execution, ExecutionError, Logs, Question, Result, Table
 from .commands import CommandResult, Outcome, Output, ProcessInfo, PtySize, StreamOutput
@@ -13,6 +13,7 @@ from .sandboxes import (
     Network,
     NetworkPolicy,
     NetworkRecord,
+    NetworkSecret,
     PortInfo,
     PortList,
     SandboxInfo,
@@ -48,6 +49,7 @@ __all__ = [
     "Network",
     "NetworkPolicy",
     "NetworkRecord",
+    "NetworkSecret",
     "Outcome",
     "Output",
     "Points",
@@ -63,6 +65,7 @@ __all__ = [
     "SandboxState",
     "SearchMatch",
     "SearchResult",
+    "SecretInfo",
     "SessionInfo",
     "Slice",
     "StreamOutput",

@@ -122,6 +122,31 @@ class KeyInfo:
 
 
 @dataclass(frozen=True)
+class SecretInfo:
+    """A secret that the server keeps for network policies, without its value."""
+
+    secret_id: str
+    name: str
+    version: int
+    metadata: Mapping[str, str]
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def from_json(cls, value: Any) -> SecretInfo:
+        """Reads a secret of an answer."""
+        value = read.mapping(value, "the secret")
+        return cls(
+            secret_id=read.text(value, "id"),
+            name=read.text(value, "name"),
+            version=read.integer(value, "version"),
+            metadata=read.mapping(value.get("metadata") or {}, "`metadata`"),
+            created_at=read.time(value, "created_at"),
+            updated_at=read.time(value, "updated_at"),
+        )
+
+
+@dataclass(frozen=True)
 class AccountInfo:
     """Whose key it is, what it may use, and what is used."""
 

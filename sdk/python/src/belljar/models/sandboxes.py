@@ -29,13 +29,31 @@ class Limits(TypedDict, total=False):
     open_files: Optional[int]
 
 
+@dataclass(frozen=True)
+class NetworkSecret:
+    """A secret for one header of requests to one host. Code in the sandbox finds a placeholder; answers do not have the value.
+
+    Attributes:
+        host: The host, which gets it over HTTPS on port 443. The policy has to allow it.
+        header: The header, such as `authorization`.
+        value: The secret itself. It is not in the `repr`.
+    """
+
+    host: str
+    header: str
+    value: Optional[str] = field(default=None, repr=False)
+
+
 class NetworkPolicy(TypedDict, total=False):
     """What a sandbox may reach. `whitelist` is meant where presets or `allow` name something and no mode is given.
 
     `presets` are lists for package managers such as `pip` and `npm`; `allow` and `deny` are rules such as `api.example.com`,
-    `*.example.com:443` and `192.0.2.0/24:5432`. `secrets` are put into requests by the gateway: by the variables in which code
-    finds placeholders, each with `host`, `header` and `value`; answers do not have the values. `requests` are those that a host
-    may get, such as `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry may get any.
+    `*.example.com:443` and `192.0.2.0/24:5432`. `requests` are those that a host may get, such as
+    `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry may get any. `secrets` are put into requests by the gateway, each
+    a `NetworkSecret` or a mapping with the same keys, by the variables in which code finds placeholders for them:
+    `{"API_KEY": NetworkSecret("api.example.com", "authorization", key)}`. `headers` are set by the gateway in requests to their
+    hosts (also `*.example.com`), whatever code has put there. `${secrets.NAME}` in a value stands for a secret that the server
+    keeps.
     """
 
     mode: Literal["disabled", "whitelist", "open"]
@@ -43,7 +61,8 @@ class NetworkPolicy(TypedDict, total=False):
     allow: Sequence[str]
     deny: Sequence[str]
     requests: Mapping[str, Sequence[str]]
-    secrets: Mapping[str, Mapping[str, str]]
+    secrets: Mapping[str, Union[NetworkSecret, Mapping[str, str]]]
+    headers: Sequence[Union[NetworkSecret, Mapping[str, str]]]
 
 
 Network = Union[str, NetworkPolicy]

@@ -1,0 +1,98 @@
+//! `belljar secret`: secrets that a server keeps for network policies.
+
+use std::io::{IsTerminal as _, Read as _};
+
+use belljar_client::{Method, RestBody};
+use belljar_keeper::SecretInfo;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::args::{Format, SecretCommand, SecretSourceArgs};
+use super::build::in_path;
+use super::link::Link;
+use super::show::{Table, away, print};
+use super::words;
+use crate::message::Quit;
+use crate::net::{MAX_SECRET_BYTES, read_secret_file, read_secret_variable, without_line_end};
+
+/// A page of secrets.
+#[derive(Deserialize)]
+struct Secrets {
+    secrets: Vec<SecretInfo>,
+    next_cursor: Option<String>,
+}
+
+/// Does what was asked for about secrets.
+pub(crate) async fn secrets(link: &Link, command: &SecretCommand) -> Result<u8, Quit> {
+    let path = |name: &str| format!("/v1/secrets/{}", in_path(name));
+    match command {
+        SecretCommand::Create { name, source } => {
+            let body = json!({"name": name, "value": value(source)?, "metadata": metadata(source)?});
+            show(link, &link.client.send(Method::POST, "/v1/secrets", &body).await?)?;
+        }
+        SecretCommand::Set { name, source } => {
+            let metadata = metadata(source)?;
+            let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
+            let body = json!({"value": value(source)?, "metadata": metadata});
+            show(link, &link.client.send(Method::PUT, &path(name), &body).await?)?;
+        }
+        SecretCommand::Ls => list(link).await?,
+        SecretCommand::Info { name } => table(link, vec![link.client.fetch(&path(name)).await?])?,
+        SecretCommand::Rm { name } => {
+            link.client.value::<()>(Method::DELETE, &path(name), RestBody::Empty).await?;
+        }
+    }
+    Ok(0)
+}
+
+/// The value, which no command line has, as other users see those.
+fn value(source: &SecretSourceArgs) -> Result<String, Quit> {
+    match (&source.env, &source.file) {
+        (Some(variable), _) => read_secret_variable("value", variable),
+        (None, Some(file)) => read_secret_file("value", file),
+        (None, None) if std::io::stdin().is_terminal() => Err(Quit::Usage(
+            "value: it is not given; name a variable with --env, a file with --file, or pipe it in"
+                .to_owned(),
+        )),
+        (None, None) => {
+            let mut text = String::new();
+            let read = std::io::stdin().take(MAX_SECRET_BYTES).read_to_string(&mut text);
+            read.map_err(|error| Quit::Usage(format!("value: standard input cannot be read: {error}")))?;
+            Ok(without_line_end(text))
+        }
+    }
+}
+
+fn metadata(source: &SecretSourceArgs) -> Result<std::collections::HashMap<String, String>, Quit> {
+    words::pairs("metadata", &source.metadata)
+}
+
+fn show(link: &Link, secret: &SecretInfo) -> Result<(), Quit> {
+    if link.json(secret)? { Ok(()) } else { print(&format!("{}\n", secret.name)) }
+}
+
+async fn list(link: &Link) -> Result<(), Quit> {
+    let (mut all, mut query) = (Vec::new(), String::new());
+    loop {
+        let Secrets { secrets, next_cursor } = link.client.fetch(&format!("/v1/secrets{query}")).await?;
+        all.extend(secrets);
+        match next_cursor {
+            Some(cursor) => query = format!("?cursor={}", in_path(&cursor)),
+            None => return table(link, all),
+        }
+    }
+}
+
+fn table(link: &Link, secrets: Vec<SecretInfo>) -> Result<(), Quit> {
+    let mut table = Table::new(&["NAME", "ID", "VERSION", "CHANGED", "METADATA"]);
+    for secret in secrets {
+        if link.json(&secret)? {
+            continue;
+        }
+        let metadata: Vec<String> =
+            secret.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let (version, changed) = (secret.version.to_string(), away(secret.updated_at));
+        table.row(vec![secret.name, secret.id, version, changed, metadata.join(" ")]);
+    }
+    if link.format == Format::Json { Ok(()) } else { table.print() }
+}
