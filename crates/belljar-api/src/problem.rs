@@ -64,7 +64,7 @@ codes! {
     SandboxNotFound "sandbox_not_found" 404 "There is no such sandbox",
     TemplateNotFound "template_not_found" 404 "There is no such template",
     KeyNotFound "key_not_found" 404 "There is no such key",
-    SecretNotFound "secret_not_found" 404 "There is no such secret",
+    SecretNotFound "secret_not_found" 404 "Secret not found",
     ProcessNotFound "process_not_found" 404 "There is no such process",
     SessionNotFound "session_not_found" 404 "There is no such session",
     ContextNotFound "context_not_found" 404 "There is no such context",

@@ -144,7 +144,7 @@ targets! {
     oci_documents in template;
     /// A network policy, and names requested under it.
     network_policy in network;
-    /// A secret or a rule for requests, as a flag has it.
+    /// A secret or a rule for requests, in the form of a flag.
     network_flag in network;
     /// A domain name.
     network_name in network;

@@ -12,8 +12,8 @@ pub const SETUP: u8 = b'p';
 /// [`crate::log`].
 pub const CONNECTION: u8 = b'c';
 
-/// The message by which a gateway says over the control socket that it is jailed and takes its sockets. Any other one is the reason
-/// why it could not start.
+/// Message of a gateway over the control socket: jailed, and ready for its sockets. Any other message is the reason why it could not
+/// start.
 pub const STARTED: u8 = b's';
 
 /// What one gateway does: by the operator and by whoever made the sandbox, never by what runs inside.

@@ -1,5 +1,5 @@
-//! Secrets: code in the sandbox holds a placeholder, and the host that a secret is for gets its value, in one header. And headers that
-//! the gateway sets, of which code knows nothing.
+//! Secrets: code in the sandbox has a placeholder, and only the secret's host gets its value, in one header. And headers that the
+//! gateway sets, which code cannot see.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use belljar_model::{DomainName, DomainPattern, NetworkPolicy, SecretSource, plac
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
-/// What stands in an answer for the value of a header that the gateway sets.
+/// Replacement in answers for the value of a header that the gateway sets.
 const REDACTED: &str = "[redacted]";
 
-/// The shortest value of such a header that is looked for in answers: shorter ones are words that hosts say of themselves.
+/// Minimum length of such a value for being replaced in answers; shorter ones are ordinary words in them.
 const MIN_REDACTED_BYTES: usize = 8;
 
 /// The secrets and headers of a policy by the hosts that they are for.
@@ -36,7 +36,7 @@ struct Bound {
     value: String,
 }
 
-/// One header that is set.
+/// A header that the gateway sets.
 #[derive(Clone)]
 struct Set {
     header: HeaderName,
@@ -45,7 +45,7 @@ struct Set {
 
 impl Secrets {
     /// Takes them out of a policy. Their values are there: whoever has made the policy has read variables, files and what the server
-    /// keeps. Each is for its own hosts; tests take that wall away.
+    /// stores. Each is for its own hosts; tests take that wall away.
     pub(crate) fn of(policy: &NetworkPolicy, binds_hosts: bool) -> Self {
         let mut secrets = Self::default();
         for (name, secret) in policy.secrets() {

@@ -67,10 +67,10 @@ fn run() -> Result<(), StartError> {
     std::process::exit(if served.is_ok() { 0 } else { FAILED });
 }
 
-/// Becomes a gateway by the configuration that comes first, and enters the jail.
+/// Receives the configuration, builds the gateway, and enters the jail.
 fn start(control: &OwnedFd) -> Result<(Rc<Gateway>, Runtime), StartError> {
     let config = control::configuration(control).map_err(StartError::Configuration)?;
-    // All that needs files comes before the jail.
+    // Everything that needs files happens before the jail.
     let resolver = Resolver::of_this_machine(&config.setup.resolvers);
     let termination = match &config.authority {
         Some(authority) => Some(Termination::new(authority, &config)?),

@@ -58,8 +58,7 @@ pub(crate) struct Termination {
     authority: Authority,
     provider: Arc<CryptoProvider>,
     hosts: BTreeSet<DomainPattern>,
-    /// What TLS is served with as a host. Those of hosts below a name come when they are asked for, at most one for each name that the
-    /// resolver has an address for.
+    /// TLS configurations by host. Those of hosts below a name are made on demand.
     servers: RefCell<BTreeMap<DomainName, ServerConfig>>,
     client: ClientConfig,
 }
@@ -91,7 +90,7 @@ impl Termination {
         self.hosts.iter().any(|pattern| pattern.matches(host))
     }
 
-    /// What TLS is served with as this host.
+    /// Returns the TLS configuration for this host.
     fn server(&self, host: &DomainName) -> Result<ServerConfig, AuthorityError> {
         if let Some(server) = self.servers.borrow().get(host) {
             return Ok(server.clone());
@@ -99,7 +98,7 @@ impl Termination {
         let server = self.authority.server(host, &self.provider)?;
         let mut servers = self.servers.borrow_mut();
         if servers.len() >= MAX_SERVERS {
-            // Code in the sandbox chooses the names below a pattern.
+            // Bounded, because code in the sandbox chooses the names below a pattern.
             servers.clear();
         }
         servers.insert(host.clone(), server.clone());

@@ -38,7 +38,7 @@ pub struct KeeperConfig {
     pub max_waiting: usize,
     /// Sandboxes at once, of all keys together.
     pub max_sandboxes: u32,
-    /// Secrets that one tenant keeps.
+    /// Secrets of one tenant.
     pub max_secrets: u32,
     /// What of the machine no sandbox is started into.
     pub head_room: HeadRoom,

@@ -146,7 +146,7 @@ impl Keeper {
         let mut lifetime = request.lifetime;
         self.check_capabilities(&spec, &lifetime)?;
         lifetime.timeout = self.checked_lifetime(lifetime.timeout)?;
-        self.check_kept_secrets(&caller.tenant, &spec.network).await?;
+        self.check_stored_secrets(&caller.tenant, &spec.network).await?;
         let bytes: usize = request.files.iter().map(|file| file.content.len() + file.path.len()).sum();
         if bytes > MAX_CREATE_FILE_BYTES {
             let reason =
@@ -377,7 +377,7 @@ impl Keeper {
         let lifetime = &order.lifetime;
         let holder = holder_deadline(Some(lifetime.timeout), lifetime.on_timeout);
         let launching = async {
-            // Whoever changes a secret from now on finds the sandbox, and waits for its launch.
+            // From here on, changes of secrets find the sandbox and wait for its launch.
             bare.network = self.fill_secrets(&caller.tenant, &bare.network).await?;
             let request = CreateRequest::long(&entry.id, &bare, holder);
             self.engine(bare.engine)?.create(request).await.map_err(KeeperError::from)

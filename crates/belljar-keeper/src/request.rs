@@ -229,7 +229,7 @@ pub struct ListSandboxes {
     pub ascending: bool,
     /// At most so many, 1 to 100.
     pub limit: u32,
-    /// Where the last page ended.
+    /// Cursor from the previous page.
     pub cursor: Option<String>,
 }
 
@@ -331,7 +331,7 @@ pub(crate) struct Settings {
     /// Whether a template is built in it. It ends with the server that builds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) for_build: bool,
-    /// Hosts whose requests its gateway can read since it started; empty in records from before, too.
+    /// Hosts whose requests the gateway can read since it started; also empty in records of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) read_hosts: BTreeSet<DomainPattern>,
 }

@@ -1,4 +1,4 @@
-//! Secrets that tenants keep on the server. Network policies name them, and gateways get their values.
+//! Secrets of tenants, stored on the server. Network policies name them, and gateways get their values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,34 +18,34 @@ use crate::json;
 use crate::keeper::{Keeper, Result};
 use crate::steps::to_its_end;
 
-/// The most entries of a secret's metadata, and the most bytes of a key, of a value, and of all of it.
+/// Maximum number of entries in a secret's metadata, and maximum bytes of a key, of a value, and of all entries.
 /// Source: docs/spec.md; held by `secrets::tests::metadata_is_bounded`.
 const MAX_METADATA: (usize, usize, usize, usize) = (32, 128, 1024, 8192);
 
-/// What ids begin with, and names do not.
+/// Prefix of ids, which names cannot have.
 const ID_PREFIX: &str = "sec_";
 
-/// A secret to be kept.
+/// Request to store a secret.
 #[derive(Debug, Clone)]
 pub struct NewSecret {
-    /// Its name, unique among those of the tenant.
+    /// Name, unique in the tenant.
     pub name: String,
     /// The value.
     pub value: SecretValue,
-    /// Notes.
+    /// Metadata, chosen by the tenant.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Another value for a secret.
+/// Request to change a secret's value.
 #[derive(Debug, Clone)]
 pub struct SecretUpdate {
     /// The value.
     pub value: SecretValue,
-    /// Notes instead of those that there are.
+    /// New metadata; unchanged if absent.
     pub metadata: Option<BTreeMap<String, String>>,
 }
 
-/// Metadata of a secret. Nothing tells its value.
+/// Metadata of a secret, without its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SecretInfo {
     /// Its id.
@@ -53,15 +53,15 @@ pub struct SecretInfo {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// The number of its value: 1 at first, and one more with each change.
+    /// Version of the value: 1 at first, incremented by each change.
     pub version: i64,
-    /// Notes.
+    /// Metadata, chosen by the tenant.
     pub metadata: BTreeMap<String, String>,
-    /// The time of creation.
+    /// Time of creation.
     #[serde(with = "json::time")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    /// The time of the last change.
+    /// Time of the last change.
     #[serde(with = "json::time")]
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
@@ -75,11 +75,11 @@ impl From<SecretRow> for SecretInfo {
 }
 
 impl Keeper {
-    /// Keeps a secret of the caller's tenant.
+    /// Stores a secret of the caller's tenant.
     ///
     /// # Errors
     /// Needs the role user; a name, value or metadata that is not allowed, [`KeeperError::SecretExists`], and
-    /// [`KeeperError::Quota`] where the tenant has as many as it may.
+    /// [`KeeperError::Quota`] at the tenant's limit.
     pub async fn create_secret(&self, caller: &Caller, secret: NewSecret) -> Result<SecretInfo> {
         let (keeper, caller) = (self.clone(), caller.clone());
         to_its_end(&self.inner.tasks, async move {
@@ -88,7 +88,7 @@ impl Keeper {
             let details = secret_details(&name, created.as_ref().ok());
             keeper.audit(&caller, SECRET_CREATE, None, &created, details).await?;
             let info = created?;
-            // Sandboxes may have gone on without an earlier one of this name.
+            // Sandboxes may still run that used a removed secret of this name.
             keeper.refill(&caller.tenant, &info.name).await;
             Ok(info)
         })
@@ -130,7 +130,7 @@ impl Keeper {
         }
     }
 
-    /// Gives a secret another value. Sandboxes of this server that use it have the new one when this returns.
+    /// Changes a secret's value. Sandboxes of this server that use it have the new one when this returns.
     ///
     /// # Errors
     /// Needs the role user; [`KeeperError::NotFound`], and a value or metadata that is not allowed.
@@ -158,7 +158,7 @@ impl Keeper {
         written.map(SecretInfo::from).ok_or_else(|| not_found(id))
     }
 
-    /// A secret of the caller's tenant, by its id or name.
+    /// Returns a secret of the caller's tenant, by its id or name.
     ///
     /// # Errors
     /// Needs the role read; [`KeeperError::NotFound`].
@@ -167,7 +167,7 @@ impl Keeper {
         Ok(self.secret_row(caller, id).await?.into())
     }
 
-    /// At most `limit` secrets of the caller's tenant in the order of their names, and the cursor of those that come after.
+    /// Returns at most `limit` secrets of the caller's tenant, sorted by name, and the cursor of the next page.
     ///
     /// # Errors
     /// Needs the role read.
@@ -190,7 +190,7 @@ impl Keeper {
         Ok((rows.into_iter().map(SecretInfo::from).collect(), next))
     }
 
-    /// Removes a secret for good. Sandboxes of this server that use it are without it when this returns.
+    /// Removes a secret. Sandboxes of this server that use it no longer have it when this returns.
     ///
     /// # Errors
     /// Needs the role user; [`KeeperError::NotFound`].
@@ -222,7 +222,7 @@ impl Keeper {
     /// Returns the values of the stored secrets that a policy names, without those that have been removed.
     async fn secret_values(&self, tenant: &str, policy: &NetworkPolicy) -> Result<BTreeMap<String, String>> {
         let mut values = BTreeMap::new();
-        for name in policy.kept_secrets() {
+        for name in policy.stored_secrets() {
             if let Some(SecretValue(value)) = self.inner.store.secrets().value(tenant, &name).await? {
                 values.insert(name, value);
             }
@@ -231,8 +231,8 @@ impl Keeper {
     }
 
     /// Checks that the tenant has all secrets that a policy names.
-    pub(crate) async fn check_kept_secrets(&self, tenant: &str, policy: &NetworkPolicy) -> Result<()> {
-        for name in policy.kept_secrets() {
+    pub(crate) async fn check_stored_secrets(&self, tenant: &str, policy: &NetworkPolicy) -> Result<()> {
+        for name in policy.stored_secrets() {
             if self.inner.store.secrets().value(tenant, &name).await?.is_none() {
                 let reason = format!(
                     "secret {name:?} not found; create it first, as with `belljar secret create {name}`"
@@ -251,10 +251,10 @@ impl Keeper {
     /// Sends the current value of a secret to the gateways of running sandboxes that use it.
     async fn refill(&self, tenant: &str, name: &str) {
         let uses = |entry: &Arc<Entry>| {
-            entry.tenant == tenant && entry.live().spec.network.kept_secrets().contains(name)
+            entry.tenant == tenant && entry.live().spec.network.stored_secrets().contains(name)
         };
         for entry in self.entries().into_iter().filter(uses) {
-            // After a launch or a change that is under way.
+            // Waits for a launch or a change in progress.
             let _step = entry.step.lock().await;
             let (sandbox, policy) = {
                 let live = entry.live();

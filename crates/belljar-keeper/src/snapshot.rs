@@ -245,7 +245,7 @@ impl Keeper {
     async fn model(&self, caller: &Caller, entered: &Entered, request: ForkRequest) -> Result<Model> {
         self.check_offered(entered.spec())?;
         self.check_network(caller, &entered.spec().network)?;
-        self.check_kept_secrets(&caller.tenant, &entered.spec().network).await?;
+        self.check_stored_secrets(&caller.tenant, &entered.spec().network).await?;
         let (template, mut lifetime, labels) = {
             let live = entered.entry.live();
             (live.row.template.clone(), live.settings.lifetime.clone(), live.row.labels.clone())

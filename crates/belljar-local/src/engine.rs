@@ -152,7 +152,7 @@ impl LocalEngine {
             EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
         })?;
         drop(sandbox_control);
-        // It starts beside the sandbox, whose connections wait in its socket meanwhile.
+        // It starts concurrently with the sandbox, whose connections wait in the socket's queue.
         let started = gateway.map(Prepared::start).transpose();
         let (gateway, no_gateway) = started.map_or_else(|error| (None, Some(error)), |one| (one, None));
         let home = crate::planner::home(self.config.kind, &id);

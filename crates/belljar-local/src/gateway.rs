@@ -18,7 +18,7 @@ use crate::engine::launch;
 use crate::progress::async_fd;
 use crate::sockets::{control_pair, pair, stream};
 
-/// The step of a launch that fails when there is no gateway.
+/// The launch step that fails if the gateway cannot start.
 pub(crate) const START_GATEWAY: &str = "start the network's gateway";
 
 /// How long it may take to have another policy.
@@ -27,10 +27,10 @@ const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to end once it is told.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest message of a gateway that could not start.
+/// Maximum length in bytes of a gateway's start error.
 const MAX_MESSAGE: usize = 1024;
 
-/// A gateway that is not started yet: its control socket, which has its configuration.
+/// A gateway that is configured and not yet started.
 pub(crate) struct Prepared {
     control: OwnedFd,
     theirs: OwnedFd,
@@ -61,13 +61,13 @@ impl Prepared {
         Ok(Self { control, theirs })
     }
 
-    /// Another descriptor of the host's end of its control socket.
+    /// Duplicates the host's end of the control socket.
     pub(crate) fn control(&self) -> io::Result<OwnedFd> {
         // Out of the way of the low numbers, which the sandbox's first process rearranges.
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.control, 64)?)
     }
 
-    /// Starts the process. It serves nothing before its sockets come over [`Self::control`]. Needs a tokio runtime.
+    /// Starts the process. It serves nothing before it receives its sockets over [`Self::control`]. Needs a tokio runtime.
     pub(crate) fn start(self) -> io::Result<Gateway> {
         // The one that runs, also when another lies in its place by now.
         let child = Command::new("/proc/self/exe")
@@ -92,7 +92,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Resolves when the gateway is jailed and takes its sockets, with the reason if it could not start.
+    /// Resolves when the gateway is jailed and ready for its sockets, with the reason if it could not start.
     pub(crate) fn started(&self) -> io::Result<impl Future<Output = io::Result<()>> + Send + use<>> {
         let control = async_fd(self.control.try_clone()?)?;
         Ok(async move {
@@ -101,14 +101,14 @@ impl Gateway {
                 let mut ready = control.readable().await?;
                 match rustix::net::recv(control.get_ref(), &mut message, RecvFlags::DONTWAIT) {
                     Err(Errno::AGAIN) => ready.clear_ready(),
-                    // It ended with messages unread. The error comes once, before the message that the gateway has sent.
+                    // It ended with unread messages. The error is reported once, before the message that the gateway has sent.
                     Err(Errno::CONNRESET) => {}
                     Err(errno) => return Err(errno.into()),
                     Ok((_, length)) => {
                         let message = message.get(..length).unwrap_or(&message);
                         return match message {
                             [STARTED] => Ok(()),
-                            [] => Err(io::Error::other("it has ended")),
+                            [] => Err(io::Error::other("the gateway has ended")),
                             said => Err(io::Error::other(String::from_utf8_lossy(said).into_owned())),
                         };
                     }
@@ -124,13 +124,13 @@ impl Gateway {
         Ok(host)
     }
 
-    /// Tells it to end. It tells those who follow its log the last of it first.
+    /// Requests the gateway's end. It flushes its log to followers first.
     pub(crate) fn shut_down(&self) {
-        // One that is gone cannot be told, and need not be.
+        // Fails if the gateway is gone already.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
     }
 
-    /// Ends it, and waits until it is gone.
+    /// Ends the gateway, and waits until it is gone.
     pub(crate) async fn end(&self) {
         let mut ended = self.ended.clone();
         let mut is_gone = async || {

@@ -71,7 +71,7 @@ pub(crate) struct LocalWalls {
     answered_ns: OnceLock<u64>,
     /// Sends new deadlines to the task that enforces them, once there was one.
     deadline: OnceLock<watch::Sender<Option<Instant>>>,
-    /// Whether the gateway has started, or why it could not; nothing where there is none.
+    /// Whether the gateway has started, or the reason why it could not; `Some(Ok)` without a gateway.
     gateway_start: watch::Receiver<Option<Result<(), String>>>,
 }
 
@@ -119,7 +119,7 @@ impl LocalWalls {
         })
     }
 
-    /// Waits until the gateway has started, if there is to be one.
+    /// Waits until the gateway has started, if the sandbox has one.
     pub(crate) async fn gateway_started(&self) -> Result<(), EngineError> {
         let mut start = self.gateway_start.clone();
         let _ = start.wait_for(Option::is_some).await;
@@ -333,7 +333,7 @@ impl LocalWalls {
     }
 }
 
-/// Ends the sandbox if its gateway cannot start. Until then, its code reaches nothing.
+/// Ends the sandbox if its gateway cannot start. Until then, its code can connect to nothing.
 async fn end_without_gateway(
     started: impl Future<Output = io::Result<()>>,
     result: watch::Sender<Option<Result<(), String>>>,

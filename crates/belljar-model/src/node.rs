@@ -161,7 +161,7 @@ impl Fields {
         given.map(table).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Takes a list of tables.
+    /// Parses a list of tables.
     pub(crate) fn table_list(&mut self, key: &'static str) -> Result<Option<Vec<Self>>, ModelError> {
         let path = join(&self.path, key);
         match self.take(key) {

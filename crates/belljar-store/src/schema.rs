@@ -45,7 +45,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 5,
-        description: "secrets that tenants keep",
+        description: "secrets of tenants",
         sqlite: include_str!("../migrations/sqlite/0005_secrets.sql"),
         postgres: include_str!("../migrations/postgres/0005_secrets.sql"),
     },

@@ -1,4 +1,4 @@
-//! Secrets that tenants keep on the server, by name. Values are sealed; only the newest one is kept.
+//! Secrets of tenants, stored on the server, by name. Values are sealed; only the newest one is stored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,22 +13,22 @@ use crate::reader::{Reader, refuse_nul, stored_time};
 use crate::seal::{Place, Sealer};
 use crate::service_wall::ServiceWall;
 
-/// A secret without its value. Times are stored to the microsecond.
+/// A secret without its value. Times are stored in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRow {
-    /// The id.
+    /// Id.
     pub id: String,
-    /// The tenant that it belongs to.
+    /// Owning tenant.
     pub tenant: String,
-    /// The name, which no other secret of the tenant has.
+    /// Name, unique in the tenant.
     pub name: String,
-    /// The number of the value: 1 at first.
+    /// Version of the value: 1 at first, incremented by each change.
     pub version: i64,
-    /// Notes of the tenant.
+    /// Metadata, chosen by the tenant.
     pub metadata: BTreeMap<String, String>,
-    /// The time of creation.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// The time of the last change.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for SecretValue {
     }
 }
 
-/// Secrets that tenants keep on the server.
+/// Secrets of tenants, stored on the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Secrets<'s> {
     pub(crate) database: &'s Database,
@@ -54,7 +54,7 @@ const VALUE: &str = "secrets.value";
 const SELECT: &str = "SELECT id, tenant, name, version, metadata, created_at, updated_at FROM secrets";
 
 impl Secrets<'_> {
-    /// Adds a secret, unless its tenant has `max` of them. Returns whether there was room.
+    /// Inserts a secret, unless its tenant has `max` of them. Returns whether it was inserted.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Secrets<'_> {
         Ok(added > 0)
     }
 
-    /// Gives a secret another value, and other metadata if there is some. Returns it as it is now; `None` if there is none of this id.
+    /// Changes a secret's value, and its metadata if given. Returns the changed secret; `None` if the id is not found.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Secrets<'_> {
         if changed == 0 { Ok(None) } else { self.get(tenant, id).await }
     }
 
-    /// The tenant's secret with this id or name. An id comes before a name.
+    /// Returns the tenant's secret with this id or name. Ids take precedence.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Secrets<'_> {
         row.as_ref().map(secret).transpose()
     }
 
-    /// At most `limit` secrets of a tenant by their names, beginning after one.
+    /// Returns at most `limit` secrets of a tenant, sorted by name, after the given name.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Secrets<'_> {
         rows.iter().map(secret).collect()
     }
 
-    /// The value of the tenant's secret with this name.
+    /// Returns the value of the tenant's secret with this name.
     ///
     /// # Errors
     ///

@@ -360,14 +360,14 @@ pub(crate) struct NetArgs {
     /// Deny what others allow, in the same form
     #[arg(long, value_name = "RULE", help_heading = "Network")]
     pub(crate) deny: Vec<String>,
-    /// Bind an allowed host to requests such as 'GET /v1/*'; * is any method, or at the end any path that begins so
+    /// Allow a host only requests such as 'GET /v1/*'; * is any method, or any rest of the path at its end
     #[arg(long = "request", value_name = "HOST=RULE", help_heading = "Network")]
     pub(crate) requests: Vec<String>,
-    /// NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=KEPT]: give a header of requests to an allowed host a value that code never has, but for
-    /// a placeholder in its variable NAME; it is read here, from the variable NAME if no other is given, or kept by the server
+    /// NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=STORED]: replace a placeholder in a header of requests to an allowed host by a secret.
+    /// Code has only the placeholder, in its variable NAME. The secret is read from the variable NAME by default
     #[arg(long = "secret", value_name = "SECRET", help_heading = "Network")]
     pub(crate) secrets: Vec<String>,
-    /// HOST:HEADER:env=VARIABLE, :file=PATH or :secret=KEPT: set a header of requests to an allowed host, or to all below *.SUFFIX
+    /// HOST:HEADER:env=VARIABLE, :file=PATH or :secret=STORED: set a header in requests to an allowed host, or to all hosts below *.SUFFIX
     #[arg(long = "header", value_name = "HEADER", help_heading = "Network")]
     pub(crate) headers: Vec<String>,
 }

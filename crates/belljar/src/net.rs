@@ -24,7 +24,7 @@ const DEFAULT_PORT: u16 = 443;
 /// The status when something is denied.
 const DENIED: u8 = 1;
 
-/// The longest file with a secret that is read, in bytes.
+/// Maximum size in bytes of a file with a secret.
 pub(crate) const MAX_SECRET_BYTES: u64 = 64 << 10;
 
 /// Does what was asked for about networks.
@@ -154,7 +154,7 @@ impl NetPolicyArgs {
 }
 
 impl NetArgs {
-    /// What the flags say, if there are any. Values of secrets are still where the flags say that they are.
+    /// Returns the policy of the flags, if there are any. Values of secrets are not read yet.
     pub(crate) fn file(&self) -> Result<Option<NetworkFile>, ModelError> {
         let some = |texts: &[String]| Some(texts.to_vec()).filter(|texts| !texts.is_empty());
         let mut file = NetworkFile {
@@ -170,7 +170,7 @@ impl NetArgs {
         Ok(Some(file).filter(|file| *file != NetworkFile::default()))
     }
 
-    /// The same for a server, with the values of secrets.
+    /// Returns the policy for a server, with the values of secrets.
     pub(crate) fn message(&self) -> Result<Option<v1::NetworkPolicy>, Quit> {
         let Some(mut file) = self.file()? else { return Ok(None) };
         read_secrets(&mut file)?;
@@ -193,7 +193,7 @@ impl NetArgs {
     }
 }
 
-/// Reads the values of secrets and headers that variables or files hold. What contradicts itself is refused where the policy is checked.
+/// Reads the values of secrets and headers from variables and files. Contradictory sources are refused where the policy is checked.
 pub(crate) fn read_secrets(network: &mut NetworkFile) -> Result<(), Quit> {
     for (what, secret) in network.sources_mut() {
         let value = match (&secret.value, &secret.env, &secret.file) {
@@ -206,13 +206,13 @@ pub(crate) fn read_secrets(network: &mut NetworkFile) -> Result<(), Quit> {
     Ok(())
 }
 
-/// Reads a secret that an environment variable holds; `what` is its name in an error.
+/// Reads a secret from an environment variable; `what` is its name in errors.
 pub(crate) fn read_secret_variable(what: &str, variable: &str) -> Result<String, Quit> {
     let value = std::env::var(variable);
-    value.map_err(|_| Quit::Usage(format!("{what}: the variable {variable} is not set to a text")))
+    value.map_err(|_| Quit::Usage(format!("{what}: the variable {variable} is not set, or is not UTF-8")))
 }
 
-/// Reads a secret that a file holds, without the end of its line.
+/// Reads a secret from a file, without a newline at the end.
 pub(crate) fn read_secret_file(what: &'static str, file: &Path) -> Result<String, Quit> {
     Ok(without_line_end(read_text(what, file, MAX_SECRET_BYTES)?))
 }

@@ -88,7 +88,7 @@ export class Belljar {
   readonly templates: Templates;
   /** API keys. Needs an admin key. */
   readonly keys: Keys;
-  /** Secrets that the server keeps for network policies. */
+  /** Secrets stored on the server for network policies. */
   readonly secrets: Secrets;
   /** The audit log. Needs an admin key. */
   readonly audit: Audit;

@@ -5,7 +5,7 @@ import { route, type Transport } from "./transport.js";
 import type { SecretInfo } from "./types.js";
 import type { WireSecret } from "./wire.js";
 
-/** A secret to be kept. */
+/** Request to store a secret. */
 export interface NewSecret {
   /** Its name: 1 to 128 of `a-z`, `0-9`, `-`, `_` and `.`, a letter or digit first. */
   name: string;
@@ -15,11 +15,11 @@ export interface NewSecret {
   metadata?: Record<string, string>;
 }
 
-/** Another value for a secret. */
+/** Request to change a secret's value. */
 export interface SecretUpdate {
   /** The value. No answer has it. */
   value: string;
-  /** Notes instead of those that there are, which stay if none are given. */
+  /** New metadata; unchanged if absent. */
   metadata?: Record<string, string>;
 }
 
@@ -29,7 +29,7 @@ export interface ListSecretsOptions extends RequestOptions {
   limit?: number;
 }
 
-/** Secrets that the server keeps: a network policy names one as `${secrets.NAME}`, and the gateway puts its value into requests. */
+/** Secrets stored on the server: a network policy names one as `${secrets.NAME}`, and the gateway puts its value into requests. */
 export class Secrets {
   readonly #transport: Transport;
 
@@ -38,7 +38,7 @@ export class Secrets {
     this.#transport = transport;
   }
 
-  /** Keeps a secret. */
+  /** Stores a secret. */
   async create(secret: NewSecret, options?: RequestOptions): Promise<SecretInfo> {
     const { name, value, metadata } = secret;
     return secretInfo(await this.#transport.json<WireSecret>({ method: "POST", path: "/v1/secrets", json: { name, value, metadata }, options }));

@@ -160,7 +160,7 @@ export interface NetworkPolicy {
   requests?: Record<string, string[]>;
   /** Secrets that the gateway puts into requests, by the variables in which code finds placeholders for them. */
   secrets?: Record<string, NetworkSecret>;
-  /** Headers that the gateway sets in requests to their hosts (also `*.example.com`), whatever code has put there. */
+  /** Headers that the gateway sets in requests to their hosts (also `*.example.com`), overwriting those that code has set. */
   headers?: NetworkSecret[];
 }
 
@@ -170,7 +170,7 @@ export interface NetworkSecret {
   host: string;
   /** The header, such as `authorization`. */
   header: string;
-  /** The value, in which `${secrets.NAME}` stands for a secret that the server keeps. Answers have the names in it alone. */
+  /** The value, in which `${secrets.NAME}` stands for a secret stored on the server. Answers show the names in it only. */
   value?: string;
 }
 
@@ -397,13 +397,13 @@ export interface Quotas {
   network?: Network | null;
 }
 
-/** A secret that the server keeps, without its value. */
+/** A secret stored on the server, without its value. */
 export interface SecretInfo {
   /** Its id. */
   secretId: string;
   /** Its name. */
   name: string;
-  /** The number of its value: 1 at first, and one more with each change. */
+  /** Version of the value: 1 at first, incremented by each change. */
   version: number;
   /** Notes. */
   metadata: Record<string, string>;

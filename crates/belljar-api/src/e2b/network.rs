@@ -1,4 +1,4 @@
-//! What E2B says of a sandbox's network, as a network policy, and back.
+//! Conversion between E2B's network settings of a sandbox and network policies.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,13 +13,13 @@ use crate::problem::Problem;
 /// What stands for every address.
 const ALL_TRAFFIC: &str = "0.0.0.0/0";
 
-/// What begins the name of a kept secret in a header, for E2B and in policies.
+/// Prefix of a stored secret's name in a header value, for E2B and in policies.
 const SECRET: [&str; 2] = ["${e2b.secrets.", "${secrets."];
 
-/// What begins the name of a token of E2B's identities.
+/// Prefix of a token's name of E2B's identities.
 const IDENTITY: &str = "${e2b.identity.";
 
-/// A sandbox's network. What is not said of a running sandbox's is cleared.
+/// A sandbox's network. In a change, missing fields are cleared.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct NetworkBody {
@@ -42,7 +42,7 @@ struct RuleBody {
     transform: Option<TransformBody>,
 }
 
-/// What becomes of requests.
+/// Changes to requests.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TransformBody {
@@ -50,23 +50,23 @@ struct TransformBody {
 }
 
 impl NetworkBody {
-    /// The policy; `None` where nothing is said. `internet` is what the request says beside it.
+    /// Returns the policy; `None` if no field is given. `internet` is the request's other field about the network.
     ///
     /// # Errors
     /// What this server cannot do, or what contradicts itself.
     pub(super) fn into_file(self, internet: Option<bool>) -> Result<Option<NetworkFile>, Problem> {
-        let is_said = |value: &Option<Value>| {
+        let is_given = |value: &Option<Value>| {
             value
                 .as_ref()
                 .is_some_and(|value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()))
         };
         let not_here = [
             ("network.dnsServers", self.dns_servers.is_some_and(|servers| !servers.is_empty())),
-            ("network.egressProxy", is_said(&self.egress_proxy)),
+            ("network.egressProxy", is_given(&self.egress_proxy)),
             ("network.maskRequestHost", self.mask_request_host.is_some()),
             ("network.httpsPorts", self.https_ports.is_some_and(|ports| !ports.is_empty())),
         ];
-        if let Some((field, _)) = not_here.into_iter().find(|(_, said)| *said) {
+        if let Some((field, _)) = not_here.into_iter().find(|(_, given)| *given) {
             return Err(not_offered(field));
         }
         // Every port of a sandbox needs its token here, so `allowPublicTraffic: false` is what holds anyway.
@@ -84,7 +84,7 @@ impl NetworkBody {
         let deny: Vec<String> = deny.iter().map(range).collect();
         match (denies_all, allow.is_empty()) {
             (true, true) if headers.is_empty() => Ok(Some("disabled".into())),
-            // It reaches nothing, and may be allowed something while it runs.
+            // It can connect to nothing, and hosts may be allowed while it runs.
             (true, _) => Ok(Some(policy("whitelist", allow, deny, headers))),
             (false, false) => Err(Problem::field(
                 "network.allowOut",
@@ -108,14 +108,14 @@ fn policy(mode: &str, allow: Vec<String>, deny: Vec<String>, headers: Vec<Secret
     }
 }
 
-/// An address or a range, which E2B means with all its ports.
+/// An address or a range, for all ports.
 fn range(rule: &str) -> Option<String> {
     let (address, length) = rule.split_once('/').unwrap_or((rule, "32"));
     address.parse::<Ipv4Addr>().ok()?;
     Some(format!("{address}/{length}:*")).filter(|_| !length.contains(':'))
 }
 
-/// The headers that rules set. Of a host's rules the last one that names a header counts.
+/// Headers that rules set. Of a host's rules the last one that names a header applies.
 fn headers(rules: BTreeMap<String, Vec<RuleBody>>) -> Result<Vec<SecretFile>, Problem> {
     let mut all = Vec::new();
     for (host, rules) in rules {
@@ -124,32 +124,32 @@ fn headers(rules: BTreeMap<String, Vec<RuleBody>>) -> Result<Vec<SecretFile>, Pr
         let headers: BTreeMap<String, String> =
             named.map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
         for (header, value) in headers {
-            let (host, value) = (Some(host.clone()), Some(kept(&value)?));
+            let (host, value) = (Some(host.clone()), Some(to_reference(&value)?));
             all.push(SecretFile { host, header: Some(header), value, ..SecretFile::default() });
         }
     }
     Ok(all)
 }
 
-/// A header's value as policies say it, with the names of kept secrets.
-fn kept(value: &str) -> Result<String, Problem> {
+/// Converts a header's value to the form in policies, with the names of stored secrets.
+fn to_reference(value: &str) -> Result<String, Problem> {
     if value.contains(IDENTITY) {
         return Err(not_offered("network.rules with tokens of an identity"));
     }
     let [theirs, ours] = SECRET;
     let mut pieces = value.split(theirs);
-    let mut kept = pieces.next().unwrap_or_default().to_owned();
+    let mut converted = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let (name, rest) = piece.split_once('}').ok_or_else(|| {
             Problem::field("network.rules", format!("a value has {theirs} without a name and }}"))
         })?;
-        // E2B takes capitals for small letters.
-        kept.push_str(&format!("{ours}{}}}{rest}", name.to_ascii_lowercase()));
+        // E2B's names are case-insensitive.
+        converted.push_str(&format!("{ours}{}}}{rest}", name.to_ascii_lowercase()));
     }
-    Ok(kept)
+    Ok(converted)
 }
 
-/// A policy as E2B says it, if there is more to it than a mode. Of values there are the names of kept secrets.
+/// Converts a policy to E2B's form, if there is more to it than a mode. Values show the names of stored secrets only.
 pub(super) fn to_json(policy: &NetworkPolicy) -> Option<Value> {
     let shown = policy.without_values();
     let of_all_ports = |rules: Option<Vec<String>>| -> Vec<String> {
@@ -217,12 +217,12 @@ mod tests {
             policy.headers().iter().map(|set| (set.host().to_string(), set.header())).collect();
         let expected = [("api.example", "authorization"), ("api.example", "x-a"), ("*.example", "x-b")];
         assert_eq!(headers, expected.map(|(host, header)| (host.to_owned(), header)));
-        assert_eq!(policy.kept_secrets().into_iter().collect::<Vec<_>>(), ["b", "openai"]);
-        let told = to_json(&policy).unwrap();
+        assert_eq!(policy.stored_secrets().into_iter().collect::<Vec<_>>(), ["b", "openai"]);
+        let body = to_json(&policy).unwrap();
         let shown = json!({"authorization": "…${e2b.secrets.openai}", "x-a": "…"});
-        assert_eq!(told["rules"]["api.example"], json!([{"transform": {"headers": shown}}]));
-        assert_eq!(told["denyOut"], json!([]));
-        // What nothing reaches yet can be allowed later.
+        assert_eq!(body["rules"]["api.example"], json!([{"transform": {"headers": shown}}]));
+        assert_eq!(body["denyOut"], json!([]));
+        // Hosts can be allowed later.
         let closed = file(&format!(r#"{{{rules}, "denyOut": ["0.0.0.0/0"]}}"#), None).unwrap().unwrap();
         let closed = closed.resolve().unwrap();
         assert_eq!((closed.mode(), closed.headers().len()), (NetworkMode::Whitelist, 3));

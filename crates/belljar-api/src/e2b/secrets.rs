@@ -1,4 +1,4 @@
-//! Secrets, as E2B's clients keep them.
+//! Secrets, as E2B's clients create and use them.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub(super) async fn create(
     Json(body): Json<NewSecretBody>,
 ) -> Result<Response, Problem> {
     let secret = NewSecret {
-        // E2B takes capitals for small letters.
+        // E2B's names are case-insensitive.
         name: body.name.to_ascii_lowercase(),
         value: SecretValue(body.value),
         metadata: body.metadata.unwrap_or_default(),

@@ -67,7 +67,7 @@ pub(super) struct ListQuery {
     /// Entries of the page.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
-    /// Where the last page ended.
+    /// Cursor from the previous page.
     cursor: Option<String>,
     /// Newest first (`desc`) or oldest first (`asc`).
     #[param(inline)]
@@ -127,7 +127,7 @@ pub(crate) fn page(field: &str, asked: Option<u32>, default: u32, most: u32) -> 
 #[schema(as = Sandboxes)]
 pub(super) struct SandboxesBody {
     sandboxes: Vec<SandboxInfoBody>,
-    /// What `cursor` is to be for the next page; nothing after the last.
+    /// Cursor of the next page; absent after the last.
     next_cursor: Option<String>,
 }
 

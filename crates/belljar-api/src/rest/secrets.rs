@@ -1,4 +1,4 @@
-//! Secrets that a tenant keeps on the server.
+//! Secrets of a tenant, stored on the server.
 
 use axum::extract::State;
 use belljar_keeper::SecretInfo;
@@ -12,10 +12,10 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query};
 use crate::problem::Problem;
 
-/// The most secrets of a page.
+/// Maximum number of secrets in a page.
 pub(crate) const MAX_SECRETS_PAGE: u32 = 100;
 
-/// Keeps a secret, which network policies name as `${secrets.NAME}`. Its value is never told.
+/// Stores a secret, which network policies name as `${secrets.NAME}`. No answer contains its value.
 #[utoipa::path(post, path = "/v1/secrets", tag = "secrets", request_body = NewSecretBody,
     responses((status = 201, description = "The secret, without its value.", body = SecretInfo)))]
 pub(super) async fn create(
@@ -34,7 +34,7 @@ pub(super) struct ListQuery {
     /// Entries of the page.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
-    /// Where the last page ended.
+    /// Cursor from the previous page.
     cursor: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct ListQuery {
 #[schema(as = Secrets)]
 pub(super) struct SecretsBody {
     secrets: Vec<SecretInfo>,
-    /// What `cursor` is to be for the next page; nothing after the last.
+    /// Cursor of the next page; absent after the last.
     next_cursor: Option<String>,
 }
 
@@ -72,10 +72,10 @@ pub(super) async fn get(
     Ok(axum::Json(shared.keeper.secret(&caller, &id).await?))
 }
 
-/// Gives a secret another value. Running sandboxes that use it have it at once.
+/// Changes a secret's value. Running sandboxes that use it get the new one at once.
 #[utoipa::path(put, path = "/v1/secrets/{id}", tag = "secrets", request_body = SecretUpdateBody,
     params(("id" = String, Path, description = "The secret's id or name.")),
-    responses((status = 200, description = "The secret as it is now.", body = SecretInfo)))]
+    responses((status = 200, description = "The changed secret.", body = SecretInfo)))]
 pub(super) async fn update(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -85,10 +85,10 @@ pub(super) async fn update(
     Ok(axum::Json(shared.keeper.update_secret(&caller, &id, body.into()).await?))
 }
 
-/// Removes a secret for good. Running sandboxes that use it go on without it.
+/// Removes a secret. Running sandboxes that use it continue without it.
 #[utoipa::path(delete, path = "/v1/secrets/{id}", tag = "secrets",
     params(("id" = String, Path, description = "The secret's id or name.")),
-    responses((status = 204, description = "There is none any more.")))]
+    responses((status = 204, description = "Removed.")))]
 pub(super) async fn remove(
     State(shared): State<Shared>,
     Auth(caller): Auth,

@@ -75,7 +75,7 @@ impl NetworkFile {
         Ok(policy)
     }
 
-    /// Adds a secret as a flag has it, `NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=KEPT]`; without a source it is in the variable `NAME`.
+    /// Adds a secret in the form of a flag, `NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=STORED]`; without a source it is in the variable `NAME`.
     /// Nothing after the name is shown in an error: it may be a value that was given by mistake.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl NetworkFile {
         }
     }
 
-    /// Adds a header that the gateway sets, as a flag has it: `HOST:HEADER:env=VARIABLE`, or with `file=PATH` or `secret=KEPT`.
+    /// Adds a header in the form of a flag: `HOST:HEADER:env=VARIABLE`, or with `file=PATH` or `secret=STORED`.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl NetworkFile {
         Ok(())
     }
 
-    /// Secrets and headers, each with what it is called in errors.
+    /// Secrets and headers, each with its name in errors.
     pub fn sources_mut(&mut self) -> impl Iterator<Item = (String, &mut SecretFile)> {
         let secrets = self.secrets.iter_mut().flatten();
         let secrets = secrets.map(|(name, secret)| (format!("{}: {name}", secret::FIELD), secret));
@@ -110,7 +110,7 @@ impl NetworkFile {
         secrets.chain(headers)
     }
 
-    /// Adds a rule for requests as a flag has it: `HOST=METHOD PATH`.
+    /// Adds a rule for requests in the form of a flag: `HOST=METHOD PATH`.
     ///
     /// # Errors
     ///
@@ -213,7 +213,7 @@ fn requests(
     Ok(requests)
 }
 
-/// Refuses secrets and rules for hosts that nothing reaches where requests are read. Headers may be for hosts that are allowed later.
+/// Refuses secrets and rules for hosts that the policy does not allow. Headers may be for hosts that are allowed later.
 fn refuse_unreachable(policy: &NetworkPolicy) -> Result<(), ModelError> {
     if policy.secrets.is_empty() && policy.requests.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Headers that the gateway sets in requests, whatever code in a sandbox has put there.
+//! Headers that the gateway sets in requests, overwriting those that code in a sandbox has set.
 
 use crate::error::ModelError;
 use crate::network::name::DomainPattern;
@@ -39,7 +39,7 @@ impl SetHeader {
     }
 }
 
-/// Checks headers and brings them into the canonical form: sorted by host and name, each once.
+/// Checks headers and returns the canonical form: sorted by host and name, without duplicates.
 pub(super) fn resolve_all(files: Vec<SecretFile>) -> Result<Vec<SetHeader>, ModelError> {
     let mut headers = files.into_iter().map(SetHeader::resolve).collect::<Result<Vec<_>, _>>()?;
     headers.sort_by(|one, other| (&one.host, &one.header).cmp(&(&other.host, &other.header)));

@@ -11,7 +11,6 @@ mod cidr;
 mod decision;
 mod file;
 mod header;
-mod kept;
 mod matcher;
 mod mode;
 mod name;
@@ -24,6 +23,7 @@ mod request;
 mod rule;
 mod secret;
 mod setup;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +32,6 @@ pub use cidr::Cidr;
 pub use decision::{DecidedBy, Decision};
 pub use file::NetworkFile;
 pub use header::SetHeader;
-pub use kept::is_secret_name;
 pub use matcher::Matcher;
 pub use mode::NetworkMode;
 pub use name::{DomainName, DomainPattern};
@@ -45,3 +44,4 @@ pub use request::RequestRule;
 pub use rule::{MAX_RULES, Ports, Rule, Target};
 pub use secret::{Secret, SecretFile, SecretSource, check_secret_value, placeholder};
 pub use setup::NetworkSetup;
+pub use stored::is_secret_name;

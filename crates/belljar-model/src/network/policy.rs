@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::ModelError;
 use crate::network::file::NetworkFile;
 use crate::network::header::{self, SetHeader};
-use crate::network::kept;
 use crate::network::mode::NetworkMode;
 use crate::network::name::{DomainName, DomainPattern};
 use crate::network::request::RequestRule;
 use crate::network::rule::Rule;
 use crate::network::secret::{self, Secret, SecretSource};
+use crate::network::stored;
 
 /// The network policy of a sandbox. Made by [`NetworkFile::resolve`]; the default reaches nothing.
 ///
@@ -63,19 +63,19 @@ impl NetworkPolicy {
         &self.headers
     }
 
-    /// Hosts whose requests the gateway reads, also within TLS: those with secrets, headers or rules for requests.
+    /// Returns the hosts whose requests the gateway reads, also within TLS: those with secrets, headers or rules for requests.
     pub fn read_hosts(&self) -> BTreeSet<DomainPattern> {
         let hosts = self.secrets.values().map(Secret::host).chain(self.requests.keys());
         let exact = hosts.cloned().map(DomainPattern::Exact);
         exact.chain(self.headers.iter().map(SetHeader::host).cloned()).collect()
     }
 
-    /// The names of the secrets that a server keeps and that values of this policy name.
-    pub fn kept_secrets(&self) -> BTreeSet<String> {
-        self.sources().flat_map(SecretSource::kept).map(str::to_owned).collect()
+    /// Returns the names of the stored secrets that values of this policy refer to.
+    pub fn stored_secrets(&self) -> BTreeSet<String> {
+        self.sources().flat_map(SecretSource::stored).map(str::to_owned).collect()
     }
 
-    /// The policy with the values of kept secrets in the places of their names. What names others is left out.
+    /// Returns the policy with references replaced by the values of stored secrets. Entries with missing secrets are left out.
     #[must_use]
     pub fn fill(&self, secrets: &BTreeMap<String, String>) -> Self {
         let secret = |(name, secret): (&String, &Secret)| Some((name.clone(), secret.fill(secrets)?));
@@ -87,16 +87,17 @@ impl NetworkPolicy {
         }
     }
 
-    /// Refuses a policy that names secrets that a server keeps.
+    /// Refuses a policy that refers to stored secrets.
     ///
     /// # Errors
     ///
-    /// When a value names one.
+    /// When a value refers to one.
     pub fn check_filled(&self) -> Result<(), ModelError> {
-        match self.kept_secrets().into_iter().next() {
+        match self.stored_secrets().into_iter().next() {
             Some(name) => {
-                let allowed = "the value itself, from a variable or a file: only a server keeps secrets";
-                Err(ModelError::not_allowed(secret::FIELD, kept::reference(&name), allowed))
+                let allowed =
+                    "the value itself, from a variable or a file: secrets are stored on servers only";
+                Err(ModelError::not_allowed(secret::FIELD, stored::reference(&name), allowed))
             }
             None => Ok(()),
         }
@@ -138,14 +139,14 @@ impl NetworkPolicy {
         }
     }
 
-    /// Returns the policy for everybody to see: of secrets and headers the names and hosts, and which kept secrets they name.
+    /// Returns the policy without values: of secrets and headers only names, hosts and references to stored secrets.
     pub fn without_values(&self) -> NetworkFile {
         let mut file = NetworkFile::from(self);
         file.sources_mut().for_each(|(_, secret)| secret.remove_source());
         file
     }
 
-    /// Forgets secrets and headers, which are of no more use.
+    /// Removes secrets and headers.
     pub fn forget_secrets(&mut self) {
         self.secrets.clear();
         self.headers.clear();

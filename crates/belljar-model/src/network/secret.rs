@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::error::ModelError;
 use crate::mounts::normalise;
 use crate::network::name::DomainName;
-use crate::network::{header, kept};
+use crate::network::{header, stored};
 use crate::node::Fields;
 
 pub(super) const FIELD: &str = "network.secrets";
@@ -64,19 +64,19 @@ pub enum SecretSource {
 }
 
 impl SecretSource {
-    /// The names of the kept secrets in the value.
-    pub(super) fn kept(&self) -> impl Iterator<Item = &str> {
+    /// Returns the names of the stored secrets in the value.
+    pub(super) fn stored(&self) -> impl Iterator<Item = &str> {
         let value = match self {
             Self::Value(value) => value.as_str(),
             Self::Env(_) | Self::File(_) => "",
         };
-        kept::names(value)
+        stored::names(value)
     }
 
-    /// The same with the values of kept secrets; `None` if one is missing.
+    /// Returns a copy with references replaced by the values of stored secrets; `None` if one is missing.
     pub(super) fn fill(&self, secrets: &BTreeMap<String, String>) -> Option<Self> {
         match self {
-            Self::Value(value) => kept::fill(value, secrets).map(Self::Value),
+            Self::Value(value) => stored::fill(value, secrets).map(Self::Value),
             other => Some(other.clone()),
         }
     }
@@ -113,16 +113,16 @@ impl Secret {
         &self.source
     }
 
-    /// The same with the values of kept secrets; `None` if one is missing.
+    /// Returns a copy with references replaced by the values of stored secrets; `None` if one is missing.
     pub(super) fn fill(&self, secrets: &BTreeMap<String, String>) -> Option<Self> {
         Some(Self { source: self.source.fill(secrets)?, ..self.clone() })
     }
 }
 
 impl SecretFile {
-    /// Splits a secret as a flag has it: its name, and where it goes and comes from.
+    /// Parses a secret in the form of a flag: its name, its destination and its source.
     pub(super) fn parse_flag(text: &str) -> Result<(String, Self), ModelError> {
-        const FORM: &str = "NAME=HOST:HEADER, with :env=VARIABLE, :file=PATH or :secret=KEPT where the value is not in the variable NAME; \
+        const FORM: &str = "NAME=HOST:HEADER, with :env=VARIABLE, :file=PATH or :secret=STORED where the value is not in the variable NAME; \
              a value itself is no part of it, as other users see command lines";
         let refuse = |name| Err(ModelError::not_allowed(FIELD, name, FORM));
         let Some((name, rest)) = text.split_once('=') else { return refuse("") };
@@ -134,9 +134,9 @@ impl SecretFile {
         }
     }
 
-    /// Splits a header that the gateway sets, as a flag has it.
+    /// Parses a header in the form of a flag.
     pub(super) fn parse_header_flag(text: &str) -> Result<Self, ModelError> {
-        const FORM: &str = "HOST:HEADER:env=VARIABLE, HOST:HEADER:file=PATH or HOST:HEADER:secret=KEPT; a value itself is no part of \
+        const FORM: &str = "HOST:HEADER:env=VARIABLE, HOST:HEADER:file=PATH or HOST:HEADER:secret=STORED; a value itself is no part of \
              it, as other users see command lines";
         match Self::parse_place(text) {
             Some((secret, Some(true))) => Ok(secret),
@@ -147,7 +147,7 @@ impl SecretFile {
         }
     }
 
-    /// Splits `HOST:HEADER[:SOURCE]`, and says whether there is a source and whether it is one that can be.
+    /// Parses `HOST:HEADER[:SOURCE]`. Returns whether there is a source and whether it is valid.
     fn parse_place(text: &str) -> Option<(Self, Option<bool>)> {
         let mut parts = text.splitn(3, ':');
         let (host, header, source) = (parts.next()?, parts.next()?, parts.next());
@@ -157,7 +157,7 @@ impl SecretFile {
             match source.split_once('=') {
                 Some(("env", variable)) => secret.env = Some(variable.to_owned()),
                 Some(("file", path)) => secret.file = Some(path.to_owned()),
-                Some(("secret", name)) => secret.value = Some(kept::reference(name)),
+                Some(("secret", name)) => secret.value = Some(stored::reference(name)),
                 _ => return false,
             }
             true
@@ -174,7 +174,7 @@ impl SecretFile {
         Ok(Secret { host, header, source })
     }
 
-    /// Checks all but the host, which it hands back as it was written. `what` is the secret in errors.
+    /// Checks everything but the host, which is returned unchanged. `what` is the secret in errors.
     pub(super) fn check(
         self,
         field: &'static str,
@@ -187,7 +187,7 @@ impl SecretFile {
         let header = header_name(field, &header)?;
         let source = match (self.value, self.env, self.file) {
             (Some(value), None, None) => {
-                let checked = check_secret_value(&value).and_then(|()| kept::check(&value));
+                let checked = check_secret_value(&value).and_then(|()| stored::check(&value));
                 checked.map_err(|allowed| ModelError::not_allowed(field, what, allowed))?;
                 SecretSource::Value(value)
             }
@@ -207,17 +207,17 @@ impl SecretFile {
         Ok((host, header, source))
     }
 
-    /// Empties the source, so that its key still tells the kind. Names of kept secrets stay.
+    /// Clears the source's value but not its kind. References to stored secrets stay.
     pub(super) fn redact(&mut self) {
-        self.value = self.value.take().map(|value| kept::show(&value).unwrap_or_default());
+        self.value = self.value.take().map(|value| stored::show(&value).unwrap_or_default());
         for source in [&mut self.env, &mut self.file].into_iter().flatten() {
             source.clear();
         }
     }
 
-    /// Takes the source out, whatever its kind. Names of kept secrets stay.
+    /// Removes the source. References to stored secrets stay.
     pub(super) fn remove_source(&mut self) {
-        self.value = self.value.take().and_then(|value| kept::show(&value));
+        self.value = self.value.take().and_then(|value| stored::show(&value));
         (self.env, self.file) = (None, None);
     }
 
@@ -247,7 +247,7 @@ impl From<&Secret> for SecretFile {
 }
 
 impl From<&SecretSource> for SecretFile {
-    /// A secret for no host yet.
+    /// A secret without a host.
     fn from(source: &SecretSource) -> Self {
         let file = Self::default();
         match source {
@@ -297,7 +297,7 @@ fn header_name(field: &'static str, name: &str) -> Result<String, ModelError> {
     Ok(name)
 }
 
-/// Checks that a value can stand on one line of a header; the error says what to give instead, without the value.
+/// Checks that a value is valid in a header; the error is what to give instead, without the value.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
--- Secrets that tenants keep on the server; values are sealed.
+-- Secrets of tenants, stored on the server; values are sealed.
 CREATE TABLE secrets (
     id TEXT NOT NULL PRIMARY KEY,
     tenant TEXT NOT NULL,

@@ -417,16 +417,16 @@ pub(crate) struct SecretCommandArgs {
 /// The commands of `belljar secret`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretCommand {
-    /// Keep a secret on the server, for --secret …:secret=NAME and --header …:secret=NAME of sandboxes
+    /// Store a secret on the server, for --secret …:secret=NAME and --header …:secret=NAME of sandboxes
     Create {
-        /// Its name: a-z, 0-9, -, _ and .
+        /// Name: a-z, 0-9, -, _ and .
         name: String,
         #[command(flatten)]
         source: SecretSourceArgs,
     },
-    /// Give a secret another value, which running sandboxes have at once
+    /// Change a secret's value, also for running sandboxes
     Set {
-        /// Its name or id
+        /// Name or id
         name: String,
         #[command(flatten)]
         source: SecretSourceArgs,
@@ -437,27 +437,27 @@ pub(crate) enum SecretCommand {
     /// Show a secret, without its value
     #[command(visible_alias = "get")]
     Info {
-        /// Its name or id
+        /// Name or id
         name: String,
     },
-    /// Remove a secret for good
+    /// Remove a secret
     #[command(visible_alias = "delete")]
     Rm {
-        /// Its name or id
+        /// Name or id
         name: String,
     },
 }
 
-/// Where the value of a secret is; on standard input if not given.
+/// Source of a secret's value; standard input if not given.
 #[derive(Debug, Args)]
 pub(crate) struct SecretSourceArgs {
-    /// Take the value from this variable
+    /// Read the value from this environment variable
     #[arg(long, value_name = "VARIABLE", conflicts_with = "file")]
     pub(crate) env: Option<String>,
-    /// Take the value from this file
+    /// Read the value from this file
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// A note; with `set` all of them replace those that there are
+    /// Metadata; with `set` it replaces all of the existing metadata
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) metadata: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `belljar secret`: secrets that a server keeps for network policies.
+//! `belljar secret`: secrets stored on a server for network policies.
 
 use std::io::{IsTerminal as _, Read as _};
 
@@ -22,7 +22,7 @@ struct Secrets {
     next_cursor: Option<String>,
 }
 
-/// Does what was asked for about secrets.
+/// Runs a command of `belljar secret`.
 pub(crate) async fn secrets(link: &Link, command: &SecretCommand) -> Result<u8, Quit> {
     let path = |name: &str| format!("/v1/secrets/{}", in_path(name));
     match command {
@@ -45,19 +45,18 @@ pub(crate) async fn secrets(link: &Link, command: &SecretCommand) -> Result<u8, 
     Ok(0)
 }
 
-/// The value, which no command line has, as other users see those.
+/// Reads the value. It is no argument, because other users can see those.
 fn value(source: &SecretSourceArgs) -> Result<String, Quit> {
     match (&source.env, &source.file) {
         (Some(variable), _) => read_secret_variable("value", variable),
         (None, Some(file)) => read_secret_file("value", file),
         (None, None) if std::io::stdin().is_terminal() => Err(Quit::Usage(
-            "value: it is not given; name a variable with --env, a file with --file, or pipe it in"
-                .to_owned(),
+            "value: missing; give --env VARIABLE or --file PATH, or write it to standard input".to_owned(),
         )),
         (None, None) => {
             let mut text = String::new();
             let read = std::io::stdin().take(MAX_SECRET_BYTES).read_to_string(&mut text);
-            read.map_err(|error| Quit::Usage(format!("value: standard input cannot be read: {error}")))?;
+            read.map_err(|error| Quit::Usage(format!("value: cannot read standard input: {error}")))?;
             Ok(without_line_end(text))
         }
     }

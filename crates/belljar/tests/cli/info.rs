@@ -100,14 +100,14 @@ fn help_and_version() {
           --allow <RULE>         Allow a host, *.SUFFIX or CIDR, each with :PORT; hosts without a port
                                  on 443 and 80
           --deny <RULE>          Deny what others allow, in the same form
-          --request <HOST=RULE>  Bind an allowed host to requests such as 'GET /v1/*'; * is any method,
-                                 or at the end any path that begins so
-          --secret <SECRET>      NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=KEPT]: give a header
-                                 of requests to an allowed host a value that code never has, but for a
-                                 placeholder in its variable NAME; it is read here, from the variable
-                                 NAME if no other is given, or kept by the server
-          --header <HEADER>      HOST:HEADER:env=VARIABLE, :file=PATH or :secret=KEPT: set a header of
-                                 requests to an allowed host, or to all below *.SUFFIX
+          --request <HOST=RULE>  Allow a host only requests such as 'GET /v1/*'; * is any method, or any
+                                 rest of the path at its end
+          --secret <SECRET>      NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=STORED]: replace a
+                                 placeholder in a header of requests to an allowed host by a secret.
+                                 Code has only the placeholder, in its variable NAME. The secret is read
+                                 from the variable NAME by default
+          --header <HEADER>      HOST:HEADER:env=VARIABLE, :file=PATH or :secret=STORED: set a header in
+                                 requests to an allowed host, or to all hosts below *.SUFFIX
 
     Output:
       -q, --quiet          Say nothing but errors

@@ -1,4 +1,4 @@
-//! N23: headers that the gateway sets, and secrets that a server keeps for policies that name them.
+//! N23: headers that the gateway sets, and secrets stored on a server for policies that name them.
 
 use serde_json::{Value, json};
 
@@ -12,9 +12,9 @@ cases![
     n23_headers_are_set_for_their_hosts_alone,
     n23_an_impostor_gets_no_header,
     headers_are_said_by_flags,
-    n23_kept_secrets_reach_their_host_alone,
-    kept_secrets_change_in_running_sandboxes,
-    kept_secrets_have_a_quota,
+    n23_stored_secrets_reach_their_host_alone,
+    stored_secrets_change_in_running_sandboxes,
+    stored_secrets_have_a_quota,
     e2bs_rules_set_headers,
 ];
 
@@ -85,8 +85,8 @@ fn headers_are_said_by_flags(world: &World) {
         ("--header good.example:authorization", "HOST:HEADER:env=VARIABLE"),
         ("--header good.example:authorization:s3cret", "HOST:HEADER:env=VARIABLE"),
         ("--header good.example:host:file=key", "does not frame or route"),
-        ("--header good.example:authorization:secret=key", "only a server keeps secrets"),
-        ("--secret KEY=good.example:authorization:secret=key", "only a server keeps secrets"),
+        ("--header good.example:authorization:secret=key", "secrets are stored on servers only"),
+        ("--secret KEY=good.example:authorization:secret=key", "secrets are stored on servers only"),
         ("--header good.example:x:file=key --header good.example:X:file=key", "each header of a host once"),
     ] {
         let output = world.command(&format!("--allow good.example {flags}"), "").output().unwrap();
@@ -127,7 +127,7 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn n23_kept_secrets_reach_their_host_alone(world: &World) {
+fn n23_stored_secrets_reach_their_host_alone(world: &World) {
     let home = home(world, "");
     home.write("other", "0ther-value");
     home.run(&format!("sandbox create {POLICY}")).refused(2, &["network.secrets", "\"openai\""]);
@@ -179,7 +179,7 @@ fn n23_kept_secrets_reach_their_host_alone(world: &World) {
     home.good("sandbox kill --all");
 }
 
-fn kept_secrets_change_in_running_sandboxes(world: &World) {
+fn stored_secrets_change_in_running_sandboxes(world: &World) {
     let home = home(world, "");
     home.write("other", "0ther-value");
     home.feed("secret create openai", b"s3cret-value").good();
@@ -214,7 +214,7 @@ fn kept_secrets_change_in_running_sandboxes(world: &World) {
     home.good("sandbox kill --all");
 }
 
-fn kept_secrets_have_a_quota(world: &World) {
+fn stored_secrets_have_a_quota(world: &World) {
     let home = home(world, "[sandboxes]\nmax_secrets = 2");
     for name in ["one", "two"] {
         home.feed(&format!("secret create {name}"), b"s3cret-value").good();

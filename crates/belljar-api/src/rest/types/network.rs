@@ -41,8 +41,8 @@ pub(crate) struct NetworkPolicyBody {
     /// Secrets by the names of the variables in which code finds placeholders for them.
     #[schema(value_type = Option<std::collections::BTreeMap<String, NetworkSecretBody>>)]
     secrets: Option<UniqueMap<Object<NetworkSecretBody>>>,
-    /// Headers that the gateway sets in requests, whatever code has put there. Their hosts may be `*.SUFFIX`; headers of a host itself
-    /// come before those, and do not join them.
+    /// Headers that the gateway sets in requests, overwriting those that code has set. Their hosts may be `*.SUFFIX`; headers of an exact host
+    /// replace those of a suffix.
     #[schema(value_type = Option<Vec<NetworkSecretBody>>)]
     headers: Option<Vec<Object<NetworkSecretBody>>>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct NetworkSecretBody {
     host: String,
     /// The one header that it may stand in, such as `authorization`.
     header: String,
-    /// The value, in which `${secrets.NAME}` stands for a secret that the server keeps. Answers have the names in it alone.
+    /// The value, in which `${secrets.NAME}` stands for a secret stored on the server. Answers show the names in it only.
     value: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Secrets that a tenant keeps on the server, as requests give them.
+//! Secrets of a tenant, stored on the server, as requests give them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::UniqueMap;
 
-/// A request to keep a secret.
+/// Request to store a secret.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewSecret, example = json!({"name": "example-key", "value": "a secret", "metadata": {"owner": "ci"}}))]
@@ -16,22 +16,22 @@ pub(crate) struct NewSecretBody {
     /// Its name, unique in the tenant: 1 to 128 of `a-z`, `0-9`, `-`, `_` and `.`, a letter or digit first, and not `sec_` at the
     /// beginning.
     name: String,
-    /// The value: 1 to 8192 visible ASCII characters, with no space at either end. Answers do not have it.
+    /// The value: 1 to 8192 visible ASCII characters, with no space at either end. Answers do not contain it.
     value: String,
-    /// Notes: at most 32, and 8192 bytes in all.
+    /// Metadata: at most 32 entries, and 8192 bytes in all.
     #[serde(default)]
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     metadata: Option<UniqueMap<String>>,
 }
 
-/// A request to give a secret another value.
+/// Request to change a secret's value.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = SecretUpdate, example = json!({"value": "another secret"}))]
 pub(crate) struct SecretUpdateBody {
-    /// The value. Answers do not have it.
+    /// The value. Answers do not contain it.
     value: String,
-    /// Notes instead of those that there are, which stay if none are given.
+    /// New metadata; unchanged if absent.
     #[serde(default)]
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     metadata: Option<UniqueMap<String>>,

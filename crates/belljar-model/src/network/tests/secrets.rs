@@ -189,8 +189,8 @@ fn invalid_headers_are_refused() {
         (ALLOW, &with("a.example", "127.0.0.1"), "a rule for an address"),
         (ALLOW, &with("\"x\"", "\"Host\""), "a header that does not frame or route the message"),
         (ALLOW, &with("hunter2", "hunter2\\n"), "1 to 8192 visible ASCII characters"),
-        (ALLOW, &with("hunter2", "${secrets.A}"), "the name of a secret that the server keeps"),
-        (ALLOW, &with("hunter2", "${secrets.a"), "the name of a secret that the server keeps"),
+        (ALLOW, &with("hunter2", "${secrets.A}"), "the name of a secret stored on the server"),
+        (ALLOW, &with("hunter2", "${secrets.a"), "the name of a secret stored on the server"),
         (r#""mode": "disabled""#, &format!("[{one}]"), "mode whitelist or open with it"),
     ] {
         let error = policy(&format!(r#"{{{more}, "headers": {headers}}}"#)).unwrap_err().to_string();
@@ -205,9 +205,9 @@ fn stored_secrets_are_filled_in() {
     let other = r#"{"host": "a.example", "header": "y", "value": "${secrets.one}-${secrets.two}"}"#;
     let policy =
         policy(&format!(r#"{{{ALLOW}, "secrets": {{"KEY": {named}}}, "headers": [{other}]}}"#)).unwrap();
-    assert_eq!(policy.kept_secrets().into_iter().collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(policy.stored_secrets().into_iter().collect::<Vec<_>>(), ["one", "two"]);
     let error = policy.check_filled().unwrap_err().to_string();
-    assert!(error.contains("only a server keeps secrets"), "{error}");
+    assert!(error.contains("secrets are stored on servers only"), "{error}");
     let mut values = BTreeMap::from([("one".to_owned(), "1".to_owned())]);
     let filled = policy.fill(&values);
     assert_eq!(filled.secrets()["KEY"].source(), &SecretSource::Value("1".to_owned()));

@@ -89,7 +89,7 @@ class AsyncBelljar:
         self.keys = AsyncKeys(self)
         """API keys; needs a key with the role `admin`."""
         self.secrets = AsyncSecrets(self)
-        """Secrets that the server keeps for network policies."""
+        """Secrets stored on the server for network policies."""
         self.audit = AsyncAudit(self)
         """The audit log; needs a key with the role `admin`."""
 
@@ -403,11 +403,11 @@ class AsyncSecrets:
         self._client = client
 
     async def create(self, name: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
-        """Keeps a secret. No answer has its value, from now on."""
+        """Stores a secret. No answer contains its value."""
         return await self._client._transport.request(calls.admin.create_secret(name, value, metadata))
 
     async def update(self, secret: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
-        """Gives a secret another value, which running sandboxes have at once. `metadata` stays if it is not given."""
+        """Changes a secret's value, also for running sandboxes that use it. `metadata` stays if it is not given."""
         return await self._client._transport.request(calls.admin.update_secret(secret, value, metadata))
 
     async def get(self, secret: str) -> SecretInfo:
@@ -415,7 +415,7 @@ class AsyncSecrets:
         return await self._client._transport.request(calls.admin.get_secret(secret))
 
     async def list(self, *, limit: Optional[int] = None) -> AsyncIterator[SecretInfo]:
-        """All of them by their names, page by page. `limit` is how many come in one page."""
+        """All secrets, sorted by name, page by page. `limit` is the size of a page."""
         cursor: Optional[str] = None
         while True:
             secrets, cursor = await self._client._transport.request(calls.admin.list_secrets(limit, cursor))
@@ -425,7 +425,7 @@ class AsyncSecrets:
                 return
 
     async def delete(self, secret: str) -> bool:
-        """Removes a secret, by name or id, for good. False: there is none."""
+        """Removes a secret, by name or id. False: not found."""
         try:
             await self._client._transport.request(calls.admin.delete_secret(secret))
         except NotFoundException:

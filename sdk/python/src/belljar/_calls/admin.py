@@ -86,14 +86,14 @@ def revoke_key(key_id: str) -> Call[None]:
 
 
 def create_secret(name: str, value: str, metadata: Optional[Mapping[str, str]]) -> Call[SecretInfo]:
-    """Keeps a secret."""
+    """Stores a secret."""
     return post(
         "/v1/secrets", SecretInfo.from_json, name=name, value=value, metadata=None if metadata is None else dict(metadata)
     )
 
 
 def update_secret(secret: str, value: str, metadata: Optional[Mapping[str, str]]) -> Call[SecretInfo]:
-    """Gives a secret another value."""
+    """Changes a secret's value."""
     body = given(value=value, metadata=None if metadata is None else dict(metadata))
     return Call("PUT", _secret_path(secret), SecretInfo.from_json, body=body)
 

@@ -90,7 +90,7 @@ class Belljar:
         self.keys = Keys(self)
         """API keys; needs a key with the role `admin`."""
         self.secrets = Secrets(self)
-        """Secrets that the server keeps for network policies."""
+        """Secrets stored on the server for network policies."""
         self.audit = Audit(self)
         """The audit log; needs a key with the role `admin`."""
 
@@ -404,11 +404,11 @@ class Secrets:
         self._client = client
 
     def create(self, name: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
-        """Keeps a secret. No answer has its value, from now on."""
+        """Stores a secret. No answer contains its value."""
         return self._client._transport.request(calls.admin.create_secret(name, value, metadata))
 
     def update(self, secret: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
-        """Gives a secret another value, which running sandboxes have at once. `metadata` stays if it is not given."""
+        """Changes a secret's value, also for running sandboxes that use it. `metadata` stays if it is not given."""
         return self._client._transport.request(calls.admin.update_secret(secret, value, metadata))
 
     def get(self, secret: str) -> SecretInfo:
@@ -416,7 +416,7 @@ class Secrets:
         return self._client._transport.request(calls.admin.get_secret(secret))
 
     def list(self, *, limit: Optional[int] = None) -> Iterator[SecretInfo]:
-        """All of them by their names, page by page. `limit` is how many come in one page."""
+        """All secrets, sorted by name, page by page. `limit` is the size of a page."""
         cursor: Optional[str] = None
         while True:
             secrets, cursor = self._client._transport.request(calls.admin.list_secrets(limit, cursor))
@@ -426,7 +426,7 @@ class Secrets:
                 return
 
     def delete(self, secret: str) -> bool:
-        """Removes a secret, by name or id, for good. False: there is none."""
+        """Removes a secret, by name or id. False: not found."""
         try:
             self._client._transport.request(calls.admin.delete_secret(secret))
         except NotFoundException:

@@ -123,7 +123,7 @@ class KeyInfo:
 
 @dataclass(frozen=True)
 class SecretInfo:
-    """A secret that the server keeps for network policies, without its value."""
+    """A secret stored on the server for network policies, without its value."""
 
     secret_id: str
     name: str

@@ -52,8 +52,8 @@ class NetworkPolicy(TypedDict, total=False):
     `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry may get any. `secrets` are put into requests by the gateway, each
     a `NetworkSecret` or a mapping with the same keys, by the variables in which code finds placeholders for them:
     `{"API_KEY": NetworkSecret("api.example.com", "authorization", key)}`. `headers` are set by the gateway in requests to their
-    hosts (also `*.example.com`), whatever code has put there. `${secrets.NAME}` in a value stands for a secret that the server
-    keeps.
+    hosts (also `*.example.com`), overwriting those that code has set. `${secrets.NAME}` in a value is a secret stored on the
+    server.
     """
 
     mode: Literal["disabled", "whitelist", "open"]

@@ -1,17 +1,17 @@
-//! Secrets that a server keeps, where values of a policy name them: `${secrets.NAME}`.
+//! Secrets stored on a server, where values of a policy name them: `${secrets.NAME}`.
 
 use std::collections::BTreeMap;
 
 const OPEN: &str = "${secrets.";
 const MAX_NAME_BYTES: usize = 128;
 
-/// The most secrets that one value names.
+/// Maximum number of secrets that one value names.
 const MAX_REFERENCES: usize = 8;
 
-/// Stands for the literal parts of a value where these are not shown.
+/// Replacement for the literal parts of a value.
 const LITERAL: &str = "…";
 
-/// Whether a text can be the name of a secret that a server keeps: 1 to 128 of `a-z`, `0-9`, `-`, `_` and `.`, of which the first is
+/// Whether a text is a valid name of a stored secret: 1 to 128 of `a-z`, `0-9`, `-`, `_` and `.`, of which the first is
 /// a letter or a digit.
 pub fn is_secret_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -20,7 +20,7 @@ pub fn is_secret_name(name: &str) -> bool {
         && name.bytes().all(|byte| plain(byte) || b"-_.".contains(&byte))
 }
 
-/// A value that names a kept secret and nothing else.
+/// Returns a value that consists of a reference to a stored secret.
 pub(super) fn reference(name: &str) -> String {
     format!("{OPEN}{name}}}")
 }
@@ -32,7 +32,7 @@ enum Part<'a> {
     Secret(&'a str),
 }
 
-/// Splits a value into its parts, none of which is an empty literal. What is no whole reference is a literal.
+/// Splits a value into references and non-empty literals. An incomplete reference is a literal.
 fn parts(value: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let mut rest = value;
@@ -46,7 +46,7 @@ fn parts(value: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// Checks the references of a value; the error says what to give instead.
+/// Checks the references of a value; the error is what to give instead.
 pub(super) fn check(value: &str) -> Result<(), &'static str> {
     let parts = parts(value);
     let is_wrong = |part: &Part<'_>| match part {
@@ -54,7 +54,7 @@ pub(super) fn check(value: &str) -> Result<(), &'static str> {
         Part::Secret(name) => !is_secret_name(name),
     };
     if parts.iter().any(is_wrong) {
-        return Err("a value in which ${secrets.NAME} has the name of a secret that the server keeps");
+        return Err("a value in which ${secrets.NAME} has the name of a secret stored on the server");
     }
     match names(value).count() > MAX_REFERENCES {
         true => Err("a value that names at most 8 secrets"),
@@ -62,7 +62,7 @@ pub(super) fn check(value: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The names of the kept secrets in a value.
+/// Returns the names of the stored secrets in a value.
 pub(super) fn names(value: &str) -> impl Iterator<Item = &str> {
     parts(value).into_iter().filter_map(|part| match part {
         Part::Secret(name) => Some(name),
@@ -70,7 +70,7 @@ pub(super) fn names(value: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The value with those of kept secrets in their places; `None` if one is missing.
+/// Replaces references by the values of stored secrets; `None` if one is missing.
 pub(super) fn fill(value: &str, secrets: &BTreeMap<String, String>) -> Option<String> {
     let filled = parts(value).into_iter().map(|part| match part {
         Part::Literal(text) => Some(text),
@@ -79,7 +79,7 @@ pub(super) fn fill(value: &str, secrets: &BTreeMap<String, String>) -> Option<St
     filled.collect()
 }
 
-/// The value for everybody to see, with the names in it and nothing else; `None` if there are no names.
+/// Returns the value with its literal parts hidden; `None` if it has no references.
 pub(super) fn show(value: &str) -> Option<String> {
     let shown = parts(value).into_iter().map(|part| match part {
         Part::Literal(_) => LITERAL.to_owned(),
@@ -94,19 +94,19 @@ mod tests {
 
     #[test]
     fn references_are_filled_and_shown() {
-        let kept =
+        let values =
             BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b.c".to_owned(), "${secrets.a}".to_owned())]);
         for (value, filled, shown) in [
             ("plain", Some("plain"), None),
             ("${secrets.a}", Some("1"), Some("${secrets.a}")),
             ("Bearer ${secrets.a}", Some("Bearer 1"), Some("…${secrets.a}")),
-            // What a secret's value is, is not looked at again.
+            // Values are not expanded again.
             ("${secrets.b.c}:${secrets.a}", Some("${secrets.a}:1"), Some("${secrets.b.c}…${secrets.a}")),
             ("${secrets.none}", None, Some("${secrets.none}")),
             ("$ {} ${HOME} $${secrets.a}", Some("$ {} ${HOME} $1"), Some("…${secrets.a}")),
         ] {
             assert_eq!(check(value), Ok(()), "{value}");
-            assert_eq!(fill(value, &kept).as_deref(), filled, "{value}");
+            assert_eq!(fill(value, &values).as_deref(), filled, "{value}");
             assert_eq!(show(value).as_deref(), shown, "{value}");
         }
         for wrong in
