@@ -34,7 +34,7 @@ fn rest_page_commands_work() {
         return say(&lack);
     }
     let blocks = blocks(&page("rest.md"), "sh");
-    assert_eq!(blocks.len(), 7);
+    assert_eq!(blocks.len(), 8);
     let home = Home::new();
     let server = home.serve(&[]);
     let mut shell = home.alone("/bin/bash".as_ref());
