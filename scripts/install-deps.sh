@@ -64,6 +64,9 @@ test_set() {
   # Templates. Without mmdebstrap the test that makes a Debian tree is skipped.
   need packages squashfs-tools mmdebstrap
   need commands mksquashfs unsquashfs
+  # Volumes: the server makes their file systems, and a test checks one.
+  need packages e2fsprogs
+  need commands mke2fs debugfs e2fsck
   # The tests of the SDKs. Some packages of Node bring npm, and do not go with Debian's.
   need packages python3-venv
   command -v npm >/dev/null || need packages npm

@@ -27,9 +27,7 @@ impl From<KeeperError> for Problem {
             KeeperError::Guest { .. } if code == Code::NotRegular => {
                 Self::new(code, error.to_string()).with_field("path")
             }
-            KeeperError::NameTaken { .. } | KeeperError::SecretExists { .. } => {
-                Self::new(code, error.to_string()).with_field("name")
-            }
+            KeeperError::NameTaken { .. } => Self::new(code, error.to_string()).with_field("name"),
             KeeperError::Quota { retry_after, .. } => {
                 Self::new(code, error.to_string()).with_retry_after(*retry_after)
             }
@@ -84,6 +82,10 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
         // The model knows them without what they stand below in a request.
         Some(limit) if LimitsFile::NAMES.contains(&limit) => {
             Problem::new(Code::InvalidField, format!("limits.{detail}")).with_field(format!("limits.{limit}"))
+        }
+        Some(field) if field.starts_with("volume ") => {
+            // In a request for a sandbox, volumes are in the field `volumes`.
+            Problem::new(Code::InvalidField, format!("volumes: {detail}")).with_field("volumes")
         }
         // One of them is a mount; the field has all of them.
         Some("mount") => {

@@ -146,6 +146,8 @@ pub struct SandboxesConfig {
     pub keep_idempotency: Duration,
     /// Host paths that may be mounted.
     pub mounts: MountsConfig,
+    /// Default size and quotas of volumes.
+    pub volumes: VolumesConfig,
     /// Ceiling for the networks of sandboxes, except those of administrators' keys.
     pub network_ceiling: NetworkCeiling,
     /// Ranges that are denied in every mode by default, but that network policies may allow.
@@ -169,6 +171,17 @@ pub struct MountsConfig {
     pub write: Vec<PathBuf>,
     /// Paths that are never mounted.
     pub forbidden: Vec<PathBuf>,
+}
+
+/// Default size and quotas of volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumesConfig {
+    /// Default size of a volume, in bytes.
+    pub size_bytes: u64,
+    /// Maximum number of volumes of one tenant.
+    pub max_count: u32,
+    /// Maximum total size of one tenant's volumes, in bytes.
+    pub max_bytes: u64,
 }
 
 /// Treatment of sandboxes on shutdown.

@@ -19,6 +19,7 @@ mod show;
 pub use config::{
     AuditConfig, Config, HeadRoomConfig, LogConfig, LogFormat, LogLevel, MetricsConfig, MountsConfig, OnExit,
     OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig, StoreDurability, TlsConfig,
+    VolumesConfig,
 };
 pub use error::{ConfigError, ConfigErrors};
 pub use example::example;

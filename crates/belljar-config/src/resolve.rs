@@ -6,13 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cidr, EngineName, EnvVar, Hostname, LimitsFile, LimitsGrade, ModelError, NetworkCeiling,
-    NetworkFile, NetworkMode, Preset, Rule, SpecFile, UpstreamProxy,
+    ByteSize, Cidr, EngineName, EnvVar, Hostname, LimitsFile, LimitsGrade, MAX_VOLUME_BYTES,
+    MIN_VOLUME_BYTES, ModelError, NetworkCeiling, NetworkFile, NetworkMode, Preset, Rule, SpecFile,
+    UpstreamProxy,
 };
 
 use crate::config::{
     AuditConfig, Config, HeadRoomConfig, LogConfig, LogFormat, LogLevel, MetricsConfig, MountsConfig, OnExit,
     OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig, StoreDurability, TlsConfig,
+    VolumesConfig,
 };
 use crate::error::{ConfigError, ConfigErrors};
 use crate::layers::ConfigLayers;
@@ -218,6 +220,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
             write: reader.paths("sandboxes.mounts.write"),
             forbidden: reader.paths("sandboxes.mounts.forbidden"),
         },
+        volumes: volumes(reader),
         network_ceiling: network_ceiling(reader),
         network_exceptions: reader.list("sandboxes.network.exceptions", Vec::new(), |text| {
             text.parse::<Cidr>().map_err(|_| "a range such as 10.0.0.0/8".to_owned())
@@ -228,6 +231,15 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         network_proxy: network_proxy(reader),
         network_proxy_resolves: reader.flag("sandboxes.network.proxy_resolves", false),
         network_ca_file: reader.path("sandboxes.network.ca_file", None),
+    }
+}
+
+fn volumes(reader: &mut Reader<'_>) -> VolumesConfig {
+    let (min, max) = (ByteSize::new(MIN_VOLUME_BYTES), ByteSize::new(MAX_VOLUME_BYTES));
+    VolumesConfig {
+        size_bytes: reader.size("sandboxes.volumes.size", ByteSize::mib(1024), min, max),
+        max_count: reader.count("sandboxes.volumes.max_count", 100, 0, 100_000),
+        max_bytes: reader.size("sandboxes.volumes.max_bytes", ByteSize::mib(64 << 10), ByteSize::new(0), max),
     }
 }
 

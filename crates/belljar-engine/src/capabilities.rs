@@ -41,6 +41,8 @@ pub struct Capabilities {
     pub own_tree: bool,
     /// Directories of the host can be mounted.
     pub mounts: bool,
+    /// Volumes can be mounted.
+    pub volumes: bool,
     /// Contexts of Python start from an interpreter that is ready.
     pub warm_interpreters: bool,
     /// Sandboxes can use graphics processors.
@@ -60,7 +62,7 @@ fn seconds<S: Serializer>(timeout: &Timeout, serializer: S) -> Result<S::Ok, S::
 impl Capabilities {
     /// Lists the boolean capabilities by name, in the order in which tables show them.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, bool); 9] {
+    pub fn list(&self) -> [(&'static str, bool); 10] {
         [
             ("pause", self.pause),
             ("live_limits", self.live_limits),
@@ -68,6 +70,7 @@ impl Capabilities {
             ("fork", self.fork),
             ("own_tree", self.own_tree),
             ("mounts", self.mounts),
+            ("volumes", self.volumes),
             ("warm_interpreters", self.warm_interpreters),
             ("gpu", self.gpu),
             ("survive_restart", self.held_by.is_some()),

@@ -5,10 +5,10 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Dir, FileType, StatxFlags};
+use rustix::fs::{Dir, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use crate::dir::{NO_FOLLOW, identity, kind, open_dir};
+use crate::dir::{NO_FOLLOW, identity, kind, open_dir, stat_open};
 
 /// Number of upper levels whose directories stay open. They are also the way out when a directory far down was moved
 /// meanwhile.
@@ -102,9 +102,6 @@ impl Walk {
             return;
         }
         let entered = identity(dir.as_fd()).and_then(|identity| {
-            if self.device.is_some_and(|device| device != (identity.0, identity.1)) {
-                return Ok(());
-            }
             self.path.push(b'/');
             self.go_down(dir, identity)
         });
@@ -140,11 +137,15 @@ impl Walk {
         self.path.extend_from_slice(name.to_bytes());
         let Some(dir) = &level.dir else { return Found::Nothing };
         match open_dir(dir.as_fd(), name.as_c_str(), false) {
+            Ok(found) if is_elsewhere(self.device, stat_open(&found)) => Found::Nothing,
             Ok(found) => {
                 self.entering = Some(found);
                 Found::Directory
             }
-            Err(Errno::ACCESS | Errno::PERM) => Found::Unreadable(name),
+            Err(Errno::ACCESS | Errno::PERM) => {
+                let stat = rustix::fs::statx(dir, &name, NO_FOLLOW, StatxFlags::BASIC_STATS);
+                if is_elsewhere(self.device, stat) { Found::Nothing } else { Found::Unreadable(name) }
+            }
             // It was removed or replaced meanwhile.
             Err(_) => {
                 self.missed += 1;
@@ -206,6 +207,11 @@ impl Walk {
             }
         }
     }
+}
+
+/// Returns whether a directory is on another file system than the only one that the walk covers.
+fn is_elsewhere(device: Option<(u32, u32)>, dir: Result<Statx, Errno>) -> bool {
+    device.is_some_and(|device| dir.is_ok_and(|stat| device != (stat.stx_dev_major, stat.stx_dev_minor)))
 }
 
 fn is_dir(level: &Level, name: &CStr, listed: FileType) -> bool {

@@ -19,7 +19,7 @@ pub struct Action {
     pub name: &'static str,
     /// The role that it needs.
     pub role: Role,
-    /// Whether the token of the sandbox is enough.
+    /// Whether the token of the sandbox, or of the volume, is enough.
     pub token: bool,
     /// Whether it is in the audit log.
     pub audited: bool,
@@ -105,6 +105,12 @@ actions! {
     TEMPLATE_IMPORT = admin("template.import").audited();
     TEMPLATE_REMOVE = user("template.remove").audited();
     TEMPLATE_REMOVE_BUILT = admin("template.remove").audited();
+    VOLUME_CREATE = user("volume.create").audited();
+    VOLUME_LIST = read("volume.list");
+    VOLUME_GET = read("volume.get");
+    VOLUME_REMOVE = user("volume.remove").audited();
+    VOLUME_TOKEN = user("volume.token");
+    VOLUME_USE = Action::within("volume.use");
     KEY_CREATE = admin("key.create").audited();
     KEY_LIST = admin("key.list");
     KEY_UPDATE = admin("key.update").audited();

@@ -20,7 +20,7 @@ use crate::steps::to_its_end;
 /// Something that nobody uses any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Leftover {
-    /// What it is: `archive`, `record`, `answer`, `upload`, `step` or `layer`.
+    /// What it is: `archive`, `record`, `answer`, `upload`, `volume`, `step` or `layer`.
     pub kind: Cow<'static, str>,
     /// A file's path.
     #[schema(value_type = Option<String>)]
@@ -101,6 +101,7 @@ impl Keeper {
             }
         }
         leftovers.extend(self.sweep_uploads(true, dry_run)?);
+        leftovers.extend(self.sweep_volumes(dry_run).await?);
         let swept = self.sweep_layers(dry_run).await?;
         if swept.steps > 0 {
             leftovers.push(Leftover { kind: "step".into(), path: None, bytes: 0, count: swept.steps });

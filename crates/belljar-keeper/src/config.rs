@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 
 use crate::caller::Quotas;
 use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
+use crate::volumes::VolumesConfig;
 
 /// How the operator wants the service to be. No request can change any of it.
 #[derive(Debug, Clone)]
@@ -55,6 +56,8 @@ pub struct KeeperConfig {
     pub most_network: NetworkCeiling,
     /// The quotas of a key that is made without naming any.
     pub default_quotas: Quotas,
+    /// Default size and quotas of volumes.
+    pub volumes: VolumesConfig,
 }
 
 /// The configuration as it is now.
@@ -126,6 +129,7 @@ impl KeeperConfig {
             share_host_tree: false,
             most_network: NetworkCeiling::default(),
             default_quotas: Quotas::default(),
+            volumes: VolumesConfig::default(),
         }
     }
 }

@@ -142,6 +142,7 @@ impl Keeper {
             check_memory(spec.limits.memory)?;
         }
         spec.tree = origin.tree(&self.layers(), &caller.tenant);
+        self.resolve_volumes(caller, &mut spec).await?;
         self.check_policy(caller, &spec)?;
         let mut lifetime = request.lifetime;
         self.check_capabilities(&spec, &lifetime)?;
@@ -209,6 +210,12 @@ impl Keeper {
         };
         if !spec.mounts.is_empty() && !can.mounts {
             return refuse("mounts", "has no tree of its own to mount into; put files in instead");
+        }
+        if !spec.volumes.is_empty() && !can.volumes {
+            return refuse(
+                "volumes",
+                "mounts no volumes here: that takes the engine local, and a server that runs as root",
+            );
         }
         let mode = spec.network.mode();
         if mode != NetworkMode::Disabled && !can.network.iter().any(|can| can == mode.as_str()) {
@@ -278,6 +285,7 @@ impl Keeper {
     /// Makes what was ordered. The sandbox is in the books from before it is there until nothing of it is left.
     pub(crate) async fn make(&self, caller: &Caller, order: Order) -> Result<Arc<Entry>> {
         let begin = Instant::now();
+        let volumes = self.hold_volumes(caller, &order.spec).await?;
         let share = self.inner.spent.take(caller, &order.spec)?;
         self.check_room()?;
         let entry = match self.take_ready(caller, &order, begin).await? {
@@ -285,6 +293,7 @@ impl Keeper {
             None => self.launch(caller, &order, begin).await?,
         };
         self.inner.keep_share(&entry.id, share);
+        entry.keep_volumes(volumes);
         self.inner.crowd_changed.notify_one();
         entry.note("created", None, format!("template {}", order.origin.name));
         self.inner.metrics.started(begin.elapsed(), entry.live().settings.pooled);
@@ -489,8 +498,11 @@ impl Keeper {
         match self.inner.store.sandboxes().insert(row).await {
             Err(StoreError::NameTaken { name, .. }) => {
                 let holder = self.find_name(&row.tenant, &name);
-                let id = holder.map_or_else(|| "of another server".to_owned(), |entry| entry.id.to_string());
-                Err(KeeperError::NameTaken { name, id })
+                let owner = holder.map_or_else(
+                    || "a sandbox of another server".to_owned(),
+                    |entry| format!("sandbox {}", entry.id),
+                );
+                Err(KeeperError::NameTaken { name, owner })
             }
             inserted => {
                 inserted?;
@@ -527,14 +539,23 @@ fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
     let policy = SandboxSpec { env: Vec::new(), network: NetworkPolicy::default(), ..spec.clone() };
     let mut digest = Sha256::new_with_prefix(serde_json::to_vec(&policy).unwrap_or_default());
     digest.update(spec.network.canonical_json());
-    vec![
+    let mut details = vec![
         (POLICY_DIGEST, hex::encode(digest.finalize())),
         (ISOLATION, info.spec.engine.to_string()),
         ("template", info.template.clone()),
         ("network", info.spec.network.to_string()),
         ("memory", info.spec.limits.memory.to_string()),
         ("pooled", info.pooled.to_string()),
-    ]
+    ];
+    let volumes = spec.volumes.iter().filter_map(|volume| {
+        let image = volume.image.as_ref()?;
+        Some(format!("{}:{}", image.id, volume.mode.as_str()))
+    });
+    let volumes: Vec<String> = volumes.collect();
+    if !volumes.is_empty() {
+        details.push(("volumes", volumes.join(",")));
+    }
+    details
 }
 
 /// A fresh id from the kernel's random numbers.

@@ -16,6 +16,7 @@ use crate::error::KeeperError;
 use crate::events::{Event, Events};
 use crate::info::{LogEntry, SandboxInfo};
 use crate::request::{Settings, TimeoutAction};
+use crate::volumes::Hold;
 use crate::warm::Warm;
 
 /// What happened to a sandbox that is remembered.
@@ -55,6 +56,8 @@ pub(crate) struct Entry {
     events: Arc<Events>,
     /// The end of what its programs wrote.
     last_output: Mutex<Vec<u8>>,
+    /// Holds on its volumes, which prevent their removal.
+    volumes: Mutex<Vec<Hold>>,
 }
 
 /// What changes.
@@ -119,6 +122,7 @@ impl Entry {
             logged: watch::Sender::new(0),
             events: Arc::clone(events),
             last_output: Mutex::default(),
+            volumes: Mutex::default(),
         })
     }
 
@@ -137,9 +141,27 @@ impl Entry {
         Use { entry: Arc::clone(self) }
     }
 
+    /// Returns whether it is in use.
+    pub(crate) fn is_used(&self) -> bool {
+        self.users.load(Ordering::Relaxed) > 0
+    }
+
+    /// Keeps the holds on its volumes until it is gone.
+    pub(crate) fn keep_volumes(&self, volumes: Vec<Hold>) {
+        *self.volumes.lock() = volumes;
+        if self.state() == SandboxState::Gone {
+            self.release_volumes();
+        }
+    }
+
+    /// Releases its volumes.
+    pub(crate) fn release_volumes(&self) {
+        self.volumes.lock().clear();
+    }
+
     /// When it will have been idle for too long, unless somebody uses it.
     pub(crate) fn idle_until(&self) -> Option<Instant> {
-        if self.users.load(Ordering::Relaxed) > 0 {
+        if self.is_used() {
             return None;
         }
         let live = self.live();

@@ -26,7 +26,7 @@ pub enum KeeperError {
     /// There is none, or it is not the caller's: both are answered alike.
     #[error("there is no {what} {id:?}")]
     NotFound {
-        /// `sandbox`, `template`, `key`, `process`.
+        /// `sandbox`, `template`, `volume`, `key`, `process`.
         what: &'static str,
         /// As asked for.
         id: String,
@@ -46,18 +46,20 @@ pub enum KeeperError {
         id: SandboxId,
     },
     /// The name is in use.
-    #[error("name: {name:?} is the name of sandbox {id}; use that one or give another name")]
+    #[error("name: {name:?} already exists ({owner}); use that one or give another name")]
     NameTaken {
         /// The name.
         name: String,
-        /// Who has it.
-        id: String,
+        /// `sandbox ID`, `a secret` or `a volume`.
+        owner: String,
     },
-    /// Another secret has the name.
-    #[error("name: secret {name:?} already exists; change that one or give another name")]
-    SecretExists {
-        /// The name.
+    /// A volume is in use.
+    #[error("volume {name} is in use by {}; end what uses it first", format_ids(.sandboxes))]
+    VolumeInUse {
+        /// Its name.
         name: String,
+        /// Sandboxes that mount it; empty if one is being created.
+        sandboxes: Vec<SandboxId>,
     },
     /// The sandbox is in another state than needed.
     #[error("sandbox {id} is {state}, and {action} needs it to be {needed}")]
@@ -242,9 +244,21 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Formats the ids of sandboxes, at most the first few.
+fn format_ids(sandboxes: &[SandboxId]) -> String {
+    const MAX_LISTED: usize = 8;
+    let ids: Vec<&str> = sandboxes.iter().take(MAX_LISTED).map(SandboxId::as_str).collect();
+    match (ids.is_empty(), sandboxes.len().saturating_sub(MAX_LISTED)) {
+        (true, _) => "a sandbox that is being created".to_owned(),
+        (false, 0) => format!("sandbox {}", ids.join(", ")),
+        (false, more) => format!("sandbox {} and {more} more", ids.join(", ")),
+    }
+}
+
 fn hint(quota: &str, retry_after: &Option<Duration>) -> String {
     match retry_after {
         Some(after) => format!("; try again in {} s", after.as_secs().max(1)),
+        None if quota.starts_with("volume") => "; remove a volume, or ask for a larger quota".to_owned(),
         None if quota == "secrets" => "; remove one, or ask for a larger sandboxes.max_secrets".to_owned(),
         None => "; end a sandbox, or ask for a larger quota".to_owned(),
     }
@@ -264,6 +278,7 @@ impl KeeperError {
             Self::Invalid(_) | Self::Field { .. } => "invalid_field",
             Self::NotFound { what: "sandbox", .. } => "sandbox_not_found",
             Self::NotFound { what: "template", .. } => "template_not_found",
+            Self::NotFound { what: "volume", .. } => "volume_not_found",
             Self::NotFound { what: "key", .. } => "key_not_found",
             Self::NotFound { what: "process", .. } => "process_not_found",
             Self::NotFound { what: "context", .. } => "context_not_found",
@@ -271,7 +286,8 @@ impl KeeperError {
             Self::NotFound { .. } => "not_found",
             Self::Gone { .. } => "sandbox_gone",
             Self::TakenOver { .. } => "sandbox_moved",
-            Self::NameTaken { .. } | Self::SecretExists { .. } => "name_taken",
+            Self::NameTaken { .. } => "name_taken",
+            Self::VolumeInUse { .. } => "volume_in_use",
             Self::WrongState { .. } => "wrong_state",
             Self::Transition { .. } => "internal",
             Self::Forbidden { .. } => "forbidden",

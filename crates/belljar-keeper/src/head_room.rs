@@ -62,6 +62,23 @@ impl Left {
         };
         Err(KeeperError::Full { what, retry_after: RETRY_AFTER })
     }
+
+    /// Checks that there is room for a file of `bytes` besides the head-room.
+    ///
+    /// # Errors
+    /// Returns [`KeeperError::Full`] if there is not.
+    pub(crate) fn check_file(&self, room: &HeadRoom, bytes: u64) -> Result<(), KeeperError> {
+        self.check(room)?;
+        let lacks = |left: &u64| left.saturating_sub(room.disk_bytes) < bytes;
+        let Some(left) = self.disk_bytes.filter(lacks) else { return Ok(()) };
+        if belljar_store::ServiceWall::HeadRoom.is_down() {
+            return Ok(());
+        }
+        let [left, room, bytes] = [left, room.disk_bytes, bytes].map(|bytes| bytes >> 20);
+        let what =
+            format!("not enough disk for {bytes} MiB: {left} MiB are free, and {room} MiB must stay so");
+        Err(KeeperError::Full { what, retry_after: RETRY_AFTER })
+    }
 }
 
 /// Checks that a memory limit does not exceed the machine's memory.
@@ -141,6 +158,9 @@ mod tests {
             (Left { inodes_percent: Some(4), ..enough }, "inodes"),
             (Left { pids: Some(999), ..enough }, "processes"),
         ];
+        assert!(enough.check_file(&ROOM, 0).is_ok());
+        let large = enough.check_file(&ROOM, 1).unwrap_err();
+        assert!(large.code() == "machine_full" && large.to_string().contains("not enough disk"), "{large}");
         for (left, word) in cases {
             let error = left.check(&ROOM).unwrap_err();
             assert_eq!(error.code(), "machine_full");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Engines, Sandbox};
-use belljar_model::{Role, SandboxId, SandboxState};
+use belljar_model::{Role, SandboxId, SandboxState, VolumeId};
 use belljar_store::{AuditLog, SandboxRow, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -36,6 +36,7 @@ use crate::request::TimeoutAction;
 use crate::steps::{step, to_its_end};
 use crate::token::Tokens;
 use crate::uploads::Links;
+use crate::volumes::Volumes;
 use crate::warm::Coders;
 
 pub(crate) type Result<T> = std::result::Result<T, KeeperError>;
@@ -70,6 +71,7 @@ pub(crate) struct Inner {
     /// Builds that go step by step, and links for their files.
     pub(crate) builds: Builds,
     pub(crate) links: Links,
+    pub(crate) volumes: Volumes,
     /// Held while a template is built.
     pub(crate) building: Arc<tokio::sync::Mutex<()>>,
     pub(crate) closing: AtomicBool,
@@ -90,10 +92,24 @@ pub struct Entered {
     pub(crate) entry: Arc<Entry>,
     sandbox: Arc<Sandbox>,
     spec: Arc<belljar_model::SandboxSpec>,
+    /// The volume of a content sandbox.
+    volume: Option<VolumeId>,
     _use: Use,
 }
 
 impl Entered {
+    /// Returns a use of a volume's content sandbox.
+    pub(crate) fn of_volume(entry: &Arc<Entry>, sandbox: Arc<Sandbox>, volume: VolumeId) -> Self {
+        let spec = Arc::clone(&entry.live().spec);
+        Self { _use: entry.begin_use(), entry: Arc::clone(entry), sandbox, spec, volume: Some(volume) }
+    }
+
+    /// Returns the volume, if this is a content sandbox and not a sandbox of a tenant.
+    #[must_use]
+    pub fn volume(&self) -> Option<&VolumeId> {
+        self.volume.as_ref()
+    }
+
     /// Which sandbox.
     #[must_use]
     pub fn id(&self) -> &SandboxId {
@@ -142,6 +158,7 @@ impl Entered {
     pub async fn explain_about(&self, error: belljar_engine::GuestError, about: About) -> KeeperError {
         match self.sandbox.explain(error.into()).await {
             belljar_engine::EngineError::Guest(source) => KeeperError::Guest { about, source },
+            error if self.volume.is_some() => crate::volumes::explain(error),
             belljar_engine::EngineError::Ended { how } => {
                 let reason = self.entry.live().row.reason.clone().unwrap_or(how);
                 KeeperError::Gone { id: self.entry.id.clone(), reason }
@@ -278,7 +295,7 @@ impl Keeper {
         }
         let sandbox = entry.running("using it")?;
         let spec = Arc::clone(&entry.live().spec);
-        Ok(Entered { entry, sandbox, spec, _use: used })
+        Ok(Entered { entry, sandbox, spec, volume: None, _use: used })
     }
 
     /// Ends a sandbox.
@@ -378,6 +395,7 @@ impl Keeper {
         self.forget(&entry.id);
         self.inner.spent.forget(&entry.id);
         self.inner.release_share(&entry.id);
+        entry.release_volumes();
         entry.end_log();
         entry.changed.notify_one();
     }

@@ -44,6 +44,7 @@ mod tags;
 mod templates;
 mod token;
 mod uploads;
+mod volumes;
 mod warm;
 
 pub use belljar_engine::{ErrorCode, v1};
@@ -86,3 +87,4 @@ pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;
 pub use templates::DEFAULT_TEMPLATE;
 pub use uploads::{MAX_UPLOAD_BYTES, OpenUpload, UploadLink};
+pub use volumes::{NewVolume, VolumeInfo, VolumesConfig};

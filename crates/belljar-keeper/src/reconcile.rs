@@ -39,6 +39,7 @@ use crate::request::{Settings, resolve};
 use crate::templates::default_origin;
 use crate::token::Tokens;
 use crate::uploads::Links;
+use crate::volumes::Volumes;
 use crate::warm::Coders;
 
 /// How long requests whose callers are gone may go on once the keeper is closed.
@@ -81,6 +82,7 @@ impl Keeper {
             coders: Coders::default(),
             builds: Builds::default(),
             links: Links::default(),
+            volumes: Volumes::default(),
             building: Arc::default(),
             closing: AtomicBool::new(false),
             crowd_changed: tokio::sync::Notify::new(),
@@ -95,6 +97,7 @@ impl Keeper {
         });
         keeper.sweep_archives().await?;
         keeper.sweep_uploads(false, false)?;
+        keeper.recover_volumes().await?;
         keeper.reconcile().await?;
         keeper.end_builds().await;
         keeper.sweep_layers(false).await?;
@@ -189,6 +192,7 @@ impl Keeper {
             (SandboxState::Running | SandboxState::Paused, Some(sandbox)) => {
                 let share = self.inner.spent.adopt(&entry.key, &spec);
                 self.inner.keep_share(&entry.id, share);
+                self.hold_volumes_of(&entry);
                 for port in self.inner.store.ports().list(&entry.id).await? {
                     entry.live().ports.insert(port.port, port.visibility == PortVisibility::Public);
                 }
@@ -304,6 +308,7 @@ impl Keeper {
         self.inner.closing.store(true, Ordering::Relaxed);
         self.inner.crowd_changed.notify_one();
         self.end_builds().await;
+        self.end_volume_contents().await;
         self.inner.tasks.close();
         if tokio::time::timeout(FINISH, self.inner.tasks.wait()).await.is_err() {
             tracing::warn!(requests = self.inner.tasks.len(), "requests without a caller are cut off");

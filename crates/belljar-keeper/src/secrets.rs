@@ -78,7 +78,7 @@ impl Keeper {
     /// Stores a secret of the caller's tenant.
     ///
     /// # Errors
-    /// Needs the role user; a name, value or metadata that is not allowed, [`KeeperError::SecretExists`], and
+    /// Needs the role user; a name, value or metadata that is not allowed, [`KeeperError::NameTaken`], and
     /// [`KeeperError::Quota`] at the tenant's limit.
     pub async fn create_secret(&self, caller: &Caller, secret: NewSecret) -> Result<SecretInfo> {
         let (keeper, caller) = (self.clone(), caller.clone());
@@ -116,16 +116,17 @@ impl Keeper {
             updated_at: now,
         };
         let max = self.inner.config.now().max_secrets;
+        let taken = |name| KeeperError::NameTaken { name, owner: "a secret".to_owned() };
         match self.inner.store.secrets().insert(&row, &secret.value, max).await {
             Ok(true) => Ok(row.into()),
             Ok(false) if self.inner.store.secrets().get(&row.tenant, &row.name).await?.is_some() => {
-                Err(KeeperError::SecretExists { name: row.name })
+                Err(taken(row.name))
             }
             Ok(false) => {
                 let (used, limit) = (max.into(), max.into());
                 Err(KeeperError::Quota { quota: "secrets", used, limit, retry_after: None })
             }
-            Err(StoreError::NameTaken { name, .. }) => Err(KeeperError::SecretExists { name }),
+            Err(StoreError::NameTaken { name, .. }) => Err(taken(name)),
             Err(error) => Err(error.into()),
         }
     }

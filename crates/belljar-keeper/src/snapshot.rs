@@ -289,8 +289,12 @@ impl Keeper {
         let mut archive = Archive { _busy: busy, path, bytes: 0, digest: String::new(), kept: false };
         let limits = &entered.spec().limits;
         let most = limits.disk.bytes().saturating_add(ARCHIVE_OVERHEAD_BYTES);
-        let request =
-            v1::PackRequest { format: v1::ArchiveFormat::ARCHIVE_FORMAT_TAR.into(), ..Default::default() };
+        let request = v1::PackRequest {
+            format: v1::ArchiveFormat::ARCHIVE_FORMAT_TAR.into(),
+            // What is mounted in the home is no part of it.
+            one_file_system: true,
+            ..Default::default()
+        };
         let mut hash = Sha256::new();
         let mut pieces = match entered.guest().pack(request, most).await {
             Ok(pieces) => pieces,
@@ -366,7 +370,7 @@ pub(crate) fn record_of(tree: &Tree) -> Option<BuiltRecord> {
     })
 }
 
-/// What the template says of walls and limits: what the sandbox had, but for the host's directories.
+/// What the template says of walls and limits: what the sandbox had, but for the host's directories and volumes.
 fn template_spec(entered: &Entered) -> Result<String> {
     serde_json::to_string(&spec_file(entered)).map_err(|error| KeeperError::field("spec", error.to_string()))
 }

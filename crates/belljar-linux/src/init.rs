@@ -36,14 +36,24 @@ use crate::supervise::{CGROUP, PROCESSES};
 const SAFE_FD: i32 = 64;
 
 /// Sets up the isolation and execs the guest. Returns only on failure.
-pub(crate) fn become_guest(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Failure {
-    match build(plan, channel, control) {
+pub(crate) fn become_guest(
+    plan: &LaunchPlan,
+    channel: BorrowedFd<'_>,
+    control: BorrowedFd<'_>,
+    volumes: &Volumes,
+) -> Failure {
+    match build(plan, channel, control, volumes) {
         Err(failure) => failure,
         Ok(never) => match never {},
     }
 }
 
-fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<Infallible, Failure> {
+fn build(
+    plan: &LaunchPlan,
+    channel: BorrowedFd<'_>,
+    control: BorrowedFd<'_>,
+    volumes: &Volumes,
+) -> Result<Infallible, Failure> {
     kernel::set_name(c"belljar-init");
     plan.without.allocate(Wall::ForkSafeFirst);
     let mut phases = Phases::new();
@@ -82,7 +92,7 @@ fn build(plan: &LaunchPlan, channel: BorrowedFd<'_>, control: BorrowedFd<'_>) ->
     phases.reached(LaunchPhase::Identity);
     let (exe, proc_fd) = match (&plan.namespaces, sources) {
         (Some(namespaces), Some(sources)) => {
-            let (exe, proc_fd) = build_tree(plan, namespaces, sources, &mut phases)?;
+            let (exe, proc_fd) = build_tree(plan, namespaces, sources, volumes, &mut phases)?;
             (exe, Some(proc_fd))
         }
         _ => (open_exe_by_path(plan)?, None),
@@ -271,15 +281,21 @@ fn clone_sources(plan: &LaunchPlan, tree: &NamespacePlan) -> Result<Sources, Fai
             MountSource::Checked { path, device, inode } => {
                 open_checked(path, *device, *inode, attributes).map(Some)
             }
-            MountSource::Detached(_) | MountSource::Own(_) | MountSource::New { .. } => Ok(None),
+            MountSource::Detached(_)
+            | MountSource::Volume { .. }
+            | MountSource::Own(_)
+            | MountSource::New { .. } => Ok(None),
         }
         .map_err(Failure::item(Step::Mount, index))?;
     }
     Ok(Sources { host_root, exe, mounts })
 }
 
+/// Volumes that the supervisor has mounted, each at the index of its step.
+pub(crate) type Volumes = [Option<OwnedFd>; MAX_MOUNTS];
+
 /// Returns the attributes of a mount, without those that a test disables.
-fn attributes(plan: &LaunchPlan, step: &MountStep) -> u64 {
+pub(crate) fn attributes(plan: &LaunchPlan, step: &MountStep) -> u64 {
     if plan.without.has(Wall::ReadOnly) {
         step.attributes & !kernel::MOUNT_ATTR_RDONLY
     } else {
@@ -293,6 +309,7 @@ fn build_tree(
     plan: &LaunchPlan,
     tree: &NamespacePlan,
     sources: Sources,
+    volumes: &Volumes,
     phases: &mut Phases,
 ) -> Result<(OwnedFd, OwnedFd), Failure> {
     let Sources { host_root, exe, mut mounts } = sources;
@@ -318,9 +335,11 @@ fn build_tree(
     phases.reached(LaunchPhase::Root);
     for (index, step) in tree.mounts.iter().enumerate() {
         let clone = mounts.get_mut(index).and_then(Option::take);
+        let volume = volumes.get(index).and_then(Option::as_ref);
         // A foreign tree may contain any link, so later mounts must not follow one.
         let foreign = tree.enter.is_some();
-        make_mount(plan, root.as_fd(), step, clone, foreign).map_err(Failure::item(Step::Mount, index))?;
+        make_mount(plan, root.as_fd(), step, (clone, volume), foreign)
+            .map_err(Failure::item(Step::Mount, index))?;
     }
     phases.reached(LaunchPhase::Mounts);
     let proc_fd = mount_proc(plan, tree, root.as_fd())?;
@@ -457,7 +476,7 @@ fn make_mount(
     plan: &LaunchPlan,
     root: BorrowedFd<'_>,
     step: &MountStep,
-    clone: Option<OwnedFd>,
+    (clone, volume): (Option<OwnedFd>, Option<&OwnedFd>),
     foreign: bool,
 ) -> Result<(), Errno> {
     for node in &step.make {
@@ -472,6 +491,9 @@ fn make_mount(
             return attach_inside(clone.ok_or(Errno::BADF)?.as_fd(), root, &step.target);
         }
         MountSource::Detached(tree) => return attach_inside(tree.as_fd(), root, &step.target),
+        MountSource::Volume { .. } => {
+            return attach_inside(volume.ok_or(Errno::BADF)?.as_fd(), root, &step.target);
+        }
         MountSource::Own(place) => {
             let own = open_inside(root, place)?;
             let tree = clone_tree(own.as_fd(), c"", true, 0)?;

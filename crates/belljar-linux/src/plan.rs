@@ -211,6 +211,13 @@ pub enum MountSource {
     Own(CString),
     /// A mount that the caller has detached already.
     Detached(OwnedFd),
+    /// A volume. The supervisor mounts it, which may take as long as other mounts write to it.
+    Volume {
+        /// Its file, opened for reading and writing by this launch alone.
+        image: OwnedFd,
+        /// A user namespace that maps the owner of its files.
+        ids: OwnedFd,
+    },
     /// A new filesystem and its options. An option without a value is a flag.
     New {
         /// Type, such as `tmpfs`.
@@ -291,12 +298,16 @@ pub enum Wall {
     Timeout,
     /// The sandbox's own user as the owner of its user namespace.
     Owner,
-    /// `nosuid` on a template's layer: no program in it gains privileges.
+    /// `nosuid` on a template's layer or a volume: no program in it gains privileges.
     LayerNosuid,
-    /// `nodev` on a template's layer: no device file in it works.
+    /// `nodev` on a template's layer or a volume: no device file in it works.
     LayerNodev,
     /// A separate superblock for each owner of a template's layer.
     Superblock,
+    /// One device and one superblock for each volume, shared by all its mounts.
+    VolumeLock,
+    /// The id map of a volume's mount, which maps only the owner to an id outside.
+    VolumeIds,
     /// Unguessable ids of executions between guest and language kernel.
     ExecutionIds,
     /// The gateway's check of the host name in TLS and HTTP.
@@ -347,6 +358,8 @@ impl Wall {
         (Self::LayerNosuid, "layer-nosuid"),
         (Self::LayerNodev, "layer-nodev"),
         (Self::Superblock, "superblock"),
+        (Self::VolumeLock, "volume-lock"),
+        (Self::VolumeIds, "volume-ids"),
         (Self::ExecutionIds, "execution-ids"),
         (Self::GatewayNames, "gateway-names"),
         (Self::GatewayRanges, "gateway-ranges"),

@@ -183,6 +183,8 @@ pub enum Step {
     Scratch,
     /// Redirecting the sandbox's connections to its gateway.
     Gateway,
+    /// Mounting a volume.
+    Volume,
 }
 
 const STEPS: &[Step] = &[
@@ -212,6 +214,7 @@ const STEPS: &[Step] = &[
     Step::Exec,
     Step::Scratch,
     Step::Gateway,
+    Step::Volume,
 ];
 
 impl Report {

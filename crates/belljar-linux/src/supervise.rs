@@ -25,6 +25,8 @@ use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions};
 
 use crate::channel::{self, Message};
+use crate::image::mount_volume;
+use crate::init::Volumes;
 use crate::kernel::{self, Cloned};
 use crate::line::Line;
 use crate::network::GATEWAY_SOCKETS;
@@ -48,8 +50,8 @@ pub(crate) const NETWORK: u64 = 0x4000_0000;
 /// `CLONE_NEWCGROUP`, whose root is the creator's current group: made after the groups have been joined.
 pub(crate) const CGROUP: u64 = 0x0200_0000;
 
-/// Maximum number of descriptors that a launch needs: those of the plan and one per mount.
-const MAX_KEPT_FDS: usize = crate::init::MAX_MOUNTS + 16;
+/// Maximum number of descriptors that a launch needs: those of the plan and two per mount.
+const MAX_KEPT_FDS: usize = 2 * crate::init::MAX_MOUNTS + 16;
 
 /// Attempts, one millisecond apart, to remove an emptied control group.
 const MAX_CLEAN_ATTEMPTS: u32 = 5_000;
@@ -115,9 +117,11 @@ fn kept_for_launch<'a>(
     control: BorrowedFd<'_>,
     keep: &'a mut [i32; MAX_KEPT_FDS],
 ) -> &'a mut [i32] {
-    let mounts = plan.namespaces.iter().flat_map(|tree| &tree.mounts).filter_map(|step| match &step.source {
-        MountSource::Detached(fd) => Some(fd.as_raw_fd()),
-        _ => None,
+    let mounts = plan.namespaces.iter().flat_map(|tree| &tree.mounts);
+    let mounts = mounts.flat_map(|step| match &step.source {
+        MountSource::Detached(fd) => [fd.as_raw_fd(), -1],
+        MountSource::Volume { image, ids } => [image.as_raw_fd(), ids.as_raw_fd()],
+        _ => [-1, -1],
     });
     let fixed = [
         control.as_raw_fd(),
@@ -144,6 +148,8 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>, made: &mut Made) -> Result
     if plan.drop_privileges {
         kernel::reset_priority().map_err(Failure::at(Step::Rlimit))?;
     }
+    // Mounting can take long, so it comes before anything that a failure would have to clean up.
+    let volumes = mount_volumes(plan)?;
     let mut into = None;
     for (index, group) in plan.cgroups.iter().enumerate() {
         if group.join == CgroupJoin::AtClone {
@@ -162,7 +168,7 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>, made: &mut Made) -> Result
         Cloned::Child => {
             // This copy of the supervisor's end would hide the supervisor's death from the first process.
             kernel::close_number(ours.as_raw_fd());
-            let failure = crate::init::become_guest(plan, theirs.as_fd(), control);
+            let failure = crate::init::become_guest(plan, theirs.as_fd(), control, &volumes);
             let _ = rustix::io::write(control, &failure.report().encode());
             kernel::exit_now(125)
         }
@@ -173,6 +179,20 @@ fn launch(plan: &LaunchPlan, control: BorrowedFd<'_>, made: &mut Made) -> Result
             Ok(First { pid, pidfd, channel: ours })
         }
     }
+}
+
+/// Mounts the volumes, and returns each at the index of its step.
+fn mount_volumes(plan: &LaunchPlan) -> Result<Volumes, Failure> {
+    let mut volumes = [const { None }; crate::init::MAX_MOUNTS];
+    let steps = plan.namespaces.iter().flat_map(|tree| &tree.mounts).enumerate();
+    for ((index, step), slot) in steps.zip(&mut volumes) {
+        if let MountSource::Volume { image, ids } = &step.source {
+            let attributes = crate::init::attributes(plan, step);
+            let mount = mount_volume(image.as_fd(), ids.as_fd(), attributes, plan.without);
+            *slot = Some(mount.map_err(Failure::item(Step::Volume, index))?);
+        }
+    }
+    Ok(volumes)
 }
 
 /// Clones the first process. The kernel also charges what a user namespace uses (inotify(7) instances and the like) to the

@@ -36,6 +36,7 @@ impl Failures {
                     let source = match &step.source {
                         MountSource::Path(path) | MountSource::Checked { path, .. } => text(path),
                         MountSource::Detached(_) => "a directory of the host".to_owned(),
+                        MountSource::Volume { .. } => "the volume".to_owned(),
                         MountSource::Own(path) => text(path),
                         MountSource::New { kind, .. } => text(kind),
                     };
@@ -91,6 +92,13 @@ impl Failures {
             Step::Exec => "start the guest".to_owned(),
             Step::Scratch => "make the scratch directory".to_owned(),
             Step::Gateway => return layer("the way to the network's gateway", GATEWAY_FIX),
+            Step::Volume => {
+                return EngineError::Layer {
+                    layer: item(&self.mounts).into(),
+                    reason: source.to_string(),
+                    fix: VOLUME_FIX.to_owned(),
+                };
+            }
         };
         EngineError::Launch { step: what, source }
     }
@@ -104,6 +112,10 @@ pub(crate) const NAMESPACE_FIX: &str = "allow unprivileged user namespaces: \
 /// Fix if a network namespace cannot be connected to the gateway.
 pub(crate) const GATEWAY_FIX: &str =
     "use a kernel with nf_tables and nft_tproxy; where they are modules: modprobe -a nf_tables nft_tproxy";
+
+/// Fix for a volume that cannot be mounted.
+const VOLUME_FIX: &str = "the machine needs loop devices, ext4 and idmapped mounts (modules loop and ext4, Linux 5.12 or newer; in a \
+     container, /dev/loop*); where the volume's file is damaged, check it with e2fsck";
 
 const PROC_FIX: &str = "a container hides parts of /proc, and the kernel then refuses a fresh one: \
      run Belljar outside of it, or let the container see the whole /proc (docker run --security-opt systempaths=unconfined)";

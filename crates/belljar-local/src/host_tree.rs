@@ -102,9 +102,22 @@ impl HostTree {
         tree
     }
 
+    /// Returns a tree in which only the home is writable.
+    pub(crate) fn bare(spec: &SandboxSpec, without: Without) -> Self {
+        let mut tree = Self::default();
+        tree.device_files();
+        tree.memory_disk("home/user", spec.limits.disk.bytes(), "0755", &spec.limits, without);
+        tree
+    }
+
     /// Adds `/proc` and `/dev`.
     pub(crate) fn devices(&mut self, spec: &SandboxSpec, without: Without) {
-        let limits = &spec.limits;
+        self.device_files();
+        self.memory_disk("dev/shm", spec.limits.tmp.bytes(), "1777", &spec.limits, without);
+    }
+
+    /// Adds `/proc` and `/dev` without `/dev/shm`.
+    fn device_files(&mut self) {
         self.dir("proc", 0o555);
         self.dir("dev", 0o755);
         for name in DEVICES {
@@ -130,7 +143,6 @@ impl HostTree {
             attributes: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
             make: Vec::new(),
         });
-        self.memory_disk("dev/shm", limits.tmp.bytes(), "1777", limits, without);
     }
 
     fn etc(&mut self, spec: &SandboxSpec) {

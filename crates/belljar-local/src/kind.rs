@@ -48,6 +48,10 @@ impl LocalKind {
 
     /// Returns the capabilities of an engine of this kind, depending on whether control groups can be created.
     pub(crate) fn capabilities(self, has_groups: bool, held_by: Option<&'static str>) -> Capabilities {
+        self.capabilities_as(has_groups, held_by, rustix::process::geteuid().is_root())
+    }
+
+    fn capabilities_as(self, has_groups: bool, held_by: Option<&'static str>, is_root: bool) -> Capabilities {
         let has_groups = has_groups && self != Self::None;
         Capabilities {
             isolation: match self {
@@ -66,6 +70,8 @@ impl LocalKind {
             fork: true,
             own_tree: self == Self::Local,
             mounts: self == Self::Local,
+            // Only a file system of its own, which root mounts, limits what is written to the machine's disk.
+            volumes: self == Self::Local && is_root,
             warm_interpreters: self == Self::Local && held_by.is_some(),
             gpu: false,
             held_by: held_by.map(Into::into),
@@ -96,7 +102,7 @@ mod tests {
     /// Checks the table of docs/engines.md: the capabilities of a server's engines if control groups can be created.
     #[test]
     fn documentation_lists_capabilities() {
-        let engines = LocalKind::ALL.map(|kind| kind.capabilities(true, Some("launcher")));
+        let engines = LocalKind::ALL.map(|kind| kind.capabilities_as(true, Some("launcher"), true));
         let mut table = String::new();
         let mut row = |name: &str, cell: &dyn Fn(&Capabilities) -> String| {
             table.push_str(&format!("| `{name}` | {} |\n", engines.each_ref().map(cell).join(" | ")));

@@ -46,7 +46,11 @@ pub(crate) fn isolation(
             format!("uid {} outside, the caller's own", plan.identity.outside_uid)
         },
     );
-    let is_own = matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own);
+    let is_own = match &spec.tree {
+        Tree::Host => false,
+        Tree::Template(tree) => tree.base == TreeBase::Own,
+        Tree::Bare => true,
+    };
     add(
         "tree",
         match kind {
@@ -55,6 +59,7 @@ pub(crate) fn isolation(
             _ => LayerState::Absent,
         },
         match kind {
+            LocalKind::Local if spec.tree == Tree::Bare => "bare: a root of its own without any program",
             LocalKind::Local if is_own => {
                 "template: a root from a file system of its own, whose page cache only its owner's sandboxes share"
             }
@@ -101,6 +106,7 @@ pub(crate) fn isolation(
     limits(&mut add, plan, (kind, spec), watched, layout);
     let grade = if watched { LimitsGrade::Watched } else { spec.grade };
     let tree = match kind {
+        LocalKind::Local if spec.tree == Tree::Bare => "bare",
         LocalKind::Local if is_own => "template",
         LocalKind::Local => "host",
         _ => "none",

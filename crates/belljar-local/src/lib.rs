@@ -25,6 +25,7 @@ mod progress;
 mod sockets;
 mod template_tree;
 mod trust;
+mod volumes;
 mod walls;
 mod warm;
 

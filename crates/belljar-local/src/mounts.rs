@@ -1,8 +1,9 @@
 //! Host directories mounted by a specification: each is resolved once, checked, and mounted through the descriptor that was
 //! checked.
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use belljar_engine::EngineError;
 use belljar_linux::{
@@ -13,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
-use crate::host_tree::{HostTree, c_string};
+use crate::host_tree::{HOME, HostTree, c_string};
 
 /// Mount whose source has been opened and allowed by the policy.
 #[derive(Debug)]
@@ -59,22 +60,7 @@ impl CheckedMount {
     /// Adds the mount to a tree. As root it is detached here, with the source's owner mapped to the sandbox's user if the
     /// filesystem supports that; an unprivileged user's sandbox opens the source again itself, and requires the same file.
     pub(crate) fn add_to(self, tree: &mut HostTree, outside: Option<(u32, u32)>) -> Result<(), EngineError> {
-        let target = self.mount.target.strip_prefix("/").unwrap_or(&self.mount.target);
-        let target = std::path::Path::new(tree.prefix).join(target);
-        let name = target.to_string_lossy();
-        let make = if self.is_on_own_disk() { self.nodes(&name) } else { Vec::new() };
-        // A tree of its own needs the mount point.
-        if make.is_empty() && tree.prefix.is_empty() {
-            match (self.is_dir, name.rsplit_once('/')) {
-                (true, _) => tree.dir(&name, 0o755),
-                (false, parent) => {
-                    if let Some((parent, _)) = parent {
-                        tree.dir(parent, 0o755);
-                    }
-                    tree.file(&name, Vec::new());
-                }
-            }
-        }
+        let (target, make) = add_mount_point(tree, &self.mount.target, self.is_dir);
         let mut attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
         if self.mount.mode == MountMode::ReadOnly {
             attributes |= MOUNT_ATTR_RDONLY;
@@ -87,26 +73,8 @@ impl CheckedMount {
                 inode: self.inode,
             },
         };
-        tree.mounts.push(MountStep { source, target: c_string(target.as_os_str()), attributes, make });
+        tree.mounts.push(MountStep { source, target, attributes, make });
         Ok(())
-    }
-
-    /// Reports whether the target is on one of the sandbox's own disks, which are mounted only after the root is created.
-    fn is_on_own_disk(&self) -> bool {
-        ["/home/user", "/tmp", "/dev/shm"].iter().any(|disk| self.mount.target.starts_with(disk))
-    }
-
-    /// Returns the target and the directories above it.
-    fn nodes(&self, name: &str) -> Vec<Node> {
-        let ends = name.match_indices('/').map(|(index, _)| index);
-        let mut nodes: Vec<Node> =
-            ends.map(|end| Node::Dir { path: c_string(&name[..end]), mode: 0o755 }).collect();
-        nodes.push(if self.is_dir {
-            Node::Dir { path: c_string(name), mode: 0o755 }
-        } else {
-            Node::File { path: c_string(name), content: Vec::new() }
-        });
-        nodes
     }
 
     fn detach(&self, attributes: u64, outside: (u32, u32)) -> Result<OwnedFd, EngineError> {
@@ -127,4 +95,45 @@ impl CheckedMount {
             Err(errno) => Err(failed(errno)),
         }
     }
+}
+
+/// Adds the mount point of a directory or a file to the tree. Returns its path, and the nodes to create on a disk that is mounted
+/// earlier, if it is on one.
+pub(crate) fn add_mount_point(tree: &mut HostTree, target: &Path, is_dir: bool) -> (CString, Vec<Node>) {
+    let path = Path::new(tree.prefix).join(target.strip_prefix("/").unwrap_or(target));
+    let name = path.to_string_lossy();
+    let mut make = Vec::new();
+    if is_on_own_disk(target) {
+        make = nodes(&name, is_dir);
+    } else if tree.prefix.is_empty() {
+        match (is_dir, name.rsplit_once('/')) {
+            (true, _) => tree.dir(&name, 0o755),
+            (false, parent) => {
+                if let Some((parent, _)) = parent {
+                    tree.dir(parent, 0o755);
+                }
+                tree.file(&name, Vec::new());
+            }
+        }
+    }
+    // A separate tree must contain the mount point already.
+    (c_string(path.as_os_str()), make)
+}
+
+/// Returns whether a path is on one of the sandbox's own disks, which are mounted after the root has been assembled.
+pub(crate) fn is_on_own_disk(target: &Path) -> bool {
+    [HOME, "/tmp", "/dev/shm"].iter().any(|disk| target.starts_with(disk))
+}
+
+/// Returns the nodes of the target and of the directories above it.
+fn nodes(name: &str, is_dir: bool) -> Vec<Node> {
+    let ends = name.match_indices('/').map(|(index, _)| index);
+    let mut nodes: Vec<Node> =
+        ends.map(|end| Node::Dir { path: c_string(&name[..end]), mode: 0o755 }).collect();
+    nodes.push(if is_dir {
+        Node::Dir { path: c_string(name), mode: 0o755 }
+    } else {
+        Node::File { path: c_string(name), content: Vec::new() }
+    });
+    nodes
 }

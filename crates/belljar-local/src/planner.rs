@@ -28,6 +28,7 @@ use crate::lease::Lease;
 use crate::mounts::CheckedMount;
 use crate::template_tree::template_tree;
 use crate::trust::Trust;
+use crate::volumes;
 
 /// Time after a run's timeout at which the guest ends the sandbox if nothing else has: a compile phase precedes the run.
 pub(crate) const DEADLINE_SLACK: Duration = Duration::from_secs(180);
@@ -120,6 +121,8 @@ impl Planner<'_> {
                 fix: "use the engine local, or put files in with -f".to_owned(),
             });
         }
+        let volumes = self.spec.volumes.iter().map(|volume| volumes::Opened::new(volume, kind));
+        let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
         let namespaces = match kind {
             LocalKind::Local => {
                 let outside = privileged.then_some((identity.outside_uid, identity.outside_gid));
@@ -130,12 +133,15 @@ impl Planner<'_> {
                 for mount in checked {
                     mount.add_to(&mut tree, outside)?;
                 }
+                for volume in volumes {
+                    volume.add_to(&mut tree, (identity.outside_uid, identity.outside_gid))?;
+                }
                 if tree.mounts.len() > belljar_linux::MAX_MOUNTS {
                     return Err(EngineError::Layer {
                         layer: "mounts".into(),
                         reason: format!(
                             "too many: {} mounts do not fit into one sandbox",
-                            self.spec.mounts.len()
+                            self.spec.mounts.len() + self.spec.volumes.len()
                         ),
                         fix: "mount directories above several of them instead".to_owned(),
                     });
@@ -211,14 +217,16 @@ impl Planner<'_> {
     fn build(&self) -> Option<&TreeBuild> {
         match &self.spec.tree {
             Tree::Template(tree) => tree.build.as_ref(),
-            Tree::Host => None,
+            Tree::Host | Tree::Bare => None,
         }
     }
 
     /// Returns the tree, without the mounts of the specification.
     fn tree(&mut self, outside: Option<(u32, u32)>) -> Result<HostTree, EngineError> {
-        let Tree::Template(template) = &self.spec.tree else {
-            return Ok(HostTree::new(self.spec, self.without));
+        let template = match &self.spec.tree {
+            Tree::Template(template) => template,
+            Tree::Host => return Ok(HostTree::new(self.spec, self.without)),
+            Tree::Bare => return Ok(HostTree::bare(self.spec, self.without)),
         };
         let layer = match &template.layer {
             None => None,
@@ -382,7 +390,7 @@ impl Planner<'_> {
 
     fn path(&self) -> &'static str {
         match &self.spec.tree {
-            Tree::Host => host_tree::PATH,
+            Tree::Host | Tree::Bare => host_tree::PATH,
             Tree::Template(tree) if tree.base == TreeBase::Host => TEMPLATE_PATH,
             // Installing packages needs administrative programs of other packages.
             Tree::Template(_) => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -423,6 +431,8 @@ impl Planner<'_> {
                     [host_tree::HOME, "/tmp", "/dev", "/var/tmp"].map(PathBuf::from).into();
                 let writable = self.spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
                 write.extend(writable.map(|mount| mount.target.clone()));
+                let writable = self.spec.volumes.iter().filter(|volume| volume.mode == MountMode::ReadWrite);
+                write.extend(writable.map(|volume| volume.path.clone()));
                 if let (Tree::Template(tree), Some(_)) = (&self.spec.tree, self.build()) {
                     write.push(match tree.base {
                         TreeBase::Host => PathBuf::from(TEMPLATE_DIR),

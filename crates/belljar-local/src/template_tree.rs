@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! base host, in use      the host's tree, the layer at /opt/template
-//! base own, in use       the layer is the root; /dev, /proc, /tmp, the home and three files of /etc are mounted on it
+//! base own, in use       the layer is the root; /dev, /proc, /tmp, the home and three files of /etc are mounted on it; the
+//!                        mount points of volumes are a layer on top of it
 //! base host, built       the host's tree, layer and disk as one at /opt/template
 //! base own, built        layer and disk as one are the root; /dev, /proc, /tmp, the home and, for a network,
 //!                        /etc/resolv.conf are mounted on it
@@ -20,11 +21,14 @@ use belljar_linux::{
 use belljar_model::{NetworkMode, SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBase};
 
 use crate::host_tree::{HostTree, STAGING, c_string, options, resolv_conf};
+use crate::mounts::is_on_own_disk;
 
 /// Directory where a separate tree is assembled.
 const PLACE: &str = "image";
 /// Directory of the layer while a disk is on top of it.
 const LOWER: &str = "lower";
+/// Directory of the mount points of volumes.
+const PLACES: &str = "places";
 /// Disk on top of the layer.
 const DISK: &str = "disk";
 
@@ -79,7 +83,7 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
     if let Some(layer) = layer {
         match is_built {
             true => with_disk(&mut root, spec, layer, PLACE, without),
-            false => root.detached(layer, PLACE),
+            false => with_places(&mut root, spec, layer),
         }
     }
     root.own("dev", &format!("{PLACE}/dev"));
@@ -90,6 +94,28 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
         root.own(&format!("etc/{name}"), &format!("{PLACE}/etc/{name}"));
     }
     root
+}
+
+/// Mounts the layer as the root. If a volume has a mount point that the layer may lack, a second layer with these mount points is
+/// on top of it.
+fn with_places(tree: &mut HostTree, spec: &SandboxSpec, layer: OwnedFd) {
+    let mut places = spec.volumes.iter().filter(|volume| !is_on_own_disk(&volume.path)).peekable();
+    if places.peek().is_none() {
+        return tree.detached(layer, PLACE);
+    }
+    for volume in places {
+        tree.dir(&format!("{PLACES}{}", volume.path.display()), 0o755);
+    }
+    tree.dir(LOWER, 0o755);
+    tree.detached(layer, LOWER);
+    let lower = format!("{STAGING}/{PLACES}:{STAGING}/{LOWER}");
+    let list = [("lowerdir", lower.as_str()), ("userxattr", "")];
+    tree.mounts.push(MountStep {
+        source: MountSource::New { kind: c"overlay".to_owned(), options: options(&list) },
+        target: c_string(PLACE),
+        attributes: LAYER,
+        make: Vec::new(),
+    });
 }
 
 /// Mounts the layer with a disk on top as one.

@@ -71,8 +71,12 @@ impl Entry {
     /// Returns the data for a sandbox launched by this plan; `None` if a process cannot move in.
     pub(crate) fn of(plan: &LaunchPlan, spec: &SandboxSpec) -> Option<Self> {
         let tree = plan.namespaces.as_ref().filter(|_| plan.identity.privileged)?;
-        let is_built = matches!(&spec.tree, Tree::Template(tree) if tree.build.is_some());
-        if is_built || plan.without.has(Wall::Owner) {
+        let is_excluded = match &spec.tree {
+            Tree::Host => false,
+            Tree::Template(tree) => tree.build.is_some(),
+            Tree::Bare => true,
+        };
+        if is_excluded || plan.without.has(Wall::Owner) {
             return None;
         }
         let has = |wall| !plan.without.has(wall);
@@ -87,6 +91,7 @@ impl Entry {
             keyring: has(Wall::Keyring),
             spec: SandboxSpec {
                 mounts: Vec::new(),
+                volumes: Vec::new(),
                 env: Vec::new(),
                 limits: Limits::default(),
                 grade: LimitsGrade::default(),
@@ -98,7 +103,7 @@ impl Entry {
     /// Returns a key that distinguishes trees.
     fn tree(&self) -> String {
         match &self.spec.tree {
-            Tree::Host => "host".to_owned(),
+            Tree::Host | Tree::Bare => "host".to_owned(),
             Tree::Template(tree) => {
                 let base = if tree.base == TreeBase::Host { "host" } else { "own" };
                 let layer = tree.layer.as_ref().map_or("", |layer| layer.digest.as_str());

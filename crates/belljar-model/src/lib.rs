@@ -35,6 +35,7 @@ mod stream;
 mod text;
 mod timeout;
 mod tree;
+mod volumes;
 
 pub use code::{
     CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, MimeForm, Survival, signal_number,
@@ -76,3 +77,7 @@ pub use spec_file::{MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
 pub use timeout::{Timeout, parse_span};
 pub use tree::{ShownDir, TEMPLATE_DIR, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer};
+pub use volumes::{
+    MAX_VOLUME_BYTES, MAX_VOLUMES, MIN_VOLUME_BYTES, VolumeFile, VolumeId, VolumeImage, VolumeMount,
+    VolumeName,
+};

@@ -70,14 +70,7 @@ impl Mount {
         mode: MountMode,
     ) -> Result<Self, ModelError> {
         let source = normalise("mount source", source.as_ref())?;
-        let target = normalise("mount target", target.as_ref())?;
-        if PROTECTED_TARGETS.iter().any(|protected| target.starts_with(protected)) {
-            return Err(ModelError::not_allowed(
-                "mount target",
-                target.to_string_lossy(),
-                format!("a path outside of {}", PROTECTED_TARGETS.join(", ")),
-            ));
-        }
+        let target = check_target("mount target", target.as_ref())?;
         Ok(Self { source, target, mode })
     }
 }
@@ -104,6 +97,22 @@ impl fmt::Display for Mount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.source.display(), self.target.display(), self.mode)
     }
+}
+
+/// Returns a path at which something may be mounted, without needless slashes and dots.
+///
+/// # Errors
+/// Fails if the path is not absolute, contains `..`, or is protected.
+pub(crate) fn check_target(field: &'static str, path: &Path) -> Result<PathBuf, ModelError> {
+    let target = normalise(field, path)?;
+    if PROTECTED_TARGETS.iter().any(|protected| target.starts_with(protected)) {
+        return Err(ModelError::not_allowed(
+            field,
+            target.to_string_lossy(),
+            format!("a path outside of {}", PROTECTED_TARGETS.join(", ")),
+        ));
+    }
+    Ok(target)
 }
 
 /// Checks that no mount replaces or hides another.

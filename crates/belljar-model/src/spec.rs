@@ -12,6 +12,7 @@ use crate::network::NetworkPolicy;
 use crate::spec_file::SpecFile;
 use crate::text::serde_as_text;
 use crate::tree::Tree;
+use crate::volumes::VolumeMount;
 
 /// Specification of a sandbox. Created by [`SpecFile::resolve`].
 ///
@@ -30,6 +31,8 @@ pub struct SandboxSpec {
     pub network: NetworkPolicy,
     /// Mounts of host paths, outer ones first.
     pub mounts: Vec<Mount>,
+    /// Volumes, mounted after `mounts`.
+    pub volumes: Vec<VolumeMount>,
     /// Environment variables, each name once.
     pub env: Vec<EnvVar>,
     /// Host name.

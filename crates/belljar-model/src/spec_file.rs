@@ -9,10 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::env::EnvVar;
 use crate::error::ModelError;
 use crate::limits::LimitsFile;
-use crate::mounts::{Mount, check_targets};
+use crate::mounts::Mount;
 use crate::network::{NetworkFile, NetworkPolicy};
 use crate::node::{Fields, Node};
 use crate::spec::{Hostname, SandboxSpec};
+use crate::volumes::{VolumeFile, VolumeMount, check_volumes};
 
 /// Maximum length of a specification, in bytes: 1 MiB.
 pub const MAX_SPEC_BYTES: usize = 1 << 20;
@@ -40,6 +41,9 @@ pub struct SpecFile {
     /// Mounts of host paths, each as `SOURCE:TARGET[:ro|rw]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<Vec<String>>,
+    /// Volumes of a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Vec<VolumeFile>>,
     /// Environment variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<BTreeMap<String, String>>,
@@ -91,17 +95,14 @@ impl SpecFile {
         self.mounts.get_or_insert_default().push(text.into());
     }
 
-    /// Merges with another one: values in `over` win. Its mounts are appended, and its environment variables are added to or
+    /// Merges with another one: values in `over` win. Its mounts and volumes are appended, and its environment variables are added to or
     /// replace those that are here.
     ///
     /// Its network policy replaces the one that is here as a whole. Merged lists would allow more than either of the two, and
     /// nobody would see that in what they wrote.
     #[must_use]
     pub fn merge(self, over: Self) -> Self {
-        let mounts = match (self.mounts, over.mounts) {
-            (Some(here), Some(over)) => Some(here.into_iter().chain(over).collect()),
-            (here, over) => over.or(here),
-        };
+        let mounts = append(self.mounts, over.mounts);
         let env = match (self.env, over.env) {
             (Some(here), Some(over)) => Some(here.into_iter().chain(over).collect()),
             (here, over) => over.or(here),
@@ -113,6 +114,7 @@ impl SpecFile {
             grade: over.grade.or(self.grade),
             network: over.network.or(self.network),
             mounts,
+            volumes: append(self.volumes, over.volumes),
             env,
             hostname: over.hostname.or(self.hostname),
             interactive: over.interactive.or(self.interactive),
@@ -127,7 +129,13 @@ impl SpecFile {
     pub fn resolve(self) -> Result<SandboxSpec, ModelError> {
         let mounts: Vec<Mount> =
             self.mounts.unwrap_or_default().iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-        check_targets(&mounts)?;
+        let volumes: Vec<VolumeMount> = self
+            .volumes
+            .unwrap_or_default()
+            .into_iter()
+            .map(VolumeFile::resolve)
+            .collect::<Result<_, _>>()?;
+        check_volumes(&mounts, &volumes)?;
         let env = self.env.unwrap_or_default().into_iter();
         Ok(SandboxSpec {
             engine: parse_or_default(self.engine)?,
@@ -135,6 +143,7 @@ impl SpecFile {
             grade: parse_or_default(self.grade)?,
             network: self.network.map(resolve_network).transpose()?.unwrap_or_default(),
             mounts,
+            volumes,
             env: env.map(|(name, value)| EnvVar::new(name, value)).collect::<Result<_, _>>()?,
             hostname: parse_or_default::<Hostname>(self.hostname)?,
             interactive: self.interactive.unwrap_or(false),
@@ -151,6 +160,7 @@ impl SpecFile {
             grade: fields.text("grade")?,
             network: fields.take("network").map(NetworkFile::from_node).transpose()?,
             mounts: fields.texts("mounts")?,
+            volumes: fields.take("volumes").map(VolumeFile::list).transpose()?,
             env: fields.text_table("env")?,
             hostname: fields.text("hostname")?,
             interactive: fields.flag("interactive")?,
@@ -170,6 +180,7 @@ impl fmt::Debug for SpecFile {
             .field("grade", &self.grade)
             .field("network", &self.network)
             .field("mounts", &self.mounts)
+            .field("volumes", &self.volumes)
             .field("env", &self.env.as_ref().map(|env| env.keys().collect::<Vec<_>>()))
             .field("hostname", &self.hostname)
             .field("interactive", &self.interactive)
@@ -180,6 +191,14 @@ impl fmt::Debug for SpecFile {
 impl<'de> Deserialize<'de> for SpecFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::from_node(Node::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// Appends `over` to `here`.
+fn append<T>(here: Option<Vec<T>>, over: Option<Vec<T>>) -> Option<Vec<T>> {
+    match (here, over) {
+        (Some(here), Some(over)) => Some(here.into_iter().chain(over).collect()),
+        (here, over) => over.or(here),
     }
 }
 

@@ -10,10 +10,11 @@ use crate::error::ModelError;
 use crate::files::FilePath;
 use crate::limits::{Limits, LimitsGrade};
 use crate::mount_policy::MountPolicy;
-use crate::mounts::{Mount, MountMode, check_targets};
+use crate::mounts::{Mount, MountMode};
 use crate::network::NetworkPolicy;
 use crate::spec::{Hostname, SandboxSpec};
 use crate::tree::{TemplateTree, Tree};
+use crate::volumes::{VolumeMount, check_volumes};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,11 +24,15 @@ pub(crate) struct SpecWire {
     grade: LimitsGrade,
     network: NetworkPolicy,
     mounts: Vec<MountWire>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    volumes: Vec<VolumeMount>,
     env: Vec<(String, String)>,
     hostname: Hostname,
     interactive: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tree: Option<Box<TemplateTree>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    bare_tree: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -52,11 +57,13 @@ impl From<SandboxSpec> for SpecWire {
             grade: spec.grade,
             network: spec.network,
             mounts: mounts.collect(),
+            volumes: spec.volumes,
             env: env.collect(),
             hostname: spec.hostname,
             interactive: spec.interactive,
+            bare_tree: spec.tree == Tree::Bare,
             tree: match spec.tree {
-                Tree::Host => None,
+                Tree::Host | Tree::Bare => None,
                 Tree::Template(tree) => Some(tree),
             },
         }
@@ -70,7 +77,7 @@ impl TryFrom<SpecWire> for SandboxSpec {
         let mount =
             |mount: MountWire| Mount::new(mount.source.to_path_buf(), mount.target.to_path_buf(), mount.mode);
         let mounts = wire.mounts.into_iter().map(mount).collect::<Result<Vec<_>, _>>()?;
-        check_targets(&mounts)?;
+        check_volumes(&mounts, &wire.volumes)?;
         wire.network.check_available()?;
         let mut names = std::collections::BTreeSet::new();
         let variable = |(name, value): (String, String)| {
@@ -86,10 +93,12 @@ impl TryFrom<SpecWire> for SandboxSpec {
             grade: wire.grade,
             network: wire.network,
             mounts,
+            volumes: wire.volumes,
             env,
             hostname: wire.hostname,
             interactive: wire.interactive,
             tree: match wire.tree {
+                None if wire.bare_tree => Tree::Bare,
                 None => Tree::Host,
                 Some(tree) => {
                     tree.check()?;

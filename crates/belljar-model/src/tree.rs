@@ -19,6 +19,8 @@ pub enum Tree {
     Host,
     /// The tree of a template.
     Template(Box<TemplateTree>),
+    /// A home directory, `/dev` and `/proc`, and nothing else: no program, and no other writable directory.
+    Bare,
 }
 
 /// Tree of a template.

@@ -27,6 +27,7 @@ mod service_wall;
 mod store;
 mod templates;
 mod url;
+mod volumes;
 mod wal;
 
 pub use audit::{
@@ -48,3 +49,4 @@ pub use service_wall::ServiceWall;
 pub use store::Store;
 pub use templates::{TemplateKind, TemplateRow, Templates};
 pub use url::StoreUrl;
+pub use volumes::{VolumeRow, Volumes};

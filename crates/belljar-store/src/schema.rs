@@ -49,6 +49,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0005_secrets.sql"),
         postgres: include_str!("../migrations/postgres/0005_secrets.sql"),
     },
+    Step {
+        version: 6,
+        description: "volumes",
+        sqlite: include_str!("../migrations/sqlite/0006_volumes.sql"),
+        postgres: include_str!("../migrations/postgres/0006_volumes.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

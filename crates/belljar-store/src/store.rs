@@ -17,6 +17,7 @@ use crate::seal::{self, KeyFile, Sealer};
 use crate::secrets::Secrets;
 use crate::templates::Templates;
 use crate::url::StoreUrl;
+use crate::volumes::Volumes;
 
 /// Persistent state of a server, in SQLite or PostgreSQL. Clones share the same store.
 #[derive(Debug, Clone)]
@@ -87,6 +88,11 @@ impl Store {
     /// Returns the table of templates.
     pub fn templates(&self) -> Templates<'_> {
         Templates { database: &self.database, sealer: &self.sealer }
+    }
+
+    /// Returns the table of volumes.
+    pub fn volumes(&self) -> Volumes<'_> {
+        Volumes { database: &self.database }
     }
 
     /// Returns the table of idempotent requests.

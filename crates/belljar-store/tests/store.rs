@@ -45,6 +45,8 @@ mod secrets;
 mod templates;
 #[path = "store/tls.rs"]
 mod tls;
+#[path = "store/volumes.rs"]
+mod volumes;
 #[path = "store/wait.rs"]
 mod wait;
 
@@ -76,6 +78,7 @@ const CASES: &[(&str, Run)] = cases![
     sandboxes::live_sandboxes_are_listed_by_keeper,
     sandboxes::old_gone_sandboxes_are_deleted,
     sandboxes::hostile_strings_are_stored_verbatim,
+    volumes::volume_belongs_to_its_tenant,
     keys::key_round_trip,
     keys::second_revocation_changes_nothing,
     keys::touch_many_updates_last_use,

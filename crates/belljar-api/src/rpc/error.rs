@@ -98,6 +98,7 @@ fn code(code: Code) -> ErrorCode {
         Code::NotFound
         | Code::SandboxNotFound
         | Code::TemplateNotFound
+        | Code::VolumeNotFound
         | Code::KeyNotFound
         | Code::SecretNotFound
         | Code::ProcessNotFound
@@ -108,6 +109,7 @@ fn code(code: Code) -> ErrorCode {
         | Code::SandboxGone => ErrorCode::NotFound,
         Code::NameTaken | Code::PathExists => ErrorCode::AlreadyExists,
         Code::WrongState
+        | Code::VolumeInUse
         | Code::NotRegular
         | Code::KernelUnavailable
         | Code::BuildFailed

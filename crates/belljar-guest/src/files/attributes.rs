@@ -1,4 +1,4 @@
-//! Extended attributes of regular files in the `user` namespace.
+//! Extended attributes of regular files and directories in the `user` namespace.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -31,6 +31,22 @@ pub(super) fn set<'a>(
     Ok(())
 }
 
+/// Sets attributes of the file or directory at a path.
+pub(super) fn set_at<'a>(
+    path: impl Arg + Copy,
+    link: Link,
+    attributes: impl Iterator<Item = (&'a String, &'a Bytes)>,
+) -> Result<(), Errno> {
+    for (name, value) in attributes {
+        let name = format!("{NAMESPACE}{name}");
+        match link {
+            Link::Follow => rustix::fs::setxattr(path, name, value, XattrFlags::empty())?,
+            Link::NoFollow => rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())?,
+        }
+    }
+    Ok(())
+}
+
 /// Adds the attributes whose names start with `prefix` to the entry. Adds none if the file is unreadable or the file
 /// system has no attributes.
 ///
@@ -43,7 +59,11 @@ pub(super) fn add_to_entry(
     prefix: &str,
     entry: &mut v1::Entry,
 ) -> Result<(), Errno> {
-    if prefix.is_empty() || entry.kind.as_known() != Some(v1::FileKind::FILE_KIND_FILE) {
+    let has_some = matches!(
+        entry.kind.as_known(),
+        Some(v1::FileKind::FILE_KIND_FILE | v1::FileKind::FILE_KIND_DIRECTORY)
+    );
+    if prefix.is_empty() || !has_some {
         return Ok(());
     }
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -9,6 +9,7 @@ use belljar_proto::{ConnectError, v1};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use super::attributes;
 use super::entry::{Link, entry_at};
 use super::path::{failed_precondition, failure, mode, resolve, split_named};
 
@@ -75,12 +76,13 @@ pub(super) fn rename(home: &Path, request: &v1::MoveRequest) -> Result<v1::Entry
     entry_at(CWD, &to, &request.to, Link::NoFollow).map_err(|errno| failure("open", &request.to, errno))
 }
 
-/// Sets permission bits and the modification time.
+/// Sets extended attributes, permission bits and the modification time.
 pub(super) fn set_mode(home: &Path, request: &v1::SetModeRequest) -> Result<v1::Entry, ConnectError> {
     let path = resolve(home, "path", &request.path)?;
     let fail = |errno| failure("change", &request.path, errno);
     let (link, at) =
         if request.follow { (Link::Follow, AtFlags::empty()) } else { (Link::NoFollow, NO_FOLLOW) };
+    attributes::set_at(&path, link, request.attributes.iter()).map_err(fail)?;
     if let Some(bits) = request.mode {
         // Zero is a valid mode here.
         let mode = if bits == 0 { Mode::empty() } else { mode(bits, 0)? };

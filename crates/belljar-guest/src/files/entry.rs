@@ -52,6 +52,7 @@ pub(super) fn entry(stat: &Statx, shown: &[u8]) -> v1::Entry {
         mode: u32::from(stat.stx_mode) & 0o7777,
         modified_ns: nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
         changed_ns: nanoseconds(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        accessed_ns: nanoseconds(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec),
         inode: stat.stx_ino,
         links: stat.stx_nlink,
         ..Default::default()

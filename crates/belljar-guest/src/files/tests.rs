@@ -601,6 +601,44 @@ async fn modes_and_times_are_set() {
     client.set_mode(request).await.unwrap();
     assert_eq!(home.path().join("link").symlink_metadata().unwrap().mtime_nsec(), 7);
     assert_eq!(home.path().join("file").metadata().unwrap().mtime_nsec(), 0);
+    let stat = v1::StatRequest { path: bytes("file"), ..Default::default() };
+    let entry = client.stat(stat).await.unwrap().into_owned().entry.into_option().unwrap();
+    let metadata = home.path().join("file").metadata().unwrap();
+    assert_eq!(entry.accessed_ns, metadata.atime() * 1_000_000_000 + metadata.atime_nsec());
+}
+
+#[tokio::test]
+async fn attributes_can_be_changed_without_writing() {
+    let (home, client) = start();
+    std::fs::write(home.path().join("file"), "x").unwrap();
+    std::fs::create_dir(home.path().join("dir")).unwrap();
+    symlink("file", home.path().join("link")).unwrap();
+    if rustix::fs::setxattr(home.path(), "user.x", b"", rustix::fs::XattrFlags::empty()).is_err() {
+        println!(
+            "SKIPPED attributes_can_be_changed_without_writing: the file system has no extended attributes"
+        );
+        return;
+    }
+    let set = |path: &str, mode, value: &str| v1::SetModeRequest {
+        path: bytes(path),
+        mode,
+        attributes: [("own.a".to_owned(), bytes(value))].into_iter().collect(),
+        ..Default::default()
+    };
+    for path in ["file", "dir"] {
+        for (mode, value) in [(None, "1"), (Some(0o500), "2")] {
+            client.set_mode(set(path, mode, value)).await.unwrap();
+            let stat =
+                v1::StatRequest { path: bytes(path), attributes: "own.".to_owned(), ..Default::default() };
+            let entry = client.stat(stat).await.unwrap().into_owned().entry.into_option().unwrap();
+            assert_eq!(entry.attributes.get("own.a"), Some(&bytes(value)), "{path}");
+            assert!(mode.is_none_or(|mode| entry.mode == mode), "{path}: {:o}", entry.mode);
+        }
+    }
+    // A symbolic link has no attributes, and is not followed.
+    let refused = client.set_mode(set("link", None, "3")).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PermissionDenied);
+    assert_eq!(client.set_mode(set("none", None, "3")).await.unwrap_err().code, ErrorCode::NotFound);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use belljar_image::{BuildEvent, BuildInput};
+use belljar_model::{MountMode, VolumeImage, VolumeMount};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
@@ -14,6 +15,7 @@ use crate::fixture::{Case, Fixture};
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     vec![
         ("oci_image_becomes_a_separate_tree", |fixture| Box::pin(image(fixture))),
+        ("volumes_are_mounted_in_a_separate_tree", |fixture| Box::pin(volumes(fixture))),
         ("only_steps_with_a_network_have_a_resolver", |fixture| Box::pin(resolver(fixture))),
         ("a_debian_is_made_from_a_mirror", |fixture| Box::pin(debian(fixture))),
         ("layer_with_a_wrong_digest_is_refused", |fixture| Box::pin(changed(fixture))),
@@ -151,6 +153,43 @@ async fn image(fixture: Fixture) {
 }
 
 /// Tests of reachability are in `crates/belljar/tests/network`.
+/// Mounts volumes at paths that the tree lacks, where it has a file, below a symbolic link, and on a disk.
+async fn volumes(fixture: Fixture) {
+    use EntryType::{Directory, Regular, Symlink};
+    let base = base_layer(&[
+        ("opt/", Directory, 0o755, b""),
+        ("opt/kept", Regular, 0o644, b"kept\n"),
+        ("srv", Symlink, 0o777, b"/etc"),
+        ("data", Regular, 0o644, b"hidden\n"),
+    ]);
+    let built = fixture.build_ok(OCI, &input(layout(fixture.path(), &[base]))).await;
+    let mut spec = fixture.spec(built.base, built.layer.as_ref(), "me");
+    for (index, path) in ["/mnt/a/b", "/data", "/srv/v", "/opt/v", "/home/user/v"].into_iter().enumerate() {
+        let image = fixture.path().join(format!("volume{index}"));
+        let mut mke2fs = Command::new("mke2fs");
+        mke2fs.args(["-q", "-t", "ext4", "-b", "4096", "-E", "root_owner=1000:1000"]).arg(&image).arg("16m");
+        match mke2fs.status() {
+            Err(error) => {
+                return eprintln!("SKIPPED volumes_are_mounted_in_a_separate_tree: mke2fs: {error}");
+            }
+            Ok(status) => assert!(status.success()),
+        }
+        let id = format!("v{index:019}").parse().unwrap();
+        spec.volumes.push(VolumeMount {
+            name: format!("v{index}"),
+            path: path.into(),
+            mode: MountMode::ReadWrite,
+            image: Some(VolumeImage { id, path: image }),
+        });
+    }
+    let line = "for dir in /mnt/a/b /data /srv/v /opt/v /home/user/v; do echo $dir > $dir/file; done; \
+                cat /mnt/a/b/file /data/file /srv/v/file /opt/v/file /home/user/v/file /opt/kept; \
+                ls /srv; test -e /etc/v || echo apart; test -w /opt || echo read-only";
+    let output = fixture.run_with_spec(&spec, line).await;
+    let expected = "/mnt/a/b\n/data\n/srv/v\n/opt/v\n/home/user/v\nkept\nv\napart\nread-only\n";
+    assert_eq!(output.text, expected, "{output:?}");
+}
+
 async fn resolver(fixture: Fixture) {
     let root = layout(fixture.path(), &[base_layer(&[("work/", EntryType::Directory, 0o755, b"")])]);
     let step = "[[step]]\nrun = \"cat /etc/resolv.conf; echo made > /made\"\n";

@@ -85,18 +85,25 @@ fn mode(request: &v1::SetModeRequest) -> Details {
 }
 
 operations! {
-    v1::StatRequest = Kind::new("file.stat", File);
-    v1::ListRequest = Kind::new("file.list", File);
-    v1::SearchRequest = Kind::new("file.search", File);
-    v1::WatchRequest = Kind::new("file.watch", File);
-    v1::ReadRequest = Kind::new("file.read", Content).audited(), |request| vec![path("path", &request.path)];
-    Write = Kind::new("file.write", Content).audited().with_caller(), |write| sent(&write.open.path, &write.bytes);
-    v1::MakeDirRequest = Kind::new("file.mkdir", File).audited(), |request| vec![path("path", &request.path)];
-    v1::SetModeRequest = Kind::new("file.chmod", File).audited(), |request| mode(request);
-    v1::MoveRequest = Kind::new("file.move", File).audited(), |request| vec![
-        path("from", &request.from), path("to", &request.to),
-    ];
-    v1::RemoveRequest = Kind::new("file.remove", File).audited(), |request| vec![path("path", &request.path)];
-    Pack = Kind::new("file.pack", File).audited(), |pack| vec![path("path", &pack.request.base)];
-    Unpack = Kind::new("file.unpack", File).audited().with_caller(), |unpack| sent(&unpack.open.path, &unpack.bytes);
+    v1::StatRequest = Kind::new("file.stat", File), at |request| [request.path];
+    v1::ListRequest = Kind::new("file.list", File), at |request| [request.path];
+    v1::SearchRequest = Kind::new("file.search", File), at |request| [request.path];
+    v1::WatchRequest = Kind::new("file.watch", File), at |request| [request.path];
+    v1::ReadRequest = Kind::new("file.read", Content).audited(), at |request| [request.path],
+        |request| vec![path("path", &request.path)];
+    Write = Kind::new("file.write", Content).audited().with_caller(), at |write| [write.open.path],
+        |write| sent(&write.open.path, &write.bytes);
+    v1::MakeDirRequest = Kind::new("file.mkdir", File).audited(), at |request| [request.path],
+        |request| vec![path("path", &request.path)];
+    v1::SetModeRequest = Kind::new("file.chmod", File).audited(), at |request| [request.path],
+        |request| mode(request);
+    v1::MoveRequest = Kind::new("file.move", File).audited(), at |request| [request.from, request.to],
+        |request| vec![path("from", &request.from), path("to", &request.to)];
+    v1::RemoveRequest = Kind::new("file.remove", File).audited(), at |request| [request.path],
+        |request| vec![path("path", &request.path)];
+    // Its other paths are relative to this one.
+    Pack = Kind::new("file.pack", File).audited(), at |pack| [pack.request.base],
+        |pack| vec![path("path", &pack.request.base)];
+    Unpack = Kind::new("file.unpack", File).audited().with_caller(), at |unpack| [unpack.open.path],
+        |unpack| sent(&unpack.open.path, &unpack.bytes);
 }

@@ -26,7 +26,7 @@ pub use processes::{Connect, Feed};
 
 use crate::action::Action;
 use crate::caller::Caller;
-use crate::error::About;
+use crate::error::{About, KeeperError};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::steps::{step, to_its_end};
 
@@ -99,6 +99,11 @@ pub trait Operation: GuestCall {
         Vec::new()
     }
 
+    /// Returns the paths in the request, if it is about files alone. A volume refuses all other operations.
+    fn paths(&mut self) -> Option<Vec<&mut Bytes>> {
+        None
+    }
+
     /// Adds what the sandbox itself says, such as its environment.
     fn complete(&mut self, _: &Entered) {}
 
@@ -110,6 +115,7 @@ pub trait Operation: GuestCall {
 macro_rules! operations {
     ($(
         $type:ty = $kind:expr
+        $(, at |$placed:ident| [$($path:expr),*])?
         $(, |$request:ident| $details:expr)?
         $(, for |$completed:ident, $entered:ident| $complete:expr)?
         $(, as |$answer:ident, $noted:ident| $note:expr)?
@@ -117,6 +123,13 @@ macro_rules! operations {
         $(
             impl $crate::operation::Operation for $type {
                 const KIND: $crate::operation::Kind = $kind;
+
+                $(
+                    fn paths(&mut self) -> Option<Vec<&mut bytes::Bytes>> {
+                        let $placed = self;
+                        Some(vec![$(&mut $path),*])
+                    }
+                )?
 
                 $(
                     fn details(&self) -> $crate::operation::Details {
@@ -174,6 +187,12 @@ impl<A> Opened<A> {
     #[must_use]
     pub fn get(&self) -> &A {
         &self.answer
+    }
+
+    /// Returns the answer alone.
+    #[must_use]
+    pub fn into_answer(self) -> A {
+        self.answer
     }
 }
 
@@ -285,13 +304,19 @@ impl Keeper {
     ) -> Result<Opened<O::Response>> {
         let (kind, entered) = (O::KIND, entered.clone());
         self.check(caller, kind.action)?;
+        if entered.volume().is_some() {
+            keep_in_volume(kind, &mut operation)?;
+        }
         // Who is not served yet goes with its caller, so that callers that come and go pile nothing up.
         let under_way = match kind.detached {
             true => Arc::clone(&entered.entry.under_way).acquire_owned().await.ok(),
             false => None,
         };
         operation.complete(&entered);
-        let details = operation.details();
+        let mut details = operation.details();
+        // A content sandbox belongs to no tenant.
+        let sandbox = entered.volume().is_none().then(|| entered.id().clone());
+        details.extend(entered.volume().map(|volume| number("volume", volume)));
         let (_here, gone) = oneshot::channel::<()>();
         let (keeper, caller) = (self.clone(), caller.clone());
         let steps = async move {
@@ -317,12 +342,42 @@ impl Keeper {
             let done = asked.instrument(step!("guest.ask", operation = kind.action.name)).await;
             if kind.action.audited {
                 let details = details.into_iter().map(|(name, detail)| (name, detail.into())).collect();
-                keeper.audit(&caller, kind.action, Some(entered.id()), &done, details).await?;
+                keeper.audit(&caller, kind.action, sandbox.as_ref(), &done, details).await?;
             }
             Ok(Opened { answer: done?, entered, about: kind.about })
         };
         to_its_end(&self.inner.tasks, steps).await
     }
+}
+
+/// Makes an operation's paths relative to the root of a volume, which is the home of its content sandbox.
+fn keep_in_volume<O: Operation>(kind: Kind, operation: &mut O) -> Result<()> {
+    let refused = || KeeperError::Policy {
+        field: "volume",
+        reason: format!("{} is not for volumes: they have files and nothing else", kind.action.name),
+    };
+    for path in operation.paths().ok_or_else(refused)? {
+        *path = make_relative(path)?;
+    }
+    Ok(())
+}
+
+/// Returns a path relative to the root of a volume.
+fn make_relative(path: &[u8]) -> Result<Bytes> {
+    let mut below = Vec::with_capacity(path.len());
+    for part in path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+        if part == b".." {
+            return Err(KeeperError::field(
+                "path",
+                "it contains .., which may lead out of the volume; give a path without it",
+            ));
+        }
+        if !below.is_empty() {
+            below.push(b'/');
+        }
+        below.extend_from_slice(part);
+    }
+    Ok(if below.is_empty() { Bytes::from_static(b".") } else { below.into() })
 }
 
 /// The environment of something that is started: the sandbox's own, which its guest may not know if it was made ahead, and what was
@@ -334,4 +389,28 @@ fn with_own_env(entered: &Entered, asked: &mut Vec<v1::EnvVar>) {
         ..Default::default()
     });
     *asked = own.chain(std::mem::take(asked)).collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_in_a_volume_start_at_its_root() {
+        for (path, expected) in [
+            ("a", Some("a")),
+            ("/a/b", Some("a/b")),
+            ("//a//./b/", Some("a/b")),
+            ("", Some(".")),
+            ("/", Some(".")),
+            (".", Some(".")),
+            ("..", None),
+            ("a/../b", None),
+            ("/../etc/passwd", None),
+            ("..a/b..", Some("..a/b..")),
+        ] {
+            let below = make_relative(path.as_bytes()).ok();
+            assert_eq!(below.as_deref(), expected.map(str::as_bytes), "{path}");
+        }
+    }
 }

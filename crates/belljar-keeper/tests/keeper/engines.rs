@@ -37,6 +37,7 @@ impl Engine for Trivial {
             live_limits: false,
             own_tree: false,
             mounts: false,
+            volumes: false,
             default_timeout: Timeout::new(Duration::from_secs(7)).unwrap(),
             ..self.0.capabilities()
         }

@@ -261,7 +261,7 @@ pub(crate) async fn names_are_unique_and_found(world: World) {
     assert!(!first.existing);
     let clash = keeper.create(&ann, named(false)).await.unwrap_err();
     assert!(
-        matches!(&clash, KeeperError::NameTaken { id, .. } if *id == first.info.id.to_string()),
+        matches!(&clash, KeeperError::NameTaken { owner, .. } if *owner == format!("sandbox {}", first.info.id)),
         "{clash}"
     );
     let same = keeper.create(&ann, named(true)).await.unwrap();

@@ -58,6 +58,7 @@ impl Request {
     pub(crate) fn known_since(&self) -> (&'static str, u32) {
         match self {
             Self::Hello { .. } => ("hello", 1),
+            Self::Launch { spec, .. } if !spec.volumes.is_empty() => ("mount volumes", 7),
             Self::Launch { .. } => ("launch", 1),
             Self::List => ("list", 1),
             Self::Connect { .. } => ("connect", 1),

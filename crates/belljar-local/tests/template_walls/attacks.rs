@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use belljar_engine::{CodeEvent, Engine as _, Execution, GuestError, ProcessEvent, Sandbox, v1};
 use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer};
+use belljar_model::{
+    SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer, VolumeMount,
+};
 
-use crate::layer::{NotRun, make};
+use crate::layer::{NotRun, make, make_volume};
 
 /// Result of an attack, whose findings are printed.
 type AttackResult = Result<(), NotRun>;
@@ -20,6 +22,9 @@ pub(crate) fn run(attack: &str) -> ExitCode {
             match attack {
                 "device" => in_layer(DEVICE).await,
                 "capabilities" => in_layer(CAPABILITIES).await,
+                "device of a volume" => in_volume(DEVICE).await,
+                "capabilities of a volume" => in_volume(CAPABILITIES).await,
+                "volume" => volume().await,
                 "superblock" => superblock().await,
                 "build" => build().await,
                 "executions" => executions().await,
@@ -135,6 +140,50 @@ async fn in_layer(code: &str) -> AttackResult {
     let sandbox = sandbox(Some(&layer), "first", false).await?;
     print_line(&read_all(start(&sandbox, code).await?).await?);
     stop(sandbox).await
+}
+
+/// Creates a sandbox on the machine's tree, with a volume at a layer's place.
+async fn with_volume(volume: &VolumeMount) -> Result<Sandbox, NotRun> {
+    let spec = SandboxSpec { volumes: vec![volume.clone()], ..SandboxSpec::default() };
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
+    engine.create(CreateRequest::run(&spec)).await.map_err(|error| failure(&error))
+}
+
+async fn in_volume(code: &str) -> AttackResult {
+    let dir = tempfile::tempdir()?;
+    let sandbox = with_volume(&make_volume(dir.path())?).await?;
+    print_line(&read_all(start(&sandbox, code).await?).await?);
+    stop(sandbox).await
+}
+
+const WRITE: &str = r#"
+import os
+with open("/opt/template/written", "w") as file:
+    file.write("by the first")
+    file.flush()
+    os.fsync(file.fileno())
+print(os.stat("/opt/template").st_dev)
+"#;
+
+const READ: &str = r#"
+import os
+print(os.stat("/opt/template").st_dev, os.path.exists("/opt/template/written"))
+"#;
+
+/// Mounts one volume in two sandboxes. The second exists before the first writes.
+async fn volume() -> AttackResult {
+    let dir = tempfile::tempdir()?;
+    let volume = make_volume(dir.path())?;
+    let (first, second) = (with_volume(&volume).await?, with_volume(&volume).await?);
+    // A separate file system caches what it has looked up.
+    read_all(start(&second, READ).await?).await?;
+    let written = read_all(start(&first, WRITE).await?).await?;
+    let read = read_all(start(&second, READ).await?).await?;
+    let (device, is_there) = read.trim().split_once(' ').unwrap_or_default();
+    print_line(&format!("file systems: {}", if device == written.trim() { "one" } else { "two" }));
+    print_line(&format!("what the first wrote: {}", if is_there == "True" { "seen" } else { "lost" }));
+    stop(first).await?;
+    stop(second).await
 }
 
 /// Program that reads a page, and keeps it in memory for as long as it lives.

@@ -1,9 +1,10 @@
-//! A layer that no build would produce: with a device, and with a program that is to gain capabilities.
+//! A layer that no build would produce, and a volume that no sandbox could: with a device, and with a program that is to gain
+//! capabilities.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use belljar_model::TreeLayer;
+use belljar_model::{MountMode, TreeLayer, VolumeImage, VolumeMount};
 
 /// `struct vfs_cap_data` of version 2: every capability of the first 32, permitted and effective.
 const CAPABILITIES: [u8; 20] = [1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -25,8 +26,8 @@ impl From<std::io::Error> for NotRun {
     }
 }
 
-/// Creates the layer in a directory. It has `zero`, a device; `plain` and `capable`, which are `cat`; and `data`.
-pub(crate) fn make(dir: &Path) -> Result<TreeLayer, NotRun> {
+/// Creates a directory with `plain` and `capable`, which are `cat`.
+fn programs(dir: &Path) -> Result<PathBuf, NotRun> {
     if !Path::new("/dev/loop-control").exists() {
         return Err(NotRun::Skip("there are no loop devices (/dev/loop-control)".to_owned()));
     }
@@ -39,6 +40,40 @@ pub(crate) fn make(dir: &Path) -> Result<TreeLayer, NotRun> {
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::setxattr(tree.join("capable"), c"security.capability", &CAPABILITIES, flags)
         .map_err(|errno| NotRun::Skip(format!("a file cannot be given capabilities here: {errno}")))?;
+    Ok(tree)
+}
+
+/// Creates the volume in a directory. It has `zero`, a device that all may read, and the programs.
+pub(crate) fn make_volume(dir: &Path) -> Result<VolumeMount, NotRun> {
+    let tree = programs(dir)?;
+    let device = rustix::fs::makedev(1, 5);
+    let (kind, mode) = (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::from_raw_mode(0o666));
+    rustix::fs::mknodat(rustix::fs::CWD, tree.join("zero"), kind, mode, device)
+        .and_then(|()| rustix::fs::chmod(tree.join("zero"), mode))
+        .map_err(|errno| NotRun::Skip(format!("a device cannot be made here: {errno}")))?;
+    let path = dir.join("volume");
+    let made = Command::new("mke2fs")
+        .args(["-q", "-t", "ext4", "-b", "4096", "-E", "root_owner=1000:1000", "-d"])
+        .arg(&tree)
+        .arg(&path)
+        .arg("32m")
+        .output()
+        .map_err(|error| NotRun::Skip(format!("mke2fs cannot be run: {error}")))?;
+    if !made.status.success() {
+        return Err(NotRun::Fail(format!("mke2fs: {}", String::from_utf8_lossy(&made.stderr))));
+    }
+    let id = "abcdefghij0123456789".parse().map_err(|error| NotRun::Fail(format!("{error}")))?;
+    Ok(VolumeMount {
+        name: "volume".to_owned(),
+        path: PathBuf::from("/opt/template"),
+        mode: MountMode::ReadWrite,
+        image: Some(VolumeImage { id, path }),
+    })
+}
+
+/// Creates the layer in a directory. It has `zero`, a device; the programs; and `data`.
+pub(crate) fn make(dir: &Path) -> Result<TreeLayer, NotRun> {
+    let tree = programs(dir)?;
     // Its pages all differ, and it cannot be compressed.
     let mut state = 0x9e37_79b9u32;
     let words = (0..DATA_BYTES / 4).flat_map(|_| {

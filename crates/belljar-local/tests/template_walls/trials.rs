@@ -37,6 +37,35 @@ const CASES: &[Case] = &[
         probes: &[("of a plain program", "none", "none"), ("of a program with capabilities", "none", "some")],
     },
     Case {
+        name: "devices_of_a_volume_do_not_work",
+        attack: "device of a volume",
+        wall: "layer-nodev",
+        others: "",
+        probes: &[("read", "EACCES", "ok")],
+    },
+    Case {
+        name: "programs_of_a_volume_gain_no_privileges",
+        attack: "capabilities of a volume",
+        wall: "layer-nosuid",
+        // As for a layer. Without the id map, the host's root owns the file system.
+        others: "volume-ids,seccomp,landlock,no-new-privileges,capabilities",
+        probes: &[("of a plain program", "none", "none"), ("of a program with capabilities", "none", "some")],
+    },
+    Case {
+        name: "root_owns_nothing_on_a_volume",
+        attack: "capabilities of a volume",
+        wall: "volume-ids",
+        others: "layer-nosuid,seccomp,landlock,no-new-privileges,capabilities",
+        probes: &[("of a plain program", "none", "none"), ("of a program with capabilities", "none", "some")],
+    },
+    Case {
+        name: "all_mounts_of_a_volume_share_one_file_system",
+        attack: "volume",
+        wall: "volume-lock",
+        others: "",
+        probes: &[("file systems", "one", "two"), ("what the first wrote", "seen", "lost")],
+    },
+    Case {
         name: "tenants_share_no_superblock",
         attack: "superblock",
         wall: "superblock",

@@ -129,7 +129,8 @@ fn message_with_causes(error: &ModelError) -> String {
 
 #[test]
 fn invalid_files_are_refused() {
-    let top = "allowed here: engine, env, grade, hostname, interactive, language, limits, mounts, network";
+    let top =
+        "allowed here: engine, env, grade, hostname, interactive, language, limits, mounts, network, volumes";
     let limits = "allowed here: cpus, disk, inodes, log, memory, open_files, output, pids, timeout, tmp";
     let cases = [
         (r#"{"memory": "1g"}"#, format!("\"memory\": unknown key; {top}")),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use belljar_api::ApiConfig;
 use belljar_config::{OnExit, StoreDurability};
 use belljar_engine::{Engine, Engines, Offer};
-use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas};
+use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas, VolumesConfig};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalKind};
 use belljar_model::{ModelError, MountPolicy, NetworkSetup};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, ServiceWall, StoreError, StoreUrl};
@@ -150,6 +150,11 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
             cpu_seconds_per_hour: config.quotas.cpu_seconds_per_hour,
             executions_per_minute: config.quotas.executions_per_minute,
             network: None,
+        },
+        volumes: VolumesConfig {
+            size_bytes: sandboxes.volumes.size_bytes,
+            max_count: sandboxes.volumes.max_count,
+            max_bytes: sandboxes.volumes.max_bytes,
         },
         ..default
     }
