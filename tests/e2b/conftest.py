@@ -16,6 +16,9 @@ from e2b import Sandbox as Plain
 from e2b_code_interpreter import Sandbox
 from service import Service
 
+# Volumes take their size from the disk at once.
+SMALL_VOLUMES = ["--set", "sandboxes.volumes.size=64m"]
+
 # A net, far above what anything takes.
 NET_SECONDS = 60.0
 
@@ -35,7 +38,7 @@ def until(condition: Callable[[], object], what: str) -> object:
 def server() -> Iterator[Service]:
     """A server, to which the variables lead that `belljar serve --e2b` prints."""
     # These tests present more wrong tokens in a minute than a client may, and clients wait when they are told to.
-    arguments = ["--e2b", "--set", "server.max_failed_attempts=1000"]
+    arguments = ["--e2b", "--set", "server.max_failed_attempts=1000", *SMALL_VOLUMES]
     service = Service(os.environ["BELLJAR_BIN"], arguments=arguments)
     try:
         for line in service.said().splitlines():

@@ -241,7 +241,6 @@ def test_no_internet_access():
         ({"network": {"allow_out": ["example.com"]}}, "ALL_TRAFFIC"),
         ({"network": {"mask_request_host": "localhost:${PORT}"}}, "does not offer"),
         ({"template": "base", "mcp": {"browserbase": {"apiKey": "k", "projectId": "p", "geminiApiKey": "g"}}}, "does not offer"),
-        ({"volume_mounts": {"/mnt": "volume"}}, "does not offer"),
     ],
 )
 def test_what_is_not_offered_is_said(given, what):

@@ -73,7 +73,9 @@ def test_both_spellings_of_a_key_and_both_headers(server):
         ("GET", "/templates/aliases/base", None, 200),
         ("POST", "/templates", {"dockerfile": "FROM x"}, 501),
         ("GET", "/templates/base", None, 501),
-        ("GET", "/volumes", None, 501),
+        ("GET", f"/volumes/{MISSING}", None, 404),
+        ("POST", "/volumes", {"name": "a b"}, 400),
+        ("POST", "/volumes", {}, 400),
         ("POST", "/secrets", {"name": "two words", "value": "b"}, 400),
         ("GET", "/secrets/none", None, 404),
         ("PATCH", "/v2/sandboxes", {}, 405),
@@ -263,9 +265,9 @@ def test_host_names_of_the_daemon(server, sbx, envd):
     assert (gone.status_code, gone.json()["code"]) == (502, 502)
 
 
-def new_key(server, tenant="default"):
+def new_key(server, tenant="default", role="user"):
     headers = {"Authorization": f"Bearer {server.key}"}
-    made = httpx.post(f"{server.url}/v1/keys", json={"name": "test", "role": "user", "tenant": tenant}, headers=headers)
+    made = httpx.post(f"{server.url}/v1/keys", json={"name": "test", "role": role, "tenant": tenant}, headers=headers)
     assert made.status_code == 201, made.text
     return made.json()
 

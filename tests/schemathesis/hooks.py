@@ -77,14 +77,26 @@ class Own:
         return sandbox
 
 
+def own_volume() -> str:
+    """The name of a volume of the tenant's own, created again when fuzzing has removed it."""
+    made = requests.post(f"{URL}/v1/volumes", json={"name": "own", "size": "16m"}, headers=OWN, timeout=TIMEOUT)
+    if made.status_code == 201:
+        for path in ("a.txt", "dir/b.txt"):
+            content = f"{URL}/v1/volumes/own/files/content?path={path}"
+            assert requests.put(content, data=b"own\n", headers=OWN, timeout=TIMEOUT).status_code == 200
+    return "own"
+
+
 def end_all() -> None:
-    """Ends all sandboxes of the tenant."""
+    """Ends all sandboxes of the tenant, and removes its volumes."""
     while True:
         page = requests.get(f"{URL}/v1/sandboxes?limit=100", headers=OWN, timeout=TIMEOUT).json()["sandboxes"]
         if not page:
-            return
+            break
         for sandbox in page:
             requests.delete(f"{URL}/v1/sandboxes/{sandbox['id']}", headers=OWN, timeout=TIMEOUT)
+    for volume in requests.get(f"{URL}/v1/volumes", headers=OWN, timeout=TIMEOUT).json()["volumes"]:
+        requests.delete(f"{URL}/v1/volumes/{volume['id']}", headers=OWN, timeout=TIMEOUT)
 
 
 own = Own()
@@ -122,6 +134,12 @@ def before_call(ctx: Any, case: Any, kwargs: Dict[str, Any]) -> None:
             parameters["id"] = own.id()
         elif kind == 5:
             parameters["id"] = WORLD["foreign"].get("sandbox", MISSING)
+    elif "id" in parameters and path.startswith("/v1/volumes/"):
+        kind = chosen(parameters, 4)
+        if kind < 2:
+            parameters["id"] = own_volume()
+        elif kind == 2:
+            parameters["id"] = WORLD["foreign"].get("volume", MISSING)
     elif "id" in parameters and path.startswith("/v1/templates/"):
         kind = chosen(parameters, 4)
         if kind < 2 and case.method.upper() == "GET":

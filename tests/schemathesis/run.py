@@ -41,6 +41,8 @@ class Service:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.log = self.home / "server.log"
         settings = ["sandboxes.share_host_tree=true", "server.max_failed_attempts=1000000"]
+        # Volumes take their size from the disk at once.
+        settings += ["sandboxes.volumes.size=16m", "sandboxes.volumes.max_bytes=256m"]
         command = [program, "serve", "--listen", self.url[len("http://") :], "--on-exit", "end"]
         command += [word for setting in settings for word in ("--set", setting)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BELLJAR_")}
@@ -94,7 +96,7 @@ class Tenant:
         made = self._call("POST", "/v1/keys", self.admin, body)
         self.key, self.key_id = made["key"], made["id"]
         self.headers = {"Authorization": f"Bearer {self.key}"}
-        self.sandbox = self.template = ""
+        self.sandbox = self.template = self.volume = ""
 
     def settle(self) -> None:
         """Makes what the other is to keep off."""
@@ -106,6 +108,9 @@ class Tenant:
             "files": [{"path": "marked.txt", "content": self.mark}],
         }
         self.sandbox = self.call("POST", "/v1/sandboxes", body)["id"]
+        self.volume = self.call("POST", "/v1/volumes", {"name": self.mark})["id"]
+        content = f"{self.url}/v1/volumes/{self.volume}/files/content?path=marked.txt"
+        assert requests.put(content, data=self.mark.encode(), headers=self.headers, timeout=60).ok
         of = f"/v1/sandboxes/{self.sandbox}"
         self.call("POST", f"{of}/processes", {"command": f"echo {self.mark}; exec sleep 3600"})
         self.call("POST", f"{of}/ports", {"port": 8000})
@@ -132,6 +137,7 @@ class Tenant:
         ports = self.call("GET", f"{of}/ports")["ports"]
         templates = [one["id"] for one in self.call("GET", "/v1/templates")["templates"]]
         sessions = self.call("GET", f"{of}/sessions")
+        volume = [self.call("GET", f"/v1/volumes/{self.volume}{rest}") for rest in ("", "/files?path=/&depth=9")]
         return {
             "info": info,
             "processes": processes,
@@ -139,6 +145,7 @@ class Tenant:
             "content": content,
             "ports": ports,
             "sessions": sessions,
+            "volume": volume,
             "has its template": self.template in templates,
         }
 
@@ -151,6 +158,9 @@ class Tenant:
                 break
             for sandbox in rest:
                 requests.delete(f"{self.url}/v1/sandboxes/{sandbox}", headers=self.headers, timeout=60)
+        for volume in self.call("GET", "/v1/volumes")["volumes"]:
+            if volume["id"] != self.volume and volume["tenant"] == self.name:
+                requests.delete(f"{self.url}/v1/volumes/{volume['id']}", headers=self.headers, timeout=60)
         for template in self.call("GET", "/v1/templates")["templates"]:
             if template["kind"] == "snapshot" and template["id"] != self.template:
                 self.call("DELETE", f"/v1/templates/{template['id']}")
@@ -181,8 +191,8 @@ def attack(service: Service, attacker: Tenant, victim: Tenant, given: argparse.N
     faults = []
     # An administrator may see and do everything, to whomever it belongs.
     admin = attacker.role == "admin"
-    foreign = {} if admin else {"sandbox": victim.sandbox, "template": victim.template}
-    marks = [] if admin else [victim.mark, victim.sandbox, victim.key_id, victim.key]
+    foreign = {} if admin else {"sandbox": victim.sandbox, "template": victim.template, "volume": victim.volume}
+    marks = [] if admin else [victim.mark, victim.sandbox, victim.volume, victim.key_id, victim.key]
     for phases, share in PHASES:
         with tempfile.TemporaryDirectory(prefix="belljar-schemathesis-") as directory:
             answers = Path(directory, "answers.json")

@@ -17,6 +17,9 @@ use crate::target::{Credential, Target, TargetError};
 /// The header that names the sandbox of a call to its guest.
 const SANDBOX: HeaderName = HeaderName::from_static("belljar-sandbox");
 
+/// The header that names the volume of a call about its files.
+const VOLUME: HeaderName = HeaderName::from_static("belljar-volume");
+
 /// A client of one server. Clones share its connection, which is opened at the first call, and again after it breaks.
 #[derive(Clone)]
 pub struct Client {
@@ -85,9 +88,26 @@ impl Client {
     /// # Errors
     /// Fails if `sandbox` cannot be a name.
     pub fn guest(&self, sandbox: &str) -> Result<GuestClient, ClientError> {
-        let value =
-            HeaderValue::from_str(sandbox).map_err(|_| ClientError::Unsendable { field: "sandbox" })?;
-        let config = self.config.clone().with_default_header(SANDBOX, value);
+        self.guest_by_header(SANDBOX, sandbox, "sandbox")
+    }
+
+    /// Returns a client of a volume's files, by id or name. Its guest serves files and nothing else; paths start at the
+    /// volume's root.
+    ///
+    /// # Errors
+    /// Fails if `volume` cannot be a name.
+    pub fn volume(&self, volume: &str) -> Result<GuestClient, ClientError> {
+        self.guest_by_header(VOLUME, volume, "volume")
+    }
+
+    fn guest_by_header(
+        &self,
+        header: HeaderName,
+        name: &str,
+        field: &'static str,
+    ) -> Result<GuestClient, ClientError> {
+        let value = HeaderValue::from_str(name).map_err(|_| ClientError::Unsendable { field })?;
+        let config = self.config.clone().with_default_header(header, value);
         Ok(GuestClient::from_connection(self.connection.clone(), config))
     }
 

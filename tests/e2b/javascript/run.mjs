@@ -9,7 +9,7 @@ const tests = (await readdir(here)).filter((name) => name.endsWith(".test.mjs"))
 const files = tests.filter((name) => chosen.length === 0 || chosen.some((part) => name.includes(part)));
 
 // These tests present more wrong tokens in a minute than a client may, and clients wait when they are told to.
-const server = await startServer(process.env.BELLJAR_BIN, ["--e2b", "--set", "server.max_failed_attempts=1000"]);
+const server = await startServer(process.env.BELLJAR_BIN, ["--e2b", "--set", "server.max_failed_attempts=1000", "--set", "sandboxes.volumes.size=64m"]);
 try {
   // The clients' timers would keep each file's process for half a minute.
   const variables = [...server.output().matchAll(/^export (E2B_\w+)=(\S+)/gm)].map(([, name, value]) => [name, value]);

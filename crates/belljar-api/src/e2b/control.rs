@@ -20,7 +20,7 @@ use super::domain::Domain;
 use super::error::{json_answer, not_offered};
 use super::network::NetworkBody;
 use super::types::{Detail, Listed, Metric, NewSandbox, Sandbox, log_entry};
-use super::{builds, secrets, templates};
+use super::{builds, secrets, templates, volumes};
 use super::{metadata, templates::SnapshotBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
@@ -62,9 +62,14 @@ pub(crate) fn router(shared: &Shared) -> Router {
         .route("/v2/templates/{id}", any(elsewhere))
         .route("/v2/templates/{id}/{*rest}", any(elsewhere))
         .route("/templates/{id}/{*rest}", any(elsewhere))
-        .route("/volumes", any(elsewhere))
-        .route("/volumes/{*rest}", any(elsewhere))
-        .route("/volumecontent/{*rest}", any(elsewhere))
+        .route("/volumes", get(volumes::list).post(volumes::create))
+        .route("/volumes/{id}", get(volumes::get).delete(volumes::remove))
+        .route(
+            "/volumecontent/{id}/path",
+            get(volumes::stat).patch(volumes::change).delete(volumes::remove_path),
+        )
+        .route("/volumecontent/{id}/dir", get(volumes::list_files).post(volumes::make_dir))
+        .route("/volumecontent/{id}/file", get(volumes::read).put(volumes::write))
         .route("/secrets", get(secrets::list).post(secrets::create))
         .route("/secrets/{id}", get(secrets::get).post(secrets::update).delete(secrets::remove))
         .method_not_allowed_fallback(async || {
@@ -73,13 +78,9 @@ pub(crate) fn router(shared: &Shared) -> Router {
         .with_state(shared.clone())
 }
 
-/// What E2B has and this server has not.
-async fn elsewhere(uri: Uri) -> Problem {
-    let what = uri.path().split('/').find(|part| !matches!(*part, "" | "v2" | "v3")).unwrap_or_default();
-    not_offered(match what {
-        "templates" => "this deed with templates",
-        _ => "volumes",
-    })
+/// Refuses what E2B can do with templates and this server cannot.
+async fn elsewhere() -> Problem {
+    not_offered("this operation on templates")
 }
 
 /// The sandbox with the token that opens it.
@@ -102,7 +103,13 @@ async fn create<const GENERATION: usize>(
     let template = templates::find(&shared, &caller, &value.template_id).await?;
     let default = DEFAULT_TIMEOUTS.get(GENERATION).copied().unwrap_or_default();
     let request = value.into_request(&template, default, shared.config.e2b_internet, idempotency)?;
-    let created = shared.keeper.create(&caller, request).await?;
+    let created = shared.keeper.create(&caller, request).await.map_err(|error| match error {
+        // Clients take 404 to mean the template.
+        KeeperError::NotFound { what: "volume", .. } => {
+            Problem::field("volumeMounts", format!("invalid mounts: {error}"))
+        }
+        error => error.into(),
+    })?;
     Ok(json_answer(StatusCode::CREATED, &opened(&shared, &caller, &domain, &created.info).await?))
 }
 

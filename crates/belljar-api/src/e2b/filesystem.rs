@@ -12,10 +12,10 @@ use super::error::Refusal;
 use super::{connect, watch};
 
 /// Maximum number of entries of one listing.
-const MAX_ENTRIES: usize = 100_000;
+pub(super) const MAX_ENTRIES: usize = 100_000;
 
 /// Maximum depth of a listing, in levels below the directory.
-const MAX_DEPTH: u32 = 64;
+pub(super) const MAX_DEPTH: u32 = 64;
 
 #[derive(Deserialize)]
 pub(super) struct PathRequest {

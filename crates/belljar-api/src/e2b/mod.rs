@@ -27,6 +27,7 @@ mod secrets;
 mod tags;
 mod templates;
 mod types;
+mod volumes;
 mod watch;
 
 use axum::extract::Request;

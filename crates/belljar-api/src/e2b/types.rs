@@ -6,13 +6,14 @@ use std::time::Duration;
 use belljar_keeper::{
     CreateSandbox, Idempotency, Lifetime, LogEntry, SandboxInfo, SandboxMetrics, TemplateInfo, TimeoutAction,
 };
-use belljar_model::{SandboxState, SpecFile};
+use belljar_model::{SandboxState, SpecFile, VolumeFile};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::error::not_offered;
 use super::network::{self, NetworkBody};
+use super::volumes::MountBody;
 use super::{ENVD_VERSION, metadata, templates};
 use crate::problem::Problem;
 
@@ -37,7 +38,7 @@ pub(super) struct NewSandbox {
     env_vars: Option<BTreeMap<String, String>>,
     mcp: Option<Value>,
     iam: Option<Value>,
-    volume_mounts: Option<Vec<Value>>,
+    volume_mounts: Option<Vec<MountBody>>,
 }
 
 #[derive(Deserialize)]
@@ -61,20 +62,20 @@ impl NewSandbox {
         if self.iam.is_some_and(|iam| !iam.is_null()) {
             return Err(not_offered("iam"));
         }
-        if self.volume_mounts.is_some_and(|mounts| !mounts.is_empty()) {
-            return Err(not_offered("volumeMounts"));
-        }
         if self.auto_pause_memory == Some(false) {
             return Err(not_offered("autoPauseMemory: false (a pause keeps all of a sandbox)"));
         }
         let network = self.network.unwrap_or_default().into_file(self.allow_internet_access)?;
         let network = network.or_else(|| internet.then(|| "open".into()));
         let env = self.env_vars.filter(|env| !env.is_empty());
+        let volumes = self.volume_mounts.filter(|mounts| !mounts.is_empty()).map(|mounts| {
+            mounts.into_iter().map(|MountBody { name, path }| VolumeFile { name, path, mode: None }).collect()
+        });
         Ok(CreateSandbox {
             template: Some(template.id.clone()),
             name: None,
             return_existing: false,
-            spec: SpecFile { network, env, ..SpecFile::default() },
+            spec: SpecFile { network, env, volumes, ..SpecFile::default() },
             lifetime: Lifetime {
                 timeout: Duration::from_secs(self.timeout.unwrap_or(default)),
                 idle_timeout: None,
@@ -144,6 +145,8 @@ pub(super) struct Listed {
     metadata: BTreeMap<String, String>,
     state: &'static str,
     envd_version: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    volume_mounts: Vec<MountBody>,
 }
 
 impl From<&SandboxInfo> for Listed {
@@ -165,6 +168,7 @@ impl From<&SandboxInfo> for Listed {
             metadata: metadata::from_labels(&info.labels),
             state: if info.state == SandboxState::Paused { "paused" } else { "running" },
             envd_version: ENVD_VERSION,
+            volume_mounts: info.spec.volumes.iter().map(MountBody::from).collect(),
         }
     }
 }

@@ -29,10 +29,16 @@ const MAX_ATTEMPTS: usize = 3;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ContentQuery {
-    /// The file: absolute, or below the home directory.
+    /// The file: absolute, or below the home directory; in a volume below its root.
     path: Option<String>,
     /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
+}
+
+impl ContentQuery {
+    pub(super) fn into_path(self) -> Result<Bytes, Problem> {
+        path_of(self.path, self.path_base64.as_deref(), None)
+    }
 }
 
 /// Reads a file. `Range`, `If-Range`, `If-None-Match` and `If-Modified-Since` work, and `HEAD` does.
@@ -51,7 +57,7 @@ pub(super) async fn download(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let path = path_of(query.path, query.path_base64.as_deref(), None)?;
+    let path = query.into_path()?;
     let slot = shared.streams.take(&caller.key)?;
     let entered = shared.keeper.enter(&caller, &id).await?;
     send_file(&shared, &caller, slot, &entered, path, &method, &headers).await
@@ -241,7 +247,7 @@ fn set(response: &mut Response, name: HeaderName, value: String) {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct UploadQuery {
-    /// The file: absolute, or below the home directory.
+    /// The file: absolute, or below the home directory; in a volume below its root.
     path: Option<String>,
     /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
@@ -254,6 +260,19 @@ pub(super) struct UploadQuery {
     append: Option<bool>,
     /// Whether to fail if the file already exists. `false` if not given.
     exclusive: Option<bool>,
+}
+
+impl UploadQuery {
+    pub(super) fn into_open(self) -> Result<v1::WriteOpen, Problem> {
+        Ok(v1::WriteOpen {
+            path: path_of(self.path, self.path_base64.as_deref(), None)?,
+            mode: self.mode.map_or(0, |mode| mode.0),
+            make_parents: self.make_parents.unwrap_or(true),
+            append: self.append.unwrap_or(false),
+            exclusive: self.exclusive.unwrap_or(false),
+            ..Default::default()
+        })
+    }
 }
 
 /// Writes a file, of any length that fits on the disk of the sandbox. The file appears under its name only once it is
@@ -272,17 +291,9 @@ pub(super) async fn upload(
     headers: HeaderMap,
     body: RawBody,
 ) -> Result<axum::Json<FileEntry>, Problem> {
-    let path = path_of(query.path, query.path_base64.as_deref(), None)?;
+    let open = query.into_open()?;
     let slot = shared.streams.take(&caller.key)?;
     let entered = shared.keeper.enter(&caller, &id).await?;
-    let open = v1::WriteOpen {
-        path,
-        mode: query.mode.map_or(0, |mode| mode.0),
-        make_parents: query.make_parents.unwrap_or(true),
-        append: query.append.unwrap_or(false),
-        exclusive: query.exclusive.unwrap_or(false),
-        ..Default::default()
-    };
     receive_file(&shared, &caller, slot, &entered, open, &headers, body).await
 }
 
@@ -316,7 +327,7 @@ pub(super) async fn receive_file(
 }
 
 /// Returns the same bytes, with an error at the end if their number differs from the expected one.
-pub(super) fn exactly<S>(expected: Option<u64>, source: S) -> impl Stream<Item = io::Result<Bytes>> + Send
+pub(crate) fn exactly<S>(expected: Option<u64>, source: S) -> impl Stream<Item = io::Result<Bytes>> + Send
 where
     S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
 {

@@ -25,12 +25,19 @@ const MAX_DEPTH: u32 = 64;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct StatQuery {
-    /// The file: absolute, or below the home directory.
+    /// The file: absolute, or below the home directory; in a volume below its root.
     path: Option<String>,
     /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// Whether to follow a symbolic link in the last place. `true` if not given.
     follow: Option<bool>,
+}
+
+impl StatQuery {
+    pub(super) fn into_request(self) -> Result<v1::StatRequest, Problem> {
+        let path = path_of(self.path, self.path_base64.as_deref(), None)?;
+        Ok(v1::StatRequest { path, follow: self.follow.unwrap_or(true), ..Default::default() })
+    }
 }
 
 /// Shows a file or directory.
@@ -43,17 +50,14 @@ pub(super) async fn stat(
     Id(id): Id,
     Query(query): Query<StatQuery>,
 ) -> Result<axum::Json<FileEntry>, Problem> {
-    let path = path_of(query.path, query.path_base64.as_deref(), None)?;
-    let follow = query.follow.unwrap_or(true);
-    let request = v1::StatRequest { path, follow, ..Default::default() };
-    Ok(axum::Json(shared.keeper.perform(&caller, &id, request).await?.into()))
+    Ok(axum::Json(shared.keeper.perform(&caller, &id, query.into_request()?).await?.into()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// The directory. The home directory, if not given.
+    /// The directory. The home directory or the volume's root, if not given.
     path: Option<String>,
     /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
@@ -67,6 +71,22 @@ pub(super) struct ListQuery {
     cursor: Option<String>,
 }
 
+impl ListQuery {
+    pub(super) fn into_request(self) -> Result<v1::ListRequest, Problem> {
+        let path = path_of(self.path, self.path_base64.as_deref(), Some("."))?;
+        let depth = page("depth", self.depth, 1, MAX_DEPTH)?;
+        let limit = page("limit", self.limit, MAX_ENTRIES, MAX_ENTRIES)?;
+        let after = match self.cursor {
+            None => Bytes::new(),
+            Some(cursor) => {
+                let bytes = URL_SAFE_NO_PAD.decode(cursor);
+                bytes.map_err(|_| Problem::field("cursor", "invalid cursor; begin without one"))?.into()
+            }
+        };
+        Ok(v1::ListRequest { path, depth, limit, after, ..Default::default() })
+    }
+}
+
 /// Content of a directory.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Files)]
@@ -75,6 +95,15 @@ pub(super) struct FilesBody {
     entries: Vec<FileEntry>,
     /// Value of `cursor` for the next page; none on the last one.
     next_cursor: Option<String>,
+}
+
+impl From<v1::ListResponse> for FilesBody {
+    fn from(v1::ListResponse { entries, next, .. }: v1::ListResponse) -> Self {
+        Self {
+            entries: entries.into_iter().map(Into::into).collect(),
+            next_cursor: (!next.is_empty()).then(|| URL_SAFE_NO_PAD.encode(next)),
+        }
+    }
 }
 
 /// Lists a directory.
@@ -87,21 +116,7 @@ pub(super) async fn list(
     Id(id): Id,
     Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<FilesBody>, Problem> {
-    let path = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
-    let depth = page("depth", query.depth, 1, MAX_DEPTH)?;
-    let limit = page("limit", query.limit, MAX_ENTRIES, MAX_ENTRIES)?;
-    let after = match query.cursor {
-        None => Bytes::new(),
-        Some(cursor) => {
-            let bytes = URL_SAFE_NO_PAD.decode(cursor);
-            bytes.map_err(|_| Problem::field("cursor", "invalid cursor; begin without one"))?.into()
-        }
-    };
-    let request = v1::ListRequest { path, depth, limit, after, ..Default::default() };
-    let v1::ListResponse { entries, next, .. } = shared.keeper.perform(&caller, &id, request).await?;
-    let entries = entries.into_iter().map(Into::into).collect();
-    let next_cursor = (!next.is_empty()).then(|| URL_SAFE_NO_PAD.encode(next));
-    Ok(axum::Json(FilesBody { entries, next_cursor }))
+    Ok(axum::Json(shared.keeper.perform(&caller, &id, query.into_request()?).await?.into()))
 }
 
 /// A directory to create.
@@ -109,7 +124,7 @@ pub(super) async fn list(
 #[serde(deny_unknown_fields)]
 #[schema(as = MakeDirectory, example = json!({"path": "out/plots", "mode": "0750"}))]
 pub(super) struct MakeDirBody {
-    /// The directory: absolute, or below the home directory.
+    /// The directory: absolute, or below the home directory; in a volume below its root.
     path: String,
     /// Whether missing parent directories are created, and an existing directory is accepted. `true` if not given.
     #[serde(default)]
@@ -117,6 +132,18 @@ pub(super) struct MakeDirBody {
     /// Permission bits in octal. `0755` if not given.
     #[serde(default)]
     mode: Option<Mode>,
+}
+
+impl MakeDirBody {
+    pub(super) fn into_request(self) -> Result<v1::MakeDirRequest, Problem> {
+        check_path("path", self.path.as_bytes())?;
+        Ok(v1::MakeDirRequest {
+            path: self.path.into(),
+            parents: self.parents.unwrap_or(true),
+            mode: self.mode.map_or(0, |mode| mode.0),
+            ..Default::default()
+        })
+    }
 }
 
 /// Creates a directory.
@@ -129,14 +156,7 @@ pub(super) async fn make_dir(
     Id(id): Id,
     Json(body): Json<MakeDirBody>,
 ) -> Result<(StatusCode, axum::Json<FileEntry>), Problem> {
-    check_path("path", body.path.as_bytes())?;
-    let request = v1::MakeDirRequest {
-        path: body.path.into(),
-        parents: body.parents.unwrap_or(true),
-        mode: body.mode.map_or(0, |mode| mode.0),
-        ..Default::default()
-    };
-    let entry = shared.keeper.perform(&caller, &id, request).await?;
+    let entry = shared.keeper.perform(&caller, &id, body.into_request()?).await?;
     Ok((StatusCode::CREATED, axum::Json(entry.into())))
 }
 
@@ -145,10 +165,18 @@ pub(super) async fn make_dir(
 #[serde(deny_unknown_fields)]
 #[schema(as = ChangeMode, example = json!({"path": "run.sh", "mode": "0755"}))]
 pub(super) struct ChangeModeBody {
-    /// The file: absolute, or below the home directory.
+    /// The file: absolute, or below the home directory; in a volume below its root.
     path: String,
     /// Permission bits in octal.
     mode: Mode,
+}
+
+impl ChangeModeBody {
+    pub(super) fn into_request(self) -> Result<v1::SetModeRequest, Problem> {
+        check_path("path", self.path.as_bytes())?;
+        let (path, mode) = (self.path.into(), Some(self.mode.0));
+        Ok(v1::SetModeRequest { path, mode, follow: true, ..Default::default() })
+    }
 }
 
 /// Changes the permissions of a file or directory.
@@ -161,14 +189,7 @@ pub(super) async fn change_mode(
     Id(id): Id,
     Json(body): Json<ChangeModeBody>,
 ) -> Result<axum::Json<FileEntry>, Problem> {
-    check_path("path", body.path.as_bytes())?;
-    let request = v1::SetModeRequest {
-        path: body.path.into(),
-        mode: Some(body.mode.0),
-        follow: true,
-        ..Default::default()
-    };
-    let entry = shared.keeper.perform(&caller, &id, request).await?;
+    let entry = shared.keeper.perform(&caller, &id, body.into_request()?).await?;
     Ok(axum::Json(entry.into()))
 }
 
@@ -186,6 +207,19 @@ pub(super) struct MoveBody {
     overwrite: Option<bool>,
 }
 
+impl MoveBody {
+    pub(super) fn into_request(self) -> Result<v1::MoveRequest, Problem> {
+        check_path("from", self.from.as_bytes())?;
+        check_path("to", self.to.as_bytes())?;
+        Ok(v1::MoveRequest {
+            from: self.from.into(),
+            to: self.to.into(),
+            overwrite: self.overwrite.unwrap_or(false),
+            ..Default::default()
+        })
+    }
+}
+
 /// Moves a file or directory.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/move", tag = "files", request_body = MoveBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
@@ -196,15 +230,7 @@ pub(super) async fn rename(
     Id(id): Id,
     Json(body): Json<MoveBody>,
 ) -> Result<axum::Json<FileEntry>, Problem> {
-    check_path("from", body.from.as_bytes())?;
-    check_path("to", body.to.as_bytes())?;
-    let request = v1::MoveRequest {
-        from: body.from.into(),
-        to: body.to.into(),
-        overwrite: body.overwrite.unwrap_or(false),
-        ..Default::default()
-    };
-    let entry = shared.keeper.perform(&caller, &id, request).await?;
+    let entry = shared.keeper.perform(&caller, &id, body.into_request()?).await?;
     Ok(axum::Json(entry.into()))
 }
 
@@ -212,12 +238,19 @@ pub(super) async fn rename(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RemoveQuery {
-    /// The file or directory: absolute, or below the home directory.
+    /// The file or directory: absolute, or below the home directory; in a volume below its root.
     path: Option<String>,
     /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
     /// Whether a directory is removed with everything in it. `false` if not given.
     recursive: Option<bool>,
+}
+
+impl RemoveQuery {
+    pub(super) fn into_request(self) -> Result<v1::RemoveRequest, Problem> {
+        let path = path_of(self.path, self.path_base64.as_deref(), None)?;
+        Ok(v1::RemoveRequest { path, recursive: self.recursive.unwrap_or(false), ..Default::default() })
+    }
 }
 
 /// Removes a file or directory.
@@ -230,9 +263,6 @@ pub(super) async fn remove(
     Id(id): Id,
     Query(query): Query<RemoveQuery>,
 ) -> Result<StatusCode, Problem> {
-    let path = path_of(query.path, query.path_base64.as_deref(), None)?;
-    let recursive = query.recursive.unwrap_or(false);
-    let request = v1::RemoveRequest { path, recursive, ..Default::default() };
-    shared.keeper.perform(&caller, &id, request).await?;
+    shared.keeper.perform(&caller, &id, query.into_request()?).await?;
     Ok(StatusCode::NO_CONTENT)
 }

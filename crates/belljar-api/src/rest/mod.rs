@@ -26,6 +26,7 @@ mod signed;
 mod templates;
 pub(crate) mod types;
 mod upload;
+mod volumes;
 mod watch;
 
 use axum::Router;
@@ -34,7 +35,7 @@ use axum::routing::any;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub(crate) use content::send_file;
+pub(crate) use content::{exactly, send_file};
 pub use openapi::{openapi, openapi_json};
 pub(crate) use ports::base_url;
 pub(crate) use sandboxes::page;
@@ -103,6 +104,14 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(builds::import))
         .routes(routes!(builds::export))
         .routes(routes!(templates::get, templates::remove))
+        .routes(routes!(volumes::create, volumes::list))
+        .routes(routes!(volumes::get, volumes::remove))
+        .routes(routes!(volumes::list_files, volumes::remove_files))
+        .routes(routes!(volumes::stat))
+        .routes(routes!(volumes::download, volumes::upload))
+        .routes(routes!(volumes::make_dir))
+        .routes(routes!(volumes::rename))
+        .routes(routes!(volumes::change_mode))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::update, keys::revoke))
         .routes(routes!(secrets::create, secrets::list))

@@ -150,7 +150,8 @@ fn add_errors(path: &str, operation: &mut Operation) {
     if takes(ParameterIn::Path) {
         statuses.extend([404, 409, 410]);
     }
-    if path.starts_with("/v1/sandboxes/{id}/") || path.starts_with("/v1/signed/") {
+    let prefixes = ["/v1/sandboxes/{id}/", "/v1/volumes/{id}/", "/v1/signed/"];
+    if prefixes.iter().any(|prefix| path.starts_with(prefix)) {
         statuses.extend([501, 502, 504]);
     }
     if path == "/v1/sandboxes/{id}" && operation.request_body.is_some() {
@@ -167,6 +168,9 @@ fn add_errors(path: &str, operation: &mut Operation) {
     }
     if path == "/v1/secrets" && operation.request_body.is_some() {
         statuses.push(409);
+    }
+    if path == "/v1/volumes" && operation.request_body.is_some() {
+        statuses.extend([409, 501]);
     }
     if operation.responses.responses.contains_key("101") {
         statuses.push(426);

@@ -121,7 +121,7 @@ pub(super) struct LeftoversBody {
     leftovers: Vec<Leftover>,
 }
 
-/// Removes what is left over of sandboxes, templates and answers, and is in nobody's use. Needs the role admin.
+/// Removes what is left over of sandboxes, templates, volumes and answers, and is in nobody's use. Needs the role admin.
 #[utoipa::path(post, path = "/v1/gc", tag = "server", request_body = CollectBody,
     responses((status = 200, description = "What is removed, or would be.", body = LeftoversBody)))]
 pub(super) async fn collect(

@@ -13,6 +13,9 @@ use crate::problem::Problem;
 /// The header that names the sandbox of a call to a guest.
 pub(super) const SANDBOX: &str = "belljar-sandbox";
 
+/// The header that names a volume instead of a sandbox, in calls of the file service.
+pub(super) const VOLUME: &str = "belljar-volume";
+
 /// The longest idempotency key, in bytes.
 const MAX_KEY_BYTES: usize = 255;
 
@@ -57,11 +60,24 @@ impl Call {
 
     /// The sandbox that the header names.
     pub(super) fn sandbox(&self, context: &RequestContext) -> Result<String, ConnectError> {
-        let mut named = context.headers().get_all(SANDBOX).iter();
+        let named = self.named(context, SANDBOX)?;
+        named.ok_or_else(|| self.field(SANDBOX, "the header is missing; give the sandbox's id or name"))
+    }
+
+    /// Returns the volume named by the header, if there is one.
+    pub(super) fn volume(&self, context: &RequestContext) -> Result<Option<String>, ConnectError> {
+        let volume = self.named(context, VOLUME)?;
+        if volume.is_some() && context.headers().contains_key(SANDBOX) {
+            return Err(self.field(VOLUME, "there is a sandbox in another header; give one of the two"));
+        }
+        Ok(volume)
+    }
+
+    fn named(&self, context: &RequestContext, header: &str) -> Result<Option<String>, ConnectError> {
+        let mut named = context.headers().get_all(header).iter();
         match (named.next(), named.next()) {
-            (Some(value), None) => Ok(value.to_str().unwrap_or_default().to_owned()),
-            (None, _) => Err(self.field(SANDBOX, "the header is missing; give the sandbox's id or name")),
-            (Some(_), Some(_)) => Err(self.field(SANDBOX, "the header is given more than once")),
+            (Some(_), Some(_)) => Err(self.field(header, "the header is given more than once")),
+            (value, _) => Ok(value.map(|value| value.to_str().unwrap_or_default().to_owned())),
         }
     }
 

@@ -140,6 +140,23 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
         tenant: info.tenant,
         key: info.key,
         network_policy: network_policy(&info.spec.network).into(),
+        volumes: info.spec.volumes.iter().map(volume).collect(),
+        ..Default::default()
+    }
+}
+
+/// Converts a volume to be mounted.
+pub(super) fn volume_file(volume: v1::VolumeMount) -> belljar_model::VolumeFile {
+    let mode = Some(volume.mode).filter(|mode| !mode.is_empty());
+    belljar_model::VolumeFile { name: volume.name, path: volume.path, mode }
+}
+
+fn volume(volume: &belljar_model::VolumeMount) -> v1::VolumeMount {
+    v1::VolumeMount {
+        name: volume.name.clone(),
+        path: volume.path.to_string_lossy().into_owned(),
+        mode: volume.mode.as_str().to_owned(),
+        id: volume.image.as_ref().map(|image| image.id.to_string()).unwrap_or_default(),
         ..Default::default()
     }
 }

@@ -399,6 +399,8 @@ fn wanted(request: v1::CreateSandboxRequest, timeout: Duration) -> Result<Create
         grade: convert::given(request.grade),
         network: network(convert::given(request.network), request.network_policy.into_option())?,
         mounts: Some(request.mounts).filter(|mounts| !mounts.is_empty()),
+        volumes: Some(request.volumes.into_iter().map(convert::volume_file).collect::<Vec<_>>())
+            .filter(|volumes| !volumes.is_empty()),
         env: Some(env).filter(|env| !env.is_empty()),
         hostname: convert::given(request.hostname),
         ..SpecFile::default()

@@ -33,8 +33,12 @@ fn rest_page_commands_work() {
     if let Some(lack) = lacks(&["curl", "jq", "timeout"]) {
         return say(&lack);
     }
-    let blocks = blocks(&page("rest.md"), "sh");
-    assert_eq!(blocks.len(), 8);
+    let mut blocks = blocks(&page("rest.md"), "sh");
+    assert_eq!(blocks.len(), 9);
+    if !rustix::process::geteuid().is_root() {
+        blocks.retain(|block| !block.contains("/v1/volumes"));
+        say("SKIPPED: volumes need a server of root");
+    }
     let home = Home::new();
     let server = home.serve(&[]);
     let mut shell = home.alone("/bin/bash".as_ref());

@@ -58,7 +58,8 @@ impl Route {
             path: path.to_owned(),
             is_open: operation["security"].as_array().is_some_and(|security| !security.is_empty()),
             query: match (takes_path, path) {
-                (true, "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/files/archive") => "?path=d",
+                (true, "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/files/archive")
+                | (true, "/v1/volumes/{id}/files") => "?path=d",
                 (true, "/v1/sandboxes/{id}/files/watch") => "?path=.",
                 (true, _) => "?path=a.txt",
                 // It would wait for the end of the process.
@@ -76,9 +77,9 @@ impl Route {
         format!("{} {}", self.method, self.path)
     }
 
-    /// Reports whether the route belongs to one sandbox.
-    fn is_of_sandbox(&self) -> bool {
-        self.path.starts_with("/v1/sandboxes/{id}")
+    /// Reports whether the route belongs to one sandbox or one volume.
+    fn is_of_one(&self) -> bool {
+        ["/v1/sandboxes/{id}", "/v1/volumes/{id}"].iter().any(|begin| self.path.starts_with(begin))
     }
 
     /// Sends the request. Of a stream, only the head is read.
@@ -86,6 +87,7 @@ impl Route {
         let id = match self.path.as_str() {
             path if path.starts_with("/v1/templates/") => &others.template,
             path if path.starts_with("/v1/keys/") => &others.key,
+            path if path.starts_with("/v1/volumes/") => &others.volume,
             _ => sandbox,
         };
         let path = self.path.replace("{id}", id).replace("{process}", &others.process);
@@ -108,6 +110,7 @@ impl Route {
 struct Others {
     template: String,
     key: String,
+    volume: String,
     process: String,
 }
 
@@ -143,15 +146,28 @@ impl Fixture {
         let kept =
             owner.post(&format!("/v1/sandboxes/{sandbox}/snapshot"), &json!({ "name": "first" })).await;
         let template = kept.json()["id"].as_str().expect("it was kept").to_owned();
+        let made = owner.post("/v1/volumes", &json!({ "name": "first", "size": "16m" })).await;
+        let volume = made.json()["id"].as_str().expect("it was made").to_owned();
+        for path in ["a.txt", "d/b.txt"] {
+            let put = owner.request("PUT", &format!("/v1/volumes/{volume}/files/content?path={path}"));
+            assert_eq!(owner.send(put, "one\n").await.status, 200);
+        }
         let routes = Route::all(&server).await;
-        Self { home, server, routes, sandbox, sibling, others: Others { template, key, process }, owner }
+        let others = Others { template, key, volume, process };
+        Self { home, server, routes, sandbox, sibling, others, owner }
     }
 
     /// Returns all state that a request could have changed, as text.
     async fn state(&self) -> String {
         let admin = self.server.admin();
         let mut state = String::new();
-        for path in ["/v1/sandboxes?state=running,paused,gone,creating,stopping&limit=100", "/v1/templates"] {
+        let volume = format!("/v1/volumes/{}/files?path=/&depth=2", self.others.volume);
+        for path in [
+            "/v1/sandboxes?state=running,paused,gone,creating,stopping&limit=100",
+            "/v1/templates",
+            "/v1/volumes",
+            &volume,
+        ] {
             let _ = writeln!(state, "{}", self.owner.get(path).await.text());
         }
         let keys = admin.get("/v1/keys").await.json();
@@ -280,7 +296,7 @@ fn c01_x11_responses_match_the_authorization_table() {
                 let answer = route.send(client, &fixture.sandbox, &fixture.others).await;
                 let said = format!("{} {}", answer.status.as_u16(), answer.code());
                 let _ = write!(row, " {:>22}", said.trim());
-                if !route.is_open && (who == "SIBLING" || who == "TENANT" && route.is_of_sandbox()) {
+                if !route.is_open && (who == "SIBLING" || who == "TENANT" && route.is_of_one()) {
                     assert!(
                         matches!(answer.status.as_u16(), 403 | 404),
                         "{who} {}: {answer:?}",
@@ -293,7 +309,7 @@ fn c01_x11_responses_match_the_authorization_table() {
                     route.name()
                 );
                 // The other tenant may create resources of its own.
-                let creates = ["POST /v1/sandboxes", "POST /v1/secrets"];
+                let creates = ["POST /v1/sandboxes", "POST /v1/volumes", "POST /v1/secrets"];
                 if who == "TENANT" && creates.contains(&route.name().as_str()) {
                     let id = answer.json()["id"].as_str().expect("it was made").to_owned();
                     assert_eq!(other.call("DELETE", &format!("{}/{id}", route.path)).await.status, 204);
@@ -352,12 +368,15 @@ fn c02_foreign_and_missing_resources_are_indistinguishable() {
         let none = Others {
             template: "tpl_00000000000000000000".to_owned(),
             key: "key_0000000000000000".to_owned(),
+            volume: missing.clone(),
             process: "1".to_owned(),
         };
         let plain = |answer: &Answer, id: &str, others: &Others| {
             let mut problem: Value = answer.json();
             problem["request_id"] = Value::Null;
-            problem.to_string().replace(id, "ID").replace(&others.template, "ID").replace(&others.key, "ID")
+            [id, &others.template, &others.key, &others.volume]
+                .iter()
+                .fold(problem.to_string(), |text, id| text.replace(id, "ID"))
         };
         let mut checked = 0;
         for route in fixture.routes.iter().filter(|route| route.path.contains("{id}")) {

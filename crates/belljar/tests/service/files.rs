@@ -14,18 +14,18 @@ use crate::run;
 use crate::server::{Home, Server};
 
 /// Content of a file of the host that must not be visible inside.
-const CANARY: &str = "canary-of-the-host-91c2";
+pub(crate) const CANARY: &str = "canary-of-the-host-91c2";
 
 /// Timeout of quick operations. The corpus demands 50 ms to ten seconds on an idle machine.
-const QUICK_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const QUICK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A world-readable and world-writable directory of the host.
-struct Host {
-    dir: tempfile::TempDir,
+pub(crate) struct Host {
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Host {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::Builder::new()
             .prefix("belljar-canary-")
             .tempdir_in("/var/tmp")
@@ -40,12 +40,12 @@ impl Host {
         Self { dir }
     }
 
-    fn canary(&self) -> PathBuf {
+    pub(crate) fn canary(&self) -> PathBuf {
         self.dir.path().join("canary")
     }
 
     #[track_caller]
-    fn assert_untouched(&self, what: &str) {
+    pub(crate) fn assert_untouched(&self, what: &str) {
         let names: Vec<_> = std::fs::read_dir(self.dir.path()).expect("it is there").flatten().collect();
         assert_eq!(names.len(), 1, "{what}: {names:?}");
         assert_eq!(std::fs::read_to_string(self.canary()).expect("it is there"), CANARY, "{what}");
@@ -192,7 +192,7 @@ fn f02_no_spelling_of_a_path_escapes() {
 }
 
 /// Where the host's tree would be inside if it were not detached. A build for tests keeps it on demand.
-const OLD_ROOT: &str = "/old-root";
+pub(crate) const OLD_ROOT: &str = "/old-root";
 
 /// Creates links to the host in the sandbox.
 async fn plant_links(client: &Client, id: &str, host: &Host, root: &str) {

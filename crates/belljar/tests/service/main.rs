@@ -25,6 +25,7 @@ mod secrets;
 mod server;
 mod soak;
 mod timing;
+mod volumes;
 
 use std::io::Write as _;
 

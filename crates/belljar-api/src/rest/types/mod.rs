@@ -16,6 +16,7 @@ mod secret;
 mod span;
 mod template;
 mod unique;
+mod volume;
 
 pub(crate) use build::{BuildBody, BuildEventBody, DEFAULT_MODE, build_files, definition};
 pub(crate) use bytes::{EncodedBytes, check_path, path_of, shown};
@@ -38,3 +39,4 @@ pub(crate) use secret::{NewSecretBody, SecretUpdateBody};
 pub(crate) use span::{Span, time};
 pub(crate) use template::TemplateInfoBody;
 pub(crate) use unique::UniqueMap;
+pub(crate) use volume::{MountedVolumeBody, NewVolumeBody, VolumeMountBody};

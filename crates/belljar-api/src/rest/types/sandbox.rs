@@ -14,7 +14,9 @@ use utoipa::ToSchema;
 
 use super::bytes::{base64_of, check_path};
 use super::file::Mode;
-use super::{NetworkBody, Scalar, Span, UniqueMap, object, objects, time};
+use super::{
+    MountedVolumeBody, NetworkBody, Scalar, Span, UniqueMap, VolumeMountBody, object, objects, time,
+};
 use crate::problem::Problem;
 
 /// A request to create a sandbox. All fields are optional.
@@ -67,6 +69,9 @@ pub(crate) struct CreateSandboxBody {
     hostname: Option<String>,
     /// Directories of the host, each as `SOURCE:TARGET[:ro|rw]`. For keys with the role admin.
     mounts: Option<Vec<String>>,
+    /// Volumes of its tenant, at most 16.
+    #[serde(default, deserialize_with = "objects")]
+    volumes: Option<Vec<VolumeMountBody>>,
     /// Files to write before the sandbox is handed out, 1 MiB in all.
     #[serde(default, deserialize_with = "objects")]
     files: Option<Vec<NewFileBody>>,
@@ -159,6 +164,7 @@ impl CreateSandboxBody {
             grade: self.grade,
             network: self.network.map(NetworkBody::into_file),
             mounts: self.mounts,
+            volumes: self.volumes.map(|volumes| volumes.into_iter().map(Into::into).collect()),
             env,
             hostname: self.hostname,
             ..SpecFile::default()
@@ -399,6 +405,8 @@ pub(crate) struct SandboxInfoBody {
     home: String,
     /// Its host name.
     hostname: String,
+    /// Its volumes.
+    volumes: Vec<MountedVolumeBody>,
     /// Published ports.
     ports: Vec<u16>,
     /// Pattern of the host names of its ports, with `{port}` to be replaced.
@@ -494,6 +502,7 @@ impl SandboxInfoBody {
             isolation: info.isolation,
             home: info.home.to_string_lossy().into_owned(),
             hostname: info.spec.hostname.as_str().to_owned(),
+            volumes: info.spec.volumes.iter().map(Into::into).collect(),
             ports: info.ports,
             pooled: info.pooled,
             start_ms: belljar_model::milliseconds(info.start),

@@ -31,21 +31,23 @@ impl Call {
         self.refused(GuestError::Source(error).into())
     }
 
-    /// Goes in to the sandbox that the header names.
+    /// Enters the sandbox, or the volume, that the header names.
     pub(super) async fn enter(&self, context: &RequestContext) -> Result<Entered, ConnectError> {
-        let id = self.sandbox(context)?;
-        self.shared.keeper.enter(&self.caller, &id).await.map_err(|error| self.failed(error))
+        let keeper = &self.shared.keeper;
+        let entered = match self.volume(context)? {
+            Some(volume) => keeper.enter_volume(&self.caller, &volume).await,
+            None => keeper.enter(&self.caller, &self.sandbox(context)?).await,
+        };
+        entered.map_err(|error| self.failed(error))
     }
 
-    /// Has something done in the sandbox that the header names.
+    /// Performs an operation in the sandbox, or on the files of the volume, that the header names.
     pub(super) async fn perform<O: Operation>(
         self,
         context: &RequestContext,
         operation: O,
     ) -> Result<O::Response, ConnectError> {
-        let id = self.sandbox(context)?;
-        let done = self.shared.keeper.perform(&self.caller, &id, operation).await;
-        done.map_err(|error| self.refused(error))
+        Ok(self.open(context, operation).await?.into_answer())
     }
 
     /// The same for an answer that is a stream.
@@ -54,8 +56,14 @@ impl Call {
         context: &RequestContext,
         operation: O,
     ) -> Result<Opened<O::Response>, ConnectError> {
-        let id = self.sandbox(context)?;
-        let opened = self.shared.keeper.begin(&self.caller, &id, operation).await;
+        let keeper = &self.shared.keeper;
+        let opened = match self.volume(context)? {
+            Some(volume) => match keeper.enter_volume(&self.caller, &volume).await {
+                Ok(entered) => keeper.begin_in(&self.caller, &entered, operation).await,
+                Err(error) => Err(error),
+            },
+            None => keeper.begin(&self.caller, &self.sandbox(context)?, operation).await,
+        };
         opened.map_err(|error| self.refused(error))
     }
 
