@@ -10,7 +10,7 @@ use crate::code::CodeArgs;
 use crate::message::Quit;
 use crate::service::args::{
     AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, SecretCommandArgs,
-    TemplateCommandArgs,
+    TemplateCommandArgs, VolumeCommandArgs,
 };
 use crate::{cert, code, config, doctor, languages, net, run, serve, service, shell};
 
@@ -128,6 +128,8 @@ enum Command {
     Cert(CertArgs),
     /// Create and manage long-lived sandboxes
     Sandbox(Box<SandboxCommandArgs>),
+    /// Create and manage volumes: files that outlive sandboxes
+    Volume(Box<VolumeCommandArgs>),
     /// Create, list and revoke API keys
     Key(Box<KeyCommandArgs>),
     /// Store secrets on the server, for network policies
@@ -465,6 +467,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Config(command) => config::config(&command),
         Command::Cert(args) => cert::cert(&args),
         Command::Sandbox(args) => service::sandbox(&args),
+        Command::Volume(args) => service::volume(&args),
         Command::Key(args) => service::key(&args),
         Command::Secret(args) => service::secret(&args),
         Command::Template(args) => service::template(&args),

@@ -13,7 +13,9 @@ import pytest
 
 SDK = Path(__file__).resolve().parent.parent
 PAGES = [SDK.parent.parent / "docs" / "python.md", SDK / "README.md"]
-BLOCK = re.compile(r"(?:<!-- needs: (walls|interpreters|templates) -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:<!-- needs: (walls|interpreters|templates|volumes) -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def blocks() -> Iterator[Any]:
@@ -46,8 +48,8 @@ def test_page(
         pytest.skip("the stand-in has no such thing; set BELLJAR_BIN")
     if needs == "interpreters" and not has_interpreters():
         pytest.skip("SKIPPED: needs Python with IPython, pandas and matplotlib, and Node")
-    if needs == "templates" and os.geteuid() != 0:
-        pytest.skip("SKIPPED: templates are built by a server of root")
+    if needs in ("templates", "volumes") and os.geteuid() != 0:
+        pytest.skip("SKIPPED: templates are built, and volumes mounted, by a server of root")
     run(["-c", code], tmp_path, environment)
 
 

@@ -9,6 +9,7 @@ import { Secrets } from "./secrets.js";
 import { Templates } from "./templates.js";
 import { Transport } from "./transport.js";
 import type { Quotas, Role, SandboxInfo } from "./types.js";
+import { Volumes } from "./volumes.js";
 import type { WireQuotas } from "./wire.js";
 
 /** Who the key belongs to, and what it uses. */
@@ -86,6 +87,8 @@ export class Belljar {
   readonly sandboxes: Sandboxes;
   /** What new sandboxes begin with. */
   readonly templates: Templates;
+  /** Files that outlive sandboxes. */
+  readonly volumes: Volumes;
   /** API keys. Needs an admin key. */
   readonly keys: Keys;
   /** Secrets stored on the server for network policies. */
@@ -98,6 +101,7 @@ export class Belljar {
     this.#transport = new Transport(new Configuration(options));
     this.sandboxes = new Sandboxes(this.#transport);
     this.templates = new Templates(this.#transport);
+    this.volumes = new Volumes(this.#transport);
     this.keys = new Keys(this.#transport);
     this.secrets = new Secrets(this.#transport);
     this.audit = new Audit(this.#transport);

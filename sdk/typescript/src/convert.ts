@@ -2,8 +2,8 @@
 
 import { fromBase64 } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
-import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo } from "./types.js";
-import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate } from "./wire.js";
+import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, VolumeInfo } from "./types.js";
+import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireVolume } from "./wire.js";
 
 /** Seconds for the wire. */
 export function seconds(field: string, milliseconds: number | undefined): number | undefined {
@@ -85,6 +85,7 @@ export function sandboxInfo(wire: WireSandbox): SandboxInfo {
     home: wire.home,
     hostname: wire.hostname,
     ports: wire.ports ?? [],
+    volumes: (wire.volumes ?? []).map(({ id, name, path, mode }) => ({ volumeId: id, name, path, mode: mode as "rw" | "ro" })),
     host: wire.host ?? null,
     pooled: wire.pooled,
     startMs: wire.start_ms ?? null,
@@ -137,6 +138,10 @@ export function templateInfo(wire: WireTemplate): TemplateInfo {
     source: wire.source ?? null,
     note: wire.note ?? null,
   };
+}
+
+export function volumeInfo(wire: WireVolume): VolumeInfo {
+  return { volumeId: wire.id, name: wire.name, size: wire.bytes, tenant: wire.tenant, createdAt: date(wire.created_at), sandboxes: wire.sandboxes };
 }
 
 export function portInfo(wire: WirePort): PortInfo {

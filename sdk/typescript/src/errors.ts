@@ -70,7 +70,7 @@ export class ForbiddenError extends SandboxError {
   override name = "ForbiddenError";
 }
 
-/** There is no such sandbox, template, key, process or path; those of other tenants count as missing (404). */
+/** There is no such sandbox, template, volume, key, process or path; those of other tenants count as missing (404). */
 export class NotFoundError extends SandboxError {
   override name = "NotFoundError";
 }

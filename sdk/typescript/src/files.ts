@@ -96,15 +96,16 @@ export interface SignedUrl {
 /** Writes that are under way at once when several files are written. */
 const PARALLEL_WRITES = 6;
 
-/** Files in a sandbox. Paths are absolute, or relative to the home directory. */
-export class Files {
-  readonly #transport: Transport;
-  readonly #sandboxId: string;
+/** Files of a volume. Paths start at its root; `..` is refused. */
+export class VolumeFiles {
+  /** @internal */
+  protected readonly transport: Transport;
+  readonly #place: string;
 
   /** @internal */
-  constructor(transport: Transport, sandboxId: string) {
-    this.#transport = transport;
-    this.#sandboxId = sandboxId;
+  constructor(transport: Transport, place: string) {
+    this.transport = transport;
+    this.#place = place;
   }
 
   /** Reads a file as text. */
@@ -121,11 +122,11 @@ export class Files {
     if (range === "empty") {
       await this.getInfo(path, request);
     }
-    const get: ApiRequest = { method: "GET", path: this.#route("/content"), query: pathQuery(path), headers: { Accept: "*/*", ...(range === undefined ? {} : { Range: range }) }, options: request };
+    const get: ApiRequest = { method: "GET", path: this.route("/content"), query: pathQuery(path), headers: { Accept: "*/*", ...(range === undefined ? {} : { Range: range }) }, options: request };
     if (format === "stream") {
-      return range === "empty" ? new Blob([]).stream() : (await this.#transport.stream(get)).body;
+      return range === "empty" ? new Blob([]).stream() : (await this.transport.stream(get)).body;
     }
-    const bytes = range === "empty" ? new Uint8Array() : await this.#transport.bytes(get);
+    const bytes = range === "empty" ? new Uint8Array() : await this.transport.bytes(get);
     switch (format) {
       case "bytes":
         return bytes;
@@ -162,9 +163,9 @@ export class Files {
       }
       headers["Content-Range"] = `bytes ${offset}-${offset + length - 1}/*`;
     }
-    const written = await this.#transport.json<WireFile>({
+    const written = await this.transport.json<WireFile>({
       method: "PUT",
-      path: this.#route("/content"),
+      path: this.route("/content"),
       query: { ...pathQuery(path), mode: modeText(mode), append, exclusive, make_parents: makeParents ?? true },
       body,
       headers,
@@ -187,9 +188,9 @@ export class Files {
     const { depth, pageSize, ...request } = options;
     let cursor: string | undefined;
     do {
-      const page: { entries: WireFile[]; next_cursor?: string | null } = await this.#transport.json({
+      const page: { entries: WireFile[]; next_cursor?: string | null } = await this.transport.json({
         method: "GET",
-        path: this.#route(""),
+        path: this.route(""),
         query: { ...pathQuery(path), depth, limit: pageSize, cursor },
         options: request,
       });
@@ -206,7 +207,7 @@ export class Files {
   /** What is at the path. With `follow: false` a link itself, else what it leads to. */
   async getInfo(path: SandboxPath, options: RequestOptions & { follow?: boolean } = {}): Promise<FileInfo> {
     const { follow, ...request } = options;
-    return fileInfo(await this.#transport.json({ method: "GET", path: this.#route("/stat"), query: { ...pathQuery(path), follow: follow ?? true }, options: request }));
+    return fileInfo(await this.transport.json({ method: "GET", path: this.route("/stat"), query: { ...pathQuery(path), follow: follow ?? true }, options: request }));
   }
 
   /** Makes a directory and, unless `parents` is false, those above it. False if there is one already. */
@@ -215,33 +216,70 @@ export class Files {
     if ((await this.#infoIfThere(path, request))?.kind === "directory") {
       return false;
     }
-    await this.#transport.done({ method: "POST", path: this.#route("/mkdir"), json: { path, parents: parents ?? true, mode: modeText(mode) }, options: request });
+    await this.transport.done({ method: "POST", path: this.route("/mkdir"), json: { path, parents: parents ?? true, mode: modeText(mode) }, options: request });
     return true;
   }
 
   /** Removes a file, or a directory with all that is in it; with `recursive: false` a directory only if it is empty. */
   async remove(path: SandboxPath, options: RequestOptions & { recursive?: boolean } = {}): Promise<void> {
     const { recursive, ...request } = options;
-    await this.#transport.delete(this.#route(""), { ...pathQuery(path), recursive: recursive ?? true }, request);
+    await this.transport.delete(this.route(""), { ...pathQuery(path), recursive: recursive ?? true }, request);
   }
 
   /** Moves. Fails if there is something at the new path, unless `overwrite` is true. */
   async rename(from: string, to: string, options: RequestOptions & { overwrite?: boolean } = {}): Promise<FileInfo> {
     const { overwrite, ...request } = options;
-    return fileInfo(await this.#transport.json({ method: "POST", path: this.#route("/move"), json: { from, to, overwrite: overwrite ?? false }, options: request }));
+    return fileInfo(await this.transport.json({ method: "POST", path: this.route("/move"), json: { from, to, overwrite: overwrite ?? false }, options: request }));
   }
 
   /** Sets permission bits. */
   async chmod(path: string, mode: FileMode, options?: RequestOptions): Promise<FileInfo> {
-    return fileInfo(await this.#transport.json({ method: "POST", path: this.#route("/chmod"), json: { path, mode: modeText(mode) }, options }));
+    return fileInfo(await this.transport.json({ method: "POST", path: this.route("/chmod"), json: { path, mode: modeText(mode) }, options }));
+  }
+
+  /** Copies a file or a directory of this machine into the sandbox. Permission bits stay, links and special files are left out. */
+  async upload(localPath: string, path: string, options: TransferOptions = {}): Promise<FileInfo[]> {
+    return upload(this, localPath, path, options);
+  }
+
+  /**
+   * Copies a file or a directory of the sandbox to this machine. Links and special files are left out, and nothing is written
+   * outside of `localPath`, whatever the names inside are. Gives the paths that were written.
+   */
+  async download(path: string, localPath: string, options: TransferOptions = {}): Promise<string[]> {
+    return download(this, path, localPath, options);
+  }
+
+  async #infoIfThere(path: SandboxPath, options: RequestOptions & { follow?: boolean }): Promise<FileInfo | undefined> {
+    try {
+      return await this.getInfo(path, options);
+    } catch (error) {
+      if (error instanceof NotFoundError && error.code === "path_not_found") {
+        return undefined;
+      }
+      throw error;
+    }
+  }
+
+  /** @internal */
+  protected route(rest: string): string {
+    return `${this.#place}/files${rest}`;
+  }
+}
+
+/** Files in a sandbox. Paths are absolute, or relative to the home directory. */
+export class Files extends VolumeFiles {
+  /** @internal */
+  constructor(transport: Transport, sandboxId: string) {
+    super(transport, route`/v1/sandboxes/${sandboxId}`);
   }
 
   /** Looks for files by name, by what is in them, or both. */
   async search(options: SearchOptions): Promise<SearchResult> {
     const { path, name, content, regex, ignoreCase, limit, ...request } = options;
-    const found = await this.#transport.json<{ matches: { path: string; line_number?: number | null; line?: string | null; column?: number | null }[]; truncated: boolean }>({
+    const found = await this.transport.json<{ matches: { path: string; line_number?: number | null; line?: string | null; column?: number | null }[]; truncated: boolean }>({
       method: "POST",
-      path: this.#route("/search"),
+      path: this.route("/search"),
       json: { path: path ?? ".", name, content, regex, ignore_case: ignoreCase, limit },
       options: request,
     });
@@ -260,55 +298,27 @@ export class Files {
   /** Packs a directory and all that is in it. The server waits for whoever reads the stream. */
   async getArchive(path: SandboxPath = ".", options: RequestOptions & { format?: ArchiveFormat } = {}): Promise<ReadableStream<Uint8Array>> {
     const { format, ...request } = options;
-    const answer = await this.#transport.stream({ method: "GET", path: this.#route("/archive"), query: { ...pathQuery(path), format: format ?? "tar.gz" }, headers: { Accept: "*/*" }, options: request });
+    const answer = await this.transport.stream({ method: "GET", path: this.route("/archive"), query: { ...pathQuery(path), format: format ?? "tar.gz" }, headers: { Accept: "*/*" }, options: request });
     return answer.body;
   }
 
   /** Unpacks an archive into a directory. */
   async putArchive(path: SandboxPath, data: FileData, options: ExtractOptions = {}): Promise<{ entries: number; size: number }> {
     const { format, strip, ...request } = options;
-    const done = await this.#transport.json<{ entries: number; bytes: number }>({ method: "PUT", path: this.#route("/archive"), query: { ...pathQuery(path), format, strip }, body: toBody(data), options: request });
+    const done = await this.transport.json<{ entries: number; bytes: number }>({ method: "PUT", path: this.route("/archive"), query: { ...pathQuery(path), format, strip }, body: toBody(data), options: request });
     return { entries: done.entries, size: done.bytes };
-  }
-
-  /** Copies a file or a directory of this machine into the sandbox. Permission bits stay, links and special files are left out. */
-  async upload(localPath: string, path: string, options: TransferOptions = {}): Promise<FileInfo[]> {
-    return upload(this, localPath, path, options);
-  }
-
-  /**
-   * Copies a file or a directory of the sandbox to this machine. Links and special files are left out, and nothing is written
-   * outside of `localPath`, whatever the names inside are. Gives the paths that were written.
-   */
-  async download(path: string, localPath: string, options: TransferOptions = {}): Promise<string[]> {
-    return download(this, path, localPath, options);
   }
 
   /** Watches a directory. Resolves when the watch is in place, so that nothing after that is missed. */
   async watchDir(path: SandboxPath, onEvent: OnWatchEvent, options: WatchOptions = {}): Promise<WatchHandle> {
-    return startWatch(this.#transport, { method: "GET", path: this.#route("/watch"), query: { ...pathQuery(path), recursive: options.recursive ?? false } }, onEvent, options);
+    return startWatch(this.transport, { method: "GET", path: this.route("/watch"), query: { ...pathQuery(path), recursive: options.recursive ?? false } }, onEvent, options);
   }
 
   /** Makes a link with which one file can be read or written without a key. `expires` is 3,600 seconds if not given. */
   async sign(path: string, operation: "read" | "write", options: RequestOptions & { expires?: Span } = {}): Promise<SignedUrl> {
     const { expires, ...request } = options;
-    const signed = await this.#transport.json<{ url: string; expires_at: string }>({ method: "POST", path: this.#route("/sign"), json: { path, operation, expires }, options: request });
-    return { url: new URL(signed.url, `${this.#transport.configuration.apiUrl}/`).href, expiresAt: new Date(signed.expires_at) };
-  }
-
-  async #infoIfThere(path: SandboxPath, options: RequestOptions & { follow?: boolean }): Promise<FileInfo | undefined> {
-    try {
-      return await this.getInfo(path, options);
-    } catch (error) {
-      if (error instanceof NotFoundError && error.code === "path_not_found") {
-        return undefined;
-      }
-      throw error;
-    }
-  }
-
-  #route(rest: string): string {
-    return `${route`/v1/sandboxes/${this.#sandboxId}/files`}${rest}`;
+    const signed = await this.transport.json<{ url: string; expires_at: string }>({ method: "POST", path: this.route("/sign"), json: { path, operation, expires }, options: request });
+    return { url: new URL(signed.url, `${this.transport.configuration.apiUrl}/`).href, expiresAt: new Date(signed.expires_at) };
   }
 }
 

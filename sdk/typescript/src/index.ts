@@ -39,6 +39,7 @@ export {
   type SearchOptions,
   type SearchResult,
   type SignedUrl,
+  VolumeFiles,
   type WriteEntry,
   type WriteOptions,
 } from "./files.js";
@@ -73,6 +74,7 @@ export type {
   LogEntry,
   LogPage,
   Metrics,
+  MountedVolume,
   Network,
   NetworkPolicy,
   NetworkRecord,
@@ -92,5 +94,8 @@ export type {
   Size,
   Span,
   TemplateInfo,
+  VolumeInfo,
+  VolumeMount,
 } from "./types.js";
+export { Volumes } from "./volumes.js";
 export { type OnWatchEvent, WatchHandle, type WatchEvent, type WatchOptions } from "./watch.js";

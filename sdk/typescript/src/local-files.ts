@@ -1,8 +1,8 @@
-// Copies between this machine's files and a sandbox's. Needs a runtime with node:fs.
+// Copies between this machine's files and those of a sandbox or a volume. Needs a runtime with node:fs.
 
 import type { RequestOptions } from "./config.js";
 import { InvalidArgumentError, SandboxError } from "./errors.js";
-import type { Files } from "./files.js";
+import type { VolumeFiles } from "./files.js";
 import { inParallel } from "./parallel.js";
 import type { FileInfo } from "./types.js";
 
@@ -35,7 +35,7 @@ interface LocalFile {
 }
 
 /** Copies a file or a directory into the sandbox. */
-export async function upload(files: Files, localPath: string, path: string, options: TransferOptions): Promise<FileInfo[]> {
+export async function upload(files: VolumeFiles, localPath: string, path: string, options: TransferOptions): Promise<FileInfo[]> {
   const { onProgress, ...request } = options;
   const { stat, readdir, open } = await import("node:fs/promises");
   const join = (await import("node:path")).join;
@@ -80,7 +80,7 @@ export async function upload(files: Files, localPath: string, path: string, opti
 }
 
 /** Copies a file or a directory out of the sandbox. */
-export async function download(files: Files, path: string, localPath: string, options: TransferOptions): Promise<string[]> {
+export async function download(files: VolumeFiles, path: string, localPath: string, options: TransferOptions): Promise<string[]> {
   const { onProgress, ...request } = options;
   const { mkdir } = await import("node:fs/promises");
   const join = (await import("node:path")).join;

@@ -13,7 +13,7 @@ import { Pty } from "./pty.js";
 import { Sessions } from "./sessions.js";
 import { sleep } from "./signal.js";
 import { newIdempotencyKey, route, Transport } from "./transport.js";
-import type { InitialFile, Limits, LogPage, Metrics, Network, NetworkRecord, OnTimeout, SandboxInfo, SandboxState, Span, TemplateInfo } from "./types.js";
+import type { InitialFile, Limits, LogPage, Metrics, Network, NetworkRecord, OnTimeout, SandboxInfo, SandboxState, Span, TemplateInfo, VolumeMount } from "./types.js";
 import type { WireMetrics, WireSandbox, WireTemplate } from "./wire.js";
 
 /** Milliseconds between two looks at a sandbox's ports. */
@@ -53,6 +53,8 @@ export interface CreateOptions extends RequestOptions {
   hostname?: string;
   /** Directories of the host that it sees, as `SOURCE:TARGET[:ro|rw]`. Only for admin keys, within the operator's policy. */
   mounts?: string[];
+  /** Volumes to mount. */
+  volumes?: VolumeMount[];
   /** Files that it has from the beginning. */
   files?: InitialFile[];
   /** Says that this is the same wish as one before, which is then not fulfilled twice. Made by the SDK if not given. */
@@ -472,6 +474,7 @@ export class SandboxApi {
       grade: options.grade,
       hostname: options.hostname,
       mounts: options.mounts,
+      volumes: options.volumes,
       files: options.files?.map(({ path, data, mode }) => ({
         path,
         ...(typeof data === "string" ? { content: data } : { content_base64: toBase64(data) }),

@@ -90,6 +90,44 @@ export interface Isolation {
   layers: IsolationLayer[];
 }
 
+/** A volume for a new sandbox. */
+export interface VolumeMount {
+  /** The volume, by its name or id. */
+  name: string;
+  /** Absolute path in the sandbox. */
+  path: string;
+  /** Access mode; `rw` if not given. */
+  mode?: "rw" | "ro";
+}
+
+/** A volume that a sandbox mounts. */
+export interface MountedVolume {
+  /** Id. */
+  volumeId: string;
+  /** Name. */
+  name: string;
+  /** Path in the sandbox. */
+  path: string;
+  /** Access mode. */
+  mode: "rw" | "ro";
+}
+
+/** Files that outlive sandboxes. */
+export interface VolumeInfo {
+  /** Id. */
+  volumeId: string;
+  /** Name, unique in the tenant. */
+  name: string;
+  /** Size in bytes, of which the file system needs a part. */
+  size: number;
+  /** Owning tenant. */
+  tenant: string;
+  /** Creation time. */
+  createdAt: Date;
+  /** Ids of the sandboxes that mount it now. */
+  sandboxes: string[];
+}
+
 /** A sandbox, as the server describes it. */
 export interface SandboxInfo {
   /** Its id. */
@@ -134,6 +172,8 @@ export interface SandboxInfo {
   hostname: string;
   /** Published ports. */
   ports: number[];
+  /** Mounted volumes. */
+  volumes: MountedVolume[];
   /** The host name of published ports with `{port}` in it; null if the server has no domain. */
   host: string | null;
   /** Whether it had been made ahead. */

@@ -35,6 +35,7 @@ export interface WireSandbox {
   home: string;
   hostname: string;
   ports: number[];
+  volumes?: { id: string; name: string; path: string; mode: string }[];
   host: string | null;
   pooled: boolean;
   start_ms: number | null;
@@ -186,4 +187,14 @@ export interface WireKey {
   expires_at: string | null;
   revoked_at: string | null;
   last_used_at: string | null;
+}
+
+/** A volume. */
+export interface WireVolume {
+  id: string;
+  name: string;
+  bytes: number;
+  tenant: string;
+  created_at: string;
+  sandboxes: string[];
 }

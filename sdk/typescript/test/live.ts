@@ -12,6 +12,9 @@ export const LABELS = { made_by: `typescript-tests-${process.pid}` };
 /** Why the tests with several tenants do not run, if they do not. A server with the machine's own tree refuses others while they run. */
 export const missingTenants: string | undefined = missing ?? (process.env["BELLJAR_TEST_TENANTS"] ? undefined : "needs a server that may serve several tenants: set BELLJAR_TEST_TENANTS=1");
 
+/** Why the tests of volumes do not run, if they do not. */
+export const missingVolumes: string | undefined = missing ?? (process.getuid?.() === 0 ? undefined : "needs a server of root, which alone mounts volumes");
+
 /** A test against the server. */
 export function live(name: string, run: (context: TestContext) => Promise<void>, skip: string | undefined = missing): void {
   test(name, { skip, timeout: 120_000 }, run);

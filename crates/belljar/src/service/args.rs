@@ -262,7 +262,7 @@ Examples:
 
 Exit status 1: it was copied but for what cannot be, such as sockets and files that may not be read.";
 
-/// Arguments of `belljar sandbox cp`.
+/// Arguments of `belljar sandbox cp` and `belljar volume cp`.
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
     /// What is copied; - is standard input, and DIR/. what is in DIR
@@ -271,7 +271,7 @@ pub(crate) struct CopyArgs {
     /// Where to; - is standard output
     #[arg(value_name = "TO")]
     pub(crate) to: OsString,
-    /// Out of a sandbox, make symbolic links that lead out of the copied directory, too
+    /// When copying out, make symbolic links that lead out of the copied directory, too
     #[arg(long)]
     pub(crate) outward_links: bool,
 }
@@ -330,6 +330,9 @@ pub(crate) struct CreateArgs {
     /// Show a directory or file of the server's machine inside (administrators only)
     #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]")]
     pub(crate) mounts: Vec<String>,
+    /// Mount a volume, by its name or id; read-only with ro
+    #[arg(long = "volume", value_name = "NAME:DST[:ro|rw]")]
+    pub(crate) volumes: Vec<String>,
     #[command(flatten)]
     pub(crate) net: crate::cli::NetArgs,
 }
@@ -509,6 +512,54 @@ pub(crate) struct QuotaArgs {
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) max_allow: Vec<String>,
 }
+
+/// Arguments of `belljar volume`.
+#[derive(Debug, Args)]
+pub(crate) struct VolumeCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: VolumeCommand,
+}
+
+/// The commands of `belljar volume`. A volume is named by its id or by its name.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Create a volume and print its id
+    Create {
+        /// Name
+        name: String,
+        /// Size, reserved on the server's disk [default: set by the operator, initially 1g]
+        #[arg(long, value_name = "SIZE")]
+        size: Option<String>,
+    },
+    /// List volumes
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show volume details
+    Info {
+        /// Volume
+        volume: String,
+    },
+    /// Remove volumes and their files; a volume that a sandbox mounts is not removed
+    Rm {
+        /// Volumes
+        #[arg(required = true)]
+        volumes: Vec<String>,
+    },
+    /// Copy files and directories in or out; one of the two places is VOLUME:PATH
+    #[command(after_help = VOLUME_COPY_EXAMPLES)]
+    Cp(CopyArgs),
+}
+
+const VOLUME_COPY_EXAMPLES: &str = "\
+Examples:
+  belljar volume cp a.csv data:             into the volume's root
+  belljar volume cp src data:/app           a directory, as app, or into app if that is there
+  belljar volume cp data:/out/. results     what is in out, into results
+  belljar volume cp data:/out - | tar tf -  a directory, as a tar
+
+Exit status 1: it was copied but for what cannot be, such as sockets and files that may not be read.";
 
 /// Arguments of `belljar template`.
 #[derive(Debug, Args)]

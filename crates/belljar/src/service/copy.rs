@@ -1,4 +1,5 @@
-//! `belljar sandbox cp`: files and directories in and out. One of the two places is `SANDBOX:PATH`.
+//! `belljar sandbox cp` and `belljar volume cp`: files and directories in and out. One of the two places is `SANDBOX:PATH` or
+//! `VOLUME:PATH`.
 //!
 //! | from | to | result |
 //! |---|---|---|
@@ -16,7 +17,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use belljar_client::{ClientError, v1};
+use belljar_client::v1;
 use belljar_engine::{ErrorCode, GuestClient, GuestError};
 use tokio::io::AsyncRead;
 
@@ -24,7 +25,7 @@ use super::args::CopyArgs;
 use super::create::put;
 use super::link::Link;
 use super::long::{Counted, Moved};
-use super::tree;
+use super::{tree, volume};
 use crate::copy_out::Outputs;
 use crate::descriptor::Inherited;
 use crate::files::Inputs;
@@ -38,12 +39,19 @@ const MAX_BYTES: u64 = 1 << 40;
 /// Progress message of a copy.
 const COPYING: &str = "copying";
 
-/// A path in a sandbox.
+/// Kind of place that files are copied to or from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    Sandbox,
+    Volume,
+}
+
+/// A path in a sandbox or a volume.
 pub(crate) struct Inside<'a> {
     pub(crate) guest: GuestClient,
-    /// As given; the home directory if empty.
+    /// As given; the home directory or the volume's root if empty.
     pub(crate) path: &'a OsStr,
-    /// Sandbox and path, for messages.
+    /// Sandbox or volume, and path, for messages.
     pub(crate) shown: String,
 }
 
@@ -68,36 +76,44 @@ pub(super) enum CopyError {
 }
 
 /// Copies `from` to `to`.
-pub(crate) async fn copy(link: &Link, args: &CopyArgs) -> Result<u8, Quit> {
+pub(crate) async fn copy(link: &Link, args: &CopyArgs, of: Of) -> Result<u8, Quit> {
     match (inside(&args.from), inside(&args.to)) {
-        (None, Some((sandbox, path))) => {
-            find(link, &sandbox).await?;
-            let to = place(link, &sandbox, path)?;
-            copy_in(link, &sandbox, &args.from, to).await
+        (None, Some((name, path))) => {
+            find(link, &name, of).await?;
+            copy_in(link, &args.from, place(link, &name, path, of)?).await
         }
-        (Some((sandbox, path)), None) => {
-            let info = find(link, &sandbox).await?;
-            let limits = info.limits.as_option();
-            let most = |limits: &v1::SandboxLimits| limits.disk_bytes.max(limits.tmp_bytes);
-            let most = limits.and_then(most).unwrap_or(MAX_BYTES);
-            copy_out(link, place(link, &sandbox, path)?, args, most).await
+        (Some((name, path)), None) => {
+            let most = find(link, &name, of).await?;
+            copy_out(link, place(link, &name, path, of)?, args, most).await
         }
-        _ => Err(Quit::Usage(
-            "one of the two places must be SANDBOX:PATH, and the other a file or directory here, or -; write ./a:b for a \
-             file here with a colon in its name"
-                .to_owned(),
-        )),
+        _ => {
+            let place = if of == Of::Volume { "VOLUME:PATH" } else { "SANDBOX:PATH" };
+            Err(Quit::Usage(format!(
+                "one of the two places must be {place}, and the other a file or directory here, or -; write ./a:b for a \
+                 file here with a colon in its name"
+            )))
+        }
     }
 }
 
-/// Looks up the sandbox: a guest call gives the same error for a missing sandbox as for a missing file.
-async fn find(link: &Link, sandbox: &str) -> Result<v1::SandboxInfo, ClientError> {
-    link.client.get(v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ..Default::default() }).await
+/// Returns the maximum size of a copy out. Fails if the sandbox or volume is missing, for which the guest has the same error as for a missing file.
+async fn find(link: &Link, name: &str, of: Of) -> Result<u64, Quit> {
+    if of == Of::Volume {
+        return Ok(volume::find(link, name).await?.bytes);
+    }
+    let request = v1::GetSandboxRequest { sandbox: name.to_owned(), ..Default::default() };
+    let info = link.client.get(request).await?;
+    let most = |limits: &v1::SandboxLimits| limits.disk_bytes.max(limits.tmp_bytes);
+    Ok(info.limits.as_option().and_then(most).unwrap_or(MAX_BYTES))
 }
 
-fn place<'a>(link: &Link, sandbox: &str, path: &'a OsStr) -> Result<Inside<'a>, Quit> {
-    let shown = format!("{sandbox}:{}", Path::new(path).display());
-    Ok(Inside { guest: link.client.guest(sandbox)?, path, shown })
+fn place<'a>(link: &Link, name: &str, path: &'a OsStr, of: Of) -> Result<Inside<'a>, Quit> {
+    let shown = format!("{name}:{}", Path::new(path).display());
+    let guest = match of {
+        Of::Sandbox => link.client.guest(name)?,
+        Of::Volume => link.client.volume(name)?,
+    };
+    Ok(Inside { guest, path, shown })
 }
 
 impl Inside<'_> {
@@ -123,7 +139,7 @@ pub(crate) fn is_dir(entry: &v1::Entry) -> bool {
     entry.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY)
 }
 
-async fn copy_in(link: &Link, sandbox: &str, from: &OsStr, to: Inside<'_>) -> Result<u8, Quit> {
+async fn copy_in(link: &Link, from: &OsStr, to: Inside<'_>) -> Result<u8, Quit> {
     let moved = Moved::default();
     let into_dir = to.path.as_bytes().ends_with(b"/") || to.is_dir().await?;
     if from == "-" {
@@ -140,7 +156,7 @@ async fn copy_in(link: &Link, sandbox: &str, from: &OsStr, to: Inside<'_>) -> Re
     }
     let target = if into_dir { joined(to.path, from) } else { to.path.to_owned() };
     let files = Inputs::find(&[pair(from, &target)], None)?;
-    link.long_move(COPYING, &moved, put(link, sandbox, files, &moved)).await?;
+    link.long_move(COPYING, &moved, put(&to.guest, files, &moved)).await?;
     Ok(0)
 }
 

@@ -1,7 +1,9 @@
 //! `belljar sandbox create`.
 
 use belljar_client::v1;
+use belljar_engine::GuestClient;
 use belljar_engine::v1::WriteOpen;
+use belljar_model::{ModelError, VolumeFile};
 
 use super::args::CreateArgs;
 use super::link::Link;
@@ -23,7 +25,7 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
         if let Some(memory) = info.limits.as_option().and_then(|limits| limits.memory_bytes) {
             files.check_size(memory)?;
         }
-        put(link, &info.id, files, &moved).await
+        put(&link.client.guest(&info.id)?, files, &moved).await
     };
     if let Err(error) = link.long_move("putting files in", &moved, put).await {
         if !made.existing {
@@ -58,15 +60,22 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
         limits: if limits == v1::SandboxLimits::default() { Default::default() } else { limits.into() },
         network_policy: args.net.message()?.map_or_else(Default::default, Into::into),
         mounts: args.mounts.clone(),
+        volumes: args.volumes.iter().map(|text| volume(text)).collect::<Result<_, _>>()?,
         ..Default::default()
     })
 }
 
-/// Puts files into a sandbox.
-pub(super) async fn put(link: &Link, sandbox: &str, mut files: Inputs, moved: &Moved) -> Result<(), Quit> {
+fn volume(text: &str) -> Result<v1::VolumeMount, Quit> {
+    // The server validates name, path and mode.
+    let VolumeFile { name, path, mode } =
+        text.parse().map_err(|error: ModelError| Quit::Usage(error.to_string()))?;
+    Ok(v1::VolumeMount { name, path, mode: mode.unwrap_or_default(), ..Default::default() })
+}
+
+/// Puts files into a sandbox or a volume.
+pub(super) async fn put(guest: &GuestClient, mut files: Inputs, moved: &Moved) -> Result<(), Quit> {
     use std::os::unix::ffi::OsStrExt as _;
-    let guest = link.client.guest(sandbox)?;
-    files.prepare(&guest).await?;
+    files.prepare(guest).await?;
     for file in files.into_files() {
         let open = WriteOpen {
             path: bytes::Bytes::copy_from_slice(file.target.as_os_str().as_bytes()),

@@ -1,4 +1,4 @@
-//! The commands that speak with a server: `belljar sandbox`, `key`, `secret`, `template`, `audit`, `events`, `gc`.
+//! The commands that speak with a server: `belljar sandbox`, `volume`, `key`, `secret`, `template`, `audit`, `events`, `gc`.
 
 pub(crate) mod args;
 mod audit;
@@ -20,6 +20,7 @@ mod show;
 mod start;
 mod terminal;
 pub(crate) mod tree;
+mod volume;
 pub(crate) mod words;
 
 use belljar_client::ClientError;
@@ -29,7 +30,7 @@ use crate::message::{Quit, chain};
 use crate::run::runtime;
 use args::{
     AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, SecretCommandArgs,
-    TemplateCommandArgs,
+    TemplateCommandArgs, VolumeCommandArgs,
 };
 use link::Link;
 
@@ -56,6 +57,14 @@ pub(crate) fn sandbox(args: &SandboxCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async {
         let link = Link::open(&args.server).await?;
         sandbox::run(&link, &args.command).await.map_err(|quit| link.explained(quit))
+    })
+}
+
+/// Does what `belljar volume` asks for.
+pub(crate) fn volume(args: &VolumeCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async {
+        let link = Link::open(&args.server).await?;
+        volume::run(&link, &args.command).await.map_err(|quit| link.explained(quit))
     })
 }
 

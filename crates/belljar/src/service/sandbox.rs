@@ -20,7 +20,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
         SandboxCommand::Create(args) => create::create(link, args).await?,
         SandboxCommand::Exec(args) => return exec::exec(link, args).await,
         SandboxCommand::Shell { sandbox, command } => return terminal::shell(link, sandbox, command).await,
-        SandboxCommand::Cp(args) => return copy::copy(link, args).await,
+        SandboxCommand::Cp(args) => return copy::copy(link, args, copy::Of::Sandbox).await,
         SandboxCommand::Ls { state, label, all } => list(link, state, label, *all).await?,
         SandboxCommand::Info { sandbox } => info(link, sandbox).await?,
         SandboxCommand::Logs { sandbox, follow } => logs(link, sandbox, *follow).await?,

@@ -24,6 +24,7 @@ fn help_and_version() {
       config      Check, show or begin the service's configuration
       cert        Make a certificate for a domain and the host names below it, for TLS on this machine
       sandbox     Create and manage long-lived sandboxes
+      volume      Create and manage volumes: files that outlive sandboxes
       key         Create, list and revoke API keys
       secret      Store secrets on the server, for network policies
       template    List what sandboxes can start from

@@ -63,6 +63,44 @@ fn command_page_scripts_work() {
     assert!(good, "{text}");
 }
 
+/// Runs the commands of the page on volumes, and checks their errors.
+#[test]
+fn volumes_page_works_as_written() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+        println!("SKIPPED volumes_page_works_as_written: needs root and loop devices, for volumes");
+        return;
+    }
+    let home = Home::new();
+    let page = std::fs::read_to_string(repository().join("docs/volumes.md")).unwrap();
+    let script = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    // The example must not use up the disk.
+    let (good, text) = run(&home, &script.replace("--size 1g", "--size 32m"));
+    assert!(good && text.matches("hello\n").count() == 2, "{text}");
+    let documented = std::fs::read_to_string(repository().join("docs/commands.md")).unwrap();
+    let documented: BTreeSet<&str> = documented.split('`').skip(1).step_by(2).collect();
+    let mut keys = BTreeSet::new();
+    gather(&home.json("volume create data --size 16m"), &mut keys);
+    gather(&home.json("volume info data"), &mut keys);
+    let id = home.create("--volume data:/mnt/data:ro");
+    gather(&home.json(&format!("sandbox info {id}"))["volumes"], &mut keys);
+    assert!(keys.len() >= 6 && keys.iter().all(|key| documented.contains(key.as_str())), "{keys:?}");
+    home.write("file", "content\n");
+    for (line, expected) in [
+        ("volume rm data", "is in use by sandbox"),
+        ("volume rm none", "there is no volume \"none\""),
+        ("volume create data", "\"data\" already exists (a volume)"),
+        ("volume create data --size 1", "size: "),
+        ("volume cp file none:file", "there is no volume \"none\""),
+        ("volume cp file data:../file", "which may lead out of the volume"),
+        ("volume cp data:none back", "none"),
+        ("sandbox create --volume data", "NAME:PATH"),
+        ("sandbox create --volume data:/usr/data", "volume path"),
+    ] {
+        let (good, text) = run(&home, &format!("belljar {line}"));
+        assert!(!good && text.contains(expected), "{line}: {text}");
+    }
+}
+
 /// Runs the commands of the page on the code interpreter, if its requirements are installed.
 #[test]
 fn interpreter_page_script_works() {

@@ -9,18 +9,27 @@
 the server come from `BELLJAR_API_KEY` and `BELLJAR_API_URL` unless they are given.
 """
 
-from ._async.client import AsyncAudit, AsyncBelljar, AsyncKeys, AsyncPaginator, AsyncSandboxes, AsyncSecrets, AsyncTemplates
+from ._async.client import (
+    AsyncAudit,
+    AsyncBelljar,
+    AsyncKeys,
+    AsyncPaginator,
+    AsyncSandboxes,
+    AsyncSecrets,
+    AsyncTemplates,
+    AsyncVolumes,
+)
 from ._async.commands import AsyncCommandHandle, AsyncCommands
-from ._async.files import AsyncFiles
+from ._async.files import AsyncFiles, AsyncVolumeFiles
 from ._async.ports import AsyncPorts
 from ._async.pty import AsyncPty, AsyncPtyHandle
 from ._async.sandbox import AsyncSandbox
 from ._async.sessions import AsyncSession, AsyncSessions
 from ._async.watch import AsyncWatchHandle
 from ._config import ConnectionConfig
-from ._sync.client import Audit, Belljar, Keys, Paginator, Sandboxes, Secrets, Templates
+from ._sync.client import Audit, Belljar, Keys, Paginator, Sandboxes, Secrets, Templates, Volumes
 from ._sync.commands import CommandHandle, Commands
-from ._sync.files import Files
+from ._sync.files import Files, VolumeFiles
 from ._sync.ports import Ports
 from ._sync.pty import Pty, PtyHandle
 from ._sync.sandbox import Sandbox
@@ -67,6 +76,7 @@ from .models import (
     LogEntry,
     LogPage,
     Logs,
+    MountedVolume,
     Network,
     NetworkPolicy,
     NetworkRecord,
@@ -93,6 +103,8 @@ from .models import (
     Table,
     TemplateInfo,
     Token,
+    VolumeInfo,
+    VolumeMount,
 )
 from .template import Template
 
@@ -115,6 +127,8 @@ __all__ = [
     "AsyncSessions",
     "AsyncSecrets",
     "AsyncTemplates",
+    "AsyncVolumeFiles",
+    "AsyncVolumes",
     "AsyncWatchHandle",
     "Audit",
     "AuditPage",
@@ -151,6 +165,7 @@ __all__ = [
     "LogEntry",
     "LogPage",
     "Logs",
+    "MountedVolume",
     "Network",
     "NetworkPolicy",
     "NetworkRecord",
@@ -195,6 +210,10 @@ __all__ = [
     "Templates",
     "TimeoutException",
     "Token",
+    "VolumeFiles",
+    "VolumeInfo",
+    "VolumeMount",
+    "Volumes",
     "WatchHandle",
     "__version__",
 ]

@@ -55,7 +55,7 @@ class ForbiddenException(SandboxException):
 
 
 class NotFoundException(SandboxException):
-    """There is no such sandbox, template, key, process or path, or it belongs to somebody else."""
+    """There is no such sandbox, template, volume, key, process or path, or it belongs to somebody else."""
 
 
 class SandboxGoneException(NotFoundException):
@@ -172,12 +172,14 @@ _BY_CODE: Mapping[str, Type[SandboxException]] = {
     "permission_denied": ForbiddenException,
     "sandbox_not_found": NotFoundException,
     "template_not_found": NotFoundException,
+    "volume_not_found": NotFoundException,
     "key_not_found": NotFoundException,
     "secret_not_found": NotFoundException,
     "process_not_found": NotFoundException,
     "path_not_found": NotFoundException,
     "sandbox_gone": SandboxGoneException,
     "name_taken": ConflictException,
+    "volume_in_use": ConflictException,
     "wrong_state": ConflictException,
     "path_exists": ConflictException,
     "not_regular": ConflictException,

@@ -22,7 +22,7 @@ from typing import (
 import httpx
 
 from .. import _calls as calls
-from .._calls._call import Duration
+from .._calls._call import Duration, Size, volume_path
 from .._config import DEFAULT_MAX_RETRIES, ConnectionConfig
 from ..errors import ConflictException, ConnectionException, NotFoundException, error_from_problem
 from ..models import (
@@ -35,10 +35,12 @@ from ..models import (
     SandboxState,
     SecretInfo,
     TemplateInfo,
+    VolumeInfo,
 )
 from ..template import LocalPath, Template
 from . import _io
 from ._transport import AsyncTransport
+from .files import AsyncVolumeFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -86,6 +88,8 @@ class AsyncBelljar:
         """Sandboxes, by id."""
         self.templates = AsyncTemplates(self)
         """What sandboxes can be made from."""
+        self.volumes = AsyncVolumes(self)
+        """Files that outlive sandboxes."""
         self.keys = AsyncKeys(self)
         """API keys; needs a key with the role `admin`."""
         self.secrets = AsyncSecrets(self)
@@ -355,6 +359,38 @@ class AsyncTemplates:
         """Takes a template from a file that was exported. A built template of its name is replaced."""
         with open(local_path, "rb") as file:
             return await self._client._transport.request(calls.admin.import_template(name), _io.body_chunks(file))
+
+
+class AsyncVolumes:
+    """Volumes: files that outlive sandboxes and that several sandboxes can mount: `Sandbox.create(volumes=[…])`."""
+
+    def __init__(self, client: AsyncBelljar) -> None:
+        """Belongs to a client."""
+        self._client = client
+
+    async def create(self, name: str, size: Optional[Size] = None) -> VolumeInfo:
+        """Creates a volume. The name is unique in the tenant. Without a size, such as `1g`, the server's default applies."""
+        return await self._client._transport.request(calls.admin.create_volume(name, size))
+
+    async def list(self) -> List[VolumeInfo]:
+        """Lists the volumes of the key's tenant, or all with a key of the role `admin`."""
+        return await self._client._transport.request(calls.admin.list_volumes())
+
+    async def get(self, volume: str) -> VolumeInfo:
+        """Returns a volume by id or name."""
+        return await self._client._transport.request(calls.admin.get_volume(volume))
+
+    async def delete(self, volume: str) -> bool:
+        """Removes a volume and its files. Returns False if there is none, and fails if a sandbox mounts it."""
+        try:
+            await self._client._transport.request(calls.admin.delete_volume(volume))
+        except NotFoundException:
+            return False
+        return True
+
+    def files(self, volume: str) -> AsyncVolumeFiles:
+        """Returns the files of a volume, by id or name, for use without a sandbox."""
+        return AsyncVolumeFiles(self._client._transport, volume_path(volume))
 
 
 class AsyncKeys:

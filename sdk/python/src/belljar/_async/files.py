@@ -1,4 +1,4 @@
-"""Files of a sandbox."""
+"""Files of a sandbox, and of a volume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, AsyncIterator, Dict, Iterable, List, 
 
 from .. import _archive
 from .. import _calls as calls
-from .._calls._call import RemotePath
+from .._calls._call import RemotePath, sandbox_path
 from .._calls.files import Mode
 from ..errors import (
     ConnectionException,
@@ -34,13 +34,13 @@ LocalPath = Union[str, "os.PathLike[str]"]
 """A path on this machine."""
 
 
-class AsyncFiles:
-    """The files of a sandbox. Paths are absolute, or relative to the home directory in it."""
+class AsyncVolumeFiles:
+    """Files of a volume. Paths start at its root; `..` is refused."""
 
-    def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
-        """Belongs to a sandbox."""
+    def __init__(self, transport: AsyncTransport, place: str) -> None:
+        """Files below this path of the server."""
         self._transport = transport
-        self._sandbox_id = sandbox_id
+        self._place = place
 
     @overload
     async def read(
@@ -95,7 +95,7 @@ class AsyncFiles:
         """
         if format not in ("text", "bytes", "stream"):
             raise InvalidArgumentException("format is text, bytes or stream", field="format")
-        stream = await self._transport.stream(calls.files.content(self._sandbox_id, path, start, end), **options)
+        stream = await self._transport.stream(calls.files.content(self._place, path, start, end), **options)
         if format == "stream":
             return stream
         async with stream:
@@ -124,46 +124,19 @@ class AsyncFiles:
             exclusive: Whether to fail if there is something already.
             options: `request_timeout` and `user`, as every call for files takes them.
         """
-        call = calls.files.write(self._sandbox_id, path, mode=mode, make_parents=make_parents, append=append, exclusive=exclusive)
+        call = calls.files.write(self._place, path, mode=mode, make_parents=make_parents, append=append, exclusive=exclusive)
         if isinstance(data, str):
             return await self._transport.request(call, data.encode("utf-8"), **options)
         if isinstance(data, (bytes, bytearray, memoryview)):
             return await self._transport.request(call, bytes(data), **options)
         return await self._transport.request(call, _io.body_chunks(data), **options)
 
-    async def write_files(self, files: Iterable[Mapping[str, Any]], **options: Unpack[RequestOptions]) -> List[FileEntry]:
-        """Writes many files in few requests. Each is a mapping with `path` and `data`, and `mode` if it needs one.
-
-        `data` is text, bytes or an open file. One that fails does not undo those before it.
-        """
-        entries = [dict(file) for file in files]
-        written: Dict[int, FileEntry] = OrderedDict()
-        together: List[Tuple[int, str, Union[bytes, IO[bytes]]]] = []
-        for index, file in enumerate(entries):
-            unknown = sorted(set(file) - {"path", "data", "mode"})
-            if unknown or "path" not in file or "data" not in file:
-                raise InvalidArgumentException("a file has `path` and `data`, and may have `mode`", field="files")
-            data = file["data"]
-            if file.get("mode") is None and isinstance(data, (str, bytes)) and calls.files.fits_multipart(file["path"]):
-                content = data.encode("utf-8") if isinstance(data, str) else data
-                together.append((index, os.fspath(file["path"]), content))
-        if len(together) < 2:
-            together = []
-        if together:
-            parts = [("file", (name, content)) for _, name, content in together]
-            made = await self._transport.request(calls.files.upload_many(self._sandbox_id, "."), parts=parts, **options)
-            written.update((index, entry) for (index, _, _), entry in zip(together, made))
-        for index, file in enumerate(entries):
-            if index not in written:
-                written[index] = await self.write(file["path"], file["data"], mode=file.get("mode"), **options)
-        return [written[index] for index in sorted(written)]
-
     async def list(self, path: RemotePath = ".", depth: int = 1, **options: Unpack[RequestOptions]) -> List[FileEntry]:
         """What is in a directory, and below it down to `depth` levels. Paths are such as every call takes."""
         found: List[FileEntry] = []
         cursor: Optional[str] = None
         while True:
-            page = await self._transport.request(calls.files.page(self._sandbox_id, path, depth, None, cursor), **options)
+            page = await self._transport.request(calls.files.page(self._place, path, depth, None, cursor), **options)
             found.extend(page[0])
             cursor = page[1]
             if cursor is None:
@@ -181,7 +154,7 @@ class AsyncFiles:
 
     async def get_info(self, path: RemotePath, *, follow: bool = True, **options: Unpack[RequestOptions]) -> FileEntry:
         """What a path leads to; with `follow=False` a link is told as a link."""
-        return await self._transport.request(calls.files.stat(self._sandbox_id, path, follow), **options)
+        return await self._transport.request(calls.files.stat(self._place, path, follow), **options)
 
     async def make_dir(
         self, path: RemotePath, *, parents: bool = True, mode: Optional[Mode] = None, **options: Unpack[RequestOptions]
@@ -189,64 +162,23 @@ class AsyncFiles:
         """Makes a directory, and those above it if `parents`. False: there is one already."""
         if await self._is_directory(path, **options):
             return False
-        await self._transport.request(calls.files.make_dir(self._sandbox_id, path, parents, mode), **options)
+        await self._transport.request(calls.files.make_dir(self._place, path, parents, mode), **options)
         return True
 
     async def remove(self, path: RemotePath, *, recursive: bool = True, **options: Unpack[RequestOptions]) -> None:
         """Takes a file or directory away; a directory that is not empty only if `recursive`."""
-        await self._transport.request(calls.files.remove(self._sandbox_id, path, recursive), **options)
+        await self._transport.request(calls.files.remove(self._place, path, recursive), **options)
 
     async def rename(
         self, old_path: RemotePath, new_path: RemotePath, *, overwrite: bool = False, **options: Unpack[RequestOptions]
     ) -> FileEntry:
         """Gives a file or directory another place. Fails if something is there, unless `overwrite`."""
-        call = calls.files.rename(self._sandbox_id, old_path, new_path, overwrite)
+        call = calls.files.rename(self._place, old_path, new_path, overwrite)
         return await self._transport.request(call, **options)
 
     async def chmod(self, path: RemotePath, mode: Mode, **options: Unpack[RequestOptions]) -> FileEntry:
         """Sets permission bits, such as `0o755`."""
-        return await self._transport.request(calls.files.chmod(self._sandbox_id, path, mode), **options)
-
-    async def search(
-        self,
-        name: Optional[str] = None,
-        *,
-        content: Optional[str] = None,
-        path: RemotePath = ".",
-        regex: bool = False,
-        ignore_case: bool = False,
-        limit: Optional[int] = None,
-        **options: Unpack[RequestOptions],
-    ) -> SearchResult:
-        """Looks for files below `path`: by `name` (such as `*.py`), and by a line that has `content` in it.
-
-        `regex`: `content` is a regular expression. `limit` bounds the matches.
-        """
-        call = calls.files.search(
-            self._sandbox_id,
-            path=path,
-            name=name,
-            content=content,
-            regex=regex,
-            ignore_case=ignore_case,
-            limit=limit,
-        )
-        return await self._transport.request(call, **options)
-
-    async def watch_dir(
-        self,
-        path: RemotePath = ".",
-        on_event: Optional[EventCallback[FilesystemEvent]] = None,
-        *,
-        recursive: bool = False,
-        **options: Unpack[RequestOptions],
-    ) -> AsyncWatchHandle:
-        """Watches a directory, and those below it if `recursive`. What happens after this has come back is told.
-
-        Events go to `on_event`; without it iterate over the handle, or ask it with `get_new_events`.
-        """
-        stream = await self._transport.events(calls.files.watch(self._sandbox_id, path, recursive), **options)
-        return await AsyncWatchHandle._begin(stream, on_event)
+        return await self._transport.request(calls.files.chmod(self._place, path, mode), **options)
 
     async def upload(
         self,
@@ -258,7 +190,7 @@ class AsyncFiles:
         **options: Unpack[RequestOptions],
     ) -> FileEntry:
         """Sends a file of this machine, however large. `on_progress` gets bytes so far and bytes in all."""
-        call = calls.files.write(self._sandbox_id, path, mode=mode, make_parents=True, append=False, exclusive=False)
+        call = calls.files.write(self._place, path, mode=mode, make_parents=True, append=False, exclusive=False)
         with open(local_path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             return await self._transport.request(call, _watched(_io.body_chunks(file), size, on_progress), **options)
@@ -288,62 +220,6 @@ class AsyncFiles:
             raise
         return size
 
-    async def upload_dir(
-        self,
-        local_path: LocalPath,
-        path: RemotePath,
-        on_progress: Optional[ProgressCallback] = None,
-        **options: Unpack[RequestOptions],
-    ) -> ArchiveResult:
-        """Sends what is in a directory of this machine to below a directory of the sandbox."""
-        with tempfile.TemporaryFile() as packed:
-            size = await _io.run_blocking(_archive.pack, Path(local_path), packed)
-            call = calls.files.put_archive(self._sandbox_id, path, "tar", 0)
-            return await self._transport.request(call, _watched(_io.body_chunks(packed), size, on_progress), **options)
-
-    async def download_dir(
-        self,
-        path: RemotePath,
-        local_path: LocalPath,
-        on_progress: Optional[ProgressCallback] = None,
-        *,
-        max_bytes: Optional[int] = None,
-        **options: Unpack[RequestOptions],
-    ) -> ArchiveResult:
-        """Fetches what is in a directory of the sandbox to below a directory of this machine.
-
-        Nothing gets outside of `local_path`, whatever the sandbox sends: devices, and links that lead out, are left out and
-        named in `skipped`. `max_bytes` bounds it all.
-        """
-        with tempfile.TemporaryFile() as packed:
-            call = calls.files.get_archive(self._sandbox_id, path, "tar.gz")
-            async with await self._transport.stream(call, **options) as stream:
-                await _copy(stream, packed, 0, on_progress, max_bytes)
-            packed.seek(0)
-            return await _io.run_blocking(_archive.unpack, packed, Path(local_path), max_bytes)
-
-    async def get_archive(
-        self, path: RemotePath = ".", format: Literal["tar", "tar.gz"] = "tar.gz", **options: Unpack[RequestOptions]
-    ) -> AsyncByteStream:
-        """A directory as an archive, as a stream of bytes."""
-        return await self._transport.stream(calls.files.get_archive(self._sandbox_id, path, format), **options)
-
-    async def put_archive(
-        self,
-        path: RemotePath,
-        data: FileData,
-        format: Literal["auto", "tar", "tar.gz", "zip"] = "auto",
-        *,
-        strip: int = 0,
-        **options: Unpack[RequestOptions],
-    ) -> ArchiveResult:
-        """Unpacks an archive below a directory, without the first `strip` parts of each name."""
-        call = calls.files.put_archive(self._sandbox_id, path, format, strip)
-        if isinstance(data, str):
-            raise InvalidArgumentException("an archive is bytes; open the file and give that", field="data")
-        body = data if isinstance(data, bytes) else _io.body_chunks(data)
-        return await self._transport.request(call, body, **options)
-
     async def _is_directory(self, path: RemotePath, **options: Unpack[RequestOptions]) -> bool:
         try:
             return (await self.get_info(path, **options)).is_dir
@@ -363,7 +239,7 @@ class AsyncFiles:
         etag: Optional[str] = None
         breaks = done = 0
         while True:
-            call = calls.files.content(self._sandbox_id, path, done or None, if_range=etag if done else None)
+            call = calls.files.content(self._place, path, done or None, if_range=etag if done else None)
             async with await self._transport.stream(call, **options) as stream:
                 if done and stream.status != 206:
                     done = 0
@@ -382,6 +258,138 @@ class AsyncFiles:
                     file.seek(done)
             breaks += 1
             await _io.sleep(delay)
+
+
+class AsyncFiles(AsyncVolumeFiles):
+    """The files of a sandbox. Paths are absolute, or relative to the home directory in it."""
+
+    def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
+        """Belongs to a sandbox."""
+        super().__init__(transport, sandbox_path(sandbox_id))
+
+    async def write_files(self, files: Iterable[Mapping[str, Any]], **options: Unpack[RequestOptions]) -> List[FileEntry]:
+        """Writes many files in few requests. Each is a mapping with `path` and `data`, and `mode` if it needs one.
+
+        `data` is text, bytes or an open file. One that fails does not undo those before it.
+        """
+        entries = [dict(file) for file in files]
+        written: Dict[int, FileEntry] = OrderedDict()
+        together: List[Tuple[int, str, Union[bytes, IO[bytes]]]] = []
+        for index, file in enumerate(entries):
+            unknown = sorted(set(file) - {"path", "data", "mode"})
+            if unknown or "path" not in file or "data" not in file:
+                raise InvalidArgumentException("a file has `path` and `data`, and may have `mode`", field="files")
+            data = file["data"]
+            if file.get("mode") is None and isinstance(data, (str, bytes)) and calls.files.fits_multipart(file["path"]):
+                content = data.encode("utf-8") if isinstance(data, str) else data
+                together.append((index, os.fspath(file["path"]), content))
+        if len(together) < 2:
+            together = []
+        if together:
+            parts = [("file", (name, content)) for _, name, content in together]
+            made = await self._transport.request(calls.files.upload_many(self._place, "."), parts=parts, **options)
+            written.update((index, entry) for (index, _, _), entry in zip(together, made))
+        for index, file in enumerate(entries):
+            if index not in written:
+                written[index] = await self.write(file["path"], file["data"], mode=file.get("mode"), **options)
+        return [written[index] for index in sorted(written)]
+
+    async def search(
+        self,
+        name: Optional[str] = None,
+        *,
+        content: Optional[str] = None,
+        path: RemotePath = ".",
+        regex: bool = False,
+        ignore_case: bool = False,
+        limit: Optional[int] = None,
+        **options: Unpack[RequestOptions],
+    ) -> SearchResult:
+        """Looks for files below `path`: by `name` (such as `*.py`), and by a line that has `content` in it.
+
+        `regex`: `content` is a regular expression. `limit` bounds the matches.
+        """
+        call = calls.files.search(
+            self._place,
+            path=path,
+            name=name,
+            content=content,
+            regex=regex,
+            ignore_case=ignore_case,
+            limit=limit,
+        )
+        return await self._transport.request(call, **options)
+
+    async def watch_dir(
+        self,
+        path: RemotePath = ".",
+        on_event: Optional[EventCallback[FilesystemEvent]] = None,
+        *,
+        recursive: bool = False,
+        **options: Unpack[RequestOptions],
+    ) -> AsyncWatchHandle:
+        """Watches a directory, and those below it if `recursive`. What happens after this has come back is told.
+
+        Events go to `on_event`; without it iterate over the handle, or ask it with `get_new_events`.
+        """
+        stream = await self._transport.events(calls.files.watch(self._place, path, recursive), **options)
+        return await AsyncWatchHandle._begin(stream, on_event)
+
+    async def upload_dir(
+        self,
+        local_path: LocalPath,
+        path: RemotePath,
+        on_progress: Optional[ProgressCallback] = None,
+        **options: Unpack[RequestOptions],
+    ) -> ArchiveResult:
+        """Sends what is in a directory of this machine to below a directory of the sandbox."""
+        with tempfile.TemporaryFile() as packed:
+            size = await _io.run_blocking(_archive.pack, Path(local_path), packed)
+            call = calls.files.put_archive(self._place, path, "tar", 0)
+            return await self._transport.request(call, _watched(_io.body_chunks(packed), size, on_progress), **options)
+
+    async def download_dir(
+        self,
+        path: RemotePath,
+        local_path: LocalPath,
+        on_progress: Optional[ProgressCallback] = None,
+        *,
+        max_bytes: Optional[int] = None,
+        **options: Unpack[RequestOptions],
+    ) -> ArchiveResult:
+        """Fetches what is in a directory of the sandbox to below a directory of this machine.
+
+        Nothing gets outside of `local_path`, whatever the sandbox sends: devices, and links that lead out, are left out and
+        named in `skipped`. `max_bytes` bounds it all.
+        """
+        with tempfile.TemporaryFile() as packed:
+            call = calls.files.get_archive(self._place, path, "tar.gz")
+            async with await self._transport.stream(call, **options) as stream:
+                await _copy(stream, packed, 0, on_progress, max_bytes)
+            packed.seek(0)
+            return await _io.run_blocking(_archive.unpack, packed, Path(local_path), max_bytes)
+
+    async def get_archive(
+        self, path: RemotePath = ".", format: Literal["tar", "tar.gz"] = "tar.gz", **options: Unpack[RequestOptions]
+    ) -> AsyncByteStream:
+        """A directory as an archive, as a stream of bytes."""
+        return await self._transport.stream(calls.files.get_archive(self._place, path, format), **options)
+
+    async def put_archive(
+        self,
+        path: RemotePath,
+        data: FileData,
+        format: Literal["auto", "tar", "tar.gz", "zip"] = "auto",
+        *,
+        strip: int = 0,
+        **options: Unpack[RequestOptions],
+    ) -> ArchiveResult:
+        """Unpacks an archive below a directory, without the first `strip` parts of each name."""
+        call = calls.files.put_archive(self._place, path, format, strip)
+        if isinstance(data, str):
+            raise InvalidArgumentException("an archive is bytes; open the file and give that", field="data")
+        body = data if isinstance(data, bytes) else _io.body_chunks(data)
+        return await self._transport.request(call, body, **options)
 
 
 async def _copy(

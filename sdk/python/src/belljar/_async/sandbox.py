@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, AsyncIterator, List, Literal, Mapping, Optiona
 from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
-from .._calls._call import Duration, RemotePath
+from .._calls._call import Duration, RemotePath, sandbox_path
 from .._dual import dual
 from ..errors import (
     ForkException,
@@ -28,6 +28,7 @@ from ..models import (
     SandboxState,
     TemplateInfo,
     Token,
+    VolumeMount,
 )
 from . import _io
 from .client import AsyncBelljar, AsyncPaginator, Leased, shared_client
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         grade: Optional[str]
         hostname: Optional[str]
         mounts: Optional[Sequence[str]]
+        volumes: Optional[Sequence[VolumeMount]]
         files: Optional[Mapping[str, Union[str, bytes]]]
 
 
@@ -149,6 +151,7 @@ class AsyncSandbox(AsyncCode):
         grade: Optional[str] = None,
         hostname: Optional[str] = None,
         mounts: Optional[Sequence[str]] = None,
+        volumes: Optional[Sequence[VolumeMount]] = None,
         files: Optional[Mapping[str, Union[str, bytes]]] = None,
         client: Optional[AsyncBelljar] = None,
         **connection: Unpack[ConnectionOptions],
@@ -173,6 +176,7 @@ class AsyncSandbox(AsyncCode):
             grade: How limits are held: `cgroup` or `watched`.
             hostname: Its host name.
             mounts: Directories of the server's machine, for keys with the role `admin`.
+            volumes: Volumes to mount, each with `name`, `path` and, for read-only access, the `mode` `ro`.
             files: Files to put in before anything runs: path to content, 1 MiB in all.
             client: A client to use, instead of one made from what follows.
             connection: `api_key`, `api_url`, `domain`, `request_timeout`, `max_retries`, `ssl_context`.
@@ -194,6 +198,7 @@ class AsyncSandbox(AsyncCode):
             grade=grade,
             hostname=hostname,
             mounts=mounts,
+            volumes=volumes,
             files=files,
         )
         async with Leased(client, connection) as leased:
@@ -458,7 +463,7 @@ class AsyncSandbox(AsyncCode):
         return f"{type(self).__name__}(sandbox_id={self.sandbox_id!r}, api_url={self._client.config.api_url!r})"
 
     async def _sign(self, path: RemotePath, operation: str, expires: Duration, **options: Unpack[RequestOptions]) -> str:
-        url = await self._transport.request(calls.files.sign(self.sandbox_id, path, operation, expires), **options)
+        url = await self._transport.request(calls.files.sign(sandbox_path(self.sandbox_id), path, operation, expires), **options)
         return urljoin(f"{self._client.config.base_url}/", url)
 
     async def _release(self) -> None:

@@ -89,6 +89,11 @@ def sandbox_path(sandbox_id: str, *rest: str) -> str:
     return "/".join(["/v1/sandboxes", segment(sandbox_id, "sandbox_id"), *rest])
 
 
+def volume_path(volume: str) -> str:
+    """Returns the path of a volume, by id or name."""
+    return f"/v1/volumes/{segment(volume, 'volume')}"
+
+
 def path_query(path: RemotePath, name: str = "path") -> Tuple[str, str]:
     """The query parameter for a path: as text, or in base64 when it is not UTF-8."""
     text = path_text(path)

@@ -1,4 +1,4 @@
-"""Templates, keys, the audit log and the server itself."""
+"""Templates, volumes, keys, the audit log and the server itself."""
 
 from __future__ import annotations
 
@@ -6,9 +6,23 @@ from dataclasses import replace
 from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from .. import _json as read
-from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SecretInfo, TemplateInfo
+from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SecretInfo, TemplateInfo, VolumeInfo
 from ..template import Template
-from ._call import Call, Duration, delete, duration, get, given, given_query, nothing, number, post, segment
+from ._call import (
+    Call,
+    Duration,
+    Size,
+    delete,
+    duration,
+    get,
+    given,
+    given_query,
+    nothing,
+    number,
+    post,
+    segment,
+    volume_path,
+)
 
 
 def list_templates() -> Call[List[TemplateInfo]]:
@@ -53,6 +67,26 @@ def import_template(name: Optional[str]) -> Call[TemplateInfo]:
         headers={"Content-Type": "application/octet-stream"},
         takes=float("inf"),
     )
+
+
+def create_volume(name: str, size: Optional[Size]) -> Call[VolumeInfo]:
+    """Creates a volume."""
+    return post("/v1/volumes", VolumeInfo.from_json, name=name, size=size)
+
+
+def list_volumes() -> Call[List[VolumeInfo]]:
+    """Lists the volumes of the key's tenant."""
+    return get("/v1/volumes", lambda value: read.list_of(value, "volumes", VolumeInfo.from_json))
+
+
+def get_volume(volume: str) -> Call[VolumeInfo]:
+    """Returns a volume by id or name."""
+    return get(volume_path(volume), VolumeInfo.from_json)
+
+
+def delete_volume(volume: str) -> Call[None]:
+    """Removes a volume."""
+    return delete(volume_path(volume))
 
 
 def create_key(

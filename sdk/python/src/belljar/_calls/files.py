@@ -24,7 +24,6 @@ from ._call import (
     path_query,
     path_text,
     post,
-    sandbox_path,
 )
 
 Mode = Union[int, str]
@@ -36,7 +35,7 @@ _OCTETS = {"Content-Type": "application/octet-stream"}
 
 
 def content(
-    sandbox_id: str,
+    place: str,
     path: RemotePath,
     start: Optional[int] = None,
     end: Optional[int] = None,
@@ -50,11 +49,11 @@ def content(
         if begin < 0 or (end is not None and end <= begin):
             raise InvalidArgumentException("a range begins at 0 or later and is not empty", field="start")
         headers["Range"] = f"bytes={begin}-{'' if end is None else end - 1}"
-    return get(_files(sandbox_id, "content"), nothing, path_query(path), headers=headers)
+    return get(_files(place, "content"), nothing, path_query(path), headers=headers)
 
 
 def write(
-    sandbox_id: str,
+    place: str,
     path: RemotePath,
     *,
     mode: Optional[Mode],
@@ -70,28 +69,28 @@ def write(
         ("append", "true" if append else None),
         ("exclusive", "true" if exclusive else None),
     )
-    return Call("PUT", _files(sandbox_id, "content"), FileEntry.from_json, query=query, headers=_OCTETS)
+    return Call("PUT", _files(place, "content"), FileEntry.from_json, query=query, headers=_OCTETS)
 
 
-def upload_many(sandbox_id: str, directory: RemotePath) -> Call[List[FileEntry]]:
+def upload_many(place: str, directory: RemotePath) -> Call[List[FileEntry]]:
     """Writes files below a directory; they are the parts of the body."""
     return Call(
         "POST",
-        _files(sandbox_id, "upload"),
+        _files(place, "upload"),
         lambda value: read.list_of(value, "files", FileEntry.from_json),
         query=(path_query(directory),),
     )
 
 
-def stat(sandbox_id: str, path: RemotePath, follow: bool) -> Call[FileEntry]:
+def stat(place: str, path: RemotePath, follow: bool) -> Call[FileEntry]:
     """What a path leads to."""
-    return get(_files(sandbox_id, "stat"), FileEntry.from_json, path_query(path), ("follow", flag(follow)))
+    return get(_files(place, "stat"), FileEntry.from_json, path_query(path), ("follow", flag(follow)))
 
 
-def page(sandbox_id: str, path: RemotePath, depth: int, limit: Optional[int], cursor: Optional[str]) -> Call[Page]:
+def page(place: str, path: RemotePath, depth: int, limit: Optional[int], cursor: Optional[str]) -> Call[Page]:
     """One page of what is in a directory."""
     return get(
-        sandbox_path(sandbox_id, "files"),
+        _files(place),
         lambda value: _page(value, path),
         path_query(path),
         ("depth", number(depth)),
@@ -100,45 +99,45 @@ def page(sandbox_id: str, path: RemotePath, depth: int, limit: Optional[int], cu
     )
 
 
-def make_dir(sandbox_id: str, path: RemotePath, parents: bool, mode: Optional[Mode]) -> Call[FileEntry]:
+def make_dir(place: str, path: RemotePath, parents: bool, mode: Optional[Mode]) -> Call[FileEntry]:
     """Makes a directory."""
-    return post(_files(sandbox_id, "mkdir"), FileEntry.from_json, path=path_body(path), parents=parents, mode=octal(mode))
+    return post(_files(place, "mkdir"), FileEntry.from_json, path=path_body(path), parents=parents, mode=octal(mode))
 
 
-def rename(sandbox_id: str, old: RemotePath, new: RemotePath, overwrite: bool) -> Call[FileEntry]:
+def rename(place: str, old: RemotePath, new: RemotePath, overwrite: bool) -> Call[FileEntry]:
     """Gives a file or directory another place."""
     # `from` is a word of Python's own.
     body: Mapping[str, Any] = {"from": path_body(old), "to": path_body(new), "overwrite": overwrite}
-    return Call("POST", _files(sandbox_id, "move"), FileEntry.from_json, body=body)
+    return Call("POST", _files(place, "move"), FileEntry.from_json, body=body)
 
 
-def remove(sandbox_id: str, path: RemotePath, recursive: bool) -> Call[None]:
+def remove(place: str, path: RemotePath, recursive: bool) -> Call[None]:
     """Takes a file or directory away."""
-    return delete(sandbox_path(sandbox_id, "files"), path_query(path), ("recursive", flag(recursive)))
+    return delete(_files(place), path_query(path), ("recursive", flag(recursive)))
 
 
-def chmod(sandbox_id: str, path: RemotePath, mode: Mode) -> Call[FileEntry]:
+def chmod(place: str, path: RemotePath, mode: Mode) -> Call[FileEntry]:
     """Sets permission bits."""
-    return post(_files(sandbox_id, "chmod"), FileEntry.from_json, path=path_body(path), mode=octal(mode))
+    return post(_files(place, "chmod"), FileEntry.from_json, path=path_body(path), mode=octal(mode))
 
 
-def get_archive(sandbox_id: str, path: RemotePath, archive_format: str) -> Call[None]:
+def get_archive(place: str, path: RemotePath, archive_format: str) -> Call[None]:
     """A directory as an archive."""
-    return get(_files(sandbox_id, "archive"), nothing, path_query(path), ("format", archive_format))
+    return get(_files(place, "archive"), nothing, path_query(path), ("format", archive_format))
 
 
-def put_archive(sandbox_id: str, path: RemotePath, archive_format: str, strip: int) -> Call[ArchiveResult]:
+def put_archive(place: str, path: RemotePath, archive_format: str, strip: int) -> Call[ArchiveResult]:
     """Unpacks an archive, which is the body, below a directory."""
     query = given_query(path_query(path), ("format", archive_format), ("strip", number(strip)))
-    call = Call("PUT", _files(sandbox_id, "archive"), ArchiveResult.from_json, query=query, headers=_OCTETS)
+    call = Call("PUT", _files(place, "archive"), ArchiveResult.from_json, query=query, headers=_OCTETS)
     # Unpacking may go on for a while after the last byte has arrived.
     return replace(call, takes=float("inf"))
 
 
-def watch(sandbox_id: str, path: RemotePath, recursive: bool) -> Call[None]:
+def watch(place: str, path: RemotePath, recursive: bool) -> Call[None]:
     """What happens in a directory, as events."""
     return get(
-        _files(sandbox_id, "watch"),
+        _files(place, "watch"),
         nothing,
         path_query(path),
         ("recursive", flag(recursive)),
@@ -147,7 +146,7 @@ def watch(sandbox_id: str, path: RemotePath, recursive: bool) -> Call[None]:
 
 
 def search(
-    sandbox_id: str,
+    place: str,
     *,
     path: RemotePath,
     name: Optional[str],
@@ -160,7 +159,7 @@ def search(
     if name is None and content is None:
         raise InvalidArgumentException("a search needs a name, a content or both", field="name")
     call = post(
-        _files(sandbox_id, "search"),
+        _files(place, "search"),
         lambda value: SearchResult.from_json(value, path_text(path)),
         path=path_body(path),
         name=name,
@@ -172,10 +171,10 @@ def search(
     return replace(call, takes=float("inf"))
 
 
-def sign(sandbox_id: str, path: RemotePath, operation: str, expires: Duration) -> Call[str]:
+def sign(place: str, path: RemotePath, operation: str, expires: Duration) -> Call[str]:
     """Makes a URL that opens one file for one operation, without a key."""
     return post(
-        _files(sandbox_id, "sign"),
+        _files(place, "sign"),
         lambda value: read.text(read.mapping(value, "the answer"), "url"),
         path=path_body(path),
         operation=operation,
@@ -204,8 +203,9 @@ def path_text_or_none(path: RemotePath) -> Optional[str]:
     return value if name == "path" else None
 
 
-def _files(sandbox_id: str, route: str) -> str:
-    return sandbox_path(sandbox_id, "files", route)
+def _files(place: str, *route: str) -> str:
+    """Returns a route for the files of a place, the path of a sandbox or a volume."""
+    return "/".join([place, "files", *route])
 
 
 def _page(value: Any, directory: RemotePath) -> Page:

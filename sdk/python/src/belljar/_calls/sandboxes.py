@@ -19,6 +19,7 @@ from ..models import (
     SessionInfo,
     TemplateInfo,
     Token,
+    VolumeMount,
 )
 from ._call import (
     Call,
@@ -56,6 +57,7 @@ def create(
     grade: Optional[str],
     hostname: Optional[str],
     mounts: Optional[Sequence[str]],
+    volumes: Optional[Sequence[VolumeMount]],
     files: Optional[Mapping[str, Union[str, bytes]]],
 ) -> Call[SandboxInfo]:
     """Makes a sandbox."""
@@ -75,6 +77,7 @@ def create(
         grade=grade,
         hostname=hostname,
         mounts=None if mounts is None else list(mounts),
+        volumes=None if volumes is None else [dict(volume) for volume in volumes],
         files=None if files is None else [_new_file(path, content) for path, content in files.items()],
     )
     headers = {"Idempotency-Key": new_idempotency_key()}

@@ -23,7 +23,7 @@ from typing import (
 import httpx
 
 from .. import _calls as calls
-from .._calls._call import Duration
+from .._calls._call import Duration, Size, volume_path
 from .._config import DEFAULT_MAX_RETRIES, ConnectionConfig
 from ..errors import ConflictException, ConnectionException, NotFoundException, error_from_problem
 from ..models import (
@@ -36,10 +36,12 @@ from ..models import (
     SandboxState,
     SecretInfo,
     TemplateInfo,
+    VolumeInfo,
 )
 from ..template import LocalPath, Template
 from . import _io
 from ._transport import Transport
+from .files import VolumeFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -87,6 +89,8 @@ class Belljar:
         """Sandboxes, by id."""
         self.templates = Templates(self)
         """What sandboxes can be made from."""
+        self.volumes = Volumes(self)
+        """Files that outlive sandboxes."""
         self.keys = Keys(self)
         """API keys; needs a key with the role `admin`."""
         self.secrets = Secrets(self)
@@ -356,6 +360,38 @@ class Templates:
         """Takes a template from a file that was exported. A built template of its name is replaced."""
         with open(local_path, "rb") as file:
             return self._client._transport.request(calls.admin.import_template(name), _io.body_chunks(file))
+
+
+class Volumes:
+    """Volumes: files that outlive sandboxes and that several sandboxes can mount: `Sandbox.create(volumes=[…])`."""
+
+    def __init__(self, client: Belljar) -> None:
+        """Belongs to a client."""
+        self._client = client
+
+    def create(self, name: str, size: Optional[Size] = None) -> VolumeInfo:
+        """Creates a volume. The name is unique in the tenant. Without a size, such as `1g`, the server's default applies."""
+        return self._client._transport.request(calls.admin.create_volume(name, size))
+
+    def list(self) -> List[VolumeInfo]:
+        """Lists the volumes of the key's tenant, or all with a key of the role `admin`."""
+        return self._client._transport.request(calls.admin.list_volumes())
+
+    def get(self, volume: str) -> VolumeInfo:
+        """Returns a volume by id or name."""
+        return self._client._transport.request(calls.admin.get_volume(volume))
+
+    def delete(self, volume: str) -> bool:
+        """Removes a volume and its files. Returns False if there is none, and fails if a sandbox mounts it."""
+        try:
+            self._client._transport.request(calls.admin.delete_volume(volume))
+        except NotFoundException:
+            return False
+        return True
+
+    def files(self, volume: str) -> VolumeFiles:
+        """Returns the files of a volume, by id or name, for use without a sandbox."""
+        return VolumeFiles(self._client._transport, volume_path(volume))
 
 
 class Keys:

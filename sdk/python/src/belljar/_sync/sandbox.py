@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Iterator, List, Literal, Mapping, Optional, Se
 from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
-from .._calls._call import Duration, RemotePath
+from .._calls._call import Duration, RemotePath, sandbox_path
 from .._dual import dual
 from ..errors import (
     ForkException,
@@ -29,6 +29,7 @@ from ..models import (
     SandboxState,
     TemplateInfo,
     Token,
+    VolumeMount,
 )
 from . import _io
 from .client import Belljar, Leased, Paginator, shared_client
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         grade: Optional[str]
         hostname: Optional[str]
         mounts: Optional[Sequence[str]]
+        volumes: Optional[Sequence[VolumeMount]]
         files: Optional[Mapping[str, Union[str, bytes]]]
 
 
@@ -150,6 +152,7 @@ class Sandbox(Code):
         grade: Optional[str] = None,
         hostname: Optional[str] = None,
         mounts: Optional[Sequence[str]] = None,
+        volumes: Optional[Sequence[VolumeMount]] = None,
         files: Optional[Mapping[str, Union[str, bytes]]] = None,
         client: Optional[Belljar] = None,
         **connection: Unpack[ConnectionOptions],
@@ -174,6 +177,7 @@ class Sandbox(Code):
             grade: How limits are held: `cgroup` or `watched`.
             hostname: Its host name.
             mounts: Directories of the server's machine, for keys with the role `admin`.
+            volumes: Volumes to mount, each with `name`, `path` and, for read-only access, the `mode` `ro`.
             files: Files to put in before anything runs: path to content, 1 MiB in all.
             client: A client to use, instead of one made from what follows.
             connection: `api_key`, `api_url`, `domain`, `request_timeout`, `max_retries`, `ssl_context`.
@@ -195,6 +199,7 @@ class Sandbox(Code):
             grade=grade,
             hostname=hostname,
             mounts=mounts,
+            volumes=volumes,
             files=files,
         )
         with Leased(client, connection) as leased:
@@ -459,7 +464,7 @@ class Sandbox(Code):
         return f"{type(self).__name__}(sandbox_id={self.sandbox_id!r}, api_url={self._client.config.api_url!r})"
 
     def _sign(self, path: RemotePath, operation: str, expires: Duration, **options: Unpack[RequestOptions]) -> str:
-        url = self._transport.request(calls.files.sign(self.sandbox_id, path, operation, expires), **options)
+        url = self._transport.request(calls.files.sign(sandbox_path(self.sandbox_id), path, operation, expires), **options)
         return urljoin(f"{self._client.config.base_url}/", url)
 
     def _release(self) -> None:

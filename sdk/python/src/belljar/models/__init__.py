@@ -1,6 +1,6 @@
 """What the service tells, as values. All of them are immutable."""
 
-from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SecretInfo, TemplateInfo
+from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SecretInfo, TemplateInfo, VolumeInfo
 from .charts import Bar, Box, Chart, Points, Slice
 from .code import CodeContext, Column, Execution, ExecutionError, Logs, Question, Result, Table
 from .commands import CommandResult, Outcome, Output, ProcessInfo, PtySize, StreamOutput
@@ -10,6 +10,7 @@ from .sandboxes import (
     Limits,
     LogEntry,
     LogPage,
+    MountedVolume,
     Network,
     NetworkPolicy,
     NetworkRecord,
@@ -22,6 +23,7 @@ from .sandboxes import (
     SandboxState,
     SessionInfo,
     Token,
+    VolumeMount,
 )
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "LogEntry",
     "LogPage",
     "Logs",
+    "MountedVolume",
     "Network",
     "NetworkPolicy",
     "NetworkRecord",
@@ -72,4 +75,6 @@ __all__ = [
     "Table",
     "TemplateInfo",
     "Token",
+    "VolumeInfo",
+    "VolumeMount",
 ]

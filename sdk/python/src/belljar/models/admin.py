@@ -1,4 +1,4 @@
-"""Templates, keys and the audit log."""
+"""Templates, volumes, keys and the audit log."""
 
 from __future__ import annotations
 
@@ -83,6 +83,31 @@ class BuildEvent:
             line=read.optional_text(value, "line"),
             digest=read.optional_text(value, "digest"),
             size=read.optional_integer(value, "bytes"),
+        )
+
+
+@dataclass(frozen=True)
+class VolumeInfo:
+    """A volume: files that outlive sandboxes. `sandboxes` are those that mount it now."""
+
+    volume_id: str
+    name: str
+    size: int
+    tenant: str
+    created_at: datetime
+    sandboxes: Tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, value: Any) -> VolumeInfo:
+        """Parses a volume of an answer."""
+        value = read.mapping(value, "the volume")
+        return cls(
+            volume_id=read.text(value, "id"),
+            name=read.text(value, "name"),
+            size=read.integer(value, "bytes"),
+            tenant=read.text(value, "tenant"),
+            created_at=read.time(value, "created_at"),
+            sandboxes=tuple(str(sandbox) for sandbox in value.get("sandboxes") or ()),
         )
 
 

@@ -69,6 +69,37 @@ Network = Union[str, NetworkPolicy]
 """A mode alone (`disabled`, `open`), or a policy in full."""
 
 
+class _VolumeMount(TypedDict):
+    name: str
+    path: str
+
+
+class VolumeMount(_VolumeMount, total=False):
+    """A volume for a sandbox: its name or id, the path in the sandbox, and the mode: `rw`, the default, or `ro`."""
+
+    mode: Literal["rw", "ro"]
+
+
+@dataclass(frozen=True)
+class MountedVolume:
+    """A volume that a sandbox mounts. `mode` is `rw` or `ro`."""
+
+    volume_id: str
+    name: str
+    path: str
+    mode: str
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> MountedVolume:
+        """Parses a volume of a sandbox."""
+        return cls(
+            volume_id=read.text(value, "id"),
+            name=read.text(value, "name"),
+            path=read.text(value, "path"),
+            mode=read.text(value, "mode"),
+        )
+
+
 @dataclass(frozen=True)
 class NetworkRecord:
     """What was decided about a connection of a sandbox.
@@ -169,6 +200,7 @@ class SandboxInfo:
     home: Optional[str]
     hostname: Optional[str]
     ports: Tuple[int, ...]
+    volumes: Tuple[MountedVolume, ...]
     host: Optional[str]
     pooled: bool
     start_ms: Optional[float]
@@ -205,6 +237,7 @@ class SandboxInfo:
             home=read.optional_text(value, "home"),
             hostname=read.optional_text(value, "hostname"),
             ports=tuple(int(port) for port in value.get("ports") or ()),
+            volumes=tuple(MountedVolume.from_json(volume) for volume in value.get("volumes") or ()),
             host=read.optional_text(value, "host"),
             pooled=bool(value.get("pooled")),
             start_ms=read.optional_number(value, "start_ms"),
