@@ -1,0 +1,203 @@
+//! The base of a template: the machine's own tree, another template, a Debian tree or an OCI image.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use belljar_model::TreeBase;
+use bytes::Bytes;
+
+use super::key::{GENERATION, host_digest, mirror_digest, next_key};
+use super::{BuildEvent, BuildInput, Builder, HOME, IMAGE_NAME, MIRROR_NAME, State, WORK, show_dir};
+use crate::definition::{Base, Definition, StepKind};
+use crate::error::BuildError;
+use crate::layers::Layer;
+use crate::oci;
+use crate::sandbox::BuildSandbox;
+use crate::steps::{self, script};
+
+impl Builder<'_> {
+    /// Prepares the base of the template.
+    pub(super) async fn prepare_base(
+        &mut self,
+        definition: &Definition,
+        input: &BuildInput,
+    ) -> Result<State, BuildError> {
+        let total = definition.steps.len();
+        let mut state = State {
+            base: TreeBase::Own,
+            layer: None,
+            key: String::new(),
+            env: BTreeMap::new(),
+            workdir: None,
+        };
+        match &definition.base {
+            Base::Host => {
+                state.base = TreeBase::Host;
+                state.key = next_key(GENERATION, &format!("host {}", host_digest()));
+            }
+            Base::Template(name) => {
+                let Some(base) = &input.base else {
+                    return Err(BuildError::input("base", format!("there is no template {name}")));
+                };
+                state.base = base.base;
+                state.env = base.spec.env.clone().unwrap_or_default();
+                state.workdir = base.start.workdir.clone();
+                state.layer = base.layer.clone();
+                let digest = base.layer.as_ref().map_or("", |layer| layer.digest.as_str());
+                let settings = format!("{:?} {:?}", state.env, state.workdir);
+                let text = format!("template {} {digest} {settings}", base.base.as_str());
+                state.key = next_key(GENERATION, &text);
+            }
+            Base::Debian { suite } => {
+                let mirror = input.mirror.as_deref();
+                let scripts = format!("{} {} {}", steps::DEBIAN, steps::CONFIGURE, steps::FINISH);
+                let text = format!("debian {suite} {scripts} {}", mirror_digest(mirror, "apt")?);
+                state.key = next_key(GENERATION, &text);
+                let summary = format!("debian {suite}");
+                if self.find_cached_base(&mut state, input, total, summary).await {
+                    return Ok(state);
+                }
+                let workshop = self.open_workshop(&definition.build, show_dir(MIRROR_NAME, mirror)).await?;
+                let result = self.extract_debian(&workshop, suite, total).await;
+                let closed = workshop.close().await;
+                state.layer = Some(result?);
+                closed?;
+                let sandbox = self.open_step_sandbox(definition, input, &state).await?;
+                let result = self.configure_debian(&sandbox, &state, definition, total).await;
+                self.finish_base(sandbox, result, &mut state).await?;
+            }
+            Base::Oci { reference, .. } => {
+                let workshop = self
+                    .open_workshop(&definition.build, show_dir(IMAGE_NAME, input.image.as_deref()))
+                    .await?;
+                let result =
+                    self.unpack_image(&workshop, reference.as_deref(), input, &mut state, total).await;
+                match result {
+                    Ok(None) => workshop.close().await?,
+                    Ok(Some(layer)) => self.finish_base(workshop, Ok(layer), &mut state).await?,
+                    Err(error) => self.finish_base(workshop, Err(error), &mut state).await?,
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    /// Looks up the base in the cache, emits its `Step` event, and reports whether it was found.
+    async fn find_cached_base(
+        &mut self,
+        state: &mut State,
+        input: &BuildInput,
+        total: usize,
+        summary: String,
+    ) -> bool {
+        let cached = if input.fresh { None } else { self.layers.find_cached(&state.key).await };
+        let is_cached = cached.is_some();
+        (self.tell)(BuildEvent::Step { number: 0, total, kind: "base", summary, cached: is_cached });
+        state.layer = cached;
+        is_cached
+    }
+
+    /// Closes the sandbox of a base, and records the resulting layer in the cache.
+    async fn finish_base(
+        &mut self,
+        workshop: BuildSandbox,
+        result: Result<Layer, BuildError>,
+        state: &mut State,
+    ) -> Result<(), BuildError> {
+        let closed = workshop.close().await;
+        let layer = result?;
+        closed?;
+        self.layers.record(&state.key, &layer).await?;
+        (self.tell)(BuildEvent::Layer { number: 0, digest: layer.digest.clone(), bytes: layer.bytes });
+        state.layer = Some(layer);
+        Ok(())
+    }
+
+    /// Extracts the packages of a Debian tree without running any of their scripts.
+    async fn extract_debian(
+        &mut self,
+        workshop: &BuildSandbox,
+        suite: &str,
+        total: usize,
+    ) -> Result<Layer, BuildError> {
+        let tree = format!("{WORK}/tree");
+        let line = script(steps::DEBIAN, &[&tree, suite]);
+        self.run_in_workshop(workshop, &line, 0, total, "making a Debian tree").await?;
+        self.squash(workshop, 0, total).await
+    }
+
+    /// Configures the packages of a Debian tree inside the tree itself.
+    async fn configure_debian(
+        &mut self,
+        sandbox: &BuildSandbox,
+        state: &State,
+        definition: &Definition,
+        total: usize,
+    ) -> Result<Layer, BuildError> {
+        self.run_in_workshop(sandbox, steps::CONFIGURE, 0, total, "installing the packages of a Debian tree")
+            .await?;
+        let kind = StepKind::Apt(Vec::new());
+        self.pack_layer(sandbox, state, definition, &kind, 0, total).await
+    }
+
+    /// Unpacks an OCI image into a layer; `None` if the base is cached.
+    async fn unpack_image(
+        &mut self,
+        workshop: &BuildSandbox,
+        reference: Option<&str>,
+        input: &BuildInput,
+        state: &mut State,
+        total: usize,
+    ) -> Result<Option<Layer>, BuildError> {
+        let image = format!("{HOME}/{IMAGE_NAME}");
+        let unpack = format!(
+            "mkdir {WORK}/tree && if [ -d {image} ]; then ln -s {image} {WORK}/layout; else mkdir {WORK}/layout && \
+             tar -x --no-same-owner -f {image} -C {WORK}/layout; fi"
+        );
+        self.run_in_workshop(workshop, &unpack, 0, total, "opening the image").await?;
+        let text = read_document(workshop, "index.json").await?;
+        let mut chosen = oci::choose(&text, reference)?;
+        if let oci::Chosen::Index(index) = &chosen {
+            let text = read_document(workshop, &format!("blobs/sha256/{}", index.hex()?)).await?;
+            chosen = oci::choose(&text, None)?;
+        }
+        let (oci::Chosen::Manifest(found) | oci::Chosen::Index(found)) = chosen;
+        let text = read_document(workshop, &format!("blobs/sha256/{}", found.hex()?)).await?;
+        let (config, layers) = oci::parse_manifest(&text)?;
+        let config =
+            oci::parse_config(&read_document(workshop, &format!("blobs/sha256/{}", config.hex()?)).await?)?;
+        for line in config.env.unwrap_or_default() {
+            let variable: belljar_model::EnvVar = line
+                .parse()
+                .map_err(|error: belljar_model::ModelError| BuildError::input("image", error.to_string()))?;
+            state.env.insert(variable.name().to_owned(), variable.value().to_owned());
+        }
+        if let Some(user) = config.user.filter(|user| !user.is_empty()) {
+            let name = user.split(':').next().unwrap_or_default().chars().take(32).collect::<String>();
+            if name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter)) {
+                state.env.insert("USER".to_owned(), name);
+            }
+        }
+        state.workdir = config.working_dir.filter(|dir| dir.starts_with('/') && dir.len() <= 1024);
+        state.key = next_key(GENERATION, &format!("oci {} {}", found.digest, steps::LAYER));
+        if self.find_cached_base(state, input, total, format!("oci {}", found.digest)).await {
+            return Ok(None);
+        }
+        let tree = format!("{WORK}/tree");
+        for layer in layers {
+            let file = format!("{WORK}/layout/blobs/sha256/{}", layer.hex()?);
+            let line = script(steps::LAYER, &[&tree, &file, layer.hex()?, layer.tar_option()?]);
+            self.run_in_workshop(workshop, &line, 0, total, &format!("unpacking the layer {}", layer.digest))
+                .await?;
+        }
+        self.run_in_workshop(workshop, &script(steps::FINISH, &[&tree]), 0, total, "finishing the tree")
+            .await?;
+        Ok(Some(self.squash(workshop, 0, total).await?))
+    }
+}
+
+async fn read_document(workshop: &BuildSandbox, name: &str) -> Result<Bytes, BuildError> {
+    let path = format!("{WORK}/layout/{name}");
+    let read = workshop.sandbox.guest().read_all(Path::new(&path), oci::MAX_DOCUMENT_BYTES).await;
+    read.map_err(|error| BuildError::input("image", format!("cannot read {name}: {error}")))
+}
