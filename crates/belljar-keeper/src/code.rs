@@ -21,7 +21,7 @@ use crate::idempotency::{EXEC, Once};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::program::{SHELL, may_have_kernel, to_program};
 use crate::request::Idempotency;
-use crate::steps::{step, to_its_end};
+use crate::steps::{run_detached, step};
 
 /// The longest code, in bytes: what one message to a guest takes, with room for what comes with it.
 pub const MAX_CODE_BYTES: usize = (4 << 20) - MAX_BESIDE_CODE_BYTES;
@@ -114,13 +114,13 @@ impl Keeper {
         // Dropped with this future: that is how the rest gets to know that nobody waits any more.
         let (_waiting, gone) = oneshot::channel();
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move {
-            keeper.run_code_to_its_end(&caller, &id, request, events, gone).await
+        run_detached(&self.inner.tasks, async move {
+            keeper.run_code_inner(&caller, &id, request, events, gone).await
         })
         .await
     }
 
-    async fn run_code_to_its_end(
+    async fn run_code_inner(
         &self,
         caller: &Caller,
         id: &str,

@@ -15,7 +15,7 @@ use crate::action::SERVER_COLLECT;
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
-use crate::steps::to_its_end;
+use crate::steps::run_detached;
 
 /// Something that nobody uses any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -66,10 +66,10 @@ impl Keeper {
     /// [`KeeperError::Forbidden`] for who is no administrator; the store or the disk failed.
     pub async fn collect(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        to_its_end(&self.inner.tasks, async move { keeper.collect_to_its_end(&caller, dry_run).await }).await
+        run_detached(&self.inner.tasks, async move { keeper.collect_inner(&caller, dry_run).await }).await
     }
 
-    async fn collect_to_its_end(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
+    async fn collect_inner(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
         self.require(caller, SERVER_COLLECT)?;
         let collected = self.collect_all(dry_run).await;
         if !dry_run {

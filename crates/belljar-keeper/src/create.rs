@@ -22,12 +22,13 @@ use crate::error::KeeperError;
 use crate::head_room::{Left, check_memory};
 use crate::idempotency::{CREATE, Once};
 use crate::info::SandboxInfo;
-use crate::keeper::{Keeper, Result, after, holder_deadline};
+use crate::keeper::{Keeper, Result};
+use crate::lifecycle::{after, holder_deadline};
 use crate::pool::has_ended;
 use crate::request::{
     CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, TimeoutAction, resolve,
 };
-use crate::steps::{step, to_its_end};
+use crate::steps::{run_detached, step};
 use crate::templates::Origin;
 
 /// When it is worth to ask again when too many wait.
@@ -70,16 +71,16 @@ impl Keeper {
     /// See [`KeeperError`]. When this returns an error nothing of the sandbox is left, and its name is free.
     pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        to_its_end(&self.inner.tasks, async move { keeper.create_to_its_end(&caller, request, false).await })
+        run_detached(&self.inner.tasks, async move { keeper.create_inner(&caller, request, false).await })
             .await
     }
 
     /// Makes a sandbox in which a template is built. It ends with this server.
     pub(crate) async fn create_for_build(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
-        self.create_to_its_end(caller, request, true).await
+        self.create_inner(caller, request, true).await
     }
 
-    async fn create_to_its_end(
+    async fn create_inner(
         &self,
         caller: &Caller,
         request: CreateSandbox,

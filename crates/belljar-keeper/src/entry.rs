@@ -387,7 +387,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::request::Lifetime;
 
     fn entry(state: SandboxState, reason: Option<&str>) -> Arc<Entry> {
         let now = Timestamp::now();
@@ -412,16 +411,8 @@ mod tests {
             log: String::new(),
             generation: 0,
         };
-        let settings = Settings {
-            lifetime: Lifetime::default(),
-            pooled: false,
-            start_us: 0,
-            idempotency: None,
-            for_build: false,
-            read_hosts: std::collections::BTreeSet::new(),
-        };
         let events = Arc::new(Events::new().expect("random numbers"));
-        Entry::new(row, Arc::new(SandboxSpec::default()), settings, None, &events)
+        Entry::new(row, Arc::new(SandboxSpec::default()), Settings::default(), None, &events)
     }
 
     #[test]

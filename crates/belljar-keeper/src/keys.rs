@@ -18,7 +18,7 @@ use crate::create::fill_random;
 use crate::error::KeeperError;
 use crate::info::{CreatedKey, KeyInfo};
 use crate::keeper::{Keeper, Result};
-use crate::steps::to_its_end;
+use crate::steps::run_detached;
 use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
 
 /// What a key begins with.
@@ -242,10 +242,10 @@ impl Keeper {
     /// Needs the role admin; a name that is too long is refused, and a further tenant for which no sandbox could be made.
     pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        to_its_end(&self.inner.tasks, async move { keeper.create_key_to_its_end(&caller, key).await }).await
+        run_detached(&self.inner.tasks, async move { keeper.create_key_inner(&caller, key).await }).await
     }
 
-    async fn create_key_to_its_end(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
+    async fn create_key_inner(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
         self.require(caller, KEY_CREATE)?;
         for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
             if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
@@ -350,11 +350,11 @@ impl Keeper {
     /// Needs the role admin; [`KeeperError::NotFound`], also of a key that was revoked.
     pub async fn set_key_quotas(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        let setting = async move { keeper.set_key_quotas_to_its_end(&caller, &id, quotas).await };
-        to_its_end(&self.inner.tasks, setting).await
+        let setting = async move { keeper.set_key_quotas_inner(&caller, &id, quotas).await };
+        run_detached(&self.inner.tasks, setting).await
     }
 
-    async fn set_key_quotas_to_its_end(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
+    async fn set_key_quotas_inner(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
         self.require(caller, KEY_UPDATE)?;
         let text = serde_json::to_string(&quotas);
         let text = text.map_err(|error| KeeperError::field("quotas", error.to_string()))?;
@@ -377,10 +377,10 @@ impl Keeper {
     /// Needs the role admin; [`KeeperError::NotFound`].
     pub async fn revoke_key(&self, caller: &Caller, id: &str) -> Result<()> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move { keeper.revoke_key_to_its_end(&caller, &id).await }).await
+        run_detached(&self.inner.tasks, async move { keeper.revoke_key_inner(&caller, &id).await }).await
     }
 
-    async fn revoke_key_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
+    async fn revoke_key_inner(&self, caller: &Caller, id: &str) -> Result<()> {
         self.require(caller, KEY_REVOKE)?;
         let revoked = match self.inner.store.keys().revoke(id, Timestamp::now()).await {
             Ok(true) => Ok(()),

@@ -25,6 +25,7 @@ mod info;
 mod json;
 mod keeper;
 mod keys;
+mod lifecycle;
 mod look;
 mod metrics;
 mod network;

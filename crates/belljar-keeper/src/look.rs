@@ -20,7 +20,7 @@ use crate::head_room::check_memory;
 use crate::info::{DiskUse, EngineInfo, LogEntry, Me, SandboxInfo, SandboxMetrics};
 use crate::keeper::{Keeper, Result};
 use crate::request::{Labels, ListSandboxes, SandboxUpdate, Settings};
-use crate::steps::to_its_end;
+use crate::steps::run_detached;
 
 /// One page of a list.
 #[derive(Debug, Clone)]
@@ -82,16 +82,10 @@ impl Keeper {
     /// As [`Keeper::get`]; limits below what is in use are refused. Nothing is changed then.
     pub async fn update(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move { keeper.update_to_its_end(&caller, &id, update).await })
-            .await
+        run_detached(&self.inner.tasks, async move { keeper.update_inner(&caller, &id, update).await }).await
     }
 
-    async fn update_to_its_end(
-        &self,
-        caller: &Caller,
-        id: &str,
-        update: SandboxUpdate,
-    ) -> Result<SandboxInfo> {
+    async fn update_inner(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
         self.require(caller, SANDBOX_UPDATE)?;
         let entry = self.find(caller, id).await?;
         // The whole policy is where it is kept; the trail says that it is another one.

@@ -15,7 +15,7 @@ use crate::error::KeeperError;
 use crate::info::PublishedPort;
 use crate::keeper::{Entered, Keeper, Result, not_found};
 use crate::keys::{Denied, caller as caller_of};
-use crate::steps::to_its_end;
+use crate::steps::run_detached;
 use crate::token::{Scope, Token};
 
 /// The most ports that a sandbox may publish.
@@ -70,14 +70,11 @@ impl Keeper {
         public: bool,
     ) -> Result<PublishedPort> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(
-            &self.inner.tasks,
-            async move { keeper.publish_to_its_end(&caller, &id, port, public).await },
-        )
-        .await
+        run_detached(&self.inner.tasks, async move { keeper.publish_inner(&caller, &id, port, public).await })
+            .await
     }
 
-    async fn publish_to_its_end(
+    async fn publish_inner(
         &self,
         caller: &Caller,
         id: &str,
@@ -115,11 +112,10 @@ impl Keeper {
     /// As [`Keeper::get`]; a port that is not published is not found.
     pub async fn unpublish_port(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move { keeper.unpublish_to_its_end(&caller, &id, port).await })
-            .await
+        run_detached(&self.inner.tasks, async move { keeper.unpublish_inner(&caller, &id, port).await }).await
     }
 
-    async fn unpublish_to_its_end(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
+    async fn unpublish_inner(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
         self.require(caller, PORT_UNPUBLISH)?;
         let entry = self.find(caller, id).await?;
         let _step = entry.step.lock().await;

@@ -317,7 +317,7 @@ pub struct SnapshotRequest {
 }
 
 /// The settings of a sandbox that are kept beside its spec.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settings {
     /// When it ends.
     pub(crate) lifetime: Lifetime,

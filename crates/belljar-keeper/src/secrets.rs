@@ -16,7 +16,7 @@ use crate::entry::Entry;
 use crate::error::{KeeperError, chain};
 use crate::json;
 use crate::keeper::{Keeper, Result};
-use crate::steps::to_its_end;
+use crate::steps::run_detached;
 
 /// Maximum number of entries in a secret's metadata, and maximum bytes of a key, of a value, and of all entries.
 /// Source: docs/spec.md; held by `secrets::tests::metadata_is_bounded`.
@@ -82,7 +82,7 @@ impl Keeper {
     /// [`KeeperError::Quota`] at the tenant's limit.
     pub async fn create_secret(&self, caller: &Caller, secret: NewSecret) -> Result<SecretInfo> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        to_its_end(&self.inner.tasks, async move {
+        run_detached(&self.inner.tasks, async move {
             let name = secret.name.clone();
             let created = keeper.insert_secret(&caller, secret).await;
             let details = secret_details(&name, created.as_ref().ok());
@@ -137,7 +137,7 @@ impl Keeper {
     /// Needs the role user; [`KeeperError::NotFound`], and a value or metadata that is not allowed.
     pub async fn update_secret(&self, caller: &Caller, id: &str, update: SecretUpdate) -> Result<SecretInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move {
+        run_detached(&self.inner.tasks, async move {
             let updated = keeper.write_secret(&caller, &id, update).await;
             let details = secret_details(&id, updated.as_ref().ok());
             keeper.audit(&caller, SECRET_UPDATE, None, &updated, details).await?;
@@ -197,7 +197,7 @@ impl Keeper {
     /// Needs the role user; [`KeeperError::NotFound`].
     pub async fn remove_secret(&self, caller: &Caller, id: &str) -> Result<()> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move {
+        run_detached(&self.inner.tasks, async move {
             let removed = keeper.delete_secret(&caller, &id).await;
             let details = secret_details(&id, removed.as_ref().ok());
             keeper.audit(&caller, SECRET_REMOVE, None, &removed, details).await?;
@@ -249,7 +249,8 @@ impl Keeper {
         Ok(policy.fill(&self.secret_values(tenant, policy).await?))
     }
 
-    /// Sends the current value of a secret to the gateways of running sandboxes that use it.
+    /// Sends the current value of a secret to the gateways of this server's running sandboxes that use it. One that does not take it
+    /// is logged: it has ended, or it answers nobody.
     async fn refill(&self, tenant: &str, name: &str) {
         let uses = |entry: &Arc<Entry>| {
             entry.tenant == tenant && entry.live().spec.network.stored_secrets().contains(name)

@@ -28,7 +28,7 @@ use crate::error::KeeperError;
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{ForkRequest, Lifetime, SnapshotRequest};
-use crate::steps::{step, to_its_end};
+use crate::steps::{run_detached, step};
 use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
 
 /// The most sandboxes of one fork.
@@ -126,11 +126,11 @@ impl Keeper {
         request: SnapshotRequest,
     ) -> Result<TemplateInfo> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move { keeper.snapshot_to_its_end(&caller, &id, request).await })
+        run_detached(&self.inner.tasks, async move { keeper.snapshot_inner(&caller, &id, request).await })
             .await
     }
 
-    async fn snapshot_to_its_end(
+    async fn snapshot_inner(
         &self,
         caller: &Caller,
         id: &str,

@@ -18,7 +18,7 @@ pub(crate) use step;
 /// Runs steps to completion even if the returned future is dropped. A request's future is dropped when its client disconnects,
 /// which must not leave a sandbox between two states. The remaining steps then become one of `tasks`, for which the keeper
 /// waits on shutdown.
-pub(crate) async fn to_its_end<F>(tasks: &TaskTracker, steps: F) -> F::Output
+pub(crate) async fn run_detached<F>(tasks: &TaskTracker, steps: F) -> F::Output
 where
     F: Future<Output: Send> + Send + 'static,
 {

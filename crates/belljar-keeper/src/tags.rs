@@ -13,7 +13,7 @@ use crate::create::fill_random;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::plan::{DEFAULT_TAG, TaggedName, check_tag, stored_name, tag_of};
-use crate::steps::to_its_end;
+use crate::steps::run_detached;
 
 /// A tag of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Keeper {
     ) -> Result<String> {
         let (keeper, caller) = (self.clone(), caller.clone());
         let (target, tags) = (target.clone(), tags.to_vec());
-        to_its_end(&self.inner.tasks, async move {
+        run_detached(&self.inner.tasks, async move {
             keeper.require(&caller, TEMPLATE_TAG)?;
             check_tags(&tags)?;
             let tagged = keeper.give_tags(&caller, &target, &tags).await;
@@ -123,7 +123,7 @@ impl Keeper {
     pub async fn untag_template(&self, caller: &Caller, name: &TaggedName, tags: &[String]) -> Result<()> {
         let (keeper, caller) = (self.clone(), caller.clone());
         let (name, tags) = (name.clone(), tags.to_vec());
-        to_its_end(&self.inner.tasks, async move {
+        run_detached(&self.inner.tasks, async move {
             keeper.require(&caller, TEMPLATE_UNTAG)?;
             check_tags(&tags)?;
             let taken = keeper.take_tags(&caller, name.name(), &tags).await;

@@ -13,7 +13,7 @@ use crate::config::KeeperConfig;
 use crate::error::KeeperError;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
-use crate::steps::to_its_end;
+use crate::steps::run_detached;
 
 /// The template that comes with Belljar: an empty home in the machine's own tree.
 pub const DEFAULT_TEMPLATE: &str = "default";
@@ -106,11 +106,10 @@ impl Keeper {
     /// [`KeeperError::NotFound`]; the one that comes with Belljar stays, and only administrators remove what was built.
     pub async fn remove_template(&self, caller: &Caller, id: &str) -> Result<()> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move { keeper.remove_template_to_its_end(&caller, &id).await })
-            .await
+        run_detached(&self.inner.tasks, async move { keeper.remove_template_inner(&caller, &id).await }).await
     }
 
-    async fn remove_template_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
+    async fn remove_template_inner(&self, caller: &Caller, id: &str) -> Result<()> {
         self.require(caller, TEMPLATE_REMOVE)?;
         if id == DEFAULT_TEMPLATE {
             return Err(KeeperError::Policy {

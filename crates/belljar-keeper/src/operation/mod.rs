@@ -28,7 +28,7 @@ use crate::action::Action;
 use crate::caller::Caller;
 use crate::error::{About, KeeperError};
 use crate::keeper::{Entered, Keeper, Result};
-use crate::steps::{step, to_its_end};
+use crate::steps::{run_detached, step};
 
 /// What the keeper has to know of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -346,7 +346,7 @@ impl Keeper {
             }
             Ok(Opened { answer: done?, entered, about: kind.about })
         };
-        to_its_end(&self.inner.tasks, steps).await
+        run_detached(&self.inner.tasks, steps).await
     }
 }
 

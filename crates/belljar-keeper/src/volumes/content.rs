@@ -25,7 +25,7 @@ use crate::head_room::Left;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::pool::has_ended;
 use crate::request::{Lifetime, Settings, TimeoutAction};
-use crate::steps::{step, to_its_end};
+use crate::steps::{run_detached, step};
 
 /// Idle time after which a content sandbox is stopped.
 const KEEP: Duration = Duration::from_secs(60);
@@ -135,7 +135,7 @@ impl Keeper {
         }
         self.check_place(&row)?;
         let (keeper, caller) = (self.clone(), caller.clone());
-        to_its_end(&self.inner.tasks, async move { keeper.enter_content(&caller, row).await }).await
+        run_detached(&self.inner.tasks, async move { keeper.enter_content(&caller, row).await }).await
     }
 
     async fn enter_content(&self, caller: &Caller, row: VolumeRow) -> Result<Entered> {
@@ -200,19 +200,13 @@ impl Keeper {
             log: String::new(),
             generation: 0,
         };
-        let settings = Settings {
-            lifetime: Lifetime {
-                timeout: KEEP,
-                idle_timeout: Some(KEEP),
-                on_timeout: TimeoutAction::Kill,
-                auto_resume: false,
-            },
-            pooled: false,
-            start_us: 0,
-            idempotency: None,
-            for_build: false,
-            read_hosts: std::collections::BTreeSet::new(),
+        let lifetime = Lifetime {
+            timeout: KEEP,
+            idle_timeout: Some(KEEP),
+            on_timeout: TimeoutAction::Kill,
+            auto_resume: false,
         };
+        let settings = Settings { lifetime, ..Settings::default() };
         let entry = Entry::new(record, spec, settings, Some(Arc::clone(&sandbox)), &self.inner.events);
         Ok(Running { entry, sandbox })
     }

@@ -36,7 +36,7 @@ use crate::error::KeeperError;
 use crate::head_room::Left;
 use crate::json;
 use crate::keeper::{Keeper, Result};
-use crate::steps::to_its_end;
+use crate::steps::run_detached;
 use crate::token::{Scope, Token};
 
 /// The home directory in the sandboxes of every engine with volumes.
@@ -118,11 +118,11 @@ impl Keeper {
     /// Fails if the name is taken, or if a quota or the machine's head-room would be exceeded. Leaves nothing behind then.
     pub async fn create_volume(&self, caller: &Caller, request: NewVolume) -> Result<VolumeInfo> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        to_its_end(&self.inner.tasks, async move { keeper.create_volume_to_its_end(&caller, request).await })
+        run_detached(&self.inner.tasks, async move { keeper.create_volume_inner(&caller, request).await })
             .await
     }
 
-    async fn create_volume_to_its_end(&self, caller: &Caller, request: NewVolume) -> Result<VolumeInfo> {
+    async fn create_volume_inner(&self, caller: &Caller, request: NewVolume) -> Result<VolumeInfo> {
         self.require(caller, VOLUME_CREATE)?;
         self.check_reserve("make a volume").await?;
         let made = self.make_volume(caller, &request).await;
@@ -277,11 +277,10 @@ impl Keeper {
     /// Returns [`KeeperError::NotFound`], or [`KeeperError::VolumeInUse`] while a sandbox mounts it.
     pub async fn remove_volume(&self, caller: &Caller, id: &str) -> Result<()> {
         let (keeper, caller, id) = self.owned(caller, id);
-        to_its_end(&self.inner.tasks, async move { keeper.remove_volume_to_its_end(&caller, &id).await })
-            .await
+        run_detached(&self.inner.tasks, async move { keeper.remove_volume_inner(&caller, &id).await }).await
     }
 
-    async fn remove_volume_to_its_end(&self, caller: &Caller, id: &str) -> Result<()> {
+    async fn remove_volume_inner(&self, caller: &Caller, id: &str) -> Result<()> {
         self.require(caller, VOLUME_REMOVE)?;
         let row = self.find_visible_volume(caller, id).await?;
         let removed = self.delete_volume(&row).await;

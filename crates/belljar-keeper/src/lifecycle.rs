@@ -1,0 +1,382 @@
+//! The life cycle of a sandbox: its end, pause and resume, its deadlines, and the task that guards it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use belljar_engine::Sandbox;
+use belljar_model::SandboxState;
+use belljar_store::SandboxRow;
+use jiff::Timestamp;
+use tracing::Instrument as _;
+
+use crate::action::{SANDBOX_KILL, SANDBOX_PAUSE, SANDBOX_RESUME, SANDBOX_TIMEOUT};
+use crate::caller::Caller;
+use crate::entry::{Entry, until};
+use crate::error::KeeperError;
+use crate::info::SandboxInfo;
+use crate::keeper::{Keeper, Result};
+use crate::pool::has_ended;
+use crate::request::TimeoutAction;
+use crate::steps::{run_detached, step};
+
+/// Added to the deadline that the engine enforces: the keeper ends the sandbox first, with the reason.
+const HOLDER_SLACK: Duration = Duration::from_secs(10);
+
+impl Keeper {
+    /// Ends a sandbox.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]. When this returns an error of the engine, the sandbox counts as gone only if all its resources
+    /// have been released.
+    pub async fn kill(&self, caller: &Caller, id: &str) -> Result<()> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        run_detached(&self.inner.tasks, async move { keeper.kill_inner(&caller, &id).await }).await
+    }
+
+    async fn kill_inner(&self, caller: &Caller, id: &str) -> Result<()> {
+        self.require(caller, SANDBOX_KILL)?;
+        let entry = self.find(caller, id).await?;
+        let reason = match caller.is_operator() {
+            true => "ended on request of the operator".to_owned(),
+            false => format!("ended on request of key {}", caller.key),
+        };
+        let ending = self.end(&entry, &reason);
+        let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
+        self.audit(caller, SANDBOX_KILL, Some(&entry.id), &ended, Vec::new()).await?;
+        ended
+    }
+
+    /// Stops a sandbox. Returns when its resources have been released and its record says that it is gone.
+    pub(crate) async fn end(&self, entry: &Arc<Entry>, reason: &str) -> Result<()> {
+        // Taken before the lock, so that operations in flight are ended now and do not hold the lock for longer.
+        let sandbox = entry.live().sandbox.clone();
+        let _step = entry.step.lock().await;
+        if entry.state() == SandboxState::Gone {
+            return Ok(());
+        }
+        // The guest of a paused sandbox does not answer.
+        let can_ask = entry.state() == SandboxState::Running && entry.live().has_background;
+        let stopping = |row: &mut SandboxRow| {
+            row.state = SandboxState::Stopping;
+            row.reason = Some(reason.to_owned());
+        };
+        if entry.state() != SandboxState::Stopping
+            && let Err(KeeperError::TakenOver { id }) = self.write(entry, stopping).await
+        {
+            // Another keeper ends it.
+            self.release(entry);
+            return Err(KeeperError::TakenOver { id });
+        }
+        if let Some(sandbox) = sandbox.or_else(|| entry.live().sandbox.clone()) {
+            let usage = sandbox.usage().await;
+            self.inner.spent.took(entry, usage.cpu.unwrap_or_default());
+            if can_ask && !has_ended(&sandbox) {
+                self.last_words(entry, &sandbox).await;
+            }
+            sandbox.stop().instrument(step!("engine.stop")).await?;
+        }
+        if entry.state() != SandboxState::Stopping {
+            // The disk was full. The sandbox has ended all the same, and the record gets both states or none.
+            self.write(entry, stopping).await?;
+        }
+        self.gone(entry).await
+    }
+
+    /// Records that a sandbox is gone, after its resources have been released.
+    pub(crate) async fn gone(&self, entry: &Arc<Entry>) -> Result<()> {
+        let reason = entry.live().row.reason.clone().unwrap_or_default();
+        let log = entry.post_mortem(&reason);
+        // Secrets in the environment are not needed any more.
+        let mut spec = (*entry.live().spec).clone();
+        spec.env.clear();
+        spec.network.forget_secrets();
+        let spec = serde_json::to_string(&spec).unwrap_or_default();
+        let gone = |log: String| {
+            let spec = spec.clone();
+            |row: &mut SandboxRow| {
+                row.state = SandboxState::Gone;
+                row.ended_at = Some(Timestamp::now());
+                row.deadline_at = None;
+                row.spec = spec;
+                row.log = log;
+            }
+        };
+        // If there is no space for the log, there may be enough for the state alone.
+        if self.write(entry, gone(log)).await.is_err() {
+            self.write(entry, gone(String::new())).await?;
+        }
+        self.inner.metrics.ended();
+        if let Err(error) = self.forget_answers(entry).await {
+            // They expire later.
+            tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot remove stored answers");
+        }
+        self.release(entry);
+        Ok(())
+    }
+
+    /// Removes a sandbox from this keeper.
+    fn release(&self, entry: &Arc<Entry>) {
+        entry.live().sandbox = None;
+        self.forget(&entry.id);
+        self.inner.spent.forget(&entry.id);
+        self.inner.release_share(&entry.id);
+        entry.release_volumes();
+        entry.end_log();
+        entry.changed.notify_one();
+    }
+
+    /// Pauses a sandbox: freezes its processes and suspends its timeout.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it does not run; an engine that cannot pause refuses.
+    pub async fn pause(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        run_detached(&self.inner.tasks, async move { keeper.pause_inner(&caller, &id).await }).await
+    }
+
+    async fn pause_inner(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
+        self.require(caller, SANDBOX_PAUSE)?;
+        let entry = self.find(caller, id).await?;
+        let paused = self.freeze(&entry).await;
+        self.audit(caller, SANDBOX_PAUSE, Some(&entry.id), &paused, Vec::new()).await?;
+        paused.map(|()| entry.info())
+    }
+
+    pub(crate) async fn freeze(&self, entry: &Arc<Entry>) -> Result<()> {
+        let _step = entry.step.lock().await;
+        let sandbox = entry.running("pausing it")?;
+        let spec = Arc::clone(&entry.live().spec);
+        self.check_can(&spec, "pausing it", |can| can.pause)?;
+        self.write(entry, |row| {
+            row.state = SandboxState::Paused;
+            row.paused_at = Some(Timestamp::now());
+        })
+        .await?;
+        entry.live().deadline = None;
+        let frozen = match sandbox.set_deadline(None).await {
+            Ok(()) => sandbox.freeze().instrument(step!("engine.freeze")).await,
+            error => error,
+        };
+        if let Err(error) = frozen {
+            // It continues as before.
+            self.write(entry, |row| {
+                row.state = SandboxState::Running;
+                row.paused_at = None;
+            })
+            .await?;
+            self.set_deadlines(entry, &sandbox).await?;
+            return Err(error.into());
+        }
+        entry.note("paused", None, "");
+        entry.changed.notify_one();
+        Ok(())
+    }
+
+    /// Resumes a paused sandbox. A running one is unchanged, except that a later `timeout` extends its own.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`].
+    pub async fn resume(&self, caller: &Caller, id: &str, timeout: Option<Duration>) -> Result<SandboxInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        run_detached(&self.inner.tasks, async move { keeper.resume_inner(&caller, &id, timeout).await }).await
+    }
+
+    async fn resume_inner(
+        &self,
+        caller: &Caller,
+        id: &str,
+        timeout: Option<Duration>,
+    ) -> Result<SandboxInfo> {
+        self.require(caller, SANDBOX_RESUME)?;
+        let timeout = timeout.map(|timeout| self.checked_lifetime(timeout)).transpose()?;
+        let entry = self.find(caller, id).await?;
+        let resumed = self.thaw(&entry, timeout).await;
+        self.audit(caller, SANDBOX_RESUME, Some(&entry.id), &resumed, Vec::new()).await?;
+        resumed.map(|()| entry.info())
+    }
+
+    pub(crate) async fn thaw(&self, entry: &Arc<Entry>, timeout: Option<Duration>) -> Result<()> {
+        let _step = entry.step.lock().await;
+        if entry.state() == SandboxState::Running {
+            let is_later =
+                |timeout: &Duration| entry.live().row.deadline_at.is_some_and(|at| until(at) < *timeout);
+            if let Some(timeout) = timeout.filter(is_later) {
+                self.move_deadline(entry, timeout).await?;
+            }
+            return Ok(());
+        }
+        let (sandbox, row, lifetime) = {
+            let live = entry.live();
+            (live.sandbox.clone(), live.row.clone(), live.settings.lifetime.clone())
+        };
+        let (Some(sandbox), SandboxState::Paused) = (sandbox, row.state) else {
+            return Err(entry.wrong_state(row.state, "resuming it", "paused"));
+        };
+        // The timeout was suspended, so the time left at the pause is left now. An expired one starts again in full.
+        let left = match (row.deadline_at, row.paused_at) {
+            (Some(deadline), Some(paused)) => {
+                Duration::try_from(deadline.duration_since(paused)).unwrap_or_default()
+            }
+            _ => lifetime.timeout,
+        };
+        let left = timeout.unwrap_or(if left.is_zero() { lifetime.timeout } else { left });
+        self.write(entry, |row| {
+            row.state = SandboxState::Running;
+            row.paused_at = None;
+            row.deadline_at = after(left);
+        })
+        .await?;
+        self.set_deadlines(entry, &sandbox).await?;
+        sandbox.thaw().instrument(step!("engine.thaw")).await?;
+        entry.live().touched = Instant::now();
+        entry.note("resumed", None, "");
+        entry.changed.notify_one();
+        Ok(())
+    }
+
+    /// Sets the timeout, counted from now; zero expires it at once.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; a timeout above the maximum is refused.
+    pub async fn set_timeout(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
+        let (keeper, caller, id) = self.owned(caller, id);
+        run_detached(&self.inner.tasks, async move { keeper.set_timeout_inner(&caller, &id, timeout).await })
+            .await
+    }
+
+    async fn set_timeout_inner(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
+        self.require(caller, SANDBOX_TIMEOUT)?;
+        let timeout = if timeout.is_zero() { timeout } else { self.checked_lifetime(timeout)? };
+        let entry = self.find(caller, id).await?;
+        {
+            let _step = entry.step.lock().await;
+            if entry.state() == SandboxState::Paused {
+                // The timeout is suspended: this is the time left when it is resumed.
+                self.write(&entry, |row| {
+                    let paused = row.paused_at.unwrap_or_else(Timestamp::now);
+                    row.deadline_at = paused.checked_add(timeout).ok();
+                })
+                .await?;
+            } else {
+                self.move_deadline(&entry, timeout).await?;
+            }
+        }
+        let set = Ok(());
+        let details = vec![("timeout_s", timeout.as_secs_f64().to_string())];
+        self.audit(caller, SANDBOX_TIMEOUT, Some(&entry.id), &set, details).await?;
+        if timeout.is_zero() && entry.state() != SandboxState::Paused {
+            // The guard task may be doing so already: then this waits for it.
+            match self.expire(&entry).await {
+                Err(
+                    KeeperError::WrongState { state: SandboxState::Paused, .. } | KeeperError::Gone { .. },
+                ) => {}
+                done => done?,
+            }
+        }
+        Ok(entry.info())
+    }
+
+    /// Writes a new deadline, and sets it. The caller holds the step lock.
+    async fn move_deadline(&self, entry: &Arc<Entry>, timeout: Duration) -> Result<()> {
+        let sandbox = entry.running("setting its timeout")?;
+        self.write(entry, |row| row.deadline_at = after(timeout)).await?;
+        self.set_deadlines(entry, &sandbox).await?;
+        entry.changed.notify_one();
+        Ok(())
+    }
+
+    /// Sets the deadlines of the keeper and of the engine to that of the record.
+    pub(crate) async fn set_deadlines(&self, entry: &Arc<Entry>, sandbox: &Sandbox) -> Result<()> {
+        let (left, action) = {
+            let mut live = entry.live();
+            let left = live.row.deadline_at.map(until);
+            live.deadline = left.map(|left| Instant::now() + left);
+            (left, live.on_timeout())
+        };
+        sandbox.set_deadline(holder_deadline(left, action)).await?;
+        Ok(())
+    }
+
+    /// Carries out the sandbox's action on timeout: ends or pauses it.
+    pub(crate) async fn expire(&self, entry: &Arc<Entry>) -> Result<()> {
+        let action = entry.live().on_timeout();
+        match action {
+            TimeoutAction::Kill => self.end(entry, "timed out").await,
+            TimeoutAction::Pause => match self.freeze(entry).await {
+                // Without pause it must not continue to run.
+                Err(KeeperError::Engine(belljar_engine::EngineError::Unsupported { .. })) => {
+                    self.end(entry, "timed out, and it could not be paused").await
+                }
+                paused => paused,
+            },
+        }
+    }
+
+    /// Checks that a timeout is in the allowed range.
+    pub(crate) fn checked_lifetime(&self, timeout: Duration) -> Result<Duration> {
+        let most = self.inner.config.now().max_lifetime;
+        if timeout < Duration::from_secs(1) || timeout > most {
+            let reason = format!("{timeout:?} is not allowed; give a time from 1 s to {most:?}");
+            return Err(KeeperError::field("timeout", reason));
+        }
+        Ok(timeout)
+    }
+
+    /// Spawns a task that guards a sandbox until it is gone: it handles its end, its deadline and its idle timeout.
+    pub(crate) fn guard(&self, entry: &Arc<Entry>) {
+        let (keeper, entry) = (self.clone(), Arc::clone(entry));
+        tokio::spawn(async move {
+            while !keeper.inner.closing.load(Ordering::Relaxed) {
+                let changed = entry.changed.notified();
+                let (state, sandbox, deadline) = {
+                    let live = entry.live();
+                    (live.row.state, live.sandbox.clone(), live.deadline)
+                };
+                let Some(sandbox) = sandbox.filter(|_| state != SandboxState::Gone) else { return };
+                let idle = entry.idle_until().filter(|_| state == SandboxState::Running);
+                let next = deadline.into_iter().chain(idle).min();
+                let done = tokio::select! {
+                    how = sandbox.wait_ended() => keeper.end(&entry, &how).await,
+                    () = sleep_until(next) => keeper.check_deadlines(&entry).await,
+                    () = changed => Ok(()),
+                };
+                if let Err(error) = done {
+                    tracing::error!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot end or pause a sandbox; trying again");
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+            }
+        });
+    }
+
+    /// Expires the sandbox if its deadline or idle timeout has passed and has not been moved meanwhile.
+    async fn check_deadlines(&self, entry: &Arc<Entry>) -> Result<()> {
+        let now = Instant::now();
+        let deadline = entry.live().deadline;
+        let passed = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if passed(deadline) || passed(entry.idle_until()) {
+            return self.expire(entry).await;
+        }
+        Ok(())
+    }
+}
+
+/// Delay before the guard task tries again after an error.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns the deadline for the engine; none for a sandbox that is paused on timeout, which the engine must not end.
+pub(crate) fn holder_deadline(left: Option<Duration>, action: TimeoutAction) -> Option<Duration> {
+    left.filter(|_| action == TimeoutAction::Kill).map(|left| left + HOLDER_SLACK)
+}
+
+/// Returns the time after `timeout` from now.
+pub(crate) fn after(timeout: Duration) -> Option<Timestamp> {
+    Timestamp::now().checked_add(timeout).ok()
+}
