@@ -224,3 +224,28 @@ impl AsyncWrite for First {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_made_on_demand_are_bounded() {
+        let below: DomainPattern = "*.example".parse().unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let termination = Termination {
+            authority: Authority::new(vec![below.clone()]).unwrap(),
+            client: client(&provider, None).unwrap(),
+            provider,
+            hosts: BTreeSet::from([below]),
+            servers: RefCell::default(),
+        };
+        for number in 0..=MAX_SERVERS {
+            let host: DomainName = format!("h{number}.example").parse().unwrap();
+            assert!(termination.ends(&host));
+            termination.server(&host).unwrap();
+            assert!(termination.servers.borrow().len() <= MAX_SERVERS, "{number}");
+        }
+        assert_eq!(termination.servers.borrow().len(), 1, "full, it begins anew");
+    }
+}

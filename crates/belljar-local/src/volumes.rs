@@ -35,7 +35,7 @@ impl<'a> Opened<'a> {
             return Err(refused("it has no tree of its own to mount into; use the engine local"));
         }
         let Some(image) = &volume.image else {
-            return Err(refused("volumes are kept by a server; use belljar sandbox create --volume"));
+            return Err(refused("volumes are stored by a server; use belljar sandbox create --volume"));
         };
         if !rustix::process::geteuid().is_root() {
             return Err(refused(
