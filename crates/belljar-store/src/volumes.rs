@@ -37,7 +37,7 @@ pub struct Volumes<'s> {
 const SELECT: &str = "SELECT id, tenant, key_id, keeper, name, bytes, created_at FROM volumes";
 
 impl Volumes<'_> {
-    /// Adds a volume.
+    /// Adds a volume. The record survives a power failure when this returns.
     ///
     /// # Errors
     ///
@@ -59,8 +59,7 @@ impl Volumes<'_> {
             .bind(&row.name)
             .bind(row.bytes)
             .bind(stored_time(row.created_at));
-        let written = self.database.write(statement).await;
-        written.map(|_| ()).map_err(|error| {
+        self.database.write(statement).await.map_err(|error| {
             if is_clash(&error, "volumes_name", "volumes.name") {
                 StoreError::NameTaken { what: "volume", name: row.name.clone() }
             } else if is_clash(&error, "volumes_pkey", "volumes.id") {
@@ -68,7 +67,8 @@ impl Volumes<'_> {
             } else {
                 failed("write a volume")(error)
             }
-        })
+        })?;
+        self.database.sync().await
     }
 
     /// Returns the volume with this id or name of a tenant; without a tenant, the one with this id of any.
@@ -106,7 +106,7 @@ impl Volumes<'_> {
         rows.iter().map(volume).collect()
     }
 
-    /// Removes a volume's record.
+    /// Removes a volume's record. The removal survives a power failure when this returns.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Volumes<'_> {
         let statement = sqlx::query("DELETE FROM volumes WHERE id = $1").bind(id.as_str());
         match self.database.write(statement).await.map_err(failed("remove a volume"))? {
             0 => Err(StoreError::NotFound { what: "volume", id: id.to_string() }),
-            _ => Ok(()),
+            _ => self.database.sync().await,
         }
     }
 }
