@@ -1,4 +1,4 @@
-# Two commands are all a newcomer needs: `make demo` and `make test`. Both say what they do and are safe to run twice.
+# The two main commands are `make demo` and `make test`. Both print what they do and are safe to repeat.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -8,40 +8,40 @@ TRIPLE := $(shell rustc -vV | sed -n 's/^host: //p')
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RELEASE := $(TARGET_DIR)/$(TRIPLE)/release/belljar
 DEBUG := $(TARGET_DIR)/$(TRIPLE)/debug
-# A debug binary with a release's features: a release's link-time optimisation takes longer than all tests together.
+# A debug binary with a release's features: the link-time optimisation of a release takes longer than all tests together.
 PLAIN := $(TARGET_DIR)/plain/belljar
-# Lets the tests take single walls away, to show that they matter. A release is built without it.
+# Lets the tests remove single walls, to show that they matter. A release is built without it.
 TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 
-# The system's Python, which has what makes virtual environments.
+# The system's Python, which can create virtual environments.
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
-# What schemathesis is told besides, such as `--seconds-each 20 --seed 7`.
+# Additional arguments of schemathesis, such as `--seconds-each 20 --seed 7`.
 SCHEMATHESIS ?=
 
-# With the features that nextest gives to the crates it tests: `-p belljar` alone would build most of them a second time.
+# With the same features as nextest: `-p belljar` alone would build most crates a second time.
 DEBUG_BUILD = $(CARGO) build --quiet --locked --workspace --bin belljar --bin belljar-guest --test store
 
 NEXTEST = $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
 
-# In the gate everything that is drawn by lot is drawn the same way each time.
+# The gate uses fixed random seeds.
 SEEDS := BELLJAR_SEED=1 PROPTEST_RNG_SEED=1
 
-# With the name of a file in GATE_JUNIT (scripts/gate.py sets it) the results of a stage's tests are left there. Nextest's own place for
-# them is in the workspace, wherever the target directory is.
+# If GATE_JUNIT names a file (set by scripts/gate.py), the test results of a stage are written there. Nextest itself writes them to the
+# workspace, wherever the target directory is.
 NEXTEST_JUNIT := target/nextest/ci/junit.xml
 KEEP_JUNIT = $(if $(GATE_JUNIT),cp $(NEXTEST_JUNIT) $(GATE_JUNIT),:)
 PYTEST_FLAGS = $(if $(GATE_JUNIT),--junitxml=$(GATE_JUNIT))
 
-# What needs Node is skipped where there is none that is new enough.
+# Targets that need Node are skipped if none or only an older one is installed.
 HAS_NODE = node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' 2>/dev/null
 
-# Cases that run tools of others are in a directory of their own, as `make test` does not run them.
+# Cases that run third-party tools are in a separate directory, because `make test` does not run them.
 ONLY_CASES = $(filter-out K23%,$(ONLY))
 ONLY_TOOLS = $(filter K K23%,$(ONLY))
 HOSTILE_CASES = $(if $(ONLY),$(ONLY_CASES),all)
 HOSTILE_TOOLS = $(if $(ONLY),$(ONLY_TOOLS),all)
 
-help: ## Says what can be made.
+help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 build: ## Builds the release binary.
@@ -49,17 +49,17 @@ build: ## Builds the release binary.
 	@$(CARGO) build --release --locked -p belljar
 	@echo "== Built $(RELEASE), and belljar-guest beside it"
 
-demo: ## Installs what is missing, builds, and runs the examples.
+demo: ## Installs missing dependencies, builds, and runs the examples.
 	@scripts/install-deps.sh demo
 	@$(MAKE) --no-print-directory build
 	@BELLJAR=$(RELEASE) scripts/demo.sh
 
-test: ## The gate: runs all its stages, and says at the end how each went; ONLY="lint test-rust" picks some.
+test: ## The gate: runs all stages and prints a summary; ONLY="lint test-rust" selects stages.
 	@$(PYTHON) scripts/gate.py --logs $(TARGET_DIR)/gate $(ONLY)
 
-# The stages of the gate, in their order; scripts/gate.py says what each needs.
+# The stages of the gate, in order; scripts/gate.py lists their dependencies.
 
-deps: # Installs what the tests need.
+deps: # Installs the dependencies of the tests.
 	@scripts/install-deps.sh test
 
 format: # Checks the format.
@@ -74,7 +74,7 @@ test-build: # Builds all tests, and a debug binary with a release's features.
 	@install -D --target-directory $(dir $(PLAIN)) $(DEBUG)/belljar $(DEBUG)/belljar-guest
 	@$(CARGO) nextest run --no-run --workspace --locked $(TEST_FEATURES)
 
-test-rust: ## Runs the tests in Rust that belong to the gate.
+test-rust: ## Runs the Rust tests of the gate.
 	@rm -f $(NEXTEST_JUNIT)
 	@$(SEEDS) BELLJAR_RELEASE=$(PLAIN) $(NEXTEST) --profile ci || status=$$?; $(KEEP_JUNIT) || true; exit $${status:-0}
 
@@ -84,15 +84,15 @@ kernel-python: ## Runs the tests of the Python kernel, without a sandbox.
 kernel-javascript: ## Runs the tests of the JavaScript kernel, without a sandbox.
 	@if $(HAS_NODE); then $(MAKE) -C kernels/javascript test; else echo "SKIPPED the JavaScript kernel: needs Node 18 or later"; fi
 
-sdk-python: ## Runs the tests of the Python SDK, against servers of their own.
+sdk-python: ## Runs the tests of the Python SDK, against their own servers.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@BELLJAR_BIN=$(DEBUG)/belljar $(MAKE) -C sdk/python test VENV=$(TARGET_DIR)/sdk-python PYTEST_FLAGS="$(PYTEST_FLAGS)"
 
-sdk-typescript: ## Runs the tests of the TypeScript SDK, against servers of their own.
+sdk-typescript: ## Runs the tests of the TypeScript SDK, against their own servers.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@if $(HAS_NODE); then BELLJAR_BIN=$(DEBUG)/belljar $(MAKE) -C sdk/typescript test; else echo "SKIPPED the TypeScript SDK: needs Node 18 or later"; fi
 
-openapi: # Makes a fixed number of requests from the OpenAPI document.
+openapi: # Sends a fixed number of requests generated from the OpenAPI document.
 	@$(MAKE) --no-print-directory schemathesis SCHEMATHESIS="--examples 4 --seed 1"
 
 # E2B's newest client needs Python 3.11.
@@ -102,7 +102,7 @@ e2b-python: ## Runs E2B's published Python clients against a server.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@if $(HAS_PYTHON_311); then $(MAKE) --no-print-directory e2b-python-clients; else echo "SKIPPED the Python clients of E2B: need Python 3.11 or later"; fi
 
-# The newest clients run the tests; the oldest are there for one program each.
+# The newest clients run the tests; the oldest run one program each.
 E2B_VENVS = $(patsubst tests/e2b/requirements-%.txt,$(TARGET_DIR)/e2b-python-%/made,$(wildcard tests/e2b/requirements-*.txt))
 
 e2b-python-clients: $(E2B_VENVS)
@@ -131,8 +131,8 @@ e2b-javascript-clients: tests/e2b/javascript/node_modules/made tests/e2b/javascr
 
 # End of the stages.
 
-# Runs of three callers, each of which takes some seconds more than it is given.
-schemathesis: $(TARGET_DIR)/schemathesis/made ## Tries all that the OpenAPI document allows and forbids, with keys of two tenants (ten minutes).
+# Three callers, each of which takes a few seconds longer than configured.
+schemathesis: $(TARGET_DIR)/schemathesis/made ## Sends valid and invalid requests generated from the OpenAPI document, with keys of two tenants (ten minutes).
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@echo "== Running schemathesis, three times"
 	@$(TARGET_DIR)/schemathesis/bin/python tests/schemathesis/run.py --belljar $(DEBUG)/belljar $(SCHEMATHESIS)
@@ -142,7 +142,7 @@ $(TARGET_DIR)/schemathesis/made: tests/schemathesis/requirements.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-e2b-frameworks: ## Runs what frameworks have for E2B against a server, with the frameworks' own tests (about a minute; 400 MB from PyPI).
+e2b-frameworks: ## Runs the E2B integrations of frameworks against a server, with the frameworks' own tests (about a minute; 400 MB from PyPI).
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@if $(HAS_PYTHON_311); then $(MAKE) --no-print-directory e2b-frameworks-programs; else echo "SKIPPED the frameworks with E2B's clients: need Python 3.11 or later"; fi
 
@@ -155,28 +155,28 @@ $(TARGET_DIR)/e2b-frameworks/made: tests/e2b/frameworks/requirements.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-hostile: build ## Attacks the sandbox with every case of tests/hostile; ONLY="K N03" picks groups and cases.
+hostile: build ## Attacks the sandbox with every case of tests/hostile; ONLY="K N03" selects groups and cases.
 	@scripts/install-deps.sh hostile
-	@echo "== Building belljar with the walls that can be taken away"
+	@echo "== Building belljar with removable walls"
 	@$(DEBUG_BUILD) --bin belljar-hostile $(TEST_FEATURES)
 	@$(if $(HOSTILE_CASES),echo "== Running the hostile suite"; $(DEBUG)/belljar-hostile --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY_CASES))
-	@$(if $(HOSTILE_TOOLS),echo "== Running tools of others in sandboxes (about a minute)"; $(DEBUG)/belljar-hostile --cases tests/hostile/tools --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY_TOOLS))
+	@$(if $(HOSTILE_TOOLS),echo "== Running third-party tools in sandboxes (about a minute)"; $(DEBUG)/belljar-hostile --cases tests/hostile/tools --belljar $(RELEASE) --mutated $(DEBUG)/belljar $(ONLY_TOOLS))
 
-# The parts of `make long` besides `hostile`, `schemathesis`, `fuzz` and the benchmarks. None of them has the gate's seeds or filter.
+# The parts of `make long` besides `hostile`, `schemathesis`, `fuzz` and the benchmarks. None of them uses the gate's seeds or filter.
 
-long: ## Runs everything that needs time, clocks, new seeds or the machine for itself (an hour or more); ONLY="crash soak" picks some.
+long: ## Runs everything that needs much time, real clocks, new seeds or an idle machine (an hour or more); ONLY="crash soak" selects parts.
 	@$(PYTHON) scripts/gate.py --long --logs $(TARGET_DIR)/long $(ONLY)
 
-conformance: ## Runs all conformance cases in all set-ups, and through the service.
+conformance: ## Runs all conformance cases in all configurations, and through the service.
 	@$(NEXTEST) -E 'test(/(^|::)rest::/)'
 
-timing: ## Compares the times of answers that must not tell anything.
+timing: ## Compares response times that must not reveal anything.
 	@$(NEXTEST) -E 'package(belljar) & binary(service) & test(/^timing::/)'
 
-release: build ## Checks that the release binary has no way to take a wall away.
-	@BELLJAR_RELEASE=$(RELEASE) $(NEXTEST) -E 'package(belljar) & test(/^a_release_/)'
+release: build ## Checks that the release binary cannot remove a wall.
+	@BELLJAR_RELEASE=$(RELEASE) $(NEXTEST) -E 'package(belljar) & test(/^release_/)'
 
-golden: ## Compares the system calls of a launch with those that are checked in.
+golden: ## Compares the system calls of a launch with the checked-in list.
 	@$(NEXTEST) -E 'package(belljar) & binary(launch)'
 
 registries: ## Installs packages with pip, npm, cargo and apt from their registries, in sandboxes.
@@ -185,20 +185,20 @@ registries: ## Installs packages with pip, npm, cargo and apt from their registr
 properties: ## Runs the property tests with new seeds and many more cases.
 	@PROPTEST_CASES=$(or $(CASES),5000) BELLJAR_PROPERTY_CASES=$(or $(CASES),5000) $(NEXTEST) -E 'binary(properties) | test(/propert|agree|canonical|chain/) | test(no_request_makes_a_5xx)'
 
-leaks: ## Runs 10,000 sandboxes, and kills 1,000 at a random instant, and looks for what is left behind.
+leaks: ## Runs 10,000 sandboxes, kills 1,000 at a random instant, and checks for leftovers.
 	@BELLJAR_LONG_LEAKS=1 $(NEXTEST) -E 'package(belljar) & binary(leaks)'
 
-crash: ## Kills a server under load at 200 random instants (ROUNDS), and looks for what is lost (some minutes).
+crash: ## Kills a server under load at 200 random instants (ROUNDS), and checks for lost data (some minutes).
 	@BELLJAR_LONG_CRASH=$(or $(ROUNDS),200) $(NEXTEST) --no-capture -E 'package(belljar) & binary(service) & test(/^crash::/)'
 
-soak: build ## Loads a server for ten minutes, and looks for failures, growth and leftovers.
+soak: build ## Loads a server for ten minutes, and checks for failures, growth and leftovers.
 	@BELLJAR_LONG_SOAK=1 BELLJAR_RELEASE=$(RELEASE) $(NEXTEST) --no-capture -E 'package(belljar) & binary(service) & test(/^soak::/)'
 
 bench: build ## Measures the speed against bare processes and bubblewrap.
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/bench.py --write $(BENCH_FLAGS)
 
-bench-peers: ## The same, and against Docker, runc, crun and gVisor (root, Debian).
+bench-peers: ## Runs `bench`, also against Docker, runc, crun and gVisor (root, Debian).
 	@$(MAKE) --no-print-directory bench PEERS=1
 
 bench-service: build ## Measures the service: first command done, bursts, files, executions, idle sandboxes.
@@ -209,14 +209,14 @@ bench-network: build ## Measures the network: a download, connections, requests,
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/network.py --write $(BENCH_FLAGS)
 
-bench-network-peers: ## The same, and against pasta and slirp4netns (root, Debian).
+bench-network-peers: ## Runs `bench-network`, also against pasta and slirp4netns (root, Debian).
 	@$(MAKE) --no-print-directory bench-network PEERS=1
 
-bench-interpreter: build ## Measures code in contexts: new sandboxes, live cells, pandas, pictures, idle contexts.
+bench-interpreter: build ## Measures code in contexts: new sandboxes, running cells, pandas, pictures, idle contexts.
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(if $(PEERS),BELLJAR_IPYKERNEL=$(TARGET_DIR)/bench-ipykernel/bin/python bench/peers.sh) /usr/bin/python3 bench/interpreter.py --write $(BENCH_FLAGS)
 
-bench-interpreter-peers: $(TARGET_DIR)/bench-ipykernel/made ## The same, and against Docker and a plain ipykernel (root, Debian).
+bench-interpreter-peers: $(TARGET_DIR)/bench-ipykernel/made ## Runs `bench-interpreter`, also against Docker and a plain ipykernel (root, Debian).
 	@$(MAKE) --no-print-directory bench-interpreter PEERS=1
 
 $(TARGET_DIR)/bench-ipykernel/made: bench/requirements.txt
@@ -228,10 +228,10 @@ bench-e2b: build $(TARGET_DIR)/e2b-python-newest/made ## Measures the service th
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(TARGET_DIR)/e2b-python-newest/bin/python bench/e2b_client.py --write $(BENCH_FLAGS)
 
-bench-service-peers: ## The same, and against `docker run` (root, Debian).
+bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, Debian).
 	@$(MAKE) --no-print-directory bench-service PEERS=1
 
-fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) at once. Needs cargo-fuzz and g++.
+fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
 .PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz

@@ -9,25 +9,25 @@ import measure
 
 # In the order in which they happen; those with a step to the right are parts of `create`.
 MEANING = {
-    "prepare": "flags and files are read, the language is found",
-    "create": "until the launch is under way, planning included; the next ten go on after it",
-    "plan": "- everything is worked out, and what the host side must open is opened",
+    "prepare": "flags and files are read, the language is determined",
+    "create": "until the launch is under way, including planning; the next ten phases overlap with what follows",
+    "plan": "- the launch is planned, and the host side opens its files",
     "supervisor": "- the supervisor is cloned and runs",
     "namespaces": "- the first process is cloned into its namespaces",
-    "identity": "- it gets its ids",
+    "identity": "- ids are mapped",
     "root": "- an empty root with its nodes",
     "mounts": "- `/usr` and the like, `/tmp`, the home directory",
     "proc": "- `/proc` with its covers",
     "pivot": "- the new root takes over",
-    "equipment": "- control groups and network, made beside, are taken over",
+    "equipment": "- control groups and network, created concurrently, are joined",
     "privileges": "- resource limits, capabilities, seccomp",
-    "guest": "- the guest is started, and the program by it",
-    "upload": "files are put in; a small source comes with the start of the program",
+    "guest": "- the guest is started, and starts the program",
+    "upload": "files are copied in; a small source is sent with the start of the program",
     "run": "the program, from its start to its end and all of its output",
-    "bring_out": "files are brought out",
+    "bring_out": "files are copied out",
     "stop": "everything is ended and removed",
     "total": "all of these",
-    "outside": "the rest up to what a shell sees: `belljar` is loaded, and leaves",
+    "outside": "the rest of the time seen by a shell: loading and exiting `belljar`",
 }
 
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs the examples in sandboxes, and shows what came back and what the walls said. $BELLJAR is the binary to use.
-# Ends with 1 when an example behaves otherwise than it should.
+# Runs the examples in sandboxes, and prints their results and the walls in force. $BELLJAR is the binary to use.
+# Exits with 1 if an example does not behave as expected.
 set -euo pipefail
 
 BELLJAR=${BELLJAR:?set BELLJAR to the path of the belljar binary, or run: make demo}
@@ -17,12 +17,12 @@ heading() {
   printf '\n== %s\n' "$*"
 }
 
-# Takes what is not printable out of text that comes from a sandbox.
+# Removes unprintable characters from a sandbox's output.
 indent() {
   tr -cd '\11\12\40-\176\200-\377' | sed 's/^/   | /'
 }
 
-# Prints the first lines of a file, lines that repeat only once, and how many there are besides.
+# Prints the first lines of a file, repeated lines only once, and the number of remaining lines.
 show() {
   local title=$1 file=$2 most=20 count
   if [ ! -s "$file" ]; then
@@ -37,14 +37,14 @@ show() {
   fi
 }
 
-# Runs `belljar run` with the arguments; its standard input is passed on. Leaves $status, $scratch/out and $scratch/err.
+# Runs `belljar run` with the arguments and this standard input. Sets $status, $scratch/out and $scratch/err.
 run() {
   printf '   $ belljar run'
   printf ' %q' "${limits[@]}" "$@"
   printf '\n'
   status=0
   "$BELLJAR" run "${limits[@]}" "$@" >"$scratch/out" 2>"$scratch/all" || status=$?
-  # Belljar's own words are told apart from those of the code.
+  # Belljar's own messages are separated from those of the code.
   grep -a '^belljar: ' "$scratch/all" >"$scratch/walls" || true
   grep -av '^belljar: ' "$scratch/all" >"$scratch/err" || true
   show 'it printed:' "$scratch/out"
@@ -53,7 +53,7 @@ run() {
   printf '   exit status %d\n' "$status"
 }
 
-# check WHAT COMMAND...: the example is as it should be when the command succeeds.
+# check WHAT COMMAND...: the example passes if the command succeeds.
 check() {
   local what=$1
   shift
@@ -73,7 +73,7 @@ printed_nowhere() {
   ! grep -aqF -- "$1" "$scratch/out" "$scratch/all"
 }
 
-# Limits need a writable cgroup, which an ordinary user may not have. The weaker grade has to be asked for by name.
+# Limits need a writable cgroup, which an ordinary user may not have. The weaker grade must be requested by name.
 choose_limits() {
   heading "What Belljar can enforce here"
   printf '   $ belljar doctor\n'
@@ -91,15 +91,15 @@ choose_limits() {
 sums_in_python() {
   heading "A CSV file, summed up in Python"
   run -f sales.csv sum.py sales.csv </dev/null
-  check "the sums are right" test "$status $(tail -n 1 "$scratch/out")" = "0 total       6270    27657.63"
+  check "the sums are correct" test "$status $(tail -n 1 "$scratch/out")" = "0 total       6270    27657.63"
   cp "$scratch/out" "$scratch/python"
 }
 
 sums_in_javascript() {
   heading "The same in JavaScript, from standard input"
   run sum.js <sales.csv
-  check "it says the same as Python" cmp -s "$scratch/out" "$scratch/python"
-  check "it ended well" test "$status" -eq 0
+  check "the output equals that of Python" cmp -s "$scratch/out" "$scratch/python"
+  check "it succeeded" test "$status" -eq 0
 }
 
 primes() {
@@ -108,11 +108,11 @@ primes() {
     heading "A compiled program: $file"
     run "$file" </dev/null
     check "the primes are counted" printed "1270607 primes up to 20000000"
-    check "it ended well" test "$status" -eq 0
+    check "it succeeded" test "$status" -eq 0
   done
 }
 
-# The processes of the fork bomb, seen from outside. The name is in their arguments, and no other program has it.
+# Counts the processes of the fork bomb from outside, by the unique name in their arguments.
 bombs() {
   local count=0 file words=()
   for file in /proc/[0-9]*/cmdline; do
@@ -125,7 +125,7 @@ bombs() {
   echo "$count"
 }
 
-# Keeps the greatest number of bombs that was seen in a file, until it is stopped.
+# Writes the maximum number of bombs seen to a file, until stopped.
 watch_bombs() {
   local most=0 now
   while true; do
@@ -148,13 +148,13 @@ fork_bomb() {
   kill "$watcher" 2>/dev/null || true
   wait "$watcher" 2>/dev/null || true
   most=$(cat "$scratch/most")
-  check "it ran, and did not end well" test "$status" -ne 0 -a "$status" -ne 125
-  check "it was over in good time ($((SECONDS - begin)) s)" test $((SECONDS - begin)) -lt 30
-  # What is watched is seen a moment late.
+  check "it ran, and failed" test "$status" -ne 0 -a "$status" -ne 125
+  check "it ended in time ($((SECONDS - begin)) s)" test $((SECONDS - begin)) -lt 30
+  # With watched limits detection is slightly delayed.
   local allowed=$pids
   [ "${#limits[@]}" -eq 0 ] || allowed=$((pids * 8))
-  check "at most $allowed processes at once (seen: $most)" test "$most" -gt 0 -a "$most" -le "$allowed"
-  check "nothing of it is left" test "$(bombs "$name")" -eq 0
+  check "at most $allowed concurrent processes (seen: $most)" test "$most" -gt 0 -a "$most" -le "$allowed"
+  check "no process is left" test "$(bombs "$name")" -eq 0
 }
 
 secret() {
@@ -162,16 +162,16 @@ secret() {
   heading "A look for secrets"
   printf '%s\n' "$token" >"$scratch/password"
   BELLJAR_DEMO_SECRET=$token run read_secret.py "$scratch/password" </dev/null
-  check "it looked and found none" printed "0 found"
-  check "what was planted did not come out" printed_nowhere "$token"
-  check "it ended as one that found none" test "$status" -eq 0
+  check "it searched and found none" printed "0 found"
+  check "the planted secret did not leak" printed_nowhere "$token"
+  check "its exit status says that it found none" test "$status" -eq 0
 }
 
 network() {
   heading "A call to the network"
   run call_home.py </dev/null
   check "it tried and did not get through" printed "0 got through"
-  check "no answer came" printed_nowhere "REACHED"
+  check "no response arrived" printed_nowhere "REACHED"
 }
 
 choose_limits

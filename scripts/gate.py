@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the stages of the gate, all of them, and reports at the end how each went.
+"""Runs all stages of the gate, and reports the result of each at the end.
 
 usage: gate.py --logs DIRECTORY [--long] [STAGE...]
 
-A stage is a target of the Makefile; --long takes those of `make long`. One that fails stops only those that need what it makes. Each stage leaves its output in
-DIRECTORY/STAGE.log, and its test results, if it has some, in DIRECTORY/STAGE.xml (JUnit).
+A stage is a target of the Makefile; --long runs those of `make long`. A failed stage prevents only the stages that depend on it. Each
+stage writes its output to DIRECTORY/STAGE.log, and its test results, if any, to DIRECTORY/STAGE.xml (JUnit).
 
-What was skipped for want of a capability is listed and counted. With CI set, a skip that tests/skips.txt does not name fails
-the gate. Tests that passed only when they were tried again are listed as FLAKY; tests/flaky.md has what is known of each.
+Tests skipped because a capability is missing are listed and counted. With CI set, a skip that is not in tests/skips.txt fails
+the gate. Tests that passed only on a retry are listed as FLAKY; tests/flaky.md has their causes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Dict, List, NamedTuple, Optional
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# In the order in which they run, each with the stages whose products it needs.
+# In order of execution, each with the stages that it depends on.
 STAGES: Dict[str, List[str]] = {
     "deps": [],
     "format": [],
@@ -42,7 +42,7 @@ STAGES: Dict[str, List[str]] = {
     "e2b-javascript": ["test-build"],
 }
 
-# What needs time, clocks, new seeds or the machine for itself.
+# Stages that need much time, real clocks, new seeds or an idle machine.
 LONG: Dict[str, List[str]] = {
     "deps": [],
     "build": [],
@@ -84,17 +84,17 @@ class Tests(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a stage went."""
+    """The outcome of a stage."""
 
     stage: str
-    # `passed`, `failed`, or why it was not run.
+    # `passed`, `failed`, or the reason why it was not run.
     result: str
     seconds: float
     tests: Optional[Tests]
 
 
 def run(stage: str, logs: Path) -> Outcome:
-    """Runs one stage, and shows its output while it is written."""
+    """Runs one stage, and prints its output as it is written."""
     junit = logs / f"{stage}.xml"
     junit.unlink(missing_ok=True)
     print(f"== {stage}", flush=True)
@@ -119,7 +119,7 @@ def run(stage: str, logs: Path) -> Outcome:
 
 
 def read(junit: Path) -> Optional[Tests]:
-    """Reads a JUnit report. One that was cut off says nothing."""
+    """Reads a JUnit report. Returns None if it is truncated."""
     try:
         root = ET.parse(junit).getroot()
     except ET.ParseError:
@@ -136,7 +136,7 @@ def read(junit: Path) -> Optional[Tests]:
         if marked is not None:
             tests.skipped.append(f"{name}: {marked.get('message') or marked.text or ''}".rstrip(": "))
             continue
-        # A test in Rust that finds a capability missing writes why, and ends.
+        # A Rust test that lacks a capability prints the reason and passes.
         output = "\n".join(child.text or "" for child in case if child.tag in ("system-out", "system-err"))
         reasons = {match["why"] for match in SKIPPED.finditer(output)}
         if reasons:
@@ -149,27 +149,27 @@ def read(junit: Path) -> Optional[Tests]:
 
 
 def from_output(log: Path) -> Optional[Tests]:
-    """A stage that could not be tried at all says so in a line of its own."""
+    """Reads the skip lines of a stage that could not be run at all."""
     lines = log.read_text("utf-8", "replace").splitlines()
     skipped = [line[len("SKIPPED ") :] for line in lines if line.startswith("SKIPPED the ")]
     return Tests(0, [], [], skipped) if skipped else None
 
 
 def unlisted(skipped: List[str]) -> List[str]:
-    """The skips that tests/skips.txt does not name."""
+    """Returns the skips that are not in tests/skips.txt."""
     lines = (ROOT / "tests/skips.txt").read_text("utf-8").splitlines()
     patterns = [re.compile(line) for line in lines if line and not line.startswith("#")]
     return [skip for skip in skipped if not any(pattern.search(skip) for pattern in patterns)]
 
 
 def spell(seconds: float) -> str:
-    """A time for people."""
+    """Formats a duration for people."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
 def report(outcomes: List[Outcome]) -> List[str]:
-    """The summary, a line each."""
+    """Returns the lines of the summary."""
     width = max(len(outcome.stage) for outcome in outcomes)
     lines = [f"== Summary: {spell(sum(outcome.seconds for outcome in outcomes))}"]
     for stage, result, seconds, tests in outcomes:
@@ -188,7 +188,7 @@ def report(outcomes: List[Outcome]) -> List[str]:
 
 
 def prune(target: Path) -> None:
-    """Removes what the compiler left for its next time and has not used for a day: each set of features leaves its own."""
+    """Removes incremental compilation data that was not used for a day: each set of features has its own."""
     for left in [*target.glob("*/incremental/*"), *target.glob("*/*/incremental/*")]:
         if time.time() - left.stat().st_mtime > DAY:
             shutil.rmtree(left, ignore_errors=True)
@@ -196,7 +196,7 @@ def prune(target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--logs", type=Path, required=True, help="where output and results are left")
+    parser.add_argument("--logs", type=Path, required=True, help="directory for output and results")
     parser.add_argument("--long", action="store_true", help="the stages of `make long`")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="the stages to run; all of them if none is named")
     given = parser.parse_args()
@@ -211,7 +211,7 @@ def main() -> None:
     for stage, needs in stages.items():
         if given.stages and stage not in given.stages:
             continue
-        # The others can be tried with what is there.
+        # Stages without a failed dependency still run.
         lacking = next((need for need in needs if need in missing), None)
         if lacking is not None:
             outcomes.append(Outcome(stage, f"not run, as {lacking} failed", 0, None))

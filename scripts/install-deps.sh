@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what Belljar needs to be built, shown or tested. Safe to run again: it does nothing when all is there.
+# Installs the dependencies to build, demonstrate or test Belljar. Safe to repeat: it does nothing if everything is installed.
 set -euo pipefail
 
 usage() {
@@ -10,9 +10,9 @@ usage: scripts/install-deps.sh build|demo|test|hostile
   demo   build, and the languages of the examples
   test   demo, every language of languages/*.toml, the tools of the tests, and the account belljar-test
   hostile
-         test, and the tools that `make hostile` runs beside its own cases: stress-ng and checksec
+         test, and the third-party tools that `make hostile` runs: stress-ng and checksec
 
-Uses apt-get on Debian 12 and Ubuntu 22.04 or newer, as root or through sudo. On other systems it says what is missing.
+Uses apt-get on Debian 12 and Ubuntu 22.04 or newer, as root or through sudo. On other systems it reports what is missing.
 TEXT
 }
 
@@ -28,7 +28,7 @@ die() {
 root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 test_user=belljar-test
 
-# A set is made of the Debian packages and of the commands by which another system is judged.
+# A set consists of Debian packages, and of commands to check for on other systems.
 packages=()
 commands=()
 
@@ -38,7 +38,7 @@ need() {
   list+=("$@")
 }
 
-# The value of one key in every language file, a word a line.
+# Prints the value of one key in every language file, one word per line.
 language_values() {
   sed -n "s/^$1 = \"\\(.*\\)\"\$/\\1/p" "$root_dir"/languages/*.toml | tr ' ' '\n' | sort -u
 }
@@ -58,20 +58,20 @@ test_set() {
   demo_set
   need packages bubblewrap uidmap strace util-linux procps curl openssl
   need commands bwrap newuidmap strace unshare ps curl openssl
-  # The tests of the store start servers of their own. They skip what needs one when there is none.
+  # The tests of the store start their own database servers. Tests that need one are skipped without it.
   need packages postgresql sqlite3
   need commands postgres initdb pg_dump sqlite3
-  # Templates. Without mmdebstrap the test that makes a Debian tree is skipped.
+  # Templates. Without mmdebstrap the test that creates a Debian tree is skipped.
   need packages squashfs-tools mmdebstrap
   need commands mksquashfs unsquashfs
-  # Volumes: the server makes their file systems, and a test checks one.
+  # Volumes: the server creates their file systems, and a test checks one.
   need packages e2fsprogs
   need commands mke2fs debugfs e2fsck
-  # The tests of the SDKs. Some packages of Node bring npm, and do not go with Debian's.
+  # The tests of the SDKs. Some Node packages include npm, and conflict with Debian's.
   need packages python3-venv
   command -v npm >/dev/null || need packages npm
   need commands npm
-  # Contexts of Python, and what they show.
+  # Python contexts and their results.
   need packages python3-ipython python3-matplotlib python3-pandas python3-pil
   # Jupyter kernels.
   need packages python3-ipykernel r-cran-irkernel
@@ -82,7 +82,7 @@ test_set() {
 
 hostile_set() {
   test_set
-  # Elsewhere the cases that use them are skipped without them.
+  # On other systems the cases that use them are skipped if they are missing.
   need packages stress-ng checksec
 }
 
@@ -92,7 +92,7 @@ as_root() {
   elif command -v sudo >/dev/null; then
     sudo "$@"
   else
-    say "not root, and there is no sudo; run as root: $*" >&2
+    say "not root, and sudo is not installed; run as root: $*" >&2
     return 1
   fi
 }
@@ -101,7 +101,7 @@ has_apt() {
   command -v apt-get >/dev/null && command -v dpkg-query >/dev/null
 }
 
-# Prints those of the packages that are not installed, each once.
+# Prints the packages that are not installed, without duplicates.
 missing_packages() {
   local installed
   installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^installed //p') || true
@@ -116,13 +116,13 @@ install_packages() {
   fi
   say "installing with apt-get: ${missing[*]}"
   local apt=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
-  # Lists that are out of date in one part may still do for what is needed here.
-  as_root "${apt[@]}" update -qq || say "apt-get update failed; going on with the package lists that are there"
+  # Partly outdated package lists may still be sufficient.
+  as_root "${apt[@]}" update -qq || say "apt-get update failed; continuing with the existing package lists"
   as_root "${apt[@]}" install -y -qq --no-install-recommends "${missing[@]}" </dev/null && return
   lacks "apt-get cannot install them: ${missing[*]}"
 }
 
-# What could not be had is said at once, and does not keep the rest from being installed.
+# Missing dependencies are reported immediately, and do not prevent the installation of the others.
 is_complete=true
 lacks() {
   say "$*" >&2
@@ -135,12 +135,12 @@ check_commands() {
     command -v "$name" >/dev/null || missing+=("$name")
   done
   if [ "${#missing[@]}" -gt 0 ]; then
-    say "this system has no apt-get; needed are the packages that Debian calls: $(printf '%s\n' "${packages[@]}" | sort -u | tr '\n' ' ')"
+    say "this system has no apt-get; install the equivalents of these Debian packages: $(printf '%s\n' "${packages[@]}" | sort -u | tr '\n' ' ')"
     lacks "not found: ${missing[*]}"
   fi
 }
 
-# Tests that run as an ordinary user need one who is not root, with a range of subordinate user numbers.
+# Tests that run as an ordinary user need a non-root account with a range of subordinate user ids.
 make_test_user() {
   if getent passwd "$test_user" >/dev/null; then
     return
@@ -164,7 +164,7 @@ make_nextest() {
     cargo install --quiet --locked --version "$version" cargo-nextest && return
     sleep $((try * 5))
   done
-  lacks "cannot build cargo-nextest $version, with which the tests are run"
+  lacks "cannot build cargo-nextest $version, which runs the tests"
 }
 
 case "${1:-}" in
@@ -185,5 +185,5 @@ if [ "$wanted" = test ] || [ "$wanted" = hostile ]; then
   make_test_user
   make_nextest
 fi
-$is_complete || die "not all that \`$wanted\` needs is there; see above"
-say "all that \`$wanted\` needs is there"
+$is_complete || die "some dependencies of \`$wanted\` are missing; see above"
+say "all dependencies of \`$wanted\` are installed"

@@ -1,4 +1,4 @@
-// Makes kernel.mjs, one file without dependencies, of src/. With --check it only says whether the checked-in file is that.
+// Bundles src/ into kernel.mjs, a single file without dependencies. With --check it only compares the checked-in file.
 
 import fs from "node:fs";
 import { fileURLToPath } from "node:url";

@@ -6184,11 +6184,11 @@ var Edits = class {
     this.inserts = /* @__PURE__ */ new Map();
     this.replaced = [];
   }
-  /** Inserts in front of what starts at `at`; of two, the one that was asked for last is further outside, as is `outer`. */
+  /** Inserts before the node that starts at `at`; a later insertion is further outside, as is `outer`. */
   before(at2, value, outer = false) {
     this.#at(at2).before.push({ value, outer });
   }
-  /** Inserts behind what ends at `at`. */
+  /** Inserts after the node that ends at `at`. */
   after(at2, value, outer = false) {
     this.#at(at2).after.push({ value, outer });
   }
@@ -6203,7 +6203,7 @@ var Edits = class {
     if (!found) this.inserts.set(at2, found = { before: [], after: [] });
     return found;
   }
-  /** The text with its changes, where all but the given nodes is blank. */
+  /** Returns the changed text, with everything except the given nodes blanked. */
   only(nodes) {
     const whole = this.#pieces(nodes);
     let made = "";
@@ -6213,7 +6213,7 @@ var Edits = class {
     }
     return made;
   }
-  /** The text with its changes, and where columns have moved: by line, pairs of the column as it is and as it was. */
+  /** Returns the changed text, and the moved columns: by line, pairs of the new and the original column. */
   apply() {
     const columns = /* @__PURE__ */ new Map();
     let code = "";
@@ -6402,7 +6402,7 @@ var Results = class {
     this.#wire = wire2;
     this.#id = id;
   }
-  /** Sends a result. Returns whether it was taken: of one execution, 1,000 are. */
+  /** Sends a result. Returns whether it was accepted: at most 1,000 per execution. */
   send(forms, { main = false, metadata, display_id: displayId, update = false } = {}) {
     if (this.#count >= MAX_RESULTS) return false;
     this.#count += 1;
@@ -6699,7 +6699,7 @@ function deliver() {
     } catch {}
   }
   pending = 0;
-  // A session that stays would have the process wait for it at its end, and say so.
+  // An open session would make the process wait for it at exit, and print a message.
   try { session?.disconnect(); } catch {}
   session = undefined;
 }
@@ -6775,7 +6775,7 @@ var Wire = class {
     socket.on("error", onEnd);
     socket.on("close", onEnd);
   }
-  /** Sends a frame of text that is JSON already. */
+  /** Sends a frame of encoded JSON. */
   send(json) {
     const body = Buffer.from(json, "utf8");
     const frame = Buffer.allocUnsafe(4 + body.length);
@@ -6791,7 +6791,7 @@ var Wire = class {
       }
     }
   }
-  /** Waits in place until frames have come, which go the usual way. */
+  /** Waits synchronously until frames have arrived, which are then handled as usual. */
   waitInPlace() {
     const chunk = Buffer.allocUnsafe(65536);
     for (; ; ) {

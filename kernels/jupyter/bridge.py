@@ -1,4 +1,4 @@
-"""Belljar's bridge to a Jupyter kernel: speaks kernels/PROTOCOL.md with the guest, and Jupyter's messages with the kernel.
+"""Belljar's bridge to a Jupyter kernel: uses kernels/PROTOCOL.md with the guest, and Jupyter's protocol with the kernel.
 
 It runs inside the sandbox as the kernel's parent and needs Python's standard library only. Facts: ZMTP 3.0
 (rfc.zeromq.org/spec/23), and Jupyter's messages, connection files and kernelspecs (jupyter-client.readthedocs.io).
@@ -29,34 +29,34 @@ MAX_RESULTS = 1000
 MAX_VALUE = 64 << 10
 MAX_TRACEBACK = 256 << 10
 MAX_PROMPT = 4 << 10
-# The longest message of a kernel; what is longer has a result that nobody could get.
+# Maximum size of a kernel's message; a longer one has a result that cannot be delivered.
 MAX_MESSAGE = 64 * MIB
 # In seconds. A kernel that opens no socket files in this time is tried with TCP.
 SOCKET_TIMEOUT = 10
 # In seconds: how long a kernel whose sockets are closed may take to end.
 END_TIMEOUT = 5
-# Between two questions whether a kernel that starts is there.
+# Interval of readiness checks of a starting kernel.
 ASK_INTERVAL = 0.5
-# What a terminal would show as colours (ECMA-48, CSI).
+# Terminal colours (ECMA-48, CSI).
 COLOUR = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 
 
 class Failed(Exception):
-    """Why there is no kernel: a sentence for the user."""
+    """The reason why no kernel could be started, as a sentence for the user."""
 
 
 class Wire:
     """The control socket to the guest."""
 
     def __init__(self, fd):
-        """Takes the socket, which no child inherits."""
+        """Takes over the socket, which no child inherits."""
         self.socket = socket.socket(fileno=fd)
         self.socket.set_inheritable(False)
         self.buffer = bytearray()
 
     def send(self, frame):
-        """Writes one frame. Ends the process when the guest is gone."""
+        """Writes one frame. Exits if the guest is gone."""
         body = json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
         try:
             self.socket.sendall(len(body).to_bytes(4, "big") + body)
@@ -64,7 +64,7 @@ class Wire:
             os._exit(1)
 
     def receive(self):
-        """Reads what has come, and returns the whole frames of it. Raises EOFError at the end."""
+        """Reads available data, and returns complete frames. Raises EOFError at the end."""
         chunk = self.socket.recv(1 << 20)
         if not chunk:
             raise EOFError
@@ -87,7 +87,7 @@ class Channel:
     MORE, LONG, COMMAND = 1, 2, 4
 
     def __init__(self, kind, address, identity=b""):
-        """Connects; raises OSError if nobody listens."""
+        """Connects; raises OSError if nothing listens."""
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(SOCKET_TIMEOUT)
@@ -116,7 +116,7 @@ class Channel:
         if not flags & self.COMMAND or not body.startswith(b"\x05READY"):
             raise OSError(errno.EPROTO, "the kernel's socket refuses the connection")
         if kind == b"SUB":
-            # What to hear: everything.
+            # Subscribe to everything.
             self._frame(0, b"\x01")
 
     def _exactly(self, count):
@@ -148,7 +148,7 @@ class Channel:
             self._frame(self.MORE if index + 1 < len(parts) else 0, part)
 
     def receive(self):
-        """Reads what has come, and returns the whole messages of it, each a list of parts. Raises OSError at the end."""
+        """Reads available data, and returns complete messages, each a list of parts. Raises OSError at the end."""
         chunk = self.socket.recv(1 << 20)
         if not chunk:
             raise OSError(errno.ECONNRESET, "the kernel has closed its socket")
@@ -186,15 +186,15 @@ def _property(name, value):
 
 
 class Session:
-    """Makes and reads Jupyter's messages, signed with the connection's key."""
+    """Encodes and decodes Jupyter's messages, signed with the connection's key."""
 
     def __init__(self):
-        """Takes a new key."""
+        """Generates a new key."""
         self.id = uuid.uuid4().hex
         self.key = uuid.uuid4().hex.encode()
 
     def make(self, kind, content, parent=None):
-        """The parts of a message, and its id."""
+        """Returns the parts of a message, and its id."""
         number = uuid.uuid4().hex
         header = {
             "msg_id": number,
@@ -210,7 +210,7 @@ class Session:
         return [b"<IDS|MSG>", self._sign(parts), *parts], number
 
     def read(self, parts):
-        """Type, content, header and parent's id of a message; None for what nobody has signed or nobody can read."""
+        """Returns type, content, header and parent id of a message; None if it is unsigned or malformed."""
         try:
             begin = parts.index(b"<IDS|MSG>")
             signature, *signed = parts[begin + 1 : begin + 6]
@@ -229,11 +229,11 @@ class Session:
 
 
 def data_directories():
-    """Where kernelspecs may be, in the order in which Jupyter looks."""
+    """Returns the directories of kernelspecs, in Jupyter's search order."""
     home = os.path.expanduser("~")
     listed = os.environ.get("JUPYTER_PATH", "").split(os.pathsep)
     own = os.environ.get("JUPYTER_DATA_DIR") or os.path.join(home, ".local", "share", "jupyter")
-    # That of the Python of the search path, which may be that of an environment or of a template.
+    # The Python of the search path, which may be that of an environment or of a template.
     prefixes = [sys.prefix]
     for directory in os.environ.get("PATH", "").split(os.pathsep):
         if os.path.basename(directory) == "bin" and os.access(os.path.join(directory, "python3"), os.X_OK):
@@ -244,7 +244,7 @@ def data_directories():
 
 
 def find_spec(name):
-    """The kernelspec of this name, whose case does not matter, and its directory."""
+    """Returns the kernelspec with this case-insensitive name, and its directory."""
     known = {}
     for data in data_directories():
         kernels = os.path.join(data, "kernels")
@@ -273,10 +273,10 @@ def find_spec(name):
 
 
 class Kernel:
-    """A Jupyter kernel, and what it is heard by."""
+    """A Jupyter kernel and its channels."""
 
     def __init__(self, spec):
-        """Nothing is started yet."""
+        """Starts nothing."""
         self.argv, self.env, self.interrupt_mode, self.directory = spec
         self.session = Session()
         self.process = None
@@ -306,13 +306,13 @@ class Kernel:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("BELLJAR_KERNEL")}
         environment.update(self.env, JPY_PARENT_PID=str(os.getpid()))
         try:
-            # A session of its own: an interrupt goes to it and what it has started, and not here.
+            # A separate session: an interrupt reaches the kernel and its children, but not this process.
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
         except OSError as error:
             raise Failed(f"{argv[0]} cannot be started: {error.strerror}") from None
 
     def _python(self, name):
-        """A Python that is only named is that of the environment which has the kernelspec."""
+        """A Python without a path is that of the environment that contains the kernelspec."""
         own = os.path.join(self.directory.partition("/share/jupyter/")[0], "bin", name)
         return own if os.access(own, os.X_OK) else shutil.which(name) or sys.executable
 
@@ -321,7 +321,7 @@ class Kernel:
         return f"{self.ip}-{port}" if self.transport == "ipc" else (self.ip, port)
 
     def connect(self, deadline):
-        """Connects to all channels. Raises TimeoutError where they do not open in time."""
+        """Connects to all channels. Raises TimeoutError if they do not open in time."""
         identity = uuid.uuid4().hex.encode()
         kinds = {
             "iopub": (b"SUB", b""),
@@ -350,7 +350,7 @@ class Kernel:
         return number
 
     def heard(self, timeout, besides=()):
-        """What has come: pairs of channel and message, and those of `besides` that can be read."""
+        """Returns received messages as pairs of channel and message, and those of `besides` that are readable."""
         poll = select.poll()
         names = {channel.socket.fileno(): name for name, channel in self.channels.items()}
         for fd in [*names, *besides]:
@@ -367,13 +367,13 @@ class Kernel:
         return messages, others
 
     def info(self):
-        """Waits until the kernel answers and is heard on all channels; returns what it says of itself."""
+        """Waits until the kernel responds on all channels; returns its information about itself."""
         asked, info, is_heard, last = set(), None, False, 0.0
         while info is None or not is_heard:
             if self.process.poll() is not None:
                 raise Failed(f"it {_ended(self.process.returncode)} while it started")
             if time.monotonic() - last > ASK_INTERVAL:
-                # A subscription takes effect a moment later, so it is asked until its answer is heard there as well.
+                # A subscription takes effect after a delay, so the request is repeated until a response arrives there as well.
                 asked.add(self.send("shell", "kernel_info_request", {}))
                 last = time.monotonic()
             for channel, (kind, content, _, parent) in self.heard(ASK_INTERVAL)[0]:
@@ -383,7 +383,7 @@ class Kernel:
         return info
 
     def interrupt(self):
-        """Interrupts what runs, as the kernelspec wants it."""
+        """Interrupts the running code, as specified in the kernelspec."""
         if self.interrupt_mode == "message":
             self.send("control", "interrupt_request", {})
             return
@@ -393,7 +393,7 @@ class Kernel:
             pass
 
     def end(self):
-        """Ends the process and what it has started."""
+        """Kills the process and its children."""
         for channel in self.channels.values():
             channel.socket.close()
         self.channels = {}
@@ -422,7 +422,7 @@ def _ended(code):
 
 
 def short(text, limit):
-    """A text of at most so many bytes, from both ends of what is longer."""
+    """Shortens a text to this many bytes, keeping both ends."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= limit:
         return text
@@ -431,7 +431,7 @@ def short(text, limit):
 
 
 class Execution:
-    """What is done with the messages of one execution, from its request to its end."""
+    """Handles the messages of one execution, from its request to its end."""
 
     def __init__(self, bridge, frame):
         """Sends the request."""
@@ -455,14 +455,14 @@ class Execution:
         self.has_started = False
 
     def take(self, channel, message):
-        """Takes one message of this execution; true at its end."""
+        """Handles one message of this execution; returns True at its end."""
         kind, content, header, _ = message
         if channel == "iopub":
             self._published(kind, content)
         elif channel == "shell" and kind == "execute_reply":
             self._started(content.get("execution_count"))
             self.status = content.get("status")
-            # An error that a kernel tells in its reply only.
+            # An error that a kernel reports only in its reply.
             if self.status == "error" and not self.has_error:
                 self._error(content)
         elif channel == "stdin" and kind == "input_request":
@@ -475,7 +475,7 @@ class Execution:
         return True
 
     def answer(self, frame):
-        """Passes an answer on. An end of file is an empty line, as Jupyter knows no other."""
+        """Forwards an answer. An end of file becomes an empty line, because Jupyter has none."""
         if self.asks is not None:
             self.bridge.kernel.send("stdin", "input_reply", {"value": str(frame.get("value", ""))}, self.asks)
             self.asks = None
@@ -558,7 +558,7 @@ def _form(mime, value):
     is_text = mime.startswith("text/") or mime in ("image/svg+xml", "application/javascript", "application/xml")
     if is_text:
         return value
-    # Some kernels break the lines of base64, or send what is none.
+    # Some kernels insert line breaks in base64, or send invalid base64.
     joined = "".join(value.split())
     try:
         base64.b64decode(joined, validate=True)
@@ -574,10 +574,10 @@ def _write(fd, text):
 
 
 class Bridge:
-    """The guest on one side, the kernel on the other, and at most one execution."""
+    """Connects the guest and the kernel; at most one execution at a time."""
 
     def __init__(self, wire):
-        """Has no kernel yet."""
+        """Creates a bridge without a kernel."""
         self.wire = wire
         self.execution = None
         self.kernel = None
@@ -591,7 +591,7 @@ class Bridge:
             self.kernel.start("ipc")
             self.kernel.connect(time.monotonic() + SOCKET_TIMEOUT)
         except (Failed, TimeoutError):
-            # Some kernels have TCP only.
+            # Some kernels support only TCP.
             self.kernel.end()
             self.kernel = Kernel(spec)
             try:
@@ -602,10 +602,10 @@ class Bridge:
         self.info = self.kernel.info()
 
     def run(self):
-        """Serves until one of both sides ends; returns the kernel's exit status, if it was the kernel."""
+        """Serves until one side ends; returns the kernel's exit status, if it was the kernel."""
         wake, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-        # Interrupts come here as bytes, so that nothing is broken off by them; the end of the kernel as well.
+        # Interrupts arrive here as bytes, so that they interrupt nothing; so does the end of the kernel.
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         language = self.info.get("language_info") or {}
@@ -619,10 +619,10 @@ class Bridge:
                 messages, others = self.kernel.heard(None, (wake, self.wire.socket.fileno()))
             except OSError as error:
                 try:
-                    # Its sockets close a moment before it has ended.
+                    # Its sockets close shortly before it ends.
                     return self.kernel.process.wait(END_TIMEOUT)
                 except subprocess.TimeoutExpired:
-                    # It has broken the protocol, or closed a socket: it can take no more code.
+                    # It has violated the protocol, or closed a socket: it cannot run more code.
                     sys.stderr.write(f"the Jupyter kernel was given up: {error.strerror}\n")
                     return 1
             for channel, message in messages:
@@ -637,7 +637,7 @@ class Bridge:
     def _take(self, channel, message):
         execution = self.execution
         if execution is None or message[3] != execution.request:
-            # Output of a thread between executions still is output.
+            # Output of a thread between executions is output too.
             if channel == "iopub" and message[0] == "stream":
                 _write(2 if message[1].get("name") == "stderr" else 1, str(message[1].get("text", "")))
             return
@@ -668,7 +668,7 @@ def main():
     os.dup2(fd, 0)
     os.close(fd)
     wire = Wire(int(os.environ["BELLJAR_KERNEL_FD"]))
-    # Until there is code to interrupt. A program that is started inherits what is ignored, and not what is handled.
+    # Until there is code to interrupt. A started program inherits ignored signals, but not handlers.
     signal.signal(signal.SIGINT, lambda *_: None)
     bridge = Bridge(wire)
     try:
@@ -682,7 +682,7 @@ def main():
     if bridge.kernel is not None:
         bridge.kernel.end()
     if code < 0:
-        # As the kernel ended: who looks at this process sees the same.
+        # Exits like the kernel, so that observers of this process see the same status.
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
     os._exit(code)

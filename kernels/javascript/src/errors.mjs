@@ -1,4 +1,4 @@
-// Errors as a person wants to see them: the stack of their own code.
+// Errors as shown to the user: with the stack of the user's own code.
 
 import { describe, messageOf, shorten } from "./results.mjs";
 
@@ -13,7 +13,7 @@ export class Interrupted extends Error {
   }
 }
 
-/** Nobody answers, or nobody will: what `input` and `prompt` throw. */
+/** Thrown by `input` and `prompt` if input is not allowed or refused. */
 export class InputError extends Error {
   constructor(name, message) {
     super(message);
@@ -21,7 +21,7 @@ export class InputError extends Error {
   }
 }
 
-/** An error, in the frame's own keys, whatever it is. `maps` gives the source map of a cell's name. */
+/** Converts any thrown value to the fields of a frame. `maps` returns the source map for a cell's name. */
 export function errorFields(error, kernelUrl, maps) {
   try {
     return fieldsOf(error, kernelUrl, maps);
@@ -41,7 +41,7 @@ function fieldsOf(error, kernelUrl, maps) {
   try {
     name = String(error.name || error.constructor?.name || "Error").slice(0, 256);
   } catch {
-    // A name that cannot be had.
+    // The name is inaccessible.
   }
   const value = shorten(messageOf(error), MAX_VALUE);
   let traceback;
@@ -59,7 +59,7 @@ function clean(text, kernelUrl, maps) {
   for (const line of text.split("\n")) {
     const frame = /^\s+at /.test(line);
     if (frame && (line.includes(kernelUrl) || /\(?node:(vm|internal\/|async_hooks|events)/.test(line) || /^\s+at new Script /.test(line))) {
-      // What follows the last frame, such as the properties of an error, stays.
+      // Text after the last frame, such as the properties of an error, is kept.
       const rest = /\)?( \{)$/.exec(line);
       if (rest && kept.length > 0) kept[kept.length - 1] += rest[1];
       continue;

@@ -1,16 +1,16 @@
-// SIGINT, also while code runs that never yields.
+// SIGINT, even while code runs that never yields.
 //
-// A thread waits for the signal (V8's own watchdog wakes it), and asks the main thread to end the cell. Where the main thread does
-// not answer soon, code is running that does not yield: the thread has V8 stop it, and asks again.
+// A thread waits for the signal (V8's own watchdog wakes it), and asks the main thread to end the cell. If the main thread does
+// not respond quickly, code is running that does not yield: the thread makes V8 stop it, and asks again.
 
 import { Worker } from "node:worker_threads";
 
-// Of two numbers that both threads see, the first grows with each answer, the second is the execution that runs, or 0.
+// Two numbers shared by both threads: the first is incremented by each response, the second is the running execution, or 0.
 const ANSWERED = 0;
 const RUNNING = 1;
 
-// When the last watchdog of a process goes, Node lets the signal end the process. So they are nested: a signal takes the innermost
-// away, and the others hold the place until it is back.
+// When the last watchdog of a process is removed, Node lets the signal end the process. So they are nested: a signal removes the
+// innermost one, and the others remain until it is restored.
 const THREAD = `
 const vm = require("node:vm");
 const inspector = require("node:inspector");
@@ -33,7 +33,7 @@ function deliver() {
     } catch {}
   }
   pending = 0;
-  // A session that stays would have the process wait for it at its end, and say so.
+  // An open session would make the process wait for it at exit, and print a message.
   try { session?.disconnect(); } catch {}
   session = undefined;
 }
@@ -53,9 +53,9 @@ hold(24);
 
 const shared = new Int32Array(new SharedArrayBuffer(8));
 
-/** Calls `onInterrupt` with the number of the execution that a SIGINT met. The promise is done when the signal is looked for. */
+/** Calls `onInterrupt` with the number of the interrupted execution. The promise resolves when the handler is active. */
 export function watchInterrupts(onInterrupt) {
-  // Keeps the signal from ending the process, and other listeners from taking it over.
+  // Prevents the signal from ending the process, and other listeners from replacing this one.
   process.on("SIGINT", () => {});
   return new Promise((resolve, reject) => {
     const thread = new Worker(THREAD, { eval: true, workerData: shared, execArgv: [], env: {}, stdin: false });
@@ -70,14 +70,14 @@ export function watchInterrupts(onInterrupt) {
   });
 }
 
-/** Says which execution runs; 0 for none, and signals do nothing then. */
+/** Sets the running execution; 0 for none, in which case signals have no effect. */
 export function nowRunning(number) {
   Atomics.store(shared, RUNNING, number);
 }
 
 /**
- * Called before each execution. When V8 stops code in a callback, Node finds its stack of async contexts other than it left it, and
- * would end the process. The check is a help for its developers, which each async hook turns on; without it Node puts the stack right.
+ * Called before each execution. When V8 stops code in a callback, Node finds its stack of async contexts changed, and
+ * would exit. That check is a debugging aid, which each async hook enables; without it Node repairs the stack.
  */
 export function leaveStackUnchecked() {
   if (hooks) hooks.async_hook_fields[hooks.constants.kCheck] = 0;
@@ -85,7 +85,7 @@ export function leaveStackUnchecked() {
 
 const hooks = quietly(() => process.binding("async_wrap"));
 
-/** Does something without the warnings that Node has for it. */
+/** Runs a function without Node's warnings. */
 export function quietly(action) {
   const emit = process.emitWarning;
   const said = process.noDeprecation;

@@ -1,4 +1,4 @@
-// The kernel: takes code over the control socket, runs it in this process's own global scope, and says what came of it.
+// The kernel: receives code over the control socket, runs it in this process's own global scope, and reports the results.
 
 import fs from "node:fs";
 import { builtinModules, createRequire } from "node:module";
@@ -13,7 +13,7 @@ import { typeStripper } from "./typescript.mjs";
 import { leaveStackUnchecked, nowRunning, quietly, watchInterrupts } from "./interrupt.mjs";
 import { Wire } from "./wire.mjs";
 
-// User code may replace any global; the kernel keeps what it needs.
+// User code may replace any global; the kernel keeps references to those it needs.
 const exit = process.exit.bind(process);
 const reallyExit = process.reallyExit.bind(process);
 const later = setImmediate;
@@ -40,10 +40,10 @@ function start() {
   language = process.env.BELLJAR_KERNEL_LANGUAGE || "javascript";
   delete process.env.BELLJAR_KERNEL_FD;
   delete process.env.BELLJAR_KERNEL_LANGUAGE;
-  // Workers and children of user code are not to inherit how the kernel itself was started.
+  // Workers and children of user code must not inherit the kernel's own start options.
   process.execArgv.length = 0;
   for (const stream of [stdout, stderr]) {
-    // Writes are done when they return, so that the order of output and results is that of the code.
+    // Writes are synchronous, so that the order of output and results is that of the code.
     stream._handle?.setBlocking?.(true);
     stream.on("error", () => {});
   }
@@ -69,7 +69,7 @@ function replaceStdin() {
     fs.closeSync(0);
     fs.openSync("/dev/null", "r");
   } catch {
-    // Then it stays the empty stream that it is.
+    // In that case it stays an empty stream.
   }
   const empty = Object.assign(Readable.from([]), { fd: 0, isTTY: false });
   Object.defineProperty(process, "stdin", { value: empty, configurable: true, enumerable: true, writable: true });
@@ -97,7 +97,7 @@ async function execute(one) {
   try {
     enter(one);
     const code = prepared(one);
-    // In an object, as a promise that synchronous code leaves is shown and not waited for.
+    // Wrapped in an object, because a promise returned by synchronous code is shown and not awaited.
     const { value } = await run(one, code);
     if (one.cancelled) return;
     if (code.hasValue && value !== undefined) {
@@ -109,13 +109,13 @@ async function execute(one) {
     if (one.cancelled) return;
     one.failure = { error };
   }
-  // Rejections that nobody handles are known after the next turn.
+  // Unhandled rejections are known after the next turn.
   later(() => {
     if (!one.cancelled) finish(one, one.failure ? "error" : "ok", one.failure);
   });
 }
 
-/** The cell's text as it is run. */
+/** Returns the text of a cell as it is run. */
 function prepared(one) {
   try {
     let source = String(one.frame.code ?? "");
@@ -133,7 +133,7 @@ function prepared(one) {
 
 function run(one, code) {
   leaveStackUnchecked();
-  // Compiled first: code with an error in it declares nothing.
+  // Compiled first, so that code with a syntax error declares nothing.
   const script = new vm.Script(code.code, { filename: one.name, columnOffset: -code.shift });
   const functions = code.functions ? new vm.Script(code.functions, { filename: one.name }) : undefined;
   for (const name of code.names) declare(name);
@@ -146,14 +146,14 @@ async function awaitValue(promise) {
   return { value: await promise };
 }
 
-/** Makes a name a plain variable of the global scope; what it held stays until it is assigned. */
+/** Turns a name into a plain variable of the global scope; it keeps its value until it is assigned. */
 function declare(name) {
   const found = Object.getOwnPropertyDescriptor(globalThis, name);
   if (found && ("value" in found || !found.configurable)) return;
   Object.defineProperty(globalThis, name, { value: undefined, writable: true, enumerable: true, configurable: true });
 }
 
-/** Directory and variables of one execution. */
+/** Applies the directory and variables of one execution. */
 function enter(one) {
   const { env, cwd } = one.frame;
   one.before = { variables: new Map() };
@@ -185,7 +185,7 @@ function leave(one) {
     try {
       chdir(one.before.directory);
     } catch {
-      // The directory is gone; the code stays where it is.
+      // The directory no longer exists; the working directory is not changed.
     }
   }
 }
@@ -212,7 +212,7 @@ function interrupt(number) {
   finish(cell, "interrupted", { error: new Interrupted() });
 }
 
-/** An error that no code caught: the running cell's, if one runs. */
+/** Handles an uncaught error: assigned to the running cell, if any. */
 function stray(error) {
   if (error instanceof Interrupted) return;
   if (cell && !cell.done) {
@@ -278,7 +278,7 @@ async function input(prompt = "", { password = false } = {}) {
   return ask(prompt, Boolean(password));
 }
 
-/** Asks and waits in place, as in a browser: null if nobody will answer. */
+/** Asks a question and waits synchronously, as in a browser: null if the client refuses. */
 function promptInPlace(message = "", otherwise = null) {
   const one = cell;
   ask(message, false).catch(() => {});

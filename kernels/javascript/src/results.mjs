@@ -1,4 +1,4 @@
-// What is shown: a value in several forms, within the sizes of the protocol.
+// Results: a value in several representations, within the size limits of the protocol.
 
 import { inspect } from "node:util";
 
@@ -11,10 +11,10 @@ const MAX_ROWS = 1000;
 const MAX_COLUMNS = 100;
 export const TABLE = "application/vnd.belljar.table.v1+json";
 
-/** A method under this symbol gives an object's forms: `{ "text/html": "…" }`. Jupyter kernels for JavaScript know it, too. */
+/** A method with this symbol returns an object's representations: `{ "text/html": "…" }`. Other Jupyter kernels for JavaScript use it, too. */
 export const DISPLAY = Symbol.for("Jupyter.display");
 
-/** Text for people, and never an error. */
+/** Returns text for people; never throws. */
 export function describe(value) {
   try {
     return inspect(value, { colors: false, depth: 4, maxArrayLength: 100, maxStringLength: MAX_VALUE, breakLength: 100 });
@@ -31,7 +31,7 @@ export function messageOf(error) {
   }
 }
 
-/** Text of at most `limit` bytes as UTF-8: head and tail are kept. */
+/** Shortens text to at most `limit` bytes of UTF-8, keeping head and tail. */
 export function shorten(text, limit) {
   const size = Buffer.byteLength(text);
   if (size <= limit) return text;
@@ -44,7 +44,7 @@ export function shorten(text, limit) {
   return `${bytes.toString("utf8", 0, head)}\n[${tail - head} bytes are left out]\n${bytes.toString("utf8", tail)}`;
 }
 
-/** The forms of a value: a map by MIME type. */
+/** Returns the representations of a value: a map by MIME type. */
 export async function formsOf(value) {
   if (value !== null && (typeof value === "object" || typeof value === "function")) {
     const hook = value[DISPLAY];
@@ -57,7 +57,7 @@ export async function formsOf(value) {
   return plainForms(value);
 }
 
-/** The forms of a value that has no method for them. */
+/** Returns the representations of a value without a method for them. */
 export function plainForms(value) {
   const forms = { "text/plain": describe(value) };
   if (value instanceof Uint8Array) {
@@ -69,7 +69,7 @@ export function plainForms(value) {
   return forms;
 }
 
-/** Whether an object is a map of MIME types to values, as `display` takes it. */
+/** Reports whether an object is a map of MIME types to values, for `display`. */
 export function isBundle(value) {
   if (value === null || typeof value !== "object" || !isPlain(value) || Array.isArray(value)) return false;
   const keys = Object.keys(value);
@@ -92,7 +92,7 @@ function isPlain(value) {
   }
 }
 
-/** JSON of a value that is nothing but JSON; undefined for all others. `limit` bounds its length. */
+/** Returns the JSON of a value that contains only JSON values; undefined for all others. `limit` is the maximum length. */
 function plainJson(value, limit) {
   let nodes = 0;
   let size = 0;
@@ -138,7 +138,7 @@ function plainJson(value, limit) {
 const TOO_LARGE = Symbol("too large");
 const OTHER = Symbol("not JSON");
 
-/** Keeps the sums of one execution, and makes frames of results. */
+/** Tracks the totals of one execution, and encodes results as frames. */
 export class Results {
   #total = 0;
   #count = 0;
@@ -150,7 +150,7 @@ export class Results {
     this.#id = id;
   }
 
-  /** Sends a result. Returns whether it was taken: of one execution, 1,000 are. */
+  /** Sends a result. Returns whether it was accepted: at most 1,000 per execution. */
   send(forms, { main = false, metadata, display_id: displayId, update = false } = {}) {
     if (this.#count >= MAX_RESULTS) return false;
     this.#count += 1;
@@ -235,7 +235,7 @@ function isText(mime) {
   return mime.startsWith("text/") || mime === "application/javascript" || mime === "image/svg+xml" || mime.endsWith("+xml") || mime === "application/xml";
 }
 
-/** A table of rows that are objects or arrays, in the forms for data, for people, and as text. */
+/** Creates a table from rows that are objects or arrays: as data, as HTML, and as text. */
 export function tableForms(rows) {
   if (!Array.isArray(rows)) throw new TypeError("display.table takes an array of objects or of arrays");
   const kept = rows.slice(0, MAX_ROWS);

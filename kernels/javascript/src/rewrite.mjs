@@ -1,7 +1,7 @@
-// What a cell's text becomes before V8 sees it. Lines stay where they are, so that stacks name the user's own.
+// Rewrites a cell's text for V8. Line numbers are kept, so that stacks refer to the user's own lines.
 //
 // Declarations at the top level become properties of the global object, which is why a later cell may declare a name again.
-// `import` becomes a call of the kernel. Every `await` goes through a check, so that an interrupted cell does not go on.
+// `import` becomes a call of the kernel. Every `await` includes a check, so that an interrupted cell does not continue.
 
 import { parse, parseExpressionAt } from "acorn";
 import { fullAncestor } from "acorn-walk";
@@ -15,14 +15,14 @@ const OPTIONS = {
   locations: true,
 };
 
-/** The name under which rewritten code finds the kernel's helpers. */
+/** The name of the kernel's helpers in rewritten code. */
 export const HELPERS = "__belljar_kernel__";
 
-/** In a function, and in a cell: the cell that ran when it was called. An interrupted cell's functions stop at their next await. */
+/** In a function and in a cell: the cell that ran when it was called. Functions of an interrupted cell stop at their next await. */
 const CELL = "__belljar_cell__";
 const OPEN = `(async () => {const ${CELL} = ${HELPERS}.cell();`;
 
-/** Code that cannot be parsed: where, and what stands there. */
+/** A syntax error: its position, and the code there. */
 export class CellSyntaxError extends SyntaxError {
   constructor(message, line, column, text) {
     super(message);
@@ -36,7 +36,7 @@ export class CellSyntaxError extends SyntaxError {
 /**
  * Rewrites a cell.
  *
- * Returns `{ code, functions, isAsync, hasValue, names }`: `code` is run as a script, an async cell's gives a promise of its
+ * Returns `{ code, functions, isAsync, hasValue, names }`: `code` is run as a script, for an async cell it returns a promise of its
  * value; `functions` is a script that declares the functions of an async cell, and is run before; `names` are declared first.
  */
 export function rewrite(source, { lenientImports = false } = {}) {
@@ -118,7 +118,7 @@ function parseProgram(text) {
   }
 }
 
-/** Whether a cell is one object, `{a: 1}`, which a script would take for a block. */
+/** Reports whether a cell is a single object, `{a: 1}`, which a script would parse as a block. */
 function objectLiteral(source) {
   if (!/^\s*\{/.test(source) || !/\}\s*$/.test(source)) return false;
   try {
@@ -133,12 +133,12 @@ function isFunction(node) {
   return /^(FunctionDeclaration|FunctionExpression|ArrowFunctionExpression|PropertyDefinition|StaticBlock)$/.test(node.type);
 }
 
-/** Whether an `await` can be checked: its function knows the cell that called it, and is made to. */
+/** Reports whether an `await` can be checked: its function then records the cell that called it. */
 function checkable(edits, checked, ancestors) {
   const owner = ancestors.slice(0, -1).findLast((one) => /Function/.test(one.type));
   if (!owner) return true;
   const body = owner.body;
-  // An await among the parameters comes before the body.
+  // An await in the parameters runs before the body.
   if (body.type !== "BlockStatement" || !ancestors.includes(body)) return false;
   if (body.body[0]?.directive !== undefined) return false;
   if (!checked.has(owner)) {
@@ -152,7 +152,7 @@ function defaultValue(node) {
   return node.type === "ExportDefaultDeclaration" && !/Declaration$/.test(node.declaration.type) ? node.declaration : undefined;
 }
 
-/** Makes assignments of a declaration whose names are the context's: all at the top level, and `var` wherever it stands. */
+/** Rewrites declarations of context variables to assignments: all at the top level, and `var` everywhere. */
 function declaration(edits, names, node, ancestors) {
   const parent = ancestors[ancestors.length - 2];
   const top = parent.type === "Program" || parent.type === "ExportNamedDeclaration";
@@ -178,7 +178,7 @@ function text(edits, at) {
   return edits.source[at];
 }
 
-/** Rewrites what may only stand at the top level. Returns whether the cell has to be async for it. */
+/** Rewrites statements that are only valid at the top level. Returns whether they require an async cell. */
 function topLevel(edits, names, functions, node, lenient) {
   switch (node.type) {
     case "FunctionDeclaration":
@@ -262,7 +262,7 @@ function bound(pattern, names) {
   }
 }
 
-/** Changes of a text, by position in the text as it was. */
+/** Changes to a text, by position in the original. */
 class Edits {
   constructor(source) {
     this.source = source;
@@ -270,12 +270,12 @@ class Edits {
     this.replaced = [];
   }
 
-  /** Inserts in front of what starts at `at`; of two, the one that was asked for last is further outside, as is `outer`. */
+  /** Inserts before the node that starts at `at`; a later insertion is further outside, as is `outer`. */
   before(at, value, outer = false) {
     this.#at(at).before.push({ value, outer });
   }
 
-  /** Inserts behind what ends at `at`. */
+  /** Inserts after the node that ends at `at`. */
   after(at, value, outer = false) {
     this.#at(at).after.push({ value, outer });
   }
@@ -294,7 +294,7 @@ class Edits {
     return found;
   }
 
-  /** The text with its changes, where all but the given nodes is blank. */
+  /** Returns the changed text, with everything except the given nodes blanked. */
   only(nodes) {
     const whole = this.#pieces(nodes);
     let made = "";
@@ -305,7 +305,7 @@ class Edits {
     return made;
   }
 
-  /** The text with its changes, and where columns have moved: by line, pairs of the column as it is and as it was. */
+  /** Returns the changed text, and the moved columns: by line, pairs of the new and the original column. */
   apply() {
     const columns = new Map();
     let code = "";
@@ -345,7 +345,7 @@ class Edits {
       const insert = this.inserts.get(at);
       const order = (list) => [...list.filter((one) => !one.outer), ...list.filter((one) => one.outer)];
       if (insert && at > hidden - 1) {
-        // What ends here belongs to the piece before.
+        // Insertions at an end belong to the previous piece.
         if (at >= hidden) {
           const ends = order(insert.after).map((one) => one.value).join("");
           if (ends) pieces.push({ start: at - 1, value: ends });

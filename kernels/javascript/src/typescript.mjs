@@ -1,4 +1,4 @@
-// Takes the types away: esbuild does it where it is installed, else Node, where it can.
+// Strips types: with esbuild if installed, else with Node if it supports that.
 
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
@@ -11,7 +11,7 @@ const OPTIONS = [
   "--tsconfig-raw={\"compilerOptions\":{\"verbatimModuleSyntax\":true,\"target\":\"esnext\",\"experimentalDecorators\":true}}",
 ];
 
-/** What takes the types away on this machine: a function, or a sentence of what is missing. */
+/** Returns the type stripper of this machine: a function, or a sentence about what is missing. */
 export function typeStripper(environment) {
   for (const directory of (environment.PATH ?? "").split(":")) {
     const program = path.join(directory || ".", "esbuild");

@@ -6,7 +6,7 @@ import net from "node:net";
 const MAX_FRAME = 32 * 1024 * 1024;
 const pause = new Int32Array(new SharedArrayBuffer(4));
 
-/** The control socket. Writes are done when they return; reads come as events, or one at a time where code waits in place. */
+/** The control socket. Writes are synchronous; reads are events, or synchronous while code waits. */
 export class Wire {
   #fd;
   #chunks = Buffer.alloc(0);
@@ -24,7 +24,7 @@ export class Wire {
     socket.on("close", onEnd);
   }
 
-  /** Sends a frame of text that is JSON already. */
+  /** Sends a frame of encoded JSON. */
   send(json) {
     const body = Buffer.from(json, "utf8");
     const frame = Buffer.allocUnsafe(4 + body.length);
@@ -41,7 +41,7 @@ export class Wire {
     }
   }
 
-  /** Waits in place until frames have come, which go the usual way. */
+  /** Waits synchronously until frames have arrived, which are then handled as usual. */
   waitInPlace() {
     const chunk = Buffer.allocUnsafe(65536);
     for (;;) {

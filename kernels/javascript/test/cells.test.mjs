@@ -1,4 +1,4 @@
-// What cells do and give: a row a cell, in contexts of their own. A row is the code and what is expected of it.
+// Cells: each row runs in its own context, and consists of the code and the expected result.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";

@@ -1,4 +1,4 @@
-// Plays the guest: starts a kernel as the guest does and speaks with it over the control socket.
+// Simulates the guest: starts a kernel and talks to it over the control socket.
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
@@ -12,7 +12,7 @@ const DEADLINE = 20_000;
 const homes = [];
 process.on("exit", () => homes.forEach((home) => fs.rmSync(home, { recursive: true, force: true })));
 
-/** A home directory that goes with these tests. */
+/** A temporary home directory for these tests. */
 function newHome() {
   const home = fs.mkdtempSync(path.join(os.tmpdir(), "kernel-js-"));
   homes.push(home);
@@ -72,7 +72,7 @@ export class Kernel {
     for (const one of [...this.waiting]) one();
   }
 
-  /** Waits until `look` gives something. */
+  /** Waits until `look` returns a value. */
   until(look, what) {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
@@ -107,7 +107,7 @@ export class Kernel {
     return this.nextId;
   }
 
-  /** Waits for the end of what was begun, and gives all of it. */
+  /** Waits for the end of the execution, and returns its whole outcome. */
   async end({ onInput } = {}) {
     const out = { results: [], inputs: [] };
     for (;;) {
@@ -125,7 +125,7 @@ export class Kernel {
         break;
       }
     }
-    // What was printed before the end is in the pipes already: read until they are empty.
+    // Output printed before the end is already in the pipes: read until they are empty.
     for (let quiet = 0, seen = this.turn; quiet < 3; ) {
       await new Promise((resolve) => setImmediate(resolve));
       if (seen === this.turn) quiet += 1;

@@ -1,4 +1,4 @@
-// Interrupts, questions, surroundings, the end of a kernel.
+// Interrupts, questions, environment, the end of a kernel.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -48,7 +48,7 @@ describe("life", () => {
   test("interrupts between executions do not hurt", async () => {
     await kernel.run("const held = 3");
     for (let round = 0; round < 8; round += 1) kernel.interrupt();
-    // The signals are on their way when the next execution begins, and may yet meet it.
+    // The signals are in flight when the next execution begins, and may still reach it.
     let got;
     for (let round = 0; round < 8 && got?.status !== "ok"; round += 1) got = await kernel.run("held");
     assert.equal(got.text, "3");

@@ -1,4 +1,4 @@
-"""How matplotlib shows figures here: as results."""
+"""Matplotlib backend that shows figures as results."""
 
 import sys
 
@@ -19,17 +19,17 @@ class FigureManager(FigureManagerBase):
     """A figure without a window."""
 
     def show(self):
-        """Shows this figure now."""
+        """Shows this figure immediately."""
         _display(self.canvas.figure)
 
     @classmethod
     def pyplot_show(cls, *, block=None):
-        """`plt.show()`: shows all open figures now, and closes them."""
+        """`plt.show()`: shows all open figures immediately, and closes them."""
         show()
 
 
 class FigureCanvas(FigureCanvasAgg):
-    """Where figures are drawn."""
+    """Canvas of a figure."""
 
     manager_class = FigureManager
 
@@ -40,7 +40,7 @@ def new_figure_manager_given_figure(num, figure):
 
 
 def new_figure_manager(num, *args, FigureClass=None, **kwargs):
-    """A new figure, and its manager."""
+    """Creates a figure and its manager."""
     if FigureClass is None:
         from matplotlib.figure import Figure as FigureClass
     return new_figure_manager_given_figure(num, FigureClass(*args, **kwargs))
@@ -53,7 +53,7 @@ def _closes():
 
 
 def show(*args, **kwargs):
-    """Shows all open figures now, and closes them."""
+    """Shows all open figures immediately, and closes them."""
     try:
         for manager in _pylab_helpers.Gcf.get_all_fig_managers():
             _display(manager.canvas.figure)
@@ -67,11 +67,11 @@ def _close():
 
 
 def draw_if_interactive():
-    """Figures are drawn when they are shown."""
+    """Does nothing: figures are drawn when they are shown."""
 
 
 def finish(show_them):
-    """At the end of an execution: shows what is still open and was not shown, and closes all."""
+    """At the end of an execution: shows open figures that were not shown yet, and closes all."""
     matplotlib = sys.modules["matplotlib"]
     if matplotlib.rcParams._get("backend") != extras.BACKEND if hasattr(matplotlib.rcParams, "_get") else False:
         return

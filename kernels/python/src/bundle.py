@@ -1,4 +1,4 @@
-"""Results within their bounds: what is sent of each form, and what is said of the rest."""
+"""Size limits of results: what is sent of each representation, and notes on the rest."""
 
 import base64
 import binascii
@@ -8,7 +8,7 @@ import math
 MAX_VALUE = 8 * 1024 * 1024
 MAX_RESULTS = 1000
 MAX_TOTAL = 24 * 1024 * 1024
-# Of the total, what only the last expression's value may use.
+# Part of the total that is reserved for the last expression's value.
 RESERVED = 1024 * 1024
 MAX_METADATA = 64 * 1024
 MAX_FORMS = 32
@@ -17,14 +17,14 @@ _SHORTENED = ("text/plain", "text/markdown")
 
 
 def size_text(count):
-    """A number of bytes as people read it."""
+    """Formats a number of bytes for people."""
     if count >= 1024 * 1024:
         return f"{count / (1024 * 1024):.1f} MiB"
     return f"{count / 1024:.0f} KiB" if count >= 1024 else f"{count} bytes"
 
 
 def plain(text):
-    """The text without lone surrogates, which no UTF-8 has."""
+    """Returns the text without lone surrogates, which UTF-8 cannot encode."""
     text = str.__str__(text) if isinstance(text, str) else str(text)
     try:
         text.encode("utf-8")
@@ -34,7 +34,7 @@ def plain(text):
 
 
 def shorten(text, limit):
-    """Head and tail of a text, so that it has at most `limit` bytes, and whether anything is missing."""
+    """Shortens a text to head and tail of at most `limit` bytes; also returns whether anything was omitted."""
     if len(text) * 4 <= limit:
         return text, False
     data = text.encode("utf-8", "backslashreplace")
@@ -48,21 +48,21 @@ def shorten(text, limit):
 
 
 class TooLarge(Exception):
-    """A form that does not go."""
+    """A representation that cannot be sent."""
 
 
 def is_json(mime):
-    """Whether the form's value is JSON."""
+    """Reports whether the value of a MIME type is JSON."""
     return mime == "application/json" or mime.endswith("+json")
 
 
 def is_text(mime):
-    """Whether the form's value is a string as it is."""
+    """Reports whether the value of a MIME type is a plain string."""
     return mime.startswith("text/") or mime in ("application/javascript", "image/svg+xml")
 
 
 def clean_json(value, depth=0, budget=None):
-    """The value as JSON has it: no NaN, no other types; or an error."""
+    """Converts a value to JSON: no NaN, no other types; or raises."""
     budget = [MAX_VALUE] if budget is None else budget
     budget[0] -= 2
     if budget[0] < 0:
@@ -90,7 +90,7 @@ def clean_json(value, depth=0, budget=None):
 
 
 def _value(mime, value, limit):
-    """The value as it is sent, what it counts, and whether it was shortened."""
+    """Returns the value as sent, its size, and whether it was shortened."""
     if is_json(mime):
         value = clean_json(value)
         size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
@@ -108,7 +108,7 @@ def _value(mime, value, limit):
         value = plain(value)
         size = len(json.dumps(value, ensure_ascii=False).encode("utf-8"))
         if size > limit and mime in _SHORTENED:
-            # What JSON escapes is longer than it looks.
+            # Escaping in JSON makes the text longer.
             value, short = shorten(value, limit // 6)
             size = len(json.dumps(value, ensure_ascii=False).encode("utf-8"))
         if size > limit:
@@ -139,21 +139,21 @@ def _binary(mime, text):
 
 
 class Budget:
-    """What the results of one execution may still use."""
+    """Remaining size limit for the results of one execution."""
 
     def __init__(self):
-        """Nothing is used yet."""
+        """Starts with the full limit."""
         self.count = 0
         self.used = 0
 
     def fit(self, data, metadata, main):
-        """Forms, metadata and notes as they are sent; nothing when no more results are sent at all."""
+        """Returns representations, metadata and notes as sent; None if no more results are sent."""
         self.count += 1
         if self.count > MAX_RESULTS:
             return None
         cut = []
         sent = {}
-        # Text first: it is what remains when there is no room.
+        # Text first: it is kept when space runs out.
         items = sorted(data.items(), key=lambda item: item[0] != "text/plain") if isinstance(data, dict) else []
         for mime, value in items:
             if value is None:

@@ -1,4 +1,4 @@
-"""Charts as data: what a matplotlib figure shows."""
+"""Charts as data, from matplotlib figures."""
 
 import datetime
 import functools
@@ -12,7 +12,7 @@ _UNIT = re.compile(r"[\(\[]([^\(\)\[\]]+)[\)\]]\s*$")
 
 
 def watch(axes_class):
-    """Keeps the numbers of box plots, which the drawing itself no longer has."""
+    """Records the numbers of box plots, which the drawing itself no longer has."""
     original = axes_class.bxp
 
     @functools.wraps(original)
@@ -30,7 +30,7 @@ def watch(axes_class):
 
 
 class _Notes:
-    """What was shortened, said once."""
+    """Notes on shortened parts, without duplicates."""
 
     def __init__(self, notes):
         self._notes = notes
@@ -44,7 +44,7 @@ class _Notes:
 
 
 def of_figure(figure, notes):
-    """The figure's chart; several axes are a superchart; nothing when it has no axes."""
+    """Returns the figure's chart; several axes give a superchart; None if it has no axes."""
     said = _Notes(notes)
     charts = [_of_axes(axes, said) for axes in figure.axes[:MAX_AXES] if _counts(axes)]
     if not charts:
@@ -112,7 +112,7 @@ def _number(value):
 
 
 def _plain(value):
-    """A coordinate as JSON has it: times as ISO 8601."""
+    """Converts a coordinate to JSON: times as ISO 8601."""
     if hasattr(value, "to_timestamp"):
         value = value.to_timestamp()
     if isinstance(value, (datetime.datetime, datetime.date)):
@@ -148,7 +148,7 @@ def _is_category(axis):
 
 
 def _from_axis(axis, values):
-    """Numbers of an axis as what they stand for."""
+    """Converts numbers of an axis to the values that they represent."""
     if _is_category(axis):
         names = {place: name for name, place in axis.units._mapping.items()}
         return [names.get(round(float(value)), _plain(value)) if value == value else None for value in values]
@@ -198,7 +198,7 @@ def _label(artist):
 
 
 def _legend(axes):
-    """Names in the legend by colour, for artists that have none of their own."""
+    """Returns names in the legend by colour, for artists without their own."""
     legend = axes.get_legend()
     if legend is None:
         return {}
@@ -233,14 +233,14 @@ def _lines(axes, said):
             extra.add(id(container.baseline))
     found = []
     for line in axes.lines:
-        # Lines across the whole axes, such as axhline's, show no data.
+        # Lines across the whole axes, such as those of axhline, contain no data.
         if id(line) in extra or line.get_transform() != axes.transData or not line.get_visible():
             continue
         x, y = list(line.get_xdata(orig=True)), list(line.get_ydata(orig=True))
         if not x:
             continue
         x, y = said.first(x, MAX_POINTS, "points of a line"), y[:MAX_POINTS]
-        # What the axis calls by another name is kept as a number by the line.
+        # The line keeps values that the axis labels otherwise as numbers.
         if _is_time(axes.xaxis) and isinstance(_plain(x[0]), float):
             x = _from_axis(axes.xaxis, x)
         if _is_time(axes.yaxis) and isinstance(_plain(y[0]), float):
@@ -259,7 +259,7 @@ def _lines(axes, said):
 
 
 def _coloured(collection, points, legend):
-    """The points by their names in the legend, where each has a colour of its own that is there."""
+    """Returns the points by their names in the legend, if each has its own colour in it."""
     faces = collection.get_facecolors()
     if not legend or len(faces) < len(points) or len(points) < 2:
         return None
@@ -279,11 +279,11 @@ def _scatters(axes, said):
         if type(collection).__name__ != "PathCollection" or not collection.get_visible():
             continue
         offsets = collection.get_offsets()
-        # Filled contours are such collections as well, whose paths stand where they are.
+        # Filled contours are such collections as well, with paths in place.
         if len(offsets) == 0 or collection.get_offset_transform() != axes.transData:
             continue
         offsets = said.first(offsets, MAX_POINTS, "points of a scatter plot")
-        # Where nothing is drawn for a point, it is masked.
+        # Points that are not drawn are masked.
         columns = offsets.filled(math.nan) if hasattr(offsets, "filled") else offsets
         x = _from_axis(axes.xaxis, list(columns[:, 0]))
         y = _from_axis(axes.yaxis, list(columns[:, 1]))
@@ -293,7 +293,7 @@ def _scatters(axes, said):
 
 
 def _named(axis):
-    """Labels of the axis by place, where it has names instead of numbers."""
+    """Returns labels of the axis by position, if it has names instead of numbers."""
     formatter = type(axis.get_major_formatter()).__name__
     if formatter not in ("FixedFormatter", "StrCategoryFormatter", "FuncFormatter", "CategoricalFormatter"):
         return None
@@ -335,7 +335,7 @@ def _upright(group, bars):
     orientation = getattr(group, "orientation", None)
     if orientation is not None:
         return orientation == "vertical"
-    # Bars of one group are equally thick; where they are equally long as well, they stand.
+    # Bars of one group are equally thick; if they are equally long as well, they are vertical.
     return len({round(bar.get_width(), 9) for bar in bars}) == 1
 
 

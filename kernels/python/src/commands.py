@@ -1,4 +1,4 @@
-"""`!command`: a shell beside the code, which an interrupt reaches as well."""
+"""`!command`: a shell command, which interrupts reach as well."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ def _start(command, **streams):
 
 
 def _finish(process, step):
-    """Does `step`; an interrupt goes to the command and all that it started in its group."""
+    """Runs `step`; an interrupt goes to the command's process group."""
     try:
         return step()
     except BaseException:
@@ -37,12 +37,12 @@ def _end(process):
         except subprocess.TimeoutExpired:
             continue
         except KeyboardInterrupt:
-            # Asked again: the next signal is stronger.
+            # On a repeated interrupt the next signal is stronger.
             continue
 
 
 def run(command):
-    """Runs it and says its exit status; negative is the signal that ended it."""
+    """Runs it and returns its exit status; a negative one is the signal that ended it."""
     inside = getattr(sys.stdout, "fileno", None)
     try:
         direct = inside is not None and inside() == 1
@@ -51,7 +51,7 @@ def run(command):
     if direct:
         process = _start(command)
         return _finish(process, process.wait)
-    # The code's output is being captured: the command's is as well.
+    # The code's output is being captured, so the command's is as well.
     process = _start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def pump():
@@ -64,7 +64,7 @@ def run(command):
 
 
 def output(command):
-    """Runs it and returns what it wrote, standard error too."""
+    """Runs it and returns its output, including standard error."""
     process = _start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     with process.stdout:
         data = _finish(process, lambda: process.communicate()[0])

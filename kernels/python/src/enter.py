@@ -1,8 +1,8 @@
-"""How a forked child becomes a process of a sandbox: into its groups and namespaces, and behind its walls.
+"""Turns a forked child into a process of a sandbox: joins its groups and namespaces, and applies its walls.
 
-The sandbox's user owns the sandbox's user namespace, so a child that has become that user may enter it (user_namespaces(7)),
-and the namespaces that belong to it; for that the parent has CAP_SETUID and CAP_SETGID. What comes after that is what every
-process of the sandbox goes through, in the same order.
+The sandbox's user owns the sandbox's user namespace, so a child that has changed to that user may enter it
+(user_namespaces(7)), and the namespaces that belong to it; for that the parent has CAP_SETUID and CAP_SETGID. The remaining
+steps are those of every process of the sandbox, in the same order.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ HUGE_PAGE = 2 << 20
 
 
 class _CloneArguments(ctypes.Structure):
-    """As clone(2) has it, up to the version with `cgroup`."""
+    """`clone_args` of clone(2), up to the version with `cgroup`."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
@@ -42,16 +42,16 @@ class _Program(ctypes.Structure):
 
 
 class Calls:
-    """System calls that Python has no function for, by the numbers that the host gives."""
+    """System calls without a Python function, by the numbers that the host sends."""
 
     def __init__(self, numbers):
-        """Makes everything that a child needs, so that it allocates little."""
+        """Prepares everything that a child needs, so that it allocates little."""
         self._numbers = numbers
         self._call = _libc.syscall
         self._call.restype = ctypes.c_long
 
     def call(self, name, *arguments):
-        """One call; raises what the kernel says."""
+        """Makes one call; raises the kernel's error."""
         words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
         result = self._call(ctypes.c_long(self._numbers[name]), *words)
         if result < 0:
@@ -60,26 +60,26 @@ class Calls:
         return result
 
     def clone_into(self, group):
-        """A fork whose child begins in this control group. The child has one thread, and forks again before it runs anything."""
+        """Forks a child into this control group. The child has one thread, and forks again before it runs anything."""
         arguments = _CloneArguments(flags=CLONE_INTO_CGROUP, exit_signal=signal.SIGCHLD, cgroup=group)
         return self.call("clone3", ctypes.byref(arguments), ctypes.sizeof(arguments))
 
     def clone(self):
-        """A fork that Python knows nothing of: cheaper, for a child that does next to nothing before it forks or ends."""
+        """Forks without Python's hooks: cheaper, for a child that does little before it forks or exits."""
         return self.call("clone", signal.SIGCHLD, 0, 0, 0, 0)
 
     def prctl(self, option, value):
-        """One prctl(2)."""
+        """Calls prctl(2)."""
         return self.call("prctl", option, value, 0, 0, 0)
 
     def set_filter(self, instructions):
-        """Takes a filter of system calls, of which there is no way back."""
+        """Installs a system call filter, irrevocably."""
         text = ctypes.create_string_buffer(instructions, len(instructions))
         program = _Program(len(instructions) // 8, ctypes.addressof(text))
         self.call("seccomp", SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(program))
 
     def drop_capabilities(self):
-        """None is left, and none comes back."""
+        """Drops all capabilities, permanently."""
         for capability in range(64):
             try:
                 self.prctl(PR_CAPBSET_DROP, capability)
@@ -93,19 +93,19 @@ class Calls:
 
 
 def use_huge_pages(calls):
-    """Puts what has been allocated into huge pages, of which a fork copies fewer entries. A kernel that cannot, does not."""
+    """Moves allocated memory to huge pages, for which a fork copies fewer entries. Ignored if the kernel does not support it."""
     import gc
 
     for page in {id(thing) // HUGE_PAGE for thing in gc.get_objects()}:
         try:
             calls.call("madvise", page * HUGE_PAGE, HUGE_PAGE, MADV_COLLAPSE)
         except OSError:
-            # It is not all of one kind.
+            # The range is not uniform.
             continue
 
 
 def move_in(calls, order, fds):
-    """Enters the sandbox. Only the process that belongs to it returns, as a child of the sandbox's first process."""
+    """Enters the sandbox. Only the process inside it returns, as a child of the sandbox's first process."""
     import resource
 
     for group in fds["groups"]:
@@ -116,7 +116,7 @@ def move_in(calls, order, fds):
     os.setresgid(order["gid"], order["gid"], order["gid"])
     os.setresuid(order["uid"], order["uid"], order["uid"])
     calls.call("setns", fds["target"], order["namespaces"])
-    # The first child is in the namespace of processes, and its end makes the second one the first process's.
+    # The first child is in the pid namespace; its exit makes the second one a child of the first process.
     child = calls.clone()
     if child:
         try:
@@ -140,20 +140,20 @@ def move_in(calls, order, fds):
     control = fds["control"]
     os.closerange(3, control)
     os.closerange(control + 1, 4096)
-    # Python itself ignores these two; the others were ignored on the way here.
+    # Python itself ignores these two; the others were ignored earlier.
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     if order["filter"] is not None:
         calls.set_filter(order["filter"])
-    # So that processes of the sandbox see it as each other; it was taken away with the change of ids.
+    # So that processes of the sandbox can see it; the change of ids cleared this.
     calls.prctl(PR_SET_DUMPABLE, 1)
     while os.getppid() != 1:
         os.sched_yield()
 
 
 def settle(calls, frame, fds):
-    """What the sandbox's first process does for all that it starts."""
+    """Does what the sandbox's first process does for every process."""
     import resource
 
     for fd in fds:

@@ -1,4 +1,4 @@
-"""Errors as the code's author reads them: the author's lines, and no frame of the kernel's."""
+"""Errors as shown to the user: the lines of the user's code, without frames of the kernel."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from _belljar.bundle import plain, shorten
 
 MAX_VALUE = 64 * 1024
 MAX_TRACEBACK = 256 * 1024
-# Of more frames than these, which only endless recursion has, the last ones are shown.
+# Maximum number of frames, exceeded only by endless recursion; the last ones are shown.
 _MAX_FRAMES = 1200
 _FRAME = re.compile(r'^(\s*(?:\| )*\s*)File "(Cell In\[\d+\])", line (\d+)(?:, in (?:<module>|<cell line: \d+>))?', re.M)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -22,18 +22,18 @@ def _hidden_places():
 
 
 class Describer:
-    """Says what an exception was."""
+    """Formats exceptions."""
 
     def __init__(self):
-        """Learns where the shell's own files are."""
+        """Determines the location of the shell's own files."""
         self._hidden = _hidden_places()
 
     def name(self, error):
-        """The exception's type."""
+        """Returns the name of the exception's type."""
         return plain(getattr(type(error), "__name__", "Exception"))[:200]
 
     def value(self, error):
-        """The exception as text, whatever its own code makes of that."""
+        """Returns the exception as text, even if its own code fails."""
         try:
             return shorten(plain(str(error)), MAX_VALUE)[0]
         except Exception as other:
@@ -44,13 +44,13 @@ class Describer:
         return name.startswith(("<belljar ", "<decorator-gen", "<frozen runpy")) or name.startswith(self._hidden)
 
     def _trim(self, described, seen):
-        """Takes the kernel's and the shell's frames away, and shortens what is deep."""
+        """Removes frames of the kernel and the shell, and shortens deep tracebacks."""
         if described is None or id(described) in seen or len(seen) > 50:
             return
         seen.add(id(described))
         frames = list(described.stack)
         first = next((at for at, frame in enumerate(frames) if frame.filename.startswith("Cell In[")), 0)
-        # What `!` does is the kernel's, down to the last frame.
+        # All frames of `!` belong to the kernel.
         last = next((at for at, frame in enumerate(frames) if frame.filename == "<belljar commands>"), len(frames))
         frames = [frame for frame in frames[first:last] if not self._is_hidden(frame)]
         described.stack[:] = frames
@@ -60,7 +60,7 @@ class Describer:
             self._trim(inner, seen)
 
     def traceback(self, error, tb=None):
-        """The traceback as text, as Python writes it."""
+        """Returns the traceback as text, as Python prints it."""
         try:
             described = traceback.TracebackException(
                 type(error), error, tb or error.__traceback__, compact=True, limit=-_MAX_FRAMES
@@ -74,7 +74,7 @@ class Describer:
         return shorten(text.rstrip("\n"), MAX_TRACEBACK)[0]
 
     def frame(self, error):
-        """Name, value and traceback, as they are sent."""
+        """Returns name, value and traceback, as sent."""
         from IPython.core.error import UsageError
 
         name, value = self.name(error), self.value(error)

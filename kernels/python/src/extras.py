@@ -1,4 +1,4 @@
-"""What is done for libraries that may be there: matplotlib, pandas, Pillow. Nothing is imported before the code imports it."""
+"""Support for optional libraries: matplotlib, pandas, Pillow. Nothing is imported before the code imports it."""
 
 import sys
 
@@ -6,7 +6,7 @@ CHART = "application/vnd.belljar.chart.v1+json"
 TABLE = "application/vnd.belljar.table.v1+json"
 BACKEND = "module://_belljar.backend"
 
-# Figures of this execution that were shown already, by id.
+# Figures of this execution that were already shown, by id.
 _shown = {}
 _formats = {"formats": None, "kwargs": {}, "applied": False}
 
@@ -23,12 +23,12 @@ def _is(obj, module, name):
 
 
 def add(obj, data, notes):
-    """Adds the chart of a figure, or the table of a data frame, to its forms."""
+    """Adds the chart of a figure, or the table of a data frame, to its representations."""
     if _is(obj, "matplotlib.figure", "Figure"):
         from _belljar import charts
 
         _add(data, notes, CHART, charts.of_figure, obj)
-        # What changes in it from here on makes it stale again.
+        # Later changes make it stale again.
         _shown[id(obj)] = obj
         obj.stale = False
     elif _is(obj, "pandas", "DataFrame") or _is(obj, "pandas", "Series"):
@@ -48,12 +48,12 @@ def _add(data, notes, mime, make, obj):
 
 
 def shown():
-    """The figures that this execution has shown, by id."""
+    """Returns the figures that this execution has shown, by id."""
     return _shown
 
 
 def before(obj, formatter):
-    """Makes figures pictures, once there are figures, where the code has not said how."""
+    """Registers picture formats for figures, unless the code has chosen its own."""
     if _formats["applied"] or not _is(obj, "matplotlib.figure", "Figure"):
         return
     figure = _loaded("matplotlib.figure", "Figure")
@@ -69,21 +69,21 @@ def _shell():
 
 
 def set_formats(shell, formats, kwargs):
-    """The formats of figures from now on."""
+    """Sets the formats of figures."""
     _formats.update(formats=set(formats), kwargs=dict(kwargs))
     if "matplotlib.figure" in sys.modules:
         apply_formats(shell)
 
 
 def apply_formats(shell):
-    """Sets the formats; matplotlib is there."""
+    """Sets the formats; matplotlib is loaded."""
     from IPython.core.pylabtools import select_figure_formats
 
     select_figure_formats(shell, _formats["formats"] or {"png"}, **_formats["kwargs"])
 
 
 def enable_matplotlib(gui=None):
-    """`%matplotlib`: the kernel's own way to show, or one without windows."""
+    """`%matplotlib`: the kernel's own backend, or one without windows."""
     import matplotlib
 
     if gui in (None, "auto", "inline"):
@@ -100,12 +100,12 @@ def enable_matplotlib(gui=None):
 
 
 def begin():
-    """Before an execution."""
+    """Prepares an execution."""
     _shown.clear()
 
 
 def end(show):
-    """After an execution: figures left open are shown and closed."""
+    """Finishes an execution: shows and closes open figures."""
     backend = sys.modules.get("_belljar.backend")
     try:
         if backend is not None and "matplotlib.pyplot" in sys.modules:
@@ -115,10 +115,10 @@ def end(show):
 
 
 class Hooks:
-    """Watches for libraries as the code imports them. First of the finders; it finds nothing itself."""
+    """Import hook that detects when code imports these libraries. First of the finders; finds nothing itself."""
 
     def __init__(self):
-        """Nothing is looked for by itself: a module is, while this asks the other finders."""
+        """Guard against recursion while the other finders are asked."""
         self._after = {
             "matplotlib": _matplotlib,
             "matplotlib.axes": _axes,
@@ -126,7 +126,7 @@ class Hooks:
         }
 
     def find_spec(self, name, path=None, target=None):
-        """Asks the finders after it, and adds its step to the module's loading."""
+        """Asks the other finders, and adds its step to the module's loading."""
         step = self._after.get(name)
         if step is None:
             return None

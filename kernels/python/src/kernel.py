@@ -1,4 +1,4 @@
-"""The kernel: one context of Python behind a control socket."""
+"""The kernel: one Python context behind a control socket."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ class Kernel:
     """A shell and the state around its executions."""
 
     def __init__(self, shell):
-        """Nothing of the guest is known yet."""
+        """Creates a kernel without a connection to a guest."""
         self.shell = shell
         self.describer = Describer()
         self.shell.describer = self.describer
@@ -36,10 +36,10 @@ class Kernel:
         shell.sink = self.show
         shell.loop_runner = self.run_async
 
-    # What the code does.
+    # Called by the code.
 
     def show(self, data, metadata, main, display_id, update, notes):
-        """Sends what is shown, within the bounds."""
+        """Sends a result, within the limits."""
         if self.wire is None or os.getpid() != self.pid:
             return
         flush()
@@ -64,7 +64,7 @@ class Kernel:
         self.wire.send(frame)
 
     def ask(self, prompt="", password=False):
-        """`input()` and `getpass()`: a question to whoever started the execution."""
+        """`input()` and `getpass()`: a question to the client of the execution."""
         prompt = shorten(plain(str(prompt)), MAX_PROMPT)[0]
         name = "getpass" if password else "input"
         if os.getpid() != self.pid:
@@ -84,7 +84,7 @@ class Kernel:
             return str(frame.get("value", ""))
 
     def run_async(self, coroutine):
-        """Runs a cell with `await` in it, on the loop that lives as long as the kernel."""
+        """Runs a cell with `await`, on the loop that lasts as long as the kernel."""
         loop = self.event_loop()
         task = loop.create_task(coroutine)
         self.interrupts.task = task
@@ -99,7 +99,7 @@ class Kernel:
             self.interrupts.task = None
 
     def event_loop(self):
-        """The loop of top-level await."""
+        """Returns the loop of top-level await."""
         import asyncio
 
         if self.loop is None or self.loop.is_closed():
@@ -107,10 +107,10 @@ class Kernel:
         asyncio.set_event_loop(self.loop)
         return self.loop
 
-    # What the guest asks for.
+    # Requests of the guest.
 
     def execute(self, request):
-        """One execution, from `started` to `done`."""
+        """Runs one execution, from `started` to `done`."""
         number = request.get("id")
         code = request.get("code")
         self.current = self.last = number
@@ -152,7 +152,7 @@ class Kernel:
                 except KeyboardInterrupt:
                     continue
             self._leave_child(other)
-            # The first error is the code's; another came while it was being shown.
+            # The first error is that of the code; another one occurred while showing it.
             error = error if error is not None and not isinstance(other, KeyboardInterrupt) else other
         if error is not None and described is None:
             described = self._describe_late(error)
@@ -174,12 +174,12 @@ class Kernel:
         self._leave_child(error)
         shell.soft_error = None
         shell.depth = shell.formatting = 0
-        # The shell keeps the last error and with it all that its frames hold.
+        # The shell keeps the last error and with it all objects of its frames.
         shell.last_execution_result = None
         return error
 
     def _leave_child(self, error):
-        """A forked child ends where the code that made it ends."""
+        """Exits a forked child at the end of the code that created it."""
         if os.getpid() == self.pid:
             return
         status = 0
@@ -196,7 +196,7 @@ class Kernel:
             return False
         if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "CancelledError":
             return True
-        # A command that the interrupt has ended.
+        # A command that was ended by the interrupt.
         return type(error).__name__ == "CalledProcessError" and getattr(error, "returncode", None) in (None, -2, 130)
 
     def _finish(self, number, error, described):
@@ -219,7 +219,7 @@ class Kernel:
             self.leave(exit_status(error))
 
     def leave(self, status):
-        """Ends the process as `exit()` does, but waits for no thread."""
+        """Exits like `exit()`, but waits for no thread."""
         import atexit
 
         watchdog = threading.Thread(target=_leave_soon, args=(status,), daemon=True)
@@ -235,10 +235,10 @@ class Kernel:
         flush()
         os._exit(status)
 
-    # Life.
+    # Lifecycle.
 
     def serve(self, fd):
-        """Takes executions until the control socket ends; never returns."""
+        """Runs executions until the control socket ends; never returns."""
         self.pid = os.getpid()
         self.interrupts = wire.Interrupts()
         self.interrupts.install()
@@ -251,7 +251,7 @@ class Kernel:
                 request = self.wire.receive()
                 if request.get("op") == "execute":
                     self.execute(request)
-                    # What the request held is not kept until the next one.
+                    # Do not keep the request's objects until the next one.
                     request = None
             except KeyboardInterrupt:
                 continue
@@ -266,7 +266,7 @@ class Kernel:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _idle(self):
-        """Tasks that a cell has left go on until the next one comes."""
+        """Runs unfinished tasks of a cell until the next one arrives."""
         loop = self.loop
         if loop is None or loop.is_closed():
             return
@@ -276,7 +276,7 @@ class Kernel:
             return
 
         def wake():
-            # Code that does not let go of the loop would keep the next execution out for ever.
+            # Code that blocks the loop would block the next execution forever.
             if self.wire.readable():
                 raise KeyboardInterrupt
 
@@ -302,7 +302,7 @@ def _leave_soon(status):
 
 
 def exit_status(error):
-    """The status of `SystemExit`, as Python has it."""
+    """Returns the exit status of `SystemExit`, as in Python."""
     code = error.code
     if code is None:
         return 0

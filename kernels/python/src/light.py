@@ -1,4 +1,4 @@
-"""Imports of the shell without what only a terminal needs, which is most of IPython 8's time."""
+"""Imports the shell without its terminal parts, which take most of IPython 8's import time."""
 
 import contextlib
 import sys
@@ -7,7 +7,7 @@ import types
 
 @contextlib.contextmanager
 def light_imports():
-    """Stands in for modules that the shell imports and never uses here; afterwards they can be imported as ever."""
+    """Replaces modules that the shell imports and never uses here; afterwards they can be imported normally."""
     standins = []
 
     def stand_in(name, **values):

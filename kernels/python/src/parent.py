@@ -1,7 +1,7 @@
-"""The parent of warm kernels: ready before any user is known, and never runs a user's code.
+"""The parent of warm kernels: prepared before any user is known, and never runs user code.
 
-The host sends one message for each fork over a socket that keeps their borders: JSON, with descriptors. The child says over its
-control socket that it is there, and the guest then tells it its place (kernels/PROTOCOL.md, A warm kernel).
+The host sends one message for each fork over a socket that preserves message boundaries: JSON, with descriptors. The child
+reports over its control socket that it has started, and the guest then sends its environment (kernels/PROTOCOL.md, Warm kernels).
 """
 
 import base64
@@ -20,12 +20,12 @@ from _belljar.warm import Failed, after_fork, prepare, rehearse
 MAX_ORDER = 64 * 1024
 MAX_DESCRIPTORS = 16
 MAX_PLACE = 16 << 20
-# How long a child waits for its place before it uses the time, in seconds.
+# How long a child waits for its sandbox before it uses the time for preparation, in seconds.
 PATIENCE = 0.005
 
 
 def main():
-    """Never returns."""
+    """Serves fork requests; never returns."""
     setup = json.loads(os.environ.pop("BELLJAR_WARM"))
     sock = socket.socket(fileno=setup["fd"])
     null = os.open(os.devnull, os.O_RDONLY)
@@ -42,7 +42,7 @@ def main():
     sys.path.insert(0, "")
     threads = _threads(setup["status"])
     if threads != 1:
-        # A lock that another thread holds would be held for ever in a child.
+        # A lock held by another thread would stay locked forever in a child.
         sock.send(json.dumps({"failed": f"the imports have started {threads - 1} threads"}).encode())
         os._exit(1)
     enter.use_huge_pages(calls)
@@ -70,14 +70,14 @@ def main():
 
 
 def _threads(fd):
-    """From its own status in the kernel's words; there is no /proc here."""
+    """Reads its own status; /proc is not available here."""
     text = os.pread(fd, 8192, 0).decode()
     os.close(fd)
     return int(text.split("Threads:", 1)[1].split(None, 1)[0])
 
 
 def _become(kernel, calls, order, fds):
-    """In the child; never returns."""
+    """Runs in the child; never returns."""
     control = fds["control"]
     try:
         enter.move_in(calls, order, fds)
@@ -85,7 +85,7 @@ def _become(kernel, calls, order, fds):
         body = json.dumps({"op": "born", "pid": os.getpid()}).encode()
         sock.sendall(len(body).to_bytes(4, "big") + body)
         if not select.select([sock], [], [], PATIENCE)[0]:
-            # Nobody waits for it yet: its pages become its own now, and not with its first execution.
+            # Nothing waits for it yet: copies its pages now, not with its first execution.
             rehearse(kernel, 2)
             gc.freeze()
         frame, passed = _place(sock)

@@ -1,10 +1,10 @@
-"""Where an execution runs."""
+"""Environment and working directory of executions."""
 
 import os
 
 
 class Place:
-    """Environment and directory of one execution."""
+    """Environment and working directory of one execution."""
 
     def __init__(self):
         self._before = {}

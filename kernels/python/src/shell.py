@@ -1,4 +1,4 @@
-"""IPython's shell, quiet and without files: what is shown becomes frames."""
+"""IPython's shell, without output of its own and without files: displayed objects become frames."""
 
 import codeop
 import io
@@ -23,12 +23,12 @@ with light_imports():
 from _belljar import commands, extras
 from _belljar.bundle import MAX_VALUE, size_text
 
-# The frames from which IPython itself reports the end of a cell.
+# Functions in which IPython itself reports the end of a cell.
 _REPORTERS = ("run_code", "run_ast_nodes", "run_cell_async", "_run_cell")
 
 
 class _Store(dict):
-    """IPython's database of settings, which here lives and dies with the kernel."""
+    """IPython's database of settings, kept in memory only."""
 
     def keys(self, globpat=None):
         import fnmatch
@@ -51,7 +51,7 @@ class _NoProfile(ProfileDir):
 
 
 class _Compiler(CachingCompiler):
-    """Names cells as tracebacks show them, and says of half a statement what is missing."""
+    """Names cells as shown in tracebacks, and explains incomplete statements."""
 
     def __init__(self):
         super().__init__()
@@ -62,11 +62,11 @@ class _Compiler(CachingCompiler):
 
 
 class _Full(Exception):
-    """The text of an object is long enough."""
+    """Raised when the text of an object is long enough."""
 
 
 class _Sheet(io.StringIO):
-    """Takes text up to the bound of a form."""
+    """Collects text up to the limit of a representation."""
 
     room = MAX_VALUE
 
@@ -79,7 +79,7 @@ class _Sheet(io.StringIO):
 
 
 class _PlainText(PlainTextFormatter):
-    """An object's text, no longer than it is sent."""
+    """Returns an object's text, up to the limit."""
 
     @catch_format_error
     def __call__(self, obj):
@@ -108,7 +108,7 @@ class _PlainText(PlainTextFormatter):
 
 
 class _Formatter(DisplayFormatter):
-    """Forms of an object: IPython's, and a chart or table where there is one."""
+    """Formats an object: IPython's representations, and a chart or table if applicable."""
 
     def format(self, obj, include=None, exclude=None):
         shell = self.parent
@@ -129,7 +129,7 @@ class _Formatter(DisplayFormatter):
 
 
 class _Hook(DisplayHook):
-    """The value of the last expression, as a frame."""
+    """Sends the value of the last expression as a frame."""
 
     def __call__(self, result=None):
         if isinstance(result, _Leave):
@@ -150,7 +150,7 @@ class _Hook(DisplayHook):
 
 
 class _Publisher(DisplayPublisher):
-    """What code displays, as frames."""
+    """Sends displayed objects as frames."""
 
     def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs):
         self.shell.emit(data, metadata, display_id=(transient or {}).get("display_id"), update=update)
@@ -160,7 +160,7 @@ class _Publisher(DisplayPublisher):
 
 
 class InlineBackend(Configurable):
-    """The settings of `%config InlineBackend`, as notebooks have them."""
+    """The settings of `%config InlineBackend`, as in notebooks."""
 
     figure_formats = Set({"png"}, help="Formats of shown figures: png, retina, jpeg, svg, pdf.").tag(config=True)
     figure_format = Unicode(help="The one format of shown figures.").tag(config=True)
@@ -179,7 +179,7 @@ class InlineBackend(Configurable):
 
 
 class _Leave(IPyAutocall):
-    """`exit` and `quit`: with or without brackets, and with a status."""
+    """`exit` and `quit`: with or without parentheses, and with a status."""
 
     rewrite = False
 
@@ -191,7 +191,7 @@ class _Leave(IPyAutocall):
 
 
 def _warn(message, *args, **kwargs):
-    """IPython's warnings, but for its advice on how to leave."""
+    """IPython's warnings, except its advice on how to exit."""
     import warnings
 
     if not str(message).startswith("To exit:"):
@@ -205,7 +205,7 @@ class Shell(interactiveshell.InteractiveShell):
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
     compiler_class = Type(_Compiler)
-    # Who takes what is shown: set by the kernel.
+    # Receiver of displayed objects: set by the kernel.
     sink = Any()
     formatting = 0
     format_error = None
@@ -245,7 +245,7 @@ class Shell(interactiveshell.InteractiveShell):
         self.configurables.append(self.display_formatter)
 
     def init_completer(self):
-        """Completions cost much to set up and are never asked for here; whoever does gets them."""
+        """Completions are expensive to set up and unused here; created on demand."""
 
     @property
     def Completer(self):
@@ -260,7 +260,7 @@ class Shell(interactiveshell.InteractiveShell):
         self.__dict__["_completer"] = value
 
     def emit(self, data, metadata=None, main=False, display_id=None, update=False):
-        """Sends what is shown."""
+        """Sends displayed objects."""
         notes, self.notes = self.notes, []
         if self.sink is not None:
             self.sink(data, metadata, main, display_id, update, notes)
@@ -276,7 +276,7 @@ class Shell(interactiveshell.InteractiveShell):
         self._report(exc_tuple, sys._getframe(1).f_code)
 
     def _report(self, exc_tuple, caller):
-        """Keeps the error of a cell, which is sent at its end; writes others to standard error."""
+        """Stores the error of a cell, which is sent at its end; writes others to standard error."""
         try:
             error = self._get_exc_info(exc_tuple)[1]
         except ValueError:
@@ -297,7 +297,7 @@ class Shell(interactiveshell.InteractiveShell):
         self._report(None, sys._getframe(1).f_code)
 
     def _format_exception_for_storage(self, exception, *args, **kwargs):
-        """No history is kept, so that nothing is formatted twice."""
+        """Does nothing: no history is kept, so nothing is formatted twice."""
         return {"ename": type(exception).__name__, "evalue": "", "traceback": []}
 
     def enable_gui(self, gui=None):
@@ -305,20 +305,20 @@ class Shell(interactiveshell.InteractiveShell):
             print(f"There are no windows here, so that {gui} is left out.", file=sys.stderr)
 
     def enable_matplotlib(self, gui=None):
-        """`%matplotlib`: figures are shown in the results, which they are without it."""
+        """`%matplotlib`: figures are shown in the results, as they are without it."""
         return extras.enable_matplotlib(gui)
 
     def ask_exit(self):
         raise SystemExit(None)
 
     def system(self, cmd):
-        """`!command`: it writes where the code writes."""
+        """`!command`: writes to the output of the code."""
         self.user_ns["_exit_code"] = commands.run(self.var_expand(cmd, depth=1))
 
     system_piped = system_raw = system
 
     def getoutput(self, cmd, split=True, depth=0):
-        """`x = !command`: what it wrote, by line."""
+        """`x = !command`: returns its output, by line."""
         from IPython.utils.text import LSString, SList
 
         text = commands.output(self.var_expand(cmd, depth=depth + 1))
@@ -326,7 +326,7 @@ class Shell(interactiveshell.InteractiveShell):
 
 
 def make_shell():
-    """The one shell of the process, without history, colours, banner or files."""
+    """Returns the only shell of the process, without history, colours, banner or files."""
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"

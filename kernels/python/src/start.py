@@ -1,4 +1,4 @@
-"""A plain start."""
+"""Start of a kernel as an ordinary process."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from _belljar.warm import Failed, prepare
 
 
 def tell_failure(fd, message):
-    """Says that the kernel cannot work."""
+    """Reports that the kernel cannot work."""
     import socket
 
     try:
@@ -35,7 +35,7 @@ def close_source():
 
 
 def _no_input():
-    """Code reads an end of input, not what is left of this file, which came by that way."""
+    """Code must read an end of input, not the rest of this file, which is standard input."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     if null != 0:
@@ -43,13 +43,13 @@ def _no_input():
 
 
 def main():
-    """A plain start."""
+    """Start of a kernel as an ordinary process."""
     fd = int(os.environ.pop("BELLJAR_KERNEL_FD", "3"))
     os.environ.pop("BELLJAR_KERNEL_LANGUAGE", None)
     os.set_inheritable(fd, False)
     close_source()
     _no_input()
-    # What lies in the code's own directory is not taken for a part of Python while the kernel starts.
+    # Files in the code's own directory must not shadow Python's modules while the kernel starts.
     place = sys.path.pop(0) if sys.path and not getattr(sys.flags, "safe_path", False) else None
     sys.argv = [""]
     try:

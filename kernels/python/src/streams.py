@@ -3,12 +3,12 @@
 import io
 import sys
 
-# The streams that the kernel has made: flushing them runs no code of the user's.
+# Streams created by the kernel: flushing them runs no user code.
 _own_streams = []
 
 
 def flush(own=False):
-    """Everything that the code has printed is in the pipes; `own` leaves streams out that the code has made."""
+    """Flushes everything that the code has printed; with `own`, only streams created by the kernel."""
     streams = _own_streams if own else [sys.stdout, sys.stderr, *_own_streams]
     for stream in streams:
         try:
@@ -23,7 +23,7 @@ def flush(own=False):
             return
 
 
-# What Python itself has opened: it closes the descriptors when it goes, so that it stays.
+# Python's own streams: they close the descriptors when freed, so they are kept.
 _first = []
 
 
@@ -48,7 +48,7 @@ def prepare_streams():
 
 
 def repair_streams():
-    """Puts own streams back where the code has left nothing that can be written to."""
+    """Restores the kernel's streams if the code has left none that can be written to."""
     for at, name in enumerate(("stdout", "stderr")):
         if _own_streams[at].closed:
             _own_streams[at] = _make(name)

@@ -6,12 +6,12 @@ import math
 MAX_ROWS = 1_000
 MAX_COLUMNS = 100
 MAX_CELL = 8 * 1024
-# Bytes of a table, roughly: below the bound of a form, whatever JSON makes longer.
+# Approximate maximum size of a table in bytes: below the limit of a representation, even after JSON escaping.
 MAX_TABLE = 3 * 1024 * 1024
 
 
 def of_frame(frame, notes):
-    """The table of a data frame or a series."""
+    """Returns the table of a data frame or a series."""
     import pandas
 
     if isinstance(frame, pandas.Series):
@@ -104,7 +104,7 @@ def _values(column):
 
 
 def _cell(value):
-    """A cell as JSON has it."""
+    """Converts a cell to JSON."""
     if value is None or isinstance(value, (bool, str)):
         return value if not isinstance(value, str) or len(value) <= MAX_CELL else value[:MAX_CELL] + "…"
     if isinstance(value, int):
@@ -126,7 +126,7 @@ def _cell(value):
 
 
 def _index(index, row_count):
-    """The rows' own names; nothing when they are only counted."""
+    """Returns the rows' names; None if they are only numbered."""
     if type(index).__name__ == "RangeIndex" and index.name is None and index.start == 0 and index.step == 1:
         return None
     if index.nlevels > 1:

@@ -1,4 +1,4 @@
-"""What is done before any user is known, and what a forked kernel does first."""
+"""Preparation before any user is known, and the first steps of a forked kernel."""
 
 import os
 import sys
@@ -10,11 +10,11 @@ from _belljar.streams import prepare_streams
 
 
 class Failed(Exception):
-    """The kernel cannot work: what is missing, and what to do."""
+    """The kernel cannot work: what is missing, and how to fix it."""
 
 
 def prepare(imports=(), to_fork=True):
-    """All that can be done before any user is known; returns the kernel. Afterwards the process has one thread."""
+    """Does everything that is independent of the user; returns the kernel. Afterwards the process has one thread."""
     prepare_streams()
     try:
         from _belljar.shell import make_shell
@@ -43,8 +43,8 @@ def prepare(imports=(), to_fork=True):
 
 
 def _settle(shell):
-    """Touches what the first execution would make, and keeps the collector's hands off all of it."""
-    # What a child imports and sets up on its way.
+    """Creates what the first execution would create, and excludes it from garbage collection."""
+    # Modules that a child needs.
     import base64  # noqa: F401
     import fcntl  # noqa: F401
     import gc
@@ -54,7 +54,7 @@ def _settle(shell):
 
     shell.run_cell("_ = f'{1 + 1}'\nasync def _():\n    pass\ndel _", silent=True)
     if "ssl" in sys.modules:
-        # OpenSSL's generators are made with their first use.
+        # OpenSSL's generators are created on first use.
         sys.modules["ssl"].RAND_bytes(1)
         sys.modules["ssl"].RAND_add(os.urandom(64), 64.0)
     if hasattr(time, "tzset"):
@@ -71,10 +71,10 @@ def _settle(shell):
 
 
 class _Nowhere:
-    """A control socket that leads nowhere."""
+    """A control socket without a peer."""
 
     def send(self, frame):
-        """Makes the frame, as a real one does."""
+        """Encodes the frame, like a real one."""
         import json
 
         json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
@@ -83,7 +83,7 @@ class _Nowhere:
         return True
 
 
-# One of each kind: a value, output, an error, a definition, a loop.
+# One cell of each kind: a value, output, an error, a definition, a loop.
 _REHEARSAL = (
     "2 ** 64",
     "print(f'{1 + 1}')",
@@ -94,7 +94,7 @@ _REHEARSAL = (
 
 
 def rehearse(kernel, count=None):
-    """Runs a few cells of the kernel's own, so that what comes later finds made what its first execution would make."""
+    """Runs a few cells, so that objects of a first execution already exist for later ones."""
     from _belljar import wire
 
     out, err = os.dup(1), os.dup(2)
@@ -113,7 +113,7 @@ def rehearse(kernel, count=None):
             os.close(kept)
         os.close(null)
         if kernel.loop is not None:
-            # Its descriptors would not be a child's own.
+            # Its descriptors would be shared with children.
             import asyncio
 
             kernel.loop.close()
@@ -121,7 +121,7 @@ def rehearse(kernel, count=None):
         kernel.pid = kernel.wire = kernel.interrupts = kernel.last = kernel.loop = None
         kernel.shell.reset(new_session=True)
         kernel.shell.user_ns.pop("_rehearsed", None)
-        # It is there in a new shell, and not after its reset.
+        # It exists in a new shell, but not after its reset.
         kernel.shell.user_ns["_"] = ""
 
 
@@ -141,7 +141,7 @@ def _questions(kernel):
 
 
 def after_fork(env=None, cwd=None):
-    """In a child of a prepared process, before any code: nothing random is the parent's, and the place is the context's."""
+    """Runs in a child of a prepared process, before any code: reseeds random state, and applies the context's environment."""
     import random
 
     random.seed()
@@ -158,7 +158,7 @@ def after_fork(env=None, cwd=None):
         tempfile.tempdir = None
     ssl = sys.modules.get("ssl")
     if ssl is not None:
-        # OpenSSL sees a fork by the process id, which in another namespace may be the same.
+        # OpenSSL detects a fork by the process id, which may be the same in another namespace.
         ssl.RAND_add(os.urandom(64), 64.0)
     if env is not None:
         os.environ.clear()

@@ -1,4 +1,4 @@
-"""Frames over the control socket, and what a signal may do meanwhile."""
+"""Frames over the control socket, and the handling of signals."""
 
 import json
 import os
@@ -11,14 +11,14 @@ MAX_FRAME = 32 * 1024 * 1024
 
 
 class Interrupts:
-    """What SIGINT does: it interrupts the code that runs, and nothing else.
+    """Handling of SIGINT: it interrupts the running code, and nothing else.
 
-    The handler runs between two steps of the main thread. Where the kernel must not be broken off it holds a shield; the
-    interrupt then comes when the last shield is put down.
+    The handler runs between two steps of the main thread. Where the kernel must not be interrupted it holds a shield; the
+    interrupt is then delivered when the last shield is released.
     """
 
     def __init__(self):
-        """Takes the signal; nothing runs yet."""
+        """Installs the handler; nothing runs yet."""
         self.pid = os.getpid()
         self.running = False
         self.seen = False
@@ -29,17 +29,17 @@ class Interrupts:
         self._cancelled = False
 
     def install(self):
-        """Makes SIGINT this object's, whatever code made of it."""
+        """Restores this handler of SIGINT, whatever the code has set."""
         signal.signal(signal.SIGINT, self._handle)
 
     def begin(self):
-        """From here on the signal interrupts."""
+        """Enables interrupts."""
         self.install()
         self.seen = self._pending = self._cancelled = False
         self.running = True
 
     def end(self):
-        """From here on the signal does nothing."""
+        """Disables interrupts."""
         self.running = False
         self.task = None
         self._pending = False
@@ -59,19 +59,19 @@ class Interrupts:
         if self.task is not None and not self._cancelled and _waits(frame):
             self._cancelled = True
             self.task.cancel()
-            # The loop waits on; this wakes it.
+            # The loop keeps waiting; this wakes it.
             self.task.get_loop().call_soon_threadsafe(int)
             return
         raise KeyboardInterrupt
 
     def __enter__(self):
-        """Holds the interrupt back, in the main thread; elsewhere it never comes."""
+        """Defers interrupts, in the main thread; other threads never get them."""
         if threading.current_thread() is threading.main_thread():
             self._shields += 1
         return self
 
     def __exit__(self, *_exc):
-        """Lets the interrupt through that came meanwhile."""
+        """Delivers an interrupt that arrived meanwhile."""
         if threading.current_thread() is threading.main_thread():
             self._shields -= 1
             if not self._shields and self._pending:
@@ -81,13 +81,13 @@ class Interrupts:
 
 
 def _waits(frame):
-    """Whether the event loop waits for something to happen, and no code runs."""
+    """Reports whether the event loop is idle and no code runs."""
     back = frame.f_back
     return back is not None and back.f_code.co_name == "_run_once" and back.f_code.co_filename.endswith("base_events.py")
 
 
 class Wire:
-    """The control socket: one reader, which is the main thread, and any number of writers."""
+    """The control socket: one reader, the main thread, and any number of writers."""
 
     def __init__(self, fd, interrupts):
         """Moves the socket to a number above 9 that no child inherits."""
@@ -104,7 +104,7 @@ class Wire:
         self._buffer = bytearray()
 
     def fileno(self):
-        """The descriptor's number."""
+        """Returns the descriptor's number."""
         return self._socket.fileno()
 
     def _look(self):
@@ -112,7 +112,7 @@ class Wire:
         return found.st_dev, found.st_ino
 
     def forget(self):
-        """In a forked child: this copy of the socket is closed, and nothing is written again."""
+        """In a forked child: closes this copy of the socket, and disables writing."""
         self._lock = threading.Lock()
         try:
             if self._look() == self._identity:
@@ -123,14 +123,14 @@ class Wire:
             pass
 
     def send(self, frame):
-        """Writes one frame, whole. Ends the process when the guest is gone."""
+        """Writes one whole frame. Exits if the guest is gone."""
         if os.getpid() != self._pid:
             return
         body = json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
         self.send_text(body)
 
     def send_text(self, body):
-        """Writes one frame whose JSON is made already."""
+        """Writes one frame with encoded JSON."""
         if os.getpid() != self._pid:
             return
         data = body.encode("utf-8", "backslashreplace")
@@ -141,21 +141,21 @@ class Wire:
                     os._exit(1)
                 self._socket.sendall(data)
             except (OSError, ValueError):
-                # Closed by the guest, or by the code: there is nobody to speak with any more.
+                # Closed by the guest, or by the code: no peer is left.
                 os._exit(1)
 
     def readable(self):
-        """Whether something has come."""
+        """Reports whether input is available."""
         return bool(self._buffer) or bool(_poll(self._socket.fileno(), 0))
 
     def receive(self):
-        """The next frame. Ends the process at the end of the stream."""
+        """Returns the next frame. Exits at the end of the stream."""
         while True:
             frame = self._take()
             if frame is not None:
                 return frame
             try:
-                # Only the waiting may be interrupted: what was read is never lost.
+                # Only the wait may be interrupted: data that was read is never lost.
                 _poll(self._socket.fileno(), None)
                 with self._interrupts:
                     chunk = self._socket.recv(1 << 20)

@@ -1,11 +1,11 @@
-"""Kernels for the tests: one that lives as long as a file's tests, and new ones."""
+"""Kernel fixtures: one shared by the tests of a file, and new ones."""
 
 import driver
 import pytest
 
 
 class _Shared:
-    """A kernel that is made anew when a test has ended it."""
+    """A kernel that is restarted after a test has ended it."""
 
     def __init__(self):
         self.kernel = None

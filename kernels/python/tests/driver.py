@@ -1,4 +1,4 @@
-"""Starts a kernel as the guest does, over a socket pair, and speaks with it."""
+"""Starts a kernel like the guest, over a socket pair, and talks to it."""
 
 import atexit
 import base64
@@ -16,7 +16,7 @@ import threading
 import time
 
 KERNEL = pathlib.Path(__file__).resolve().parent.parent / "kernel.py"
-# Generous: the machine may be busy with other things.
+# Generous, because the machine may be busy.
 PATIENCE = 120.0
 
 
@@ -25,7 +25,7 @@ class Ended(Exception):
 
 
 class Outcome:
-    """What came of one execution."""
+    """The outcome of one execution."""
 
     def __init__(self):
         self.started = None
@@ -65,7 +65,7 @@ TABLE = "application/vnd.belljar.table.v1+json"
 
 
 def home():
-    """A home directory that goes with these tests."""
+    """A temporary home directory for these tests."""
     path = tempfile.mkdtemp(prefix="kernel-home-")
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
@@ -148,7 +148,7 @@ class Kernel:
                 data += chunk
 
     def printed(self):
-        """What was printed since it was asked last: standard output and error."""
+        """Returns the output since the last call: standard output and error."""
         self.drain()
         texts = tuple(self._pipes[fd].decode("utf-8") for fd in (self._out, self._err))
         for fd in self._pipes:
@@ -156,7 +156,7 @@ class Kernel:
         return texts
 
     def wait_printed(self, text, patience=PATIENCE):
-        """Waits until standard output has the text."""
+        """Waits until standard output contains the text."""
         end = time.monotonic() + patience
         while text.encode() not in self._pipes[self._out]:
             if time.monotonic() > end:
@@ -167,7 +167,7 @@ class Kernel:
             self.drain()
 
     def frame(self, patience=PATIENCE, tick=None):
-        """The next frame; `tick` is called about each second meanwhile."""
+        """Returns the next frame; `tick` is called about once per second meanwhile."""
         end = time.monotonic() + patience
         beat = time.monotonic() + 1
         while True:
@@ -202,7 +202,7 @@ class Kernel:
         return self._next
 
     def run(self, code, answers=(), interrupt=None, patience=PATIENCE, **more):
-        """Runs the code to its end. `interrupt` is printed by the code when it is to be interrupted."""
+        """Runs the code to its end. The code prints `interrupt` when it should be interrupted."""
         return self.finish(self.start(code, **more), answers, interrupt, patience)
 
     def finish(self, number, answers=(), interrupt=None, patience=PATIENCE):
@@ -246,7 +246,7 @@ class Kernel:
         return outcome
 
     def _settle(self):
-        """Waits a moment for the process to wait for something; code that computes never does."""
+        """Waits briefly until the process blocks; code that computes never does."""
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
             stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
@@ -255,7 +255,7 @@ class Kernel:
             time.sleep(0.01)
 
     def ended(self, patience=PATIENCE):
-        """Waits for the end of the process; its status."""
+        """Waits for the end of the process; returns its status."""
         end = time.monotonic() + patience
         while self.process.poll() is None:
             if time.monotonic() > end:
@@ -269,7 +269,7 @@ class Kernel:
 
 
 def check_frames(frames):
-    """What must hold of every execution's frames."""
+    """Checks the invariants of the frames of every execution."""
     assert [one["op"] for one in frames].count("done") == 1
     assert frames[0]["op"] == "started"
     assert sum(1 for one in frames if one["op"] == "result" and one["main"]) <= 1

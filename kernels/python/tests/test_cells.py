@@ -1,4 +1,4 @@
-"""What one cell does: values, output, errors, magics."""
+"""Single cells: values, output, errors, magics."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is shown, in which forms, and within which bounds."""
+"""Results: representations and limits."""
 
 import base64
 import json

@@ -1,6 +1,6 @@
-"""Runs the gallery: forms, picture size and chart data of each snippet.
+"""Runs the gallery: representations, picture size and chart data of each snippet.
 
-With BELLJAR_GALLERY_OUT=folder the pictures are kept there, to be looked at.
+With BELLJAR_GALLERY_OUT=folder the pictures are saved there for inspection.
 """
 
 import os
@@ -40,7 +40,7 @@ def test_plot(kernel, name):
     _keep(name, png)
     assert png.startswith(b"\x89PNG\r\n\x1a\n") and png.endswith(b"IEND\xaeB`\x82")
     for given, at in zip(size, (16, 20), strict=True):
-        # The picture is cut to what is drawn, so that it may be somewhat smaller or larger than the figure.
+        # The picture is cropped to the drawing, so that it may be slightly smaller or larger than the figure.
         pixels = int.from_bytes(png[at : at + 4], "big")
         assert given * 100 * 0.4 <= pixels <= given * 100 * 1.35, (given, pixels)
     chart = outcome.chart()

@@ -1,4 +1,4 @@
-"""Interrupts, ends, forks, and code that means ill."""
+"""Interrupts, exits, forks, and malicious code."""
 
 import os
 import signal
@@ -88,7 +88,7 @@ def test_a_signal_between_cells_does_nothing(kernel):
 
 
 def test_signals_without_end_break_no_frame(fresh):
-    """Frames are whole whatever a signal meets."""
+    """Frames are complete even if a signal interrupts at any point."""
     kernel = fresh()
     for _ in range(15):
         number = kernel.start("print('go', flush=True)\nwhile True:\n    display('x' * 300_000)")
@@ -112,7 +112,7 @@ def kernel_rest(kernel, number):
 
 
 def test_a_storm_of_signals(fresh):
-    """Signals at any moment of short executions: each has its end, and the kernel lives."""
+    """Signals at any moment of short executions: each ends, and the kernel survives."""
     kernel = fresh()
     statuses = set()
     for at in range(60):

@@ -1,4 +1,4 @@
-"""Kernels that are forked from one that is ready."""
+"""Kernels that are forked from a prepared one."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class Parent:
         self.state = json.loads(self.file.readline())
 
     def fork(self, **place):
-        """A kernel; it has the driver's methods, but for its output, which is the parent's."""
+        """A kernel with the driver's methods, except for its output, which is the parent's."""
         ours, theirs = socket.socketpair()
         socket.send_fds(self.socket, [json.dumps(place).encode()], [theirs.fileno()])
         theirs.close()

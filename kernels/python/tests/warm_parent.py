@@ -1,4 +1,4 @@
-"""A parent that is ready before any user is known, and forks kernels: what a warm start does, for the tests.
+"""A prepared parent that forks kernels, as for a warm start, for the tests.
 
 Usage: warm_parent.py KERNEL FD MODULES…; it reads one line of JSON for each fork: {"env": {…}, "cwd": "…"}, with the control socket
 passed along, and writes the child's process id.
@@ -20,7 +20,7 @@ def main():
     sys.argv = [""]
     kernel = k.prepare(modules)
     sys.path.insert(0, "")
-    # Made once before the forks, so that a child that is not reseeded gives itself away.
+    # Created once before the forks, so that a child that is not reseeded is detected.
     sock = socket.socket(fileno=int(fd))
     sock.sendall(json.dumps({"threads": os.listdir("/proc/self/task"), "modules": sorted(sys.modules)}).encode() + b"\n")
     while True:

@@ -1,4 +1,4 @@
-"""Makes a sandbox, runs a command in it, and ends it."""
+"""Creates a sandbox, runs a command in it, and ends it."""
 
 from belljar import Sandbox
 

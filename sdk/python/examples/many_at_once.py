@@ -1,4 +1,4 @@
-"""Runs something in many sandboxes at once, and fetches what came of it."""
+"""Runs commands in many sandboxes concurrently, and fetches the results."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Follows a command in the background: its output as it comes, and its end."""
+"""Follows a background command: its streamed output, and its end."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Where the server for the tests comes from, and which client a test uses.
+"""Fixtures: the server and the client of a test.
 
-`BELLJAR_API_URL` and `BELLJAR_API_KEY`: that server. `BELLJAR_BIN`: one that is started for the tests, and ended. Else a
-stand-in, with which some tests are skipped.
+`BELLJAR_API_URL` and `BELLJAR_API_KEY`: that server. `BELLJAR_BIN`: one that is started for the tests, and stopped. Otherwise a
+test double, with which some tests are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WITHOUT_WALLS = "the stand-in has no {}; set BELLJAR_BIN"
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Tuple[str, str, bool]]:
-    """URL, key, and whether it is a real server."""
+    """Returns URL, key, and whether it is a real server."""
     url, key, program = (os.environ.get(name) for name in ("BELLJAR_API_URL", "BELLJAR_API_KEY", "BELLJAR_BIN"))
     if url and key:
         yield url, key, True
@@ -36,14 +36,14 @@ def server() -> Iterator[Tuple[str, str, bool]]:
 
 @pytest.fixture
 def real(server: Tuple[str, str, bool], request: pytest.FixtureRequest) -> None:
-    """Skips a test that the stand-in cannot serve."""
+    """Skips a test that the test double does not support."""
     if not server[2]:
         pytest.skip(WITHOUT_WALLS.format("such thing"))
 
 
 @pytest.fixture
 def environment(server: Tuple[str, str, bool], monkeypatch: pytest.MonkeyPatch) -> Dict[str, str]:
-    """Variables as a user has them."""
+    """The environment of a user."""
     given = {"BELLJAR_API_URL": server[0], "BELLJAR_API_KEY": server[1]}
     for name, value in given.items():
         monkeypatch.setenv(name, value)
@@ -53,13 +53,13 @@ def environment(server: Tuple[str, str, bool], monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture(params=["sync", "async"])
 def api(request: pytest.FixtureRequest, environment: Dict[str, str]) -> Api:
-    """Each of the two clients."""
+    """The synchronous and the asynchronous client."""
     return Api(request.param)
 
 
 @pytest_asyncio.fixture(autouse=True)
 async def _close_shared_connections() -> AsyncIterator[None]:
-    """Closes what tests leave open that take up sandboxes without letting go of them."""
+    """Closes sandboxes that tests connect to without releasing them."""
     yield
     from belljar._async.client import _shared_clients
 
@@ -83,7 +83,7 @@ async def client(api: Api) -> AsyncIterator[Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _close_shared() -> Iterator[None]:
-    """Closes at the end what programs leave to their own end."""
+    """Closes resources that programs normally close at exit."""
     yield
     from belljar._sync.client import _shared_clients
 

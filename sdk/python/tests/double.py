@@ -1,8 +1,8 @@
-"""A stand-in for the server, true to its interface where the tests need it and to nothing else: there are no walls.
+"""A test double of the server. It implements the parts of its interface that the tests need, without walls.
 
 It runs the tests' own harmless commands in temporary directories of this machine. It runs no code in contexts,
-and knows no sessions, searches, watches, ports,
-archives, keys and no audit log; tests of these need the real server.
+and supports no sessions, searches, watches, ports,
+archives, keys or audit log; tests of these need the real server.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def handle_one_request(self) -> None:
-        # A WebSocket is another library's, from its first byte on.
+        # A WebSocket is handled by another library, from its first byte on.
         try:
             head = self.connection.recv(65536, socket.MSG_PEEK)
         except OSError:
@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
         process = sandbox.processes[int(parts[5])]
         options: Dict[str, Any] = {}
         if "server" in inspect.signature(ServerConnection).parameters:
-            # Newer versions of the library ask it whether it has closed; there is none here.
+            # Newer versions of the library query a close state, which does not exist here.
             options["server"] = types.SimpleNamespace(socket_closed=threading.Event())
         socket_ = ServerConnection(self.connection, ServerProtocol(), **options)
         socket_.handshake()
@@ -415,7 +415,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _gone(connection: socket.socket) -> bool:
-    """Whether the client has gone away."""
+    """Reports whether the client has disconnected."""
     connection.setblocking(False)
     try:
         return connection.recv(1, socket.MSG_PEEK) == b""
@@ -428,7 +428,7 @@ def _gone(connection: socket.socket) -> bool:
 
 
 class Double:
-    """A stand-in that listens on a port of its own until it is closed."""
+    """A test double that listens on its own port until it is closed."""
 
     def __init__(self) -> None:
         self.service = Service()

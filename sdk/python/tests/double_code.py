@@ -1,4 +1,4 @@
-"""Contexts of the stand-in: they run no code. The code is what is to happen: a JSON list of events and their data."""
+"""Contexts of the test double. They run no code: the code is a JSON list of events and their data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LANGUAGES = ("python", "javascript", "typescript", "bash")
 
 
 class Contexts:
-    """The contexts of a sandbox."""
+    """Lists the contexts of a sandbox."""
 
     def __init__(self) -> None:
         self.all: Dict[str, Dict[str, Any]] = {}
@@ -56,7 +56,7 @@ class Contexts:
         return reply(204)
 
     def run(self, body: Dict[str, Any], events: Optional[Callable[[], Callable[[str, Any], None]]]) -> Dict[str, Any]:
-        """Does what the code says, and gives what came of it in one piece."""
+        """Plays the events in the code, and returns the complete outcome."""
         self.last = body
         name = body.get("context") or body.get("language") or "python"
         context = self.find(name) if body.get("context") or name in self.all else self.make({"language": name}, name)

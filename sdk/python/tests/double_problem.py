@@ -1,4 +1,4 @@
-"""A refusal of the stand-in."""
+"""An error response of the test double."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Optional
 
 
 class Problem(Exception):
-    """An error answer."""
+    """An error response."""
 
     def __init__(self, status: int, code: str, detail: str = "it failed", field: Optional[str] = None) -> None:
         super().__init__(detail)

@@ -1,4 +1,4 @@
-"""What the stand-in for the server knows and does, without requests and answers."""
+"""State and behaviour of the test double, without requests and responses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def encoded(data: bytes) -> Dict[str, Any]:
 
 
 class Process:
-    """A command and all that it has written."""
+    """A command and its output."""
 
     def __init__(self, number: int, sandbox: Sandbox, body: Dict[str, Any], keep_stdin: bool) -> None:
         self.number = number
@@ -165,7 +165,7 @@ class Process:
         }
 
     def follow(self, offsets: Dict[str, int], follow: bool, emit: Callable[[str, int, bytes], None]) -> None:
-        """Hands out output as it comes, until the end."""
+        """Yields output as it arrives, until the end."""
         while True:
             with self.changed:
                 fresh = [(name, at, self.output[name][at:]) for name, at in offsets.items() if len(self.output[name]) > at]

@@ -1,4 +1,4 @@
-"""Shows the synchronous client with the asynchronous one's surface, so that one test is written once and run with both."""
+"""Wraps the synchronous client in the interface of the asynchronous one, so that each test runs with both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END = object()
 
 
 class Lifted:
-    """An object of the synchronous client. What its counterpart would have awaited runs in a thread."""
+    """An object of the synchronous client. Calls that its counterpart would await run in a thread."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -43,7 +43,7 @@ class Lifted:
 
 
 def lift(value: Any) -> Any:
-    """The asynchronous form of what a call has given."""
+    """Returns the asynchronous form of a result."""
     if isinstance(value, list):
         return [lift(item) for item in value]
     if type(value).__module__.startswith("belljar._sync") or inspect.isgenerator(value):
@@ -67,7 +67,7 @@ def _method(owner: Any, name: str, function: Any) -> Any:
 
 
 def _awaited(owner: Any, name: str) -> bool:
-    """Whether the asynchronous form of this method is awaited."""
+    """Reports whether the asynchronous form of this method is awaited."""
     kind = owner if isinstance(owner, type) else type(owner)
     other = inspect.getattr_static(asynchronous(kind), name)
     if isinstance(other, dual):
@@ -78,7 +78,7 @@ def _awaited(owner: Any, name: str) -> bool:
 
 
 def asynchronous(kind: type) -> type:
-    """The asynchronous form of a class."""
+    """Returns the asynchronous form of a class."""
     name = f"Async{kind.__name__}"
     found = getattr(belljar, name, None)
     if found is None:

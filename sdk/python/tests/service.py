@@ -18,7 +18,7 @@ START_SECONDS = 30.0
 
 
 class Service:
-    """A server with a home of its own, on a free port, until it is closed. With `on_exit="keep"` sandboxes outlive a stop.
+    """A server with its own home, on a free port, until it is closed. With `on_exit="keep"` sandboxes survive a stop.
 
     With `certificates`, which is what `belljar cert` has made for the domain, it speaks TLS.
     """
@@ -44,12 +44,12 @@ class Service:
         self.start(on_exit)
 
     def start(self, on_exit: str) -> None:
-        """Starts the server, and waits until it takes requests."""
+        """Starts the server, and waits until it accepts requests."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BELLJAR_")}
         environment["BELLJAR_HOME"] = self.home
-        # A wall that is taken away, to show that it matters.
+        # Removes a wall, to show that it matters.
         environment["BELLJAR_TEST_WITHOUT"] = self._without
-        # Several tenants on the machine's own tree: the tests mean no harm to each other.
+        # Several tenants on the machine's own tree: the tests do not attack each other.
         command = [self._program, "serve", "--listen", self.address, "--domain", self._domain, "--on-exit", on_exit]
         command += ["--set", "sandboxes.share_host_tree=true", *self._arguments]
         if self._certificates:
@@ -63,7 +63,7 @@ class Service:
             raise
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ends the server, which can be started again."""
+        """Stops the server, which can be started again."""
         self._process.send_signal(number)
         try:
             self._process.wait(START_SECONDS)
@@ -72,7 +72,7 @@ class Service:
             self._process.wait()
 
     def close(self) -> None:
-        """Ends the server with its sandboxes, and takes its home away. Nothing of it may stay."""
+        """Stops the server with its sandboxes, and removes its home. Nothing may be left."""
         self.stop()
         self._log.close()
         deadline = time.monotonic() + START_SECONDS
@@ -83,7 +83,7 @@ class Service:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _launchers(self) -> List[str]:
-        """Processes that hold sandboxes of this home."""
+        """Returns the launcher processes of this home."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -96,7 +96,7 @@ class Service:
         return found
 
     def _wait(self) -> str:
-        """Waits until the server takes requests, and reads the key that it prints once."""
+        """Waits until the server accepts requests, and reads the key that it prints once."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
@@ -112,13 +112,13 @@ class Service:
         return found[0] if found else None
 
     def said(self) -> str:
-        """What it has printed."""
+        """Returns its output."""
         with open(self._log.name, "rb") as log:
             return log.read().decode("utf-8", "replace")
 
     def _ready(self) -> bool:
         try:
-            # By its address, for which no certificate is.
+            # By its address, which no certificate covers.
             return httpx.get(f"{self.url}/ready", trust_env=False, verify=False).status_code == 200
         except httpx.HTTPError:
             return False

@@ -167,7 +167,7 @@ async def test_secrets(client: Any, api: Any, real: None) -> None:
 
 
 async def test_tenants_do_not_see_each_other(client: Any, api: Any, sbx: Any, real: None) -> None:
-    # A server may make no sandboxes of its own tree while there are two tenants, so the sandbox comes first.
+    # A server may not create sandboxes from its own tree while two tenants exist, so the sandbox is created first.
     made = await client.keys.create("other", tenant=f"t{uuid.uuid4().hex[:8]}")
     try:
         with pytest.raises(NotFoundException) as foreign:
@@ -209,7 +209,7 @@ async def test_ports(sbx: Any, real: None) -> None:
     async with httpx.AsyncClient(trust_env=False) as anybody:
         assert (await anybody.get(by_path)).text == "from inside"
         assert (await anybody.get(by_path.split("?")[0])).status_code in (401, 403, 404)
-        # Not every machine knows names below localhost, so the name goes into the header only.
+        # Not every machine resolves names below localhost, so the name is only in the header.
         server = httpx.URL(os.environ["BELLJAR_API_URL"])
         here = by_name.copy_with(host=server.host, port=server.port)
         first = await anybody.get(here, headers={"Host": by_name.netloc.decode()})

@@ -1,4 +1,4 @@
-"""Code in contexts. What the stand-in does is written down in the code that it gets (see double_code.py)."""
+"""Code in contexts. The code tells the test double what to do (see double_code.py)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RESULT = {
 
 @pytest.fixture
 def scripted(server: Any) -> None:
-    """Skips a test that needs the stand-in."""
+    """Skips a test that needs the test double."""
     if server[2]:
         pytest.skip("the real server runs code, and not what these tests write down")
 
@@ -180,7 +180,7 @@ async def test_problems_in_the_stream(sbx: Any) -> None:
     problem = {"status": 500, "code": "internal", "title": "t", "detail": "d"}
     with pytest.raises(belljar.ServerException):
         await sbx.run_code(script(["error", problem]), on_stdout=print)
-    with pytest.raises(belljar.ConnectionException, match="not known"):
+    with pytest.raises(belljar.ConnectionException, match="unknown"):
         await sbx.run_code(script(["break", None]), on_stdout=print)
 
 

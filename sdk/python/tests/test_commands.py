@@ -115,7 +115,7 @@ async def test_callbacks_come_while_it_runs(sbx: Any) -> None:
 
 
 def _then(sbx: Any, seen: List[str]) -> Any:
-    """A callback that lets the command go on, so that the command ends only if output comes while it runs."""
+    """A callback that lets the command continue, so that the command ends only if output arrives while it runs."""
     if isinstance(sbx, belljar.AsyncSandbox):
 
         async def tell(text: str) -> None:
@@ -245,7 +245,7 @@ async def test_kill_of_a_line_of_shell(sbx: Any) -> None:
     handle = await sbx.commands.run("sleep 60", background=True)
     assert await handle.kill() is True
     result = await handle.wait(check=False)
-    # The shell may see its child end before it is ended itself.
+    # The shell may see its child end before it is killed itself.
     assert result.signal == "SIGKILL" or result.exit_code == 137
 
 
@@ -359,7 +359,7 @@ def _deadline(seconds: float = 20.0) -> Any:
 
 
 class _Deadline:
-    """`asyncio.timeout`, which Python 3.9 has not."""
+    """`asyncio.timeout`, which Python 3.9 lacks."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -23,7 +23,7 @@ TABLE = Path(__file__).resolve().parents[2] / "conformance" / "cases.json"
 FOUND: Dict[str, Any] = json.loads(TABLE.read_text("utf-8")) if TABLE.exists() else {}
 CASES: List[Dict[str, Any]] = FOUND.get("cases", [])
 DEFAULTS: Dict[str, Any] = FOUND.get("defaults", {})
-# A net: what is waited for comes in far less.
+# Upper limit: the expected event arrives much earlier.
 DEADLINE = 60.0
 
 
@@ -207,7 +207,7 @@ class Run:
 
 
 def check_result(step: Dict[str, Any], result: CommandResult) -> None:
-    """What came of a command is what the step says. Without a word about it, it ended well."""
+    """Checks the result of a command against the step. By default it must have succeeded."""
     assert result.exit_code == step.get("exit_code", 0), result
     for name, found in (("stdout", result.stdout), ("stderr", result.stderr), ("signal", result.signal)):
         assert step.get(name, found) == found, result

@@ -1,4 +1,4 @@
-"""Runs each example of docs/python.md and the README, and each program of examples, as a user would."""
+"""Runs each example of docs/python.md and the README, and each program in `examples`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def blocks() -> Iterator[Any]:
 
 
 def has_interpreters() -> bool:
-    """Whether this machine, whose tree the sandboxes have, has what the page uses."""
+    """Reports whether this machine, whose tree the sandboxes use, has the interpreters of the page."""
     env = {**os.environ, "PATH": "/usr/local/bin:/usr/bin:/bin"}
     wanted = (["python3", "-c", "import IPython, pandas, matplotlib"], ["node", "--version"])
     return all(subprocess.run(["env", *one], env=env, capture_output=True).returncode == 0 for one in wanted)

@@ -1,7 +1,7 @@
-"""The gallery: programs in the manner of the documented examples of matplotlib, pandas and seaborn, run as code in a sandbox. Of
-each result its forms, its picture's size, and the data of its chart are held against what the program has drawn.
+"""The gallery: programs in the style of the documented examples of matplotlib, pandas and seaborn, run as code in a sandbox. The
+representations, the picture size, and the chart data of each result are compared with what the program has drawn.
 
-The programs are those of the Python kernel's own tests. With BELLJAR_GALLERY_OUT=folder the pictures are kept there.
+The programs are those of the Python kernel's own tests. With BELLJAR_GALLERY_OUT=folder the pictures are saved there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GALLERY = pathlib.Path(__file__).resolve().parents[3] / "kernels" / "python" / "
 
 START = "import numpy as np, pandas as pd, matplotlib.pyplot as plt\n"
 
-# What the program has drawn, as matplotlib itself tells it: the parts of each of its axes, and the picture's size in pixels.
+# What the program has drawn, as reported by matplotlib: the parts of each of its axes, and the picture's size in pixels.
 FACTS = """
 
 def _facts():
@@ -49,7 +49,7 @@ def _facts():
 _facts()
 """
 
-# Which modules the interpreter finds.
+# Prints the modules that the interpreter finds.
 LOOK = """
 import importlib.util, json
 names = ["matplotlib", "pandas", "seaborn", "scipy", "openpyxl"]
@@ -87,7 +87,7 @@ def _id(program: Any) -> str:
 
 @pytest.fixture(scope="module")
 def gallery(server: Tuple[str, str, bool]) -> Iterator[Tuple[Sandbox, Dict[str, bool]]]:
-    """A sandbox for all programs, and which modules it has."""
+    """A sandbox for all programs, and its modules."""
     if not server[2]:
         pytest.skip("the stand-in runs no code; set BELLJAR_BIN")
     with belljar.Belljar(api_key=server[1], api_url=server[0]) as client:
@@ -113,7 +113,7 @@ def _run(sandbox: Sandbox, code: str) -> Execution:
 
 
 def _size(png: bytes) -> Tuple[int, int]:
-    """Width and height, as the file's head says them."""
+    """Returns width and height from the file's header."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n" and png[12:16] == b"IHDR" and png.endswith(b"IEND\xaeB`\x82")
     width, height = struct.unpack(">II", png[16:24])
     return width, height
@@ -127,7 +127,7 @@ def _keep(name: str, png: bytes) -> None:
 
 
 def _agrees(chart: charts.Chart, axes: List[Dict[str, Any]], figure: str) -> None:
-    """Whether a chart says of its axes what matplotlib says of them."""
+    """Reports whether a chart matches matplotlib's description of its axes."""
     if chart.type == "superchart":
         assert len(chart.elements) > 1
         for element in chart.elements:
@@ -177,7 +177,7 @@ def test_plot(gallery: Tuple[Sandbox, Dict[str, bool]], program: Tuple[str, str,
     _keep(_id(program), png)
     for pixels, drawn, given in zip(_size(png), facts["size"], inches):
         assert abs(pixels - drawn) <= 3, (pixels, drawn)
-        # It is cut to what is drawn, so that it may be somewhat smaller or larger than the figure.
+        # It is cropped to the drawing, so that it may be slightly smaller or larger than the figure.
         assert given * 40 <= pixels <= given * 135, (pixels, given)
     figure = chart.title if chart.type == "superchart" and chart.title else ""
     _agrees(chart, facts["axes"], figure)

@@ -1,4 +1,4 @@
-"""The parts that do no input or output, the configuration, and what the two clients have in common."""
+"""The parts without I/O, the configuration, and the common parts of the two clients."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def signature(member: Any) -> Any:
 
 
 def plain(text: Any) -> str:
-    """The same without what tells the two clients apart."""
+    """Removes the differences between the two clients."""
     return re.sub(r"\bAsync(?=[A-Z])", "", str(text))
 
 

@@ -1,4 +1,4 @@
-"""A server that is restarted while handles are open, with both clients. It is the test's own."""
+"""A server that is restarted while handles are open, with both clients. The test starts its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service import Service
 pytestmark = pytest.mark.asyncio
 
 LINE = "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two"
-# A net: what is waited for comes in far less.
+# Upper limit: the expected event arrives much earlier.
 DEADLINE = 60.0
 
 
@@ -47,6 +47,6 @@ async def test_handles_go_on_after_a_restart(api: Any, monkeypatch: pytest.Monke
             assert b"".join(seen) == b"one\r\ntwo\r\n"
     finally:
         service.stop()
-        # Whatever the test has left is ended with this one.
+        # Leftovers of the test are ended with this one.
         service.start("end")
         service.close()

@@ -1,4 +1,4 @@
-"""The life of sandboxes, with both clients."""
+"""The lifecycle of sandboxes, with both clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries, errors and secrets, with a network that fails as a test wants it to. No server is needed."""
+"""Retries, errors and secrets, with a network that fails on request. No server is needed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 
 class Network:
-    """Answers requests from a list, and keeps what was asked and how long was waited."""
+    """Responds from a list, and records requests and delays."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
         self.kind = kind
@@ -410,7 +410,7 @@ async def test_a_sandbox_has_one_user(network: Network) -> None:
     await sbx.commands.run("x", user="user")
     await sbx.files.get_info("f", user="user")
     for call in (sbx.commands.run("x", user="root"), sbx.files.write("f", "x", user="root"), sbx.pty.create(user="root")):
-        with pytest.raises(belljar.InvalidArgumentException, match="one user") as caught:
+        with pytest.raises(belljar.InvalidArgumentException, match="only user") as caught:
             await call
         assert caught.value.field == "user"
     with pytest.raises(TypeError):
@@ -446,7 +446,7 @@ async def test_stream_that_ends_before_the_command(network: Network) -> None:
 
 async def test_stream_that_is_none(network: Network) -> None:
     sbx = await sandbox(network, ok({}))
-    with pytest.raises(belljar.ServerException, match="no stream of events"):
+    with pytest.raises(belljar.ServerException, match="not an event stream"):
         await sbx.commands.run("x", on_stdout=print)
 
 

@@ -1,4 +1,4 @@
-// Prepares a sandbox once, and tries several things at the same time in copies of it.
+// Prepares a sandbox once, and runs several variants concurrently in forks of it.
 import { Sandbox } from "belljar";
 
 await using base = await Sandbox.create({ timeoutMs: 120_000 });

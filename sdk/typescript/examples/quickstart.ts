@@ -1,4 +1,4 @@
-// Runs code in a sandbox, and reads what it made.
+// Runs code in a sandbox, and reads the files it created.
 import { CommandExitError, Sandbox } from "belljar";
 
 await using sandbox = await Sandbox.create({ timeoutMs: 60_000, limits: { memory: "256m" } });

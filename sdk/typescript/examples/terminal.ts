@@ -1,4 +1,4 @@
-// Connects this terminal with a shell in a sandbox. `exit` ends both.
+// Connects this terminal to a shell in a sandbox. `exit` ends both.
 import { Sandbox } from "belljar";
 
 await using sandbox = await Sandbox.create({ timeoutMs: 3_600_000 });
@@ -7,7 +7,7 @@ const { stdin, stdout } = process;
 const size = (): { rows: number; cols: number } => ({ rows: stdout.rows ?? 24, cols: stdout.columns ?? 80 });
 const terminal = await sandbox.pty.create({
   ...size(),
-  // The promise makes a slow terminal slow the sandbox down, instead of filling the memory.
+  // The promise makes a slow terminal slow down the sandbox instead of filling the memory.
   onData: (data) => new Promise<void>((resolve, reject) => stdout.write(data, (error) => (error ? reject(error) : resolve()))),
 });
 

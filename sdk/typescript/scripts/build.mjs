@@ -1,4 +1,4 @@
-// Builds both forms of the package: ES modules in dist/esm, CommonJS in dist/cjs, each with its types.
+// Builds both formats of the package: ES modules in dist/esm, CommonJS in dist/cjs, each with its types.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -11,6 +11,6 @@ for (const [form, config, type] of [["esm", "tsconfig.json", "module"], ["cjs", 
   execFileSync(process.execPath, [compiler, "-p", config], { cwd: here, stdio: "inherit" });
   const out = new URL(`../dist/${form}/`, import.meta.url);
   mkdirSync(out, { recursive: true });
-  // Says how the .js files beside it are to be read, whatever the package's own type is.
+  // Sets the module type of the .js files beside it, independent of the package's own type.
   writeFileSync(new URL("package.json", out), `${JSON.stringify({ type })}\n`);
 }

@@ -1,4 +1,4 @@
-// A server for tests, and how Node runs them.
+// A server for tests, and the test runner.
 import { spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
@@ -51,7 +51,7 @@ export async function startServer(program, more = [], { domain = "localhost", ce
 
   const deadline = Date.now() + START_DEADLINE_MS;
   for (;;) {
-    // It prints its first key once, when it listens. With TLS there is no certificate for its address to ask it by.
+    // It prints its first key once, when it listens. With TLS no certificate covers its address, so readiness is not polled.
     const key = /\bbj_[0-9a-f]{64}\b/.exec(output)?.[0];
     const ready = key !== undefined && (certificates !== undefined || (await fetch(`${url}/ready`).then((answer) => answer.ok, () => false)));
     if (ready) {
@@ -65,9 +65,9 @@ export async function startServer(program, more = [], { domain = "localhost", ce
   }
 }
 
-/** Runs files of tests in a directory, with flags of Node's, and resolves with the exit code. */
+/** Runs test files in a directory, with Node's flags, and resolves with the exit code. */
 export async function runFiles(directory, files, environment, flags = []) {
-  // The gate reads the results from a file as well; older versions of Node cannot write it.
+  // The gate also reads the results from a file; older versions of Node cannot write it.
   const junit = parseInt(process.versions.node) >= 20 ? process.env.GATE_JUNIT : undefined;
   const reporters = junit ? ["--test-reporter=spec", "--test-reporter-destination=stdout", "--test-reporter=junit", `--test-reporter-destination=${junit}`] : [];
   const runner = spawn(process.execPath, ["--test", ...flags, ...reporters, ...files], { cwd: directory, env: { ...process.env, ...environment }, stdio: "inherit" });

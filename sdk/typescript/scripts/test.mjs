@@ -1,4 +1,4 @@
-// Runs the tests. With BELLJAR_BIN set, it starts a server of its own for them, and ends it.
+// Runs the tests. With BELLJAR_BIN set, it starts its own server for them, and stops it afterwards.
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";

@@ -3,21 +3,21 @@ import { Paginator } from "./paginator.js";
 import type { Transport } from "./transport.js";
 import type { AuditHead, AuditRecord, AuditVerdict } from "./types.js";
 
-/** Which records to list. */
+/** Filter for listing records. */
 export interface AuditOptions extends RequestOptions {
-  /** Only those after this number. */
+  /** Only entries after this number. */
   after?: number;
-  /** Records a page. */
+  /** Page size. */
   limit?: number;
-  /** Only those about this sandbox. */
+  /** Only records of this sandbox. */
   sandbox?: string;
-  /** Only those of this action. */
+  /** Only records of this action. */
   action?: string;
-  /** Only those of this tenant. */
+  /** Only records of this tenant. */
   tenant?: string;
 }
 
-/** The audit log: who did what. Needs an admin key. */
+/** The audit log. Needs an admin key. */
 export class Audit {
   readonly #transport: Transport;
 
@@ -26,7 +26,7 @@ export class Audit {
     this.#transport = transport;
   }
 
-  /** Lists records, oldest first, as they come page by page. */
+  /** Lists records, oldest first, as a paginated list. */
   list(options: AuditOptions = {}): Paginator<AuditRecord> {
     const { after, signal, requestTimeoutMs, ...query } = options;
     return new Paginator(
@@ -44,17 +44,17 @@ export class Audit {
     );
   }
 
-  /** The end of the chain, to compare with later. */
+  /** Returns the head of the chain, for a later comparison. */
   async head(options?: RequestOptions): Promise<AuditHead> {
     return (await this.#transport.json<{ head: AuditHead }>({ method: "GET", path: "/v1/audit", query: { limit: 1 }, options })).head;
   }
 
-  /** All of it as JSON lines. The server waits for whoever reads the stream. */
+  /** Exports the whole log as JSON lines. The stream has back pressure. */
   async export(options?: RequestOptions): Promise<ReadableStream<Uint8Array>> {
     return (await this.#transport.stream({ method: "GET", path: "/v1/audit/export", headers: { Accept: "*/*" }, options })).body;
   }
 
-  /** Checks that no record was changed, taken out or moved. */
+  /** Verifies that no record was changed, removed or moved. */
   async verify(options?: RequestOptions): Promise<AuditVerdict> {
     return this.#transport.json({ method: "POST", path: "/v1/audit/verify", json: {}, options });
   }

@@ -1,11 +1,11 @@
-// Bytes and text, on any runtime.
+// Conversions between bytes and text, for all runtimes.
 
 const encoder = new TextEncoder();
 
-/** The bytes of base64 text. Throws if it is none. */
+/** Decodes base64. Throws if it is invalid. */
 export function fromBase64(text: string): Uint8Array {
   if (typeof Buffer !== "undefined") {
-    // A copy of its own, so that nobody sees the pool that small Buffers are cut from.
+    // A copy, so that the shared pool of small Buffers is not exposed.
     return new Uint8Array(Buffer.from(text, "base64"));
   }
   const binary = atob(text);
@@ -16,7 +16,7 @@ export function fromBase64(text: string): Uint8Array {
   return bytes;
 }
 
-/** Base64 text of bytes. */
+/** Encodes bytes as base64. */
 export function toBase64(bytes: Uint8Array): string {
   if (typeof Buffer !== "undefined") {
     return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("base64");
@@ -28,17 +28,17 @@ export function toBase64(bytes: Uint8Array): string {
   return btoa(binary);
 }
 
-/** Text as UTF-8. */
+/** Encodes a string as UTF-8. */
 export function utf8(text: string): Uint8Array {
   return encoder.encode(text);
 }
 
-/** Text of bytes; what is no UTF-8 becomes U+FFFD. */
+/** Decodes UTF-8; invalid bytes become U+FFFD. */
 export function text(bytes: Uint8Array): string {
   return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 }
 
-/** Pieces, joined. */
+/** Concatenates byte arrays. */
 export function concatenate(pieces: readonly Uint8Array[]): Uint8Array {
   const all = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
   let position = 0;
@@ -49,21 +49,21 @@ export function concatenate(pieces: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
-/** The bytes that a pair of `encoding` and `data` stands for. */
+/** Decodes a pair of `encoding` and `data` to bytes. */
 export function decodeData(encoding: string, data: string): Uint8Array {
   return encoding === "base64" ? fromBase64(data) : utf8(data);
 }
 
-/** A stream of bytes that become text; a character may be split anywhere between two pieces. */
+/** Streaming UTF-8 decoder; a character may be split between two pieces. */
 export class TextPieces {
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-  /** The text that is complete with these bytes. */
+  /** Returns the text that is complete with these bytes. */
   push(bytes: Uint8Array): string {
     return this.#decoder.decode(bytes, { stream: true });
   }
 
-  /** What is left at the end: U+FFFD for a character that was cut off, else nothing. */
+  /** Returns the rest at the end: U+FFFD for a truncated character, else nothing. */
   end(): string {
     return this.#decoder.decode();
   }

@@ -12,23 +12,23 @@ import type { Quotas, Role, SandboxInfo } from "./types.js";
 import { Volumes } from "./volumes.js";
 import type { WireQuotas } from "./wire.js";
 
-/** Who the key belongs to, and what it uses. */
+/** The owner of the key, its quotas and its usage. */
 export interface Me {
   /** The key's id. */
   key: string;
-  /** Whose it is. */
+  /** The tenant. */
   tenant: string;
-  /** What it may do. */
+  /** The role. */
   role: Role;
-  /** How much it may use. */
+  /** The quotas. */
   quotas: Quotas;
-  /** How much it uses. */
+  /** The usage. */
   usage: Usage;
 }
 
-/** What a key uses. */
+/** Usage of a key. */
 export interface Usage {
-  /** Sandboxes at once. */
+  /** Number of sandboxes. */
   sandboxes: number;
   /** Sum of their memory limits. */
   memoryBytes: number;
@@ -38,7 +38,7 @@ export interface Usage {
   cpuSeconds: number;
 }
 
-/** Which server it is. */
+/** Version of a server. */
 export interface Version {
   /** The version of the program. */
   version: string;
@@ -46,7 +46,7 @@ export interface Version {
   api: string;
 }
 
-/** Sandboxes of a server, by way of one client. */
+/** Sandboxes of a server, for one client. */
 export class Sandboxes {
   readonly #api: SandboxApi;
 
@@ -55,37 +55,37 @@ export class Sandboxes {
     this.#api = new SandboxApi(transport);
   }
 
-  /** Makes a sandbox. */
+  /** Creates a sandbox. */
   create(options: CreateOptions = {}): Promise<Sandbox> {
     return this.#api.create(options);
   }
 
-  /** Finds a sandbox by its id or name, and resumes it if it is paused. */
+  /** Connects to a sandbox by its id or name, and resumes it if it is paused. */
   connect(id: string, options: ConnectOptions & RequestOptions = {}): Promise<Sandbox> {
     return this.#api.connect(id, options);
   }
 
-  /** Lists sandboxes, newest first, as they come page by page. */
+  /** Lists sandboxes, newest first, as a paginated list. */
   list(options: ListOptions = {}): Paginator<SandboxInfo> {
     return this.#api.list(options);
   }
 
-  /** Asks the server about a sandbox. */
+  /** Fetches information about a sandbox. */
   getInfo(id: string, options?: RequestOptions): Promise<SandboxInfo> {
     return this.#api.getInfo(id, options);
   }
 
-  /** Ends a sandbox. False if there is none, or it had ended. */
+  /** Ends a sandbox. Returns false if it does not exist or has already ended. */
   kill(id: string, options?: RequestOptions): Promise<boolean> {
     return this.#api.kill(id, options);
   }
 }
 
-/** A client of a Belljar server, for all that is not one sandbox's own. */
+/** A client of a Belljar server, for everything that does not concern a single sandbox. */
 export class Belljar {
   /** Sandboxes. */
   readonly sandboxes: Sandboxes;
-  /** What new sandboxes begin with. */
+  /** Templates of sandboxes. */
   readonly templates: Templates;
   /** Files that outlive sandboxes. */
   readonly volumes: Volumes;
@@ -107,7 +107,7 @@ export class Belljar {
     this.audit = new Audit(this.#transport);
   }
 
-  /** Who the key belongs to, and what it uses. */
+  /** The owner of the key, its quotas and its usage. */
   async me(options?: RequestOptions): Promise<Me> {
     const me = await this.#transport.json<{
       key: string;
@@ -126,12 +126,12 @@ export class Belljar {
     };
   }
 
-  /** Whether the server lives. Needs no key. Throws if it cannot be reached. */
+  /** Reports whether the server is alive. Needs no key. Throws if it cannot be reached. */
   async health(options?: RequestOptions): Promise<boolean> {
     return (await this.#transport.json<{ status: string }>({ method: "GET", path: "/health", options })).status === "ok";
   }
 
-  /** Whether sandboxes can be made now. Needs no key. Throws if the server cannot be reached. */
+  /** Reports whether sandboxes can be created now. Needs no key. Throws if the server cannot be reached. */
   async ready(options?: RequestOptions): Promise<boolean> {
     try {
       await this.#transport.done({ method: "GET", path: "/ready", options });
@@ -144,13 +144,13 @@ export class Belljar {
     }
   }
 
-  /** Which server it is. Needs no key. */
+  /** Returns the version of the server. Needs no key. */
   async version(options?: RequestOptions): Promise<Version> {
     const { version, api } = await this.#transport.json<Version>({ method: "GET", path: "/version", options });
     return { version, api };
   }
 
-  /** The server's figures, as Prometheus reads them. Needs an admin key, unless the operator opened them. */
+  /** Returns the server's metrics in the format of Prometheus. Needs an admin key, unless the operator opened them. */
   async metrics(options?: RequestOptions): Promise<string> {
     return this.#transport.text({ method: "GET", path: "/metrics", headers: { Accept: "text/plain" }, options });
   }

@@ -11,21 +11,21 @@ export const CHART = "application/vnd.belljar.chart.v1+json";
 export interface TableColumn {
   /** Its name. */
   name: string;
-  /** What its values are. */
+  /** The type of its values. */
   type: "integer" | "number" | "boolean" | "datetime" | "duration" | "string" | "other";
 }
 
-/** A data frame as data. Times are ISO 8601; what is missing is null. */
+/** A data frame as data. Times are ISO 8601; missing values are null. */
 export interface Table {
   /** Its columns, at most 100. */
   columns: TableColumn[];
   /** Its rows, at most 1,000. */
   rows: unknown[][];
-  /** The rows' names, where they have some. */
+  /** The rows' names, if they have any. */
   index: Record<string, unknown> | null;
-  /** How many rows there are in all. */
+  /** Total number of rows. */
   rowCount: number;
-  /** Whether rows or columns were left out. */
+  /** Whether rows or columns were omitted. */
   truncated: boolean;
 }
 
@@ -33,27 +33,27 @@ export interface Table {
 export interface PointSeries {
   /** Its name in the legend. */
   label: string;
-  /** Pairs of x and y: numbers, texts, or times in ISO 8601. */
+  /** Pairs of x and y: numbers, strings, or times in ISO 8601. */
   points: [unknown, unknown][];
 }
 
 /** A bar. */
 export interface BarElement {
-  /** Where it stands. */
+  /** Its position on the axis. */
   label: string;
   /** The series that it belongs to. */
   group: string;
-  /** How high it is. */
+  /** Its height. */
   value: unknown;
 }
 
-/** A piece of a pie. */
+/** A wedge of a pie chart. */
 export interface PieElement {
   /** Its name. */
   label: string;
-  /** How wide it is, in degrees. */
+  /** Its angle, in degrees. */
   angle: number;
-  /** How far it reaches. */
+  /** Its radius. */
   radius: number;
 }
 
@@ -86,7 +86,7 @@ interface Scales extends Axes {
   yScale?: string;
 }
 
-/** What a chart shows. */
+/** The data of a chart. */
 export type Chart =
   | (Scales & { type: "line" | "scatter"; elements: PointSeries[] })
   | (Axes & { type: "bar"; elements: BarElement[] })
@@ -95,19 +95,19 @@ export type Chart =
   | { type: "superchart"; title: string | null; elements: Chart[] }
   | { type: "unknown"; title: string | null; elements: unknown[] };
 
-/** @internal A table of the wire. */
+/** @internal Parses a table. */
 export function tableFromWire(wire: unknown): Table {
   const table = wire as { columns: TableColumn[]; rows: unknown[][]; index?: Record<string, unknown> | null; row_count?: number; truncated?: boolean } | null;
   if (!Array.isArray(table?.columns) || !Array.isArray(table.rows)) {
-    throw new ServerError("the server's answer is not as expected: a table has no columns or rows");
+    throw new ServerError("unexpected response from the server: a table has no columns or rows");
   }
   return { columns: table.columns, rows: table.rows, index: table.index ?? null, rowCount: table.row_count ?? table.rows.length, truncated: table.truncated === true };
 }
 
-/** @internal A chart of the wire: its keys in this language's manner, its values as they are. */
+/** @internal Parses a chart: keys in camel case, values unchanged. */
 export function chartFromWire(wire: unknown): Chart {
   if (typeof wire !== "object" || wire === null || typeof (wire as { type?: unknown }).type !== "string") {
-    throw new ServerError("the server's answer is not as expected: a chart has no type");
+    throw new ServerError("unexpected response from the server: a chart has no type");
   }
   const { elements, ...rest } = wire as { elements?: unknown[] };
   const chart = renamed(rest);

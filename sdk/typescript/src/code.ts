@@ -1,4 +1,4 @@
-// Code in contexts: interpreters whose variables live on.
+// Code in contexts: interpreters with persistent variables.
 
 import { decodeData, fromBase64, text } from "./bytes.js";
 import { type Chart, CHART, chartFromWire, type Table, TABLE, tableFromWire } from "./code-data.js";
@@ -11,9 +11,9 @@ import { type ApiRequest, isShort, newIdempotencyKey, route, type Transport } fr
 import type { Size } from "./types.js";
 import type { WireOutput } from "./wire.js";
 
-/** An interpreter whose variables live on from one execution to the next. */
+/** An interpreter whose variables persist from one execution to the next. */
 export interface CodeContext {
-  /** Its id: the language's name for the language's own context, else `c1`, `c2`, … */
+  /** Its id: the language's name for the default context, else `c1`, `c2`, … */
   id: string;
   /** Its language. */
   language: string;
@@ -23,36 +23,36 @@ export interface CodeContext {
   state: "idle" | "busy" | "lost";
   /** The interpreter's process inside, if there is one. */
   pid: number | null;
-  /** How many executions were begun since the interpreter started. */
+  /** Number of executions since the interpreter started. */
   executions: number;
   /** Milliseconds since the last execution ended; 0 while one runs. */
   idleMs: number;
-  /** Version of the language, as the interpreter tells it. */
+  /** Version of the language, as reported by the interpreter. */
   version: string;
-  /** How the interpreter came to be: as any process, or from one that was prepared. */
+  /** How the interpreter was started: as an ordinary process, or from a prepared one. */
   start: "plain" | "warm";
-  /** Why it is not warm, where a warm one was wanted. */
+  /** Why it is not warm, if a warm one was requested. */
   startNote: string | null;
-  /** How often the interpreter was started, 1 for the first. */
+  /** Number of starts of the interpreter, 1 for the first. */
   generation: number;
 }
 
 /** A context, or its id. */
 export type ContextRef = string | CodeContext;
 
-/** What a new context is to be. */
+/** Options of a new context. */
 export interface CodeContextOptions extends RequestOptions {
-  /** `python` (if not given), `javascript`, `typescript` or `bash`. */
+  /** `python` (default), `javascript`, `typescript` or `bash`. */
   language?: string;
-  /** Where it begins: absolute, or relative to the home directory, which it is if not given. */
+  /** Initial working directory: absolute, or relative to the home directory, which is the default. */
   cwd?: string;
-  /** Environment variables of all that runs in it, beside those of the sandbox. */
+  /** Environment variables of everything that runs in it, added to those of the sandbox. */
   envs?: Record<string, string>;
   /** Another name of `envs`. */
   env?: Record<string, string>;
 }
 
-/** Something that code has shown, in one or several forms. */
+/** A result of code, in one or several representations. */
 export interface Result {
   /** As text. */
   text?: string;
@@ -76,11 +76,11 @@ export interface Result {
   javascript?: string;
   /** A data frame as data. */
   data?: Table;
-  /** What a chart shows: its type, title, axes and series. */
+  /** The data of a chart: its type, title, axes and series. */
   chart?: Chart;
-  /** Forms that have no name of their own here, by MIME type: text, JSON values or bytes. */
+  /** Other representations, by MIME type: text, JSON values or bytes. */
   extra: Record<string, unknown>;
-  /** Whether it is the value of the code's last expression; else it was displayed. */
+  /** Whether it is the value of the code's last expression; otherwise it was displayed explicitly. */
   isMainResult: boolean;
   /** Hints by MIME type, such as a picture's width. */
   metadata: Record<string, unknown>;
@@ -88,9 +88,9 @@ export interface Result {
   displayId?: string;
   /** Whether it replaces earlier ones. */
   update: boolean;
-  /** Forms that are missing or shortened because they were too large, a sentence each. */
+  /** Representations that were omitted or shortened because they were too large, one sentence each. */
   cut: string[];
-  /** The names of the forms that there are, and the MIME types of `extra`. */
+  /** The names of the available representations, and the MIME types of `extra`. */
   formats(): string[];
 }
 
@@ -104,29 +104,29 @@ export interface ExecutionError {
   traceback: string;
 }
 
-/** What came of code. */
+/** The outcome of code. */
 export interface Execution {
   /** The value of the last expression, as text. */
   text?: string;
-  /** What it has shown, in order. */
+  /** The displayed results, in order. */
   results: Result[];
-  /** What it has printed, as much of it as was kept: one piece, or none. */
+  /** The kept part of the printed output: one piece, or none. */
   logs: { stdout: string[]; stderr: string[] };
-  /** The error that it raised, if it did. */
+  /** The error that it raised, if any. */
   error?: ExecutionError;
   /** `died`: the interpreter ended before the code did. */
   status: "ok" | "error" | "interrupted" | "timed_out" | "died";
-  /** What has become of the context's variables. */
+  /** State of the context's variables. */
   state: "preserved" | "lost" | "unknown";
   /** Why they are not preserved. */
   reason?: string;
   /** The id of the context that it ran in. */
   context: string;
-  /** Its number in the sandbox, which is never used again. */
+  /** Its number in the sandbox, never reused. */
   execution: number;
-  /** The number that the interpreter gave it: 1 for the first. */
+  /** Its number in the interpreter: 1 for the first. */
   executionCount: number;
-  /** Set when the interpreter was a fresh one because the one before was lost: why it was. */
+  /** Set if the interpreter is a fresh one because the previous one was lost: the reason for that. */
   rebuilt?: string;
   /** What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`. */
   cause?: string;
@@ -140,37 +140,37 @@ export interface Execution {
   cpuMs: number;
 }
 
-/** How code is run. */
+/** Options for running code. */
 export interface RunCodeOptions extends RequestOptions {
   /**
-   * `python` (if nothing is given), `javascript`, `typescript` or `bash`: the context that each language has of its own. Any other
-   * that `belljar run` knows, such as `ruby` or `c`, is a program each time, of which no variables live on.
+   * `python` (default), `javascript`, `typescript` or `bash`: runs in the default context of the language. Any other language of
+   * `belljar run`, such as `ruby` or `c`, is a separate program each time, without persistent variables.
    */
   language?: string;
-  /** A context, or its id, in place of a language. */
+  /** A context, or its id, instead of a language. */
   context?: ContextRef;
   /** Environment variables for this execution alone. */
   envs?: Record<string, string>;
   /** Another name of `envs`. */
   env?: Record<string, string>;
-  /** Where it runs, for this execution alone: absolute, or relative to the home directory. */
+  /** Working directory, for this execution alone: absolute, or relative to the home directory. */
   cwd?: string;
   /**
-   * Milliseconds that it may take; then it is interrupted, and if that does not help its interpreter is killed. The sandbox's
-   * `limits.timeoutMs` if not given, 0 for no limit.
+   * Time limit in milliseconds; then the code is interrupted, and if that does not help its interpreter is killed. Default: the
+   * sandbox's `limits.timeoutMs`; 0 for no limit.
    */
   timeoutMs?: number;
-  /** Takes standard output as it comes. */
+  /** Called with pieces of standard output. */
   onStdout?: OnText;
-  /** Takes standard error as it comes. */
+  /** Called with pieces of standard error. */
   onStderr?: OnText;
-  /** Takes each result as it comes. */
+  /** Called with each result. */
   onResult?: (result: Result) => unknown;
-  /** Takes the error, if there is one. */
+  /** Called with the error, if there is one. */
   onError?: (error: ExecutionError) => unknown;
-  /** Answers a question of the code (`input()`) with a line, or with null: nobody will. Without it a question is an error. */
+  /** Answers a question of the code (`input()`) with a line, or with null to refuse. Without it a question is an error. */
   onInput?: (prompt: string, password: boolean) => string | null | Promise<string | null>;
-  /** What happens when the connection breaks: the code goes on (if not given), or is ended. */
+  /** Behaviour if the connection breaks: the code continues (default), or is ended. */
   onDisconnect?: "continue" | "kill";
   /** Bytes of each output stream that the server keeps, such as `"4m"`. Listeners get everything. */
   output?: Size;
@@ -217,17 +217,17 @@ interface WireEnd {
   cpu_ms?: number;
 }
 
-/** An execution in one piece. */
+/** Parses a complete execution. */
 type WireExecution = WireHead & WireEnd & { results: WireResult[]; stdout: WireOutput; stderr: WireOutput; error?: ExecutionError | null };
 
 const TEXTS = { text: "text/plain", html: "text/html", markdown: "text/markdown", svg: "image/svg+xml", latex: "text/latex", javascript: "application/javascript" } as const;
 const FILES = { png: "image/png", jpeg: "image/jpeg", pdf: "application/pdf" } as const;
 const OTHERS = { json: "application/json", data: TABLE, chart: CHART } as const;
 const NAMES: Record<string, string> = Object.fromEntries(Object.entries({ ...TEXTS, ...FILES, ...OTHERS }).map(([name, mime]) => [mime, name]));
-/** Bytes of output that are kept here while it comes, as a server does. */
+/** Number of bytes of streamed output kept by the client, as by the server. */
 const MOST_KEPT_CHARACTERS = 16 * 1024 * 1024;
 
-/** @internal A result of the wire. */
+/** @internal Parses a result. */
 export function resultFromWire(wire: WireResult): Result {
   const extra: Record<string, unknown> = {};
   const forms: Record<string, unknown> = {};
@@ -266,7 +266,7 @@ function form(mime: string, value: unknown): unknown {
   try {
     return fromBase64(value);
   } catch (cause) {
-    throw new ServerError(`the server's answer is not as expected: ${mime} is not base64`, { cause });
+    throw new ServerError(`unexpected response from the server: ${mime} is not base64`, { cause });
   }
 }
 
@@ -383,7 +383,7 @@ export class Code {
         return done;
       }
     }
-    throw new ConnectionError("the stream ended before the code did; what became of its context is not known");
+    throw new ConnectionError("the stream ended before the code; the state of its context is unknown");
   }
 
   async #answer(execution: number, context: string, value: string | null): Promise<void> {
@@ -392,7 +392,7 @@ export class Code {
   }
 }
 
-/** Code that runs, and what has come of it. */
+/** Running code and its results. */
 class Running {
   readonly #options: RunCodeOptions;
   readonly #answer: (execution: number, context: string, value: string | null) => Promise<void>;
@@ -412,7 +412,7 @@ class Running {
     this.#output = new TextOutput(keep("stdout", options.onStdout), keep("stderr", options.onStderr));
   }
 
-  /** Takes an event, and gives what came of the code if that was the last one. */
+  /** Handles an event, and returns the outcome of the code if it was the last one. */
   async take(event: ServerSentEvent): Promise<Execution | undefined> {
     switch (event.event) {
       case "started":
@@ -425,7 +425,7 @@ class Running {
         return undefined;
       }
       case "error": {
-        // A problem of the server's has the same name, and no traceback.
+        // A problem of the server has the same event name, and no traceback.
         const error = parseEvent<Partial<ExecutionError>>(event);
         if (error.traceback === undefined) {
           throw errorFromEvent(event);
@@ -457,7 +457,7 @@ class Running {
     try {
       value = (await this.#options.onInput?.(question.prompt ?? "", question.password === true)) ?? null;
     } catch (error) {
-      // The code is not left waiting.
+      // Do not leave the code waiting.
       await answer(null);
       throw error;
     }
@@ -471,7 +471,7 @@ function id(context: ContextRef): string {
 
 function variables(options: { envs?: Record<string, string>; env?: Record<string, string> }): Record<string, string> | undefined {
   if (options.env !== undefined && options.envs !== undefined) {
-    throw new InvalidArgumentError("env is another name of envs; give one of them", { field: "env" });
+    throw new InvalidArgumentError("env is another name of envs; pass only one", { field: "env" });
   }
   return options.envs ?? options.env;
 }

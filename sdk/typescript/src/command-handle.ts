@@ -8,23 +8,23 @@ import { unlessAborted } from "./signal.js";
 import { outcome } from "./convert.js";
 import type { WireExited } from "./wire.js";
 
-/** Who listens to a command in the background, and how much of its output is kept here. */
+/** Listeners of a background command, and the amount of output kept by the client. */
 export interface HandleOptions {
-  /** Takes standard output. If it returns a promise, reading waits for it. */
+  /** Called with standard output. If it returns a promise, reading waits for it. */
   onStdout?: OnText;
-  /** Takes standard error. If it returns a promise, reading waits for it. */
+  /** Called with standard error. If it returns a promise, reading waits for it. */
   onStderr?: OnText;
-  /** The last bytes of each stream that the handle keeps. 16 MiB if not given. */
+  /** Number of bytes at the end of each stream that the handle keeps. Default: 16 MiB. */
   keepBytes?: number;
 }
 
 const DEFAULT_KEEP_BYTES = 16 * 1024 * 1024;
 
-/** A command that runs in the background. Its output is read from the beginning, over broken connections too. */
+/** A background command. Its output is read from the beginning, across broken connections. */
 export class CommandHandle {
-  /** The process id that the sandbox's own programs see. It may come again once the process has ended. */
+  /** The process id inside the sandbox. It can be reused once the process has ended. */
   readonly pid: number;
-  /** Belljar's number of the process, which never comes twice in a sandbox. */
+  /** Belljar's own id of the process, never reused in a sandbox. */
   readonly process: number;
   readonly #processes: ProcessApi;
   readonly #stop = new AbortController();
@@ -36,8 +36,8 @@ export class CommandHandle {
   #disconnected = false;
 
   /**
-   * @internal A handle whose output stream is open, or has failed: what is done to the sandbox afterwards, such as pausing it, cannot be
-   * overtaken by a request that is still on its way.
+   * @internal A handle whose output stream is open, or has failed: later operations on the sandbox, such as pausing it, cannot be
+   * overtaken by a request in flight.
    */
   static async open(processes: ProcessApi, process: number, pid: number, options: HandleOptions = {}): Promise<CommandHandle> {
     const handle = new CommandHandle(processes, process, pid, options);
@@ -55,16 +55,16 @@ export class CommandHandle {
     this.#stdout = new Tail(options.keepBytes ?? DEFAULT_KEEP_BYTES);
     this.#stderr = new Tail(options.keepBytes ?? DEFAULT_KEEP_BYTES);
     this.#finished = this.#read(options);
-    // Whoever waits gets the error; nobody has to.
+    // The error goes to the waiter, if there is one.
     this.#finished.catch(() => undefined);
   }
 
-  /** Standard output so far, or its last part. */
+  /** Standard output so far, or its end. */
   get stdout(): string {
     return this.#stdout.text();
   }
 
-  /** Standard error so far, or its last part. */
+  /** Standard error so far, or its end. */
   get stderr(): string {
     return this.#stderr.text();
   }
@@ -77,20 +77,20 @@ export class CommandHandle {
   /**
    * Waits for the end.
    *
-   * @param options `check: false` hands back a result that is not well, instead of throwing. A signal ends the waiting, not the command.
-   * @throws {@link CommandExitError} if the exit code is not 0, {@link CommandTimeoutError} if its time ran out, and what a listener threw.
+   * @param options `check: false` returns a failed result instead of throwing. A signal ends the wait, not the command.
+   * @throws {@link CommandExitError} if the exit code is not 0, {@link CommandTimeoutError} if it timed out, and the error of a listener.
    */
   async wait(options: { check?: boolean; signal?: AbortSignal } = {}): Promise<CommandResult> {
     const result = await unlessAborted(this.#finished, options.signal);
     return options.check === false ? result : throwUnlessWell(result);
   }
 
-  /** Ends it with all that it started. False if it had ended already. */
+  /** Kills it and all its descendants. Returns false if it has already ended. */
   async kill(options?: RequestOptions): Promise<boolean> {
     return this.#processes.signal(this, "SIGKILL", options);
   }
 
-  /** Signals it and all that it started, such as with `"SIGINT"`. False if it had ended already. */
+  /** Signals it and all its descendants, such as with `"SIGINT"`. Returns false if it has already ended. */
   async sendSignal(signal: string | number, options?: RequestOptions): Promise<boolean> {
     return this.#processes.signal(this, signal, options);
   }
@@ -100,12 +100,12 @@ export class CommandHandle {
     await this.#processes.sendStdin(this, data, false, options);
   }
 
-  /** Says that no more input comes. */
+  /** Closes standard input. */
   async closeStdin(options?: RequestOptions): Promise<void> {
     await this.#processes.sendStdin(this, "", true, options);
   }
 
-  /** Stops listening. The command goes on; `sandbox.commands.connect` listens again. */
+  /** Stops listening. The command keeps running; `sandbox.commands.connect` reconnects. */
   disconnect(): void {
     this.#disconnected = true;
     this.#stop.abort(new DOMException("disconnected", "AbortError"));

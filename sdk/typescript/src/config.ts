@@ -1,54 +1,54 @@
 import { AuthenticationError, InvalidArgumentError } from "./errors.js";
 
-/** How to reach the server, and as whom. What is not given comes from the environment. */
+/** Connection settings. Missing ones are taken from the environment. */
 export interface ConnectionOptions {
-  /** The API key or sandbox token. Else `BELLJAR_API_KEY`. */
+  /** The API key or sandbox token. Default: `BELLJAR_API_KEY`. */
   apiKey?: string;
-  /** The server's address. Else `BELLJAR_API_URL`, else `http://127.0.0.1:8787`. */
+  /** The server's address. Default: `BELLJAR_API_URL`, else `http://127.0.0.1:8787`. */
   apiUrl?: string;
-  /** The domain under which the server shows sandboxes' ports. Else `BELLJAR_DOMAIN`, else what the server says. */
+  /** The domain under which the server publishes sandboxes' ports. Default: `BELLJAR_DOMAIN`, else the server's own. */
   domain?: string;
-  /** Milliseconds until an answer must have come; 0 for no limit. 60,000 if not given. Streams count until they begin. */
+  /** Milliseconds to wait for a response; 0 for no limit. Default: 60,000. For streams, until they begin. */
   requestTimeoutMs?: number;
-  /** How often a request that is safe to repeat is repeated. 5 if not given. */
+  /** Number of retries of a request that is safe to repeat. Default: 5. */
   maxRetries?: number;
-  /** The function that carries requests, instead of the runtime's own `fetch`. */
+  /** The function that sends requests, instead of the runtime's own `fetch`. */
   fetch?: typeof globalThis.fetch;
 }
 
-/** What can be said of a single call. */
+/** Options of a single call. */
 export interface RequestOptions {
   /** Ends the call; it then rejects with the signal's reason. */
   signal?: AbortSignal;
-  /** Milliseconds until the answer must have come; 0 for no limit. */
+  /** Milliseconds to wait for the response; 0 for no limit. */
   requestTimeoutMs?: number;
-  /** An option of E2B: everything in a sandbox runs as its one user, `user`, and any other is refused. */
+  /** An option of E2B: everything in a sandbox runs as its only user, `user`, and any other is refused. */
   user?: string;
 }
 
-/** Only what goes for the one call, out of more options. */
+/** Selects the options of a single call. */
 export function ofRequest(options: RequestOptions | undefined): RequestOptions {
   return { signal: options?.signal, requestTimeoutMs: options?.requestTimeoutMs, user: options?.user };
 }
 
-/** Options of calls that need no object: how to connect, and what goes for this call. */
+/** Options of static calls: connection settings, and options of the call. */
 export type CallOptions = ConnectionOptions & RequestOptions;
 
 const DEFAULT_URL = "http://127.0.0.1:8787";
 const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
-/** Together these last for at least 3 s, which is more than a server's restart takes. */
+/** Together these last for at least 3 s, longer than a restart of the server takes. */
 const DEFAULT_MAX_RETRIES = 5;
 
 /** A checked configuration. The key is private, so that no inspection or serialization shows it. */
 export class Configuration {
   readonly #apiKey: string | undefined;
-  /** Without a slash at the end. */
+  /** Without a trailing slash. */
   readonly apiUrl: string;
   /** The domain of ports, if one is set here. */
   readonly domain: string | undefined;
-  /** Milliseconds until an answer must have come; 0 for no limit. */
+  /** Milliseconds to wait for a response; 0 for no limit. */
   readonly requestTimeoutMs: number;
-  /** How often a request is repeated. */
+  /** Number of retries of a request. */
   readonly maxRetries: number;
   readonly #fetch: typeof globalThis.fetch | undefined;
 
@@ -61,12 +61,12 @@ export class Configuration {
     this.#fetch = options.fetch;
   }
 
-  /** Carries a request. */
+  /** Sends a request. */
   fetch(url: string, init: RequestInit): Promise<Response> {
     return (this.#fetch ?? globalThis.fetch)(url, init);
   }
 
-  /** The headers that say who asks. */
+  /** Returns the authentication headers. */
   credentials(): Record<string, string> {
     return this.#apiKey === undefined ? {} : { Authorization: `Bearer ${this.#apiKey}` };
   }
@@ -78,31 +78,31 @@ export class Configuration {
     }
   }
 
-  /** The same for a published port, whose own `Authorization` is left to what listens there. */
+  /** Returns the authentication headers for a published port, without `Authorization`, which belongs to the program there. */
   portCredentials(): Record<string, string> {
     return this.#apiKey === undefined ? {} : { "X-Belljar-Token": this.#apiKey };
   }
 
-  /** The text without the key, should it be in there. */
+  /** Removes the key from a text. */
   redact(text: string): string {
     return this.#apiKey === undefined ? text : text.replaceAll(this.#apiKey, "[key]");
   }
 }
 
-/** Refuses another user than the one that a sandbox has. */
+/** Refuses any user other than the sandbox's own. */
 export function checkUser(user: string | undefined): void {
   if (user !== undefined && user !== "user") {
-    throw new InvalidArgumentError(`user is ${JSON.stringify(user)}, but everything in a sandbox runs as its one user, "user"; leave it out`, { field: "user" });
+    throw new InvalidArgumentError(`user is ${JSON.stringify(user)}, but everything in a sandbox runs as its only user, "user"; omit it`, { field: "user" });
   }
 }
 
-/** A key with a line end in it would come back in the words of `fetch`, so it is refused here, without its text. */
+/** A key that contains a line end would appear in the error of `fetch`, so it is refused here without being quoted. */
 function checkKey(key: string | undefined): string | undefined {
   if (key === undefined || key === "") {
     return undefined;
   }
   if (!/^[\x21-\x7e]+$/.test(key)) {
-    throw new InvalidArgumentError("the API key has a space, a line end or another character that no key has; give it as it was printed", { field: "apiKey" });
+    throw new InvalidArgumentError("the API key contains a space, a line end or another invalid character; pass it exactly as printed", { field: "apiKey" });
   }
   return key;
 }
@@ -112,16 +112,16 @@ function checkUrl(given: string): string {
   try {
     url = new URL(given);
   } catch {
-    throw new InvalidArgumentError("the API address is no URL; give one such as http://127.0.0.1:8787", { field: "apiUrl" });
+    throw new InvalidArgumentError("the API address is not a URL; use one such as http://127.0.0.1:8787", { field: "apiUrl" });
   }
   if (url.protocol !== "http:" && url.protocol !== "https:") {
-    throw new InvalidArgumentError(`the API address begins with ${url.protocol}; it has to be http: or https:`, { field: "apiUrl" });
+    throw new InvalidArgumentError(`the API address begins with ${url.protocol}; it must be http: or https:`, { field: "apiUrl" });
   }
   if (url.username !== "" || url.password !== "") {
-    throw new InvalidArgumentError("the API address has a user name or a password in it; give the key as apiKey", { field: "apiUrl" });
+    throw new InvalidArgumentError("the API address must not contain a user name or password; pass the key as apiKey", { field: "apiUrl" });
   }
   if (url.search !== "" || url.hash !== "") {
-    throw new InvalidArgumentError("the API address has a query or a fragment; give it without", { field: "apiUrl" });
+    throw new InvalidArgumentError("the API address must not have a query or a fragment", { field: "apiUrl" });
   }
   return url.href.replace(/\/+$/, "");
 }
@@ -134,7 +134,7 @@ function checkNumber(field: string, value: number): number {
 }
 
 function environment(name: string): string | undefined {
-  // Deno asks for a permission; without it the variable counts as not set.
+  // Deno needs a permission; without it the variable counts as not set.
   try {
     const value = typeof process === "undefined" ? undefined : process.env[name];
     return value === "" ? undefined : value;

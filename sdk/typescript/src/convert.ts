@@ -1,4 +1,4 @@
-// From the REST interface's forms to the SDK's.
+// Conversions from the REST interface's types to the SDK's.
 
 import { fromBase64 } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
@@ -23,7 +23,7 @@ export function modeText(mode: FileMode | undefined): string | undefined {
   }
   const valid = typeof mode === "number" ? Number.isInteger(mode) && mode >= 0 && mode <= 0o7777 : /^[0-7]{3,5}$/.test(mode);
   if (!valid) {
-    throw new InvalidArgumentError(`mode is ${String(mode)}; it has to be a number such as 0o644, or text such as "0644"`, { field: "mode" });
+    throw new InvalidArgumentError(`mode is ${String(mode)}; it must be a number such as 0o644, or a string such as "0644"`, { field: "mode" });
   }
   return typeof mode === "number" ? mode.toString(8).padStart(4, "0") : mode;
 }
@@ -42,7 +42,7 @@ export function date(text: string): Date {
   return new Date(text);
 }
 
-/** A time that may not have come. */
+/** A time, if it is set. */
 export function dateOrNull(text: string | null | undefined): Date | null {
   return text === null || text === undefined ? null : new Date(text);
 }

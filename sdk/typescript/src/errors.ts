@@ -1,43 +1,43 @@
-/** What the server says about a failure, as it came over the wire (`application/problem+json`). */
+/** The server's description of a failure (`application/problem+json`). */
 export interface Problem {
   /** A page about this kind of failure. */
   type?: string;
-  /** The kind of failure, in words. */
+  /** The kind of failure, as text. */
   title?: string;
   /** The HTTP status. */
   status?: number;
-  /** A stable name of the failure, such as `sandbox_not_found`. */
+  /** The stable code of the failure, such as `sandbox_not_found`. */
   code?: string;
-  /** What failed, why, and what to do. */
+  /** What failed, why, and how to fix it. */
   detail?: string;
-  /** The field that is at fault, such as `limits.memory`, if one is. */
+  /** The invalid field, such as `limits.memory`, if any. */
   field?: string;
-  /** The id of the request, as the server's log has it. */
+  /** The id of the request, as in the server's log. */
   request_id?: string;
-  /** Seconds after which another attempt makes sense. */
+  /** Seconds after which a retry makes sense. */
   retry_after_s?: number;
 }
 
-/** What an error knows beside its message. */
+/** Properties of an error besides its message. */
 export interface ErrorDetails {
-  /** A stable name of the failure. */
+  /** The stable code of the failure. */
   code?: string | undefined;
-  /** The HTTP status of the answer, if there was one. */
+  /** The HTTP status of the response, if there was one. */
   status?: number | undefined;
-  /** The id of the request, as the server's log has it. */
+  /** The id of the request, as in the server's log. */
   requestId?: string | undefined;
-  /** What made this happen. */
+  /** The cause. */
   cause?: unknown;
 }
 
-/** The base of all errors of this package. */
+/** The base class of this package's errors. */
 export class SandboxError extends Error {
   override name = "SandboxError";
-  /** A stable name of the failure: the server's code, or `connection_failed`, `request_timeout` and the like. */
+  /** The stable code of the failure: the server's code, or `connection_failed`, `request_timeout` and the like. */
   readonly code: string;
-  /** The HTTP status of the answer; undefined if there was none. */
+  /** The HTTP status of the response; undefined if there was none. */
   readonly status: number | undefined;
-  /** The id of the request, to be found in the server's log; undefined if no answer came. */
+  /** The id of the request, as in the server's log; undefined if there was no response. */
   readonly requestId: string | undefined;
 
   constructor(message: string, details: ErrorDetails = {}) {
@@ -48,10 +48,10 @@ export class SandboxError extends Error {
   }
 }
 
-/** A value is wrong: it has the wrong type, is out of range, or is not known (400, 415, 416, 422). */
+/** A value is invalid: it has the wrong type, is out of range, or is unknown (400, 415, 416, 422). */
 export class InvalidArgumentError extends SandboxError {
   override name = "InvalidArgumentError";
-  /** The field that is at fault, as the REST interface calls it, if one is. */
+  /** The invalid field, named as in the REST interface, if any. */
   readonly field: string | undefined;
 
   constructor(message: string, details: ErrorDetails & { field?: string | undefined } = {}) {
@@ -65,22 +65,22 @@ export class AuthenticationError extends SandboxError {
   override name = "AuthenticationError";
 }
 
-/** The key may not do that, or the operator's policy or the sandbox's own permissions say no (403). */
+/** The key may not do that, or the operator's policy or the sandbox's own permissions forbid it (403). */
 export class ForbiddenError extends SandboxError {
   override name = "ForbiddenError";
 }
 
-/** There is no such sandbox, template, volume, key, process or path; those of other tenants count as missing (404). */
+/** The sandbox, template, volume, key, process or path does not exist; those of other tenants count as missing (404). */
 export class NotFoundError extends SandboxError {
   override name = "NotFoundError";
 }
 
-/** The sandbox has come to its end (410). */
+/** The sandbox has ended (410). */
 export class SandboxGoneError extends SandboxError {
   override name = "SandboxGoneError";
 }
 
-/** The thing is not in a state that allows this, or a name is taken already (409). */
+/** The object's state does not allow this, or a name is already taken (409). */
 export class ConflictError extends SandboxError {
   override name = "ConflictError";
 }
@@ -98,7 +98,7 @@ export class NotEnoughSpaceError extends SandboxError {
 /** A quota or a rate of the key is used up (429). */
 export class RateLimitError extends SandboxError {
   override name = "RateLimitError";
-  /** Seconds after which another attempt makes sense, if the server said so. */
+  /** Seconds after which a retry makes sense, if the server sent it. */
   readonly retryAfter: number | undefined;
 
   constructor(message: string, details: ErrorDetails & { retryAfter?: number | undefined } = {}) {
@@ -107,10 +107,10 @@ export class RateLimitError extends SandboxError {
   }
 }
 
-/** The machine is full, or the server is on its way up or down (503). */
+/** The machine is full, or the server is starting or stopping (503). */
 export class UnavailableError extends SandboxError {
   override name = "UnavailableError";
-  /** Seconds after which another attempt makes sense, if the server said so. */
+  /** Seconds after which a retry makes sense, if the server sent it. */
   readonly retryAfter: number | undefined;
 
   constructor(message: string, details: ErrorDetails & { retryAfter?: number | undefined } = {}) {
@@ -124,7 +124,7 @@ export class ServerError extends SandboxError {
   override name = "ServerError";
 }
 
-/** The server could not be reached, or the connection broke before the answer was complete. */
+/** The server could not be reached, or the connection broke before the response was complete. */
 export class ConnectionError extends SandboxError {
   override name = "ConnectionError";
 
@@ -133,7 +133,7 @@ export class ConnectionError extends SandboxError {
   }
 }
 
-/** Time ran out: of a request, of the sandbox's answer (504), or of a command ({@link CommandTimeoutError}). */
+/** A timeout: of a request, of the sandbox's response (504), or of a command ({@link CommandTimeoutError}). */
 export class TimeoutError extends SandboxError {
   override name = "TimeoutError";
 
@@ -142,7 +142,7 @@ export class TimeoutError extends SandboxError {
   }
 }
 
-/** A template could not be built: a step failed. The message names it, with its last lines. */
+/** A template could not be built: a step failed. The message names it, with its last lines of output. */
 export class BuildError extends SandboxError {
   override name = "BuildError";
 
@@ -151,7 +151,7 @@ export class BuildError extends SandboxError {
   }
 }
 
-/** The error for a problem that the server reported. */
+/** Returns the error for a problem reported by the server. */
 export function errorFromProblem(problem: Problem, status: number, requestId?: string, retryAfter?: number): SandboxError {
   const message = problem.detail ?? problem.title ?? `the server answered with status ${status}`;
   const details = {

@@ -9,91 +9,91 @@ import type { FileInfo, FileMode, SandboxPath, SearchMatch, Span } from "./types
 import { type OnWatchEvent, startWatch, type WatchHandle, type WatchOptions } from "./watch.js";
 import type { WireFile } from "./wire.js";
 
-/** What can be written to a file. */
+/** Data that can be written to a file. */
 export type FileData = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
 
-/** How to read. */
+/** Options for reading. */
 export interface ReadOptions extends RequestOptions {
   /** First byte, from 0. */
   start?: number;
-  /** The byte after the last one; the end of the file if not given. */
+  /** The byte after the last one; default: the end of the file. */
   end?: number;
 }
 
-/** How to write. */
+/** Options for writing. */
 export interface WriteOptions extends RequestOptions {
-  /** Permission bits of a new file; `0o644` if not given. */
+  /** Permission bits of a new file; default: `0o644`. */
   mode?: FileMode;
-  /** Writes at the end of what is there. */
+  /** Appends to the file. */
   append?: boolean;
   /** Fails if the file exists. */
   exclusive?: boolean;
-  /** Whether missing directories are made; yes if not given. */
+  /** Whether to create missing directories; default: yes. */
   makeParents?: boolean;
-  /** Writes in place from this byte on and leaves the rest. The data's length has to be known: no stream. */
+  /** Writes in place from this byte on and keeps the rest. The data's length has to be known: no stream. */
   offset?: number;
 }
 
 /** One of several files to write. */
 export interface WriteEntry {
-  /** Where it is written. */
+  /** The path. */
   path: SandboxPath;
-  /** What is written. */
+  /** The data. */
   data: FileData;
   /** Permission bits. */
   mode?: FileMode;
 }
 
-/** How to list. */
+/** Options for listing. */
 export interface ListOptions extends RequestOptions {
-  /** Levels below the directory: 1 is its own entries. 1 if not given, 64 at most. */
+  /** Levels below the directory: 1 means its own entries. Default: 1, maximum: 64. */
   depth?: number;
 }
 
-/** How to search. */
+/** Options for searching. */
 export interface SearchOptions extends RequestOptions {
-  /** The directory to look in; the home directory if not given. */
+  /** The directory to search; default: the home directory. */
   path?: string;
   /** A pattern for names, such as `*.py`. */
   name?: string;
-  /** What has to be in a line of the file. */
+  /** Text that a line of the file has to contain. */
   content?: string;
   /** Whether `content` is a regular expression. */
   regex?: boolean;
-  /** Whether upper and lower case count as the same. */
+  /** Whether case is ignored. */
   ignoreCase?: boolean;
-  /** Most matches. */
+  /** Maximum number of matches. */
   limit?: number;
 }
 
-/** What a search found. */
+/** Result of a search. */
 export interface SearchResult {
-  /** The places. */
+  /** The matches. */
   matches: SearchMatch[];
-  /** Whether there are more. */
+  /** Whether there are more matches. */
   truncated: boolean;
 }
 
-/** The forms in which an archive can be asked for. */
+/** Formats of an archive. */
 export type ArchiveFormat = "tar" | "tar.gz";
 
-/** How to unpack an archive. */
+/** Options for unpacking an archive. */
 export interface ExtractOptions extends RequestOptions {
-  /** Its form; found out by the server if not given. */
+  /** Its format; default: detected by the server. */
   format?: "auto" | "tar" | "tar.gz" | "zip";
-  /** Leading parts of each path to leave out; 0 if not given. */
+  /** Leading components of each path to omit; default: 0. */
   strip?: number;
 }
 
-/** A link to one file that works without a key. */
+/** A URL for one file that works without a key. */
 export interface SignedUrl {
-  /** The link. */
+  /** The URL. */
   url: string;
-  /** Until when it is good. */
+  /** Time of expiry. */
   expiresAt: Date;
 }
 
-/** Writes that are under way at once when several files are written. */
+/** Maximum number of concurrent writes when several files are written. */
 const PARALLEL_WRITES = 6;
 
 /** Files of a volume. Paths start at its root; `..` is refused. */
@@ -114,7 +114,7 @@ export class VolumeFiles {
   read(path: SandboxPath, options: ReadOptions & { format: "bytes" }): Promise<Uint8Array>;
   /** Reads a file into a Blob. */
   read(path: SandboxPath, options: ReadOptions & { format: "blob" }): Promise<Blob>;
-  /** Reads a file as a stream; the server waits for whoever reads it. */
+  /** Reads a file as a stream with back pressure. */
   read(path: SandboxPath, options: ReadOptions & { format: "stream" }): Promise<ReadableStream<Uint8Array>>;
   async read(path: SandboxPath, options: ReadOptions & { format?: "text" | "bytes" | "blob" | "stream" } = {}): Promise<string | Uint8Array | Blob | ReadableStream<Uint8Array>> {
     const { start, end, format, ...request } = options;
@@ -137,9 +137,9 @@ export class VolumeFiles {
     }
   }
 
-  /** Writes a file. What is there is replaced as a whole, or, if the call fails, stays as it was. */
+  /** Writes a file. An existing file is replaced as a whole, or, if the call fails, stays unchanged. */
   write(path: SandboxPath, data: FileData, options?: WriteOptions): Promise<FileInfo>;
-  /** Writes several files, some at once. If one fails, others may have been written. */
+  /** Writes several files, some concurrently. If one fails, others may have been written. */
   write(files: readonly WriteEntry[], options?: WriteOptions): Promise<FileInfo[]>;
   async write(first: SandboxPath | readonly WriteEntry[], second?: FileData | WriteOptions, third?: WriteOptions): Promise<FileInfo | FileInfo[]> {
     if (typeof first === "string" || first instanceof Uint8Array) {
@@ -155,7 +155,7 @@ export class VolumeFiles {
     const headers: Record<string, string> = {};
     if (offset !== undefined) {
       if (body instanceof ReadableStream) {
-        throw new InvalidArgumentError("a stream cannot be written at an offset, as its length is not known; give bytes or a Blob", { field: "offset" });
+        throw new InvalidArgumentError("a stream cannot be written at an offset, because its length is unknown; pass bytes or a Blob", { field: "offset" });
       }
       const length = body instanceof Blob ? body.size : body.length;
       if (length === 0) {
@@ -174,7 +174,7 @@ export class VolumeFiles {
     return fileInfo(written);
   }
 
-  /** All entries of a directory, and of those below it down to `depth`, in the order of their paths. */
+  /** Lists all entries of a directory, and of its subdirectories down to `depth`, in the order of their paths. */
   async list(path: SandboxPath = ".", options: ListOptions = {}): Promise<FileInfo[]> {
     const entries: FileInfo[] = [];
     for await (const entry of this.iterate(path, options)) {
@@ -183,7 +183,7 @@ export class VolumeFiles {
     return entries;
   }
 
-  /** The same, a page at a time, for directories with very many entries. */
+  /** Lists one page at a time, for directories with very many entries. */
   async *iterate(path: SandboxPath = ".", options: ListOptions & { pageSize?: number } = {}): AsyncGenerator<FileInfo, void, undefined> {
     const { depth, pageSize, ...request } = options;
     let cursor: string | undefined;
@@ -199,18 +199,18 @@ export class VolumeFiles {
     } while (cursor !== undefined);
   }
 
-  /** Whether there is something at the path. A link that leads nowhere counts. */
+  /** Reports whether a path exists. A dangling link counts. */
   async exists(path: SandboxPath, options?: RequestOptions): Promise<boolean> {
     return (await this.#infoIfThere(path, { ...options, follow: false })) !== undefined;
   }
 
-  /** What is at the path. With `follow: false` a link itself, else what it leads to. */
+  /** Returns information about a path, with `follow: false` about a link itself. */
   async getInfo(path: SandboxPath, options: RequestOptions & { follow?: boolean } = {}): Promise<FileInfo> {
     const { follow, ...request } = options;
     return fileInfo(await this.transport.json({ method: "GET", path: this.route("/stat"), query: { ...pathQuery(path), follow: follow ?? true }, options: request }));
   }
 
-  /** Makes a directory and, unless `parents` is false, those above it. False if there is one already. */
+  /** Creates a directory and, unless `parents` is false, its parents. Returns false if it already exists. */
   async makeDir(path: string, options: RequestOptions & { parents?: boolean; mode?: FileMode } = {}): Promise<boolean> {
     const { parents, mode, ...request } = options;
     if ((await this.#infoIfThere(path, request))?.kind === "directory") {
@@ -220,13 +220,13 @@ export class VolumeFiles {
     return true;
   }
 
-  /** Removes a file, or a directory with all that is in it; with `recursive: false` a directory only if it is empty. */
+  /** Removes a file, or a directory with its contents; with `recursive: false` a directory only if it is empty. */
   async remove(path: SandboxPath, options: RequestOptions & { recursive?: boolean } = {}): Promise<void> {
     const { recursive, ...request } = options;
     await this.transport.delete(this.route(""), { ...pathQuery(path), recursive: recursive ?? true }, request);
   }
 
-  /** Moves. Fails if there is something at the new path, unless `overwrite` is true. */
+  /** Moves a file or directory. Fails if the new path exists, unless `overwrite` is true. */
   async rename(from: string, to: string, options: RequestOptions & { overwrite?: boolean } = {}): Promise<FileInfo> {
     const { overwrite, ...request } = options;
     return fileInfo(await this.transport.json({ method: "POST", path: this.route("/move"), json: { from, to, overwrite: overwrite ?? false }, options: request }));
@@ -237,14 +237,14 @@ export class VolumeFiles {
     return fileInfo(await this.transport.json({ method: "POST", path: this.route("/chmod"), json: { path, mode: modeText(mode) }, options }));
   }
 
-  /** Copies a file or a directory of this machine into the sandbox. Permission bits stay, links and special files are left out. */
+  /** Uploads a local file or directory into the sandbox. Keeps permission bits; omits links and special files. */
   async upload(localPath: string, path: string, options: TransferOptions = {}): Promise<FileInfo[]> {
     return upload(this, localPath, path, options);
   }
 
   /**
-   * Copies a file or a directory of the sandbox to this machine. Links and special files are left out, and nothing is written
-   * outside of `localPath`, whatever the names inside are. Gives the paths that were written.
+   * Downloads a file or directory of the sandbox. Links and special files are omitted, and nothing is written
+   * outside `localPath`, whatever the names inside are. Returns the paths written.
    */
   async download(path: string, localPath: string, options: TransferOptions = {}): Promise<string[]> {
     return download(this, path, localPath, options);
@@ -274,7 +274,7 @@ export class Files extends VolumeFiles {
     super(transport, route`/v1/sandboxes/${sandboxId}`);
   }
 
-  /** Looks for files by name, by what is in them, or both. */
+  /** Searches files by name, by content, or both. */
   async search(options: SearchOptions): Promise<SearchResult> {
     const { path, name, content, regex, ignoreCase, limit, ...request } = options;
     const found = await this.transport.json<{ matches: { path: string; line_number?: number | null; line?: string | null; column?: number | null }[]; truncated: boolean }>({
@@ -286,7 +286,7 @@ export class Files extends VolumeFiles {
     return {
       truncated: found.truncated,
       matches: found.matches.map((match) => ({
-        // A search in a single file has no path below it.
+        // A search in a single file returns no relative path.
         path: match.path === "" ? (path ?? ".") : inDirectory(path ?? ".", match.path),
         ...(typeof match.line_number === "number" ? { lineNumber: match.line_number } : {}),
         ...(typeof match.line === "string" ? { line: match.line } : {}),
@@ -295,7 +295,7 @@ export class Files extends VolumeFiles {
     };
   }
 
-  /** Packs a directory and all that is in it. The server waits for whoever reads the stream. */
+  /** Packs a directory with its contents. The stream has back pressure. */
   async getArchive(path: SandboxPath = ".", options: RequestOptions & { format?: ArchiveFormat } = {}): Promise<ReadableStream<Uint8Array>> {
     const { format, ...request } = options;
     const answer = await this.transport.stream({ method: "GET", path: this.route("/archive"), query: { ...pathQuery(path), format: format ?? "tar.gz" }, headers: { Accept: "*/*" }, options: request });
@@ -309,12 +309,12 @@ export class Files extends VolumeFiles {
     return { entries: done.entries, size: done.bytes };
   }
 
-  /** Watches a directory. Resolves when the watch is in place, so that nothing after that is missed. */
+  /** Watches a directory. Resolves when the watch is active, so that no later event is missed. */
   async watchDir(path: SandboxPath, onEvent: OnWatchEvent, options: WatchOptions = {}): Promise<WatchHandle> {
     return startWatch(this.transport, { method: "GET", path: this.route("/watch"), query: { ...pathQuery(path), recursive: options.recursive ?? false } }, onEvent, options);
   }
 
-  /** Makes a link with which one file can be read or written without a key. `expires` is 3,600 seconds if not given. */
+  /** Creates a URL with which one file can be read or written without a key. `expires` defaults to 3,600 seconds. */
   async sign(path: string, operation: "read" | "write", options: RequestOptions & { expires?: Span } = {}): Promise<SignedUrl> {
     const { expires, ...request } = options;
     const signed = await this.transport.json<{ url: string; expires_at: string }>({ method: "POST", path: this.route("/sign"), json: { path, operation, expires }, options: request });
@@ -326,7 +326,7 @@ function pathQuery(path: SandboxPath): Query {
   return typeof path === "string" ? { path } : { path_base64: toBase64(path) };
 }
 
-/** The server tells paths relative to the directory; here they become such as every other call takes. */
+/** Converts paths relative to the directory to paths that can be passed to other calls. */
 function below(directory: SandboxPath, info: FileInfo): FileInfo {
   if (typeof directory === "string" && info.pathBytes === undefined) {
     return { ...info, path: inDirectory(directory, info.path) };
@@ -345,7 +345,7 @@ function inDirectory(directory: string, path: string): string {
   return `${directory}${directory.endsWith("/") ? "" : "/"}${path}`;
 }
 
-/** The header for a part of a file; `empty` for a part without bytes, which HTTP cannot ask for. */
+/** Returns the header for a part of a file; `empty` for an empty part, which HTTP cannot express. */
 function rangeHeader(start: number | undefined, end: number | undefined): string | undefined {
   if (start === undefined && end === undefined) {
     return undefined;
@@ -353,7 +353,7 @@ function rangeHeader(start: number | undefined, end: number | undefined): string
   const first = start ?? 0;
   const valid = Number.isSafeInteger(first) && first >= 0 && (end === undefined || (Number.isSafeInteger(end) && end >= first));
   if (!valid) {
-    throw new InvalidArgumentError(`the part from ${String(start)} to ${String(end)} is none; both are whole numbers from 0, and the second is not less`, { field: "start" });
+    throw new InvalidArgumentError(`invalid range from ${String(start)} to ${String(end)}; both must be integers from 0, and the second must not be less`, { field: "start" });
   }
   if (end === undefined) {
     return `bytes=${first}-`;
@@ -371,5 +371,5 @@ function toBody(data: FileData): Uint8Array | Blob | ReadableStream<Uint8Array> 
   if (data instanceof Uint8Array || data instanceof Blob || data instanceof ReadableStream) {
     return data;
   }
-  throw new InvalidArgumentError("what is to be written is no text, no bytes, no Blob and no ReadableStream", { field: "data" });
+  throw new InvalidArgumentError("the data must be text, bytes, a Blob or a ReadableStream", { field: "data" });
 }

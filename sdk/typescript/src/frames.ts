@@ -8,29 +8,29 @@ const STREAMS = ["", "stdout", "stderr", "terminal"] as const;
 /** A stream of a process. */
 export type StreamName = "stdout" | "stderr" | "terminal";
 
-/** A piece of output as it comes over an attached connection. */
+/** A piece of output from an attached connection. */
 export interface Frame {
   stream: StreamName;
-  /** Bytes of the stream before this piece, those that were not kept included. */
+  /** Offset of this piece in the stream, including bytes that were not kept. */
   offset: number;
   data: Uint8Array;
 }
 
 const HEADER_BYTES = 9;
 
-/** Reads one binary message. */
+/** Parses one binary message. */
 export function decodeFrame(message: ArrayBuffer): Frame {
   if (message.byteLength < HEADER_BYTES) {
-    throw new SandboxError(`a message of ${message.byteLength} bytes came over the attached connection, less than its header`, { code: "bad_frame" });
+    throw new SandboxError(`received a message of ${message.byteLength} bytes over the attached connection, shorter than its header`, { code: "bad_frame" });
   }
   const view = new DataView(message);
   const stream = STREAMS[view.getUint8(0)];
   if (!stream) {
-    throw new SandboxError(`a message for the stream ${view.getUint8(0)} came, which is not known; a newer version of this package may know it`, { code: "bad_frame" });
+    throw new SandboxError(`received a message for the unknown stream ${view.getUint8(0)}; a newer version of this package may support it`, { code: "bad_frame" });
   }
   const offset = view.getBigUint64(1);
   if (offset > BigInt(Number.MAX_SAFE_INTEGER)) {
-    throw new SandboxError(`a message has the offset ${offset}, more than can be counted`, { code: "bad_frame" });
+    throw new SandboxError(`a message has an offset that is too large: ${offset}`, { code: "bad_frame" });
   }
   return { stream, offset: Number(offset), data: new Uint8Array(message, HEADER_BYTES) };
 }

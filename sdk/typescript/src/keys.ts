@@ -4,23 +4,23 @@ import { route, type Transport } from "./transport.js";
 import type { KeyInfo, Quotas, Role, Span } from "./types.js";
 import type { WireKey } from "./wire.js";
 
-/** A new key. */
+/** Options of a new key. */
 export interface NewKey {
-  /** What it is for. */
+  /** A description. */
   name: string;
-  /** What it may do; `user` if not given. */
+  /** The role; default: `user`. */
   role?: Role;
-  /** Whose it is; `default` if not given. Tenants do not see each other's sandboxes. */
+  /** The tenant; default: `default`. Tenants do not see each other's sandboxes. */
   tenant?: string;
-  /** How long it is good; for ever if not given. */
+  /** The lifetime; default: unlimited. */
   expires?: Span;
-  /** How much it may use. */
+  /** The quotas. */
   quotas?: Quotas;
 }
 
-/** A key that was just made. */
+/** A newly created key. */
 export interface CreatedKey extends KeyInfo {
-  /** The key itself. It is never told again. */
+  /** The key itself. It is never shown again. */
   key: string;
 }
 
@@ -33,20 +33,20 @@ export class Keys {
     this.#transport = transport;
   }
 
-  /** Makes a key. */
+  /** Creates a key. */
   async create(key: NewKey, options?: RequestOptions): Promise<CreatedKey> {
     const json = { name: key.name, role: key.role ?? "user", tenant: key.tenant, expires: key.expires, quotas: quotasToWire(key.quotas) };
     const made = await this.#transport.json<WireKey & { key: string }>({ method: "POST", path: "/v1/keys", json, options });
     return { ...keyInfo(made), key: made.key };
   }
 
-  /** All keys, revoked ones too. */
+  /** Lists all keys, including revoked ones. */
   async list(options?: RequestOptions): Promise<KeyInfo[]> {
     const answer = await this.#transport.json<{ keys: WireKey[] }>({ method: "GET", path: "/v1/keys", options });
     return answer.keys.map(keyInfo);
   }
 
-  /** Makes a key worthless, at once and for ever. */
+  /** Revokes a key, immediately and permanently. */
   async revoke(id: string, options?: RequestOptions): Promise<void> {
     await this.#transport.delete(route`/v1/keys/${id}`, undefined, options);
   }

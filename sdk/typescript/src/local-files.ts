@@ -1,4 +1,4 @@
-// Copies between this machine's files and those of a sandbox or a volume. Needs a runtime with node:fs.
+// Copies between local files and those of a sandbox or a volume. Needs a runtime with node:fs.
 
 import type { RequestOptions } from "./config.js";
 import { InvalidArgumentError, SandboxError } from "./errors.js";
@@ -6,25 +6,25 @@ import type { VolumeFiles } from "./files.js";
 import { inParallel } from "./parallel.js";
 import type { FileInfo } from "./types.js";
 
-/** How far a copy is. */
+/** Progress of a copy. */
 export interface TransferProgress {
-  /** The file, relative to what is copied; empty if that is a single file. */
+  /** The file, relative to the copied directory; empty if a single file is copied. */
   path: string;
   /** Bytes of this file so far. */
   bytes: number;
-  /** All bytes of this file. */
+  /** Total bytes of this file. */
   totalBytes: number;
 }
 
-/** How to copy. */
+/** Options for copying. */
 export interface TransferOptions extends RequestOptions {
-  /** Told how far a copy is. */
+  /** Called with the progress. */
   onProgress?: (progress: TransferProgress) => void;
 }
 
-/** Files that are under way at once. */
+/** Maximum number of files copied concurrently. */
 const PARALLEL_TRANSFERS = 4;
-/** Levels of directories that are copied. */
+/** Maximum depth of copied directories. */
 const DEEPEST = 64;
 
 interface LocalFile {
@@ -99,7 +99,7 @@ export async function download(files: VolumeFiles, path: string, localPath: stri
   const wanted: { remote: string; relative: string; local: string; bytes: number }[] = [];
   for await (const entry of files.iterate(path, { ...request, depth: DEEPEST })) {
     const relative = relativeTo(path, entry.path);
-    // Names are the sandbox's own choice. They must not lead out of the directory that is written to.
+    // Names are chosen by the sandbox. They must not lead out of the target directory.
     if (!isPlainRelative(relative) || entry.pathBytes !== undefined) {
       throw new SandboxError(`the sandbox has a file ${JSON.stringify(entry.path)}, whose name cannot be used here; nothing more was copied`, { code: "bad_file_name" });
     }
@@ -113,13 +113,13 @@ export async function download(files: VolumeFiles, path: string, localPath: stri
   return inParallel(wanted, PARALLEL_TRANSFERS, (file) => fetchOne(file.remote, file.relative, file.local, file.bytes));
 }
 
-/** The path of an entry below the directory that was listed. */
+/** Returns the path of an entry relative to the listed directory. */
 export function relativeTo(directory: string, entry: string): string {
   const base = directory.endsWith("/") ? directory : `${directory}/`;
   return entry.startsWith(base) ? entry.slice(base.length) : entry;
 }
 
-/** Whether a path stays below where it begins, on every operating system. */
+/** Reports whether a relative path stays below its start, on every operating system. */
 export function isPlainRelative(path: string): boolean {
   return path !== "" && !/[\\\0:]/.test(path) && path.split("/").every((part) => part !== "" && part !== "." && part !== "..");
 }
@@ -131,7 +131,7 @@ function inside(path: string, relative: string): string {
   return `${path.replace(/\/+$/, "")}/${relative}`;
 }
 
-/** Writes beside the file and then puts it in its place, so that a broken copy leaves the old file. */
+/** Writes a temporary file and then renames it, so that a broken copy leaves the old file. */
 async function writeWhole(local: string, body: ReadableStream<Uint8Array>): Promise<void> {
   const { open, rename, rm } = await import("node:fs/promises");
   const temporary = `${local}.belljar-${Math.random().toString(36).slice(2, 10)}`;
@@ -157,7 +157,7 @@ async function writeWhole(local: string, body: ReadableStream<Uint8Array>): Prom
 
 const PIECE_BYTES = 64 * 1024;
 
-/** The bytes of a file, at most as many as it had when it was looked at. */
+/** Yields the bytes of a file, at most its size when it was examined. */
 function readable(handle: import("node:fs/promises").FileHandle, bytes: number): ReadableStream<Uint8Array> {
   let left = bytes;
   return new ReadableStream<Uint8Array>(
@@ -177,7 +177,7 @@ function readable(handle: import("node:fs/promises").FileHandle, bytes: number):
   );
 }
 
-/** The same stream, with a word on how many bytes went through. */
+/** Reports the bytes passed through a stream. */
 function counted(body: ReadableStream<Uint8Array>, tell: (bytes: number) => void): ReadableStream<Uint8Array> {
   let bytes = 0;
   return body.pipeThrough(

@@ -1,4 +1,4 @@
-// The output of a process, followed over broken connections.
+// The output of a process, across broken connections.
 
 import { concatenate, decodeData, text, TextPieces } from "./bytes.js";
 import type { RequestOptions } from "./config.js";
@@ -14,7 +14,7 @@ import type { WireExited, WirePiece } from "./wire.js";
 export interface OutputChunk {
   /** The stream that it was written to. */
   stream: StreamName;
-  /** Bytes of the stream before it, those that were not kept included. */
+  /** Its offset in the stream, including bytes that were not kept. */
   offset: number;
   /** Its bytes. */
   data: Uint8Array;
@@ -30,10 +30,10 @@ export interface OutputOffsets {
   terminal?: number;
 }
 
-/** What can be read from a process: output, and in the end how it ended. */
+/** Data from a process: output, and finally how it ended. */
 export type OutputEvent = { kind: "output"; chunk: OutputChunk } | { kind: "exited"; exited: WireExited };
 
-/** Reads a process's output from where `offsets` says, and goes on after a connection broke. `onOpen` is told each time the server answers. */
+/** Reads a process's output from `offsets`, and resumes after a broken connection. `onOpen` is called each time the server responds. */
 export async function* followOutput(
   transport: Transport,
   sandboxId: string,
@@ -87,7 +87,7 @@ export async function* followOutput(
   }
 }
 
-/** What an event of a stream says, or undefined if it is of a kind that a newer server has. */
+/** Parses an event of a stream; undefined for an unknown kind of a newer server. */
 export function readEvent(event: ServerSentEvent): OutputEvent | undefined {
   switch (event.event) {
     case "stdout":
@@ -105,25 +105,25 @@ export function readEvent(event: ServerSentEvent): OutputEvent | undefined {
   }
 }
 
-/** The error that an event `error` of a stream stands for. */
+/** Returns the error of an event `error` of a stream. */
 export function errorFromEvent(event: ServerSentEvent): SandboxError {
   const problem = parseEvent<Problem>(event);
   return problem.status === undefined ? new ServerError(problem.detail ?? "the server ended the stream with an error", { code: problem.code }) : errorFromProblem(problem, problem.status);
 }
 
-/** The JSON of an event. */
+/** Parses the JSON of an event. */
 export function parseEvent<Data>(event: ServerSentEvent): Data {
   try {
     return JSON.parse(event.data) as Data;
   } catch (error) {
-    throw new SandboxError(`an event ${event.event} of the server is no JSON`, { code: "bad_answer", cause: error });
+    throw new SandboxError(`an event ${event.event} of the server is not JSON`, { code: "bad_answer", cause: error });
   }
 }
 
-/** Takes the text of pieces of output, as it comes. It may return a promise; the next piece then waits for it. */
+/** Called with the text of pieces of output. It may return a promise; the next piece then waits for it. */
 export type OnText = (text: string) => unknown;
 
-/** Hands on output as text, without ever splitting a character. */
+/** Passes on output as text, without splitting characters. */
 export class TextOutput {
   readonly #stdout = new TextPieces();
   readonly #stderr = new TextPieces();
@@ -135,7 +135,7 @@ export class TextOutput {
     this.#onStderr = onStderr;
   }
 
-  /** Takes a piece. Resolves when whoever listens has taken it. */
+  /** Passes on a piece. Resolves when the listener has handled it. */
   async push(chunk: OutputChunk): Promise<void> {
     if (chunk.stream === "stderr") {
       await call(this.#onStderr, this.#stderr.push(chunk.data));
@@ -144,7 +144,7 @@ export class TextOutput {
     }
   }
 
-  /** Hands on what is left. */
+  /** Passes on the rest. */
   async end(): Promise<void> {
     await call(this.#onStdout, this.#stdout.end());
     await call(this.#onStderr, this.#stderr.end());
@@ -162,14 +162,14 @@ export class Tail {
   readonly #limitBytes: number;
   #pieces: Uint8Array[] = [];
   #keptBytes = 0;
-  /** Where the kept part ends in the stream. */
+  /** Offset in the stream at which the kept part ends. */
   #end = 0;
 
   constructor(limitBytes: number) {
     this.#limitBytes = limitBytes;
   }
 
-  /** Takes a piece that begins at `offset` of the stream. */
+  /** Adds a piece that begins at `offset` of the stream. */
   push(offset: number, data: Uint8Array): void {
     this.#pieces.push(data);
     this.#keptBytes += data.length;
@@ -187,20 +187,20 @@ export class Tail {
     }
   }
 
-  /** What is kept. */
+  /** Returns the kept bytes. */
   bytes(): Uint8Array {
     const all = concatenate(this.#pieces);
-    // Joined once; asked again, there is only one piece.
+    // Joined once; the next call finds a single piece.
     this.#pieces = [all];
     return all;
   }
 
-  /** What is kept, as text. */
+  /** Returns the kept bytes as text. */
   text(): string {
     return text(this.bytes());
   }
 
-  /** Bytes of the stream that are not kept. */
+  /** Returns the number of bytes that are not kept. */
   omittedBytes(): number {
     return this.#end - this.#keptBytes;
   }

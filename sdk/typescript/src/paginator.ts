@@ -1,13 +1,13 @@
 /** One page of a list. */
 export interface Page<Item> {
-  /** What is on it. */
+  /** Its items. */
   items: Item[];
   /** Where the next page begins; undefined if this is the last one. */
   nextToken: string | undefined;
 }
 
 /**
- * A list that comes page by page: `for await (const item of list)`, or `nextItems()` while `hasNext`. Both go on where the other stopped.
+ * A paginated list: `for await (const item of list)`, or `nextItems()` while `hasNext`. Both continue where the other stopped.
  */
 export class Paginator<Item> implements AsyncIterable<Item> {
   readonly #fetchPage: (token: string | undefined) => Promise<Page<Item>>;
@@ -20,17 +20,17 @@ export class Paginator<Item> implements AsyncIterable<Item> {
     this.#nextToken = token;
   }
 
-  /** Whether there may be more. */
+  /** Whether there may be another page. */
   get hasNext(): boolean {
     return this.#hasNext;
   }
 
-  /** Where the next page begins, to go on later; undefined at the beginning and at the end. */
+  /** Start of the next page, to continue later; undefined at the beginning and at the end. */
   get nextToken(): string | undefined {
     return this.#nextToken;
   }
 
-  /** The next page; empty at the end. */
+  /** Returns the next page; empty at the end. */
   async nextItems(): Promise<Item[]> {
     if (!this.#hasNext) {
       return [];
@@ -41,7 +41,7 @@ export class Paginator<Item> implements AsyncIterable<Item> {
     return page.items;
   }
 
-  /** All that is left. */
+  /** Yields the remaining items. */
   async all(): Promise<Item[]> {
     const items: Item[] = [];
     while (this.#hasNext) {

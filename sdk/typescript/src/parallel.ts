@@ -1,4 +1,4 @@
-/** Does the work for each item, at most `most` at once, and gives the results in order. After the first error no further work begins. */
+/** Runs a function for each item, at most `most` concurrently, and returns the results in order. Starts nothing after the first error. */
 export async function inParallel<Item, Result>(items: readonly Item[], most: number, work: (item: Item) => Promise<Result>): Promise<Result[]> {
   const results: Result[] = new Array(items.length);
   const queue = items.entries();

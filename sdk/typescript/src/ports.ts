@@ -5,21 +5,21 @@ import { route, type Transport } from "./transport.js";
 import type { PortInfo, Span } from "./types.js";
 import type { WirePort } from "./wire.js";
 
-/** Ports of a sandbox that can be reached, and those on which something listens. */
+/** Published and listening ports of a sandbox. */
 export interface PortList {
   /** Published ports. */
   ports: PortInfo[];
-  /** Ports on which something inside listens, published or not. */
+  /** Listening ports, published or not. */
   listening: number[];
 }
 
-/** A way to one port that works without a key, for a time. */
+/** Temporary access to one port without a key. */
 export interface PortToken {
   /** Send it as `X-Belljar-Token`. */
   token: string;
-  /** The port's address with the token in it. */
+  /** The port's URL, including the token. */
   url: string;
-  /** Until when it is good. */
+  /** Time of expiry. */
   expiresAt: Date;
 }
 
@@ -34,24 +34,24 @@ export class Ports {
     this.#sandboxId = sandboxId;
   }
 
-  /** Makes a port reachable: with credentials, or by everybody if `public` is true. */
+  /** Publishes a port: with credentials, or without if `public` is true. */
   async publish(port: number, options: RequestOptions & { public?: boolean } = {}): Promise<PortInfo> {
     const { public: open, ...request } = options;
     return portInfo(await this.#transport.json<WirePort>({ method: "POST", path: route`/v1/sandboxes/${this.#sandboxId}/ports`, json: { port, public: open ?? false }, options: request }));
   }
 
-  /** What is published, and what listens. */
+  /** Returns the published ports, and the listening ones. */
   async list(options?: RequestOptions): Promise<PortList> {
     const answer = await this.#transport.json<{ ports: WirePort[]; listening: number[] }>({ method: "GET", path: route`/v1/sandboxes/${this.#sandboxId}/ports`, options });
     return { ports: answer.ports.map(portInfo), listening: answer.listening ?? [] };
   }
 
-  /** Makes a port unreachable again. */
+  /** Unpublishes a port. */
   async unpublish(port: number, options?: RequestOptions): Promise<void> {
     await this.#transport.delete(route`/v1/sandboxes/${this.#sandboxId}/ports/${port}`, undefined, options);
   }
 
-  /** Makes a token for one published port. `expires` is 3,600 seconds if not given. */
+  /** Creates a token for one published port. `expires` defaults to 3,600 seconds. */
   async createToken(port: number, options: RequestOptions & { expires?: Span } = {}): Promise<PortToken> {
     const { expires, ...request } = options;
     const made = await this.#transport.json<{ token: string; url: string; expires_at: string }>({
@@ -63,7 +63,7 @@ export class Ports {
     return { token: made.token, url: new URL(made.url, `${this.#transport.configuration.apiUrl}/`).href, expiresAt: new Date(made.expires_at) };
   }
 
-  /** Sends a request to what listens on a published port, as `fetch` does, by way of the server. The key does not go inside. */
+  /** Sends a request to a published port through the server, like `fetch`. The key is not passed into the sandbox. */
   async fetch(port: number, path: string, init: RequestInit = {}): Promise<Response> {
     const prefix = route`/v1/sandboxes/${this.#sandboxId}/ports/${port}/proxy/`;
     const base = new URL(this.#transport.configuration.apiUrl + prefix);
@@ -75,7 +75,7 @@ export class Ports {
     for (const [name, value] of Object.entries(this.#transport.configuration.portCredentials())) {
       headers.set(name, value);
     }
-    // A redirect inside must not carry the key to another server.
+    // A redirect from inside must not send the key to another server.
     return this.#transport.configuration.fetch(url.href, { redirect: "manual", ...init, headers });
   }
 }

@@ -1,4 +1,4 @@
-// Processes of one sandbox, as the REST interface has them.
+// Processes of one sandbox, over the REST interface.
 
 import { utf8 } from "./bytes.js";
 import type { RequestOptions } from "./config.js";
@@ -6,10 +6,10 @@ import { NotFoundError } from "./errors.js";
 import { route, type Transport } from "./transport.js";
 import type { WireProcess } from "./wire.js";
 
-/** A process: the pid that the sandbox's own programs see, or a handle or an info of it, which mean it for ever. */
+/** A process: its pid inside the sandbox, or a handle or an info, which identify it permanently. */
 export type ProcessRef = number | { readonly process: number };
 
-/** What commands and terminals have in common. */
+/** Common parts of commands and terminals. */
 export class ProcessApi {
   readonly transport: Transport;
   readonly sandboxId: string;
@@ -25,11 +25,11 @@ export class ProcessApi {
   }
 
   async get(ref: ProcessRef, options?: RequestOptions): Promise<WireProcess> {
-    // The list has all that can be told of one.
+    // The list has all information about a process.
     return typeof ref === "number" ? this.#find(ref, options) : this.transport.json({ method: "GET", path: this.#route(ref.process), options });
   }
 
-  /** Belljar's number of a process. */
+  /** Returns Belljar's own id of a process. */
   async number(ref: ProcessRef, options?: RequestOptions): Promise<number> {
     return typeof ref === "number" ? (await this.#find(ref, options)).process : ref.process;
   }
@@ -39,7 +39,7 @@ export class ProcessApi {
     return answer.processes;
   }
 
-  /** Signals a process and all that it started. False if it does not run. */
+  /** Signals a process and all its descendants. Returns false if it is not running. */
   async signal(ref: ProcessRef, signal: string | number, options?: RequestOptions): Promise<boolean> {
     try {
       const process = await this.number(ref, options);
@@ -66,7 +66,7 @@ export class ProcessApi {
     return route`/v1/sandboxes/${this.sandboxId}/processes/${process}` + rest;
   }
 
-  /** The process with this pid that runs, else the one that had it last. */
+  /** Returns the running process with this pid, else the last one that had it. */
   async #find(pid: number, options?: RequestOptions): Promise<WireProcess> {
     const fitting = (await this.list(options)).filter((one) => one.pid === pid);
     const found = fitting.sort((one, other) => Number(other.running) - Number(one.running) || other.process - one.process)[0];

@@ -15,17 +15,17 @@ export interface PtySize {
   cols: number;
 }
 
-/** A new terminal. */
+/** Options of a new terminal. */
 export interface PtyOptions extends PtySize, RequestOptions {
-  /** Takes the bytes that the terminal shows. If it returns a promise, reading waits for it. */
+  /** Called with the output of the terminal. If it returns a promise, reading waits for it. */
   onData: OnData;
-  /** What runs on it, as a line for the shell; an interactive shell if not given. */
+  /** A shell command line; default: an interactive shell. */
   command?: string;
-  /** Working directory; the home directory if not given. */
+  /** Working directory; default: the home directory. */
   cwd?: string;
-  /** Environment variables, beside those of the sandbox. `TERM` is `xterm-256color` unless it is given. */
+  /** Environment variables, added to those of the sandbox. `TERM` defaults to `xterm-256color`. */
   envs?: Record<string, string>;
-  /** Milliseconds until it is ended; 0, which is also the default, for no limit. */
+  /** Time limit in milliseconds; 0, the default, for no limit. */
   timeoutMs?: number;
 }
 
@@ -39,14 +39,14 @@ export interface PtyResult {
   outcome: Outcome;
 }
 
-/** The shell that a terminal has if nothing else is asked for: bash where there is one. */
+/** The default shell of a terminal: bash if installed. */
 const INTERACTIVE_SHELL = "if command -v bash >/dev/null 2>&1; then exec bash -i; else exec sh -i; fi";
 
-/** A terminal that somebody sits in front of. */
+/** A connected terminal. */
 export class PtyHandle {
-  /** The process id that the sandbox's own programs see. It may come again once the process has ended. */
+  /** The process id inside the sandbox. It can be reused once the process has ended. */
   readonly pid: number;
-  /** Belljar's number of the process, which never comes twice in a sandbox. */
+  /** Belljar's own id of the process, never reused in a sandbox. */
   readonly process: number;
   readonly #processes: ProcessApi;
   readonly #connection: TerminalConnection;
@@ -59,7 +59,7 @@ export class PtyHandle {
     this.#connection = connection;
   }
 
-  /** Types. Control characters do what they do on a keyboard: `"\x03"` is Ctrl-C. */
+  /** Sends input. Control characters work as on a keyboard: `"\x03"` is Ctrl-C. */
   async sendInput(data: string | Uint8Array): Promise<void> {
     await this.#connection.send(typeof data === "string" ? utf8(data) : data);
   }
@@ -69,7 +69,7 @@ export class PtyHandle {
     await this.#processes.resize(this, size.rows, size.cols, options);
   }
 
-  /** Waits for the end, whatever the exit code. A signal ends the waiting, not the terminal. */
+  /** Waits for the end, with any exit code. A signal ends the wait, not the terminal. */
   async wait(options: { signal?: AbortSignal } = {}): Promise<PtyResult> {
     const exited = await unlessAborted(this.#connection.exited, options.signal);
     return {
@@ -79,12 +79,12 @@ export class PtyHandle {
     };
   }
 
-  /** Ends it with all that it started. False if it had ended already. */
+  /** Kills it and all its descendants. Returns false if it has already ended. */
   async kill(options?: RequestOptions): Promise<boolean> {
     return this.#processes.signal(this, "SIGKILL", options);
   }
 
-  /** Lets go of it. It goes on; `sandbox.pty.connect` takes it up again. */
+  /** Disconnects from it. It keeps running; `sandbox.pty.connect` reconnects. */
   disconnect(): void {
     this.#connection.close();
   }
@@ -93,7 +93,7 @@ export class PtyHandle {
 /** Terminals in a sandbox. */
 export class Pty {
   readonly #processes: ProcessApi;
-  /** Connections that are open from here, by process. */
+  /** Open connections of this client, by process. */
   readonly #open = new Map<number, { pid: number; connection: TerminalConnection }>();
 
   /** @internal */
@@ -117,30 +117,30 @@ export class Pty {
     return this.#attach(started.process, started.pid, options.onData, 0);
   }
 
-  /** Takes up a terminal that runs already; `offset` is the byte of its output to begin with, the first one if not given. */
+  /** Connects to a running terminal; `offset` is the first byte of its output to read, default: 0. */
   async connect(process: ProcessRef, options: { onData: OnData; offset?: number } & RequestOptions): Promise<PtyHandle> {
     const found = await this.#processes.get(process, ofRequest(options));
     return this.#attach(found.process, found.pid, options.onData, options.offset ?? 0);
   }
 
-  /** Types into a terminal. */
+  /** Sends input to a terminal. */
   async sendInput(process: ProcessRef, data: string | Uint8Array, options?: RequestOptions): Promise<void> {
     const bytes = typeof data === "string" ? utf8(data) : data;
     const connection = this.#connection(process);
     await (connection ? connection.send(bytes) : this.#processes.sendStdin(process, bytes, false, options));
   }
 
-  /** Changes a terminal's size. */
+  /** Resizes a terminal. */
   async resize(process: ProcessRef, size: PtySize, options?: RequestOptions): Promise<void> {
     await this.#processes.resize(process, size.rows, size.cols, options);
   }
 
-  /** Ends a terminal's process with all that it started. False if it does not run. */
+  /** Kills a terminal's process and all its descendants. Returns false if it is not running. */
   async kill(process: ProcessRef, options?: RequestOptions): Promise<boolean> {
     return this.#processes.signal(process, "SIGKILL", options);
   }
 
-  /** The connection that is open from here, if there is one. Of two processes that have had one pid, one runs at most. */
+  /** Returns this client's open connection, if any. Of two processes with the same pid at most one is running. */
   #connection(process: ProcessRef): TerminalConnection | undefined {
     if (typeof process !== "number") {
       return this.#open.get(process.process)?.connection;

@@ -1,4 +1,4 @@
-// What comes of a command.
+// Results of commands.
 
 import { decodeData, text } from "./bytes.js";
 import { outcome as outcomeFromWire } from "./convert.js";
@@ -6,70 +6,70 @@ import { SandboxError, TimeoutError } from "./errors.js";
 import type { Outcome } from "./types.js";
 import type { WireExecResult, WireOutput } from "./wire.js";
 
-/** What came of a command. */
+/** The result of a command. */
 export interface CommandResult {
-  /** Belljar's number of the process, which never comes twice in a sandbox. */
+  /** Belljar's own id of the process, never reused in a sandbox. */
   process: number;
-  /** The command's own exit code; null if it did not end by itself. */
+  /** The command's exit code; null if it did not end by itself. */
   exitCode: number | null;
-  /** Standard output as text, as much of it as was kept. */
+  /** The kept standard output as text. */
   stdout: string;
-  /** Standard error as text, as much of it as was kept. */
+  /** The kept standard error as text. */
   stderr: string;
-  /** Standard output byte by byte, as much of it as was kept. */
+  /** The kept standard output as bytes. */
   stdoutBytes: Uint8Array;
-  /** Standard error byte by byte, as much of it as was kept. */
+  /** The kept standard error as bytes. */
   stderrBytes: Uint8Array;
-  /** Bytes of standard output that were left out. */
+  /** Number of omitted bytes of standard output. */
   stdoutOmittedBytes: number;
-  /** Bytes of standard error that were left out. */
+  /** Number of omitted bytes of standard error. */
   stderrOmittedBytes: number;
   /** The name of the signal that ended it, such as `SIGKILL`. */
   signal: string | null;
   /** How it ended. */
   outcome: Outcome;
-  /** Why it did not end well, in a sentence; undefined if it did. */
+  /** Why it failed, as a sentence; undefined if it succeeded. */
   error?: string;
-  /** What to do about it, if the server knows. */
+  /** A suggestion of the server, if any. */
   hint?: string;
-  /** Milliseconds from its start to its end, where they were measured. */
+  /** Milliseconds from its start to its end, if measured. */
   wallMs?: number;
-  /** Milliseconds of processor time, where they were measured. */
+  /** Milliseconds of processor time, if measured. */
   cpuMs?: number;
-  /** The most memory in use at once, in bytes, where it was measured. */
+  /** Peak memory use in bytes, if measured. */
   peakMemoryBytes?: number;
-  /** Whether the session that it ran in remembers what it did. */
+  /** Whether the state of its session is preserved. */
   sessionState?: "preserved" | "lost";
 }
 
-/** A command did not end with exit code 0. It knows all of the result. */
+/** A command did not end with exit code 0. Contains the whole result. */
 export class CommandExitError extends SandboxError implements CommandResult {
   override name = "CommandExitError";
-  /** What came of the command. */
+  /** The result of the command. */
   readonly result: CommandResult;
   /** Belljar's number of the process. */
   readonly process: number;
-  /** The command's own exit code; null if it did not end by itself. */
+  /** The command's exit code; null if it did not end by itself. */
   readonly exitCode: number | null;
   /** Standard output as text. */
   readonly stdout: string;
   /** Standard error as text. */
   readonly stderr: string;
-  /** Standard output byte by byte. */
+  /** Standard output as bytes. */
   readonly stdoutBytes: Uint8Array;
-  /** Standard error byte by byte. */
+  /** Standard error as bytes. */
   readonly stderrBytes: Uint8Array;
-  /** Bytes of standard output that were left out. */
+  /** Number of omitted bytes of standard output. */
   readonly stdoutOmittedBytes: number;
-  /** Bytes of standard error that were left out. */
+  /** Number of omitted bytes of standard error. */
   readonly stderrOmittedBytes: number;
   /** The name of the signal that ended it. */
   readonly signal: string | null;
   /** How it ended. */
   readonly outcome: Outcome;
-  /** Why it did not end well, in a sentence. */
+  /** Why it failed, as a sentence. */
   readonly error: string;
-  /** What to do about it, if the server knows. */
+  /** A suggestion of the server, if any. */
   readonly hint?: string;
 
   constructor(result: CommandResult) {
@@ -93,10 +93,10 @@ export class CommandExitError extends SandboxError implements CommandResult {
   }
 }
 
-/** A command was ended because its time ran out. */
+/** A command was ended because it timed out. */
 export class CommandTimeoutError extends TimeoutError {
   override name = "CommandTimeoutError";
-  /** What it had written until then. */
+  /** Its result until then. */
   readonly result: CommandResult;
 
   constructor(result: CommandResult) {
@@ -105,7 +105,7 @@ export class CommandTimeoutError extends TimeoutError {
   }
 }
 
-/** The result as the server tells it of a command that it waited for. */
+/** Parses the server's result of a foreground command. */
 export function resultFromWire(wire: WireExecResult): CommandResult {
   const stdout = bytesOf(wire.stdout);
   const stderr = bytesOf(wire.stderr);
@@ -137,7 +137,7 @@ export function resultFromWire(wire: WireExecResult): CommandResult {
   return withError(result);
 }
 
-/** Adds the sentence that says why a command did not end well. */
+/** Adds the sentence that explains why a command failed. */
 export function withError(result: CommandResult): CommandResult {
   if (!endedWell(result)) {
     result.error = describe(result.outcome);
@@ -145,7 +145,7 @@ export function withError(result: CommandResult): CommandResult {
   return result;
 }
 
-/** The result, or the error that it stands for. */
+/** Returns the result, or throws the corresponding error. */
 export function throwUnlessWell(result: CommandResult): CommandResult {
   if (endedWell(result)) {
     return result;
@@ -182,7 +182,7 @@ function describe(outcome: Outcome): string {
   }
 }
 
-/** The last line of standard error tells most about what went wrong. */
+/** The last line of standard error is the most informative one. */
 function lastLine(stderr: string): string {
   const line = stderr.trimEnd().split("\n").at(-1)?.trim() ?? "";
   return line === "" ? "" : `: ${line.length > 200 ? `${line.slice(0, 200)}…` : line}`;

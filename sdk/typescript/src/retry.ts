@@ -1,26 +1,26 @@
-// What may be sent again, and when.
+// Retry policy.
 
 import { ConnectionError, RateLimitError, type SandboxError, ServerError, UnavailableError } from "./errors.js";
 
-/** First wait before another attempt, in milliseconds; it doubles with each one. */
+/** Delay before the first retry, in milliseconds; it doubles with each one. */
 export const FIRST_WAIT_MS = 200;
-/** The longest wait that is chosen here, in milliseconds. */
+/** Maximum delay chosen by the client, in milliseconds. */
 export const LONGEST_WAIT_MS = 5_000;
-/** The longest `Retry-After` that is waited for, in milliseconds; with a longer one the error goes to the caller. */
+/** Maximum `Retry-After` to wait for, in milliseconds; with a longer one the error is thrown. */
 export const LONGEST_RETRY_AFTER_MS = 30_000;
 
-/** What is known of a failed attempt. */
+/** A failed attempt. */
 export interface Failure {
   error: SandboxError;
   /** Whether the request may have reached the server. */
   mayHaveArrived: boolean;
 }
 
-/** Milliseconds to wait before the next attempt, or undefined if there must be none. `attempt` counts from 1. */
+/** Returns the delay before the next attempt in milliseconds, or undefined to give up. `attempt` counts from 1. */
 export function waitBeforeRetry(failure: Failure, attempt: number, repeatable: boolean, random: () => number = Math.random): number | undefined {
   const { error } = failure;
   if (error instanceof RateLimitError || error instanceof UnavailableError) {
-    // With a Retry-After the server says that it has not begun.
+    // With Retry-After the server has not started the request.
     if (error.retryAfter !== undefined) {
       const wait = error.retryAfter * 1000;
       return wait <= LONGEST_RETRY_AFTER_MS ? wait + backOff(1, random) : undefined;
@@ -36,12 +36,12 @@ export function waitBeforeRetry(failure: Failure, attempt: number, repeatable: b
   return undefined;
 }
 
-/** Doubling waits, of which half is random, so that many clients do not come back at once. `attempt` counts from 1. */
+/** Exponential backoff with jitter, so that clients do not all retry together. `attempt` counts from 1. */
 export function backOff(attempt: number, random: () => number = Math.random): number {
   return (0.5 + random() / 2) * Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LONGEST_WAIT_MS);
 }
 
-/** The seconds of a `Retry-After` header, which is a number or a date. */
+/** Parses a `Retry-After` header (a number or a date) to seconds. */
 export function retryAfterSeconds(header: string | null, now: number = Date.now()): number | undefined {
   if (header === null || header.trim() === "") {
     return undefined;
@@ -54,7 +54,7 @@ export function retryAfterSeconds(header: string | null, now: number = Date.now(
   return Number.isNaN(date) ? undefined : Math.max(0, (date - now) / 1000);
 }
 
-/** Names of errors with which runtimes say that there was no connection at all. */
+/** Error names with which runtimes report that no connection was opened. */
 const NOT_OPENED = new Set([
   "ECONNREFUSED",
   "ENOTFOUND",
@@ -67,7 +67,7 @@ const NOT_OPENED = new Set([
   "FailedToOpenSocket",
 ]);
 
-/** Whether an error of `fetch` says that the connection could not be opened. */
+/** Reports whether an error of `fetch` means that the connection could not be opened. */
 export function neverOpened(error: unknown): boolean {
   for (let current: unknown = error, depth = 0; current instanceof Error && depth < 5; current = current.cause, depth++) {
     const code = (current as Error & { code?: unknown }).code;

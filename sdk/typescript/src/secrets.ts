@@ -9,7 +9,7 @@ import type { WireSecret } from "./wire.js";
 export interface NewSecret {
   /** Its name: 1 to 128 of `a-z`, `0-9`, `-`, `_` and `.`, a letter or digit first. */
   name: string;
-  /** The value. No answer has it. */
+  /** The value. No response contains it. */
   value: string;
   /** Notes. */
   metadata?: Record<string, string>;
@@ -17,19 +17,19 @@ export interface NewSecret {
 
 /** Request to change a secret's value. */
 export interface SecretUpdate {
-  /** The value. No answer has it. */
+  /** The value. No response contains it. */
   value: string;
   /** New metadata; unchanged if absent. */
   metadata?: Record<string, string>;
 }
 
-/** How secrets are listed. */
+/** Options for listing secrets. */
 export interface ListSecretsOptions extends RequestOptions {
-  /** How many come in one page, up to 100. */
+  /** Page size, up to 100. */
   limit?: number;
 }
 
-/** Secrets stored on the server: a network policy names one as `${secrets.NAME}`, and the gateway puts its value into requests. */
+/** Secrets on the server. Network policies refer to one as `${secrets.NAME}`; the gateway inserts its value into requests. */
 export class Secrets {
   readonly #transport: Transport;
 
@@ -44,18 +44,18 @@ export class Secrets {
     return secretInfo(await this.#transport.json<WireSecret>({ method: "POST", path: "/v1/secrets", json: { name, value, metadata }, options }));
   }
 
-  /** Gives a secret, by name or id, another value, which running sandboxes have at once. */
+  /** Changes the value of a secret, by name or id. Running sandboxes use it immediately. */
   async update(secret: string, update: SecretUpdate, options?: RequestOptions): Promise<SecretInfo> {
     const { value, metadata } = update;
     return secretInfo(await this.#transport.json<WireSecret>({ method: "PUT", path: route`/v1/secrets/${secret}`, json: { value, metadata }, options }));
   }
 
-  /** A secret, by name or id. */
+  /** Returns a secret, by name or id. */
   async get(secret: string, options?: RequestOptions): Promise<SecretInfo> {
     return secretInfo(await this.#transport.json<WireSecret>({ method: "GET", path: route`/v1/secrets/${secret}`, options }));
   }
 
-  /** Lists secrets by their names, as they come page by page. */
+  /** Lists secrets, sorted by name, as a paginated list. */
   list(options: ListSecretsOptions = {}): Paginator<SecretInfo> {
     const { limit, ...request } = options;
     return new Paginator(async (cursor) => {
@@ -65,7 +65,7 @@ export class Secrets {
     });
   }
 
-  /** Removes a secret, by name or id, for good. */
+  /** Removes a secret, by name or id, permanently. */
   async delete(secret: string, options?: RequestOptions): Promise<void> {
     await this.#transport.delete(route`/v1/secrets/${secret}`, undefined, options);
   }

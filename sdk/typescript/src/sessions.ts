@@ -5,27 +5,27 @@ import { NotFoundError } from "./errors.js";
 import type { CommandResult } from "./result.js";
 import { route, type Transport } from "./transport.js";
 
-/** How a session begins. */
+/** Options of a new session. */
 export interface SessionOptions extends RequestOptions {
-  /** Working directory at the beginning. */
+  /** Initial working directory. */
   cwd?: string;
-  /** Environment variables at the beginning. */
+  /** Initial environment variables. */
   envs?: Record<string, string>;
 }
 
-/** What can be said of a session. */
+/** Information about a session. */
 export interface SessionInfo {
-  /** Its number. */
+  /** Its id. */
   sessionId: number;
-  /** The shell that it is. */
+  /** Its shell. */
   shell: string;
 }
 
-/** A shell that remembers its working directory, variables and functions from one command to the next. */
+/** A shell that keeps its working directory, variables and functions from one command to the next. */
 export class Session {
-  /** Its number. */
+  /** Its id. */
   readonly sessionId: number;
-  /** The shell that it is. */
+  /** Its shell. */
   readonly shell: string;
   readonly #sessions: Sessions;
   readonly #commands: Commands;
@@ -38,12 +38,12 @@ export class Session {
     this.shell = info.shell;
   }
 
-  /** Runs a command in it, as {@link Commands.run} does. `sessionState` of the result says whether the session outlived it. */
+  /** Runs a command in it, as {@link Commands.run} does. `sessionState` of the result tells whether the session survived. */
   run(command: Command, options: RunOptions = {}): Promise<CommandResult> {
     return this.#commands.runIn(this.sessionId, command, options);
   }
 
-  /** Ends the shell. False if it had ended already. */
+  /** Ends the shell. Returns false if it has already ended. */
   close(options?: RequestOptions): Promise<boolean> {
     return this.#sessions.close(this.sessionId, options);
   }
@@ -67,7 +67,7 @@ export class Sessions {
     this.#commands = commands;
   }
 
-  /** Starts a shell that remembers. */
+  /** Starts a session. */
   async create(options: SessionOptions = {}): Promise<Session> {
     const { cwd, envs, ...request } = options;
     const made = await this.#transport.json<{ session: number; shell: string }>({
@@ -79,7 +79,7 @@ export class Sessions {
     return new Session(this, this.#commands, { sessionId: made.session, shell: made.shell });
   }
 
-  /** The sessions that there are. */
+  /** Lists the sessions. */
   async list(options?: RequestOptions): Promise<Session[]> {
     const answer = await this.#transport.json<{ sessions: { session: number; shell: string }[] }>({
       method: "GET",
@@ -89,7 +89,7 @@ export class Sessions {
     return answer.sessions.map((session) => new Session(this, this.#commands, { sessionId: session.session, shell: session.shell }));
   }
 
-  /** Ends a session's shell. False if there is none of that id. */
+  /** Ends a session. Returns false if there is none with that id. */
   async close(sessionId: number, options?: RequestOptions): Promise<boolean> {
     try {
       await this.#transport.delete(route`/v1/sandboxes/${this.#sandboxId}/sessions/${sessionId}`, undefined, options);

@@ -1,17 +1,17 @@
-/** A signal that follows several others and a time limit, and can be let go of. */
+/** A signal that combines several others with a timeout, and can be released. */
 export interface LinkedSignal {
   signal: AbortSignal;
-  /** Whether the time limit, and not one of the others, ended it. */
+  /** Whether the timeout, and not another signal, aborted it. */
   timedOut(): boolean;
-  /** Aborts it from here. */
+  /** Aborts it. */
   abort(reason: unknown): void;
-  /** Takes the time limit away; the other signals still count. */
+  /** Removes the timeout; the other signals remain. */
   clearTimer(): void;
-  /** Takes the time limit and all listeners away. */
+  /** Removes the timeout and all listeners. */
   release(): void;
 }
 
-/** Links `sources` and a limit of `timeoutMs` (0: none). `AbortSignal.any` is too new for the oldest runtimes that we support. */
+/** Combines `sources` with a timeout of `timeoutMs` (0: none). `AbortSignal.any` is too new for the oldest supported runtimes. */
 export function linkSignals(sources: readonly (AbortSignal | undefined)[], timeoutMs: number): LinkedSignal {
   const controller = new AbortController();
   const given = sources.filter((source): source is AbortSignal => source !== undefined);
@@ -49,7 +49,7 @@ export function linkSignals(sources: readonly (AbortSignal | undefined)[], timeo
   };
 }
 
-/** Waits, unless the signal comes first; then it rejects with the signal's reason. */
+/** Waits; rejects with the signal's reason if the signal is aborted first. */
 export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) {
@@ -68,7 +68,7 @@ export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void>
   });
 }
 
-/** The promise's value, or the signal's reason if that comes first. */
+/** Returns the promise's value; rejects with the signal's reason if the signal is aborted first. */
 export function unlessAborted<Value>(promise: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
   if (!signal) {
     return promise;
@@ -84,5 +84,5 @@ export function unlessAborted<Value>(promise: Promise<Value>, signal: AbortSigna
   });
 }
 
-/** Longer timers fire at once on the common runtimes. */
+/** Longer timers fire immediately on common runtimes. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;

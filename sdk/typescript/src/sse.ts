@@ -1,4 +1,4 @@
-// Server-sent events, as the WHATWG's HTML standard describes them.
+// Server-sent events, as specified in the WHATWG HTML standard.
 
 /** One event. */
 export interface ServerSentEvent {
@@ -7,12 +7,12 @@ export interface ServerSentEvent {
   data: string;
 }
 
-/** Most characters of one event. The server bounds what it keeps of an output far below. */
+/** Maximum number of characters of one event. The server's own limit on kept output is far lower. */
 const MAX_EVENT_CHARACTERS = 256 * 1024 * 1024;
 
-/** Makes events of text that comes in pieces, cut anywhere. */
+/** Parses events from text that may be split anywhere. */
 export class EventParser {
-  /** Pieces of the line that is not complete yet. Joined once, so that a long line costs no quadratic copying. */
+  /** Pieces of the incomplete line. Joined once, so that a long line causes no quadratic copying. */
   #line: string[] = [];
   #characters = 0;
   #endedWithCarriageReturn = false;
@@ -20,7 +20,7 @@ export class EventParser {
   #name = "";
   #data: string[] = [];
 
-  /** The events that are complete with this text. */
+  /** Returns the events that are complete with this text. */
   push(text: string): ServerSentEvent[] {
     const events: ServerSentEvent[] = [];
     let position = 0;
@@ -49,9 +49,9 @@ export class EventParser {
         events.push(event);
       }
       position = end + (returnsFirst && lineFeed === end + 1 ? 2 : 1);
-      // Its "\n" may be in the next piece.
+      // The "\n" may be in the next piece.
       this.#endedWithCarriageReturn = returnsFirst && position === text.length && lineFeed !== end + 1;
-      // Each is looked for again only when it was passed, so that no text is searched twice.
+      // Each is searched again only after it was passed, so that no text is searched twice.
       carriageReturn = carriageReturn >= 0 && carriageReturn < position ? text.indexOf("\r", position) : carriageReturn;
       lineFeed = lineFeed >= 0 && lineFeed < position ? text.indexOf("\n", position) : lineFeed;
     }

@@ -1,23 +1,23 @@
-// What a template is made of, for `templates.build`. Copying needs a runtime with node:fs.
+// Definition of a template, for `templates.build`. Copying needs a runtime with node:fs.
 
 import { InvalidArgumentError } from "./errors.js";
 
-/** The most bytes that all files of a template's `copy` steps have together. */
+/** Maximum total size of the files of a template's `copy` steps, in bytes. */
 const MAX_COPIED_BYTES = 1024 * 1024;
 
-/** What a template begins with. */
+/** Options of a template. */
 export interface TemplateOptions {
-  /** `host`, `debian`, `oci` or `template:NAME`; `host` if not given. */
+  /** `host`, `debian`, `oci` or `template:NAME`; default: `host`. */
   base?: string;
-  /** What it is for. */
+  /** A description. */
   description?: string;
-  /** Which Debian, such as `bookworm`. */
+  /** The Debian release, such as `bookworm`. */
   suite?: string;
-  /** Which of several images of an OCI layout. */
+  /** The image, if an OCI layout has several. */
   reference?: string;
 }
 
-/** A file of a `copy` step, as the REST interface takes it. */
+/** A file of a `copy` step, in the format of the REST interface. */
 export interface TemplateFile {
   path: string;
   content_base64: string;
@@ -28,7 +28,7 @@ type Value = string | number | boolean | readonly Value[] | { readonly [key: str
 
 /**
  * A template: a base, and steps that are run on it, one after the other, in sandboxes of the server. Each method adds to it
- * and hands it back; nothing is sent before `client.templates.build(template)`.
+ * and returns it; nothing is sent before `client.templates.build(template)`.
  */
 export class Template {
   /** Its name. */
@@ -39,7 +39,7 @@ export class Template {
   readonly #steps: [string, Value][] = [];
   readonly #copies: { from: string; place: string }[] = [];
 
-  /** `name` is of a-z, 0-9 and `-`. A built template of this name is replaced. */
+  /** `name` consists of a-z, 0-9 and `-`. A built template with this name is replaced. */
   constructor(name: string, options: TemplateOptions = {}) {
     const { base = "host", description, suite, reference } = options;
     this.name = name;
@@ -65,12 +65,12 @@ export class Template {
     return this.#step("npm", packages);
   }
 
-  /** Runs a command of the shell. The build fails if it does not exit with 0. */
+  /** Runs a shell command. The build fails if it does not exit with 0. */
   runCmd(command: string): this {
     return this.#step("run", command);
   }
 
-  /** Copies a file of this machine, or a directory with what is in it, when it is built. All copied files have at most 1 MiB. */
+  /** Copies a local file, or a directory with its contents, at build time. All copied files together have at most 1 MiB. */
   copy(source: string, to: string): this {
     const place = String(this.#steps.length);
     this.#copies.push({ from: source, place });
@@ -82,7 +82,7 @@ export class Template {
     return this.#step("env", { ...envs });
   }
 
-  /** Sets USER and LOGNAME. There is one user id in a sandbox, whatever its name is. */
+  /** Sets USER and LOGNAME. A sandbox has one user id, whatever its name. */
   setUser(user: string): this {
     return this.#step("user", user);
   }
@@ -104,19 +104,19 @@ export class Template {
     return this;
   }
 
-  /** Sets limits of sandboxes, such as `{ memory: "1g" }`, for those who make one without saying. */
+  /** Sets default limits of sandboxes, such as `{ memory: "1g" }`. */
   setLimits(limits: Record<string, string | number>): this {
     Object.assign(this.#limits, limits);
     return this;
   }
 
-  /** Sets limits of the sandboxes that build, such as `{ disk: "8g" }`. */
+  /** Sets limits of the build sandboxes, such as `{ disk: "8g" }`. */
   setBuildLimits(limits: Record<string, string | number>): this {
     Object.assign(this.#build, limits);
     return this;
   }
 
-  /** The text of the template's file. */
+  /** Returns the text of the template file. */
   toToml(): string {
     const pairs = (values: Record<string, Value>) => Object.entries(values).map(([key, value]) => `${bareKey(key)} = ${toml(value)}`);
     const section = (name: string, values: Record<string, Value>) => (Object.keys(values).length === 0 ? [] : ["", `[${name}]`, ...pairs(values)]);
@@ -170,6 +170,6 @@ function toml(value: Value): string {
     const pairs = Object.entries(value).map(([key, one]) => `${bareKey(key)} = ${toml(one)}`);
     return `{ ${pairs.join(", ")} }`;
   }
-  // A string of JSON is one of TOML, but for the one control character that JSON leaves as it is.
+  // A JSON string is a valid TOML string, except for the one control character that JSON does not escape.
   return JSON.stringify(value).replaceAll("\x7f", "\\u007f");
 }

@@ -7,27 +7,27 @@ import { type ApiRequest, route, type Transport } from "./transport.js";
 import type { TemplateInfo } from "./types.js";
 import type { WireTemplate } from "./wire.js";
 
-/** What happens while a template is built: a step begins, writes a line, or has made a layer. */
+/** An event of a build: a step begins, writes a line, or has produced a layer. */
 export type BuildEvent =
   | { event: "step"; number: number; total: number; kind: string; summary: string; cached: boolean }
   | { event: "log"; number: number; line: string }
   | { event: "layer"; number: number; digest: string; bytes: number };
 
-/** How to build. */
+/** Options of a build. */
 export interface BuildOptions extends RequestOptions {
-  /** Its name, if not the one that it has itself. */
+  /** Overrides the name in the template. */
   name?: string;
   /** A directory of packages on the server's machine. */
   mirror?: string;
   /** An OCI image layout, or a tar of one, on the server's machine. */
   image?: string;
-  /** Whether steps are run although what comes of them is known. */
+  /** Whether to run steps even if their result is cached. */
   fresh?: boolean;
-  /** Takes what happens, as it happens. */
+  /** Called with each event. */
   onEvent?: (event: BuildEvent) => void;
 }
 
-/** Templates: what new sandboxes begin with. */
+/** Templates of sandboxes. */
 export class Templates {
   readonly #transport: Transport;
 
@@ -36,23 +36,23 @@ export class Templates {
     this.#transport = transport;
   }
 
-  /** All templates. */
+  /** Lists all templates. */
   async list(options?: RequestOptions): Promise<TemplateInfo[]> {
     const answer = await this.#transport.json<{ templates: WireTemplate[] }>({ method: "GET", path: "/v1/templates", options });
     return answer.templates.map(templateInfo);
   }
 
-  /** A template by its id or name. */
+  /** Returns a template by its id or name. */
   async get(id: string, options?: RequestOptions): Promise<TemplateInfo> {
     return templateInfo(await this.#transport.json<WireTemplate>({ method: "GET", path: route`/v1/templates/${id}`, options }));
   }
 
-  /** Removes a template. Sandboxes that were made of it stay. */
+  /** Removes a template. Sandboxes created from it are not affected. */
   async delete(id: string, options?: RequestOptions): Promise<void> {
     await this.#transport.delete(route`/v1/templates/${id}`, undefined, options);
   }
 
-  /** Builds a template on the server, of a `Template` or the text of a template's file. It takes a key with the role admin. */
+  /** Builds a template on the server, from a `Template` or the text of a template file. Needs a key with the role admin. */
   async build(template: Template | string, options: BuildOptions = {}): Promise<TemplateInfo> {
     const { name, mirror, image, fresh, onEvent, ...request } = options;
     const isText = typeof template === "string";
@@ -68,16 +68,16 @@ export class Templates {
           onEvent?.({ event: event.event, ...parseEvent<object>(event) } as BuildEvent);
       }
     }
-    throw new ConnectionError("the connection broke while the template was built; the build goes on");
+    throw new ConnectionError("the connection broke while the template was being built; the build continues");
   }
 
-  /** A built template as one file, whose bytes come as they are read. */
+  /** Exports a built template as one file, as a stream. */
   async export(id: string, options?: RequestOptions): Promise<ReadableStream<Uint8Array>> {
     const request: ApiRequest = { method: "GET", path: route`/v1/templates/${id}/export`, headers: { Accept: "application/octet-stream" }, options };
     return (await this.#transport.stream(request)).body;
   }
 
-  /** Takes a template from a file that was exported. A built template of its name is replaced. */
+  /** Imports a template from an exported file. A built template with the same name is replaced. */
   async import(file: Blob | Uint8Array | ReadableStream<Uint8Array>, options: RequestOptions & { name?: string } = {}): Promise<TemplateInfo> {
     const { name, ...request } = options;
     const headers = { "Content-Type": "application/octet-stream" };

@@ -1,4 +1,4 @@
-// An attached terminal: its output, from any offset, and its input, over broken connections.
+// An attached terminal: its output, from any offset, and its input, across broken connections.
 
 import { ConnectionError, errorFromProblem, type Problem, SandboxError } from "./errors.js";
 import { decodeFrame, type Frame } from "./frames.js";
@@ -9,35 +9,35 @@ import { route } from "./transport.js";
 import { OPEN, openSocket, type Socket } from "./websocket.js";
 import type { WireExited } from "./wire.js";
 
-/** Takes the bytes that a terminal shows. If it returns a promise, reading waits for it. */
+/** Called with the output of a terminal. If it returns a promise, reading waits for it. */
 export type OnData = (data: Uint8Array) => unknown;
 
-/** Bytes that may wait for the listener. With more, the connection is let go of, and taken up again where it was left. */
+/** Maximum number of bytes buffered for the listener. Beyond it, the connection is closed, and resumed later. */
 const MOST_WAITING_BYTES = 4 * 1024 * 1024;
-/** Bytes that may wait to be sent. */
+/** Maximum number of bytes buffered for sending. */
 const MOST_UNSENT_BYTES = 1024 * 1024;
-/** Bytes of one message of input; the server takes 1 MiB at most. */
+/** Maximum size of one input message in bytes; the server accepts 1 MiB at most. */
 const INPUT_PIECE_BYTES = 64 * 1024;
 
-/** What came over a socket. */
+/** A message from a socket. */
 type Message = Frame | { exited: WireExited } | { failed: SandboxError };
 
-/** A connection to a terminal that holds until the process ends or somebody closes it. */
+/** A connection to a terminal that lasts until the process ends or it is closed. */
 export class TerminalConnection {
   readonly #processes: ProcessApi;
   readonly #process: number;
   readonly #onData: OnData | undefined;
   readonly #stop = new AbortController();
-  /** How the process ended. Rejects if the connection was closed, or cannot be had any more. */
+  /** How the process ended. Rejects if the connection was closed, or cannot be restored. */
   readonly exited: Promise<WireExited>;
   #offset = 0;
-  /** The connection, while there is one. */
+  /** The current connection, if any. */
   #socket: Socket | undefined;
-  /** Why there will be none any more. */
+  /** Why no further connection is possible. */
   #over: { reason: unknown } | undefined;
-  /** Those who wait for a connection. */
+  /** Callers waiting for a connection. */
   #waiting: (() => void)[] = [];
-  /** Input goes out in the order in which it was given. */
+  /** Input is sent in order. */
   #lastInput: Promise<void> = Promise.resolve();
 
   constructor(processes: ProcessApi, process: number, onData: OnData | undefined, offset: number) {
@@ -52,14 +52,14 @@ export class TerminalConnection {
     );
   }
 
-  /** Sends input. What is under way when a connection breaks is sent at most once. */
+  /** Sends input. Input in flight when a connection breaks is sent at most once. */
   send(data: Uint8Array): Promise<void> {
     const sent = this.#lastInput.then(() => this.#send(data));
     this.#lastInput = sent.catch(() => undefined);
     return sent;
   }
 
-  /** Lets go of the terminal; the process goes on. */
+  /** Disconnects from the terminal; the process keeps running. */
   close(): void {
     this.#stop.abort(new SandboxError("the terminal was disconnected before it ended; connect again to wait for it", { code: "disconnected" }));
   }
@@ -91,14 +91,14 @@ export class TerminalConnection {
         if (broken > this.#processes.transport.configuration.maxRetries) {
           throw error;
         }
-        // A WebSocket that is refused does not say why; an ordinary request does.
+        // A refused WebSocket gives no reason; an ordinary request does.
         await this.#processes.get({ process: this.#process }, { signal: this.#stop.signal });
         await sleep(backOff(broken), this.#stop.signal);
       }
     }
   }
 
-  /** One connection. Undefined if it was let go of because the listener is slow. */
+  /** Runs one connection. Returns undefined if it was closed because the listener is slow. */
   async #attach(): Promise<WireExited | undefined> {
     const { transport, sandboxId } = this.#processes;
     const { url, headers } = transport.webSocket(route`/v1/sandboxes/${sandboxId}/processes/${this.#process}/attach`, { terminal: this.#offset });
@@ -158,9 +158,9 @@ export class TerminalConnection {
   }
 }
 
-/** The messages of a socket, kept until they are asked for. */
+/** The messages of a socket, buffered until read. */
 class Messages {
-  /** Whether the socket was closed from here, because too much was waiting. */
+  /** Whether the client closed the socket because too much was buffered. */
   letGo = false;
   readonly #waiting: Message[] = [];
   #waitingBytes = 0;
@@ -170,7 +170,7 @@ class Messages {
   /** Listens to a socket. */
   take(socket: Socket): void {
     socket.addEventListener("message", ({ data }) => {
-      // After it was let go of, a gap would follow.
+      // After it was closed, a gap would follow.
       if (this.letGo) {
         return;
       }
@@ -192,7 +192,7 @@ class Messages {
     });
   }
 
-  /** The next message, or undefined when no more will come. */
+  /** Returns the next message, or undefined at the end. */
   async next(): Promise<Message | undefined> {
     while (this.#waiting.length === 0 && !this.#closed) {
       await new Promise<void>((resolve) => {
@@ -221,6 +221,6 @@ function readMessage(data: unknown): Message | undefined {
     }
     return undefined;
   } catch (error) {
-    return { failed: error instanceof SandboxError ? error : new SandboxError("a message of the terminal is not what this package understands", { code: "bad_answer", cause: error }) };
+    return { failed: error instanceof SandboxError ? error : new SandboxError("invalid message of the terminal", { code: "bad_answer", cause: error }) };
   }
 }

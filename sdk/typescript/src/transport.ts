@@ -1,4 +1,4 @@
-// Requests to the server: addresses, credentials, time limits, attempts, errors.
+// Requests to the server: addresses, credentials, timeouts, retries, errors.
 
 import { checkUser, type Configuration, type RequestOptions } from "./config.js";
 import { ConflictError, ConnectionError, errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
@@ -6,7 +6,7 @@ import { type Failure, neverOpened, retryAfterSeconds, waitBeforeRetry } from ".
 import { type LinkedSignal, linkSignals, sleep, unlessAborted } from "./signal.js";
 import { EventParser, type ServerSentEvent } from "./sse.js";
 
-/** Values of a query; undefined ones are left out, lists are repeated. */
+/** Values of a query; undefined ones are omitted, lists are repeated. */
 export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
 /** A request to the server. */
@@ -25,16 +25,16 @@ export interface ApiRequest {
   options?: RequestOptions | undefined;
 }
 
-/** An answer whose body is still to be read. `release` has to be called when it was. */
+/** A response whose body has not been read. Call `release` after reading it. */
 interface OpenAnswer {
   response: Response;
   linked: LinkedSignal;
 }
 
-/** What has been tried for one call. */
+/** The attempts of one call. */
 interface Attempts {
   made: number;
-  /** Whether one of them may have reached the server without its answer coming back. */
+  /** Whether one of them may have reached the server without a response. */
   lost: boolean;
 }
 
@@ -42,42 +42,42 @@ function newAttempts(): Attempts {
   return { made: 0, lost: false };
 }
 
-/** The server sends a comment every 15 s; after four that did not come, the connection counts as broken. */
+/** The server sends a comment every 15 s; after four missing ones the connection counts as broken. */
 const STREAM_SILENCE_MS = 60_000;
 
-/** Waiting for an answer longer than this, some runtimes give up by themselves; a stream with signs of life goes on. */
+/** Some runtimes give up if a response takes longer than this; a stream with keep-alives is not affected. */
 const LONGEST_SILENT_WAIT_MS = 240_000;
 
-/** Whether work with this time limit may be waited for without a sign of life. */
+/** Reports whether a request with this time limit may be sent without keep-alives. */
 export function isShort(timeoutMs: number | undefined): timeoutMs is number {
   return timeoutMs !== undefined && timeoutMs > 0 && timeoutMs <= LONGEST_SILENT_WAIT_MS;
 }
 
-/** A path with each value percent-encoded as one segment. */
+/** Builds a path with each value percent-encoded as one segment. */
 export function route(strings: TemplateStringsArray, ...values: (string | number)[]): string {
   return String.raw({ raw: strings }, ...values.map(segment));
 }
 
 function segment(value: string | number): string {
   const text = String(value);
-  // "." and ".." would be resolved away and lead to another route.
+  // "." and ".." would be resolved and lead to another route.
   if (text === "" || text === "." || text === "..") {
     throw new InvalidArgumentError(`${JSON.stringify(text)} is no id and no name`, { field: "id" });
   }
   return encodeURIComponent(text);
 }
 
-/** A key that no other request has. */
+/** Returns a unique idempotency key. */
 export function newIdempotencyKey(): string {
   if (typeof globalThis.crypto?.randomUUID === "function") {
     return globalThis.crypto.randomUUID();
   }
-  // Node 18 hides its generator behind a flag. The key is no secret, it only must not come twice.
+  // Node 18 hides its generator behind a flag. The key is not secret, it only must be unique.
   const part = (): string => Math.floor(Math.random() * 2 ** 32).toString(16).padStart(8, "0");
   return `${part()}${part()}${part()}${part()}`;
 }
 
-/** Sends requests as one caller to one server. */
+/** Sends requests to one server with one credential. */
 export class Transport {
   readonly configuration: Configuration;
   /** Milliseconds of silence after which a stream of events counts as broken. */
@@ -88,33 +88,33 @@ export class Transport {
     this.streamSilenceMs = streamSilenceMs;
   }
 
-  /** Sends, and reads the answer as JSON. */
+  /** Sends a request, and parses the response as JSON. */
   async json<Answer>(request: ApiRequest): Promise<Answer> {
     return this.#complete(request, async (response) => (await response.json()) as Answer);
   }
 
-  /** Sends, and reads the answer as JSON, of work that may take `timeoutMs`, which come on top of what any request may take. */
+  /** Sends a request for work of up to `timeoutMs`, which is added to the request timeout, and parses the response as JSON. */
   async work<Answer>(request: ApiRequest, timeoutMs: number): Promise<Answer> {
     const own = request.options?.requestTimeoutMs ?? this.configuration.requestTimeoutMs;
     return this.json({ ...request, options: { ...request.options, requestTimeoutMs: own === 0 ? 0 : own + timeoutMs } });
   }
 
-  /** Sends, and reads the answer as text. */
+  /** Sends a request, and returns the response as text. */
   async text(request: ApiRequest): Promise<string> {
     return this.#complete(request, (response) => response.text());
   }
 
-  /** Sends, and reads the answer's bytes. */
+  /** Sends a request, and returns the response's bytes. */
   async bytes(request: ApiRequest): Promise<Uint8Array> {
     return this.#complete(request, async (response) => new Uint8Array(await response.arrayBuffer()));
   }
 
-  /** Sends, and passes over what comes back. */
+  /** Sends a request, and ignores the response. */
   async done(request: ApiRequest): Promise<void> {
     await this.#complete(request, async (response) => response.arrayBuffer());
   }
 
-  /** Deletes. If an earlier attempt was lost, and now the thing is not there, that attempt did it. */
+  /** Sends a deletion. If an earlier attempt was lost and the object is now missing, that attempt has deleted it. */
   async delete(path: string, query: Query | undefined, options: RequestOptions | undefined): Promise<void> {
     const attempts = newAttempts();
     try {
@@ -126,7 +126,7 @@ export class Transport {
     }
   }
 
-  /** Sends, and hands out the answer's bytes as they are asked for. */
+  /** Sends a request, and returns the response as a stream of bytes. */
   async stream(request: ApiRequest): Promise<{ response: Response; body: ReadableStream<Uint8Array> }> {
     const { response, linked } = await this.#open(request);
     linked.clearTimer();
@@ -152,13 +152,13 @@ export class Transport {
           linked.abort(reason ?? new DOMException("the stream was left", "AbortError"));
         },
       },
-      // Nothing is read before somebody asks, so the server waits for the reader.
+      // Reads only on demand, which gives back pressure.
       { highWaterMark: 0 },
     );
     return { response, body };
   }
 
-  /** Sends, and hands out the events of the answer as they are asked for, after `onOpen`. Leaving the loop ends the request. */
+  /** Sends a request, and yields the events of the response, after `onOpen`. Leaving the loop ends the request. */
   async *events(request: ApiRequest, onOpen?: () => void): AsyncGenerator<ServerSentEvent, void, undefined> {
     const { response, linked } = await this.#open({ ...request, headers: { Accept: "text/event-stream", ...request.headers } });
     linked.clearTimer();
@@ -183,20 +183,20 @@ export class Transport {
       }
     } catch (error) {
       if (silent) {
-        throw new ConnectionError(`nothing came from the server for ${this.streamSilenceMs} ms in a stream of events, not even a sign of life; the connection counts as broken`);
+        throw new ConnectionError(`nothing came from the server for ${this.streamSilenceMs} ms in an event stream, not even a keep-alive; the connection counts as broken`);
       }
       throw this.#failure(error, linked, request);
     } finally {
       linked.release();
       if (!complete) {
-        // Tells the server, and lets go of the connection.
+        // Informs the server, and releases the connection.
         linked.abort(new DOMException("the stream was left", "AbortError"));
       }
     }
   }
 
 
-  /** The address of a WebSocket, and the headers that it needs. */
+  /** Returns the URL of a WebSocket, and its headers. */
   webSocket(path: string, query?: Query): { url: string; headers: Record<string, string> } {
     return { url: this.#url(path, query).replace(/^http/, "ws"), headers: this.configuration.credentials() };
   }
@@ -220,7 +220,7 @@ export class Transport {
     }
   }
 
-  /** Sends until there is an answer that is no error, as often as is allowed. */
+  /** Sends a request, with retries, until it succeeds. */
   async #open(request: ApiRequest, attempts: Attempts = newAttempts()): Promise<OpenAnswer> {
     checkUser(request.options?.user);
     if (request.path.startsWith("/v1/")) {
@@ -241,14 +241,14 @@ export class Transport {
     }
   }
 
-  /** Milliseconds until the next attempt, or undefined if there must be none. */
+  /** Returns the delay before the next attempt in milliseconds, or undefined to give up. */
   #wait(failure: Failure, request: ApiRequest, attempts: Attempts): number | undefined {
     // A stream can be sent only once.
     if (attempts.made > this.configuration.maxRetries || request.body instanceof ReadableStream) {
       return undefined;
     }
     const repeatable = request.method === "GET" || request.method === "DELETE" || request.idempotencyKey !== undefined;
-    // The attempt that was lost is still at work, and this one has the same key.
+    // The lost attempt is still being executed, and this one has the same key.
     if (attempts.lost && failure.error instanceof ConflictError && failure.error.code === "idempotency_running") {
       return waitBeforeRetry({ error: new ConnectionError(""), mayHaveArrived: true }, attempts.made, repeatable);
     }
@@ -313,7 +313,7 @@ export class Transport {
     return init;
   }
 
-  /** What an error of `fetch` or of a body means. The caller's own reason to abort goes through as it is. */
+  /** Converts an error of `fetch` or of a body. The caller's own abort reason is passed through. */
   #failure(error: unknown, linked: LinkedSignal, request: ApiRequest): unknown {
     if (error instanceof SandboxError) {
       return error;
@@ -336,10 +336,10 @@ export class Transport {
   }
 }
 
-/** Reads a body until the signal is aborted; then a read rejects with its reason, and the connection is let go of. */
+/** Reads a body until the signal is aborted; then a read rejects with its reason, and the connection is released. */
 function bodyReader(response: Response, signal: AbortSignal): { read(): Promise<ReadableStreamReadResult<Uint8Array>> } {
   const reader = response.body?.getReader();
-  // With Node 20 a read that begins in the moment of the abort may never end by itself. Cancelling always ends it.
+  // With Node 20 a read that begins at the moment of the abort may never end. Cancelling always ends it.
   const cancel = (): void => void reader?.cancel(signal.reason).catch(() => undefined);
   signal.addEventListener("abort", cancel, { once: true });
   return {
@@ -360,7 +360,7 @@ async function readProblem(response: Response, configuration: Configuration): Pr
       problem = parsed as Problem;
     }
   } catch {
-    // A proxy in between may answer with a page of its own; the status says enough.
+    // A proxy in between may respond with its own page; the status is sufficient.
   }
   if (typeof problem.detail === "string") {
     problem.detail = configuration.redact(problem.detail);
@@ -368,7 +368,7 @@ async function readProblem(response: Response, configuration: Configuration): Pr
   return errorFromProblem(problem, response.status, response.headers.get("X-Request-Id") ?? undefined, retryAfterSeconds(response.headers.get("Retry-After")));
 }
 
-/** The message at the end of the chain of causes: `fetch` itself only says that it failed. */
+/** Returns the message at the end of the chain of causes: `fetch` itself only reports that it failed. */
 function deepestMessage(error: unknown): string {
   let current = error;
   for (let depth = 0; depth < 5 && current instanceof Error && current.cause instanceof Error; depth++) {

@@ -1,70 +1,70 @@
-// What the SDK takes and gives back. Times are Dates, spans are milliseconds, sizes are bytes.
+// Types of the SDK. Times are Dates, durations are milliseconds, sizes are bytes.
 
 import type { Problem } from "./errors.js";
 
 /** A state of a sandbox. */
 export type SandboxState = "creating" | "running" | "paused" | "stopping" | "gone";
 
-/** What happens when the time of a sandbox is over. */
+/** Action when a timeout of a sandbox expires. */
 export type OnTimeout = "kill" | "pause";
 
-/** A size: bytes, or a text such as `"256m"`. */
+/** A size: bytes, or a string such as `"256m"`. */
 export type Size = number | string;
 
-/** A span of time: seconds, or a text such as `"30s"`, `"10m"` or `"2h"`. */
+/** A duration: seconds, or a string such as `"30s"`, `"10m"` or `"2h"`. */
 export type Span = number | string;
 
-/** Limits that a sandbox is to have; what is not given is the server's choice. */
+/** Limits of a new sandbox; missing ones default to the server's settings. */
 export interface Limits {
-  /** Memory, files in memory included. */
+  /** Memory, including files in memory. */
   memory?: Size;
   /** Processors, such as 0.5. */
   cpus?: number;
-  /** Milliseconds that a command may take unless it says otherwise. */
+  /** Default time limit of a command in milliseconds. */
   timeoutMs?: number;
-  /** Processes and threads at once. */
+  /** Number of processes and threads. */
   pids?: number;
-  /** Room in `/tmp`. */
+  /** Size of `/tmp`. */
   tmp?: Size;
-  /** Room in the home directory. */
+  /** Size of the home directory. */
   disk?: Size;
   /** Files and directories in the home directory. */
   inodes?: number;
-  /** Bytes of each output stream that are kept of a command. */
+  /** Number of bytes kept of each output stream of a command. */
   output?: Size;
-  /** Files that a process may have open. */
+  /** Number of open files of a process. */
   openFiles?: number;
 }
 
-/** A file that a sandbox has from the beginning; all of them together have at most 1 MiB. */
+/** A file written before anything runs; all of them together have at most 1 MiB. */
 export interface InitialFile {
   /** Absolute, or relative to the home directory. */
   path: string;
-  /** What is in it. */
+  /** Its content. */
   data: string | Uint8Array;
   /** Permission bits, such as `0o755` or `"0755"`. */
   mode?: FileMode;
 }
 
-/** Limits of a sandbox as they are; null where there is none. */
+/** Current limits of a sandbox; null means none. */
 export interface SandboxLimits {
-  /** Memory, files in memory included. */
+  /** Memory, including files in memory. */
   memoryBytes: number | null;
   /** Processors. */
   cpus: number | null;
-  /** Milliseconds that a command may take unless it says otherwise. */
+  /** Default time limit of a command in milliseconds. */
   timeoutMs: number | null;
-  /** Processes and threads at once. */
+  /** Number of processes and threads. */
   pids: number | null;
-  /** Room in `/tmp`. */
+  /** Size of `/tmp`. */
   tmpBytes: number | null;
-  /** Room in the home directory. */
+  /** Size of the home directory. */
   diskBytes: number | null;
   /** Files and directories in the home directory. */
   inodes: number | null;
-  /** Bytes of each output stream that are kept of a command. */
+  /** Number of bytes kept of each output stream of a command. */
   outputBytes: number | null;
-  /** Files that a process may have open. */
+  /** Number of open files of a process. */
   openFiles: number | null;
 }
 
@@ -74,19 +74,19 @@ export interface IsolationLayer {
   name: string;
   /** `in_force`, `weaker` or `absent`. */
   state: string;
-  /** What it consists of, or why it does not stand. */
+  /** Details, or why it is not in force. */
   detail: string;
 }
 
-/** Which walls are really in force. */
+/** The walls that are actually in force. */
 export interface Isolation {
-  /** What built the walls, such as `local`. */
+  /** The engine that built the walls, such as `local`. */
   engine: string;
-  /** How limits are held: `cgroup`, or `watched`, which is weaker. */
+  /** How limits are enforced: `cgroup`, or `watched`, which is weaker. */
   grade: string;
-  /** Where the sandbox's files came from, such as `host`. */
+  /** Origin of the sandbox's files, such as `host`. */
   tree: string;
-  /** The walls, one by one. */
+  /** The individual walls. */
   layers: IsolationLayer[];
 }
 
@@ -96,7 +96,7 @@ export interface VolumeMount {
   name: string;
   /** Absolute path in the sandbox. */
   path: string;
-  /** Access mode; `rw` if not given. */
+  /** Access mode; default: `rw`. */
   mode?: "rw" | "ro";
 }
 
@@ -118,13 +118,13 @@ export interface VolumeInfo {
   volumeId: string;
   /** Name, unique in the tenant. */
   name: string;
-  /** Size in bytes, of which the file system needs a part. */
+  /** Size in bytes, including the file system's own data. */
   size: number;
   /** Owning tenant. */
   tenant: string;
   /** Creation time. */
   createdAt: Date;
-  /** Ids of the sandboxes that mount it now. */
+  /** Ids of the sandboxes that currently mount it. */
   sandboxes: string[];
 }
 
@@ -134,37 +134,37 @@ export interface SandboxInfo {
   sandboxId: string;
   /** Its name. */
   name: string | null;
-  /** What it does now. */
+  /** Its state. */
   state: SandboxState;
-  /** What it was made of. */
+  /** Its template. */
   template: string;
-  /** Words to find it by. */
+  /** Its labels. */
   labels: Record<string, string>;
-  /** When it was asked for. */
+  /** Time of the request. */
   createdAt: Date;
-  /** When it began to run. */
+  /** Time at which it started. */
   startedAt: Date | null;
-  /** When its time is over; null if it has no end, or if the clock stands because it is paused. */
+  /** Time at which it expires; null if it has no timeout, or while it is paused. */
   expiresAt: Date | null;
-  /** Milliseconds without any activity after which its time is over; null if that does not matter. */
+  /** Idle timeout in milliseconds; null if it has none. */
   idleTimeoutMs: number | null;
-  /** What happens when its time is over. */
+  /** Action when a timeout expires. */
   onTimeout: OnTimeout;
-  /** Whether using it resumes it when it is paused. */
+  /** Whether using it while paused resumes it. */
   autoResume: boolean;
-  /** Since when it is paused. */
+  /** Time at which it was paused. */
   pausedAt: Date | null;
-  /** When it ended. */
+  /** Time at which it ended. */
   endedAt: Date | null;
   /** Why it ended or was paused. */
   reason: string | null;
-  /** What built its walls. */
+  /** The engine that built its walls. */
   engine: string;
-  /** What it may use. */
+  /** Its resource limits. */
   limits: SandboxLimits;
-  /** What it may reach: a mode alone, or a policy in full. */
+  /** Its network policy: a mode alone, or a full policy. */
   network: Network;
-  /** Its walls, as they really are. */
+  /** Its walls, as actually in force. */
   isolation: Isolation | null;
   /** The home directory inside. */
   home: string;
@@ -176,136 +176,136 @@ export interface SandboxInfo {
   volumes: MountedVolume[];
   /** The host name of published ports with `{port}` in it; null if the server has no domain. */
   host: string | null;
-  /** Whether it had been made ahead. */
+  /** Whether it was pre-warmed. */
   pooled: boolean;
-  /** Milliseconds that the start took. */
+  /** Duration of the start in milliseconds. */
   startMs: number | null;
-  /** Whose it is. */
+  /** The tenant. */
   tenant: string;
-  /** The id of the key that made it. */
+  /** The id of the key that created it. */
   key: string | null;
 }
 
-/** What a sandbox may reach. */
+/** Network policy of a sandbox. */
 export interface NetworkPolicy {
-  /** `whitelist` is meant where presets or `allow` name something and no mode is given. */
+  /** Defaults to `whitelist` if presets or `allow` are given. */
   mode?: "disabled" | "whitelist" | "open";
   /** Lists for package managers, such as `pip` and `npm`. */
   presets?: string[];
   /** Rules such as `api.example.com`, `*.example.com:443` and `192.0.2.0/24:5432`. */
   allow?: string[];
-  /** Rules of the same form, which no other overrides. */
+  /** Rules of the same format, which take precedence. */
   deny?: string[];
-  /** Requests that hosts may get, such as `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry may get any. */
+  /** Allowed requests by host, such as `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry are not restricted. */
   requests?: Record<string, string[]>;
-  /** Secrets that the gateway puts into requests, by the variables in which code finds placeholders for them. */
+  /** Secrets that the gateway inserts into requests, by the name of the variable that contains the placeholder. */
   secrets?: Record<string, NetworkSecret>;
-  /** Headers that the gateway sets in requests to their hosts (also `*.example.com`), overwriting those that code has set. */
+  /** Headers that the gateway sets in requests to their hosts (also `*.example.com`), overwriting those set by code. */
   headers?: NetworkSecret[];
 }
 
-/** A secret for one header of requests to one host, or a header that is set. */
+/** A secret for one header of requests to one host, or a configured header. */
 export interface NetworkSecret {
-  /** The host, which gets it over HTTPS on port 443. */
+  /** The host, which receives it over HTTPS on port 443. */
   host: string;
   /** The header, such as `authorization`. */
   header: string;
-  /** The value, in which `${secrets.NAME}` stands for a secret stored on the server. Answers show the names in it only. */
+  /** The value, in which `${secrets.NAME}` refers to a secret stored on the server. Responses only show the names in it. */
   value?: string;
 }
 
-/** A mode alone (`disabled`, `open`), or a policy in full. */
+/** A mode alone (`disabled`, `open`), or a full policy. */
 export type Network = string | NetworkPolicy;
 
-/** What was decided about a connection of a sandbox. */
+/** A decision about a connection of a sandbox. */
 export interface NetworkRecord {
   /** Counts up from 1. */
   number: number;
-  /** When. */
+  /** Time of the decision. */
   at: Date;
-  /** A name was not resolved, a verdict, or the end of an allowed connection. */
+  /** Kind: a name that was not resolved, a verdict, or the end of an allowed connection. */
   event: "lookup" | "connection" | "ended";
-  /** The name, or the address if the program gave that. */
+  /** The name, or the address if the program used one. */
   host: string;
-  /** Its port; not of a lookup. */
+  /** The port; absent for a lookup. */
   port?: number;
-  /** Which connection; not of a lookup. */
+  /** The connection; absent for a lookup. */
   flow?: number;
-  /** Whether it may be; only of a connection. */
+  /** Whether it is allowed; only for a connection. */
   allowed?: boolean;
-  /** The address that it goes to; null if it is not known. */
+  /** The destination address; null if unknown. */
   address?: string | null;
-  /** What decided. */
+  /** The rule that applied. */
   rule?: string;
-  /** One sentence for whoever tried it. */
+  /** Explanation in one sentence. */
   reason?: string;
-  /** Bytes that the sandbox has sent; only of an end. */
+  /** Bytes sent by the sandbox; only for an end. */
   sent?: number;
-  /** Bytes that the sandbox has got; only of an end. */
+  /** Bytes received by the sandbox; only for an end. */
   received?: number;
-  /** Why it ended, if it did not just end. */
+  /** Why it ended, if not normally. */
   error?: string | null;
 }
 
-/** What a sandbox uses. Null where the machine does not measure it. */
+/** Resource usage of a sandbox. Null if the machine does not measure it. */
 export interface Metrics {
-  /** When it was measured. */
+  /** Time of the measurement. */
   at: Date;
   /** Processor time in seconds. */
   cpuSeconds: number | null;
   /** Memory in use. */
   memoryBytes: number | null;
-  /** The most memory in use at once. */
+  /** Peak memory use. */
   memoryPeakBytes: number | null;
-  /** Memory that it may use. */
+  /** Memory limit. */
   memoryLimitBytes: number | null;
-  /** Processors that it may use. */
+  /** Processor limit. */
   cpus: number | null;
   /** Processes and threads. */
   pids: number | null;
-  /** Processes and threads that it may have. */
+  /** Limit of processes and threads. */
   pidsLimit: number | null;
   /** Its file systems. */
   disks: DiskUse[];
-  /** Processes that were ended because the memory ran out. */
+  /** Number of processes killed because memory ran out. */
   oomKills: number | null;
-  /** Milliseconds since it began to run. */
+  /** Milliseconds since it started. */
   uptimeMs: number;
 }
 
-/** How full a file system of a sandbox is. */
+/** Usage of a file system of a sandbox. */
 export interface DiskUse {
-  /** Where the file system is. */
+  /** Mount point of the file system. */
   path: string;
   /** Bytes in use. */
   bytesUsed: number;
-  /** All bytes. */
+  /** Total bytes. */
   bytesTotal: number;
   /** Files and directories. */
   inodesUsed: number;
-  /** Files and directories that there may be. */
+  /** Limit of files and directories. */
   inodesTotal: number;
 }
 
-/** Something that happened to a sandbox. */
+/** An entry of a sandbox's log. */
 export interface LogEntry {
-  /** When it happened. */
+  /** Time of the event. */
   at: Date;
   /** Rises by one with each entry. */
   seq: number;
   /** Such as `created`, `exec`, `exit`, `paused`. */
   event: string;
-  /** The process that it is about, if it is about one. */
+  /** The process concerned, if any. */
   process?: number;
-  /** More about it, in a form that depends on the event. */
+  /** Details, in a format that depends on the event. */
   detail: unknown;
 }
 
-/** Entries of a sandbox's log, and where to go on. */
+/** Entries of a sandbox's log, and the position to continue from. */
 export interface LogPage {
   /** Oldest first. */
   entries: LogEntry[];
-  /** Give it as `after` for what comes later. */
+  /** Pass it as `after` for later entries. */
   next: number;
 }
 
@@ -321,70 +321,70 @@ export type Outcome =
 
 /** A process that was started through the interface. */
 export interface ProcessInfo {
-  /** Belljar's number of the process, which never comes twice in a sandbox. */
+  /** Belljar's own id of the process, never reused in a sandbox. */
   process: number;
-  /** The process id that the sandbox's own programs see. It may come again once the process has ended. */
+  /** The process id inside the sandbox. It can be reused once the process has ended. */
   pid: number;
   /** The program and its arguments. */
   argv: string[];
   /** Whether it runs. */
   running: boolean;
-  /** Its own exit code; null while it runs, or if it did not end by itself. */
+  /** Its exit code; null while it runs, or if it did not end by itself. */
   exitCode: number | null;
   /** The name of the signal that ended it. */
   signal: string | null;
   /** How it ended; null while it runs. */
   outcome: Outcome | null;
-  /** Bytes that it has written to standard output. */
+  /** Bytes written to standard output. */
   stdoutBytes: number;
-  /** Bytes that it has written to standard error. */
+  /** Bytes written to standard error. */
   stderrBytes: number;
-  /** Bytes that it has written to its terminal. */
+  /** Bytes written to its terminal. */
   terminalBytes: number;
 }
 
-/** What is at a path. */
+/** Kind of the object at a path. */
 export type FileKind = "file" | "directory" | "symlink" | "fifo" | "socket" | "device";
 
-/** Permission bits: a number such as `0o644`, or text such as `"0644"`. */
+/** Permission bits: a number such as `0o644`, or a string such as `"0644"`. */
 export type FileMode = number | string;
 
-/** A path inside: absolute, or relative to the home directory. Bytes where it is no UTF-8. */
+/** A path inside: absolute, or relative to the home directory. Bytes if it is not UTF-8. */
 export type SandboxPath = string | Uint8Array;
 
-/** A file, a directory or another thing at a path. */
+/** A file, directory or other object at a path. */
 export interface FileInfo {
-  /** The last part of the path. */
+  /** The last component of the path. */
   name: string;
-  /** Its path, as other calls take it. */
+  /** Its path, which can be passed to other calls. */
   path: string;
-  /** The path's bytes, only where it is no UTF-8. */
+  /** The path's bytes, only if it is not UTF-8. */
   pathBytes?: Uint8Array;
-  /** What it is. */
+  /** Its kind. */
   kind: FileKind;
   /** Its size in bytes. */
   size: number;
   /** Permission bits, such as `0o644`. */
   mode: number;
-  /** When its content changed last. */
+  /** Time of the last change of its content. */
   modifiedAt: Date;
-  /** Where it leads, if it is a symbolic link. */
+  /** Its target, if it is a symbolic link. */
   symlinkTarget?: string;
 }
 
-/** A place that a search found. */
+/** A match of a search. */
 export interface SearchMatch {
   /** The file. */
   path: string;
-  /** From 1, when contents were searched. */
+  /** Line number from 1, if contents were searched. */
   lineNumber?: number;
   /** The line. */
   line?: string;
-  /** Where in the line, from 1. */
+  /** Column in the line, from 1. */
   column?: number;
 }
 
-/** A template: what new sandboxes begin with. */
+/** A template of sandboxes. */
 export interface TemplateInfo {
   /** Its id. */
   templateId: string;
@@ -392,48 +392,48 @@ export interface TemplateInfo {
   snapshotId: string;
   /** Its name. */
   name: string | null;
-  /** Whether it came with the server, was built, or was taken from a sandbox. */
+  /** Kind: built in, built, or a snapshot of a sandbox. */
   kind: "builtin" | "built" | "snapshot";
   /** Its size in bytes. */
   size: number | null;
-  /** The digest of what is in it. */
+  /** The digest of its content. */
   digest: string | null;
-  /** When it was made. */
+  /** Time of creation. */
   createdAt: Date | null;
-  /** The sandbox that it was taken from, if it is a snapshot. */
+  /** The sandbox that it was created from, if it is a snapshot. */
   source: string | null;
-  /** What whoever made it wrote. */
+  /** The creator's note. */
   note: string | null;
 }
 
-/** A port of a sandbox that can be reached from outside. */
+/** A published port of a sandbox. */
 export interface PortInfo {
   /** The port inside. */
   port: number;
   /** Whether it can be reached without credentials. */
   public: boolean;
-  /** Its address by host name; null if the server has no domain. */
+  /** Its URL by host name; null if the server has no domain. */
   url: string | null;
-  /** Its address below the server's own. */
+  /** Its URL by path on the server's own host. */
   pathUrl: string;
 }
 
-/** What a key may do. */
+/** Role of a key. */
 export type Role = "admin" | "user" | "read";
 
-/** How much a key may use; what is not given has no bound of its own. */
+/** Quotas of a key; missing ones are unlimited. */
 export interface Quotas {
-  /** Sandboxes at once. */
+  /** Number of sandboxes. */
   sandboxes?: number | null;
   /** Sum of the memory limits of its sandboxes. */
   memoryBytes?: number | null;
   /** Sum of the disk limits of its sandboxes, and its templates. */
   diskBytes?: number | null;
-  /** Processor seconds in any hour. */
+  /** Processor seconds per hour. */
   cpuSecondsPerHour?: number | null;
-  /** Commands in any minute. */
+  /** Commands per minute. */
   executionsPerMinute?: number | null;
-  /** The most that networks of its sandboxes may be: a mode, or `presets` and `allow`. */
+  /** Ceiling of its sandboxes' network policies: a mode, or `presets` and `allow`. */
   network?: Network | null;
 }
 
@@ -447,48 +447,48 @@ export interface SecretInfo {
   version: number;
   /** Notes. */
   metadata: Record<string, string>;
-  /** When it was made. */
+  /** Time of creation. */
   createdAt: Date;
-  /** When it was last changed. */
+  /** Time of the last change. */
   updatedAt: Date;
 }
 
 /** An API key, without the key itself. */
 export interface KeyInfo {
-  /** Its id, which is no secret. */
+  /** Its id, which is not secret. */
   keyId: string;
-  /** Its beginning, to tell it from others. */
+  /** Its first characters, for identification. */
   hint: string;
-  /** What it is for. */
+  /** A description. */
   name: string | null;
-  /** What it may do. */
+  /** The role. */
   role: Role;
-  /** Whose it is. */
+  /** The tenant. */
   tenant: string;
-  /** How much it may use. */
+  /** The quotas. */
   quotas: Quotas;
-  /** When it was made. */
+  /** Time of creation. */
   createdAt: Date;
-  /** Until when it is good; null for ever. */
+  /** Time of expiry; null if it does not expire. */
   expiresAt: Date | null;
-  /** When it was revoked. */
+  /** Time of revocation. */
   revokedAt: Date | null;
-  /** When it was used last. */
+  /** Time of the last use. */
   lastUsedAt: Date | null;
 }
 
-/** A record of the audit log, as the server keeps it. */
+/** A record of the audit log, in the server's format. */
 export type AuditRecord = Readonly<Record<string, unknown>>;
 
-/** The end of the audit log's chain. */
+/** The head of the audit log's chain. */
 export interface AuditHead {
   /** The number of the last record. */
   seq: number;
-  /** The hash that stands for all of them. */
+  /** The hash of the last record, which covers all of them. */
   hash: string;
 }
 
-/** Whether the audit log is as it was written. */
+/** Result of a verification of the audit log. */
 export type AuditVerdict = { ok: true; records: number; head: string } | { ok: false; seq: number; why: string };
 
 export type { Problem };

@@ -5,7 +5,7 @@ import { errorFromEvent, parseEvent } from "./output.js";
 import { linkSignals } from "./signal.js";
 import type { ApiRequest, Transport } from "./transport.js";
 
-/** What happened in a watched directory. */
+/** An event in a watched directory. */
 export type WatchEvent =
   | {
       type: "created" | "changed" | "removed" | "moved_from" | "moved_to";
@@ -15,22 +15,22 @@ export type WatchEvent =
       directory: boolean;
     }
   | {
-      /** Events came faster than they could be told; some are missing. Look at the directory itself. */
+      /** Events were lost. List the directory again. */
       type: "overflow";
     };
 
-/** Takes what happened. If it returns a promise, reading waits for it. */
+/** Called with each event. If it returns a promise, reading waits for it. */
 export type OnWatchEvent = (event: WatchEvent) => unknown;
 
-/** How to watch. */
+/** Options of a watch. */
 export interface WatchOptions extends RequestOptions {
-  /** Whether directories below are watched too; no if not given. */
+  /** Whether subdirectories are watched too; default: no. */
   recursive?: boolean;
-  /** Called once when the watch is over, with an error unless it was stopped. */
+  /** Called once when the watch ends, with an error unless it was stopped. */
   onExit?: (error?: unknown) => unknown;
 }
 
-/** A watch that is in place. */
+/** An active watch. */
 export class WatchHandle {
   readonly #stop: () => void;
   readonly #finished: Promise<void>;
@@ -41,7 +41,7 @@ export class WatchHandle {
     this.#finished = finished;
   }
 
-  /** Ends the watch. After it has resolved no event comes any more. Do not wait for it in the listener itself. */
+  /** Ends the watch. No events follow once it has resolved. Do not await it in the listener itself. */
   async stop(): Promise<void> {
     this.#stop();
     await this.#finished;
@@ -53,7 +53,7 @@ export class WatchHandle {
   }
 }
 
-/** Starts a watch, and resolves when the server says that it is in place. */
+/** Starts a watch, and resolves when the server reports that it is active. */
 export async function startWatch(transport: Transport, request: ApiRequest, onEvent: OnWatchEvent, options: WatchOptions): Promise<WatchHandle> {
   const stop = new AbortController();
   const linked = linkSignals([stop.signal, options.signal], 0);
@@ -91,7 +91,7 @@ export async function startWatch(transport: Transport, request: ApiRequest, onEv
       () => options.onExit?.(),
       (error: unknown) => options.onExit?.(stop.signal.aborted ? undefined : error),
     )
-    // What the listener of the end throws has nobody to go to.
+    // An error of the end listener is ignored.
     .catch(() => undefined)
     .finally(() => linked.release());
   return new WatchHandle(() => stop.abort(new DOMException("stopped", "AbortError")), finished.then(() => undefined));

@@ -1,8 +1,8 @@
-// WebSockets: the runtime's own, or those of the package ws where it has none.
+// WebSockets: the runtime's own, or those of the package ws if it has none.
 
 import { ConnectionError } from "./errors.js";
 
-/** What is used of a WebSocket; the runtimes' own and those of ws have it in common. */
+/** The parts of a WebSocket in use, common to the runtimes' own and ws. */
 export interface Socket {
   binaryType: string;
   readonly bufferedAmount: number;
@@ -15,15 +15,15 @@ export interface Socket {
   addEventListener(type: "close", listener: (event: { code: number }) => void): void;
 }
 
-/** `headers` in the second place is an extension of the standard that Node, Bun, Deno and ws share. */
+/** `headers` in the second argument is an extension of the standard that Node, Bun, Deno and ws share. */
 type SocketConstructor = new (url: string, options: { headers: Record<string, string> }) => Socket;
 
-/** The state of a socket that is open. */
+/** The state of an open socket. */
 export const OPEN = 1;
 
 /**
- * Opens a WebSocket. Rejects if that fails, without the reason, which the runtimes do not tell. `listen` is called before it is
- * open: the first message may come in the same moment.
+ * Opens a WebSocket. Rejects if that fails, without the reason, which the runtimes do not report. `listen` is called before it is
+ * open, because the first message may arrive at the same moment.
  */
 export async function openSocket(url: string, headers: Record<string, string>, timeoutMs: number, signal: AbortSignal, listen: (socket: Socket) => void): Promise<Socket> {
   signal.throwIfAborted();
@@ -47,7 +47,7 @@ export async function openSocket(url: string, headers: Record<string, string>, t
       finish();
       resolve(socket);
     });
-    // Stays for the socket's life: an error without a listener would end the program with ws.
+    // Stays for the socket's lifetime: with ws, an error without a listener would end the program.
     socket.addEventListener("error", () => {
       finish();
       reject(new ConnectionError("the WebSocket could not be opened"));
@@ -61,7 +61,7 @@ async function construct(url: string, headers: Record<string, string>): Promise<
     try {
       return new own(url, { headers });
     } catch (error) {
-      // A runtime that takes the second place for names of protocols only.
+      // A runtime that accepts only protocol names as the second argument.
       if (!(error instanceof DOMException && error.name === "SyntaxError")) {
         throw error;
       }

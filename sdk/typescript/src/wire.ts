@@ -1,4 +1,4 @@
-// The REST interface's own forms, with its own names. Nothing here is public.
+// Types of the REST interface, with its own names. Nothing here is public.
 
 import type { Network } from "./types.js";
 
@@ -43,7 +43,7 @@ export interface WireSandbox {
   key: string | null;
 }
 
-/** What is kept of an output stream. */
+/** The kept part of an output stream. */
 export interface WireOutput {
   encoding: string;
   data: string;
@@ -65,7 +65,7 @@ export interface WireOutcome {
   cause?: string;
 }
 
-/** What came of a command that was waited for. */
+/** Result of a foreground command. */
 export interface WireExecResult {
   process: number;
   outcome: WireOutcome;
@@ -109,7 +109,7 @@ export interface WireExited {
   outcome: WireOutcome | null;
 }
 
-/** A file, a directory or another thing at a path. */
+/** A file, directory or other object at a path. */
 export interface WireFile {
   path: string;
   path_base64?: string;
@@ -140,7 +140,7 @@ export interface WirePort {
   path_url: string;
 }
 
-/** What a sandbox uses. */
+/** Resource usage of a sandbox. */
 export interface WireMetrics {
   at: string;
   cpu_s: number | null;

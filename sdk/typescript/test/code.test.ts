@@ -54,7 +54,7 @@ test("the forms of a result", async () => {
   const whole = { execution: 9, context: CONTEXT, count: 3, results: [RESULT], stdout: wireOutput("out"), stderr: wireOutput(""), error: null, status: "ok", state: "preserved", wall_ms: 2.5 };
   at.double.on("POST", CODE, json(whole));
   const done = await at.sandbox.runCode("x");
-  // Nobody listens, so it is one request and one answer.
+  // Without listeners it is one request and one response.
   assert.equal(at.double.seen.at(-1)?.headers.accept, "application/json");
   assert.deepEqual([done.text, done.logs, done.context, done.execution, done.status, done.wallMs], ["'x'", { stdout: ["out"], stderr: [] }, "c1", 9, "ok", 2.5]);
   const result = done.results[0] as Result;

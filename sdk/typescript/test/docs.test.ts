@@ -1,5 +1,5 @@
-// The code in the documentation is checked and run. The blocks of a section (`##`) are one program; what a comment
-// `// prints: …` says has to come out, in that order.
+// Checks and runs the code in the documentation. The blocks of a section (`##`) are one program; the text of a comment
+// `// prints: …` has to be printed, in that order.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";

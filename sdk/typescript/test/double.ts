@@ -1,10 +1,10 @@
-// A server for tests that answers as each test says. Its forms are those of the REST interface.
+// A test server with configurable responses, in the formats of the REST interface.
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { type WebSocket, WebSocketServer } from "ws";
 
-/** A request as it came. */
+/** A received request. */
 export interface Seen {
   method: string;
   /** Path and query. */
@@ -13,7 +13,7 @@ export interface Seen {
   body: string;
 }
 
-/** Answers a request. */
+/** Handles a request. */
 export type Handler = (request: Seen, response: ServerResponse, raw: IncomingMessage) => void | Promise<void>;
 
 /** A server on a free port of loopback. */
@@ -53,13 +53,13 @@ export class Double implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Answers a route: the first request with the first handler and so on, the last one for all that follow. */
+  /** Sets handlers of a route: the first for the first request and so on, the last for all further ones. */
   on(method: string, path: string | RegExp, ...handlers: Handler[]): this {
     this.#routes.unshift({ method, path, handlers });
     return this;
   }
 
-  /** Takes WebSockets. */
+  /** Accepts WebSockets. */
   onWebSocket(attached: (socket: WebSocket, request: IncomingMessage) => void): this {
     this.#attached = attached;
     return this;
@@ -100,7 +100,7 @@ export class Double implements AsyncDisposable {
   }
 }
 
-/** Answers with JSON. */
+/** Responds with JSON. */
 export function json(body: unknown, status = 200, headers: Record<string, string> = {}): Handler {
   return (_request, response) => {
     response.writeHead(status, { "Content-Type": "application/json", "X-Request-Id": "request-1", ...headers });
@@ -108,7 +108,7 @@ export function json(body: unknown, status = 200, headers: Record<string, string
   };
 }
 
-/** Answers with a problem. */
+/** Responds with a problem. */
 export function problem(status: number, code: string, detail: string, more: { field?: string; retry_after_s?: number } = {}): Handler {
   const headers: Record<string, string> = more.retry_after_s === undefined ? {} : { "Retry-After": String(more.retry_after_s) };
   return (_request, response) => {
@@ -117,23 +117,23 @@ export function problem(status: number, code: string, detail: string, more: { fi
   };
 }
 
-/** Ends without an answer. */
+/** Ends without a response. */
 export const noContent: Handler = (_request, response) => {
   response.writeHead(204, { "X-Request-Id": "request-1" });
   response.end();
 };
 
-/** Breaks the connection before an answer. */
+/** Breaks the connection before a response. */
 export const broken: Handler = (_request, response) => {
   response.socket?.destroy();
 };
 
-/** The text of an event. */
+/** Returns the text of an event. */
 export function event(name: string, data: unknown): string {
   return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-/** Answers with events, and then ends, or breaks the connection, or leaves it open. */
+/** Responds with events, and then ends, or breaks the connection, or leaves it open. */
 export function events(list: readonly string[], then: "end" | "break" | "open" = "end"): Handler {
   return (_request, response) => {
     response.writeHead(200, { "Content-Type": "text/event-stream", "X-Request-Id": "request-1" });
@@ -147,7 +147,7 @@ export function events(list: readonly string[], then: "end" | "break" | "open" =
   };
 }
 
-/** A binary message of an attached process, as the server makes it. */
+/** A binary message of an attached process, in the server's format. */
 export function frame(stream: 1 | 2 | 3, offset: number, data: string | Uint8Array): Buffer {
   const header = Buffer.alloc(9);
   header.writeUInt8(stream, 0);
@@ -155,7 +155,7 @@ export function frame(stream: 1 | 2 | 3, offset: number, data: string | Uint8Arr
   return Buffer.concat([header, typeof data === "string" ? Buffer.from(data) : data]);
 }
 
-/** A sandbox as the server describes it. */
+/** A sandbox in the server's format. */
 export function wireSandbox(changes: Record<string, unknown> = {}): Record<string, unknown> {
   return {
     id: "k3v9x2m4q8w1z7t5r6p0",
@@ -188,7 +188,7 @@ export function wireSandbox(changes: Record<string, unknown> = {}): Record<strin
   };
 }
 
-/** What came of a command, as the server tells it. */
+/** The result of a command in the server's format. */
 export function wireResult(stdout = "", changes: Record<string, unknown> = {}): Record<string, unknown> {
   return {
     schema: 1,
@@ -208,13 +208,13 @@ export function wireResult(stdout = "", changes: Record<string, unknown> = {}): 
   };
 }
 
-/** A stream of a result, as the server tells it. */
+/** A stream of a result in the server's format. */
 export function wireOutput(data: string, changes: Record<string, unknown> = {}): Record<string, unknown> {
   const bytes = Buffer.byteLength(data);
   return { encoding: "utf-8", data, bytes, truncated: false, omitted_bytes: 0, head_bytes: bytes, log: null, ...changes };
 }
 
-/** A process, as the server tells it. */
+/** A process in the server's format. */
 export function wireProcess(changes: Record<string, unknown> = {}): Record<string, unknown> {
   return { process: 7, pid: 12, argv: ["sh", "-c", "x"], running: true, exit_code: null, signal: null, outcome: null, stdout_bytes: 0, stderr_bytes: 0, terminal_bytes: 0, ...changes };
 }

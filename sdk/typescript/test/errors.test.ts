@@ -241,7 +241,7 @@ test("copies that could not be made are told with those that could", async () =>
     assert.ok(error instanceof belljar.ForkError);
     assert.deepEqual(error.sandboxes.map((one) => one.sandboxId), ["other"]);
     assert.ok(error.errors[0] instanceof belljar.RateLimitError);
-    assert.match(error.message, /^1 of 2 copies could not be made: no more$/);
+    assert.match(error.message, /^1 of 2 copies could not be created: no more$/);
     return true;
   });
 });

@@ -126,7 +126,7 @@ live("a command in the background that fails", async () => {
 
 live("a command in the background is killed with its children", async () => {
   const { commands, files } = at.sandbox;
-  // A child's beats are in a file: processes inside do not see each other.
+  // The child writes its heartbeats to a file: processes inside do not see each other.
   const handle = await commands.run("(while :; do echo x >> beats; sleep 0.02; done) & sleep 300", { background: true });
   const beats = async (): Promise<number> => ((await files.exists("beats")) ? (await files.getInfo("beats")).size : 0);
   await until("the child beats", async () => (await beats()) > 4);

@@ -8,7 +8,7 @@ import { Configuration } from "../src/config.js";
 import { LABELS, live } from "./live.js";
 import { until } from "./wait.js";
 
-/** One thing that is done. Its first key says what; `sdk/conformance/README.md` has all of them. */
+/** One step. Its first key is the action; `sdk/conformance/README.md` lists all of them. */
 interface Step {
   [key: string]: unknown;
   error?: string;
@@ -196,7 +196,7 @@ class Run {
   };
 }
 
-/** What came of a command is what the step says. Without a word about it, it ended well. */
+/** Checks the result of a command against the step. By default it must have succeeded. */
 function checkResult(step: Step, result: CommandResult): void {
   const wanted = { exit_code: 0, stdout: result.stdout, stderr: result.stderr, signal: result.signal, outcome: result.outcome.kind, stdout_bytes: result.stdoutBytes.length, ...step };
   const found = [result.exitCode, result.stdout, result.stderr, result.signal, result.outcome.kind, result.stdoutBytes.length];

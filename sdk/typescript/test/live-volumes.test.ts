@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { Belljar, ConflictError, InvalidArgumentError, NotFoundError, Sandbox, type VolumeInfo } from "belljar";
 import { LABELS, live, missingVolumes } from "./live.js";
 
-/** Gives a volume to a test, and removes it. */
+/** Creates a volume for a test, and removes it afterwards. */
 async function withVolume(use: (client: Belljar, volume: VolumeInfo) => Promise<void>): Promise<void> {
   const client = new Belljar();
   const volume = await client.volumes.create(`v-${randomUUID().slice(0, 12)}`, { size: "32m" });

@@ -1,18 +1,18 @@
-// Tests that need a server: the one that BELLJAR_API_URL and BELLJAR_API_KEY name.
+// Helpers for tests that need the server in BELLJAR_API_URL and BELLJAR_API_KEY.
 
 import { after, before, test, type TestContext } from "node:test";
 import { Sandbox } from "belljar";
 
-/** Why the tests that need a server do not run, if they do not. */
+/** The reason to skip tests that need a server, if any. */
 export const missing: string | undefined = process.env["BELLJAR_API_URL"] && process.env["BELLJAR_API_KEY"] ? undefined : "needs a server: set BELLJAR_API_URL and BELLJAR_API_KEY, or BELLJAR_BIN with make";
 
-/** Labels of what these tests make, so that a server that serves others too can be cleaned up. */
+/** Labels of sandboxes of these tests, so that a shared server can be cleaned up. */
 export const LABELS = { made_by: `typescript-tests-${process.pid}` };
 
-/** Why the tests with several tenants do not run, if they do not. A server with the machine's own tree refuses others while they run. */
+/** The reason to skip tests with several tenants, if any. A server with the machine's own tree refuses others while they run. */
 export const missingTenants: string | undefined = missing ?? (process.env["BELLJAR_TEST_TENANTS"] ? undefined : "needs a server that may serve several tenants: set BELLJAR_TEST_TENANTS=1");
 
-/** Why the tests of volumes do not run, if they do not. */
+/** The reason to skip tests of volumes, if any. */
 export const missingVolumes: string | undefined = missing ?? (process.getuid?.() === 0 ? undefined : "needs a server of root, which alone mounts volumes");
 
 /** A test against the server. */

@@ -21,7 +21,7 @@ test("events are read", () => {
     ["data\n\n", [{ event: "message", data: "" }]],
     [": a comment\n\ndata: a\n\n", [{ event: "message", data: "a" }]],
     [":\n:\n\n", []],
-    // A name without data is no event, and does not stay for the next one.
+    // A name without data is no event, and is not kept for the next one.
     ["event: x\n\ndata: a\n\n", [{ event: "message", data: "a" }]],
     ["id: 7\nretry: 5\nunknown: z\ndata: a\n\n", [{ event: "message", data: "a" }]],
     ["\ufeffdata: a\n\n", [{ event: "message", data: "a" }]],

@@ -180,7 +180,7 @@ test("a stream without a sign of life is broken", async () => {
     for await (const one of transport.events({ method: "POST", path: EXEC })) {
       assert.equal(one.event, "stdout");
     }
-  }, (error) => error instanceof ConnectionError && /not even a sign of life/.test(error.message));
+  }, (error) => error instanceof ConnectionError && /not even a keep-alive/.test(error.message));
 });
 
 test("a stream that ends too early is an error, and is not run again", async () => {
@@ -274,7 +274,7 @@ test("a process that is not there cannot be signalled, listened to or fed", asyn
   assert.equal(await at.sandbox.commands.kill({ process: 9 }), false);
   await assert.rejects(at.sandbox.commands.connect({ process: 9 }), NotFoundError);
   await assert.rejects(at.sandbox.commands.sendStdin({ process: 9 }, "x"), NotFoundError);
-  // No sandbox is another matter than no process.
+  // A missing sandbox differs from a missing process.
   at.double.on("POST", `/v1/sandboxes/${ID}/processes/9/signal`, problem(404, "sandbox_not_found", "x"));
   await assert.rejects(at.sandbox.commands.kill({ process: 9 }), NotFoundError);
 });
@@ -472,7 +472,7 @@ test("leaving the block ends the sandbox", async () => {
   assert.equal(at.double.count("DELETE", `/v1/sandboxes/${ID}`), 1);
 });
 
-// Found with Node 20: a read that begins in the moment of an abort may never end, so nothing may rely on that it does.
+// Found with Node 20: a read that begins at the moment of an abort may never end, so nothing may rely on its end.
 test("an abort is enough, whatever the runtime's body does with it", async () => {
   const deaf = (first: string): typeof fetch => async () => new Response(new ReadableStream({ start: (controller) => controller.enqueue(new TextEncoder().encode(first)) }), { headers: { "Content-Type": "text/event-stream" } });
   const client = (first: string): Transport => new Transport(new Configuration({ fetch: deaf(first) }), 50);

@@ -1,4 +1,4 @@
-/** Waits until something holds, and fails when it does not in time. */
+/** Waits until a condition holds, and fails on timeout. */
 export async function until(what: string, holds: () => boolean | Promise<boolean>, deadlineMs = 10_000): Promise<void> {
   const end = Date.now() + deadlineMs;
   while (!(await holds())) {

@@ -5,8 +5,8 @@
     with Sandbox.create(timeout=300) as sbx:
         print(sbx.commands.run("echo hello").stdout)
 
-`Sandbox` and `Belljar` block; `AsyncSandbox` and `AsyncBelljar` have the same surface for asyncio. The key and
-the server come from `BELLJAR_API_KEY` and `BELLJAR_API_URL` unless they are given.
+`Sandbox` and `Belljar` block; `AsyncSandbox` and `AsyncBelljar` have the same interface for asyncio. The key and
+the server default to `BELLJAR_API_KEY` and `BELLJAR_API_URL`.
 """
 
 from ._async.client import (

@@ -1,7 +1,6 @@
-"""Directories of this machine in and out of tar files.
+"""Packs and unpacks local directories as tar files.
 
-An archive that comes from a sandbox was made by whatever ran there, and is trusted with nothing: what it holds ends up below the
-target or nowhere.
+An archive from a sandbox is not trusted: its entries are written below the target or not at all.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .models import ArchiveResult
 
 
 def pack(directory: Path, target: IO[bytes]) -> int:
-    """Writes what is in `directory` to `target` as a tar file, and says how many bytes that is."""
+    """Writes the contents of `directory` to `target` as a tar file, and returns its size in bytes."""
     if not directory.is_dir():
         raise InvalidArgumentException(f"{directory} is not a directory", field="local")
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -29,9 +28,9 @@ def pack(directory: Path, target: IO[bytes]) -> int:
 
 
 def unpack(source: IO[bytes], directory: Path, max_bytes: Optional[int]) -> ArchiveResult:
-    """Reads a tar file into `directory`, which is made if it is not there.
+    """Unpacks a tar file into `directory`, which is created if it is missing.
 
-    Only files, directories and links that stay inside are made. `max_bytes` bounds the files together.
+    Only files, directories and links that stay inside are created. `max_bytes` limits the total size of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
     root = directory.resolve()
@@ -55,7 +54,7 @@ def unpack(source: IO[bytes], directory: Path, max_bytes: Optional[int]) -> Arch
                         skipped.append(member.name)
                         continue
                     _make_directory(root, parts[:-1])
-                    # Made last, so that nothing is ever written through one of them.
+                    # Created last, so that nothing is ever written through a link.
                     links.append((target, member.linkname))
                 elif member.isfile() or member.islnk():
                     content = archive.extractfile(member)
@@ -77,14 +76,14 @@ def unpack(source: IO[bytes], directory: Path, max_bytes: Optional[int]) -> Arch
 
 
 def _packed(member: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
-    # Who owns a file here means nothing there.
+    # Local owners have no meaning in the sandbox.
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
 
 
 def _safe_parts(name: str) -> Optional[List[str]]:
-    """The parts of a member's name, or None if it does not stay below the target."""
+    """Returns the parts of a member's name, or None if it leads out of the target."""
     if name.startswith("/") or "\0" in name or ("\\" in name and os.sep == "\\"):
         return None
     parts = [part for part in name.split("/") if part not in ("", ".")]
@@ -94,9 +93,9 @@ def _safe_parts(name: str) -> Optional[List[str]]:
 
 
 def _stays_inside(parts: List[str], target: str) -> bool:
-    """Whether a link leads to somewhere below the target whatever other links there are.
+    """Reports whether a link leads to a place below the target, whatever other links exist.
 
-    Its directory is a real one, so leading `..` count as they look. Behind a name they would not, as the name may be a link.
+    Its directory is a real one, so leading `..` are literal. After a name they are not, because the name may be a link.
     """
     if target.startswith("/") or not target or "\0" in target or os.sep == "\\":
         return False
@@ -106,7 +105,7 @@ def _stays_inside(parts: List[str], target: str) -> bool:
 
 
 def _make_directory(root: Path, parts: List[str]) -> None:
-    """Makes directories one below the other. None of them may be a link that was there before."""
+    """Creates nested directories. None of them may be an existing link."""
     place = root
     for part in parts:
         place = place / part
@@ -123,7 +122,7 @@ def _write(source: IO[bytes], target: Path, mode: int, room: Optional[int]) -> i
     _remove_file(target)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     written = 0
-    # Never with the bits that lend somebody's rights.
+    # Never with set-user-ID or set-group-ID bits.
     with open(os.open(target, flags, mode & 0o777 | 0o600), "wb") as file:
         while True:
             chunk = source.read(1 << 20)

@@ -1,4 +1,4 @@
-"""Where the server is and how to speak with it: arguments first, then the environment, then defaults."""
+"""Connection settings: arguments first, then the environment, then defaults."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from typing_extensions import TypedDict
 
     class ConnectionOptions(TypedDict, total=False):
-        """Options that every call which opens a connection takes.
+        """Options of every call that opens a connection.
 
-        `api_key`, `api_url` and `domain` default to the environment. `request_timeout` is how many seconds the server may
-        be silent, 0 for no limit. `max_retries` is how often a request that is safe to repeat is repeated. `ssl_context` is
-        for a server whose certificate the machine does not know.
+        `api_key`, `api_url` and `domain` default to the environment. `request_timeout` is the number of seconds without data
+        from the server, 0 for no limit. `max_retries` is the number of retries of a request that is safe to repeat.
+        `ssl_context` is for a server whose certificate the machine does not trust.
         """
 
         api_key: Optional[str]
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     class RequestOptions(TypedDict, total=False):
         """Options of a single call.
 
-        `request_timeout` is how many seconds the server may be silent, 0 for no limit; the client's own if not given.
-        `user` is an argument of E2B: everything in a sandbox runs as its one user, `user`, and any other is refused.
+        `request_timeout` is the number of seconds without data from the server, 0 for no limit; default: the client's own.
+        `user` is an argument of E2B: everything in a sandbox runs as its only user, `user`, and any other is refused.
         """
 
         request_timeout: Optional[float]
@@ -43,34 +43,34 @@ if TYPE_CHECKING:
 
 
 DEFAULT_API_URL = "http://127.0.0.1:8787"
-"""Where `belljar serve` listens unless it is told otherwise."""
+"""Default address of `belljar serve`."""
 
 DEFAULT_REQUEST_TIMEOUT = 60.0
-"""Seconds that the server may be silent."""
+"""Seconds without data from the server."""
 
 DEFAULT_MAX_RETRIES = 5
-"""How often a request that is safe to repeat is repeated: for at least 3 seconds, which is more than a server's restart takes."""
+"""Retries of a request that is safe to repeat: for at least 3 seconds, longer than a restart of the server takes."""
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds in which a connection must open."""
+"""Timeout for opening a connection, in seconds."""
 
 STREAM_TIMEOUT = 60.0
-"""Seconds that a stream of events may be silent. The server sends a sign of life every 15 seconds."""
+"""Seconds without data in a stream of events. The server sends a keep-alive every 15 seconds."""
 
 _KEY_FORM = re.compile(r"[\x21-\x7e]+\Z")
 
 
 class Secret(str):
-    """A text that tools which show variables do not show."""
+    """A string that debugging tools do not show."""
 
     def __repr__(self) -> str:
-        """Nothing of it."""
+        """Hides the value."""
         return "'[secret]'"
 
 
 @dataclass(frozen=True)
 class ConnectionConfig:
-    """Where the server is and how to speak with it. Its `repr` does not show the key."""
+    """Connection settings. The `repr` does not show the key."""
 
     api_url: str
     api_key: Optional[str] = field(repr=False)
@@ -91,12 +91,12 @@ class ConnectionConfig:
         ssl_context: Optional[ssl.SSLContext] = None,
         environ: Optional[Mapping[str, str]] = None,
     ) -> ConnectionConfig:
-        """Fills what is not given from `BELLJAR_API_KEY`, `BELLJAR_API_URL` and `BELLJAR_DOMAIN`, and checks it."""
+        """Fills missing settings from `BELLJAR_API_KEY`, `BELLJAR_API_URL` and `BELLJAR_DOMAIN`, and checks them."""
         environ = os.environ if environ is None else environ
         # A key from a file often ends in a line break.
         key = (api_key if api_key is not None else environ.get("BELLJAR_API_KEY", "")).strip() or None
         if key is not None and not _KEY_FORM.match(key):
-            raise InvalidArgumentException("the API key has characters that no key has", field="api_key")
+            raise InvalidArgumentException("the API key contains invalid characters", field="api_key")
         url = (api_url or environ.get("BELLJAR_API_URL") or DEFAULT_API_URL).rstrip("/")
         _check_url(url)
         timeout = DEFAULT_REQUEST_TIMEOUT if request_timeout is None else float(request_timeout)
@@ -131,12 +131,12 @@ class ConnectionConfig:
 
     @property
     def tls(self) -> bool:
-        """Whether the connection is encrypted."""
+        """Reports whether the connection is encrypted."""
         return self.base_url.startswith("https:")
 
     @property
     def proxy(self) -> Optional[str]:
-        """The HTTP proxy that the environment has for this server. Nothing on this machine goes through one."""
+        """The HTTP proxy in the environment for this server. Not used for this machine."""
         host = urlsplit(self.base_url).hostname or ""
         if host == "localhost" or host == "::1" or host.startswith("127.") or urllib.request.proxy_bypass(host):
             return None
@@ -151,11 +151,9 @@ class ConnectionConfig:
         return headers
 
     def require_key(self) -> None:
-        """Raises unless there is a key, or a Unix socket, whose owner needs none."""
+        """Raises unless there is a key, or a Unix socket, which needs none."""
         if self.api_key is None and self.socket_path is None:
-            raise AuthenticationException(
-                "there is no API key; give api_key or set BELLJAR_API_KEY (`belljar key create` makes one)"
-            )
+            raise AuthenticationException("no API key; pass api_key or set BELLJAR_API_KEY (`belljar key create` creates one)")
 
 
 def _check_url(url: str) -> None:
@@ -171,7 +169,7 @@ def _check_url(url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidArgumentException("api_url must begin with http://, https:// or unix:///", field="api_url")
     if parts.username is not None or parts.password is not None:
-        # It would show in messages and logs.
-        raise InvalidArgumentException("api_url must not hold a user or password; give api_key", field="api_url")
+        # It would appear in messages and logs.
+        raise InvalidArgumentException("api_url must not contain a user or password; pass api_key", field="api_url")
     if parts.query or parts.fragment:
         raise InvalidArgumentException("api_url must have neither a query nor a fragment", field="api_url")

@@ -21,10 +21,10 @@ else:
 
 
 class dual(Generic[S, P, R, Q, U]):
-    """Joins a function that takes the object with one that takes the class."""
+    """Combines a function that takes the object with one that takes the class."""
 
     def __init__(self, on_object: Callable[Concatenate[S, P], R], on_class: Callable[Concatenate[Type[S], Q], U]) -> None:
-        """Makes a method of both."""
+        """Creates a method from both."""
         self.on_object = on_object
         self.on_class = on_class
         self.__doc__ = on_object.__doc__
@@ -36,7 +36,7 @@ class dual(Generic[S, P, R, Q, U]):
     def __get__(self, instance: S, owner: Optional[Type[S]] = None) -> Callable[P, R]: ...
 
     def __get__(self, instance: Optional[S], owner: Any = None) -> Any:
-        """Binds the one that fits."""
+        """Binds the applicable function."""
         if instance is None:
             return types.MethodType(self.on_class, owner)
         return types.MethodType(self.on_object, instance)

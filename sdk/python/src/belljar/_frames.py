@@ -1,4 +1,4 @@
-"""The frames of an attached process's WebSocket. No input or output here."""
+"""The frames of the WebSocket of an attached process. No I/O here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADER_BYTES = 9
 
 @dataclass(frozen=True)
 class OutputFrame:
-    """Bytes of a stream, and where in the stream they begin."""
+    """Bytes of a stream, and their offset in the stream."""
 
     stream: int
     offset: int
@@ -27,7 +27,7 @@ class OutputFrame:
 
 
 def parse_frame(frame: Union[str, bytes]) -> Union[OutputFrame, Mapping[str, Any]]:
-    """Output from a binary frame, or an event (a JSON object) from a text frame."""
+    """Parses output from a binary frame, or an event (a JSON object) from a text frame."""
     if isinstance(frame, str):
         try:
             value = json.loads(frame)
@@ -35,15 +35,15 @@ def parse_frame(frame: Union[str, bytes]) -> Union[OutputFrame, Mapping[str, Any
             raise ServerException("the server sent a text frame that is not JSON") from None
         return read.mapping(value, "the event")
     if len(frame) < _HEADER_BYTES or frame[0] not in (STDOUT, STDERR, TERMINAL):
-        raise ServerException("the server sent a binary frame that is not of the form agreed on")
+        raise ServerException("the server sent an invalid binary frame")
     return OutputFrame(frame[0], int.from_bytes(frame[1:_HEADER_BYTES], "big"), bytes(frame[_HEADER_BYTES:]))
 
 
 def resize_frame(size: PtySize) -> str:
-    """Asks for another size of the terminal."""
+    """Requests another terminal size."""
     return json.dumps({"resize": {"rows": size.rows, "columns": size.cols}})
 
 
 def signal_frame(signal: str) -> str:
-    """Asks for a signal to the process."""
+    """Requests a signal to the process."""
     return json.dumps({"signal": signal})

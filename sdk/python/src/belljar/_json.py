@@ -1,4 +1,4 @@
-"""Reading JSON answers: what is missing or of another type is an error that names the key."""
+"""Parsing of JSON responses: a missing key or a wrong type is an error that names the key."""
 
 from __future__ import annotations
 
@@ -12,81 +12,81 @@ T = TypeVar("T")
 
 
 def mapping(value: Any, what: str) -> Mapping[str, Any]:
-    """`value` as a JSON object; `what` names it in the error."""
+    """Returns `value` as a JSON object; `what` names it in the error."""
     if not isinstance(value, dict):
-        raise ServerException(f"the server's answer is not as expected: {what} is not an object")
+        raise ServerException(f"unexpected response from the server: {what} is not an object")
     return value
 
 
 def items(value: Any, key: str) -> List[Mapping[str, Any]]:
-    """The list of objects under `key`."""
+    """Returns the list of objects under `key`."""
     found = mapping(value, "the answer").get(key)
     if not isinstance(found, list):
-        raise ServerException(f"the server's answer is not as expected: `{key}` is not a list")
+        raise ServerException(f"unexpected response from the server: `{key}` is not a list")
     return [mapping(item, f"an item of `{key}`") for item in found]
 
 
 def list_of(value: Any, key: str, parse: Callable[[Any], T]) -> List[T]:
-    """The list under `key`, each item read by `parse`."""
+    """Returns the list under `key`, each item parsed by `parse`."""
     return [parse(item) for item in items(value, key)]
 
 
 def text(value: Mapping[str, Any], key: str) -> str:
-    """The text under `key`."""
+    """Returns the string under `key`."""
     found = value.get(key)
     if not isinstance(found, str):
-        raise ServerException(f"the server's answer is not as expected: `{key}` is not a text")
+        raise ServerException(f"unexpected response from the server: `{key}` is not a string")
     return found
 
 
 def optional_text(value: Mapping[str, Any], key: str) -> Optional[str]:
-    """The text under `key`, or None."""
+    """Returns the string under `key`, or None."""
     return None if value.get(key) is None else text(value, key)
 
 
 def integer(value: Mapping[str, Any], key: str, default: Optional[int] = None) -> int:
-    """The whole number under `key`; `default` if there is none."""
+    """Returns the integer under `key`; `default` if there is none."""
     found = value.get(key, default)
     if found is None:
         found = default
     if isinstance(found, bool) or not isinstance(found, int):
-        raise ServerException(f"the server's answer is not as expected: `{key}` is not a whole number")
+        raise ServerException(f"unexpected response from the server: `{key}` is not an integer")
     return found
 
 
 def optional_integer(value: Mapping[str, Any], key: str) -> Optional[int]:
-    """The whole number under `key`, or None."""
+    """Returns the integer under `key`, or None."""
     return None if value.get(key) is None else integer(value, key)
 
 
 def optional_number(value: Mapping[str, Any], key: str) -> Optional[float]:
-    """The number under `key`, or None."""
+    """Returns the number under `key`, or None."""
     found = value.get(key)
     if found is None:
         return None
     if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise ServerException(f"the server's answer is not as expected: `{key}` is not a number")
+        raise ServerException(f"unexpected response from the server: `{key}` is not a number")
     return float(found)
 
 
 def number(value: Mapping[str, Any], key: str) -> float:
-    """The number under `key`; 0 if there is none."""
+    """Returns the number under `key`; 0 if there is none."""
     return optional_number(value, key) or 0.0
 
 
 def time(value: Mapping[str, Any], key: str) -> datetime:
-    """The time under `key`, with its time zone."""
+    """Returns the time under `key`, with its time zone."""
     return parse_time(text(value, key))
 
 
 def optional_time(value: Mapping[str, Any], key: str) -> Optional[datetime]:
-    """The time under `key`, or None."""
+    """Returns the time under `key`, or None."""
     return None if value.get(key) is None else time(value, key)
 
 
 def parse_time(said: str) -> datetime:
-    """A time as RFC 3339 writes it, of any number of decimals."""
-    # Before Python 3.11 `fromisoformat` knows neither `Z` nor more or fewer than 3 or 6 decimals.
+    """Parses an RFC 3339 time with any number of decimals."""
+    # Before Python 3.11 `fromisoformat` accepts neither `Z` nor other than 3 or 6 decimals.
     said = said[:-1] + "+00:00" if said[-1:] in "Zz" else said
     head, dot, rest = said.partition(".")
     if dot:
@@ -95,20 +95,20 @@ def parse_time(said: str) -> datetime:
     try:
         return datetime.fromisoformat(said)
     except ValueError:
-        raise ServerException(f"the server's answer is not as expected: {said!r} is not a time") from None
+        raise ServerException(f"unexpected response from the server: {said!r} is not a time") from None
 
 
 def texts(value: Mapping[str, Any], key: str) -> Dict[str, str]:
-    """The object of texts under `key`; empty if there is none."""
+    """Returns the object of strings under `key`; empty if there is none."""
     return {str(name): str(item) for name, item in mapping(value.get(key) or {}, f"`{key}`").items()}
 
 
 def data(value: Mapping[str, Any]) -> bytes:
-    """The bytes of an object with `encoding` and `data`."""
+    """Returns the bytes of an object with `encoding` and `data`."""
     said = text(value, "data")
     if value.get("encoding") != "base64":
         return said.encode("utf-8", "surrogatepass")
     try:
         return base64.b64decode(said, validate=True)
     except ValueError:
-        raise ServerException("the server's answer is not as expected: `data` is not base64") from None
+        raise ServerException("unexpected response from the server: `data` is not base64") from None

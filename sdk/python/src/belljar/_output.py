@@ -1,4 +1,4 @@
-"""Output as it comes: text out of bytes that may be split anywhere, and what is kept of a long stream."""
+"""Streamed output: text from bytes that may be split anywhere, and the kept part of a long stream."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .errors import InvalidArgumentException
 from .models import StreamOutput
 
 DEFAULT_KEPT_BYTES = 16 << 20
-"""Bytes of each stream that a handle of a background command keeps, unless it is told otherwise."""
+"""Default number of bytes that a handle of a background command keeps of each stream."""
 
 
 class OutputCollector:
-    """One stream of a process: gives out text piece by piece, and keeps head and tail of the bytes."""
+    """One stream of a process: returns text piece by piece, and keeps head and tail of the bytes."""
 
     def __init__(self, max_kept_bytes: Optional[int] = None) -> None:
-        """Makes a collector that has seen nothing. `max_kept_bytes` is split evenly between head and tail."""
+        """Creates an empty collector. `max_kept_bytes` is split evenly between head and tail."""
         kept = DEFAULT_KEPT_BYTES if max_kept_bytes is None else max_kept_bytes
         if kept < 0:
             raise InvalidArgumentException("the number of bytes to keep must not be negative", field="output")
@@ -29,28 +29,28 @@ class OutputCollector:
         self._tail_bytes = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.offset = 0
-        """How far the stream has been read: where to go on after a break."""
+        """Offset up to which the stream has been read, to resume after a broken connection."""
 
     def feed(self, offset: int, data: bytes) -> bytes:
-        """Takes bytes that begin at `offset` and gives back those of them that are new."""
+        """Adds bytes that begin at `offset` and returns the new ones among them."""
         if offset < self.offset:
             data = data[self.offset - offset :]
             offset = self.offset
         if not data:
             return b""
         if offset > self.offset:
-            # The server had not kept what was between. What comes now is the tail.
+            # The server did not keep the bytes in between. These are the tail.
             self._head_room = self._head_bytes
         self.offset = offset + len(data)
         self._keep(data)
         return data
 
     def text(self, data: bytes, final: bool = False) -> str:
-        """Text of bytes in order; a character that is not complete yet comes with the next bytes."""
+        """Decodes bytes in order; an incomplete character is returned with the next bytes."""
         return self._decoder.decode(data, final)
 
     def result(self) -> StreamOutput:
-        """What is kept."""
+        """Returns the kept output."""
         data = b"".join([*self._head, *self._tail])
         omitted = self.offset - len(data)
         return StreamOutput(

@@ -1,4 +1,4 @@
-"""Server-sent events, read from bytes that may be split anywhere. No input or output here."""
+"""Server-sent events, parsed from bytes that may be split anywhere. No I/O here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import _json as read
 from .errors import ServerException
 
 MAX_EVENT_BYTES = 64 << 20
-"""The longest event that is accepted. A result carries all that was kept of both streams."""
+"""Maximum size of an event, in bytes. A result contains the kept output of both streams."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class ServerEvent:
 
 
 class EventReader:
-    """Collects bytes and gives out the events that are complete."""
+    """Collects bytes and returns complete events."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        """Makes a reader that has read nothing. `max_event_bytes` bounds what it holds."""
+        """Creates an empty reader. `max_event_bytes` limits its buffer."""
         self._max_event_bytes = max_event_bytes
         self._parts: List[bytes] = []
         self._line_bytes = 0
@@ -35,9 +35,9 @@ class EventReader:
         self._skip_newline = False
 
     def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
-        """Takes bytes and gives out the events that they complete."""
+        """Adds bytes and returns the events that they complete."""
         if self._skip_newline and chunk:
-            # The line before ended with a carriage return, and that was the end of its bytes.
+            # The previous line ended with a carriage return at the end of its bytes.
             chunk = chunk[1:] if chunk[:1] == b"\n" else chunk
             self._skip_newline = False
         start = 0
@@ -79,7 +79,7 @@ class EventReader:
             self._data_bytes += len(value)
             self._check()
             self._data.append(value)
-        # A line that begins with a colon is a sign of life; ids and the like are not in use.
+        # A line that begins with a colon is a keep-alive; ids and the like are not used.
 
     def _event(self) -> ServerEvent:
         name, data = self._name or "message", b"\n".join(self._data)

@@ -1,4 +1,4 @@
-"""How httpx is set up, in one place for both clients."""
+"""Settings of httpx for both clients."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import httpx
 from ._config import CONNECT_TIMEOUT, ConnectionConfig
 
 KEEP_ALIVE_SECONDS = 5.0
-"""How long an idle connection is kept. The server closes one after 10 seconds, and a request must not meet that."""
+"""Seconds to keep an idle connection. Shorter than the server's 10 seconds, so that no request meets a closing connection."""
 
 
 def ssl_context(config: ConnectionConfig) -> Optional[ssl.SSLContext]:
-    """What is needed for TLS, or None where there is none; loading the certificates takes a while."""
+    """Returns the TLS context, or None without TLS; loading the certificates takes a while."""
     if not config.tls:
         return None
     return config.ssl_context or httpx.create_ssl_context()
 
 
 def transport_options(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> Dict[str, Any]:
-    """Arguments for httpx's transports."""
-    # Without TLS there is nothing to verify; the transport follows no redirect to where there would be.
+    """Returns the arguments for httpx's transports."""
+    # Without TLS there is nothing to verify; the transport follows no redirects to TLS.
     options: Dict[str, Any] = {
         "verify": context if context is not None else False,
         "http1": True,
@@ -40,7 +40,7 @@ def transport_options(config: ConnectionConfig, context: Optional[ssl.SSLContext
 
 
 def request_limits(request_timeout: float, takes: float) -> Dict[str, Optional[float]]:
-    """How long each part of a request may take, for work that may take `takes` seconds. A `request_timeout` of 0 is none."""
+    """Returns the timeouts of a request for work of up to `takes` seconds. A `request_timeout` of 0 means none."""
     whole = request_timeout or None
     read = None if whole is None or takes == float("inf") else whole + takes
     return {"connect": min(CONNECT_TIMEOUT, request_timeout or CONNECT_TIMEOUT), "read": read, "write": whole, "pool": whole}
@@ -48,7 +48,7 @@ def request_limits(request_timeout: float, takes: float) -> Dict[str, Optional[f
 
 def _socket_options() -> List[Tuple[int, int, int]]:
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    # A command may be silent for hours; this is how a server that has vanished shows.
+    # A command may be silent for hours; this detects a server that has vanished.
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
         number = getattr(socket, name, None)
         if number is not None:

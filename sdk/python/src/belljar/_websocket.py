@@ -1,4 +1,4 @@
-"""How websockets is set up, in one place for both clients."""
+"""Settings of websockets for both clients."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ._retry import parse_retry_after
 from .errors import ConnectionException, SandboxException, error_from_problem
 
 MAX_FRAME_BYTES = 2 << 20
-"""The longest frame that is accepted; the server sends none of more than 1 MiB."""
+"""Maximum size of a frame, in bytes; the server sends none of more than 1 MiB."""
 
 
 def quiet_logger() -> logging.Logger:
-    """A logger that never says what goes over the wire, where the key is, whatever the program has set up for others."""
+    """A logger that never logs traffic, which contains the key, whatever the program has configured."""
     logger = logging.Logger("belljar.websocket", level=logging.CRITICAL)
     logger.addHandler(logging.NullHandler())
     return logger
@@ -30,7 +30,7 @@ def quiet_logger() -> logging.Logger:
 def websocket_options(
     config: ConnectionConfig, context: Optional[ssl.SSLContext], path: str, query: Mapping[str, str]
 ) -> Tuple[str, Dict[str, Any]]:
-    """The URI and the arguments of `connect`."""
+    """Returns the URI and the arguments of `connect`."""
     uri = f"{config.websocket_url}{path}" + (f"?{urlencode(query)}" if query else "")
     headers = dict(config.headers())
     options: Dict[str, Any] = {
@@ -50,7 +50,7 @@ def websocket_options(
 
 
 def websocket_refusal(response: Response) -> SandboxException:
-    """The exception for an answer that is not the beginning of a WebSocket."""
+    """Returns the exception for a response that does not open a WebSocket."""
     request_id = response.headers.get("X-Request-Id")
     try:
         problem = json.loads(response.body or b"")
@@ -63,7 +63,7 @@ def websocket_refusal(response: Response) -> SandboxException:
 
 
 def websocket_trouble(closed: ConnectionClosed) -> SandboxException:
-    """The exception for a WebSocket that ended before its time."""
+    """Returns the exception for a WebSocket that ended prematurely."""
     if closed.rcvd is None:
         return ConnectionException("the WebSocket broke")
     return ConnectionException(f"the server closed the WebSocket: {closed.rcvd.code} {closed.rcvd.reason}".rstrip())

@@ -1,6 +1,6 @@
-"""What can go wrong, as exceptions. Each of them is a `SandboxException`.
+"""The exceptions of this package. Each of them is a `SandboxException`.
 
-No exception holds an API key, neither in its text nor in its attributes nor in its causes.
+No exception contains an API key, neither in its text nor in its attributes nor in its causes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class SandboxException(Exception):
-    """The base of everything that this package raises on its own account.
+    """The base class of this package's exceptions.
 
     Attributes:
         code: The stable code of the error, such as `sandbox_not_found`; None if it did not come from the server.
-        status: The HTTP status of the answer, or None if there was none.
+        status: The HTTP status of the response, or None if there was none.
         request_id: The id under which the server's log has the details, or None.
-        field: The field of the request that is at fault, such as `limits.memory`, or None.
+        field: The invalid field of the request, such as `limits.memory`, or None.
         retry_after: Seconds after which trying again may help, or None.
     """
 
@@ -32,7 +32,7 @@ class SandboxException(Exception):
         field: Optional[str] = None,
         retry_after: Optional[float] = None,
     ) -> None:
-        """Makes an exception with `message` and what is known beside it."""
+        """Creates an exception with `message` and known details."""
         super().__init__(message)
         self.code = code
         self.status = status
@@ -42,36 +42,36 @@ class SandboxException(Exception):
 
     @property
     def message(self) -> str:
-        """What failed, why, and what to do."""
+        """What failed, why, and how to fix it."""
         return str(self.args[0]) if self.args else ""
 
 
 class AuthenticationException(SandboxException):
-    """There is no API key, or the server does not know it, or it is revoked or expired."""
+    """The API key is missing, unknown, revoked or expired."""
 
 
 class ForbiddenException(SandboxException):
-    """The key or token may not do this, or a policy of the operator says no."""
+    """The key or token may not do this, or a policy of the operator forbids it."""
 
 
 class NotFoundException(SandboxException):
-    """There is no such sandbox, template, volume, key, process or path, or it belongs to somebody else."""
+    """The sandbox, template, volume, key, process or path does not exist or belongs to another tenant."""
 
 
 class SandboxGoneException(NotFoundException):
-    """The sandbox was there and has ended."""
+    """The sandbox has ended."""
 
 
 class InvalidArgumentException(SandboxException):
-    """A value is not acceptable; `field` says which."""
+    """A value is invalid; see `field`."""
 
 
 class ConflictException(SandboxException):
-    """The state of things does not allow it now: a name is taken, a path exists, a sandbox is paused already."""
+    """The current state does not allow it: a name is taken, a path exists, a sandbox is already paused."""
 
 
 class BuildException(SandboxException):
-    """A template could not be built: a step failed. The message names it, with its last lines."""
+    """A template could not be built: a step failed. The message names it, with its last lines of output."""
 
 
 class RateLimitException(SandboxException):
@@ -79,15 +79,15 @@ class RateLimitException(SandboxException):
 
 
 class TimeoutException(SandboxException):
-    """No answer, or no end of a command, came in time."""
+    """No response, or no end of a command, within the timeout."""
 
 
 class NotEnoughSpaceException(SandboxException):
-    """Something is too large for where it was to go."""
+    """Something is too large for its destination."""
 
 
 class ServerException(SandboxException):
-    """The server or the sandbox failed, or the machine has no room left; it says nothing about the request."""
+    """The server or the sandbox failed, or the machine is full; the request is not the cause."""
 
 
 class ConnectionException(SandboxException):
@@ -95,18 +95,18 @@ class ConnectionException(SandboxException):
 
 
 class ForkException(SandboxException):
-    """Some of the forks could not be made.
+    """Some of the forks could not be created.
 
     Attributes:
-        sandboxes: The sandboxes that were made. They live on; end those that you do not want.
-        errors: What went wrong with each of the others.
+        sandboxes: The sandboxes that were created. They keep running; end those that you do not need.
+        errors: The error of each of the others.
     """
 
     def __init__(self, sandboxes: Sequence[Any], errors: Sequence[SandboxException]) -> None:
-        """Makes an exception of what was made and what failed."""
+        """Creates an exception from the created sandboxes and the errors."""
         total = len(sandboxes) + len(errors)
         super().__init__(
-            f"{len(errors)} of {total} forks could not be made; the first says: {errors[0].message}",
+            f"{len(errors)} of {total} forks could not be created; the first error: {errors[0].message}",
             code=errors[0].code,
             status=errors[0].status,
         )
@@ -115,21 +115,21 @@ class ForkException(SandboxException):
 
 
 class CommandExitException(SandboxException):
-    """A command did not end with exit code 0. `result` has all that is known of it."""
+    """A command did not end with exit code 0. `result` has the details."""
 
     def __init__(self, result: CommandResult) -> None:
-        """Makes an exception of the command's result."""
+        """Creates an exception from the command's result."""
         super().__init__(_command_message(result))
         self.result = result
 
     @property
     def stdout(self) -> str:
-        """What the command wrote to standard output."""
+        """Standard output of the command."""
         return self.result.stdout
 
     @property
     def stderr(self) -> str:
-        """What the command wrote to standard error."""
+        """Standard error of the command."""
         return self.result.stderr
 
     @property
@@ -139,7 +139,7 @@ class CommandExitException(SandboxException):
 
     @property
     def error(self) -> Optional[str]:
-        """How the command ended, in words."""
+        """How the command ended, as text."""
         return self.result.error
 
     @property
@@ -149,7 +149,7 @@ class CommandExitException(SandboxException):
 
 
 class CommandTimeoutException(CommandExitException, TimeoutException):
-    """A command was ended because its time had run out. `result` has what it wrote until then."""
+    """A command was ended because it timed out. `result` has its output until then."""
 
 
 def _command_message(result: CommandResult) -> str:
@@ -215,7 +215,7 @@ _BY_STATUS: Mapping[int, Type[SandboxException]] = {
 def error_from_problem(
     problem: Mapping[str, Any], status: Optional[int] = None, request_id: Optional[str] = None
 ) -> SandboxException:
-    """Makes the exception that fits a problem of the server (the body of an error answer)."""
+    """Returns the exception for a problem of the server (the body of an error response)."""
     said = problem.get("status")
     status = said if isinstance(said, int) else status
     code = problem.get("code")
@@ -235,7 +235,7 @@ def error_from_problem(
 
 
 def _class_of(code: Optional[str], status: Optional[int]) -> Type[SandboxException]:
-    # 507 is a full disk, whatever part of the service came upon it.
+    # 507 is a full disk, whichever part of the service detected it.
     if status == 507:
         return NotEnoughSpaceException
     if code is not None and code in _BY_CODE:
@@ -246,10 +246,10 @@ def _class_of(code: Optional[str], status: Optional[int]) -> Type[SandboxExcepti
 
 
 def is_interruption(error: SandboxException) -> bool:
-    """Whether an error says that a connection ended or the server is restarting, so that a stream can be read on elsewhere."""
+    """Reports whether an error is a lost connection or a restarting server, so that a stream can be resumed."""
     return isinstance(error, (ConnectionException, TimeoutException)) or error.status == 503
 
 
 def known_codes() -> Tuple[str, ...]:
-    """The codes of the server that have a class of their own here."""
+    """The server's codes with their own exception class."""
     return tuple(_BY_CODE)

@@ -1,4 +1,4 @@
-"""What a template is made of, for `templates.build`."""
+"""Definition of a template, for `templates.build`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from .errors import InvalidArgumentException
 
 MAX_COPIED_BYTES = 1024 * 1024
-"""The most bytes that all files of a template's `copy` steps have together."""
+"""Maximum total size of the files of a template's `copy` steps, in bytes."""
 
 LocalPath = Union[str, "os.PathLike[str]"]
-"""A path of this machine."""
+"""A local path."""
 
 
 class Template:
     """A template: a base, and steps that are run on it, one after the other, in sandboxes of the server.
 
-    Nothing is sent before `client.templates.build(template)`. Each method adds to the template and hands it back:
+    Nothing is sent before `client.templates.build(template)`. Each method adds to the template and returns it:
 
         Template("stats", base="debian").apt_install("python3-pandas").run_cmd("echo hello > /srv/hello")
     """
@@ -35,14 +35,14 @@ class Template:
         suite: Optional[str] = None,
         reference: Optional[str] = None,
     ) -> None:
-        """Begins with a base.
+        """Creates a template from a base.
 
         Args:
-            name: Its name: a-z, 0-9 and `-`. A built template of this name is replaced.
+            name: Its name: a-z, 0-9 and `-`. A built template with this name is replaced.
             base: `host`, `debian`, `oci` or `template:NAME`.
-            description: What it is for.
-            suite: Which Debian, such as `bookworm`.
-            reference: Which of several images of an OCI layout.
+            description: A description.
+            suite: The Debian release, such as `bookworm`.
+            reference: The image, if an OCI layout has several.
         """
         top = {"name": name, "description": description, "base": base, "suite": suite, "reference": reference}
         self._top: Dict[str, Any] = {key: value for key, value in top.items() if value is not None}
@@ -53,7 +53,7 @@ class Template:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name."""
         return str(self._top["name"])
 
     def apt_install(self, *packages: str) -> Template:
@@ -69,11 +69,11 @@ class Template:
         return self._step("npm", list(packages))
 
     def run_cmd(self, command: str) -> Template:
-        """Runs a command of the shell. The build fails if it does not exit with 0."""
+        """Runs a shell command. The build fails if it does not exit with 0."""
         return self._step("run", command)
 
     def copy(self, source: LocalPath, to: str) -> Template:
-        """Copies a file of this machine, or a directory with what is in it. All copied files have at most 1 MiB."""
+        """Copies a local file, or a directory with its contents. All copied files together have at most 1 MiB."""
         path = Path(source)
         place = f"{len(self._steps)}/{path.resolve().name}"
         files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
@@ -93,7 +93,7 @@ class Template:
         return self._step("env", dict(envs))
 
     def set_user(self, user: str) -> Template:
-        """Sets USER and LOGNAME. There is one user id in a sandbox, whatever its name is."""
+        """Sets USER and LOGNAME. A sandbox has one user id, whatever its name."""
         return self._step("user", user)
 
     def set_workdir(self, workdir: str) -> Template:
@@ -111,17 +111,17 @@ class Template:
         return self
 
     def set_limits(self, **limits: Any) -> Template:
-        """Sets limits of sandboxes, such as `memory="1g"`, for those who make one without saying."""
+        """Sets default limits of sandboxes, such as `memory="1g"`."""
         self._limits.update(limits)
         return self
 
     def set_build_limits(self, **limits: Any) -> Template:
-        """Sets limits of the sandboxes that build, such as `disk="8g"`."""
+        """Sets limits of the build sandboxes, such as `disk="8g"`."""
         self._build.update(limits)
         return self
 
     def to_toml(self) -> str:
-        """The text of the template's file."""
+        """Returns the text of the template file."""
         lines = [f"{key} = {_toml(value)}" for key, value in self._top.items()]
         for section, values in (("limits", self._limits), ("build", self._build)):
             if values:
@@ -131,7 +131,7 @@ class Template:
         return "\n".join(lines) + "\n"
 
     def files(self) -> List[Dict[str, str]]:
-        """The files of `copy` steps, as the REST interface takes them."""
+        """Returns the files of `copy` steps in the format of the REST interface."""
         return [
             {"path": path, "content_base64": base64.b64encode(content).decode(), "mode": f"{mode:04o}"}
             for path, content, mode in self._files
@@ -152,5 +152,5 @@ def _toml(value: Any) -> str:
         return "{ " + ", ".join(f"{_key(str(key))} = {_toml(one)}" for key, one in value.items()) + " }"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ", ".join(_toml(one) for one in value) + "]"
-    # A string of JSON is one of TOML, but for the one control character that JSON leaves as it is.
+    # A JSON string is a valid TOML string, except for the one control character that JSON does not escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

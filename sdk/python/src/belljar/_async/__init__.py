@@ -1,1 +1,1 @@
-"""The asynchronous client. `_sync` is made from this by `scripts/make_sync.py`, but for `_io.py`."""
+"""The asynchronous client. `scripts/make_sync.py` generates `_sync` from it, except for `_io.py`."""

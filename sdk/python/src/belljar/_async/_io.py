@@ -1,4 +1,4 @@
-"""What differs between the synchronous and the asynchronous client. Everything else of `_sync` is made from `_async`."""
+"""The differences between the synchronous and the asynchronous client. The rest of `_sync` is generated from `_async`."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 OutputCallback = Callable[[str], Union[object, Awaitable[object]]]
-"""Takes a piece of text; may be a coroutine function."""
+"""Callback for a piece of text; may be a coroutine function."""
 
 BytesCallback = Callable[[bytes], Union[object, Awaitable[object]]]
-"""Takes a piece of a terminal's output; may be a coroutine function."""
+"""Callback for a piece of a terminal's output; may be a coroutine function."""
 
 ProgressCallback = Callable[[int, Optional[int]], Union[object, Awaitable[object]]]
-"""Takes how many bytes have gone so far, and of how many, if that is known; may be a coroutine function."""
+"""Callback for progress: bytes transferred, and the total, if known; may be a coroutine function."""
 
 EventCallback = Callable[[T], Union[object, Awaitable[object]]]
-"""Takes an event; may be a coroutine function."""
+"""Callback for an event; may be a coroutine function."""
 
 InputCallback = Callable[[Question], Union[Optional[str], Awaitable[Optional[str]]]]
-"""Answers a question with a line, or with None: nobody will; may be a coroutine function."""
+"""Callback that answers a question with a line, or with None to refuse; may be a coroutine function."""
 
 FileData = Union[str, bytes, IO[bytes], Iterable[bytes], AsyncIterable[bytes]]
-"""What a file can be written from."""
+"""Sources from which a file can be written."""
 
 CHUNK_BYTES = 256 * 1024
-"""Bytes that are read from a local file at a time."""
+"""Number of bytes read from a local file at a time."""
 
 
 async def sleep(seconds: float) -> None:
@@ -68,20 +68,20 @@ async def sleep(seconds: float) -> None:
 
 
 async def notify(callback: Callable[..., object], *values: Any) -> None:
-    """Calls a callback of the user, and waits for it if it is a coroutine."""
+    """Calls a user callback, and awaits it if it is a coroutine."""
     result = callback(*values)
     if inspect.isawaitable(result):
         await result
 
 
 async def ask(callback: Callable[[T], Any], value: T) -> Any:
-    """Calls a callback of the user for an answer, and waits for it if it is a coroutine."""
+    """Calls a user callback for an answer, and awaits it if it is a coroutine."""
     result = callback(value)
     return await result if inspect.isawaitable(result) else result
 
 
 async def run_blocking(function: Callable[..., R], *arguments: Any) -> R:
-    """Calls something that blocks, such as reading a local file, without holding up anybody else."""
+    """Calls a blocking function, such as reading a local file, without blocking the event loop."""
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
     return await loop.run_in_executor(None, lambda: context.run(function, *arguments))
@@ -93,7 +93,7 @@ def make_pool(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> ht
 
 
 async def body_chunks(data: Union[IO[bytes], Iterable[bytes], AsyncIterable[bytes]]) -> AsyncIterator[bytes]:
-    """The bytes of a file or of an iterator, piece by piece."""
+    """Yields the bytes of a file or of an iterator, piece by piece."""
     if isinstance(data, AsyncIterable):
         async for chunk in data:
             yield chunk
@@ -110,32 +110,32 @@ async def body_chunks(data: Union[IO[bytes], Iterable[bytes], AsyncIterable[byte
 
 
 class Background(Generic[T]):
-    """Something that goes on beside the caller. Its end is waited for with `join`."""
+    """Background task. `join` waits for its end."""
 
     def __init__(self, function: Callable[[], Awaitable[T]], interrupt: Callable[[], Awaitable[None]]) -> None:
-        """Starts `function`. `interrupt` must make it end soon."""
+        """Starts `function`. `interrupt` must make it end quickly."""
         self._task = asyncio.ensure_future(_as_coroutine(function))
         self._interrupt = interrupt
-        # If nobody ever waits for it, its failure is nobody's.
+        # Without a waiter, its exception is ignored.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Reports whether it has ended."""
         return self._task.done()
 
     async def join(self, timeout: Optional[float] = None) -> T:
-        """Waits for the end and hands back the result, or raises what it raised. Raises `TimeoutError` of asyncio."""
+        """Waits for the end and returns the result, or raises its exception. Raises `TimeoutError` of asyncio."""
         try:
             return await asyncio.wait_for(asyncio.shield(self._task), timeout)
         except asyncio.CancelledError:
-            # Either the caller was cancelled, or somebody stopped the reader that the caller waits for.
+            # Either the caller was cancelled, or the reader that it waits for was stopped.
             if self._task.cancelled():
                 raise SandboxException("it was disconnected meanwhile") from None
             raise
 
     async def stop(self) -> None:
-        """Makes it end, and waits for that."""
+        """Interrupts it and waits for its end."""
         await self._interrupt()
         if self._task is asyncio.current_task():
             return
@@ -148,10 +148,10 @@ async def _as_coroutine(function: Callable[[], Awaitable[T]]) -> T:
 
 
 class Mailbox(Generic[T]):
-    """Hands items from a background reader to the caller. The end is said once and stays."""
+    """Queue from a background reader to the caller. It is closed once, for good."""
 
     def __init__(self, size: int) -> None:
-        """Makes a mailbox for at most `size` items."""
+        """Creates a mailbox for at most `size` items."""
         self._items: List[T] = []
         self._size = size
         self._ended = False
@@ -159,7 +159,7 @@ class Mailbox(Generic[T]):
         self._changed = asyncio.Event()
 
     def put(self, item: T) -> bool:
-        """Adds an item. False: there was no room."""
+        """Adds an item. Returns False if the mailbox is full."""
         if len(self._items) >= self._size:
             return False
         self._items.append(item)
@@ -167,20 +167,20 @@ class Mailbox(Generic[T]):
         return True
 
     def end(self, error: Optional[BaseException] = None) -> None:
-        """Says that nothing more comes, because of `error` if there is one."""
+        """Closes the mailbox, because of `error` if there is one."""
         if not self._ended:
             self._ended, self._error = True, error
         self._changed.set()
 
     def drain(self) -> List[T]:
-        """Takes all that is there. Raises what the reader failed with, if there is nothing else."""
+        """Takes all items. If there are none, raises the error of the reader, if it failed."""
         found, self._items = self._items, []
         if not found and self._error is not None:
             raise self._error
         return found
 
     async def take(self) -> Tuple[bool, Optional[T]]:
-        """Waits for one item. (False, None): nothing more comes."""
+        """Waits for one item. Returns (False, None) if the mailbox is closed."""
         while not self._items:
             if self._error is not None:
                 raise self._error
@@ -192,7 +192,7 @@ class Mailbox(Generic[T]):
 
 
 async def interrupt_response(response: httpx.Response) -> None:
-    """Makes a reader of this response end, whoever it is. Tasks are cancelled instead, so nothing is to be done."""
+    """Interrupts a reader of this response. Does nothing, because tasks are cancelled instead."""
 
 
 class Socket:
@@ -228,7 +228,7 @@ class Socket:
             raise websocket_trouble(closed) from None
 
     async def receive(self) -> Optional[Union[str, bytes]]:
-        """Waits for one frame. None: the connection has ended as it should."""
+        """Waits for one frame. Returns None if the connection was closed normally."""
         try:
             return await self._connection.recv()
         except ConnectionClosedOK:
@@ -237,27 +237,27 @@ class Socket:
             raise websocket_trouble(closed) from None
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         await self._connection.close()
 
 
 def at_exit(close: Callable[[], Awaitable[None]]) -> None:
-    """Has something closed when the program ends. No event loop runs then, so the last one to need it closes it."""
+    """Registers a resource to be closed. No event loop runs at exit, so the last user closes it."""
 
 
 class SharedClients(Generic[T]):
-    """One connection pool for each server, key and event loop, for callers who made no client of their own.
+    """One connection pool for each server, key and event loop, for callers without their own client.
 
     Its connections are closed when the last sandbox that leased it has ended.
     """
 
     def __init__(self) -> None:
-        """Makes an empty register."""
+        """Creates an empty registry."""
         self._lock = threading.Lock()
         self._clients: Dict[Tuple[object, ...], Tuple[asyncio.AbstractEventLoop, T]] = {}
 
     def get(self, config: ConnectionConfig, make: Callable[[ConnectionConfig], T]) -> T:
-        """The pool for this configuration, made if there is none."""
+        """Returns the pool for this configuration; creates it if there is none."""
         loop = asyncio.get_running_loop()
         key = (id(loop), os.getpid(), config)
         with self._lock:
@@ -270,7 +270,7 @@ class SharedClients(Generic[T]):
 
 
 CLOSE_SHARED_WHEN_UNUSED = True
-"""An event loop does not end cleanly while it has open connections, so they are closed as soon as nobody needs them."""
+"""Closes unused connections immediately: an event loop does not end cleanly while it has open connections."""
 
 __all__ = [
     "CHUNK_BYTES",

@@ -1,4 +1,4 @@
-"""Sends calls, again where that is safe, and reads answers."""
+"""Sends calls, with retries where that is safe, and reads responses."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class AsyncTransport:
     """A pool of connections to one server."""
 
     def __init__(self, config: ConnectionConfig, transport: Optional[httpx.AsyncBaseTransport] = None) -> None:
-        """Makes a transport. `transport` replaces the network, for tests."""
+        """Creates a transport. `transport` replaces the network, for tests."""
         self.config = config
         self.retries = RetryPolicy(config.max_retries)
         self._custom = transport
         self._tls = ssl_context(config)
         self._headers = dict(config.headers())
-        # A client of httpx's would bring redirects, cookies and authentication, which cost time and are not wanted.
+        # httpx's client would add redirects, cookies and authentication, which cost time and are not needed.
         self._pool: Optional[httpx.AsyncBaseTransport] = None
         self._lock = threading.Lock()
 
@@ -55,7 +55,7 @@ class AsyncTransport:
         request_timeout: Optional[float] = None,
         user: Optional[str] = None,
     ) -> T:
-        """Sends a call and reads its answer."""
+        """Sends a call and returns its response."""
         check_user(user)
         response = await self._send(call, body, parts, request_timeout, stream=False)
         if response is None or not response.content:
@@ -63,28 +63,28 @@ class AsyncTransport:
         try:
             value = response.json()
         except ValueError:
-            raise ServerException(f"the answer to {call.method} {call.path} is not JSON", status=response.status_code) from None
+            raise ServerException(f"the response to {call.method} {call.path} is not JSON", status=response.status_code) from None
         return call.parse(value)
 
     async def stream(
         self, call: calls.Call[Any], *, request_timeout: Optional[float] = None, user: Optional[str] = None
     ) -> AsyncByteStream:
-        """Sends a call and hands back its answer's bytes as they come."""
+        """Sends a call and returns its response as a stream of bytes."""
         check_user(user)
         response = await self._send(call, None, None, request_timeout, stream=True)
         if response is None:
-            raise ServerException(f"there is no answer to {call.method} {call.path}")
+            raise ServerException(f"no response to {call.method} {call.path}")
         return AsyncByteStream(response, call)
 
     async def events(
         self, call: calls.Call[Any], *, request_timeout: Optional[float] = None, user: Optional[str] = None
     ) -> AsyncEventStream:
-        """Sends a call and hands back its answer's events as they come."""
+        """Sends a call and returns its response as a stream of events."""
         stream = await self.stream(call, request_timeout=request_timeout, user=user)
         kind = stream.headers.get("Content-Type", "")
         if not kind.startswith("text/event-stream"):
             await stream.close()
-            raise ServerException(f"the answer to {call.method} {call.path} is no stream of events but {kind!r}")
+            raise ServerException(f"the response to {call.method} {call.path} is not an event stream but {kind!r}")
         return AsyncEventStream(stream)
 
     async def open_socket(self, path: str, query: Mapping[str, str]) -> _io.Socket:
@@ -123,7 +123,7 @@ class AsyncTransport:
         *,
         stream: bool,
     ) -> Optional[httpx.Response]:
-        """The good answer to a call; None for something to delete that is gone since an attempt before."""
+        """Returns the successful response to a call; None for a deletion that an earlier attempt has already done."""
         if call.needs_key:
             self.config.require_key()
         replayable = body is None or isinstance(body, bytes)
@@ -147,7 +147,7 @@ class AsyncTransport:
                 if call.method == "DELETE" and maybe_done and response.status_code in (404, 410):
                     return None
                 if maybe_done and failure.code == "idempotency_running":
-                    # The attempt that was lost is still at work, and this one has the same key.
+                    # The lost attempt is still being executed, and this one has the same key.
                     delay = self.retries.after_break(attempt, safe=call.safe, opened=True)
                 else:
                     delay = self.retries.after_status(attempt, response.status_code, failure.retry_after, safe=call.safe)
@@ -175,12 +175,12 @@ class AsyncTransport:
                 extensions={"timeout": self._limits(call, request_timeout)},
             )
         except (httpx.InvalidURL, ValueError) as error:
-            # Such as a text that has no form in UTF-8, or a number that has none in JSON.
+            # For example a string that UTF-8 cannot encode, or a number that JSON cannot.
             raise InvalidArgumentException(f"{call.method} {call.path} cannot be sent: {error}") from None
 
     def _limits(self, call: calls.Call[Any], request_timeout: Optional[float]) -> Dict[str, Optional[float]]:
         if call.headers.get("Accept") == "text/event-stream":
-            # A stream of events gives a sign of life, so that even one that lasts for ever may not be silent for ever.
+            # A stream of events has keep-alives, so even an endless one may not be silent forever.
             return request_limits(STREAM_TIMEOUT, 0.0)
         return request_limits(self.config.request_timeout if request_timeout is None else request_timeout, call.takes)
 
@@ -191,7 +191,7 @@ class AsyncTransport:
                 f"cannot connect to {self.config.api_url} for {what}: {_said(error)}; is `belljar serve` running there?"
             )
         if isinstance(error, httpx.TimeoutException):
-            return TimeoutException(f"{what}: the server did not answer in time")
+            return TimeoutException(f"{what}: the server did not respond in time")
         return ConnectionException(f"the connection broke during {what}: {_said(error)}")
 
     async def _refusal(self, response: httpx.Response) -> SandboxException:
@@ -205,27 +205,27 @@ class AsyncTransport:
 
 
 class AsyncByteStream:
-    """The bytes of an answer as they come. Close it when you stop before the end; `async with` does that."""
+    """Stream of the bytes of a response. Close it if you stop before the end; `async with` does that."""
 
     def __init__(self, response: httpx.Response, call: calls.Call[Any]) -> None:
-        """Wraps an answer whose body has not been read."""
+        """Wraps a response whose body has not been read."""
         self._response = response
         self._what = f"{call.method} {call.path}"
         self._chunks = response.aiter_bytes()
 
     @property
     def headers(self) -> httpx.Headers:
-        """The headers of the answer."""
+        """The headers of the response."""
         return self._response.headers
 
     @property
     def status(self) -> int:
-        """The status of the answer."""
+        """The status of the response."""
         return self._response.status_code
 
     @property
     def size(self) -> Optional[int]:
-        """How many bytes come in all, if the server says."""
+        """Total number of bytes, if the server reports it."""
         length = self._response.headers.get("Content-Length", "")
         return int(length) if length.isdigit() else None
 
@@ -239,34 +239,34 @@ class AsyncByteStream:
             return await self._chunks.__anext__()
         except httpx.TimeoutException:
             await self.close()
-            raise TimeoutException(f"{self._what}: nothing came for too long") from None
+            raise TimeoutException(f"{self._what}: no data received for too long") from None
         except (httpx.HTTPError, httpx.StreamError) as error:
             await self.close()
             raise ConnectionException(f"the connection broke during {self._what}: {_said(error)}") from None
 
     async def read(self) -> bytes:
-        """All that is left."""
+        """Returns the remaining bytes."""
         return b"".join([chunk async for chunk in self])
 
     async def close(self) -> None:
-        """Ends it, whether all has been read or not."""
+        """Closes the stream, even if it has not been read to its end."""
         await self._response.aclose()
 
     async def interrupt(self) -> None:
-        """Makes a reader in another thread end."""
+        """Interrupts a reader in another thread."""
         await _io.interrupt_response(self._response)
 
     async def __aenter__(self) -> AsyncByteStream:
-        """Itself."""
+        """Returns itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Closes it."""
+        """Closes the stream."""
         await self.close()
 
 
 class AsyncEventStream:
-    """The events of an answer as they come."""
+    """Stream of the events of a response."""
 
     def __init__(self, stream: AsyncByteStream) -> None:
         """Reads events from these bytes."""
@@ -275,7 +275,7 @@ class AsyncEventStream:
         self._ready: List[ServerEvent] = []
 
     async def receive(self) -> Optional[ServerEvent]:
-        """Waits for an event. None: the server has ended the stream."""
+        """Waits for an event. Returns None if the server has ended the stream."""
         while not self._ready:
             try:
                 chunk = await self._stream.__anext__()
@@ -285,16 +285,16 @@ class AsyncEventStream:
         return self._ready.pop(0)
 
     async def close(self) -> None:
-        """Ends it."""
+        """Closes the stream."""
         await self._stream.close()
 
     async def interrupt(self) -> None:
-        """Makes a reader in another thread end."""
+        """Interrupts a reader in another thread."""
         await self._stream.interrupt()
 
 
 def refusal(problem: Any, response: httpx.Response) -> SandboxException:
-    """The exception for an error answer."""
+    """Returns the exception for an error response."""
     fields = problem if isinstance(problem, dict) else {}
     error = error_from_problem(fields, response.status_code, response.headers.get("X-Request-Id"))
     header = parse_retry_after(response.headers.get("Retry-After"))

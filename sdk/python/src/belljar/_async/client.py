@@ -1,4 +1,4 @@
-"""The client of a server: what is not about one sandbox."""
+"""The client of a server: everything that does not concern a single sandbox."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ T = TypeVar("T")
 
 
 class AsyncBelljar:
-    """A client of one server, with its own pool of connections. Close it when you are done; `async with` does that.
+    """A client of one server, with its own pool of connections. Close it when done; `async with` does that.
 
-    What is not given comes from `BELLJAR_API_KEY` and `BELLJAR_API_URL` (`http://127.0.0.1:8787` if that is not set either).
-    `unix:///path` as URL connects to a Unix socket, where the owner of the server needs no key. `transport` replaces the
+    Missing arguments default to `BELLJAR_API_KEY` and `BELLJAR_API_URL` (`http://127.0.0.1:8787` if that is not set either).
+    The URL `unix:///path` connects to a Unix socket, where the owner of the server needs no key. `transport` replaces the
     network, for tests.
     """
 
@@ -71,7 +71,7 @@ class AsyncBelljar:
         ssl_context: Optional[ssl.SSLContext] = None,
         config: Optional[ConnectionConfig] = None,
     ) -> None:
-        """Makes a client; it connects when it has something to ask. `config` takes the place of all the others."""
+        """Creates a client; it connects with its first request. `config` replaces all other arguments."""
         if config is None:
             config = ConnectionConfig.resolve(
                 api_key=api_key,
@@ -87,7 +87,7 @@ class AsyncBelljar:
         self.sandboxes = AsyncSandboxes(self)
         """Sandboxes, by id."""
         self.templates = AsyncTemplates(self)
-        """What sandboxes can be made from."""
+        """Templates of sandboxes."""
         self.volumes = AsyncVolumes(self)
         """Files that outlive sandboxes."""
         self.keys = AsyncKeys(self)
@@ -99,27 +99,27 @@ class AsyncBelljar:
 
     @property
     def config(self) -> ConnectionConfig:
-        """Where the server is and how this client speaks with it."""
+        """The connection settings of this client."""
         return self._transport.config
 
     async def me(self) -> AccountInfo:
-        """Whose key this is, what it may use and what is used."""
+        """Returns the owner of the key, its quotas and its usage."""
         return await self._transport.request(calls.admin.me())
 
     async def health(self) -> Mapping[str, Any]:
-        """Whether the server answers. Needs no key."""
+        """Returns the health of the server. Needs no key."""
         return await self._transport.request(calls.admin.health())
 
     async def ready(self) -> Mapping[str, Any]:
-        """Whether the server takes requests; raises `ServerException` if not. Needs no key."""
+        """Returns the readiness of the server; raises `ServerException` if it is not ready. Needs no key."""
         return await self._transport.request(calls.admin.ready())
 
     async def version(self) -> Mapping[str, Any]:
-        """What the server is. Needs no key."""
+        """Returns the version of the server. Needs no key."""
         return await self._transport.request(calls.admin.version())
 
     async def metrics(self) -> str:
-        """The server's own metrics, as Prometheus reads them."""
+        """Returns the server's own metrics in the format of Prometheus."""
         async with await self._transport.stream(calls.admin.metrics()) as stream:
             return (await stream.read()).decode("utf-8", "replace")
 
@@ -128,7 +128,7 @@ class AsyncBelljar:
         await self._transport.close()
 
     async def __aenter__(self) -> AsyncBelljar:
-        """Itself."""
+        """Returns itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -136,7 +136,7 @@ class AsyncBelljar:
         await self.close()
 
     def __repr__(self) -> str:
-        """The client and its server, without the key."""
+        """Shows the client and its server, without the key."""
         return f"{type(self).__name__}(api_url={self.config.api_url!r})"
 
     def _lease(self) -> None:
@@ -149,19 +149,19 @@ class AsyncBelljar:
 
 
 class Leased:
-    """A client for one piece of work: one that was given, or one that all share."""
+    """A client for one operation: the given one, or the shared one."""
 
     def __init__(self, client: Optional[AsyncBelljar], options: ConnectionOptions) -> None:
-        """Finds the client."""
+        """Selects the client."""
         self._client = client if client is not None else shared_client(options)
 
     async def __aenter__(self) -> AsyncBelljar:
-        """The client."""
+        """Returns the client."""
         self._client._lease()
         return self._client
 
     async def __aexit__(self, *_: object) -> None:
-        """Gives it back."""
+        """Releases the client."""
         await self._client._release()
 
 
@@ -169,7 +169,7 @@ _shared_clients: _io.SharedClients[AsyncBelljar] = _io.SharedClients()
 
 
 def shared_client(options: ConnectionOptions) -> AsyncBelljar:
-    """The client that all share who made none of their own, for these options."""
+    """Returns the shared client for these options."""
     return _shared_clients.get(ConnectionConfig.resolve(**options), _make_shared)
 
 
@@ -181,10 +181,10 @@ def _make_shared(config: ConnectionConfig) -> AsyncBelljar:
 
 
 class AsyncPaginator(Generic[T]):
-    """Items of a list that comes in pages. Iterate over it, or take page by page with `next_items`."""
+    """A paginated list. Iterate over its items, or take page by page with `next_items`."""
 
     def __init__(self, client: AsyncBelljar, page: Callable[[Optional[str]], calls.Call[Tuple[List[T], Optional[str]]]]) -> None:
-        """`page` makes the call for the page at a cursor."""
+        """Creates a paginator; `page` builds the call for the page at a cursor."""
         self._client = client
         self._page = page
         self._cursor: Optional[str] = None
@@ -192,11 +192,11 @@ class AsyncPaginator(Generic[T]):
 
     @property
     def has_next(self) -> bool:
-        """Whether there may be another page."""
+        """Reports whether there may be another page."""
         return self._has_next
 
     async def next_items(self) -> List[T]:
-        """The next page; empty when there is none."""
+        """Returns the next page; empty if there is none."""
         if not self._has_next:
             return []
         self._client._lease()
@@ -208,7 +208,7 @@ class AsyncPaginator(Generic[T]):
         return items
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        """The items that have not been taken yet."""
+        """Yields the remaining items."""
         while self._has_next:
             for item in await self.next_items():
                 yield item
@@ -218,19 +218,19 @@ class AsyncSandboxes:
     """Sandboxes of a server, by id."""
 
     def __init__(self, client: AsyncBelljar) -> None:
-        """Belongs to a client."""
+        """Created by a client."""
         self._client = client
 
     async def create(
         self, template: Optional[str] = None, timeout: Optional[Duration] = None, **options: Unpack[SandboxOptions]
     ) -> AsyncSandbox:
-        """Makes a sandbox; the arguments are those of `AsyncSandbox.create`."""
+        """Creates a sandbox; the arguments are those of `AsyncSandbox.create`."""
         from .sandbox import AsyncSandbox
 
         return await AsyncSandbox.create(template, timeout, client=self._client, **options)
 
     async def connect(self, sandbox_id: str, timeout: Optional[Duration] = None) -> AsyncSandbox:
-        """Connects with a sandbox that is there, as `AsyncSandbox.connect` does."""
+        """Connects to an existing sandbox, as `AsyncSandbox.connect` does."""
         from .sandbox import AsyncSandbox
 
         return await AsyncSandbox.connect(sandbox_id, timeout, client=self._client)
@@ -244,9 +244,9 @@ class AsyncSandboxes:
         limit: Optional[int] = None,
         order: Optional[str] = None,
     ) -> AsyncPaginator[SandboxInfo]:
-        """The sandboxes that fit: in one of these states, with all of these labels, of this name.
+        """Lists the matching sandboxes: in one of these states, with all of these labels, with this name.
 
-        Without `state` all but those that are gone. `limit` is the size of a page (1 to 100), `order` is `desc` (newest first)
+        Without `state` all except those that are gone. `limit` is the page size (1 to 100), `order` is `desc` (newest first)
         or `asc`.
         """
 
@@ -256,11 +256,11 @@ class AsyncSandboxes:
         return AsyncPaginator(self._client, page)
 
     async def get(self, sandbox_id: str) -> SandboxInfo:
-        """What the server knows of a sandbox, by id or name."""
+        """Returns information about a sandbox, by id or name."""
         return await self._client._transport.request(calls.sandboxes.info(sandbox_id))
 
     async def kill(self, sandbox_id: str) -> bool:
-        """Ends a sandbox. False: there is none, or it has ended already."""
+        """Ends a sandbox. Returns False if it does not exist or has already ended."""
         try:
             await self._client._transport.request(calls.sandboxes.kill(sandbox_id))
         except NotFoundException:
@@ -268,42 +268,42 @@ class AsyncSandboxes:
         return True
 
     async def set_timeout(self, sandbox_id: str, timeout: Duration) -> SandboxInfo:
-        """Lets a sandbox live that long from now; 0 ends it now."""
+        """Sets the timeout of a sandbox, counted from now; 0 ends it immediately."""
         return await self._client._transport.request(calls.sandboxes.set_timeout(sandbox_id, timeout))
 
     async def pause(self, sandbox_id: str) -> bool:
-        """Freezes a sandbox. False: it is paused already."""
+        """Pauses a sandbox. Returns False if it is already paused."""
         try:
             await self._client._transport.request(calls.sandboxes.pause(sandbox_id))
         except ConflictException as error:
-            # The same code also says that it is starting or ending, which is no success.
+            # The same code is used while it starts or ends, which is not a success.
             if error.code == "wrong_state" and (await self.get(sandbox_id)).state == "paused":
                 return False
             raise
         return True
 
     async def resume(self, sandbox_id: str, timeout: Optional[Duration] = None) -> SandboxInfo:
-        """Lets a frozen sandbox go on; one that runs gets at least the time given."""
+        """Resumes a paused sandbox; a running one gets at least the given timeout."""
         return await self._client._transport.request(calls.sandboxes.resume(sandbox_id, timeout))
 
 
 class AsyncTemplates:
-    """What sandboxes can be made from."""
+    """Templates of sandboxes."""
 
     def __init__(self, client: AsyncBelljar) -> None:
-        """Belongs to a client."""
+        """Created by a client."""
         self._client = client
 
     async def list(self) -> List[TemplateInfo]:
-        """All of them."""
+        """Lists all templates."""
         return await self._client._transport.request(calls.admin.list_templates())
 
     async def get(self, template: str) -> TemplateInfo:
-        """One, by id or name."""
+        """Returns a template, by id or name."""
         return await self._client._transport.request(calls.admin.get_template(template))
 
     async def delete(self, template: str) -> bool:
-        """Takes one away, by id or name. False: there is none."""
+        """Removes a template, by id or name. Returns False if there is none."""
         try:
             await self._client._transport.request(calls.admin.delete_template(template))
         except NotFoundException:
@@ -320,15 +320,15 @@ class AsyncTemplates:
         fresh: bool = False,
         on_event: Optional[_io.EventCallback[BuildEvent]] = None,
     ) -> TemplateInfo:
-        """Builds a template on the server, which takes a key with the role admin. A failed step is a `BuildException`.
+        """Builds a template on the server; needs a key with the role admin. A failed step raises a `BuildException`.
 
         Args:
-            template: A `Template`, or the text of a template's file.
-            name: Its name, if not the one that it has itself.
+            template: A `Template`, or the text of a template file.
+            name: Overrides the name in the template.
             mirror: A directory of packages on the server's machine.
             image: An OCI image layout, or a tar of one, on the server's machine.
-            fresh: Whether steps are run although what comes of them is known.
-            on_event: Takes steps, lines of their output, and layers, as they come.
+            fresh: Whether to run steps even if their result is cached.
+            on_event: Called with steps, lines of their output, and layers.
         """
         call = calls.admin.build_template(template, name=name, mirror=mirror, image=image, fresh=fresh)
         stream = await self._client._transport.events(call)
@@ -336,7 +336,7 @@ class AsyncTemplates:
             while True:
                 event = await stream.receive()
                 if event is None:
-                    raise ConnectionException("the connection broke while the template was built; the build goes on")
+                    raise ConnectionException("the connection broke while the template was being built; the build continues")
                 if event.name == "error":
                     raise error_from_problem(event.data)
                 if event.name == "template":
@@ -347,7 +347,7 @@ class AsyncTemplates:
             await stream.close()
 
     async def export_file(self, template: str, local_path: LocalPath) -> int:
-        """Writes a built template to a file of this machine, and says how many bytes it has."""
+        """Writes a built template to a local file, and returns its size in bytes."""
         size = 0
         async with await self._client._transport.stream(calls.admin.export_template(template)) as stream:
             with open(local_path, "wb") as file:
@@ -356,7 +356,7 @@ class AsyncTemplates:
         return size
 
     async def import_file(self, local_path: LocalPath, name: Optional[str] = None) -> TemplateInfo:
-        """Takes a template from a file that was exported. A built template of its name is replaced."""
+        """Imports a template from an exported file. A built template with the same name is replaced."""
         with open(local_path, "rb") as file:
             return await self._client._transport.request(calls.admin.import_template(name), _io.body_chunks(file))
 
@@ -365,7 +365,7 @@ class AsyncVolumes:
     """Volumes: files that outlive sandboxes and that several sandboxes can mount: `Sandbox.create(volumes=[…])`."""
 
     def __init__(self, client: AsyncBelljar) -> None:
-        """Belongs to a client."""
+        """Created by a client."""
         self._client = client
 
     async def create(self, name: str, size: Optional[Size] = None) -> VolumeInfo:
@@ -397,7 +397,7 @@ class AsyncKeys:
     """API keys."""
 
     def __init__(self, client: AsyncBelljar) -> None:
-        """Belongs to a client."""
+        """Created by a client."""
         self._client = client
 
     async def create(
@@ -409,21 +409,21 @@ class AsyncKeys:
         expires: Optional[Duration] = None,
         quotas: Optional[Mapping[str, Any]] = None,
     ) -> KeyInfo:
-        """Makes a key. Its text is in `key` of the answer, this once.
+        """Creates a key. The secret is in `key` of the result, only this once.
 
-        `role` is `admin`, `user` or `read`. `expires` is how long it works; for ever if not given. `quotas` may hold
+        `role` is `admin`, `user` or `read`. `expires` is its lifetime; unlimited if not given. `quotas` may contain
         `sandboxes`, `memory_bytes`, `disk_bytes`, `cpu_seconds_per_hour`, `executions_per_minute` and `network`, the
-        most that networks may be: a mode, or a mapping with `presets` and `allow`.
+        ceiling of network policies: a mode, or a mapping with `presets` and `allow`.
         """
         call = calls.admin.create_key(name, role=role, tenant=tenant, expires=expires, quotas=quotas)
         return await self._client._transport.request(call)
 
     async def list(self) -> List[KeyInfo]:
-        """All of them, without their texts."""
+        """Lists all keys, without the secrets."""
         return await self._client._transport.request(calls.admin.list_keys())
 
     async def revoke(self, key_id: str) -> bool:
-        """Makes a key worthless. False: there is none of this id."""
+        """Revokes a key. Returns False if there is none with this id."""
         try:
             await self._client._transport.request(calls.admin.revoke_key(key_id))
         except NotFoundException:
@@ -432,26 +432,26 @@ class AsyncKeys:
 
 
 class AsyncSecrets:
-    """Secrets on the server: a network policy names one as `${secrets.NAME}`, and the gateway puts its value into requests."""
+    """Secrets on the server. Network policies refer to one as `${secrets.NAME}`; the gateway inserts its value into requests."""
 
     def __init__(self, client: AsyncBelljar) -> None:
-        """Belongs to a client."""
+        """Created by a client."""
         self._client = client
 
     async def create(self, name: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
-        """Stores a secret. No answer contains its value."""
+        """Stores a secret. No response contains its value."""
         return await self._client._transport.request(calls.admin.create_secret(name, value, metadata))
 
     async def update(self, secret: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
-        """Changes a secret's value, also for running sandboxes that use it. `metadata` stays if it is not given."""
+        """Changes a secret's value, including for running sandboxes that use it. `metadata` is unchanged if not given."""
         return await self._client._transport.request(calls.admin.update_secret(secret, value, metadata))
 
     async def get(self, secret: str) -> SecretInfo:
-        """A secret, by name or id."""
+        """Returns a secret, by name or id."""
         return await self._client._transport.request(calls.admin.get_secret(secret))
 
     async def list(self, *, limit: Optional[int] = None) -> AsyncIterator[SecretInfo]:
-        """All secrets, sorted by name, page by page. `limit` is the size of a page."""
+        """Lists all secrets, sorted by name. `limit` is the page size."""
         cursor: Optional[str] = None
         while True:
             secrets, cursor = await self._client._transport.request(calls.admin.list_secrets(limit, cursor))
@@ -461,7 +461,7 @@ class AsyncSecrets:
                 return
 
     async def delete(self, secret: str) -> bool:
-        """Removes a secret, by name or id. False: not found."""
+        """Removes a secret, by name or id. Returns False if there is none."""
         try:
             await self._client._transport.request(calls.admin.delete_secret(secret))
         except NotFoundException:
@@ -473,7 +473,7 @@ class AsyncAudit:
     """The audit log: who did what, in a chain of hashes."""
 
     def __init__(self, client: AsyncBelljar) -> None:
-        """Belongs to a client."""
+        """Created by a client."""
         self._client = client
 
     async def list(
@@ -485,12 +485,12 @@ class AsyncAudit:
         action: Optional[str] = None,
         tenant: Optional[str] = None,
     ) -> AuditPage:
-        """The records that come after number `after` and fit."""
+        """Returns the matching records after number `after`."""
         call = calls.admin.audit(after=after, limit=limit, sandbox=sandbox, action=action, tenant=tenant)
         return await self._client._transport.request(call)
 
     async def export(self) -> AsyncIterator[Mapping[str, Any]]:
-        """All records, one after the other, however many they are."""
+        """Yields all records in order."""
         async with await self._client._transport.stream(calls.admin.export_audit()) as stream:
             rest = b""
             async for chunk in stream:
@@ -502,5 +502,5 @@ class AsyncAudit:
                 yield json.loads(rest)
 
     async def verify(self) -> AuditVerdict:
-        """Whether the log is as it was written; if not, which record is the first bad one."""
+        """Verifies the log; the result names the first invalid record, if any."""
         return await self._client._transport.request(calls.admin.verify_audit())

@@ -1,4 +1,4 @@
-"""Code in contexts: interpreters whose variables live on."""
+"""Code in contexts: interpreters with persistent variables."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ._transport import AsyncTransport
 
 
 class AsyncCode:
-    """What a sandbox can do with code."""
+    """Code execution in a sandbox."""
 
     _transport: AsyncTransport
     _info: SandboxInfo
 
     @property
     def sandbox_id(self) -> str:
-        """Its id."""
+        """The id of the sandbox."""
         return self._info.sandbox_id
 
     async def run_code(
@@ -47,33 +47,33 @@ class AsyncCode:
         output: Optional[Size] = None,
         request_timeout: Optional[float] = None,
     ) -> Execution:
-        """Runs code in a context, whose variables live on, and waits for its end.
+        """Runs code in a context, whose variables persist, and waits for its end.
 
-        An error in the code is no exception here: see `error` and `status` of what comes back.
+        An error in the code raises no exception: see `error` and `status` of the result.
 
         Args:
             code: The code, at most 4 MiB.
-            language: `python` (if nothing is given), `javascript`, `typescript` or `bash`: the context that each language has of
-                its own, which is made when it is first used. Any other that `belljar run` knows, such as `ruby` or `c`, is a
-                program each time, of which no variables live on.
-            context: A context of `create_code_context`, or the id of one, in place of a language.
+            language: `python` (the default), `javascript`, `typescript` or `bash`: runs in the default context of the language,
+                created on first use. Any other language of `belljar run`, such as `ruby` or `c`, is a separate program each
+                time, without persistent variables.
+            context: A context of `create_code_context`, or the id of one, instead of a language.
             envs: Variables for this execution alone.
             env: Another name of `envs`.
-            cwd: Where it runs, for this execution alone: absolute, or relative to the home directory.
-            timeout: How long it may take; then it is interrupted, and if that does not help its interpreter is killed. The
-                sandbox's `limits.timeout` if not given, 0: no limit.
-            on_stdout: Called with each piece of standard output as it comes.
-            on_stderr: The same for standard error.
-            on_result: Called with each result as it comes.
+            cwd: Working directory, for this execution alone: absolute, or relative to the home directory.
+            timeout: Time limit; then the code is interrupted, and if that does not help its interpreter is killed. Default: the
+                sandbox's `limits.timeout`; 0: no limit.
+            on_stdout: Called with each piece of standard output.
+            on_stderr: Called with each piece of standard error.
+            on_result: Called with each result.
             on_error: Called with the error, if there is one.
-            on_input: Answers questions (`input()`): gets the question, a text with the attribute `password`, and gives a line,
-                or None if nobody will answer. Without it a question is an error in the code.
-            on_disconnect: What happens when the connection breaks: the code goes on (`continue`), or is ended (`kill`).
-            output: How many bytes of each stream are kept; callbacks get everything.
-            request_timeout: Seconds that the server may be silent beyond the code's own time, 0 for no limit.
+            on_input: Answers questions (`input()`): receives the question, a string with the attribute `password`, and returns
+                a line, or None to refuse. Without it a question is an error in the code.
+            on_disconnect: Behaviour if the connection breaks: the code continues (`continue`), or is ended (`kill`).
+            output: Number of bytes kept of each stream; callbacks get everything.
+            request_timeout: Seconds without data from the server beyond the code's own time, 0 for no limit.
         """
         if env is not None and envs is not None:
-            raise InvalidArgumentException("env is another name of envs; give one of them", field="env")
+            raise InvalidArgumentException("env is another name of envs; pass only one", field="env")
         streamed = any(one is not None for one in (on_stdout, on_stderr, on_result, on_error, on_input))
         call = calls.code.run(
             self.sandbox_id,
@@ -102,21 +102,21 @@ class AsyncCode:
         *,
         env: Optional[Mapping[str, str]] = None,
     ) -> CodeContext:
-        """Makes a context beside those that each language has of its own.
+        """Creates a context in addition to the default contexts of the languages.
 
         Args:
-            language: `python` (if not given), `javascript`, `typescript` or `bash`.
-            cwd: Where it begins: absolute, or relative to the home directory, which it is if not given.
-            envs: Variables of all that runs in it, added to those of the sandbox.
+            language: `python` (the default), `javascript`, `typescript` or `bash`.
+            cwd: Initial working directory: absolute, or relative to the home directory, which is the default.
+            envs: Variables of everything that runs in it, added to those of the sandbox.
             env: Another name of `envs`.
         """
         if env is not None and envs is not None:
-            raise InvalidArgumentException("env is another name of envs; give one of them", field="env")
+            raise InvalidArgumentException("env is another name of envs; pass only one", field="env")
         call = calls.code.create(self.sandbox_id, language, cwd, envs if envs is not None else env)
         return await self._transport.request(call)
 
     async def list_code_contexts(self) -> List[CodeContext]:
-        """The contexts, the oldest first."""
+        """Lists the contexts, oldest first."""
         return await self._transport.request(calls.code.list_contexts(self.sandbox_id))
 
     async def restart_code_context(self, context: ContextRef) -> CodeContext:
@@ -124,16 +124,16 @@ class AsyncCode:
         return await self._transport.request(calls.code.restart(self.sandbox_id, context))
 
     async def interrupt_code_context(self, context: ContextRef) -> bool:
-        """Interrupts the code that runs in a context, as Ctrl-C does. False: none ran."""
+        """Interrupts the running code of a context, like Ctrl-C. Returns False if none was running."""
         return await self._transport.request(calls.code.interrupt(self.sandbox_id, context))
 
     async def remove_code_context(self, context: ContextRef) -> None:
-        """Ends a context, with everything that was started in it."""
+        """Ends a context, with all processes started in it."""
         await self._transport.request(calls.code.remove(self.sandbox_id, context))
 
 
 class AsyncRunning:
-    """Code that runs, and what has come of it."""
+    """Running code and its results."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class AsyncRunning:
             while True:
                 event = await stream.receive()
                 if event is None:
-                    raise ConnectionException("the stream ended before the code; what became of its context is not known")
+                    raise ConnectionException("the stream ended before the code; the state of its context is unknown")
                 if event.name == "ended":
                     return await self._end(event.data)
                 await self._take(event)
@@ -194,9 +194,9 @@ class AsyncRunning:
             try:
                 answer = await _io.ask(self._on_input, question)
                 if answer is not None and not isinstance(answer, str):
-                    raise InvalidArgumentException("on_input has to give a text or None", field="on_input")
+                    raise InvalidArgumentException("on_input must return a string or None", field="on_input")
             except BaseException:
-                # The code is not left waiting.
+                # Do not leave the code waiting.
                 await self._answer(None)
                 raise
             await self._answer(answer)
@@ -209,7 +209,7 @@ class AsyncRunning:
     async def _text(self, name: str, text: str) -> None:
         if not text:
             return
-        # Of more than is kept, what the collector has is what counts.
+        # If more was written than is kept, the collector's data counts.
         if self._streams[name].offset <= DEFAULT_KEPT_BYTES:
             self._texts[name].append(text)
         callback = self._callbacks[name]

@@ -39,7 +39,7 @@ class AsyncCommands:
     """Runs commands in a sandbox."""
 
     def __init__(self, transport: AsyncTransport, sandbox_id: str, default_timeout: Optional[float]) -> None:
-        """Belongs to a sandbox. `default_timeout` is how many seconds a command may take that does not say; None: unknown."""
+        """Created by a sandbox. `default_timeout`: seconds for commands without their own timeout; None: unknown."""
         self._transport = transport
         self._sandbox_id = sandbox_id
         self._default_timeout = default_timeout
@@ -93,26 +93,26 @@ class AsyncCommands:
         check: bool = True,
         **options: Unpack[RequestOptions],
     ) -> Union[CommandResult, AsyncCommandHandle]:
-        """Runs a command and waits for its end, or starts it in the background and hands back a handle.
+        """Runs a command and waits for its end, or starts it in the background and returns a handle.
 
         Args:
-            cmd: A line for the shell, or a list of a program and its arguments, which no shell looks at.
-            background: Whether to come back at once. The command then goes on when this program ends.
+            cmd: A shell command line, or a list of a program and its arguments, without a shell.
+            background: Whether to return immediately. The command then keeps running when this program ends.
             envs: Variables, added to those of the sandbox.
-            cwd: Where it runs: absolute, or relative to the home directory.
-            on_stdout: Called with each piece of standard output as it comes.
-            on_stderr: The same for standard error.
-            timeout: How long the command may run; then it is ended. The sandbox's `limits.timeout` if not given (none for
-                a command in the background), 0: no limit.
-            stdin: What it reads, at most 1 MiB. In the background True keeps standard input open for `send_stdin`.
-            output: How many bytes of each stream are kept; of more than that, head and tail. Callbacks get everything.
-            check: Whether to raise if it does not end with exit code 0. With `background` it is `wait` that has this switch.
-            options: `request_timeout`: seconds that the server may be silent beyond the command's own time, 0 for no limit.
-                `user`: E2B's argument; everything in a sandbox runs as its one user, `user`.
+            cwd: Working directory: absolute, or relative to the home directory.
+            on_stdout: Called with each piece of standard output.
+            on_stderr: Called with each piece of standard error.
+            timeout: Time limit of the command. Default: the sandbox's `limits.timeout` (none for a background command);
+                0: no limit.
+            stdin: Standard input, at most 1 MiB. In the background True keeps it open for `send_stdin`.
+            output: Number of bytes kept of each stream; of longer ones, head and tail. Callbacks get everything.
+            check: Whether to raise if it does not end with exit code 0. With `background`, use this argument of `wait`.
+            options: `request_timeout`: seconds without data from the server beyond the command's own time, 0 for no limit.
+                `user`: E2B's argument; everything in a sandbox runs as its only user, `user`.
 
         Raises:
-            CommandExitException: It ended in another way than with exit code 0.
-            CommandTimeoutException: Its time ran out.
+            CommandExitException: It did not end with exit code 0.
+            CommandTimeoutException: It timed out.
         """
         if background:
             call = calls.commands.start(self._sandbox_id, cmd, envs=envs, cwd=cwd, timeout=timeout, stdin=stdin, output=output)
@@ -137,11 +137,11 @@ class AsyncCommands:
         )
 
     async def list(self) -> List[ProcessInfo]:
-        """The processes that were started in this sandbox, running and ended."""
+        """Lists the processes that were started in this sandbox, running and ended."""
         return await self._transport.request(calls.commands.list_processes(self._sandbox_id))
 
     async def get_info(self, process: ProcessRef) -> ProcessInfo:
-        """What is known of a process, given by its pid, its handle or an older info."""
+        """Returns information about a process, given by its pid, its handle or an older info."""
         return await self._transport.request(calls.commands.info(self._sandbox_id, await self._number(process)))
 
     async def connect(
@@ -151,18 +151,18 @@ class AsyncCommands:
         on_stdout: Optional[OutputCallback] = None,
         on_stderr: Optional[OutputCallback] = None,
     ) -> AsyncCommandHandle:
-        """Takes up a process that was started in the background, by whomever. Its output comes from its beginning."""
+        """Connects to a background process, whoever started it. Its output is read from the beginning."""
         handle = AsyncCommandHandle(self, await self.get_info(process))
         if on_stdout is not None or on_stderr is not None:
             handle._start(on_stdout, on_stderr)
         return handle
 
     async def kill(self, process: ProcessRef) -> bool:
-        """Ends a process and all that it started, at once. False: it does not run any more, or never did."""
+        """Kills a process and all its descendants. Returns False if it is not running."""
         return await self.send_signal(process, "SIGKILL")
 
     async def send_signal(self, process: ProcessRef, signal: Signal = "SIGTERM", *, tree: bool = True) -> bool:
-        """Sends a signal to a process, and to all that it started unless `tree` is False. False: it does not run."""
+        """Signals a process, and its descendants unless `tree` is False. Returns False if it is not running."""
         try:
             number = await self._number(process)
             await self._transport.request(calls.commands.send_signal(self._sandbox_id, number, signal, tree))
@@ -173,16 +173,16 @@ class AsyncCommands:
         return True
 
     async def send_stdin(self, process: ProcessRef, data: Union[str, bytes], *, close: bool = False) -> int:
-        """Hands data to a process that was started with `stdin=True`, and says how many bytes that was.
+        """Sends data to a process that was started with `stdin=True`, and returns its size in bytes.
 
-        `close`: there will be no more.
+        `close`: closes standard input afterwards.
         """
         body = data.encode("utf-8") if isinstance(data, str) else bytes(data)
         call = calls.commands.send_stdin(self._sandbox_id, await self._number(process), close)
         return await self._transport.request(call, body)
 
     async def close_stdin(self, process: ProcessRef) -> None:
-        """Says to a process that there will be no more input."""
+        """Closes the standard input of a process."""
         await self.send_stdin(process, b"", close=True)
 
     async def _number(self, process: ProcessRef) -> int:
@@ -232,7 +232,7 @@ class AsyncCommands:
         on_stderr: Optional[OutputCallback],
         **options: Unpack[RequestOptions],
     ) -> CommandResult:
-        # Nothing is kept here: the result brings what the server kept.
+        # Nothing is kept here: the result has what the server kept.
         streams = {"stdout": (OutputCollector(0), on_stdout), "stderr": (OutputCollector(0), on_stderr)}
         stream = await self._transport.events(call, **options)
         try:
@@ -258,10 +258,10 @@ class AsyncCommands:
 
 
 class AsyncCommandHandle:
-    """A command in the background. Iterate over its output, or `wait` for its end; it goes on if you do neither."""
+    """A background command. Iterate over its output, or `wait` for its end; it keeps running if you do neither."""
 
     def __init__(self, commands: AsyncCommands, info: ProcessInfo) -> None:
-        """Takes up a process."""
+        """Connects to a process."""
         self._commands = commands
         self._transport = commands._transport
         self._info = info
@@ -276,37 +276,37 @@ class AsyncCommandHandle:
 
     @property
     def pid(self) -> int:
-        """What programs in the sandbox know it by."""
+        """The process id inside the sandbox."""
         return self._info.pid
 
     @property
     def process(self) -> int:
-        """The number that Belljar gave it in this sandbox and never gives again."""
+        """Belljar's own id of the process, never reused in this sandbox."""
         return self._info.process
 
     @property
     def stdout(self) -> str:
-        """What has been read of standard output so far."""
+        """Standard output read so far."""
         return self._stdout.result().text
 
     @property
     def stderr(self) -> str:
-        """What has been read of standard error so far."""
+        """Standard error read so far."""
         return self._stderr.result().text
 
     @property
     def exit_code(self) -> Optional[int]:
-        """Its exit code, once its end has been read; None before, and if it did not end by itself."""
+        """The exit code, once the end has been read; None before, and if it did not end by itself."""
         return None if self._end is None else read.optional_integer(self._end, "exit_code")
 
     def __aiter__(self) -> AsyncCommandHandle:
-        """The output, piece by piece, until the end."""
+        """Yields the output, piece by piece, until the end."""
         return self
 
     async def __anext__(self) -> Output:
         """The next piece of output."""
         if self._reader is not None:
-            raise SandboxException("the output of this command goes to callbacks; it cannot be iterated over as well")
+            raise SandboxException("the output of this command is passed to callbacks; it cannot be iterated over as well")
         output = await self._receive()
         if output is None:
             raise StopAsyncIteration
@@ -322,37 +322,37 @@ class AsyncCommandHandle:
         """Waits for the end. Callbacks get the output that has not been read yet.
 
         Raises:
-            CommandExitException: It ended in another way than with exit code 0, and `check` is True.
+            CommandExitException: It did not end with exit code 0, and `check` is True.
         """
         if self._reader is None:
             await self._read_all(on_stdout, on_stderr)
         elif on_stdout is not None or on_stderr is not None:
-            raise SandboxException("the output of this command goes to callbacks already")
+            raise SandboxException("the output of this command is already passed to callbacks")
         else:
             await self._reader.join()
         if self._end is None:
-            raise SandboxException("the handle was disconnected; take the command up again with commands.connect")
+            raise SandboxException("the handle was disconnected; reconnect with commands.connect")
         result = CommandResult.from_exit(self._end, self.process, self._stdout.result(), self._stderr.result())
         return checked(result) if check else result
 
     async def kill(self) -> bool:
-        """Ends the command and all that it started, at once. False: it has ended already."""
+        """Kills the command and all its descendants. Returns False if it has already ended."""
         return await self._commands.kill(self)
 
     async def send_signal(self, signal: Signal = "SIGTERM", *, tree: bool = True) -> bool:
-        """Sends a signal to the command, and to all that it started unless `tree` is False. False: it has ended."""
+        """Signals the command, and its descendants unless `tree` is False. Returns False if it has ended."""
         return await self._commands.send_signal(self, signal, tree=tree)
 
     async def send_stdin(self, data: Union[str, bytes], *, close: bool = False) -> int:
-        """Hands data to the command, if it was started with `stdin=True`. `close`: there will be no more."""
+        """Sends data to the command, if it was started with `stdin=True`. `close`: closes standard input afterwards."""
         return await self._commands.send_stdin(self, data, close=close)
 
     async def close_stdin(self) -> None:
-        """Says to the command that there will be no more input."""
+        """Closes the standard input of the command."""
         await self._commands.close_stdin(self)
 
     async def disconnect(self) -> None:
-        """Stops reading. The command goes on; `commands.connect` takes it up again."""
+        """Stops reading. The command keeps running; `commands.connect` reconnects to it."""
         self._disconnected = True
         if self._reader is not None:
             await self._reader.stop()
@@ -360,7 +360,7 @@ class AsyncCommandHandle:
             await self._interrupt()
 
     def __repr__(self) -> str:
-        """The command and its numbers."""
+        """Shows the command and its ids."""
         return f"{type(self).__name__}(process={self.process}, pid={self.pid}, cmd={self._info.cmd!r})"
 
     def _start(self, on_stdout: Optional[OutputCallback], on_stderr: Optional[OutputCallback]) -> None:
@@ -386,7 +386,7 @@ class AsyncCommandHandle:
             await self._close()
 
     async def _receive(self) -> Optional[Output]:
-        """The next piece of output; None: it has ended, or was disconnected. A broken connection is taken up again."""
+        """Returns the next piece of output; None if it has ended or was disconnected. Reconnects after a broken connection."""
         while not self._ready:
             if self._end is not None or self._disconnected:
                 await self._close()
@@ -442,7 +442,7 @@ class AsyncCommandHandle:
 
 
 def checked(result: CommandResult) -> CommandResult:
-    """The result, if the command succeeded; else it is raised."""
+    """Returns the result if the command succeeded, else raises it."""
     if result.outcome.success:
         return result
     if result.outcome.kind == "timed_out":

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .._config import RequestOptions
 
 LocalPath = Union[str, "os.PathLike[str]"]
-"""A path on this machine."""
+"""A local path."""
 
 
 class AsyncVolumeFiles:
@@ -88,10 +88,10 @@ class AsyncVolumeFiles:
         errors: str = "strict",
         **options: Unpack[RequestOptions],
     ) -> Union[str, bytes, AsyncByteStream]:
-        """Reads a file, or the part of it from byte `start` up to but without byte `end`.
+        """Reads a file, or its bytes `start` to `end` (exclusive).
 
-        `format` is `text` (UTF-8; `errors` as in `bytes.decode`), `bytes`, or `stream`: pieces of bytes to iterate over, which
-        holds no more than one of them in memory. Close a stream that you do not read to its end.
+        `format` is `text` (UTF-8; `errors` as in `bytes.decode`), `bytes`, or `stream`: an iterator over pieces of bytes, only
+        one of which is in memory. Close a stream that you do not read to its end.
         """
         if format not in ("text", "bytes", "stream"):
             raise InvalidArgumentException("format is text, bytes or stream", field="format")
@@ -113,16 +113,16 @@ class AsyncVolumeFiles:
         exclusive: bool = False,
         **options: Unpack[RequestOptions],
     ) -> FileEntry:
-        """Writes a file, all of it or nothing of it.
+        """Writes a file, completely or not at all.
 
         Args:
             path: The file.
             data: Text, bytes, an open file, or an iterator over bytes. The last two are streamed.
             mode: Permission bits, such as `0o755`.
-            make_parents: Whether to make directories that are not there.
-            append: Whether to add to what is there.
-            exclusive: Whether to fail if there is something already.
-            options: `request_timeout` and `user`, as every call for files takes them.
+            make_parents: Whether to create missing directories.
+            append: Whether to append to an existing file.
+            exclusive: Whether to fail if the path already exists.
+            options: `request_timeout` and `user`, as for every file call.
         """
         call = calls.files.write(self._place, path, mode=mode, make_parents=make_parents, append=append, exclusive=exclusive)
         if isinstance(data, str):
@@ -132,7 +132,7 @@ class AsyncVolumeFiles:
         return await self._transport.request(call, _io.body_chunks(data), **options)
 
     async def list(self, path: RemotePath = ".", depth: int = 1, **options: Unpack[RequestOptions]) -> List[FileEntry]:
-        """What is in a directory, and below it down to `depth` levels. Paths are such as every call takes."""
+        """Lists a directory, and its subdirectories down to `depth` levels. The paths can be passed to other calls."""
         found: List[FileEntry] = []
         cursor: Optional[str] = None
         while True:
@@ -143,7 +143,7 @@ class AsyncVolumeFiles:
                 return found
 
     async def exists(self, path: RemotePath, **options: Unpack[RequestOptions]) -> bool:
-        """Whether there is something. A link that leads nowhere counts."""
+        """Reports whether a path exists. A dangling link counts."""
         try:
             await self.get_info(path, follow=False, **options)
         except NotFoundException as error:
@@ -153,26 +153,26 @@ class AsyncVolumeFiles:
         return True
 
     async def get_info(self, path: RemotePath, *, follow: bool = True, **options: Unpack[RequestOptions]) -> FileEntry:
-        """What a path leads to; with `follow=False` a link is told as a link."""
+        """Returns information about a path; with `follow=False` about a link itself."""
         return await self._transport.request(calls.files.stat(self._place, path, follow), **options)
 
     async def make_dir(
         self, path: RemotePath, *, parents: bool = True, mode: Optional[Mode] = None, **options: Unpack[RequestOptions]
     ) -> bool:
-        """Makes a directory, and those above it if `parents`. False: there is one already."""
+        """Creates a directory, and its parents if `parents`. Returns False if it already exists."""
         if await self._is_directory(path, **options):
             return False
         await self._transport.request(calls.files.make_dir(self._place, path, parents, mode), **options)
         return True
 
     async def remove(self, path: RemotePath, *, recursive: bool = True, **options: Unpack[RequestOptions]) -> None:
-        """Takes a file or directory away; a directory that is not empty only if `recursive`."""
+        """Removes a file or directory; a directory that is not empty only if `recursive`."""
         await self._transport.request(calls.files.remove(self._place, path, recursive), **options)
 
     async def rename(
         self, old_path: RemotePath, new_path: RemotePath, *, overwrite: bool = False, **options: Unpack[RequestOptions]
     ) -> FileEntry:
-        """Gives a file or directory another place. Fails if something is there, unless `overwrite`."""
+        """Moves a file or directory. Fails if the target exists, unless `overwrite`."""
         call = calls.files.rename(self._place, old_path, new_path, overwrite)
         return await self._transport.request(call, **options)
 
@@ -189,7 +189,7 @@ class AsyncVolumeFiles:
         mode: Optional[Mode] = None,
         **options: Unpack[RequestOptions],
     ) -> FileEntry:
-        """Sends a file of this machine, however large. `on_progress` gets bytes so far and bytes in all."""
+        """Uploads a local file of any size. `on_progress` gets the bytes so far and the total."""
         call = calls.files.write(self._place, path, mode=mode, make_parents=True, append=False, exclusive=False)
         with open(local_path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -204,10 +204,10 @@ class AsyncVolumeFiles:
         max_bytes: Optional[int] = None,
         **options: Unpack[RequestOptions],
     ) -> int:
-        """Fetches a file to this machine, however large, and says how many bytes it has.
+        """Downloads a file of any size, and returns its size in bytes.
 
-        The local file is replaced when all has arrived. A broken connection is taken up where it broke. `max_bytes` is for
-        files of programs that are not trusted. `on_progress` gets bytes so far and bytes in all.
+        The local file is replaced when everything has arrived. A broken connection is resumed. `max_bytes` limits files of
+        untrusted programs. `on_progress` gets the bytes so far and the total.
         """
         target = Path(local_path)
         part = target.parent / f".{target.name[:100]}.{uuid.uuid4().hex}.part"
@@ -264,13 +264,13 @@ class AsyncFiles(AsyncVolumeFiles):
     """The files of a sandbox. Paths are absolute, or relative to the home directory in it."""
 
     def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
-        """Belongs to a sandbox."""
+        """Created by a sandbox."""
         super().__init__(transport, sandbox_path(sandbox_id))
 
     async def write_files(self, files: Iterable[Mapping[str, Any]], **options: Unpack[RequestOptions]) -> List[FileEntry]:
-        """Writes many files in few requests. Each is a mapping with `path` and `data`, and `mode` if it needs one.
+        """Writes many files in few requests. Each is a mapping with `path` and `data`, and optionally `mode`.
 
-        `data` is text, bytes or an open file. One that fails does not undo those before it.
+        `data` is text, bytes or an open file. A failure does not undo earlier files.
         """
         entries = [dict(file) for file in files]
         written: Dict[int, FileEntry] = OrderedDict()
@@ -305,9 +305,9 @@ class AsyncFiles(AsyncVolumeFiles):
         limit: Optional[int] = None,
         **options: Unpack[RequestOptions],
     ) -> SearchResult:
-        """Looks for files below `path`: by `name` (such as `*.py`), and by a line that has `content` in it.
+        """Searches files below `path`: by `name` (such as `*.py`), and by lines that contain `content`.
 
-        `regex`: `content` is a regular expression. `limit` bounds the matches.
+        `regex`: `content` is a regular expression. `limit` is the maximum number of matches.
         """
         call = calls.files.search(
             self._place,
@@ -328,9 +328,9 @@ class AsyncFiles(AsyncVolumeFiles):
         recursive: bool = False,
         **options: Unpack[RequestOptions],
     ) -> AsyncWatchHandle:
-        """Watches a directory, and those below it if `recursive`. What happens after this has come back is told.
+        """Watches a directory, and its subdirectories if `recursive`. Reports everything that happens after this call returns.
 
-        Events go to `on_event`; without it iterate over the handle, or ask it with `get_new_events`.
+        Events are passed to `on_event`; without it iterate over the handle, or poll it with `get_new_events`.
         """
         stream = await self._transport.events(calls.files.watch(self._place, path, recursive), **options)
         return await AsyncWatchHandle._begin(stream, on_event)
@@ -342,7 +342,7 @@ class AsyncFiles(AsyncVolumeFiles):
         on_progress: Optional[ProgressCallback] = None,
         **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
-        """Sends what is in a directory of this machine to below a directory of the sandbox."""
+        """Uploads the contents of a local directory into a directory of the sandbox."""
         with tempfile.TemporaryFile() as packed:
             size = await _io.run_blocking(_archive.pack, Path(local_path), packed)
             call = calls.files.put_archive(self._place, path, "tar", 0)
@@ -357,10 +357,10 @@ class AsyncFiles(AsyncVolumeFiles):
         max_bytes: Optional[int] = None,
         **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
-        """Fetches what is in a directory of the sandbox to below a directory of this machine.
+        """Downloads the contents of a directory of the sandbox into a local directory.
 
-        Nothing gets outside of `local_path`, whatever the sandbox sends: devices, and links that lead out, are left out and
-        named in `skipped`. `max_bytes` bounds it all.
+        Nothing is written outside `local_path`, whatever the sandbox sends: devices, and links that lead out, are omitted and
+        listed in `skipped`. `max_bytes` limits the total size.
         """
         with tempfile.TemporaryFile() as packed:
             call = calls.files.get_archive(self._place, path, "tar.gz")
@@ -372,7 +372,7 @@ class AsyncFiles(AsyncVolumeFiles):
     async def get_archive(
         self, path: RemotePath = ".", format: Literal["tar", "tar.gz"] = "tar.gz", **options: Unpack[RequestOptions]
     ) -> AsyncByteStream:
-        """A directory as an archive, as a stream of bytes."""
+        """Returns a directory as an archive, as a stream of bytes."""
         return await self._transport.stream(calls.files.get_archive(self._place, path, format), **options)
 
     async def put_archive(
@@ -384,10 +384,10 @@ class AsyncFiles(AsyncVolumeFiles):
         strip: int = 0,
         **options: Unpack[RequestOptions],
     ) -> ArchiveResult:
-        """Unpacks an archive below a directory, without the first `strip` parts of each name."""
+        """Unpacks an archive into a directory, without the first `strip` components of each name."""
         call = calls.files.put_archive(self._place, path, format, strip)
         if isinstance(data, str):
-            raise InvalidArgumentException("an archive is bytes; open the file and give that", field="data")
+            raise InvalidArgumentException("an archive must be bytes; open the file and pass that", field="data")
         body = data if isinstance(data, bytes) else _io.body_chunks(data)
         return await self._transport.request(call, body, **options)
 
@@ -399,7 +399,7 @@ async def _copy(
     on_progress: Optional[ProgressCallback],
     max_bytes: Optional[int],
 ) -> int:
-    """Copies a stream to a file, and says how many bytes it has with those that were there."""
+    """Copies a stream to a file, and returns its size including the existing bytes."""
     total = None if stream.size is None else done + stream.size
     async for chunk in stream:
         done += len(chunk)
@@ -414,7 +414,7 @@ async def _copy(
 async def _watched(
     chunks: AsyncIterator[bytes], size: Optional[int], on_progress: Optional[ProgressCallback]
 ) -> AsyncIterator[bytes]:
-    """The same chunks; tells how far it is before each next one."""
+    """Yields the chunks, and reports progress before each."""
     done = 0
     async for chunk in chunks:
         yield chunk

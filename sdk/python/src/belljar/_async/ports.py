@@ -10,23 +10,23 @@ from ._transport import AsyncTransport
 
 
 class AsyncPorts:
-    """The ports of a sandbox. None can be reached before it is published."""
+    """The ports of a sandbox. A port can be reached only after it is published."""
 
     def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
-        """Belongs to a sandbox."""
+        """Created by a sandbox."""
         self._transport = transport
         self._sandbox_id = sandbox_id
 
     async def publish(self, port: int, *, public: bool = False) -> PortInfo:
-        """Lets a port be reached: with a credential, or by everybody if `public`."""
+        """Publishes a port: with a credential, or without one if `public`."""
         return await self._transport.request(calls.sandboxes.publish_port(self._sandbox_id, port, public))
 
     async def list(self) -> PortList:
-        """The ports that are published, and those on which something listens."""
+        """Returns the published ports, and the listening ones."""
         return await self._transport.request(calls.sandboxes.list_ports(self._sandbox_id))
 
     async def unpublish(self, port: int) -> bool:
-        """Lets a port not be reached any more. False: it was not published."""
+        """Unpublishes a port. Returns False if it was not published."""
         try:
             await self._transport.request(calls.sandboxes.unpublish_port(self._sandbox_id, port))
         except NotFoundException as error:
@@ -36,5 +36,5 @@ class AsyncPorts:
         return True
 
     async def create_token(self, port: int, expires: Duration = 3600) -> Token:
-        """Makes a token that opens only this port, for a time. Its `url` has it in it."""
+        """Creates a temporary token for this port only. Its `url` contains it."""
         return await self._transport.request(calls.sandboxes.port_token(self._sandbox_id, port, expires))

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from .commands import ProcessRef
 
 DEFAULT_SHELL = "if command -v bash >/dev/null 2>&1; then exec bash -i; else exec sh -i; fi"
-"""What runs on a terminal that was asked for without a command."""
+"""The default program of a terminal."""
 
 
 class AsyncPty:
-    """Starts programs on terminals, and takes up those that run on one."""
+    """Starts programs on terminals, and reconnects to them."""
 
     def __init__(self, commands: AsyncCommands) -> None:
-        """Belongs to a sandbox."""
+        """Created by a sandbox."""
         self._commands = commands
         self._transport = commands._transport
         self._sandbox_id = commands._sandbox_id
@@ -48,13 +48,13 @@ class AsyncPty:
         """Starts a program on a new terminal.
 
         Args:
-            size: The size of the terminal, 24 rows of 80 if not given.
+            size: The size of the terminal; default: 24 rows of 80 columns.
             on_data: Called with each piece of output. Without it iterate over the handle.
-            cmd: The program, an interactive shell if not given.
-            cwd: Where it runs.
-            envs: Variables, added to those of the sandbox. `TERM` is `xterm-256color` unless it is given.
-            timeout: How long it may run; without end if 0.
-            options: `request_timeout` and `user`, as `commands.run` takes them.
+            cmd: The program; default: an interactive shell.
+            cwd: Working directory.
+            envs: Variables, added to those of the sandbox. `TERM` defaults to `xterm-256color`.
+            timeout: Time limit; 0: none.
+            options: `request_timeout` and `user`, as for `commands.run`.
         """
         call = calls.commands.start(
             self._sandbox_id,
@@ -68,11 +68,11 @@ class AsyncPty:
         return await self._attach(await self._transport.request(call, **options), on_data)
 
     async def connect(self, process: ProcessRef, on_data: Optional[BytesCallback] = None) -> AsyncPtyHandle:
-        """Takes up a program on a terminal that was started before. Its output comes from as far back as it was kept."""
+        """Reconnects to a program on a terminal. Its output starts at the oldest byte that is still kept."""
         return await self._attach(await self._commands.get_info(process), on_data)
 
     async def send_stdin(self, process: ProcessRef, data: Union[str, bytes]) -> None:
-        """Types into the terminal of a process."""
+        """Sends input to the terminal of a process."""
         await self._commands.send_stdin(process, data)
 
     async def resize(self, process: ProcessRef, size: PtySize) -> None:
@@ -81,7 +81,7 @@ class AsyncPty:
         await self._transport.request(calls.commands.resize(self._sandbox_id, number, size))
 
     async def kill(self, process: ProcessRef) -> bool:
-        """Ends a process and all that it started, at once. False: it has ended already."""
+        """Kills a process and all its descendants. Returns False if it has already ended."""
         return await self._commands.kill(process)
 
     async def _attach(self, info: ProcessInfo, on_data: Optional[BytesCallback]) -> AsyncPtyHandle:
@@ -95,11 +95,11 @@ class AsyncPty:
 class AsyncPtyHandle:
     """A program on a terminal. Iterate over its output; `wait` reads it to the end and drops it.
 
-    Input goes over the same connection, so that it arrives in the order in which it is sent.
+    Input uses the same connection, so that it arrives in order.
     """
 
     def __init__(self, pty: AsyncPty, info: ProcessInfo) -> None:
-        """Takes up a process that has a terminal."""
+        """Connects to a process that has a terminal."""
         self._pty = pty
         self._info = info
         self._socket: Optional[_io.Socket] = None
@@ -111,34 +111,34 @@ class AsyncPtyHandle:
 
     @property
     def pid(self) -> int:
-        """What programs in the sandbox know it by."""
+        """The process id inside the sandbox."""
         return self._info.pid
 
     @property
     def process(self) -> int:
-        """The number that Belljar gave it in this sandbox and never gives again."""
+        """Belljar's own id of the process, never reused in this sandbox."""
         return self._info.process
 
     @property
     def exit_code(self) -> Optional[int]:
-        """Its exit code, once its end has been read; None before, and if it did not end by itself."""
+        """The exit code, once the end has been read; None before, and if it did not end by itself."""
         return None if self._end is None else read.optional_integer(self._end, "exit_code")
 
     def __aiter__(self) -> AsyncPtyHandle:
-        """The output, piece by piece, until the end."""
+        """Yields the output, piece by piece, until the end."""
         return self
 
     async def __anext__(self) -> bytes:
         """The next piece of output."""
         if self._reader is not None:
-            raise SandboxException("the output of this terminal goes to a callback; it cannot be iterated over as well")
+            raise SandboxException("the output of this terminal is passed to a callback; it cannot be iterated over as well")
         data = await self._receive()
         if data is None:
             raise StopAsyncIteration
         return data
 
     async def send_stdin(self, data: Union[str, bytes]) -> None:
-        """Types."""
+        """Sends input."""
         await self._send(data.encode("utf-8") if isinstance(data, str) else bytes(data))
 
     async def resize(self, size: PtySize) -> None:
@@ -146,39 +146,39 @@ class AsyncPtyHandle:
         await self._send(frames.resize_frame(size))
 
     async def send_signal(self, signal: Signal = "SIGTERM", *, tree: bool = True) -> bool:
-        """Sends a signal to the program, and to all that it started unless `tree` is False. False: it has ended."""
+        """Signals the program, and its descendants unless `tree` is False. Returns False if it has ended."""
         return await self._pty._commands.send_signal(self, signal, tree=tree)
 
     async def kill(self) -> bool:
-        """Ends the program and all that it started, at once. False: it has ended already."""
+        """Kills the program and all its descendants. Returns False if it has already ended."""
         return await self._pty.kill(self)
 
     async def wait(self, on_data: Optional[BytesCallback] = None, *, check: bool = False) -> CommandResult:
-        """Waits for the end. `on_data` gets the output that has not been read yet; the result holds no output.
+        """Waits for the end. `on_data` gets the unread output; the result contains no output.
 
-        A shell ends with the exit code of its last command, so that is no error unless `check` says so.
+        A shell ends with the exit code of its last command, so that is an error only with `check`.
         """
         if self._reader is None:
             await self._read_all(on_data)
         elif on_data is not None:
-            raise SandboxException("the output of this terminal goes to a callback already")
+            raise SandboxException("the output of this terminal is already passed to a callback")
         else:
             await self._reader.join()
         if self._end is None:
-            raise SandboxException("the handle was disconnected; take the terminal up again with pty.connect")
+            raise SandboxException("the handle was disconnected; reconnect with pty.connect")
         none = StreamOutput(data=b"", total_bytes=0)
         result = CommandResult.from_exit(self._end, self.process, none, none)
         return checked(result) if check else result
 
     async def disconnect(self) -> None:
-        """Stops reading. The program goes on; `pty.connect` takes it up again."""
+        """Stops reading. The program keeps running; `pty.connect` reconnects to it."""
         self._disconnected = True
         if self._reader is not None:
             await self._reader.stop()
         await self._close()
 
     def __repr__(self) -> str:
-        """The program and its numbers."""
+        """Shows the program and its ids."""
         return f"{type(self).__name__}(process={self.process}, pid={self.pid})"
 
     async def _open(self) -> None:
@@ -206,7 +206,7 @@ class AsyncPtyHandle:
             await self._close()
 
     async def _receive(self) -> Optional[bytes]:
-        """The next piece of output; None: it has ended, or was disconnected. A broken connection is taken up again."""
+        """Returns the next piece of output; None if it has ended or was disconnected. Reconnects after a broken connection."""
         while self._end is None and not self._disconnected:
             failure: SandboxException = ConnectionException(
                 "the server closed the terminal's connection before the program's end"

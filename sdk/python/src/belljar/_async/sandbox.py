@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .._config import ConnectionOptions, RequestOptions
 
     class SandboxOptions(TypedDict, total=False):
-        """What `AsyncSandbox.create` takes beside template, timeout and connection."""
+        """Options of `AsyncSandbox.create` besides template, timeout and connection."""
 
         metadata: Optional[Mapping[str, str]]
         labels: Optional[Mapping[str, str]]
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 PORT_INTERVAL = 0.05
-"""Seconds between two looks at a sandbox's ports."""
+"""Interval of checks for a listening port, in seconds."""
 
 
 async def _kill_by_id(cls: Type[AsyncSandbox], sandbox_id: str, **connection: Unpack[ConnectionOptions]) -> bool:
@@ -76,7 +76,7 @@ async def _kill_by_id(cls: Type[AsyncSandbox], sandbox_id: str, **connection: Un
 
 
 async def _pause_by_id(cls: Type[AsyncSandbox], sandbox_id: str, **connection: Unpack[ConnectionOptions]) -> bool:
-    """Freezes a sandbox by its id. False: it is paused already."""
+    """Pauses a sandbox by its id. Returns False if it is already paused."""
     async with Leased(None, connection) as client:
         return await client.sandboxes.pause(sandbox_id)
 
@@ -87,7 +87,7 @@ async def _resume_by_id(
     timeout: Optional[Duration] = None,
     **connection: Unpack[ConnectionOptions],
 ) -> AsyncSandbox:
-    """Lets a frozen sandbox go on, by its id, and connects with it."""
+    """Resumes a paused sandbox by its id, and connects to it."""
     async with Leased(None, connection) as client:
         return cls(client, await client.sandboxes.resume(sandbox_id, timeout))
 
@@ -95,26 +95,26 @@ async def _resume_by_id(
 async def _set_timeout_by_id(
     cls: Type[AsyncSandbox], sandbox_id: str, timeout: Duration, **connection: Unpack[ConnectionOptions]
 ) -> SandboxInfo:
-    """Lets a sandbox live that long from now, by its id."""
+    """Sets the timeout of a sandbox by its id, counted from now."""
     async with Leased(None, connection) as client:
         return await client.sandboxes.set_timeout(sandbox_id, timeout)
 
 
 async def _info_by_id(cls: Type[AsyncSandbox], sandbox_id: str, **connection: Unpack[ConnectionOptions]) -> SandboxInfo:
-    """What the server knows of a sandbox, by its id."""
+    """Returns information about a sandbox by its id."""
     async with Leased(None, connection) as client:
         return await client.sandboxes.get(sandbox_id)
 
 
 class AsyncSandbox(AsyncCode):
-    """A sandbox on a Belljar server. Make one with `create`, or take one up with `connect`.
+    """A sandbox on a Belljar server. Create one with `create`, or connect to one with `connect`.
 
     As a context manager it is ended at the end. `kill`, `pause`, `resume`, `set_timeout` and `get_info` can also be called on the
     class, with the id of a sandbox as first argument.
     """
 
     def __init__(self, client: AsyncBelljar, info: SandboxInfo) -> None:
-        """Takes up a sandbox that is known; use `create` or `connect` instead."""
+        """Wraps a known sandbox; use `create` or `connect` instead."""
         self._client = client
         self._transport = client._transport
         self._info = info
@@ -127,9 +127,9 @@ class AsyncSandbox(AsyncCode):
         self.pty = AsyncPty(self.commands)
         """Starts programs on terminals."""
         self.sessions = AsyncSessions(self.commands)
-        """Shells that remember."""
+        """Shells that keep their state."""
         self.ports = AsyncPorts(self._transport, info.sandbox_id)
-        """Lets ports be reached from outside."""
+        """Publishes ports."""
 
     @classmethod
     async def create(
@@ -156,29 +156,29 @@ class AsyncSandbox(AsyncCode):
         client: Optional[AsyncBelljar] = None,
         **connection: Unpack[ConnectionOptions],
     ) -> AsyncSandbox:
-        """Makes a sandbox.
+        """Creates a sandbox.
 
         Args:
-            template: What it starts from: `default`, or the name or id of a snapshot.
-            timeout: How long it lives, 300 seconds if not given. `set_timeout` changes it.
-            metadata: The name that E2B has for `labels`.
-            labels: Notes of your own, by which `list` finds it.
+            template: The name or id of a template or snapshot; default: `default`.
+            timeout: Time until it expires; default: 300 seconds. `set_timeout` changes it.
+            metadata: E2B's name for `labels`.
+            labels: Labels by which `list` finds it.
             envs: Environment variables of everything that runs in it.
-            name: A name for it, by which `connect` finds it.
-            if_exists: If a sandbox has the name: `error`, or `return` to get that one.
-            idle_timeout: How long nobody may use it before its time is over as well.
-            on_timeout: What happens when its time is over: `kill` or `pause`.
-            auto_resume: Whether a use of the paused sandbox lets it go on; true if not given.
-            limits: What it may use: `memory`, `cpus`, `timeout` (of one command), `pids`, `tmp`, `disk`, `inodes`, `output`,
-                `open_files`. Sizes are bytes or a text such as `256m`.
-            network: What it may reach: `disabled` (if not given), `open`, or a policy such as `{"presets": ["pip"]}`.
-            engine: What builds its walls.
-            grade: How limits are held: `cgroup` or `watched`.
+            name: A name by which `connect` finds it.
+            if_exists: If a sandbox with this name exists: `error`, or `return` to get that one.
+            idle_timeout: Time without use until it expires.
+            on_timeout: Action when a timeout expires: `kill` or `pause`.
+            auto_resume: Whether using the paused sandbox resumes it; default: true.
+            limits: Resource limits: `memory`, `cpus`, `timeout` (of one command), `pids`, `tmp`, `disk`, `inodes`, `output`,
+                `open_files`. Sizes are bytes or a string such as `256m`.
+            network: Network policy: `disabled` (the default), `open`, or a policy such as `{"presets": ["pip"]}`.
+            engine: The engine that builds its walls.
+            grade: How limits are enforced: `cgroup` or `watched`.
             hostname: Its host name.
             mounts: Directories of the server's machine, for keys with the role `admin`.
             volumes: Volumes to mount, each with `name`, `path` and, for read-only access, the `mode` `ro`.
-            files: Files to put in before anything runs: path to content, 1 MiB in all.
-            client: A client to use, instead of one made from what follows.
+            files: Files to write before anything runs: path to content, 1 MiB in total.
+            client: A client to use, instead of one for `connection`.
             connection: `api_key`, `api_url`, `domain`, `request_timeout`, `max_retries`, `ssl_context`.
         """
         call = calls.sandboxes.create(
@@ -213,10 +213,10 @@ class AsyncSandbox(AsyncCode):
         client: Optional[AsyncBelljar] = None,
         **connection: Unpack[ConnectionOptions],
     ) -> AsyncSandbox:
-        """Takes up a sandbox by its id or name. A paused one goes on; with `timeout` it gets at least that time.
+        """Connects to a sandbox by its id or name, and resumes a paused one; with `timeout` it gets at least that time.
 
         Raises:
-            NotFoundException: There is none.
+            NotFoundException: It does not exist.
             SandboxGoneException: It has ended.
         """
         async with Leased(client, connection) as leased:
@@ -239,45 +239,45 @@ class AsyncSandbox(AsyncCode):
         client: Optional[AsyncBelljar] = None,
         **connection: Unpack[ConnectionOptions],
     ) -> AsyncPaginator[SandboxInfo]:
-        """The sandboxes that fit: in one of these states, with all of these labels, of this name.
+        """Lists the matching sandboxes: in one of these states, with all of these labels, with this name.
 
-        Without `state` all but those that are gone. `limit` is the size of a page (1 to 100).
+        Without `state` all except those that are gone. `limit` is the page size (1 to 100).
         """
         found = client if client is not None else shared_client(connection)
         return found.sandboxes.list(state=state, labels=labels, name=name, limit=limit, order=order)
 
     @property
     def name(self) -> Optional[str]:
-        """Its name, if it has one."""
+        """The name of the sandbox, if it has one."""
         return self._info.name
 
     @property
     def info(self) -> SandboxInfo:
-        """What the server said of it last. `get_info` asks anew."""
+        """The last known information. `get_info` fetches it again."""
         return self._info
 
     async def _kill(self) -> bool:
-        """Ends the sandbox. False: it has ended already."""
+        """Ends the sandbox. Returns False if it has already ended."""
         killed = await self._client.sandboxes.kill(self.sandbox_id)
         await self._release()
         return killed
 
     async def _pause(self) -> bool:
-        """Freezes the sandbox; its clock stops. False: it is paused already."""
+        """Pauses the sandbox, and suspends its timeout. Returns False if it is already paused."""
         return await self._client.sandboxes.pause(self.sandbox_id)
 
     async def _resume(self, timeout: Optional[Duration] = None) -> SandboxInfo:
-        """Lets the frozen sandbox go on; one that runs gets at least the time given."""
+        """Resumes the paused sandbox; a running one gets at least the given timeout."""
         self._info = await self._client.sandboxes.resume(self.sandbox_id, timeout)
         return self._info
 
     async def _set_timeout(self, timeout: Duration) -> SandboxInfo:
-        """Lets the sandbox live that long from now; 0 ends it now."""
+        """Sets the timeout of the sandbox, counted from now; 0 ends it immediately."""
         self._info = await self._client.sandboxes.set_timeout(self.sandbox_id, timeout)
         return self._info
 
     async def _get_info(self) -> SandboxInfo:
-        """Asks the server what it knows of the sandbox. That does not wake it."""
+        """Fetches information about the sandbox. Does not resume it."""
         self._info = await self._client.sandboxes.get(self.sandbox_id)
         return self._info
 
@@ -288,11 +288,11 @@ class AsyncSandbox(AsyncCode):
     get_info = dual(_get_info, _info_by_id)
 
     async def close(self) -> None:
-        """Lets go of the sandbox without ending it, so that connections can be closed. `kill` does it too."""
+        """Releases the sandbox without ending it, so that connections can be closed. `kill` does this too."""
         await self._release()
 
     async def is_running(self) -> bool:
-        """Whether the sandbox runs: it is neither paused nor gone."""
+        """Reports whether the sandbox runs, that is, is neither paused nor gone."""
         try:
             return (await self.get_info()).state == "running"
         except NotFoundException:
@@ -307,12 +307,12 @@ class AsyncSandbox(AsyncCode):
         labels: Optional[Mapping[str, str]] = None,
         envs: Optional[Mapping[str, str]] = None,
     ) -> List[AsyncSandbox]:
-        """Makes `count` sandboxes (1 to 20) that start with the files that this one has now. Processes are not copied.
+        """Creates `count` sandboxes (1 to 20) with the current files of this one. Processes are not copied.
 
-        `timeout` is how long they live, as `create` has it.
+        `timeout` is their timeout, as in `create`.
 
         Raises:
-            ForkException: Some could not be made; it has those that were.
+            ForkException: Some could not be created; it contains the others.
         """
         call = calls.sandboxes.fork(self.sandbox_id, count=count, timeout=timeout, labels=labels, metadata=metadata, envs=envs)
         made, errors = await self._transport.request(call)
@@ -322,7 +322,7 @@ class AsyncSandbox(AsyncCode):
         return sandboxes
 
     async def create_snapshot(self, name: Optional[str] = None, note: Optional[str] = None) -> TemplateInfo:
-        """Makes a template of the files that the sandbox has now; `AsyncSandbox.create` takes its `snapshot_id` or name."""
+        """Creates a template from the sandbox's current files; pass its `snapshot_id` or name to `AsyncSandbox.create`."""
         return await self._transport.request(calls.sandboxes.snapshot(self.sandbox_id, name, note))
 
     async def update(
@@ -335,10 +335,10 @@ class AsyncSandbox(AsyncCode):
         auto_resume: Optional[bool] = None,
         network: Optional[Network] = None,
     ) -> SandboxInfo:
-        """Changes what is given and leaves the rest. A label of None goes away; an `idle_timeout` of 0 is none.
+        """Changes the given settings. A label of None is removed; an `idle_timeout` of 0 means none.
 
-        `network` replaces all that the sandbox might reach, and cuts the connections that it does not allow. A sandbox that was
-        made with the network `disabled` cannot get another.
+        `network` replaces the network policy, and cuts connections that it does not allow. A sandbox that was created with the
+        network `disabled` cannot get another policy.
         """
         call = calls.sandboxes.update(
             self.sandbox_id,
@@ -359,21 +359,21 @@ class AsyncSandbox(AsyncCode):
         cpus: Optional[float] = None,
         pids: Optional[int] = None,
     ) -> SandboxInfo:
-        """Changes limits of the running sandbox. `memory` is bytes or a text such as `256m`."""
+        """Changes limits of the running sandbox. `memory` is bytes or a string such as `256m`."""
         return await self.update(limits={"memory": memory, "cpus": cpus, "pids": pids})
 
     async def get_metrics(self) -> SandboxMetrics:
-        """What the sandbox uses now."""
+        """Returns the current resource usage of the sandbox."""
         return await self._transport.request(calls.sandboxes.metrics(self.sandbox_id))
 
     async def logs(self, after: Optional[int] = None, limit: Optional[int] = None) -> LogPage:
-        """What happened to the sandbox, after number `after`."""
+        """Returns the log of the sandbox, after entry `after`."""
         return await self._transport.request(calls.sandboxes.logs(self.sandbox_id, after, limit))
 
     async def network_log(self, after: Optional[int] = None, *, follow: bool = False) -> AsyncIterator[NetworkRecord]:
-        """What was decided about the sandbox's connections since it was started, the last 1,024 decisions, after number `after`.
+        """Yields the decisions about the sandbox's connections since its start (the last 1,024) after number `after`.
 
-        With `follow` it goes on with what is decided, until the sandbox is gone.
+        With `follow` it continues with new decisions, until the sandbox is gone.
         """
         stream = await self._transport.events(calls.sandboxes.network_log(self.sandbox_id, after, follow))
         try:
@@ -388,11 +388,11 @@ class AsyncSandbox(AsyncCode):
             await stream.close()
 
     async def create_token(self, expires: Duration = 3600) -> Token:
-        """Makes a token that opens only this sandbox, for a time. It is given as `api_key` to `AsyncSandbox.connect`."""
+        """Creates a temporary token for this sandbox only. Pass it as `api_key` to `AsyncSandbox.connect`."""
         return await self._transport.request(calls.sandboxes.create_token(self.sandbox_id, expires))
 
     def get_host(self, port: int) -> str:
-        """The host name under which a published port can be reached. It does not publish it; `get_url` does.
+        """Returns the host name of a published port. Does not publish it; `get_url` does.
 
         Raises:
             SandboxException: The server has no domain. Set `BELLJAR_DOMAIN`, or use `get_url`.
@@ -407,10 +407,10 @@ class AsyncSandbox(AsyncCode):
         return self._info.host.replace("{port}", str(port))
 
     async def wait_for_port(self, port: int, timeout: float = 60.0) -> None:
-        """Waits until something in the sandbox listens on a port.
+        """Waits until a process in the sandbox listens on a port.
 
         Raises:
-            TimeoutException: Nothing did within `timeout` seconds.
+            TimeoutException: None did within `timeout` seconds.
         """
         end = time.monotonic() + timeout
         while port not in (await self.ports.list()).listening:
@@ -419,11 +419,11 @@ class AsyncSandbox(AsyncCode):
             await _io.sleep(PORT_INTERVAL)
 
     async def get_url(self, port: int, expires: Duration = 3600, *, by_path: bool = False) -> str:
-        """Publishes a port, and makes a URL that opens it, for whoever has the URL, until it expires.
+        """Publishes a port, and returns a URL that gives access to it, without a key, until it expires.
 
-        The URL has a host name of its own, where a browser gets a cookie, so that links and scripts of a page work. Names below
-        `localhost` are known to browsers but not to every program. With `by_path` the URL is on the server's own host, which
-        works wherever the server can be reached; each request needs all of the URL's query then.
+        The URL has its own host name, where a browser gets a cookie, so that links and scripts of a page work. Names below
+        `localhost` are resolved by browsers but not by every program. With `by_path` the URL is on the server's own host, which
+        works wherever the server can be reached; each request then needs the URL's full query.
         """
         ports = (await self.ports.list()).ports
         published = next((found for found in ports if found.port == port), None) or await self.ports.publish(port)
@@ -431,20 +431,20 @@ class AsyncSandbox(AsyncCode):
         url = token.url or published.url
         if by_path or url is None:
             if published.path_url is None:
-                raise ServerException("the server's answer is not as expected: there is no URL")
+                raise ServerException("unexpected response from the server: it has no URL")
             url = f"{published.path_url}?belljar_token={quote(token.token, safe='')}"
         return urljoin(f"{self._client.config.base_url}/", url)
 
     async def upload_url(self, path: RemotePath, expires: Duration = 3600, **options: Unpack[RequestOptions]) -> str:
-        """Makes a URL to which whoever has it can PUT this one file, until it expires."""
+        """Returns a URL that allows a PUT of this one file, without a key, until it expires."""
         return await self._sign(path, "write", expires, **options)
 
     async def download_url(self, path: RemotePath, expires: Duration = 3600, **options: Unpack[RequestOptions]) -> str:
-        """Makes a URL from which whoever has it can GET this one file, until it expires."""
+        """Returns a URL that allows a GET of this one file, without a key, until it expires."""
         return await self._sign(path, "read", expires, **options)
 
     async def __aenter__(self) -> AsyncSandbox:
-        """Itself."""
+        """Returns itself."""
         return self
 
     async def __aexit__(self, exc_type: Optional[Type[BaseException]], *_: object) -> None:
@@ -452,14 +452,14 @@ class AsyncSandbox(AsyncCode):
         try:
             await self.kill()
         except SandboxException:
-            # What went wrong inside is what matters, if something did.
+            # An exception from the body takes precedence.
             if exc_type is None:
                 raise
         finally:
             await self._release()
 
     def __repr__(self) -> str:
-        """The sandbox's id, and its server."""
+        """Shows the sandbox's id and its server."""
         return f"{type(self).__name__}(sandbox_id={self.sandbox_id!r}, api_url={self._client.config.api_url!r})"
 
     async def _sign(self, path: RemotePath, operation: str, expires: Duration, **options: Unpack[RequestOptions]) -> str:

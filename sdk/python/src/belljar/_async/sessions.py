@@ -1,4 +1,4 @@
-"""Shells that remember directory, variables and functions between commands."""
+"""Shells that keep directory, variables and functions between commands."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class AsyncSessions:
     """The sessions of a sandbox."""
 
     def __init__(self, commands: AsyncCommands) -> None:
-        """Belongs to a sandbox."""
+        """Created by a sandbox."""
         self._commands = commands
 
     async def create(self, cwd: Optional[str] = None, envs: Optional[Mapping[str, str]] = None) -> AsyncSession:
-        """Starts a shell that remembers."""
+        """Starts a shell session."""
         call = calls.sandboxes.create_session(self._commands._sandbox_id, cwd, envs)
         return AsyncSession(self._commands, await self._commands._transport.request(call))
 
     async def list(self) -> List[SessionInfo]:
-        """The sessions that are open."""
+        """Lists the open sessions."""
         call = calls.sandboxes.list_sessions(self._commands._sandbox_id)
         return await self._commands._transport.request(call)
 
     async def close(self, session_id: int) -> bool:
-        """Ends a session and what runs in it. False: there is none of this id."""
+        """Ends a session and its processes. Returns False if there is none with this id."""
         call = calls.sandboxes.close_session(self._commands._sandbox_id, session_id)
         try:
             await self._commands._transport.request(call)
@@ -48,15 +48,15 @@ class AsyncSessions:
 
 
 class AsyncSession:
-    """A shell that remembers. As a context manager it is closed at the end."""
+    """A shell session. As a context manager it is closed at the end."""
 
     def __init__(self, commands: AsyncCommands, info: SessionInfo) -> None:
-        """Takes up a session."""
+        """Connects to a session."""
         self._commands = commands
         self.session_id = info.session_id
-        """Its number in the sandbox."""
+        """The id of the session in the sandbox."""
         self.shell = info.shell
-        """Which shell it is, such as `bash`."""
+        """The shell, such as `bash`."""
 
     async def run(
         self,
@@ -70,9 +70,9 @@ class AsyncSession:
         check: bool = True,
         **options: Unpack[RequestOptions],
     ) -> CommandResult:
-        """Runs a line of shell where the one before left off. The arguments are those of `commands.run`.
+        """Runs a shell command line in the state left by the previous one. The arguments are those of `commands.run`.
 
-        `session_state` of the result says whether the shell is still there: `preserved` or `lost`.
+        `session_state` of the result tells whether the shell still exists: `preserved` or `lost`.
         """
         return await self._commands._execute(
             cmd,
@@ -89,17 +89,17 @@ class AsyncSession:
         )
 
     async def close(self) -> bool:
-        """Ends the shell. False: it has ended already."""
+        """Ends the shell. Returns False if it has already ended."""
         return await AsyncSessions(self._commands).close(self.session_id)
 
     async def __aenter__(self) -> AsyncSession:
-        """Itself."""
+        """Returns itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Closes it."""
+        """Closes the session."""
         await self.close()
 
     def __repr__(self) -> str:
-        """The session's number and shell."""
+        """Shows the session's id and shell."""
         return f"{type(self).__name__}(session_id={self.session_id}, shell={self.shell!r})"

@@ -12,11 +12,11 @@ from ._io import EventCallback
 from ._transport import AsyncEventStream
 
 MAX_WAITING_EVENTS = 10_000
-"""Events that nobody has taken yet. What comes then is dropped, and told as one `overflow`."""
+"""Maximum number of unread events. Further events are dropped and reported as one `overflow`."""
 
 
 class AsyncWatchHandle:
-    """A watch. Iterate over its events, or ask with `get_new_events`; `stop` it when you are done."""
+    """A watch. Iterate over its events, or poll with `get_new_events`; call `stop` when done."""
 
     def __init__(self, stream: AsyncEventStream, on_event: Optional[EventCallback[FilesystemEvent]]) -> None:
         """Reads this stream in the background."""
@@ -32,18 +32,18 @@ class AsyncWatchHandle:
         try:
             event = await stream.receive()
             if event is None:
-                raise ConnectionException("the server ended the watch before it began")
+                raise ConnectionException("the server ended the watch before it started")
             if event.name == "error":
                 raise error_from_problem(event.data)
             if event.name != "ready":
-                raise SandboxException(f"the watch began with {event.name!r}")
+                raise SandboxException(f"the watch started with {event.name!r}")
         except BaseException:
             await stream.close()
             raise
         return cls(stream, on_event)
 
     def get_new_events(self) -> List[FilesystemEvent]:
-        """What has happened since the last time; does not wait. Raises if the watch has broken and all has been told."""
+        """Returns the events since the last call; does not wait. Raises if the watch has failed and no events are left."""
         events = self._mailbox.drain()
         if self._overflowed:
             self._overflowed = False
@@ -51,13 +51,13 @@ class AsyncWatchHandle:
         return events
 
     def __aiter__(self) -> AsyncWatchHandle:
-        """The events, until `stop`."""
+        """Yields the events, until `stop`."""
         return self
 
     async def __anext__(self) -> FilesystemEvent:
         """The next event."""
         if self._on_event is not None:
-            raise SandboxException("the events of this watch go to a callback; they cannot be iterated over as well")
+            raise SandboxException("the events of this watch are passed to a callback; they cannot be iterated over as well")
         if self._overflowed:
             self._overflowed = False
             return FilesystemEvent(type="overflow", path=None, is_dir=False)
@@ -67,7 +67,7 @@ class AsyncWatchHandle:
         return event
 
     async def stop(self) -> None:
-        """Ends the watch. Raises what a callback has raised, and what the watch broke with."""
+        """Ends the watch. Raises the exception of a callback, or the error that ended the watch."""
         self._stopping = True
         ended_before = self._reader.done
         await self._reader.stop()
@@ -77,11 +77,11 @@ class AsyncWatchHandle:
             await self._reader.join()
 
     async def __aenter__(self) -> AsyncWatchHandle:
-        """Itself."""
+        """Returns itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stops it."""
+        """Stops the watch."""
         await self.stop()
 
     async def _interrupt(self) -> None:

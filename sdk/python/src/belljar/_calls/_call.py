@@ -158,10 +158,10 @@ def check_user(user: Optional[str]) -> None:
     """Refuses another user than the one that a sandbox has; the argument is there because E2B has it."""
     if user not in (None, "user"):
         raise InvalidArgumentException(
-            f"user is {user!r}, but everything in a sandbox runs as its one user, `user`; leave the argument out", field="user"
+            f"user is {user!r}, but everything in a sandbox runs as its only user, `user`; omit the argument", field="user"
         )
 
 
 def new_idempotency_key() -> str:
-    """A key under which the server carries out a request once, however often it comes."""
+    """Returns an idempotency key, with which the server executes a request once."""
     return f"py-{uuid.uuid4().hex}"

@@ -26,24 +26,24 @@ from ._call import (
 
 
 def list_templates() -> Call[List[TemplateInfo]]:
-    """What sandboxes can be made from."""
+    """Lists the templates."""
     return get("/v1/templates", lambda value: read.list_of(value, "templates", TemplateInfo.from_json))
 
 
 def get_template(template: str) -> Call[TemplateInfo]:
-    """One template, by id or name."""
+    """Returns a template, by id or name."""
     return get(f"/v1/templates/{segment(template, 'template')}", TemplateInfo.from_json)
 
 
 def delete_template(template: str) -> Call[None]:
-    """Takes a template away."""
+    """Removes a template."""
     return delete(f"/v1/templates/{segment(template, 'template')}")
 
 
 def build_template(
     template: Union[Template, str], *, name: Optional[str], mirror: Optional[str], image: Optional[str], fresh: bool
 ) -> Call[None]:
-    """Builds a template, as events."""
+    """Builds a template; the response is a stream of events."""
     text = template if isinstance(template, str) else template.to_toml()
     files = [] if isinstance(template, str) else template.files()
     body = given(definition=text, files=files or None, name=name, mirror=mirror, image=image, fresh=fresh or None)
@@ -51,13 +51,13 @@ def build_template(
 
 
 def export_template(template: str) -> Call[None]:
-    """A built template as one file."""
+    """Exports a built template as one file."""
     path = f"/v1/templates/{segment(template, 'template')}/export"
     return Call("GET", path, nothing, headers={"Accept": "application/octet-stream"}, safe=True)
 
 
 def import_template(name: Optional[str]) -> Call[TemplateInfo]:
-    """Takes a template from a file that was exported."""
+    """Imports a template from an exported file."""
     query = given_query(("name", name))
     return Call(
         "POST",
@@ -97,7 +97,7 @@ def create_key(
     expires: Optional[Duration],
     quotas: Optional[Mapping[str, Any]],
 ) -> Call[KeyInfo]:
-    """Makes an API key."""
+    """Creates an API key."""
     return post(
         "/v1/keys",
         KeyInfo.from_json,
@@ -110,12 +110,12 @@ def create_key(
 
 
 def list_keys() -> Call[List[KeyInfo]]:
-    """The API keys."""
+    """Lists the API keys."""
     return get("/v1/keys", lambda value: read.list_of(value, "keys", KeyInfo.from_json))
 
 
 def revoke_key(key_id: str) -> Call[None]:
-    """Makes an API key worthless."""
+    """Revokes an API key."""
     return delete(f"/v1/keys/{segment(key_id, 'key_id')}")
 
 
@@ -133,12 +133,12 @@ def update_secret(secret: str, value: str, metadata: Optional[Mapping[str, str]]
 
 
 def get_secret(secret: str) -> Call[SecretInfo]:
-    """A secret, without its value."""
+    """Returns a secret, without its value."""
     return get(_secret_path(secret), SecretInfo.from_json)
 
 
 def list_secrets(limit: Optional[int], cursor: Optional[str]) -> Call[Tuple[List[SecretInfo], Optional[str]]]:
-    """A page of secrets."""
+    """Returns a page of secrets."""
     return get(
         "/v1/secrets",
         lambda value: (read.list_of(value, "secrets", SecretInfo.from_json), read.optional_text(value, "next_cursor")),
@@ -157,7 +157,7 @@ def _secret_path(secret: str) -> str:
 
 
 def me() -> Call[AccountInfo]:
-    """Whose key it is."""
+    """Returns the owner of the key."""
     return get("/v1/me", AccountInfo.from_json)
 
 
@@ -169,7 +169,7 @@ def audit(
     action: Optional[str],
     tenant: Optional[str],
 ) -> Call[AuditPage]:
-    """A part of the audit log."""
+    """Returns a page of the audit log."""
     return get(
         "/v1/audit",
         AuditPage.from_json,
@@ -182,32 +182,32 @@ def audit(
 
 
 def export_audit() -> Call[None]:
-    """The whole audit log, one JSON object a line."""
+    """Exports the whole audit log, one JSON object per line."""
     return get("/v1/audit/export", nothing)
 
 
 def verify_audit() -> Call[AuditVerdict]:
-    """Whether the audit log is as it was written."""
+    """Verifies the audit log."""
     return replace(Call("POST", "/v1/audit/verify", AuditVerdict.from_json), takes=float("inf"))
 
 
 def health() -> Call[Mapping[str, Any]]:
-    """Whether the server answers."""
+    """Returns the health of the server."""
     return get("/health", _object, needs_key=False)
 
 
 def ready() -> Call[Mapping[str, Any]]:
-    """Whether the server takes requests."""
+    """Returns the readiness of the server."""
     return get("/ready", _object, needs_key=False)
 
 
 def version() -> Call[Mapping[str, Any]]:
-    """What the server is."""
+    """Returns the version of the server."""
     return get("/version", _object, needs_key=False)
 
 
 def metrics() -> Call[None]:
-    """The server's own metrics."""
+    """Returns the server's own metrics."""
     return get("/metrics", nothing)
 
 

@@ -15,28 +15,28 @@ ContextRef = Union[str, CodeContext]
 
 
 def context_id(context: ContextRef) -> str:
-    """The id of a context."""
+    """Returns the id of a context."""
     return context.id if isinstance(context, CodeContext) else context
 
 
 def create(sandbox_id: str, language: Optional[str], cwd: Optional[str], envs: Optional[Mapping[str, str]]) -> Call[CodeContext]:
-    """Makes a context."""
+    """Creates a context."""
     return post(sandbox_path(sandbox_id, "contexts"), CodeContext.from_json, language=language, cwd=cwd, env=_variables(envs))
 
 
 def list_contexts(sandbox_id: str) -> Call[List[CodeContext]]:
-    """The contexts of a sandbox."""
+    """Lists the contexts of a sandbox."""
     path = sandbox_path(sandbox_id, "contexts")
     return get(path, lambda value: read.list_of(value, "contexts", CodeContext.from_json))
 
 
 def restart(sandbox_id: str, context: ContextRef) -> Call[CodeContext]:
-    """Gives a context a fresh interpreter."""
+    """Restarts the interpreter of a context."""
     return post(_path(sandbox_id, context, "restart"), CodeContext.from_json)
 
 
 def interrupt(sandbox_id: str, context: ContextRef) -> Call[bool]:
-    """Interrupts what runs in a context."""
+    """Interrupts the running code of a context."""
     return post(_path(sandbox_id, context, "interrupt"), lambda value: bool(read.mapping(value, "the answer").get("interrupted")))
 
 
@@ -46,7 +46,7 @@ def remove(sandbox_id: str, context: ContextRef) -> Call[None]:
 
 
 def answer(sandbox_id: str, context: str, execution: int, value: Optional[str]) -> Call[None]:
-    """Answers a question; None: nobody will."""
+    """Answers a question; None refuses."""
     path = _path(sandbox_id, context, "answer")
     if value is None:
         return post(path, nothing, execution=execution, end_of_file=True)
@@ -68,13 +68,13 @@ def run(
     default_timeout: Optional[float],
     streamed: bool,
 ) -> Call[Execution]:
-    """Runs code; `streamed`: with what comes of it as events."""
+    """Runs code; `streamed`: the response is a stream of events."""
     if context is not None and language is not None:
         raise InvalidArgumentException("give either a language or a context, which has its own language", field="language")
     try:
         code.encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidArgumentException("code must be text that UTF-8 can write; it has a lone surrogate", field="code") from None
+        raise InvalidArgumentException("code must be valid UTF-8; it contains a lone surrogate", field="code") from None
     body = given(
         code=code,
         language=language,

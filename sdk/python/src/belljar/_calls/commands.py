@@ -27,10 +27,10 @@ from ._call import (
 )
 
 Command = Union[str, Sequence[str]]
-"""A line for the shell, or a program and its arguments."""
+"""A shell command line, or a program and its arguments."""
 
 Stdin = Union[str, bytes]
-"""What a command reads on its standard input."""
+"""Standard input of a command."""
 
 Signal = Union[str, int, signals.Signals]
 """A signal: its name, with or without SIG, or its number."""
@@ -64,7 +64,7 @@ def execute(
 
 
 def streamed(call: Call[CommandResult]) -> Call[CommandResult]:
-    """The same, with output as it comes. It has no second try: an end of the connection ends the command."""
+    """Runs a command with streamed output. Not retried, because the end of the connection ends the command."""
     headers = {**call.headers, "Accept": "text/event-stream"}
     return replace(call, headers=headers)
 
@@ -80,7 +80,7 @@ def start(
     output: Optional[Size] = None,
     terminal: Optional[PtySize] = None,
 ) -> Call[ProcessInfo]:
-    """Starts a command in the background. Standard input stays open for more if `stdin` is True."""
+    """Starts a command in the background. Standard input stays open if `stdin` is True."""
     given_stdin = None if isinstance(stdin, bool) else stdin
     body = _exec_body(cmd, envs, cwd, timeout, given_stdin, output)
     if terminal is not None:
@@ -91,18 +91,18 @@ def start(
 
 
 def list_processes(sandbox_id: str) -> Call[List[ProcessInfo]]:
-    """The processes that were started in a sandbox."""
+    """Lists the processes that were started in a sandbox."""
     path = sandbox_path(sandbox_id, "processes")
     return get(path, lambda value: read.list_of(value, "processes", ProcessInfo.from_json))
 
 
 def info(sandbox_id: str, process: int) -> Call[ProcessInfo]:
-    """What is known of a process."""
+    """Returns information about a process."""
     return get(_process_path(sandbox_id, process), ProcessInfo.from_json)
 
 
 def follow(sandbox_id: str, process: int, stdout: int, stderr: int, terminal: int, follow: bool) -> Call[None]:
-    """The output of a process as events, from these offsets on."""
+    """Streams the output of a process as events, from these offsets."""
     return get(
         _process_path(sandbox_id, process, "output"),
         nothing,
@@ -115,7 +115,7 @@ def follow(sandbox_id: str, process: int, stdout: int, stderr: int, terminal: in
 
 
 def send_stdin(sandbox_id: str, process: int, close: bool) -> Call[int]:
-    """Hands bytes to the standard input of a process; the bytes are the body."""
+    """Sends the body to the standard input of a process."""
     return Call(
         "POST",
         _process_path(sandbox_id, process, "stdin"),
@@ -126,7 +126,7 @@ def send_stdin(sandbox_id: str, process: int, close: bool) -> Call[int]:
 
 
 def send_signal(sandbox_id: str, process: int, signal: Signal, tree: bool) -> Call[int]:
-    """Sends a signal to a process, and to all that it started if `tree`."""
+    """Signals a process, and its descendants if `tree`."""
     return post(
         _process_path(sandbox_id, process, "signal"),
         lambda value: read.integer(read.mapping(value, "the answer"), "signalled"),
@@ -136,17 +136,17 @@ def send_signal(sandbox_id: str, process: int, signal: Signal, tree: bool) -> Ca
 
 
 def resize(sandbox_id: str, process: int, size: PtySize) -> Call[None]:
-    """Changes the size of a process's terminal."""
+    """Resizes the terminal of a process."""
     return Call("POST", _process_path(sandbox_id, process, "resize"), nothing, body=_size(size))
 
 
 def attach_path(sandbox_id: str, process: int) -> str:
-    """The path of the WebSocket that is attached to a process."""
+    """Returns the path of the WebSocket of a process."""
     return _process_path(sandbox_id, process, "attach")
 
 
 def signal_name(signal: Signal) -> Union[str, int]:
-    """A signal as the server reads it."""
+    """Returns a signal in the server's format."""
     if isinstance(signal, signals.Signals):
         return int(signal)
     if isinstance(signal, int):
@@ -156,7 +156,7 @@ def signal_name(signal: Signal) -> Union[str, int]:
 
 
 def choose_process(processes: Sequence[ProcessInfo], pid: int) -> Optional[ProcessInfo]:
-    """The process that `pid` means: one that runs, else the one that had the pid last."""
+    """Returns the process with `pid`: the running one, else the last one with that pid."""
     fitting = [process for process in processes if process.pid == pid]
     return max(fitting, key=lambda process: (process.running, process.process), default=None)
 
@@ -192,9 +192,9 @@ def _stdin_body(stdin: Optional[Stdin]) -> Dict[str, Any]:
 
 
 def work_seconds(timeout: Optional[Duration], default: Optional[float]) -> float:
-    """Seconds that something with this time limit may take. `default` is the sandbox's own limit."""
+    """Returns the seconds allowed by this time limit. `default` is the sandbox's own limit."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else default if timeout is None else timeout
-    # A limit that the client does not know: the server keeps it.
+    # A limit unknown to the client: the server enforces it.
     return seconds if seconds and not isinstance(seconds, str) else float("inf")
 
 

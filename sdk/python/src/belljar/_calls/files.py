@@ -42,12 +42,12 @@ def content(
     *,
     if_range: Optional[str] = None,
 ) -> Call[None]:
-    """The bytes of a file, from `start` up to but without `end`; all of them if it is not the one of the tag `if_range`."""
+    """Reads the bytes `start` to `end` (exclusive) of a file; all of them if its tag is not `if_range`."""
     headers = {} if if_range is None else {"If-Range": if_range}
     if start is not None or end is not None:
         begin = start or 0
         if begin < 0 or (end is not None and end <= begin):
-            raise InvalidArgumentException("a range begins at 0 or later and is not empty", field="start")
+            raise InvalidArgumentException("a range must begin at 0 or later and must not be empty", field="start")
         headers["Range"] = f"bytes={begin}-{'' if end is None else end - 1}"
     return get(_files(place, "content"), nothing, path_query(path), headers=headers)
 
@@ -61,7 +61,7 @@ def write(
     append: bool,
     exclusive: bool,
 ) -> Call[FileEntry]:
-    """Writes a file; the bytes are the body."""
+    """Writes the body to a file."""
     query = given_query(
         path_query(path),
         ("mode", octal(mode)),
@@ -73,7 +73,7 @@ def write(
 
 
 def upload_many(place: str, directory: RemotePath) -> Call[List[FileEntry]]:
-    """Writes files below a directory; they are the parts of the body."""
+    """Writes the parts of the body as files below a directory."""
     return Call(
         "POST",
         _files(place, "upload"),
@@ -83,12 +83,12 @@ def upload_many(place: str, directory: RemotePath) -> Call[List[FileEntry]]:
 
 
 def stat(place: str, path: RemotePath, follow: bool) -> Call[FileEntry]:
-    """What a path leads to."""
+    """Returns information about a path."""
     return get(_files(place, "stat"), FileEntry.from_json, path_query(path), ("follow", flag(follow)))
 
 
 def page(place: str, path: RemotePath, depth: int, limit: Optional[int], cursor: Optional[str]) -> Call[Page]:
-    """One page of what is in a directory."""
+    """Lists one page of a directory."""
     return get(
         _files(place),
         lambda value: _page(value, path),
@@ -100,19 +100,19 @@ def page(place: str, path: RemotePath, depth: int, limit: Optional[int], cursor:
 
 
 def make_dir(place: str, path: RemotePath, parents: bool, mode: Optional[Mode]) -> Call[FileEntry]:
-    """Makes a directory."""
+    """Creates a directory."""
     return post(_files(place, "mkdir"), FileEntry.from_json, path=path_body(path), parents=parents, mode=octal(mode))
 
 
 def rename(place: str, old: RemotePath, new: RemotePath, overwrite: bool) -> Call[FileEntry]:
-    """Gives a file or directory another place."""
-    # `from` is a word of Python's own.
+    """Moves a file or directory."""
+    # `from` is a keyword in Python.
     body: Mapping[str, Any] = {"from": path_body(old), "to": path_body(new), "overwrite": overwrite}
     return Call("POST", _files(place, "move"), FileEntry.from_json, body=body)
 
 
 def remove(place: str, path: RemotePath, recursive: bool) -> Call[None]:
-    """Takes a file or directory away."""
+    """Removes a file or directory."""
     return delete(_files(place), path_query(path), ("recursive", flag(recursive)))
 
 
@@ -122,20 +122,20 @@ def chmod(place: str, path: RemotePath, mode: Mode) -> Call[FileEntry]:
 
 
 def get_archive(place: str, path: RemotePath, archive_format: str) -> Call[None]:
-    """A directory as an archive."""
+    """Returns a directory as an archive."""
     return get(_files(place, "archive"), nothing, path_query(path), ("format", archive_format))
 
 
 def put_archive(place: str, path: RemotePath, archive_format: str, strip: int) -> Call[ArchiveResult]:
-    """Unpacks an archive, which is the body, below a directory."""
+    """Unpacks the body, an archive, into a directory."""
     query = given_query(path_query(path), ("format", archive_format), ("strip", number(strip)))
     call = Call("PUT", _files(place, "archive"), ArchiveResult.from_json, query=query, headers=_OCTETS)
-    # Unpacking may go on for a while after the last byte has arrived.
+    # Unpacking may continue after the last byte has arrived.
     return replace(call, takes=float("inf"))
 
 
 def watch(place: str, path: RemotePath, recursive: bool) -> Call[None]:
-    """What happens in a directory, as events."""
+    """Watches a directory; the response is a stream of events."""
     return get(
         _files(place, "watch"),
         nothing,
@@ -155,7 +155,7 @@ def search(
     ignore_case: bool,
     limit: Optional[int],
 ) -> Call[SearchResult]:
-    """Looks for files by name and content."""
+    """Searches files by name and content."""
     if name is None and content is None:
         raise InvalidArgumentException("a search needs a name, a content or both", field="name")
     call = post(
@@ -172,7 +172,7 @@ def search(
 
 
 def sign(place: str, path: RemotePath, operation: str, expires: Duration) -> Call[str]:
-    """Makes a URL that opens one file for one operation, without a key."""
+    """Creates a URL for one operation on one file, usable without a key."""
     return post(
         _files(place, "sign"),
         lambda value: read.text(read.mapping(value, "the answer"), "url"),
@@ -183,12 +183,12 @@ def sign(place: str, path: RemotePath, operation: str, expires: Duration) -> Cal
 
 
 def watch_event(name: str, data: Mapping[str, Any]) -> FilesystemEvent:
-    """Reads an event of a watch."""
+    """Parses an event of a watch."""
     return FilesystemEvent(type=name, path=read.optional_text(data, "path"), is_dir=bool(data.get("directory")))
 
 
 def fits_multipart(path: RemotePath) -> bool:
-    """Whether a path can be the name of a part: relative, and without characters that clients write in different ways."""
+    """Whether a path can be the name of a form part: relative, and without characters that clients encode differently."""
     text = path_text_or_none(path)
     return (
         text is not None
@@ -198,7 +198,7 @@ def fits_multipart(path: RemotePath) -> bool:
 
 
 def path_text_or_none(path: RemotePath) -> Optional[str]:
-    """A path as text, or None if it is not UTF-8."""
+    """Returns a path as text, or None if it is not UTF-8."""
     name, value = path_query(path)
     return value if name == "path" else None
 

@@ -1,4 +1,4 @@
-"""Sandboxes: their life, ports, tokens, metrics and logs."""
+"""Sandboxes: lifecycle, ports, tokens, metrics and logs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def create(
     volumes: Optional[Sequence[VolumeMount]],
     files: Optional[Mapping[str, Union[str, bytes]]],
 ) -> Call[SandboxInfo]:
-    """Makes a sandbox."""
+    """Creates a sandbox."""
     body = given(
         template=template,
         name=name,
@@ -93,7 +93,7 @@ def page(
     order: Optional[str],
     cursor: Optional[str],
 ) -> Call[Page]:
-    """One page of the sandboxes that fit."""
+    """Lists one page of the matching sandboxes."""
     states = state if state is None or isinstance(state, str) else ",".join(state)
     query = given_query(
         ("state", states),
@@ -107,7 +107,7 @@ def page(
 
 
 def info(sandbox_id: str) -> Call[SandboxInfo]:
-    """What the server knows of a sandbox."""
+    """Returns information about a sandbox."""
     return get(sandbox_path(sandbox_id), SandboxInfo.from_json)
 
 
@@ -121,7 +121,7 @@ def update(
     auto_resume: Optional[bool],
     network: Optional[Network],
 ) -> Call[SandboxInfo]:
-    """Changes what is given and leaves the rest."""
+    """Changes the given settings."""
     body = given(
         labels=None if labels is None else dict(labels),
         limits=_limits(limits),
@@ -139,22 +139,22 @@ def kill(sandbox_id: str) -> Call[None]:
 
 
 def set_timeout(sandbox_id: str, timeout: Duration) -> Call[SandboxInfo]:
-    """Lets a sandbox live that long from now."""
+    """Sets the timeout of a sandbox, counted from now."""
     return post(sandbox_path(sandbox_id, "timeout"), SandboxInfo.from_json, timeout=duration(timeout, "timeout"))
 
 
 def pause(sandbox_id: str) -> Call[SandboxInfo]:
-    """Freezes a sandbox."""
+    """Pauses a sandbox."""
     return Call("POST", sandbox_path(sandbox_id, "pause"), SandboxInfo.from_json)
 
 
 def resume(sandbox_id: str, timeout: Optional[Duration]) -> Call[SandboxInfo]:
-    """Lets a frozen sandbox go on."""
+    """Resumes a paused sandbox."""
     return post(sandbox_path(sandbox_id, "resume"), SandboxInfo.from_json, timeout=duration(timeout, "timeout"))
 
 
 def snapshot(sandbox_id: str, name: Optional[str], note: Optional[str]) -> Call[TemplateInfo]:
-    """Makes a template of a sandbox's files."""
+    """Creates a template from a sandbox's files."""
     call = post(sandbox_path(sandbox_id, "snapshot"), TemplateInfo.from_json, name=name, note=note)
     return replace(call, takes=float("inf"))
 
@@ -168,7 +168,7 @@ def fork(
     metadata: Optional[Mapping[str, str]],
     envs: Optional[Mapping[str, str]],
 ) -> Call[Tuple[List[SandboxInfo], List[SandboxException]]]:
-    """Makes sandboxes with the files of one that is there."""
+    """Forks a sandbox: creates sandboxes with its files."""
     call = post(
         sandbox_path(sandbox_id, "fork"),
         _forks,
@@ -181,62 +181,62 @@ def fork(
 
 
 def metrics(sandbox_id: str) -> Call[SandboxMetrics]:
-    """What a sandbox uses now."""
+    """Returns the resource usage of a sandbox."""
     return get(sandbox_path(sandbox_id, "metrics"), SandboxMetrics.from_json)
 
 
 def logs(sandbox_id: str, after: Optional[int], limit: Optional[int]) -> Call[LogPage]:
-    """What happened to a sandbox."""
+    """Returns the log of a sandbox."""
     path = sandbox_path(sandbox_id, "logs")
     return get(path, LogPage.from_json, ("after", number(after)), ("limit", number(limit)))
 
 
 def network_log(sandbox_id: str, after: Optional[int], follow: bool) -> Call[None]:
-    """What was decided about a sandbox's connections, as events."""
+    """Streams the decisions about a sandbox's connections as events."""
     query = given_query(("after", number(after)), ("follow", "true" if follow else "false"))
     path = sandbox_path(sandbox_id, "network", "log")
     return Call("GET", path, lambda _: None, query=query, headers={"Accept": "text/event-stream"}, safe=True)
 
 
 def create_token(sandbox_id: str, expires: Duration) -> Call[Token]:
-    """Makes a token that opens only this sandbox."""
+    """Creates a token for this sandbox only."""
     return post(sandbox_path(sandbox_id, "tokens"), Token.from_json, expires=duration(expires, "expires"))
 
 
 def publish_port(sandbox_id: str, port: int, public: bool) -> Call[PortInfo]:
-    """Lets a port be reached from outside."""
+    """Publishes a port."""
     return post(sandbox_path(sandbox_id, "ports"), PortInfo.from_json, port=port, public=public)
 
 
 def list_ports(sandbox_id: str) -> Call[PortList]:
-    """The ports that can be reached, and those on which something listens."""
+    """Returns the published ports, and the listening ones."""
     return get(sandbox_path(sandbox_id, "ports"), PortList.from_json)
 
 
 def unpublish_port(sandbox_id: str, port: int) -> Call[None]:
-    """Lets a port not be reached any more."""
+    """Unpublishes a port."""
     return delete(sandbox_path(sandbox_id, "ports", segment(port, "port")))
 
 
 def port_token(sandbox_id: str, port: int, expires: Duration) -> Call[Token]:
-    """Makes a token that opens only this port."""
+    """Creates a token for this port only."""
     path = sandbox_path(sandbox_id, "ports", segment(port, "port"), "tokens")
     return post(path, Token.from_json, expires=duration(expires, "expires"))
 
 
 def create_session(sandbox_id: str, cwd: Optional[str], envs: Optional[Mapping[str, str]]) -> Call[SessionInfo]:
-    """Starts a shell that remembers."""
+    """Starts a shell session."""
     env = None if envs is None else dict(envs)
     return post(sandbox_path(sandbox_id, "sessions"), SessionInfo.from_json, cwd=cwd, env=env)
 
 
 def list_sessions(sandbox_id: str) -> Call[List[SessionInfo]]:
-    """The shells that are open."""
+    """Lists the open sessions."""
     return get(sandbox_path(sandbox_id, "sessions"), lambda value: read.list_of(value, "sessions", SessionInfo.from_json))
 
 
 def close_session(sandbox_id: str, session_id: int) -> Call[None]:
-    """Ends a shell."""
+    """Ends a session."""
     return delete(sandbox_path(sandbox_id, "sessions", segment(session_id, "session_id")))
 
 
@@ -257,7 +257,7 @@ def _forks(value: Any) -> Tuple[List[SandboxInfo], List[SandboxException]]:
 
 def _labels(labels: Optional[Mapping[str, str]], metadata: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
     if labels is not None and metadata is not None:
-        raise InvalidArgumentException("labels and metadata are two names of one thing; give one", field="metadata")
+        raise InvalidArgumentException("labels and metadata are the same; pass only one", field="metadata")
     found = metadata if labels is None else labels
     return None if found is None else dict(found)
 
@@ -269,7 +269,7 @@ def _network(network: Optional[Network]) -> Optional[Union[str, Dict[str, Any]]]
 
 
 def _plain(said: Any) -> Any:
-    """What JSON has a form for, of any mapping, sequence or secret."""
+    """Converts mappings, sequences and secrets to JSON values."""
     if isinstance(said, NetworkSecret):
         said = asdict(said)
     if isinstance(said, Mapping):

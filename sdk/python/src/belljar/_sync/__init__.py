@@ -1,1 +1,1 @@
-"""The synchronous client, made from `_async`."""
+"""The synchronous client, generated from `_async`."""

@@ -1,4 +1,4 @@
-"""What differs between the synchronous and the asynchronous client. Everything else of `_sync` is made from `_async`."""
+"""The differences between the synchronous and the asynchronous client. The rest of `_sync` is generated from `_async`."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 OutputCallback = Callable[[str], object]
-"""Takes a piece of text."""
+"""Callback for a piece of text."""
 
 BytesCallback = Callable[[bytes], object]
-"""Takes a piece of a terminal's output."""
+"""Callback for a piece of a terminal's output."""
 
 ProgressCallback = Callable[[int, Optional[int]], object]
-"""Takes how many bytes have gone so far, and of how many, if that is known."""
+"""Callback for progress: bytes transferred, and the total, if known."""
 
 EventCallback = Callable[[T], object]
-"""Takes an event."""
+"""Callback for an event."""
 
 InputCallback = Callable[[Question], Optional[str]]
-"""Answers a question with a line, or with None: nobody will."""
+"""Callback that answers a question with a line, or with None to refuse."""
 
 FileData = Union[str, bytes, IO[bytes], Iterable[bytes]]
-"""What a file can be written from."""
+"""Sources from which a file can be written."""
 
 CHUNK_BYTES = 256 * 1024
-"""Bytes that are read from a local file at a time."""
+"""Number of bytes read from a local file at a time."""
 
 
 def sleep(seconds: float) -> None:
@@ -55,17 +55,17 @@ def sleep(seconds: float) -> None:
 
 
 def notify(callback: Callable[..., object], *values: Any) -> None:
-    """Calls a callback of the user."""
+    """Calls a user callback."""
     callback(*values)
 
 
 def ask(callback: Callable[[T], Any], value: T) -> Any:
-    """Calls a callback of the user for an answer."""
+    """Calls a user callback for an answer."""
     return callback(value)
 
 
 def run_blocking(function: Callable[..., R], *arguments: Any) -> R:
-    """Calls something that blocks."""
+    """Calls a blocking function."""
     return function(*arguments)
 
 
@@ -75,7 +75,7 @@ def make_pool(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> ht
 
 
 def body_chunks(data: Union[IO[bytes], Iterable[bytes]]) -> Iterator[bytes]:
-    """The bytes of a file or of an iterator, piece by piece."""
+    """Yields the bytes of a file or of an iterator, piece by piece."""
     read = getattr(data, "read", None)
     if read is not None:
         while True:
@@ -87,10 +87,10 @@ def body_chunks(data: Union[IO[bytes], Iterable[bytes]]) -> Iterator[bytes]:
 
 
 class Background(Generic[T]):
-    """Something that goes on beside the caller, in a thread. Its end is waited for with `join`."""
+    """Background thread. `join` waits for its end."""
 
     def __init__(self, function: Callable[[], T], interrupt: Callable[[], None]) -> None:
-        """Starts `function`. `interrupt` must make it end soon."""
+        """Starts `function`. `interrupt` must make it end quickly."""
         self._future: Future[T] = Future()
         self._interrupt = interrupt
         context = contextvars.copy_context()
@@ -100,15 +100,15 @@ class Background(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Reports whether it has ended."""
         return self._future.done()
 
     def join(self, timeout: Optional[float] = None) -> T:
-        """Waits for the end and hands back the result, or raises what it raised."""
+        """Waits for the end and returns the result, or raises its exception."""
         return self._future.result(timeout)
 
     def stop(self) -> None:
-        """Makes it end, and waits for that."""
+        """Interrupts it and waits for its end."""
         self._interrupt()
         if self._thread is not threading.current_thread():
             self._thread.join()
@@ -123,10 +123,10 @@ class Background(Generic[T]):
 
 
 class Mailbox(Generic[T]):
-    """Hands items from a background reader to the caller. The end is said once and stays."""
+    """Queue from a background reader to the caller. It is closed once, for good."""
 
     def __init__(self, size: int) -> None:
-        """Makes a mailbox for at most `size` items."""
+        """Creates a mailbox for at most `size` items."""
         self._items: List[T] = []
         self._size = size
         self._ended = False
@@ -134,7 +134,7 @@ class Mailbox(Generic[T]):
         self._changed = threading.Condition()
 
     def put(self, item: T) -> bool:
-        """Adds an item. False: there was no room."""
+        """Adds an item. Returns False if the mailbox is full."""
         with self._changed:
             if len(self._items) >= self._size:
                 return False
@@ -143,14 +143,14 @@ class Mailbox(Generic[T]):
             return True
 
     def end(self, error: Optional[BaseException] = None) -> None:
-        """Says that nothing more comes, because of `error` if there is one."""
+        """Closes the mailbox, because of `error` if there is one."""
         with self._changed:
             if not self._ended:
                 self._ended, self._error = True, error
             self._changed.notify_all()
 
     def drain(self) -> List[T]:
-        """Takes all that is there. Raises what the reader failed with, if there is nothing else."""
+        """Takes all items. If there are none, raises the error of the reader, if it failed."""
         with self._changed:
             found, self._items = self._items, []
             if not found and self._error is not None:
@@ -158,7 +158,7 @@ class Mailbox(Generic[T]):
             return found
 
     def take(self) -> Tuple[bool, Optional[T]]:
-        """Waits for one item. (False, None): nothing more comes."""
+        """Waits for one item. Returns (False, None) if the mailbox is closed."""
         with self._changed:
             while not self._items:
                 if self._error is not None:
@@ -170,16 +170,16 @@ class Mailbox(Generic[T]):
 
 
 def interrupt_response(response: httpx.Response) -> None:
-    """Makes a reader of this response in another thread end: closing a socket wakes nobody, shutting it down does."""
+    """Interrupts a reader of this response in another thread. Closing a socket does not wake it, shutting it down does."""
     stream = response.extensions.get("network_stream")
     connection = stream.get_extra_info("socket") if stream is not None else None
     if connection is None:
         return
     try:
-        # A TLS socket's own `shutdown` would speak TLS from this thread; only the connection below is to end.
+        # A TLS socket's own `shutdown` would use TLS in this thread; only the underlying connection must end.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
     except OSError:
-        # It has ended already.
+        # It has already ended.
         pass
 
 
@@ -215,7 +215,7 @@ class Socket:
             raise websocket_trouble(closed) from None
 
     def receive(self) -> Optional[Union[str, bytes]]:
-        """Waits for one frame. None: the connection has ended as it should."""
+        """Waits for one frame. Returns None if the connection was closed normally."""
         try:
             return self._connection.recv()
         except ConnectionClosedOK:
@@ -224,25 +224,25 @@ class Socket:
             raise websocket_trouble(closed) from None
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._end.close()
 
 
 def at_exit(close: Callable[[], None]) -> None:
-    """Has something closed when the program ends."""
+    """Registers a resource to be closed at exit."""
     atexit.register(close)
 
 
 class SharedClients(Generic[T]):
-    """One connection pool for each server and key, for callers who made no client of their own. All threads share it."""
+    """One connection pool for each server and key, for callers without their own client. All threads share it."""
 
     def __init__(self) -> None:
-        """Makes an empty register."""
+        """Creates an empty registry."""
         self._lock = threading.Lock()
         self._clients: Dict[Tuple[object, ...], T] = {}
 
     def get(self, config: ConnectionConfig, make: Callable[[ConnectionConfig], T]) -> T:
-        """The pool for this configuration, made if there is none. A forked process has its own."""
+        """Returns the pool for this configuration; creates it if there is none. A forked process has its own."""
         key = (os.getpid(), config)
         with self._lock:
             if key not in self._clients:
@@ -251,7 +251,7 @@ class SharedClients(Generic[T]):
 
 
 CLOSE_SHARED_WHEN_UNUSED = False
-"""Threads do not mind open connections, and the next sandbox will need one."""
+"""Keeps connections open: threads are not affected, and the next sandbox needs one."""
 
 __all__ = [
     "CHUNK_BYTES",

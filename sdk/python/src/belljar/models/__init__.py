@@ -1,4 +1,4 @@
-"""What the service tells, as values. All of them are immutable."""
+"""Values returned by the service. All of them are immutable."""
 
 from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SecretInfo, TemplateInfo, VolumeInfo
 from .charts import Bar, Box, Chart, Points, Slice

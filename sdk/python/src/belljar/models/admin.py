@@ -11,7 +11,7 @@ from .. import _json as read
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """What a sandbox can be made from: built in, or a snapshot of another sandbox."""
+    """A template: built in, built, or a snapshot of a sandbox."""
 
     template_id: str
     name: Optional[str]
@@ -29,7 +29,7 @@ class TemplateInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> TemplateInfo:
-        """Reads a template of an answer."""
+        """Parses a template."""
         value = read.mapping(value, "the template")
         return cls(
             template_id=read.text(value, "id"),
@@ -45,18 +45,18 @@ class TemplateInfo:
 
 @dataclass(frozen=True)
 class BuildEvent:
-    """What happens while a template is built.
+    """An event of a template build.
 
     Attributes:
-        event: `step` when a step begins, `log` for a line of its output, `layer` for what came of it.
+        event: `step` when a step begins, `log` for a line of its output, `layer` for its result.
         number: The number of the step, from 1.
-        total: How many steps there are; only of `step`.
-        kind: What kind of step it is, such as `pip`; only of `step`.
-        summary: What it does, in a line; only of `step`.
-        cached: Whether it is not run, as what comes of it is known; only of `step`.
-        line: The line; only of `log`.
-        digest: SHA-256 of the layer's file; only of `layer`.
-        size: Its bytes; only of `layer`.
+        total: The number of steps; only for `step`.
+        kind: The kind of the step, such as `pip`; only for `step`.
+        summary: The step in one line; only for `step`.
+        cached: Whether the step is skipped because its result is cached; only for `step`.
+        line: The line; only for `log`.
+        digest: SHA-256 of the layer's file; only for `layer`.
+        size: Its size in bytes; only for `layer`.
     """
 
     event: str
@@ -71,7 +71,7 @@ class BuildEvent:
 
     @classmethod
     def from_json(cls, event: str, value: Any) -> BuildEvent:
-        """Reads an event of a build."""
+        """Parses an event of a build."""
         value = read.mapping(value, "the event")
         return cls(
             event=event,
@@ -88,7 +88,7 @@ class BuildEvent:
 
 @dataclass(frozen=True)
 class VolumeInfo:
-    """A volume: files that outlive sandboxes. `sandboxes` are those that mount it now."""
+    """A volume: files that outlive sandboxes. `sandboxes` lists those that currently mount it."""
 
     volume_id: str
     name: str
@@ -99,7 +99,7 @@ class VolumeInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> VolumeInfo:
-        """Parses a volume of an answer."""
+        """Parses a volume."""
         value = read.mapping(value, "the volume")
         return cls(
             volume_id=read.text(value, "id"),
@@ -113,7 +113,7 @@ class VolumeInfo:
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """An API key. `hint` is its beginning; `key` is the whole of it, only in the answer that made it, and not in `repr`."""
+    """An API key. `hint` is its beginning; `key` is the full key, only in the response that created it, and not in `repr`."""
 
     key_id: str
     hint: Optional[str]
@@ -129,7 +129,7 @@ class KeyInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> KeyInfo:
-        """Reads a key of an answer."""
+        """Parses a key."""
         value = read.mapping(value, "the key")
         return cls(
             key_id=read.text(value, "id"),
@@ -159,7 +159,7 @@ class SecretInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> SecretInfo:
-        """Reads a secret of an answer."""
+        """Parses a secret."""
         value = read.mapping(value, "the secret")
         return cls(
             secret_id=read.text(value, "id"),
@@ -173,7 +173,7 @@ class SecretInfo:
 
 @dataclass(frozen=True)
 class AccountInfo:
-    """Whose key it is, what it may use, and what is used."""
+    """The owner of the key, its quotas and its usage."""
 
     key: Optional[str]
     tenant: Optional[str]
@@ -183,7 +183,7 @@ class AccountInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> AccountInfo:
-        """Reads the answer to who am I."""
+        """Parses the owner of a key."""
         value = read.mapping(value, "the account")
         return cls(
             key=read.optional_text(value, "key"),
@@ -196,7 +196,7 @@ class AccountInfo:
 
 @dataclass(frozen=True)
 class AuditPage:
-    """A part of the audit log. Ask with `after=next` for what comes later; `head` is the newest record's place and hash."""
+    """A page of the audit log. Pass `after=next` for the next page; `head` is the newest record's position and hash."""
 
     records: Tuple[Mapping[str, Any], ...]
     next: int
@@ -204,7 +204,7 @@ class AuditPage:
 
     @classmethod
     def from_json(cls, value: Any) -> AuditPage:
-        """Reads a page of the audit log."""
+        """Parses a page of the audit log."""
         records = tuple(read.items(value, "records"))
         head = read.mapping(value.get("head") or {}, "`head`")
         return cls(records=records, next=read.integer(value, "next", 0), head=head)
@@ -212,7 +212,7 @@ class AuditPage:
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """Whether the audit log is as it was written. If not, `seq` is the first bad record and `why` says what is wrong."""
+    """Result of a verification of the audit log. If it failed, `seq` is the first invalid record and `why` the reason."""
 
     ok: bool
     records: Optional[int]
@@ -222,7 +222,7 @@ class AuditVerdict:
 
     @classmethod
     def from_json(cls, value: Any) -> AuditVerdict:
-        """Reads the answer of a verification."""
+        """Parses the result of a verification."""
         value = read.mapping(value, "the verdict")
         return cls(
             ok=value.get("ok") is True,

@@ -1,4 +1,4 @@
-"""What charts show, as data."""
+"""Data of charts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Points:
 
     Attributes:
         label: Its name in the legend.
-        points: Pairs of x and y: numbers, texts, or times in ISO 8601.
+        points: Pairs of x and y: numbers, strings, or times in ISO 8601.
     """
 
     label: str
@@ -26,8 +26,8 @@ class Bar:
     """A bar.
 
     Attributes:
-        label: Where it stands.
-        value: How high it is.
+        label: Its position on the axis.
+        value: Its height.
         group: The series that it belongs to.
     """
 
@@ -38,12 +38,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Slice:
-    """A piece of a pie.
+    """A wedge of a pie chart.
 
     Attributes:
         label: Its name.
-        angle: How wide it is, in degrees.
-        radius: How far it reaches.
+        angle: Its angle, in degrees.
+        radius: Its radius.
     """
 
     label: str
@@ -71,9 +71,9 @@ class Chart:
     Attributes:
         type: `line`, `scatter`, `bar`, `pie`, `box_and_whisker`, `superchart` (several charts) or `unknown`.
         title: Its title, if it has one.
-        elements: Its series, bars, pieces or boxes; of a superchart its charts.
+        elements: Its series, bars, wedges or boxes; for a superchart its charts.
         x_label: The name of the x axis, and so on, for charts with two axes.
-        raw: All that was said of it.
+        raw: The whole chart, as JSON.
     """
 
     type: str
@@ -92,7 +92,7 @@ class Chart:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> Mapping[str, Any]:
-        """All that was said of it, as JSON."""
+        """The whole chart, as JSON."""
         return self.raw
 
 
@@ -141,7 +141,7 @@ def _optional(value: Mapping[str, Any], key: str) -> Optional[str]:
 
 
 def chart_from_json(value: Any, depth: int = 0) -> Chart:
-    """Reads a chart of a result."""
+    """Parses a chart."""
     value = read.mapping(value, "the chart")
     kind = read.text(value, "type")
     elements: Tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""Code in contexts, and what it shows."""
+"""Code in contexts, and its results."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ VariablesState = Literal["preserved", "lost", "unknown"]
 
 
 class Question(str):
-    """What code asks (`input()`): the text of the question.
+    """A question of the code (`input()`): its text.
 
     Attributes:
-        password: Whether what is typed should not be shown.
+        password: Whether the input should be hidden.
     """
 
     password: bool
@@ -52,20 +52,20 @@ class Question(str):
 
 @dataclass(frozen=True)
 class CodeContext:
-    """An interpreter whose variables live on from one execution to the next.
+    """An interpreter whose variables persist from one execution to the next.
 
     Attributes:
-        id: Its id: the language's name for the language's own context, else `c1`, `c2`, …
+        id: Its id: the language's name for the default context, else `c1`, `c2`, …
         language: Its language.
         cwd: Its working directory.
         state: `lost`: its interpreter has ended, and the next execution gets a fresh one.
         pid: The interpreter's process inside, if there is one.
-        executions: How many were begun since the interpreter started.
+        executions: Number of executions since the interpreter started.
         idle_ms: Milliseconds since the last execution ended; 0 while one runs.
-        version: Of the language, as the interpreter tells it.
-        start: How the interpreter came to be: `plain`, as any process, or `warm`, from one that was prepared.
-        start_note: Why it is not warm, where a warm one was wanted.
-        generation: How often the interpreter was started, 1 for the first.
+        version: Version of the language, as reported by the interpreter.
+        start: How the interpreter was started: `plain`, as an ordinary process, or `warm`, from a prepared one.
+        start_note: Why it is not warm, if a warm one was requested.
+        generation: Number of starts of the interpreter, 1 for the first.
     """
 
     id: str
@@ -82,7 +82,7 @@ class CodeContext:
 
     @classmethod
     def from_json(cls, value: Any) -> CodeContext:
-        """Reads a context of an answer."""
+        """Parses a context."""
         value = read.mapping(value, "the context")
         return cls(
             id=read.text(value, "id"),
@@ -114,14 +114,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A data frame as data. Times are ISO 8601; what is missing is None.
+    """A data frame as data. Times are ISO 8601; missing values are None.
 
     Attributes:
         columns: Its columns, at most 100.
         rows: Its rows, at most 1,000.
-        row_count: How many rows there are in all.
-        truncated: Whether rows or columns were left out.
-        index: The rows' names, where they have some.
+        row_count: Total number of rows.
+        truncated: Whether rows or columns were omitted.
+        index: The rows' names, if they have any.
     """
 
     columns: Tuple[Column, ...]
@@ -131,28 +131,28 @@ class Table:
     index: Optional[Mapping[str, Any]] = field(default=None, repr=False)
 
     def __getitem__(self, column: str) -> List[Any]:
-        """The values of a column."""
+        """Returns the values of a column."""
         for at, found in enumerate(self.columns):
             if found.name == column:
                 return [row[at] for row in self.rows]
         raise KeyError(column)
 
     def to_dict(self) -> Dict[str, List[Any]]:
-        """Columns by name. Of several columns of a name the last one stays."""
+        """Columns by name. Of several columns with the same name the last one is kept."""
         return {column.name: [row[at] for row in self.rows] for at, column in enumerate(self.columns)}
 
     def records(self) -> List[Dict[str, Any]]:
-        """Rows as dicts."""
+        """Returns rows as dicts."""
         return [{column.name: row[at] for at, column in enumerate(self.columns)} for row in self.rows]
 
     @classmethod
     def from_json(cls, value: Any) -> Table:
-        """Reads a table of a result."""
+        """Parses a table."""
         value = read.mapping(value, "the table")
         columns = read.list_of(value, "columns", _column)
         rows = value.get("rows")
         if not isinstance(rows, list) or any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
-            raise ServerException("the server's answer is not as expected: `rows` is not a list of rows")
+            raise ServerException("unexpected response from the server: `rows` is not a list of rows")
         index = value.get("index")
         return cls(
             columns=tuple(columns),
@@ -164,24 +164,24 @@ class Table:
 
 
 def _column(value: Any) -> Column:
-    # Names of columns need not be texts; what is shown is what counts.
+    # Column names need not be strings; their displayed form is used.
     value = read.mapping(value, "a column")
     return Column(name=str(value.get("name", "")), type=str(value.get("type", "other")))
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """Something that code has shown, in one or several forms.
+    """A result of code, in one or several representations.
 
-    A notebook shows it as the sandbox would.
+    A notebook displays it like a local result.
 
     Attributes:
-        mime: The forms, by MIME type: texts, JSON values, and bytes of pictures and PDF.
-        is_main_result: Whether it is the value of the code's last expression; else it was displayed.
+        mime: The representations, by MIME type: strings, JSON values, and bytes of pictures and PDF.
+        is_main_result: Whether it is the value of the code's last expression; otherwise it was displayed explicitly.
         metadata: Hints by MIME type, such as a picture's width.
         display_id: A later result with `update` replaces an earlier one with the same id.
         update: Whether it replaces earlier ones.
-        cut: Forms that are missing or shortened because they were too large, a sentence each.
+        cut: Representations that were omitted or shortened because they were too large, one sentence each.
     """
 
     mime: Mapping[str, Any]
@@ -249,33 +249,33 @@ class Result:
 
     @property
     def chart(self) -> Optional[Chart]:
-        """What a chart shows: its type, title, axes and series."""
+        """The data of a chart: its type, title, axes and series."""
         found = self.mime.get(CHART)
         return None if found is None else chart_from_json(found)
 
     @property
     def extra(self) -> Dict[str, Any]:
-        """Forms that have no name of their own here, by MIME type."""
+        """Other representations, by MIME type."""
         return {mime: value for mime, value in self.mime.items() if mime not in _FORMS.values()}
 
     def formats(self) -> List[str]:
-        """The forms that there are: `text`, `png`, …, and MIME types of `extra`."""
+        """Lists the available representations: `text`, `png`, …, and MIME types of `extra`."""
         return [name for name, mime in _FORMS.items() if mime in self.mime] + list(self.extra)
 
     def __getitem__(self, name: str) -> Any:
-        """A form by its name or MIME type."""
+        """Returns a representation by its name or MIME type."""
         if name in _FORMS:
             return getattr(self, name)
         return self.mime[name]
 
     def __repr__(self) -> str:
-        """The forms, and the text."""
+        """Shows the representations and the text."""
         text = self.text
         shown = "" if text is None else f", text={text if len(text) <= 200 else text[:200] + '…'!r}"
         return f"Result(formats={self.formats()!r}{shown})"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        """All forms, for notebooks."""
+        """Returns all representations, for notebooks."""
         return dict(self.mime), dict(self.metadata)
 
     def _string(self, mime: str) -> Optional[str]:
@@ -288,7 +288,7 @@ class Result:
 
     @classmethod
     def from_json(cls, value: Any) -> Result:
-        """Reads a result."""
+        """Parses a result."""
         value = read.mapping(value, "the result")
         forms = read.mapping(value.get("data"), "`data`")
         cut = value.get("cut") or []
@@ -309,7 +309,7 @@ def _form(mime: str, value: Any) -> Any:
     try:
         return base64.b64decode(value, validate=True)
     except ValueError:
-        raise ServerException(f"the server's answer is not as expected: `{mime}` is not base64") from None
+        raise ServerException(f"unexpected response from the server: `{mime}` is not base64") from None
 
 
 @dataclass(frozen=True)
@@ -328,19 +328,19 @@ class ExecutionError:
 
     @classmethod
     def from_json(cls, value: Any) -> ExecutionError:
-        """Reads an error of an answer."""
+        """Parses an error."""
         value = read.mapping(value, "the error")
         return cls(read.text(value, "name"), read.text(value, "value"), read.optional_text(value, "traceback") or "")
 
 
 @dataclass(frozen=True)
 class Logs:
-    """What code has printed.
+    """Printed output of code.
 
     Attributes:
-        stdout: Standard output, in the pieces in which it came.
-        stderr: Standard error, in the pieces in which it came.
-        truncated: Whether some of it was left out, because it was more than is kept.
+        stdout: Standard output, in the pieces received.
+        stderr: Standard error, in the pieces received.
+        truncated: Whether some of it was omitted because it exceeded the limit.
     """
 
     stdout: Tuple[str, ...] = ()
@@ -350,19 +350,19 @@ class Logs:
 
 @dataclass(frozen=True)
 class Execution:
-    """What came of code.
+    """The outcome of code.
 
     Attributes:
-        results: What it has shown, in order.
-        logs: What it has printed.
-        error: The error that it raised, if it did.
+        results: The displayed results, in order.
+        logs: The printed output.
+        error: The error that it raised, if any.
         status: How it ended; `died`: the interpreter ended before the code did.
-        state: What has become of the context's variables.
+        state: State of the context's variables.
         reason: Why they are not preserved.
         context: The id of the context that it ran in.
-        execution: Its number in the sandbox, which is never used again.
-        execution_count: The number that the interpreter gave it: 1 for the first.
-        rebuilt: Set when the interpreter was a fresh one because the one before was lost: why it was.
+        execution: Its number in the sandbox, never reused.
+        execution_count: Its number in the interpreter: 1 for the first.
+        rebuilt: Set if the interpreter is a fresh one because the previous one was lost: the reason for that.
         cause: What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`.
         exit_code: The interpreter's exit code, if it ended by itself.
         signal: The name of the signal that ended the interpreter.
@@ -406,7 +406,7 @@ class Execution:
 
     @property
     def ok(self) -> bool:
-        """Whether it came to its end without an error."""
+        """Whether the code ended without an error."""
         return self.status == "ok"
 
     @classmethod
@@ -418,7 +418,7 @@ class Execution:
         error: Optional[ExecutionError],
         end: Mapping[str, Any],
     ) -> Execution:
-        """Puts together what came in events."""
+        """Assembles an execution from its events."""
         context: Union[str, Mapping[str, Any]] = head.get("context") or ""
         return cls(
             results=tuple(results),
@@ -440,7 +440,7 @@ class Execution:
 
     @classmethod
     def from_json(cls, value: Any) -> Execution:
-        """Reads an execution in one piece."""
+        """Parses a complete execution."""
         from .commands import StreamOutput
 
         value = read.mapping(value, "the execution")

@@ -8,7 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Tuple
 from .. import _json as read
 
 MAX_SHOWN = 2000
-"""Characters of each output stream that the `repr` of a result shows."""
+"""Number of characters of each output stream in the `repr` of a result."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Outcome:
     """How a command ended.
 
     `kind` is `exited` (with `code`), `signalled` (with `signal` and `name`), `timed_out`, `out_of_memory`, `limit` (with
-    `limit`), `denied` (with `rule`) or `infrastructure` (with `cause`): Belljar failed, which says nothing about the command.
+    `limit`), `denied` (with `rule`) or `infrastructure` (with `cause`): Belljar failed; the command is not the cause.
     """
 
     kind: str
@@ -29,11 +29,11 @@ class Outcome:
 
     @property
     def success(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
+        """Whether the command ended by itself with exit code 0."""
         return self.kind == "exited" and self.code == 0
 
     def describe(self) -> str:
-        """How it ended, in words."""
+        """Describes the outcome as text."""
         return {
             "exited": f"exit code {self.code}",
             "signalled": f"ended by {self.name or f'signal {self.signal}'}",
@@ -46,7 +46,7 @@ class Outcome:
 
     @classmethod
     def from_json(cls, value: Any) -> Outcome:
-        """Reads an outcome of an answer."""
+        """Parses an outcome."""
         value = read.mapping(value, "the outcome")
         return cls(
             kind=read.text(value, "kind"),
@@ -60,7 +60,7 @@ class Outcome:
 
     @classmethod
     def from_end(cls, value: Mapping[str, Any]) -> Outcome:
-        """Reads how a process ended from `outcome`, or from `exit_code` and `signal` where there is none."""
+        """Parses `outcome`, or `exit_code` and `signal` if it is missing."""
         if value.get("outcome") is not None:
             return cls.from_json(value["outcome"])
         if value.get("signal") is not None:
@@ -70,14 +70,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class StreamOutput:
-    """What is kept of an output stream: all of it, or its head and its tail, joined.
+    """The kept part of an output stream: all of it, or its head and its tail, joined.
 
     Attributes:
-        data: The bytes that are kept.
-        total_bytes: How many bytes were written.
-        truncated: Whether bytes between head and tail were left out.
-        omitted_bytes: How many.
-        head_bytes: How many bytes of `data` come before those that were left out.
+        data: The kept bytes.
+        total_bytes: Number of bytes written.
+        truncated: Whether bytes between head and tail were omitted.
+        omitted_bytes: Number of omitted bytes.
+        head_bytes: Number of bytes of `data` before the omitted ones.
     """
 
     data: bytes = field(repr=False)
@@ -88,12 +88,12 @@ class StreamOutput:
 
     @property
     def text(self) -> str:
-        """The kept bytes as text; what is not UTF-8 is shown as U+FFFD."""
+        """The kept bytes as text; invalid UTF-8 is replaced by U+FFFD."""
         return self.data.decode("utf-8", "replace")
 
     @classmethod
     def from_json(cls, value: Any) -> StreamOutput:
-        """Reads a stream of a result."""
+        """Parses a stream of a result."""
         value = read.mapping(value, "the output")
         data = read.data(value)
         return cls(
@@ -107,21 +107,21 @@ class StreamOutput:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What came of a command.
+    """The result of a command.
 
     Attributes:
         outcome: How it ended.
-        exit_code: Its own exit code, or None if it did not end by itself.
+        exit_code: Its exit code, or None if it did not end by itself.
         signal: The name of the signal that ended it, or None.
-        output: What is kept of standard output, with sizes.
-        error_output: The same of standard error.
-        process: The number that Belljar gave the process in this sandbox; it is never used again.
-        wall_ms: Time from its start to its end, in milliseconds; None where it was not measured.
-        cpu_ms: Processor time of its processes, in milliseconds; None where it was not measured.
-        peak_memory_bytes: The most memory in use at once; None where it was not measured.
-        left_behind: How many processes it had left running, which were ended with it.
-        hint: What to do about it, in plain words, or None.
-        session_state: Of a command in a session: `preserved`, or `lost` if its shell ended; else None.
+        output: The kept standard output, with sizes.
+        error_output: The kept standard error, with sizes.
+        process: Belljar's own id of the process, never reused in this sandbox.
+        wall_ms: Time from its start to its end, in milliseconds; None if not measured.
+        cpu_ms: Processor time of its processes, in milliseconds; None if not measured.
+        peak_memory_bytes: Peak memory use; None if not measured.
+        left_behind: Number of processes that it left running, which were ended with it.
+        hint: A suggestion for the user, or None.
+        session_state: For a command in a session: `preserved`, or `lost` if its shell ended; else None.
     """
 
     outcome: Outcome
@@ -138,28 +138,28 @@ class CommandResult:
     session_state: Optional[str] = None
 
     def __repr__(self) -> str:
-        """How it ended, and what it wrote."""
+        """Shows the outcome and the output."""
         how = f"exit_code={self.exit_code}" if self.outcome.kind == "exited" else f"error={self.error!r}"
         return f"{type(self).__name__}({how}, stdout={_shown(self.stdout)}, stderr={_shown(self.stderr)})"
 
     @property
     def stdout(self) -> str:
-        """What it wrote to standard output, as text."""
+        """Standard output, as text."""
         return self.output.text
 
     @property
     def stderr(self) -> str:
-        """What it wrote to standard error, as text."""
+        """Standard error, as text."""
         return self.error_output.text
 
     @property
     def error(self) -> Optional[str]:
-        """None if it ended by itself with exit code 0, else how it ended, in words."""
+        """None if it ended by itself with exit code 0, else the outcome as text."""
         return None if self.outcome.success else self.outcome.describe()
 
     @classmethod
     def from_json(cls, value: Any) -> CommandResult:
-        """Reads the result of an exec."""
+        """Parses the result of an exec."""
         value = read.mapping(value, "the result")
         return cls(
             outcome=Outcome.from_end(value),
@@ -178,7 +178,7 @@ class CommandResult:
 
     @classmethod
     def from_exit(cls, value: Mapping[str, Any], process: int, output: StreamOutput, error_output: StreamOutput) -> CommandResult:
-        """Joins the end of a background process with the output that was collected from it."""
+        """Combines the end of a background process with its collected output."""
         return cls(
             outcome=Outcome.from_end(value),
             exit_code=read.optional_integer(value, "exit_code"),
@@ -195,12 +195,12 @@ class CommandResult:
 
 
 def _shown(text: str) -> str:
-    """A text for `repr`; of a long one its beginning and its end, which is where errors are."""
+    """Returns a string for `repr`; a long one is reduced to its beginning and its end, where errors are."""
     return repr(text) if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN // 2]!r}…{text[-MAX_SHOWN // 2 :]!r}"
 
 
 class Output(NamedTuple):
-    """A piece of output as it comes: exactly one of the three is not None."""
+    """A piece of streamed output: exactly one of the three is not None."""
 
     stdout: Optional[str] = None
     stderr: Optional[str] = None
@@ -211,7 +211,7 @@ class Output(NamedTuple):
 class ProcessInfo:
     """A process that was started in a sandbox, running or ended.
 
-    `process` is the number that Belljar gave it and never gives again; `pid` is what programs in the sandbox know it by.
+    `process` is Belljar's own id, never reused; `pid` is the process id inside the sandbox.
     """
 
     process: int
@@ -227,7 +227,7 @@ class ProcessInfo:
 
     @property
     def cmd(self) -> str:
-        """The program, as it was called."""
+        """The program, as it was invoked."""
         return self.argv[0] if self.argv else ""
 
     @property
@@ -237,7 +237,7 @@ class ProcessInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> ProcessInfo:
-        """Reads a process of an answer."""
+        """Parses a process."""
         value = read.mapping(value, "the process")
         outcome = value.get("outcome")
         return cls(

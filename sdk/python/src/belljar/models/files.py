@@ -11,7 +11,7 @@ from .. import _json as read
 
 
 def joined(directory: Union[str, bytes], path: str) -> str:
-    """A path that the server tells relative to a directory, such as every call takes it."""
+    """Converts a path relative to a directory to one that can be passed to other calls."""
     whole = joined_bytes(directory, path.encode("utf-8", "surrogatepass"))
     return whole.decode("utf-8", "replace")
 
@@ -21,7 +21,7 @@ def joined_bytes(directory: Union[str, bytes], path: bytes) -> bytes:
     base = directory.encode("utf-8", "surrogatepass") if isinstance(directory, str) else bytes(directory)
     if base in (b"", b".") or path.startswith(b"/"):
         return path
-    # A search in a single file has no path below it.
+    # A search in a single file returns no relative path.
     return base + (b"" if base.endswith(b"/") or not path else b"/") + path
 
 
@@ -30,7 +30,7 @@ class FileEntry:
     """A file, directory, link or other thing in the tree of a sandbox.
 
     `kind` is `file`, `directory`, `symlink`, `fifo`, `socket` or `device`. `mode` holds the permission bits. `path_bytes`
-    is the exact path; `path` shows what is not UTF-8 in it as U+FFFD.
+    is the exact path; `path` has U+FFFD in place of invalid UTF-8.
     """
 
     path: str
@@ -43,7 +43,7 @@ class FileEntry:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """The last component of the path."""
         return self.path.rstrip("/").rpartition("/")[2] or self.path
 
     @property
@@ -62,12 +62,12 @@ class FileEntry:
         return "".join(letter if self.mode & (0o400 >> position) else "-" for position, letter in enumerate("rwxrwxrwx"))
 
     def below(self, directory: Union[str, bytes]) -> FileEntry:
-        """The same, told from the directory: with a path such as every call takes."""
+        """Returns a copy with a path that can be passed to other calls."""
         return replace(self, path=joined(directory, self.path), path_bytes=joined_bytes(directory, self.path_bytes))
 
     @classmethod
     def from_json(cls, value: Any) -> FileEntry:
-        """Reads a file of an answer."""
+        """Parses a file."""
         value = read.mapping(value, "the file")
         path = read.text(value, "path")
         exact = read.optional_text(value, "path_base64")
@@ -84,10 +84,10 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class FilesystemEvent:
-    """Something that happened in a watched directory.
+    """An event in a watched directory.
 
-    `type` is `created`, `changed`, `removed`, `moved_from`, `moved_to`, or `overflow`: more happened than could be told, so
-    look for yourself. `path` is None for an overflow.
+    `type` is `created`, `changed`, `removed`, `moved_from`, `moved_to`, or `overflow`: events were lost, so list the directory
+    again. `path` is None for an overflow.
     """
 
     type: str
@@ -96,13 +96,13 @@ class FilesystemEvent:
 
     @property
     def name(self) -> str:
-        """The last part of the path, or nothing."""
+        """The last component of the path, or an empty string."""
         return (self.path or "").rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class SearchMatch:
-    """A file that a search found, and where in it. Lines and columns count from 1; None where only the name was asked for."""
+    """A match of a search, with its position. Lines and columns count from 1; None for a search by name only."""
 
     path: str
     line_number: Optional[int]
@@ -112,14 +112,14 @@ class SearchMatch:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found. `truncated`: there is more than the limit."""
+    """Matches of a search. `truncated`: there are more than the limit."""
 
     matches: Tuple[SearchMatch, ...]
     truncated: bool
 
     @classmethod
     def from_json(cls, value: Any, directory: Union[str, bytes] = ".") -> SearchResult:
-        """Reads the answer of a search below `directory`."""
+        """Parses the result of a search below `directory`."""
         return cls(
             matches=tuple(
                 SearchMatch(
@@ -136,7 +136,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class ArchiveResult:
-    """What an unpacked archive came to. `skipped` names what was left out because it could reach outside of the target."""
+    """Result of unpacking an archive. `skipped` lists entries that were omitted because they could lead out of the target."""
 
     entries: int
     size: int
@@ -144,6 +144,6 @@ class ArchiveResult:
 
     @classmethod
     def from_json(cls, value: Any) -> ArchiveResult:
-        """Reads the answer of an archive that was put."""
+        """Parses the result of unpacking an archive."""
         value = read.mapping(value, "the archive")
         return cls(entries=read.integer(value, "entries", 0), size=read.integer(value, "bytes", 0))

@@ -9,13 +9,13 @@ from typing import Any, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, 
 from .. import _json as read
 
 SandboxState = Literal["creating", "running", "paused", "stopping", "gone"]
-"""What a sandbox does now."""
+"""State of a sandbox."""
 
 
 class Limits(TypedDict, total=False):
-    """What a sandbox is to be limited to. What is not given, or None, is the server's choice.
+    """Limits of a sandbox. For missing values, or None, the server's defaults apply.
 
-    Sizes are bytes or a text such as `256m`. `timeout` is how long a command may take that does not say.
+    Sizes are bytes or a string such as `256m`. `timeout` is the time limit of commands without their own.
     """
 
     memory: Optional[Union[int, str]]
@@ -31,10 +31,10 @@ class Limits(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class NetworkSecret:
-    """A secret for one header of requests to one host. Code in the sandbox finds a placeholder; answers do not have the value.
+    """A secret for one header of requests to one host. Code in the sandbox sees a placeholder; responses omit the value.
 
     Attributes:
-        host: The host, which gets it over HTTPS on port 443. The policy has to allow it.
+        host: The host, which receives it over HTTPS on port 443. The policy has to allow it.
         header: The header, such as `authorization`.
         value: The secret itself. It is not in the `repr`.
     """
@@ -45,14 +45,14 @@ class NetworkSecret:
 
 
 class NetworkPolicy(TypedDict, total=False):
-    """What a sandbox may reach. `whitelist` is meant where presets or `allow` name something and no mode is given.
+    """The network policy of a sandbox. The mode defaults to `whitelist` if presets or `allow` are given.
 
     `presets` are lists for package managers such as `pip` and `npm`; `allow` and `deny` are rules such as `api.example.com`,
-    `*.example.com:443` and `192.0.2.0/24:5432`. `requests` are those that a host may get, such as
-    `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry may get any. `secrets` are put into requests by the gateway, each
-    a `NetworkSecret` or a mapping with the same keys, by the variables in which code finds placeholders for them:
-    `{"API_KEY": NetworkSecret("api.example.com", "authorization", key)}`. `headers` are set by the gateway in requests to their
-    hosts (also `*.example.com`), overwriting those that code has set. `${secrets.NAME}` in a value is a secret stored on the
+    `*.example.com:443` and `192.0.2.0/24:5432`. `requests` restricts the requests to a host, such as
+    `{"api.example.com": ["GET /v1/*"]}`; hosts without an entry are not restricted. The gateway inserts `secrets` into requests,
+    each a `NetworkSecret` or a mapping with the same keys, by the name of the variable that contains its placeholder:
+    `{"API_KEY": NetworkSecret("api.example.com", "authorization", key)}`. The gateway sets `headers` in requests to their
+    hosts (also `*.example.com`), overwriting those set by code. `${secrets.NAME}` in a value refers to a secret stored on the
     server.
     """
 
@@ -66,7 +66,7 @@ class NetworkPolicy(TypedDict, total=False):
 
 
 Network = Union[str, NetworkPolicy]
-"""A mode alone (`disabled`, `open`), or a policy in full."""
+"""A mode alone (`disabled`, `open`), or a full policy."""
 
 
 class _VolumeMount(TypedDict):
