@@ -1,4 +1,4 @@
-"""Tries to reach the network, and prints how each attempt ended. Ends with 1 when one got through."""
+"""Tries to reach the network, and prints the result of each attempt. Exits with 1 if one succeeded."""
 
 import http.client
 import socket
@@ -21,7 +21,7 @@ def get(host):
 
 
 def ask_name_server(address):
-    # The question for the address of example.org, as it goes over the wire.
+    # The encoded DNS query for the address of example.org.
     question = b"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07example\x03org\x00\x00\x01\x00\x01"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.settimeout(SECONDS)

@@ -1,4 +1,4 @@
-"""Looks for secrets where they usually are, and prints what each attempt gave. Ends with 1 when one was found.
+"""Looks for secrets in the usual places, and prints the result of each attempt. Exits with 1 if one was found.
 
 The arguments are further files to try. BELLJAR_DEMO_SECRET is a variable that the demo plants outside.
 """

@@ -1,11 +1,11 @@
-// Sums up sales by region, from the file that is named or from standard input.
+// Sums up sales by region, from the given file or from standard input.
 const fs = require("fs");
 
 const text = fs.readFileSync(process.argv[2] ?? 0, "utf8");
 const [header, ...rows] = text.trim().split("\n").map((line) => line.split(","));
 const column = Object.fromEntries(header.map((name, index) => [name, index]));
 
-// Money is counted in whole cents, so that nothing is lost to rounding.
+// Money is counted in whole cents to avoid rounding errors.
 const regions = new Map();
 const total = { units: 0, cents: 0 };
 for (const row of rows) {

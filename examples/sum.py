@@ -1,4 +1,4 @@
-"""Sums up sales by region, from the file that is named or from standard input."""
+"""Sums up sales by region, from the given file or from standard input."""
 
 import csv
 import sys

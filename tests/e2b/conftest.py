@@ -1,4 +1,4 @@
-"""A server for E2B's published clients, and sandboxes that they make there. BELLJAR_BIN is the program."""
+"""A server for E2B's published clients, and sandboxes created by them. BELLJAR_BIN is the program."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from e2b import Sandbox as Plain
 from e2b_code_interpreter import Sandbox
 from service import Service
 
-# Volumes take their size from the disk at once.
+# Volumes allocate their size on disk immediately.
 SMALL_VOLUMES = ["--set", "sandboxes.volumes.size=64m"]
 
-# A net, far above what anything takes.
+# Upper limit, far above the duration of any test.
 NET_SECONDS = 60.0
 
 
@@ -36,8 +36,8 @@ def until(condition: Callable[[], object], what: str) -> object:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Service]:
-    """A server, to which the variables lead that `belljar serve --e2b` prints."""
-    # These tests present more wrong tokens in a minute than a client may, and clients wait when they are told to.
+    """A server, configured by the variables that `belljar serve --e2b` prints."""
+    # These tests send more wrong tokens per minute than a client may, and clients obey Retry-After.
     arguments = ["--e2b", "--set", "server.max_failed_attempts=1000", *SMALL_VOLUMES]
     service = Service(os.environ["BELLJAR_BIN"], arguments=arguments)
     try:
@@ -52,12 +52,12 @@ def server() -> Iterator[Service]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _server(server: Service) -> None:
-    """Every test has it."""
+    """Applies to every test."""
 
 
 @pytest.fixture(scope="module")
 def sbx() -> Iterator[Sandbox]:
-    """A sandbox for the tests of a module, which leave nothing in each other's way."""
+    """A sandbox shared by the tests of a module, which do not affect each other."""
     sandbox = Sandbox.create(timeout=600)
     yield sandbox
     sandbox.kill()

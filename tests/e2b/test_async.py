@@ -1,4 +1,4 @@
-"""The asynchronous client, which speaks in other streams."""
+"""The asynchronous client, which uses different streams."""
 
 import asyncio
 

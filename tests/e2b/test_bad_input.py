@@ -1,4 +1,4 @@
-"""What comes wrong over the wire: the client raises an exception of its own type that says why, and nothing is left behind."""
+"""Invalid data over the wire: the client raises its own exception with the reason, and nothing is left behind."""
 
 import io
 import os
@@ -25,7 +25,7 @@ START = re.compile(rb"\x00(?P<length>.{4})\{\"process\"", re.DOTALL)
 
 
 class Bender:
-    """Stands between a client and the server, and sends something else than what the client says."""
+    """Proxy between a client and the server that modifies requests."""
 
     def __init__(self, address, bend):
         host, _, port = address.partition(":")
@@ -56,7 +56,7 @@ class Bender:
         try:
             while piece := source.recv(65536):
                 held += piece
-                # A call is bent when all of it is there.
+                # A call is modified when it is complete.
                 if bend and held.startswith(b"POST /process.Process/Start") and not START.search(held):
                     continue
                 sink.sendall(bend(held) if bend else held)
@@ -67,7 +67,7 @@ class Bender:
 
 
 def head(flags, length):
-    """Another flag, or another length, for the frame that starts a process."""
+    """Changes the flag, or the length, of the frame that starts a process."""
 
     def bend(sent):
         found = START.search(sent)
@@ -130,7 +130,7 @@ def test_tokens_that_open_nothing(server, sbx, own, name, token):
 
 
 def test_ids_of_another_tenant(server, sbx):
-    """Whoever has a key and the token of a sandbox of his own gets nowhere with the id of one that is not his."""
+    """A key and the token of an own sandbox give no access to a foreign sandbox by its id."""
     made = httpx.post(
         f"{server.url}/v1/keys",
         json={"name": "bad-input", "role": "user", "tenant": "bad-input"},
@@ -180,7 +180,7 @@ def test_signatures_that_open_nothing(own):
         for address in addresses:
             answer = httpx.get(address)
             assert (answer.status_code, answer.json()) == (401, {"code": 401, "message": message}), address
-    # What may be read may not be written, and the other way round.
+    # Readable paths are not writable, and vice versa.
     form = {"file": ("a.txt", b"other")}
     assert httpx.post(good, files=form).json()["message"] == "invalid signature"
     assert httpx.get(own.upload_url("a.txt")).json()["message"] == "invalid signature"
@@ -188,7 +188,7 @@ def test_signatures_that_open_nothing(own):
 
 
 class Broken(io.RawIOBase):
-    """A file that fails when half of it was read."""
+    """A file that fails after half of it was read."""
 
     def __init__(self):
         self._given = 0
@@ -211,7 +211,7 @@ def test_an_upload_whose_file_fails(own):
 
 @pytest.mark.parametrize("kind", ["octets", "form", "head"])
 def test_an_upload_that_stops_half_way(server, own, kind):
-    """The client says how much comes, sends half of it, and goes."""
+    """The client announces a length, sends half of it, and disconnects."""
     content = b"x" * (1 << 20)
     body = {
         "octets": content,
@@ -236,13 +236,13 @@ def test_an_upload_that_stops_half_way(server, own, kind):
 
 
 def check_nothing_is_left(sandbox):
-    """Neither the file nor what it is written to before it appears."""
+    """Checks that neither the file nor its temporary file exists."""
     listing = lambda: [entry.name for entry in sandbox.files.list(".") if entry.name not in (".bash_history", ".profile")]
     until(lambda: not [name for name in listing() if "half" in name or name.startswith(".")], f"the end of {listing()}")
 
 
 def endless_head(server):
-    """A form whose part has a head of 1 MiB, which the server would have to keep."""
+    """A form with a part header of 1 MiB, which the server would have to buffer."""
     given = {"api_url": server.url, "sandbox_url": server.url, "api_key": server.key}
     with Sandbox.create(**given) as sandbox:
         token = sandbox.connection_config.sandbox_headers["X-Access-Token"]

@@ -1,4 +1,4 @@
-"""docs/e2b.md does what it says, both ways: its commands, the variables that it names, and its program."""
+"""Runs docs/e2b.md, both ways: its commands, the variables that it lists, and its program."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs/e2b.md").read_text()
 
 
 def blocks(heading, kind):
-    """The blocks of a section."""
+    """Returns the code blocks of a section."""
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return [text for named, text in fenced if named == kind]
@@ -28,7 +28,7 @@ def test_the_program_that_builds(server):
     assert done.stdout == "/home/user/app\nhello\n\n", done.stderr
 
 
-@pytest.mark.parametrize("heading", ["One address", "Host names with TLS"])
+@pytest.mark.parametrize("heading", ["Single address", "Host names with TLS"])
 def test_commands_and_program(heading, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -36,7 +36,7 @@ def test_commands_and_program(heading, tmp_path):
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("BELLJAR_", "E2B_"))}
     environment = {**inherited, "BELLJAR_HOME": str(tmp_path / "home"), "PATH": f"{binary.parent}:{os.environ['PATH']}"}
     (commands,) = blocks(heading, "sh")
-    # The last line serves; on a port of this test's own, and in the shell's place.
+    # The last line starts the server; here on the test's own port, and in place of the shell.
     first, last = re.fullmatch(r"(.*?)(belljar serve .*)\n", commands, re.DOTALL).groups()
     script = f"set -e\n{first}exec {last} --listen 127.0.0.1:{port} --on-exit end"
     log = tmp_path / "log"
@@ -49,7 +49,7 @@ def test_commands_and_program(heading, tmp_path):
             time.sleep(0.02)
         said.pop("BELLJAR_API_KEY")
         assert list(said) == re.findall(r"^export (\w+)", blocks(heading, "")[0], re.MULTILINE)
-        (program,) = blocks("One address", "python")
+        (program,) = blocks("Single address", "python")
         if "E2B_DOMAIN" in said:
             proxy = Proxy(f"127.0.0.1:{port}")
             program = program.replace("Sandbox.create()", f"Sandbox.create(proxy={proxy.url!r})")

@@ -225,7 +225,7 @@ def test_metadata(sbx, place, octet):
     assert sbx.files.get_info(path).metadata == kept
     assert [entry.metadata for entry in sbx.files.list(place)] == [kept]
     assert sbx.files.rename(path, f"{place}/b.txt").metadata == kept
-    # What is written anew has what is said then.
+    # A rewritten file has the new metadata.
     assert sbx.files.write(f"{place}/b.txt", "y").metadata is None
     assert sbx.files.get_info(f"{place}/b.txt").metadata is None
 

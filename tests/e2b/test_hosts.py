@@ -1,4 +1,4 @@
-"""Host names with TLS: the other way to reach a server. The program is a process of its own, which trusts what the variables say."""
+"""Host names with TLS: the other way to reach a server. The program is a separate process, which trusts the given certificates."""
 
 import os
 import re
@@ -16,7 +16,7 @@ DOMAIN = "sandboxes.localhost"
 
 
 class Proxy:
-    """Leads every name to one address (HTTP CONNECT): not every machine finds what is below localhost."""
+    """Maps every name to one address (HTTP CONNECT): not every machine resolves names below localhost."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.partition(":")

@@ -1,4 +1,4 @@
-"""Sandboxes from their making to their end."""
+"""Sandboxes from creation to end."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""Secrets that are kept on the server, and rules that put them into requests."""
+"""Secrets stored on the server, and rules that insert them into requests."""
 
 import uuid
 
@@ -101,7 +101,7 @@ def test_rules_name_secrets(name):
         assert info["deny_out"] == ["0.0.0.0/0"]
         shown = info["rules"]["api.example.com"][0]["transform"]["headers"]
         assert shown == {"authorization": f"…{Secret.fill(name)}", "x-plain": "…"}
-        # Code has neither, and trusts the certificates that requests to the host are read with.
+        # Code has neither, and trusts the certificates used to terminate TLS to the host.
         assert "s3cret" not in sandbox.commands.run("env; cat /dev/belljar/*").stdout
         sandbox.update_network({"rules": {"api.example.com": [{"transform": {"headers": {"X-Plain": "other"}}}]}})
         sandbox.update_network({})

@@ -1,4 +1,4 @@
-"""Templates that are built through the clients: their steps, files, logs, tags, and what is refused."""
+"""Templates built with the clients: steps, files, logs, tags, and refused features."""
 
 import os
 import socket
@@ -37,7 +37,7 @@ def api(server):
 
 @pytest.fixture
 def context(tmp_path):
-    """A directory as a user would have it beside a program."""
+    """A directory like that of a user's program."""
     (tmp_path / "src/deep").mkdir(parents=True)
     (tmp_path / "src/main.py").write_text("print('main')\n")
     (tmp_path / "src/deep/data.txt").write_text("deep\n")
@@ -50,7 +50,7 @@ def context(tmp_path):
 
 
 def told(template, line):
-    """What a command writes in a sandbox of a template."""
+    """Returns the output of a command in a sandbox of a template."""
     with Sandbox.create(template) as sandbox:
         return sandbox.commands.run(line).stdout
 
@@ -104,7 +104,7 @@ def test_templates_start_from_others(server, context):
     template = Template().from_template(first).set_envs({"B": "2$A"}).run_cmd("pwd > two; cat one >> two; echo $B >> two")
     Template.build(template, second)
     assert told(second, "cat two; echo $A$B") == "/home/user/work\n1\n21\n121\n"
-    # Copies of a sandbox have what its template has.
+    # Copies of a sandbox have the content of its template.
     with Sandbox.create(first) as sandbox:
         snapshot = sandbox.create_snapshot()
     assert told(snapshot.snapshot_id, "pwd; cat one") == "/home/user/work\n1\n"
@@ -132,7 +132,7 @@ def test_build_in_background_and_its_log():
     status = Template.get_build_status(info)
     assert (status.status.value, len(status.log_entries), status.reason) == ("building", 100, None)
     assert status.log_entries[2].message == "line 1"
-    # What builds is a sandbox of the caller's that its own list does not show, and which he may end.
+    # A build runs in a hidden sandbox of the caller, who may end it.
     assert all(one.template_id != info.name for one in Sandbox.list().next_items())
     headers = {"X-API-KEY": os.environ["E2B_API_KEY"]}
     running = httpx.get(f"{os.environ['E2B_API_URL']}/v1/sandboxes", headers=headers).json()["sandboxes"]
@@ -173,7 +173,7 @@ def test_a_failing_step_is_told_with_its_line():
         (lambda t: t.from_template("base").set_envs({"A=B": "1"}), "ENV: "),
         (lambda t: t.from_image("python:3.13"), "no images from registries"),
         (lambda t: t.from_image("private/x", username="u", password="p"), "no images from registries"),
-        (lambda t: t.from_template("no-such-template"), "no template \"no-such-template\""),
+        (lambda t: t.from_template("no-such-template"), "template \"no-such-template\" not found"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_starts(context, api, make, said):
@@ -242,7 +242,7 @@ async def test_async_build(context):
     failing = AsyncTemplate().from_template("base").run_cmd("exit 4")
     with pytest.raises(BuildException, match="exit code 4"):
         await AsyncTemplate.build(failing, name)
-    # What was there stays.
+    # Existing files are kept.
     assert await AsyncTemplate.exists(name)
 
 
@@ -315,7 +315,7 @@ def test_names_of_other_things_are_kept(api):
 
 
 def cut_off(url, length, content):
-    """A connection on which less comes than its request says."""
+    """A connection that sends less than its request announces."""
     at = httpx.URL(url)
     connection = socket.create_connection((at.host, at.port))
     head = f"PUT {at.path} HTTP/1.1\r\nHost: {at.host}:{at.port}\r\nContent-Length: {length}\r\n\r\n"
@@ -334,14 +334,14 @@ def test_upload_links(server, api):
     answer = api.get(f"{files}/{HASH}")
     link = answer.json()
     assert (answer.status_code, link["present"]) == (201, False)
-    # A link is all that is needed, and good for these files alone.
+    # The link alone is sufficient, and valid for these files only.
     for forged in (link["url"][:-1], link["url"] + "0", f"{server.url}/uploads/{HASH}", f"{server.url}/uploads/x"):
         refused = httpx.put(forged, content=b"x")
         assert (refused.status_code, refused.json()["code"]) == (401, 401)
     headers = {"X-API-KEY": os.environ["E2B_API_KEY"]}
     assert httpx.put(f"{server.url}/uploads/{HASH}", content=b"x", headers=headers).status_code == 401
     assert httpx.get(link["url"]).status_code == 405
-    # What is too large is refused before it comes, and of what breaks off nothing is left.
+    # Too large uploads are refused before they are sent, and interrupted ones leave nothing behind.
     with cut_off(link["url"], (512 << 20) + 1, b"x") as connection:
         assert b" 400 " in connection.recv(64)
     with cut_off(link["url"], 100, b"x" * 10):
@@ -352,7 +352,7 @@ def test_upload_links(server, api):
     assert api.get(f"{files}/{HASH}").json()["present"] is True
     (kept,) = files_of(server, HASH)
     assert kept.stat().st_mode & 0o777 == 0o600
-    # Another tenant has its own, under the same hash too.
+    # Another tenant has its own files, even with the same hash.
     other = new_key(server, tenant="uploads")
     with httpx.Client(base_url=server.url, headers={"X-API-KEY": other["key"]}) as foreign:
         assert foreign.get(f"{files}/{HASH}").status_code == 404
@@ -386,7 +386,7 @@ def test_copies_of_what_is_not_there(api):
 
 def test_another_tenants_builds_are_not_there(server, api):
     def attack(at, key):
-        """What another tenant gets of a build, by its ids."""
+        """Returns the responses to another tenant for a build, by its ids."""
         with httpx.Client(base_url=at.url, headers={"X-API-KEY": key}) as owner:
             build = request(owner, fresh("foreign"))
         other = new_key(at, tenant="other-tenant")
@@ -424,7 +424,7 @@ def test_quotas_and_roles_hold_for_builds(server, api):
     reader = key(role="read")
     for path, body in (("/v3/templates", {"name": "x"}), ("/templates/tags", {"target": "x", "tags": ["y"]})):
         assert httpx.post(server.url + path, json=body, headers={"X-API-KEY": reader}).status_code == 403
-    # A link ends with its key.
+    # A link expires with its key.
     short = new_key(server)
     with httpx.Client(base_url=server.url, headers={"X-API-KEY": short["key"]}) as client:
         build = request(client, fresh("short"))
@@ -434,7 +434,7 @@ def test_quotas_and_roles_hold_for_builds(server, api):
 
 
 def test_builds_are_in_the_audit(server, context):
-    # A key of its own: of many refusals of one key some are only counted.
+    # A separate key: many refusals of one key are only counted.
     key = new_key(server)
     name, given = fresh("audited"), {"api_key": key["key"]}
     info = Template.build(start_of(context).copy("notes.md", "audited.md"), name, **given)
@@ -447,7 +447,7 @@ def test_builds_are_in_the_audit(server, context):
     assert (builds[0]["details"]["build"], builds[0]["details"]["base"]) == (info.build_id, "default")
     (upload,) = [one for one in records if one["action"] == "template.upload"]
     assert int(upload["details"]["bytes"]) > 0
-    # What the steps do is recorded as in any sandbox.
+    # Actions of the steps are recorded as in any sandbox.
     assert {"sandbox.create", "file.unpack", "exec.start", "sandbox.kill"} <= {one["action"] for one in records}
 
 

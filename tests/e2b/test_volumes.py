@@ -67,7 +67,7 @@ def test_names(volume):
 def test_files_between_sandboxes(volume):
     with Sandbox.create(volume_mounts={"/mnt/data": volume}) as first:
         assert first.commands.run("echo first > /mnt/data/a.txt; cat /mnt/data/a.txt").stdout == "first\n"
-        # At the same time in another one, by its name and at another place.
+        # At the same time in another sandbox, by name and at another path.
         with Sandbox.create(volume_mounts={"/home/user/shared": volume.name}) as second:
             second.commands.run("echo second >> shared/a.txt")
             assert first.files.read("/mnt/data/a.txt") == "first\nsecond\n"
@@ -109,7 +109,7 @@ def test_two_volumes(volume):
 def test_invalid_mounts_are_refused(volume, mounts):
     with pytest.raises(SandboxException, match="400: .*volume"):
         Sandbox.create(volume_mounts={path: name or volume for path, name in mounts.items()})
-    # Nothing holds it.
+    # Nothing mounts it.
     assert volume.name not in [mount["name"] for page in Sandbox.list().next_items() for mount in page.volume_mounts]
 
 
@@ -156,7 +156,7 @@ def test_entry_metadata(volume):
     assert [found[name].type.value for name in ("link", "fifo", "out")] == ["symlink", "unknown", "symlink"]
     assert (found["link"].target, found["out"].target) == ("a.txt", "/etc/passwd")
     assert volume.read_file("link") == "hello"
-    # What it leads to is looked for where only the volume is.
+    # Its target is resolved where only the volume exists.
     with pytest.raises(VolumePathNotFoundException):
         volume.read_file("out")
     with pytest.raises(VolumeException, match="409.*not a regular file"):
@@ -251,7 +251,7 @@ def test_tokens(volume, own):
         for token in ("junk", "bjs_junk", volume.token[:-1]):
             with pytest.raises(AuthenticationException):
                 volume.read_file("secret", token=token)
-        # Those of another volume and of a sandbox are good, but not here.
+        # Those of another volume and of a sandbox are valid, but not here.
         for token in (other.token, box):
             for attempt in (
                 lambda: volume.read_file("secret", token=token),
@@ -264,7 +264,7 @@ def test_tokens(volume, own):
         for headers in ({}, {"Authorization": "Basic eDp5"}):
             answer = httpx.get(f"{url}/volumecontent/{volume.volume_id}/file", params={"path": "secret"}, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (401, 401)
-        # It opens nothing else.
+        # It gives no other access.
         bearer = {"Authorization": f"Bearer {volume.token}"}
         for method, path in (("GET", "/volumes"), ("POST", "/v2/sandboxes"), ("DELETE", f"/volumes/{volume.volume_id}")):
             answer = httpx.request(method, url + path, headers=bearer, json={"templateID": "base"} if method == "POST" else None)
@@ -276,7 +276,7 @@ def test_tokens(volume, own):
 
 def test_volumes_of_other_tenants_are_invisible(server):
     def attack(at):
-        """What another tenant gets of a volume, by its id, its name and its sandboxes."""
+        """Returns the responses to another tenant for a volume, by its id, its name and its sandboxes."""
         given = {"api_url": at.url, "sandbox_url": at.url}
         made = Volume.create(fresh(), api_key=at.key, **given)
         url = {"api_url": at.url}
@@ -294,11 +294,11 @@ def test_volumes_of_other_tenants_are_invisible(server):
                 with Sandbox.create(volume_mounts={"/mnt/a": name}, **foreign) as sandbox:
                     got.add(sandbox.files.read("/mnt/a/secret"))
             except SandboxException as refused:
-                assert "400: " in str(refused) and "there is no volume" in str(refused)
+                assert "400: " in str(refused) and "not found" in str(refused)
             try:
                 got.add(Volume.destroy(name, **foreign))
             except VolumeException as refused:
-                # Without the wall it is there, and one of the sandboxes above has it.
+                # Without the wall it exists, and one of the sandboxes above has it.
                 assert "in use" in str(refused)
         return got
 

@@ -1,4 +1,4 @@
-"""Each wall of the data plane taken away alone: then the attack on it succeeds. With it, it does not."""
+"""Each wall of the data plane, removed alone: the attack succeeds only without it."""
 
 import os
 
@@ -9,13 +9,13 @@ from service import Service
 
 
 def forged(server, own, other):
-    """A signature that nobody made."""
+    """A forged signature."""
     headers = {"E2b-Sandbox-Id": own.sandbox_id}
     return httpx.get(f"{server.url}/files", params={"path": "secret", "signature": "v1_x"}, headers=headers)
 
 
 def expired(server, own, other):
-    """A signature whose time is over."""
+    """An expired signature."""
     return httpx.get(own.download_url("/home/user/secret", use_signature_expiration=-60))
 
 

@@ -1,4 +1,4 @@
-"""What older clients send, and what no client should."""
+"""Requests of older clients, and invalid ones."""
 
 import base64
 import json

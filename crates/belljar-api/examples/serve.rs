@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use belljar_api::{Api, ApiConfig, Listener};
 use belljar_engine::Engines;
-use belljar_keeper::{Caller, Keeper, KeeperConfig, Leave, NewKey, Quotas};
+use belljar_keeper::{Caller, Keeper, KeeperConfig, NewKey, OnShutdown, Quotas};
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::Role;
 use belljar_store::{AuditLog, AuditOptions, Store};
@@ -47,6 +47,6 @@ async fn serve() -> Result<(), Failure> {
         let _ = tokio::signal::ctrl_c().await;
     })
     .await?;
-    keeper.close(Leave::Nothing).await?;
+    keeper.close(OnShutdown::Kill).await?;
     Ok(())
 }

@@ -111,10 +111,10 @@ impl std::ops::Deref for Shared {
 /// Propagation of traces through request headers. Without one, no headers are read or added.
 pub trait TraceContext: Send + Sync {
     /// Attaches `span` to the trace named in a request's headers.
-    fn join(&self, span: &tracing::Span, headers: &http::HeaderMap);
+    fn extract(&self, span: &tracing::Span, headers: &http::HeaderMap);
 
     /// Writes the trace of `span` into headers.
-    fn carry(&self, span: &tracing::Span, headers: &mut http::HeaderMap);
+    fn inject(&self, span: &tracing::Span, headers: &mut http::HeaderMap);
 }
 
 impl Inner {
@@ -169,11 +169,11 @@ impl Api {
     }
 
     /// Sets the trace propagation. Only the first call has an effect.
-    pub fn pass_traces_on(&self, context: Arc<dyn TraceContext>) {
+    pub fn set_trace_context(&self, context: Arc<dyn TraceContext>) {
         let _ = self.shared.trace_context.set(context);
     }
 
-    /// Replaces the server's host names and the allowed origins. Everything else stays as it was at the start.
+    /// Replaces the server's host names and the allowed origins. All other settings are left unchanged.
     pub fn reconfigure(&self, config: &ApiConfig) {
         let mut current = self.shared.current.write();
         let (hosts, origins) = (canonical(&config.hosts), config.origins.clone());

@@ -23,7 +23,7 @@ struct RouteLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AnswerLabels {
+struct ResponseLabels {
     method: &'static str,
     route: String,
     status: u16,
@@ -32,17 +32,17 @@ struct AnswerLabels {
 /// Metrics of requests.
 #[derive(Clone)]
 pub(crate) struct HttpMetrics {
-    answers: Family<AnswerLabels, Counter>,
+    responses: Family<ResponseLabels, Counter>,
     seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
-    under_way: Gauge,
+    in_flight: Gauge,
 }
 
 impl Default for HttpMetrics {
     fn default() -> Self {
         Self {
-            answers: Family::default(),
+            responses: Family::default(),
             seconds: Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> Histogram),
-            under_way: Gauge::default(),
+            in_flight: Gauge::default(),
         }
     }
 }
@@ -52,24 +52,24 @@ impl HttpMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "belljar_http_requests",
-            "Requests by route and status; 499 is a client that went away",
-            self.answers.clone(),
+            "Requests by route and status; 499 means that the client disconnected",
+            self.responses.clone(),
         );
         registry.register(
             "belljar_http_request_seconds",
-            "Time until the whole answer was sent",
+            "Time until the whole response was sent",
             self.seconds.clone(),
         );
         registry.register(
             "belljar_http_requests_under_way",
-            "Requests that are being answered, streams included",
-            self.under_way.clone(),
+            "Requests in flight, streams included",
+            self.in_flight.clone(),
         );
     }
 
     /// Counts the start of a request.
     pub(crate) fn begin(&self, method: &Method, route: &str) -> InFlight {
-        self.under_way.inc();
+        self.in_flight.inc();
         let method = METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or("other");
         InFlight { metrics: self.clone(), method, route: route.to_owned() }
     }
@@ -86,15 +86,15 @@ impl InFlight {
     /// Records the end of the request.
     pub(crate) fn end(&mut self, status: StatusCode, took: Duration) {
         let (method, route) = (self.method, std::mem::take(&mut self.route));
-        let labels = AnswerLabels { method, route: route.clone(), status: status.as_u16() };
-        self.metrics.answers.get_or_create(&labels).inc();
+        let labels = ResponseLabels { method, route: route.clone(), status: status.as_u16() };
+        self.metrics.responses.get_or_create(&labels).inc();
         self.metrics.seconds.get_or_create(&RouteLabels { method, route }).observe(took.as_secs_f64());
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.metrics.under_way.dec();
+        self.metrics.in_flight.dec();
     }
 }
 
@@ -119,6 +119,6 @@ mod tests {
         assert!(text.contains(line), "{text}");
         assert!(text.contains("belljar_http_requests_under_way 1"), "{text}");
         drop(second);
-        assert_eq!(metrics.under_way.get(), 0);
+        assert_eq!(metrics.in_flight.get(), 0);
     }
 }

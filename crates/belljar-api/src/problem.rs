@@ -1,4 +1,4 @@
-//! Errors as callers see them: RFC 9457 problems with stable codes.
+//! Errors in responses: RFC 9457 problems with stable codes.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Where a code is described. The code follows.
+/// Base of the URIs that describe codes.
 const TYPE_BASE: &str = "https://belljar.dev/errors/";
 
-/// The longest text of an error that is sent, in characters. It may quote what the caller sent.
+/// Maximum length of the detail of an error, in characters. It may quote the request.
 const MAX_DETAIL_CHARS: usize = 2048;
 
 macro_rules! codes {
     ($($variant:ident $name:literal $status:literal $title:literal,)*) => {
-        /// A stable name of a kind of error, for programs.
+        /// Stable code of a kind of error, for programs.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code {
             $(#[doc = $title] $variant,)*
         }
 
         impl Code {
-            /// Every code, in the order of its status.
+            /// All codes, ordered by status.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name, such as `sandbox_not_found`.
+            /// Returns the name, such as `sandbox_not_found`.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The HTTP status, as a number.
+            /// Returns the HTTP status, as a number.
             #[must_use]
             pub const fn status_number(self) -> u16 {
                 match self { $(Self::$variant => $status,)* }
             }
 
-            /// What it is, in a few words.
+            /// Returns the short description of the kind of error.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* }
@@ -54,45 +54,45 @@ codes! {
     InvalidRequest "invalid_request" 400 "The request is malformed",
     OutOfRange "out_of_range" 400 "A number is out of range",
     UploadFailed "upload_failed" 400 "The upload broke off",
-    Unauthenticated "unauthenticated" 401 "No valid key came with the request",
-    Forbidden "forbidden" 403 "This key may not do that",
-    PolicyRefused "policy_refused" 403 "The policy of the server does not allow it",
-    HostNotAllowed "host_not_allowed" 403 "The server does not have this name",
-    OriginNotAllowed "origin_not_allowed" 403 "Pages from there may not use this server",
-    PermissionDenied "permission_denied" 403 "The sandbox's own user may not do that",
-    NotFound "not_found" 404 "There is nothing here",
-    SandboxNotFound "sandbox_not_found" 404 "There is no such sandbox",
-    TemplateNotFound "template_not_found" 404 "There is no such template",
-    VolumeNotFound "volume_not_found" 404 "There is no such volume",
-    KeyNotFound "key_not_found" 404 "There is no such key",
+    Unauthenticated "unauthenticated" 401 "Missing or invalid key",
+    Forbidden "forbidden" 403 "The key lacks permission",
+    PolicyRefused "policy_refused" 403 "Not allowed by the server's policy",
+    HostNotAllowed "host_not_allowed" 403 "Host name not allowed",
+    OriginNotAllowed "origin_not_allowed" 403 "Origin not allowed",
+    PermissionDenied "permission_denied" 403 "Permission denied in the sandbox",
+    NotFound "not_found" 404 "Not found",
+    SandboxNotFound "sandbox_not_found" 404 "Sandbox not found",
+    TemplateNotFound "template_not_found" 404 "Template not found",
+    VolumeNotFound "volume_not_found" 404 "Volume not found",
+    KeyNotFound "key_not_found" 404 "Key not found",
     SecretNotFound "secret_not_found" 404 "Secret not found",
-    ProcessNotFound "process_not_found" 404 "There is no such process",
-    SessionNotFound "session_not_found" 404 "There is no such session",
-    ContextNotFound "context_not_found" 404 "There is no such context",
-    PathNotFound "path_not_found" 404 "There is no such file",
+    ProcessNotFound "process_not_found" 404 "Process not found",
+    SessionNotFound "session_not_found" 404 "Session not found",
+    ContextNotFound "context_not_found" 404 "Context not found",
+    PathNotFound "path_not_found" 404 "File not found",
     PortNotFound "port_not_found" 404 "The port is not published",
-    MethodNotAllowed "method_not_allowed" 405 "This method is not for this place",
-    RequestTimeout "request_timeout" 408 "The request came too slowly",
+    MethodNotAllowed "method_not_allowed" 405 "Method not allowed",
+    RequestTimeout "request_timeout" 408 "The request was too slow",
     NameTaken "name_taken" 409 "The name is in use",
     VolumeInUse "volume_in_use" 409 "A sandbox uses the volume",
     WrongState "wrong_state" 409 "The sandbox is in another state",
     PathExists "path_exists" 409 "The file already exists",
-    NotRegular "not_regular" 409 "It is no regular file",
-    FailedPrecondition "failed_precondition" 409 "It cannot be done as things are",
+    NotRegular "not_regular" 409 "Not a regular file",
+    FailedPrecondition "failed_precondition" 409 "Not possible in the current state",
     ResourceExhausted "resource_exhausted" 409 "A resource of the sandbox is exhausted",
     KernelUnavailable "kernel_unavailable" 409 "The interpreter cannot be used",
-    IdempotencyRunning "idempotency_running" 409 "The first request with this key is still under way",
+    IdempotencyRunning "idempotency_running" 409 "The first request with this key is still running",
     ExecutionInterrupted "execution_interrupted" 409 "The first request with this key was cut off",
     SandboxGone "sandbox_gone" 410 "The sandbox has ended",
     TooLarge "too_large" 413 "The request is too large",
-    UnsupportedMediaType "unsupported_media_type" 415 "The body is of a kind that is not read here",
+    UnsupportedMediaType "unsupported_media_type" 415 "Unsupported media type",
     RangeNotSatisfiable "range_not_satisfiable" 416 "The file has no such range",
     BuildFailed "build_failed" 422 "The template could not be built",
-    IdempotencyMismatch "idempotency_mismatch" 422 "The key came with another request before",
-    UpgradeRequired "upgrade_required" 426 "This place speaks WebSocket",
-    QuotaExceeded "quota_exceeded" 429 "The key has used up what it may use",
-    ContextsExhausted "contexts_exhausted" 429 "There are too many contexts, or too many wait for one",
-    TooManyAttempts "too_many_attempts" 429 "Too many wrong keys came from this address",
+    IdempotencyMismatch "idempotency_mismatch" 422 "The key was used with another request",
+    UpgradeRequired "upgrade_required" 426 "A WebSocket is required",
+    QuotaExceeded "quota_exceeded" 429 "Quota of the key exceeded",
+    ContextsExhausted "contexts_exhausted" 429 "Too many contexts, or too many waiting for one",
+    TooManyAttempts "too_many_attempts" 429 "Too many invalid keys from this address",
     Internal "internal" 500 "Internal server error",
     EngineFailed "engine_failed" 500 "The engine failed",
     StoreFailed "store_failed" 500 "The server's records cannot be read or written",
@@ -107,20 +107,20 @@ codes! {
 }
 
 impl Code {
-    /// The code of this name.
+    /// Returns the code with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == name)
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     #[must_use]
     pub fn status(self) -> StatusCode {
         StatusCode::from_u16(self.status_number()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 }
 
-/// Why a request was not done.
+/// The reason why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     code: Code,
@@ -142,29 +142,29 @@ pub struct Problem {
     "request_id": "4b825dc642cb6eb9"
 }))]
 pub struct ProblemBody {
-    /// Names the kind of error.
+    /// URI of the kind of error.
     #[serde(rename = "type")]
     #[schema(format = "uri")]
     pub kind: String,
-    /// What it is, in a few words.
+    /// Short description of the kind of error.
     pub title: &'static str,
     /// The HTTP status.
     pub status: u16,
-    /// A stable name of the kind of error, for programs.
+    /// Stable code of the kind of error, for programs.
     pub code: &'static str,
-    /// What failed, why, and what to do.
+    /// Description: what failed, why, and how to fix it.
     pub detail: String,
-    /// The field of the request that is at fault, if one is.
+    /// The invalid field of the request, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// Names the request in the server's log.
+    /// Id of the request, as in the server's log.
     pub request_id: String,
-    /// Seconds after which it is worth to try again.
+    /// Seconds after which to retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u64>,
 }
 
-/// The text of an error as it is sent: cut where it is too long.
+/// Truncates the detail of an error to its maximum length.
 pub(crate) fn shorten(detail: String) -> String {
     match detail.char_indices().nth(MAX_DETAIL_CHARS) {
         Some((end, _)) => format!("{}…", detail.get(..end).unwrap_or_default()),
@@ -173,13 +173,13 @@ pub(crate) fn shorten(detail: String) -> String {
 }
 
 impl Problem {
-    /// A problem of this kind. `detail` says what failed, why, and what to do.
+    /// Creates a problem. `detail` describes what failed, why, and how to fix it.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, status: code.status(), detail: shorten(detail.into()), field: None, retry_after: None }
     }
 
-    /// A value of a field that is refused, and why. The detail begins with the field's name.
+    /// Creates a problem for an invalid field. The detail begins with the field's name.
     #[must_use]
     pub fn field(field: impl Into<String>, reason: impl AsRef<str>) -> Self {
         let field = field.into();
@@ -187,46 +187,46 @@ impl Problem {
         Self::new(Code::InvalidField, detail).with_field(field)
     }
 
-    /// Names the field that is at fault.
+    /// Sets the invalid field.
     #[must_use]
     pub fn with_field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self
     }
 
-    /// The same with other words.
+    /// Replaces the detail.
     #[must_use]
     pub(crate) fn with_detail(self, detail: &str) -> Self {
         Self { detail: Self::new(self.code, detail).detail, ..self }
     }
 
-    /// Says when it is worth to try again.
+    /// Sets the delay after which to retry.
     #[must_use]
     pub fn with_retry_after(mut self, after: Option<Duration>) -> Self {
         self.retry_after = after;
         self
     }
 
-    /// Answers with another status than the code's own.
+    /// Replaces the code's own status.
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
-    /// Its kind.
+    /// Returns the code.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// What failed, why, and what to do.
+    /// Returns the description: what failed, why, and how to fix it.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Its form in JSON, for the request of this id.
+    /// Returns the JSON body, for the request with this id.
     #[must_use]
     pub fn body(&self, request_id: &str) -> ProblemBody {
         ProblemBody {
@@ -244,11 +244,11 @@ impl Problem {
         }
     }
 
-    /// The answer to the request of this id.
+    /// Returns the response to the request with this id.
     pub(crate) fn answer(&self, request_id: &str) -> Response {
         let body = self.body(request_id);
         let retry_after = body.retry_after_s;
-        // Texts and numbers only: there is nothing in it that could fail.
+        // Only texts and numbers, whose serialization cannot fail.
         let json = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = Response::new(Body::from(json));
         *response.status_mut() = self.status;
@@ -272,7 +272,7 @@ fn whole_seconds(seconds: f64) -> u64 {
 }
 
 impl IntoResponse for Problem {
-    /// An answer whose body is written where the request's id is known: by the outermost guard.
+    /// Returns a response without a body: the outermost guard, which knows the request's id, writes it.
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.status;
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_read_back() {
+    fn names_are_unique_and_round_trip() {
         for code in Code::ALL {
             assert_eq!(Code::from_name(code.as_str()), Some(*code));
             assert_eq!(code.status().as_u16(), code.status_number());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_that_of_the_contract() {
+    fn body_matches_the_documented_format() {
         let problem = Problem::field("limits.memory", "\"x\" is not allowed").with_retry_after(None);
         assert_eq!(
             serde_json::to_value(problem.body("r1")).unwrap(),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_to_wait_is_in_header_and_body_and_never_zero() {
+    fn retry_after_is_in_header_and_body_and_never_zero() {
         for (after, seconds) in
             [(Duration::ZERO, 1), (Duration::from_millis(1200), 2), (Duration::from_secs(9), 9)]
         {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_detail_is_cut() {
+    fn long_details_are_truncated() {
         let problem = Problem::new(Code::InvalidField, "ü".repeat(MAX_DETAIL_CHARS + 1));
         assert_eq!(problem.detail().chars().count(), MAX_DETAIL_CHARS + 1);
         assert!(problem.detail().ends_with('…'));

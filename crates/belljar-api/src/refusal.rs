@@ -1,4 +1,4 @@
-//! What the keeper and the guest refuse, as problems.
+//! Conversion of errors of the keeper and the guest to problems.
 
 use std::time::Duration;
 
@@ -37,12 +37,12 @@ impl From<KeeperError> for Problem {
             KeeperError::ShuttingDown | KeeperError::IdempotencyRunning { .. } => {
                 Self::new(code, error.to_string()).with_retry_after(Some(Duration::from_secs(1)))
             }
-            // What an engine cannot do is no secret.
+            // The capabilities of an engine are no secret.
             KeeperError::Engine(_) if code == Code::NotOffered => Self::new(code, error.to_string()),
-            // The caller gets to know that it failed; why is in the log, under the request's id.
+            // The cause is only in the log, under the request's id.
             KeeperError::Audit(audit) if audit.is_full() => {
                 tracing::error!(error = belljar_keeper::chain(&error), "a request is not in the audit trail");
-                let detail = format!("{}; there is no space for a record of it", code.title());
+                let detail = format!("{}; no space left for a record of it", code.title());
                 Self::new(code, detail).with_status(StatusCode::INSUFFICIENT_STORAGE)
             }
             KeeperError::Engine(_) | KeeperError::Store(_) | KeeperError::File { .. }
@@ -79,7 +79,7 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
         _ => None,
     };
     match field {
-        // The model knows them without what they stand below in a request.
+        // The model's names of limits lack the prefix that they have in a request.
         Some(limit) if LimitsFile::NAMES.contains(&limit) => {
             Problem::new(Code::InvalidField, format!("limits.{detail}")).with_field(format!("limits.{limit}"))
         }
@@ -87,7 +87,7 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
             // In a request for a sandbox, volumes are in the field `volumes`.
             Problem::new(Code::InvalidField, format!("volumes: {detail}")).with_field("volumes")
         }
-        // One of them is a mount; the field has all of them.
+        // The error is about one mount; the field contains all.
         Some("mount") => {
             Problem::new(Code::InvalidField, detail.replacen("mount:", "mounts:", 1)).with_field("mounts")
         }

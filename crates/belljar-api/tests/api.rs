@@ -41,7 +41,7 @@ use belljar_testing::http as client;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    // The sandboxes' guest is this very program.
+    // This program is also the sandboxes' guest.
     belljar_guest::enter();
     let arguments = Arguments::from_args();
     // Pausing and live limits need control groups, which an ordinary user may not have.

@@ -1,5 +1,5 @@
-//! The RPC interface with a real keeper and real sandboxes of the local engine, over loopback: by this project's own
-//! client, by other protocols, and by hand.
+//! The RPC interface with a real keeper and real sandboxes of the local engine, over loopback: with this project's own
+//! client, with other protocols, and with hand-written requests.
 
 #![expect(clippy::unwrap_used, reason = "a case that fails says so")]
 
@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    // The sandboxes' guest is this very program.
+    // This program is also the sandboxes' guest.
     belljar_guest::enter();
     let arguments = Arguments::from_args();
     // Pausing and live limits need control groups, which an ordinary user may not have.

@@ -73,11 +73,11 @@ calls! {
     publish_port: SandboxesClient.publish_port(PublishPortRequest) -> PublishedPort, Always;
     /// Unpublishes a port.
     unpublish_port: SandboxesClient.unpublish_port(UnpublishPortRequest) -> UnpublishPortResponse, NotStarted;
-    /// Lists the published ports, and the ports on which programs inside listen.
+    /// Lists the published ports, and the ports on which programs in the sandbox listen.
     list_ports: SandboxesClient.list_ports(ListPublishedPortsRequest) -> ListPublishedPortsResponse, Always;
     /// Issues a token for one published port only.
     issue_port_token: SandboxesClient.issue_port_token(IssuePortTokenRequest) -> IssuedToken, Always;
-    /// Signs an address with which one file can be read or written without a key.
+    /// Signs a URL with which one file can be read or written without a key.
     sign_file: SandboxesClient.sign_file(SignFileRequest) -> SignFileResponse, Always;
     /// Starts a command in the background.
     start: CommandsClient.start(ExecRequest) -> StartedCommand, NotStarted;

@@ -34,7 +34,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client of the server at `target`. Nothing is sent before the first call.
+    /// Creates a client of the server at `target`. Nothing is sent before the first call.
     ///
     /// # Errors
     /// Fails if the target or the credential is invalid.
@@ -86,7 +86,7 @@ impl Client {
     /// looked up with each call.
     ///
     /// # Errors
-    /// Fails if `sandbox` cannot be a name.
+    /// Fails if `sandbox` is not a valid header value.
     pub fn guest(&self, sandbox: &str) -> Result<GuestClient, ClientError> {
         self.guest_by_header(SANDBOX, sandbox, "sandbox")
     }
@@ -95,7 +95,7 @@ impl Client {
     /// volume's root.
     ///
     /// # Errors
-    /// Fails if `volume` cannot be a name.
+    /// Fails if `volume` is not a valid header value.
     pub fn volume(&self, volume: &str) -> Result<GuestClient, ClientError> {
         self.guest_by_header(VOLUME, volume, "volume")
     }

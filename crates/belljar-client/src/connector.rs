@@ -30,13 +30,13 @@ const SOCKET_PATH_BYTES: usize = 108;
 #[error("cannot open a connection")]
 pub(crate) struct DialError(#[source] io::Error);
 
-/// Makes an HTTP/2 connection to the target, which is opened at the first call, and again after it breaks.
+/// Creates an HTTP/2 connection to the target, which is opened at the first call, and again after it breaks.
 pub(crate) fn connection(target: &Target) -> Result<Connection, TargetError> {
     let dialer = Dialer::new(target)?;
     let connector = tower::service_fn(move |_: Uri| {
         let dialer = dialer.clone();
         async move {
-            let timed_out = || io::Error::new(io::ErrorKind::TimedOut, "the server does not answer");
+            let timed_out = || io::Error::new(io::ErrorKind::TimedOut, "the server does not respond");
             let dialed = tokio::time::timeout(CONNECT_TIMEOUT, dialer.dial()).await;
             dialed.unwrap_or_else(|_| Err(timed_out())).map(TokioIo::new).map_err(DialError)
         }

@@ -9,17 +9,17 @@ use belljar_proto::{ConnectError, ErrorCode, Message as _, v1};
 
 use crate::connector::DialError;
 
-/// The type of the detail that each of the server's own errors has.
+/// Type of the detail in each of the server's own errors.
 const DETAIL: &str = "belljar.v1.Problem";
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The server refused the call.
     #[error("{message}")]
     Refused {
-        /// A stable name of the kind of error, such as `sandbox_not_found`.
+        /// Stable code of the kind of error, such as `sandbox_not_found`.
         code: String,
         /// The kind of error in the protocol.
         rpc: ErrorCode,
@@ -58,8 +58,8 @@ pub enum ClientError {
         /// Description of the response.
         what: String,
     },
-    /// A value has characters that cannot be sent.
-    #[error("invalid {field}: it has characters that are not allowed")]
+    /// A value contains characters that cannot be sent.
+    #[error("invalid {field}: it contains characters that are not allowed")]
     Unsendable {
         /// The value's name.
         field: &'static str,
@@ -67,7 +67,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns the stable name of the kind of error, if the server gave one.
+    /// Returns the stable code of the kind of error, if the server sent one.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         match self {
@@ -76,13 +76,13 @@ impl ClientError {
         }
     }
 
-    /// Reports whether the server refused with this stable name.
+    /// Reports whether the server refused with this stable code.
     #[must_use]
     pub fn is(&self, code: &str) -> bool {
         self.code() == Some(code)
     }
 
-    /// Returns the time after which a retry may succeed, if the server gave one: it has not started the call.
+    /// Returns the time after which a retry may succeed, if the server sent one. The server has not started the call then.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

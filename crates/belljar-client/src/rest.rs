@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::retry::{RetryWhen, retry};
 
-/// Maximum length of an answer that is read as one value, in bytes.
+/// Maximum length of a response that is read as one value, in bytes.
 const MAX_VALUE_BYTES: usize = 64 << 20;
 
 /// Maximum length of a refusal that is read, in bytes.
@@ -35,13 +35,13 @@ pub enum RestBody {
     Stream(std::pin::Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send + Sync>>),
 }
 
-/// An answer, read piece by piece.
-pub struct RestAnswer {
+/// A response, read piece by piece.
+pub struct RestResponse {
     body: Incoming,
     target: std::sync::Arc<str>,
 }
 
-impl RestAnswer {
+impl RestResponse {
     /// Returns the next bytes, or `None` at the end.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl RestAnswer {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| {
                 let source = ConnectError::unavailable_from_transport(
-                    "the connection was lost during the answer",
+                    "the connection was lost during the response",
                     error,
                 );
                 ClientError::new(&self.target, source)
@@ -62,12 +62,12 @@ impl RestAnswer {
         Ok(None)
     }
 
-    /// Reads the whole answer, of at most `max` bytes.
+    /// Reads the whole response, of at most `max` bytes.
     async fn read_all(mut self, max: usize) -> Result<Vec<u8>> {
         let mut whole = Vec::new();
         while let Some(piece) = self.next().await? {
             if whole.len() + piece.len() > max {
-                let what = format!("the answer is longer than {max} bytes");
+                let what = format!("the response is longer than {max} bytes");
                 return Err(ClientError::Protocol { target: self.target.to_string(), what });
             }
             whole.extend_from_slice(&piece);
@@ -85,7 +85,7 @@ impl Client {
         self.value(Method::GET, path, RestBody::Empty).await
     }
 
-    /// Sends a value, and returns the value in the answer: `()` for a request without one.
+    /// Sends a value, and returns the value in the response: `()` for a response without one.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -99,7 +99,7 @@ impl Client {
         self.value(method, path, RestBody::Json(json.into())).await
     }
 
-    /// Sends a request, and returns the value in the answer: `()` for a request without one.
+    /// Sends a request, and returns the value in the response: `()` for a response without one.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -109,11 +109,11 @@ impl Client {
         let answer: &[u8] = if answer.is_empty() { b"null" } else { &answer };
         serde_json::from_slice(answer).map_err(|error| ClientError::Protocol {
             target: self.target.to_string(),
-            what: format!("cannot parse the answer to {path}: {error}"),
+            what: format!("cannot parse the response to {path}: {error}"),
         })
     }
 
-    /// Sends one request, and returns its answer for reading piece by piece. `path` begins with `/`.
+    /// Sends one request, and returns its response for reading piece by piece. `path` begins with `/`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -123,8 +123,8 @@ impl Client {
         path: &str,
         accept: &'static str,
         body: RestBody,
-    ) -> Result<RestAnswer> {
-        // A repeated removal, for example, would fail because nothing is left to remove.
+    ) -> Result<RestResponse> {
+        // A repeated removal, for example, would fail: the object no longer exists.
         let when = if method == Method::GET { RetryWhen::Always } else { RetryWhen::NotStarted };
         let once = |body: ClientBody, kind: Option<&'static str>| {
             let request = self.request(method.clone(), path, accept, kind, body);
@@ -132,7 +132,7 @@ impl Client {
                 let sent = self.connection.send(request?).await;
                 let answer = sent.map_err(|error| ClientError::new(&self.target, error))?;
                 let (head, body) = answer.into_parts();
-                let answer = RestAnswer { body, target: self.target.clone() };
+                let answer = RestResponse { body, target: self.target.clone() };
                 if head.status.is_success() {
                     Ok(answer)
                 } else {
@@ -188,7 +188,7 @@ struct Problem {
     request_id: String,
 }
 
-async fn to_refusal(status: StatusCode, headers: &HeaderMap, answer: RestAnswer) -> ClientError {
+async fn to_refusal(status: StatusCode, headers: &HeaderMap, answer: RestResponse) -> ClientError {
     let text = match answer.read_all(MAX_PROBLEM_BYTES).await {
         Ok(text) => text,
         Err(error) => return error,

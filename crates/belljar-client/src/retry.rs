@@ -48,11 +48,11 @@ where
     }
 }
 
-/// Returns the delay before the next attempt, if there should be one.
+/// Returns the delay before the next attempt, or `None` if the call may not be retried.
 fn delay(error: &ClientError, when: RetryWhen, attempt: u32) -> Option<Duration> {
     let backoff = INITIAL_BACKOFF.saturating_mul(1 << (attempt - 1).min(8));
     match error {
-        // The server did not start the call, and says when to retry.
+        // The server did not start the call, and sent a time to retry.
         ClientError::Refused { retry_after: Some(after), rpc, .. } => {
             let is_retryable =
                 matches!(rpc, ErrorCode::Unavailable | ErrorCode::ResourceExhausted | ErrorCode::Aborted);

@@ -20,7 +20,7 @@ pub enum Target {
     Https(Uri, Roots),
 }
 
-/// Why a target or a credential is invalid.
+/// Error of an invalid target or credential.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -52,7 +52,7 @@ pub enum TargetError {
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
     /// The credential cannot be sent in a header.
-    #[error("invalid key: it has characters that are not allowed")]
+    #[error("invalid key: it contains characters that are not allowed")]
     Credential,
 }
 
@@ -70,7 +70,7 @@ impl Target {
     /// read, or those of the file that `SSL_CERT_FILE` names.
     ///
     /// # Errors
-    /// Fails if it is not an address, or there are no certificates.
+    /// Fails if it is not an address, or no certificates are found.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         Self::parse_trusting(text, None)
     }
@@ -79,7 +79,7 @@ impl Target {
     /// own.
     ///
     /// # Errors
-    /// As [`Target::parse`]; also fails on certificates for a server without TLS.
+    /// Fails like [`Target::parse`], and on certificates for a server without TLS.
     pub fn parse_trusting(text: &str, certificates: Option<&Path>) -> Result<Self, TargetError> {
         if certificates.is_some() && !text.starts_with("https://") {
             return Err(TargetError::NoTls { text: text.to_owned() });
@@ -148,9 +148,9 @@ impl Roots {
     /// Reads the machine's certificates, or those of the file that `SSL_CERT_FILE` names.
     ///
     /// # Errors
-    /// Fails if there is no such file, or it cannot be read.
+    /// Fails if the file does not exist or cannot be read.
     pub fn system() -> Result<Self, TargetError> {
-        // The probe also looks at the variable, but it falls back to the machine's file if the named one is missing.
+        // The probe also reads the variable, but it falls back to the machine's file if the named one is missing.
         let named = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
         Self::from_file(&named.or_else(|| openssl_probe::probe().cert_file).ok_or(TargetError::NoRoots)?)
     }
@@ -181,7 +181,7 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// Makes a credential of an API key, or a sandbox's token.
+    /// Creates a credential from an API key or a sandbox's token.
     pub fn key(key: impl Into<String>) -> Self {
         Self::Key(key.into())
     }

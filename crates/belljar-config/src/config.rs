@@ -27,7 +27,7 @@ pub struct Config {
     pub log: LogConfig,
     /// Access to the metrics.
     pub metrics: MetricsConfig,
-    /// The collector of traces, if there is one.
+    /// The collector of traces, if any.
     pub otlp: Option<OtlpConfig>,
     /// The audit log as a file.
     pub audit: AuditConfig,
@@ -136,7 +136,7 @@ pub struct SandboxesConfig {
     pub share_host_tree: bool,
     /// Treatment of sandboxes on shutdown.
     pub on_exit: OnExit,
-    /// Delegated control group to make groups in.
+    /// Delegated control group in which groups are created.
     pub cgroup: Option<PathBuf>,
     /// Retention of the record of an ended sandbox.
     pub keep_gone: Duration,
@@ -246,9 +246,9 @@ pub enum LogFormat {
 pub enum LogLevel {
     /// Errors.
     Error,
-    /// Warnings, too.
+    /// Warnings and errors.
     Warn,
-    /// Information, too.
+    /// Information, warnings and errors.
     Info,
 }
 

@@ -94,7 +94,7 @@ pub enum ConfigError {
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// Combines errors into one, or returns `Ok` if there are none. Errors in a file are sorted by position.
+    /// Combines errors into one; `Ok` if `errors` is empty. Errors in a file are sorted by position.
     ///
     /// # Errors
     /// Fails if `errors` is not empty.

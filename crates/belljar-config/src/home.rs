@@ -25,7 +25,7 @@ pub fn home_dir(variable: impl Fn(&str) -> Option<OsString>, is_root: bool) -> O
     Some(data.join("belljar"))
 }
 
-/// Returns the candidates for the file if no flag and no variable names one; the first that exists is used.
+/// Returns the candidates for the file if no flag and no variable names one; the first existing one is used.
 #[must_use]
 pub fn config_candidates(home: &std::path::Path) -> [PathBuf; 2] {
     [home.join("belljar.toml"), PathBuf::from(SYSTEM_FILE)]

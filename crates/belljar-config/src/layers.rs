@@ -226,7 +226,7 @@ fn nearest_variable(name: &str, known: &[String]) -> Option<String> {
 impl std::fmt::Debug for ConfigLayers {
     /// Shows the keys and their origins; values may be secrets.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let places = self.values.iter().map(|(key, (_, origin))| (key, origin.to_string()));
-        formatter.debug_map().entries(places).finish()
+        let origins = self.values.iter().map(|(key, (_, origin))| (key, origin.to_string()));
+        formatter.debug_map().entries(origins).finish()
     }
 }

@@ -1,5 +1,5 @@
 //! Configuration of the service, in two steps: [`ConfigLayers`] holds the values of the file, the environment and the flags, each
-//! with its origin; [`Config`] is the validated result. There is no I/O here: callers pass the texts.
+//! with its origin; [`Config`] is the validated result. This crate does no I/O: callers pass the texts.
 #![forbid(unsafe_code)]
 
 mod config;

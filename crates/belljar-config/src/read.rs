@@ -179,21 +179,21 @@ impl<'a> Reader<'a> {
 
     /// Reads a value of the model, which is validated and kept as text.
     pub(crate) fn model<T: FromStr<Err = ModelError>>(&mut self, key: &str) -> Option<String> {
-        self.validated(key, |text| text.parse::<T>().map(drop))
+        self.validate(key, |text| text.parse::<T>().map(drop))
     }
 
     /// Reads the limit `name`, which is validated and kept as text.
     pub(crate) fn limit(&mut self, key: &str, name: &str) -> Option<String> {
-        self.validated(key, |text| {
-            let mut alone = LimitsFile::default();
-            if let Some(place) = alone.get_mut(name) {
-                *place = Some(text.to_owned());
+        self.validate(key, |text| {
+            let mut limits = LimitsFile::default();
+            if let Some(limit) = limits.get_mut(name) {
+                *limit = Some(text.to_owned());
             }
-            alone.resolve().map(drop)
+            limits.resolve().map(drop)
         })
     }
 
-    fn validated(&mut self, key: &str, check: impl FnOnce(&str) -> Result<(), ModelError>) -> Option<String> {
+    fn validate(&mut self, key: &str, check: impl FnOnce(&str) -> Result<(), ModelError>) -> Option<String> {
         let text = self.text(key)?;
         match check(text) {
             Ok(()) => Some(text.to_owned()),

@@ -162,7 +162,7 @@ fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
     }
 }
 
-/// Engines that this version knows.
+/// Engines that this version supports.
 const ENGINES: [&str; 3] = ["local", "process", "none"];
 
 fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
@@ -294,8 +294,8 @@ fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {
     let mut limits = LimitsFile::default();
     for name in LimitsFile::NAMES {
         // The limit of logs applies only to runs on the command line.
-        if let Some(place) = limits.get_mut(name).filter(|_| *name != "log") {
-            *place = reader.limit(&format!("template.limits.{name}"), name);
+        if let Some(limit) = limits.get_mut(name).filter(|_| *name != "log") {
+            *limit = reader.limit(&format!("template.limits.{name}"), name);
         }
     }
     SpecFile {
@@ -342,8 +342,8 @@ fn log(reader: &mut Reader<'_>) -> LogConfig {
 
 fn otlp(reader: &mut Reader<'_>) -> Option<OtlpConfig> {
     let endpoint = reader.optional("otlp.endpoint").map(|text| {
-        let place = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        if place.is_none_or(|place| place.is_empty() || place.contains(['@', '?', '#', ' '])) {
+        let address = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        if address.is_none_or(|address| address.is_empty() || address.contains(['@', '?', '#', ' '])) {
             // It may contain a password, so it is not shown.
             let allowed =
                 "an address such as http://127.0.0.1:4318; credentials go into otlp.headers".to_owned();

@@ -32,14 +32,14 @@ pub(crate) const HIDDEN: &str = "(hidden)";
 pub(crate) fn redact_address(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
     // Everything before the last @ may be part of a password that was not escaped.
-    let (user, place) = match rest.rsplit_once('@') {
-        Some((user, place)) => (Some(user.split(':').next().unwrap_or_default()), place),
+    let (user, location) = match rest.rsplit_once('@') {
+        Some((user, location)) => (Some(user.split(':').next().unwrap_or_default()), location),
         None => (None, rest),
     };
-    let place = place.split(['?', '#']).next().unwrap_or_default();
+    let location = location.split(['?', '#']).next().unwrap_or_default();
     match user {
-        Some(user) => format!("{scheme}://{user}@{place}"),
-        None => format!("{scheme}://{place}"),
+        Some(user) => format!("{scheme}://{user}@{location}"),
+        None => format!("{scheme}://{location}"),
     }
 }
 

@@ -8,48 +8,48 @@ use serde::{Serialize, Serializer};
 
 use crate::engine::Engine;
 
-/// How much an engine keeps apart what runs in a sandbox from the host.
+/// Level of isolation between code in a sandbox and the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationLevel {
-    /// Every wall.
+    /// All isolation layers.
     Full,
-    /// Fewer walls; for code that is trusted more.
+    /// Fewer layers; for more trusted code.
     Partial,
-    /// No walls at all; for development.
+    /// No isolation at all; for development.
     None,
 }
 
-/// What an engine can do on this machine, with this set-up. What it cannot do is refused by name before anything starts.
+/// Capabilities of an engine on this machine, in this configuration. Requests for others are refused before anything starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Capabilities {
-    /// How much it keeps apart.
+    /// Level of isolation.
     pub isolation: IsolationLevel,
-    /// What a sandbox's network can be, such as `disabled`. With none of them it has the host's own.
+    /// Supported network modes, such as `disabled`. If empty, sandboxes share the host's network.
     pub network: Vec<Cow<'static, str>>,
     /// Sandboxes can be paused.
     pub pause: bool,
     /// Limits can change while a sandbox runs.
     pub live_limits: bool,
-    /// Files of a sandbox can be kept as a template.
+    /// Files of a sandbox can be stored as a template.
     pub snapshot: bool,
     /// Files of a sandbox can be copied into new ones.
     pub fork: bool,
-    /// Templates have a root of their own, which can be built.
+    /// Templates with their own root file system can be built.
     pub own_tree: bool,
     /// Directories of the host can be mounted.
     pub mounts: bool,
     /// Volumes can be mounted.
     pub volumes: bool,
-    /// Contexts of Python start from an interpreter that is ready.
+    /// Python contexts are forked from a warm interpreter.
     pub warm_interpreters: bool,
     /// Sandboxes can use graphics processors.
     pub gpu: bool,
-    /// What holds sandboxes while no server runs, such as `launcher`; nothing where they end with the server.
+    /// Holder of sandboxes while no server runs, such as `launcher`; null if they end with the server.
     pub held_by: Option<Cow<'static, str>>,
-    /// The time of an execution for which none was asked, in seconds.
+    /// Default timeout of an execution, in seconds.
     #[serde(rename = "default_timeout_s", serialize_with = "seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = f64))]
     pub default_timeout: Timeout,

@@ -97,7 +97,7 @@ impl Collector {
     /// Creates a collector that keeps `keep` bytes, half from the start and half from the end: in memory up to
     /// [`MAX_IN_MEMORY_BYTES`], in a file beyond that. If no file can be opened, only what fits into memory is kept.
     #[must_use]
-    pub fn spilling(keep: u64, open: OpenSpill) -> Self {
+    pub fn with_spill(keep: u64, open: OpenSpill) -> Self {
         let mut collector = Self::new(keep, None);
         if keep > MAX_IN_MEMORY_BYTES {
             // Everything is head until the storage is decided.
@@ -340,7 +340,7 @@ mod tests {
     /// Collects with a file and in memory, and returns both results.
     fn collect_both(keep: u64, pieces: &[Vec<u8>]) -> (StreamOutput, StreamOutput) {
         let open = |_| Some(Spill { file: tempfile::tempfile().unwrap(), room: Box::new(()) });
-        let mut spilling = Collector::spilling(keep, Box::new(open));
+        let mut spilling = Collector::with_spill(keep, Box::new(open));
         let mut plain = Collector::new(keep, None);
         for piece in pieces {
             spilling.push(&Bytes::copy_from_slice(piece));
@@ -361,9 +361,9 @@ mod tests {
                 base64: (!is_text).then_some(text),
                 ..frame
             };
-            assert_eq!(assembled, kept.cut(u64::MAX).unwrap());
+            assert_eq!(assembled, kept.truncate(u64::MAX).unwrap());
         }
-        (kept.cut(u64::MAX).unwrap(), plain.finish())
+        (kept.truncate(u64::MAX).unwrap(), plain.finish())
     }
 
     #[test]
@@ -385,11 +385,11 @@ mod tests {
 
     #[test]
     fn without_a_file_only_the_memory_limit_is_kept() {
-        let mut collector = Collector::spilling(1 << 20, Box::new(|_| None));
+        let mut collector = Collector::with_spill(1 << 20, Box::new(|_| None));
         let stream: Vec<u8> = (0..200_000_u32).map(|at| b'a' + u8::try_from(at / 10_000).unwrap()).collect();
         stream.chunks(1000).for_each(|piece| collector.push(&Bytes::copy_from_slice(piece)));
         assert!(collector.held_bytes() <= 4 * 65_536, "{}", collector.held_bytes());
-        let kept = collector.keep().cut(u64::MAX).unwrap();
+        let kept = collector.keep().truncate(u64::MAX).unwrap();
         assert_eq!((kept.total_bytes, kept.kept_head_bytes, kept.kept_tail_bytes), (200_000, 32_768, 32_768));
         let bytes = kept.decode().unwrap();
         assert!(bytes[..32_768] == stream[..32_768] && bytes[32_768..] == stream[200_000 - 32_768..]);
@@ -400,10 +400,10 @@ mod tests {
         for total in [1000, 100_000, 3_000_000] {
             let (whole, _) = collect_both(2_000_000, &[vec![b'x'; total]]);
             let open = |_| Some(Spill { file: tempfile::tempfile().unwrap(), room: Box::new(()) });
-            let mut collector = Collector::spilling(2_000_000, Box::new(open));
+            let mut collector = Collector::with_spill(2_000_000, Box::new(open));
             collector.push(&Bytes::from(vec![b'x'; total]));
             let kept = collector.keep();
-            let cut = kept.cut(500).unwrap();
+            let cut = kept.truncate(500).unwrap();
             assert_eq!((cut.total_bytes, cut.decode().unwrap().len()), (whole.total_bytes, 500));
             assert_eq!((cut.truncated, cut.kept_head_bytes), (true, 250));
         }

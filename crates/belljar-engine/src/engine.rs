@@ -1,4 +1,4 @@
-//! The engine interface: an engine builds walls with a guest inside, and returns a connection to the guest.
+//! The engine interface: an engine creates sandboxes with a guest inside, and returns a connection to the guest.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::capabilities::Capabilities;
 use crate::client::{GuestClient, GuestError};
 use crate::engine_error::EngineError;
 
-/// Builds walls. Everything else that a sandbox can do is provided by the guest, and is therefore the same in each engine.
+/// Creates isolated sandboxes. Everything else is provided by the guest inside, and is therefore the same in each engine.
 pub trait Engine: Send + Sync {
     /// Returns the engine's name.
     fn name(&self) -> EngineName;
@@ -89,7 +89,7 @@ impl<'a> CreateRequest<'a> {
 
     /// Creates a request for a long-lived sandbox.
     #[must_use]
-    pub const fn long(id: &'a SandboxId, spec: &'a SandboxSpec, deadline: Option<Duration>) -> Self {
+    pub const fn long_lived(id: &'a SandboxId, spec: &'a SandboxSpec, deadline: Option<Duration>) -> Self {
         Self { spec, life: Life::Long { id, deadline } }
     }
 }
@@ -165,7 +165,7 @@ pub trait Walls: Send + Sync {
     /// See [`Walls::set_network`].
     fn network_log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>>;
 
-    /// Sets the deadline at which the process that holds the walls ends the sandbox, counted from now; `None` removes it.
+    /// Sets the deadline, counted from now, at which the process that holds the sandbox ends it; `None` removes it.
     ///
     /// # Errors
     /// Fails if the process that holds them cannot be reached.
@@ -187,7 +187,7 @@ pub trait Walls: Send + Sync {
     /// tenant (`owner`), with the modules `imports` loaded. Without one, contexts start as plain processes.
     ///
     /// # Errors
-    /// Returns the reason why there is none.
+    /// Returns the reason why none was moved.
     fn offer_interpreter<'a>(
         &'a self,
         owner: &'a str,
@@ -260,7 +260,7 @@ impl Sandbox {
     /// See [`Walls::offer_interpreter`].
     ///
     /// # Errors
-    /// Returns the reason why there is none.
+    /// Returns the reason why none was moved.
     pub async fn offer_interpreter(&self, owner: &str, imports: &[String]) -> Result<(), String> {
         self.walls.offer_interpreter(owner, imports).await
     }

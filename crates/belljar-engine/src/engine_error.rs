@@ -19,10 +19,10 @@ pub enum EngineError {
         /// This engine.
         this: EngineName,
     },
-    /// A wall cannot be built here. No sandbox is created then; one without the wall must be requested by name.
+    /// A required isolation layer is not available here. No sandbox is created; one without the layer must be requested by name.
     #[error("cannot enforce {layer}: {reason}\n  to fix it: {fix}")]
     Layer {
-        /// The wall.
+        /// The layer.
         layer: Cow<'static, str>,
         /// The obstacle.
         reason: String,
@@ -126,7 +126,7 @@ pub enum EngineError {
         id: SandboxId,
     },
     /// No sandbox has this id.
-    #[error("there is no sandbox {id}")]
+    #[error("sandbox {id} not found")]
     NoSandbox {
         /// The id.
         id: SandboxId,

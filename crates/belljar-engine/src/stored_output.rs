@@ -176,7 +176,7 @@ impl StoredOutput {
     ///
     /// # Errors
     /// Fails if the file cannot be read.
-    pub fn cut(&self, max_bytes: u64) -> io::Result<StreamOutput> {
+    pub fn truncate(&self, max_bytes: u64) -> io::Result<StreamOutput> {
         match self {
             Self::InMemory(output) => {
                 let kept = output.kept_head_bytes + output.kept_tail_bytes;

@@ -9,7 +9,7 @@ use belljar_model::MountPolicy;
 
 use crate::copy_out::Outputs;
 use crate::data::{Input, text};
-use crate::files::{plain, split_pair};
+use crate::files::{checked_path, split_pair};
 use crate::hostile::run_against;
 use crate::message::{Quit, chain, clean, one_line, without_controls};
 
@@ -46,7 +46,7 @@ pub(crate) fn file_pair(data: &[u8]) {
         None => assert_eq!(source_bytes, data.strip_suffix(b":").unwrap_or(data)),
     }
     for path in std::iter::once(&source).chain(&target) {
-        match plain(path) {
+        match checked_path(path) {
             Ok(place) => {
                 assert!(place.file_name().is_some());
                 assert!(
@@ -55,7 +55,7 @@ pub(crate) fn file_pair(data: &[u8]) {
                 assert_eq!(place.is_absolute(), path.is_absolute());
                 // Joined to a home directory it stays below it, unless it is absolute.
                 assert!(Path::new("/home/user").join(&place).starts_with("/home/user") || path.is_absolute());
-                assert_eq!(plain(&place).ok(), Some(place));
+                assert_eq!(checked_path(&place).ok(), Some(place));
             }
             // Messages show the user's own input in full.
             Err(Quit::Error(error)) => {
@@ -113,7 +113,7 @@ pub(crate) fn copy_out(data: &[u8]) {
     };
     let errors = run_against(input, async |stream| {
         let guest = GuestClient::new(stream);
-        let copy = outputs.bring_at_most(&guest, 1 << 20);
+        let copy = outputs.copy_all(&guest, 1 << 20);
         tokio::time::timeout(std::time::Duration::from_secs(3600), copy).await
     });
     let errors = errors.expect("the copy ends, whatever the guest does");

@@ -14,27 +14,27 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde::{Deserialize, Serialize};
 
-/// For how long certificates are good: longer than any sandbox lives.
+/// Validity period of certificates: longer than the maximum lifetime of a sandbox.
 const VALIDITY: Duration = Duration::from_secs(90 * 24 * 3600);
 
-/// By how much the clock in a sandbox may be behind.
+/// Backdating of certificates, for sandboxes whose clocks are behind.
 const SLACK: Duration = Duration::from_secs(24 * 3600);
 
-/// Why there are no certificates.
+/// Error from making a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A certificate or key could not be made.
     #[error("cannot make a certificate")]
     Certificate(#[from] rcgen::Error),
-    /// The system's time is out of the range that certificates can say.
+    /// The system's time is out of the range that certificates can represent.
     #[error("cannot make a certificate: the system's time is out of range")]
     Time,
-    /// TLS does not take what was made.
+    /// TLS does not accept the certificate.
     #[error("cannot serve TLS with a certificate")]
     Tls(#[from] rustls::Error),
 }
 
-/// The certificate authority of one sandbox. Its key is in memory alone: that of who makes the sandbox, until the gateway has it.
+/// The certificate authority of one sandbox. Its key is kept only in memory: of the process that creates the sandbox, and of its gateway.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authority {
@@ -52,17 +52,17 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes an authority for these hosts alone.
+    /// Creates an authority that is limited to these hosts.
     ///
     /// # Errors
-    /// There is no randomness for a key.
+    /// Fails if the system's time is before 1970, or no key can be generated.
     pub fn new(hosts: Vec<DomainPattern>) -> Result<Self, AuthorityError> {
         let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let made = made.map_err(|_| AuthorityError::Time)?.as_secs();
         Ok(Self { hosts, key: KeyPair::generate()?.serialize_der(), made })
     }
 
-    /// The authority's own certificate, which programs in the sandbox trust, in PEM.
+    /// Returns the authority's own certificate, which programs in the sandbox trust, in PEM.
     ///
     /// # Errors
     /// See [`AuthorityError`].
@@ -70,15 +70,15 @@ impl Authority {
         Ok(self.params()?.self_signed(&self.key()?)?.pem())
     }
 
-    /// What TLS is served with as one of the hosts.
+    /// Returns the TLS configuration for serving as one of the hosts.
     pub(crate) fn server(
         &self,
         host: &DomainName,
         provider: &Arc<CryptoProvider>,
     ) -> Result<ServerConfig, AuthorityError> {
         let issuer = Issuer::new(self.params()?, self.key()?);
-        let mut params = self.dated()?;
-        params.distinguished_name = named(host.as_str());
+        let mut params = self.params_valid_from_creation()?;
+        params.distinguished_name = common_name(host.as_str());
         params.subject_alt_names = vec![SanType::DnsName(host.as_str().try_into()?)];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -96,8 +96,8 @@ impl Authority {
     }
 
     fn params(&self) -> Result<CertificateParams, AuthorityError> {
-        let mut params = self.dated()?;
-        params.distinguished_name = named("Belljar gateway of this sandbox");
+        let mut params = self.params_valid_from_creation()?;
+        params.distinguished_name = common_name("Belljar gateway of this sandbox");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         // A constraint for a name is one for those below it as well (RFC 5280, 4.2.1.10).
@@ -109,7 +109,7 @@ impl Authority {
         Ok(params)
     }
 
-    fn dated(&self) -> Result<CertificateParams, AuthorityError> {
+    fn params_valid_from_creation(&self) -> Result<CertificateParams, AuthorityError> {
         let at = |seconds: u64| {
             let seconds = i64::try_from(seconds).map_err(|_| AuthorityError::Time)?;
             time::OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| AuthorityError::Time)
@@ -121,7 +121,7 @@ impl Authority {
     }
 }
 
-fn named(name: &str) -> DistinguishedName {
+fn common_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names

@@ -18,7 +18,7 @@ const MAX_REPLY: u64 = 64 << 10;
 /// # Errors
 /// Fails if the gateway has exited or does not speak this protocol.
 pub async fn set_policy(connection: UnixStream, policy: &NetworkPolicy) -> io::Result<()> {
-    let mut replies = ask(connection, &Request::SetPolicy { policy: policy.clone() }).await?;
+    let mut replies = send(connection, &Request::SetPolicy { policy: policy.clone() }).await?;
     match next(&mut replies).await? {
         Some(Reply::Done) => Ok(()),
         Some(Reply::Record(_)) => Err(io::ErrorKind::InvalidData.into()),
@@ -35,14 +35,14 @@ pub async fn log(
     after: u64,
     follow: bool,
 ) -> io::Result<impl Stream<Item = io::Result<NetworkRecord>> + Send + use<>> {
-    let replies = ask(connection, &Request::Log { after, follow }).await?;
+    let replies = send(connection, &Request::Log { after, follow }).await?;
     Ok(try_unfold(replies, async |mut replies| match next(&mut replies).await? {
         Some(Reply::Record(record)) => Ok(Some((record, replies))),
         Some(Reply::Done) | None => Ok(None),
     }))
 }
 
-async fn ask(mut connection: UnixStream, request: &Request) -> io::Result<BufReader<UnixStream>> {
+async fn send(mut connection: UnixStream, request: &Request) -> io::Result<BufReader<UnixStream>> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     connection.write_all(&line).await?;

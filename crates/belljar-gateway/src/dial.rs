@@ -91,7 +91,7 @@ fn check(gateway: &Gateway, flow: &Flow, address: Ipv4Addr) -> Decision {
     if !decision.allowed || !gateway.protects_own(address) || !is_own(address) {
         return decision;
     }
-    Decision::of_own_address(address)
+    Decision::deny_own_address(address)
 }
 
 /// Reports whether an address belongs to this machine: the kernel would reach it from that very address.
@@ -121,11 +121,11 @@ async fn connect_via_proxy(
     };
     let mut failed = ProxyError::Unknown("no address".to_owned());
     for address in addresses.into_iter().take(MAX_TRIES) {
-        let asking = async {
+        let request = async {
             let mut stream = connect(SocketAddrV4::new(address, proxy.port())).await?;
-            proxy::ask(&mut stream, proxy, to, port).await.map(|()| stream)
+            proxy::request_connection(&mut stream, proxy, to, port).await.map(|()| stream)
         };
-        match tokio::time::timeout(DIAL_TIMEOUT, asking).await {
+        match tokio::time::timeout(DIAL_TIMEOUT, request).await {
             Ok(Ok(stream)) => return Ok(stream),
             // Its next address is tried only if this one is unreachable.
             Ok(Err(ProxyError::Broken(error))) => failed = error.into(),

@@ -18,7 +18,7 @@ use crate::gateway::Gateway;
 /// Maximum length of a query in bytes. Programs send queries of less than 300 bytes.
 const MAX_QUERY: usize = 1232;
 
-/// Time to live of an answer, in seconds: programs ask again, and the answer costs nothing.
+/// Time to live of an answer, in seconds. It is short because a repeated query costs nothing.
 const TTL: u32 = 1;
 
 /// Idle timeout of a TCP connection between two queries (RFC 7766, 6.2.3).
@@ -70,18 +70,18 @@ pub(crate) fn answer(gateway: &Gateway, bytes: &[u8]) -> Option<Vec<u8>> {
     if gateway.budget.queries.check().is_err() {
         return None;
     }
-    let asked = Message::from_vec(bytes).ok()?;
-    if asked.metadata.message_type != MessageType::Query {
+    let request = Message::from_vec(bytes).ok()?;
+    if request.metadata.message_type != MessageType::Query {
         return None;
     }
-    let mut answer = Message::response(asked.metadata.id, asked.metadata.op_code);
-    answer.metadata.recursion_desired = asked.metadata.recursion_desired;
+    let mut answer = Message::response(request.metadata.id, request.metadata.op_code);
+    answer.metadata.recursion_desired = request.metadata.recursion_desired;
     answer.metadata.recursion_available = true;
-    answer.metadata.response_code = match asked.queries.as_slice() {
-        _ if asked.metadata.op_code != OpCode::Query => ResponseCode::NotImp,
+    answer.metadata.response_code = match request.queries.as_slice() {
+        _ if request.metadata.op_code != OpCode::Query => ResponseCode::NotImp,
         [query] => {
             answer.add_query(query.clone());
-            resolve(gateway, query, &mut answer, asked.edns.is_some())
+            resolve(gateway, query, &mut answer, request.edns.is_some())
         }
         _ => ResponseCode::FormErr,
     };

@@ -90,7 +90,7 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
             let hello = match tls::read_client_hello(&stream, name).await {
                 Ok(hello) => hello,
                 Err(error) => {
-                    gateway.note(flow, &Decision::of_other_name(error.to_string()));
+                    gateway.note(flow, &Decision::deny_other_name(error.to_string()));
                     tls::alert(&stream).await;
                     return Err(error.into());
                 }
@@ -103,7 +103,7 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
                 let reason = format!(
                     "requests to {name} are restricted by rules that were added after the sandbox's start"
                 );
-                gateway.note(flow, &Decision::of_request(reason));
+                gateway.note(flow, &Decision::deny_request(reason));
                 tls::alert(&stream).await;
                 return Err(Failed::Cut);
             }

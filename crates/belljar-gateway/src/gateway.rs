@@ -121,7 +121,7 @@ impl Gateway {
             checks_own: !config.is_without("gateway-own"),
             binds_hosts,
             redacts: !config.is_without("gateway-redact"),
-            secrets: RefCell::new(Rc::new(Secrets::of(&config.policy, binds_hosts))),
+            secrets: RefCell::new(Rc::new(Secrets::from_policy(&config.policy, binds_hosts))),
             termination: termination.map(Rc::new),
             names: RefCell::default(),
             resolver,
@@ -237,7 +237,7 @@ impl Gateway {
     /// Replaces the policy and cuts connections that the new one does not allow.
     pub(crate) fn set_policy(&self, policy: &NetworkPolicy) {
         self.matcher.replace(Rc::new(Matcher::new(policy, &self.exceptions)));
-        self.secrets.replace(Rc::new(Secrets::of(policy, self.binds_hosts)));
+        self.secrets.replace(Rc::new(Secrets::from_policy(policy, self.binds_hosts)));
         for flow in self.flows.borrow().values() {
             let decision = match flow.address.get() {
                 Some(address) => self.decide_address(&flow.target, address, flow.port),

@@ -1,7 +1,7 @@
 //! The gateway: the only way out of a sandbox to a network. One process a sandbox, jailed, with one thread.
 //!
 //! ```text
-//! code ── name ─────────► resolver ─── a made-up address for each name that may be resolved; nobody else is asked
+//! code ── name ─────────► resolver ─── a synthetic address for each allowed name; no other resolver is queried
 //!      ── connection ───► flow ─────── the name behind that address ─► verdict ─► own look-up ─► checked address ─► relay
 //!                           │          on 443 the TLS server name must be it, on 80 the host of every request
 //! host ── control socket ───┴── policy, log of decisions

@@ -45,11 +45,11 @@ pub(crate) enum ProxyError {
     Broken(#[from] io::Error),
 }
 
-/// Asks the proxy at the other end of `stream` for a connection. Reads nothing past the proxy's answer.
+/// Requests a connection from the proxy at the other end of `stream`. Reads nothing past the proxy's answer.
 ///
 /// # Errors
 /// See [`ProxyError`]. There is no timeout: the caller sets one.
-pub(crate) async fn ask<S>(
+pub(crate) async fn request_connection<S>(
     stream: &mut S,
     proxy: &UpstreamProxy,
     to: Destination<'_>,
@@ -210,7 +210,9 @@ mod tests {
         let (mut ours, mut theirs) = tokio::io::duplex(64 << 10);
         theirs.write_all(answer).await.unwrap();
         theirs.shutdown().await.unwrap();
-        let done = ask(&mut ours, &proxy.parse().unwrap(), to, 443).await.map_err(|error| error.to_string());
+        let done = request_connection(&mut ours, &proxy.parse().unwrap(), to, 443)
+            .await
+            .map_err(|error| error.to_string());
         let mut rest = Vec::new();
         ours.read_to_end(&mut rest).await.unwrap();
         drop(ours);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// Maximum number of the machine's resolvers that are queried, as in resolv.conf(5).
 const MAX_SERVERS: usize = 3;
 
-/// How often each resolver is tried, and the timeout of each try.
+/// Number of attempts for each resolver, and the timeout of each attempt.
 const ROUNDS: usize = 2;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -72,7 +72,7 @@ impl Resolver {
         {
             return Ok(addresses.clone());
         }
-        let (addresses, ttl) = self.ask_all(name).await?;
+        let (addresses, ttl) = self.query_all(name).await?;
         self.insert(name, &addresses, ttl);
         Ok(addresses)
     }
@@ -88,11 +88,11 @@ impl Resolver {
         }
     }
 
-    async fn ask_all(&self, name: &DomainName) -> Result<(Vec<Ipv4Addr>, Duration), ResolveError> {
+    async fn query_all(&self, name: &DomainName) -> Result<(Vec<Ipv4Addr>, Duration), ResolveError> {
         let mut last = None;
         for _ in 0..ROUNDS {
             for server in &self.servers {
-                match ask(*server, name).await {
+                match query_server(*server, name).await {
                     Ok(answer) => return parse_addresses(name, answer),
                     Err(reason) => last = Some(format!("the resolver {server}: {reason}")),
                 }
@@ -120,7 +120,7 @@ fn parse_addresses(name: &DomainName, answer: Message) -> Result<(Vec<Ipv4Addr>,
 }
 
 /// Queries one resolver. An answer that the name does not exist counts as an answer.
-async fn ask(server: SocketAddrV4, name: &DomainName) -> Result<Message, String> {
+async fn query_server(server: SocketAddrV4, name: &DomainName) -> Result<Message, String> {
     let query = query(name)?;
     let bytes = query.to_vec().map_err(|error| error.to_string())?;
     let answered = async {

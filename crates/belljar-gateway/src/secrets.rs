@@ -1,5 +1,5 @@
-//! Secrets: code in the sandbox has a placeholder, and only the secret's host gets its value, in one header. And headers that the
-//! gateway sets, which code cannot see.
+//! Secrets and injected headers. Code in the sandbox has only a placeholder for a secret; its value is sent only to the secret's host,
+//! in one header. Headers that the gateway sets are invisible to code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 /// Replacement in answers for the value of a header that the gateway sets.
 const REDACTED: &str = "[redacted]";
 
-/// Minimum length of such a value for being replaced in answers; shorter ones are ordinary words in them.
+/// Minimum length of a value that is redacted in answers; shorter ones could be ordinary words.
 const MIN_REDACTED_BYTES: usize = 8;
 
 /// The secrets and headers of a policy by the hosts that they are for.
@@ -44,9 +44,9 @@ struct Set {
 }
 
 impl Secrets {
-    /// Takes them out of a policy. Their values are there: whoever has made the policy has read variables, files and what the server
-    /// stores. Each is for its own hosts; tests take that wall away.
-    pub(crate) fn of(policy: &NetworkPolicy, binds_hosts: bool) -> Self {
+    /// Collects the secrets of a policy. Their values must have been read already from variables, files and the server's store. Each is
+    /// for its own hosts only, unless a test disables that wall (`binds_hosts`).
+    pub(crate) fn from_policy(policy: &NetworkPolicy, binds_hosts: bool) -> Self {
         let mut secrets = Self::default();
         for (name, secret) in policy.secrets() {
             // Both have been checked as they were read.
@@ -74,8 +74,8 @@ impl Secrets {
         secrets
     }
 
-    /// The secrets and headers of a host, if it has any. Headers of the host itself come before those of the hosts below a name, and
-    /// those below a longer name before those below a shorter one; they do not join.
+    /// Returns the secrets and headers of a host, if it has any. Headers for the exact host take precedence over those for a suffix,
+    /// and those for a longer suffix over those for a shorter one; they are not merged.
     pub(crate) fn of_host(&self, host: &DomainName) -> Option<HostSecrets<'_>> {
         let bound = self.bound.get(host).map(Vec::as_slice).unwrap_or_default();
         let exact = || self.set.get(&DomainPattern::Exact(host.clone()));
@@ -90,13 +90,13 @@ impl Secrets {
 }
 
 impl HostSecrets<'_> {
-    /// Puts values in the place of placeholders, each in its own header and in no other, and sets headers.
-    pub(crate) fn put(&self, headers: &mut HeaderMap) {
+    /// Replaces placeholders by values, each only in its own header, and sets headers.
+    pub(crate) fn inject(&self, headers: &mut HeaderMap) {
         for bound in self.bound {
             let http::header::Entry::Occupied(mut values) = headers.entry(&bound.header) else { continue };
             for value in values.iter_mut() {
-                let Some(text) = bound.put(&bound.header, value.as_bytes()) else { continue };
-                // One that does not fit stays a placeholder.
+                let Some(text) = bound.inject(&bound.header, value.as_bytes()) else { continue };
+                // A value that is not allowed in a header is not inserted.
                 if let Ok(mut put) = HeaderValue::from_bytes(&text) {
                     put.set_sensitive(true);
                     *value = put;
@@ -108,7 +108,7 @@ impl HostSecrets<'_> {
         }
     }
 
-    /// Puts placeholders in the place of values that the host sends back, in every header.
+    /// Replaces values that the host sends back by placeholders, in every header.
     pub(crate) fn redact(&self, headers: &mut HeaderMap) {
         let bound = self.bound.iter().map(|bound| (bound.value.as_bytes(), bound.placeholder.as_str()));
         // The whole value, and what comes after the scheme of credentials.
@@ -131,9 +131,9 @@ impl HostSecrets<'_> {
 }
 
 impl Bound {
-    /// What the header says with the value in it, if the placeholder was. Credentials of the scheme Basic (RFC 7617) are looked
-    /// into.
-    fn put(&self, header: &HeaderName, text: &[u8]) -> Option<Vec<u8>> {
+    /// Returns the header's text with the value inserted, if it contained the placeholder. Credentials of the scheme Basic (RFC 7617)
+    /// are decoded for it.
+    fn inject(&self, header: &HeaderName, text: &[u8]) -> Option<Vec<u8>> {
         let is_end =
             |next: Option<&u8>| !next.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
         let put = |text: &[u8]| replace(text, self.placeholder.as_bytes(), &self.value, is_end);
@@ -149,7 +149,7 @@ impl Bound {
     }
 }
 
-/// Replaces every `old` that `is_whole` takes for the whole of it by what comes after; none if there is none.
+/// Replaces every `old` for which `is_whole` accepts the byte after it. Returns `None` if nothing was replaced.
 fn replace(text: &[u8], old: &[u8], new: &str, is_whole: impl Fn(Option<&u8>) -> bool) -> Option<Vec<u8>> {
     let mut replaced = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -176,7 +176,7 @@ mod tests {
             "KEY": {"host": "api.example", "header": "authorization", "value": "s3cret"},
             "KEY_2": {"host": "api.example", "header": "x-key", "value": "other"}
         }}"#;
-        Secrets::of(&serde_json::from_str(policy).unwrap(), true)
+        Secrets::from_policy(&serde_json::from_str(policy).unwrap(), true)
     }
 
     fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_in_their_own_headers_alone() {
+    fn values_are_injected_only_into_their_own_headers() {
         let secrets = secrets();
         let host = secrets.of_host(&"api.example".parse().unwrap()).unwrap();
         assert!(secrets.of_host(&"sub.api.example".parse().unwrap()).is_none());
@@ -207,26 +207,26 @@ mod tests {
             ("cookie", format!("{key} {key_2}"), format!("{key} {key_2}")),
         ] {
             let mut headers = headers(&[(header, &given)]);
-            host.put(&mut headers);
+            host.inject(&mut headers);
             assert_eq!(headers[header], put, "{header}: {given}");
             assert_eq!(headers[header].is_sensitive(), given != put, "{header}: {given}");
         }
     }
 
     #[test]
-    fn headers_are_set_for_the_nearest_hosts() {
+    fn headers_for_the_most_specific_host_are_set() {
         let policy = r#"{"allow": ["*.example", "*.b.example"], "headers": [
             {"host": "*.example", "header": "x-far", "value": "far"},
             {"host": "*.b.example", "header": "x-near", "value": "near"},
             {"host": "a.b.example", "header": "authorization", "value": "Bearer s3cret-value"},
             {"host": "a.b.example", "header": "x-own", "value": "own"}
         ]}"#;
-        let secrets = Secrets::of(&serde_json::from_str(policy).unwrap(), true);
+        let secrets = Secrets::from_policy(&serde_json::from_str(policy).unwrap(), true);
         let sent = |host: &str| {
             let mut headers =
                 headers(&[("authorization", "mine"), ("authorization", "too"), ("x-other", "other")]);
             if let Some(of_host) = secrets.of_host(&host.parse().unwrap()) {
-                of_host.put(&mut headers);
+                of_host.inject(&mut headers);
             }
             let sent = headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap()));
             sent.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_come_back_are_redacted() {
+    fn echoed_values_are_redacted() {
         let secrets = secrets();
         let host = secrets.of_host(&"api.example".parse().unwrap()).unwrap();
         let mut headers =

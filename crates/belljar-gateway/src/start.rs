@@ -13,13 +13,13 @@ use crate::gateway::Gateway;
 use crate::resolve::Resolver;
 use crate::terminate::{Termination, TerminationError};
 
-/// The first argument by which a program knows that it is to be a gateway. Its standard input is the control socket.
+/// First argument of a process that is started as a gateway. Its standard input is the control socket.
 pub const ARGUMENT: &str = "gateway";
 
-/// The exit status of one that could not start.
+/// Exit status of a gateway that failed.
 const FAILED: i32 = 125;
 
-/// Why a gateway did not start, or did not go on.
+/// Error that ends a gateway.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error("cannot read its configuration: {0}")]
@@ -32,7 +32,7 @@ enum StartError {
     Serve(#[from] std::io::Error),
 }
 
-/// Becomes a gateway, and never returns, if this process was started as one. Call it at the very beginning of `main`.
+/// Runs as a gateway and never returns, if this process was started as one. Must be called at the very beginning of `main`.
 pub fn enter_gateway() {
     if std::env::args_os().nth(1).as_deref() != Some(std::ffi::OsStr::new(ARGUMENT)) {
         return;
@@ -63,7 +63,7 @@ fn run() -> Result<(), StartError> {
         gateway.close().await;
         served
     });
-    // The sandbox is gone: what its connections still wait for concerns nobody.
+    // The sandbox is gone, so nothing waits for its open connections.
     std::process::exit(if served.is_ok() { 0 } else { FAILED });
 }
 

@@ -1,5 +1,5 @@
-//! TLS that the gateway ends: for hosts with secrets or rules for requests. Towards the program it is the host, by a certificate of the
-//! sandbox's own authority; towards the host it is a client that checks who answers.
+//! TLS termination, for hosts with secrets or rules for requests. The gateway impersonates the host towards the program, with a
+//! certificate of the sandbox's own authority, and is a client towards the host, whose certificate it verifies.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ use crate::relay::Resets;
 use crate::tls::Hello;
 use crate::web::{self, Site};
 
-/// Where systems keep the authorities that they trust, as one file; the first that is there counts.
+/// Paths of the file with a system's trusted authorities; the first that exists is used.
 pub const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -36,13 +36,13 @@ pub const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Maximum number of hosts whose certificates are kept.
+/// Maximum number of hosts whose certificates are cached.
 const MAX_SERVERS: usize = 256;
 
 const HTTP_2: &[u8] = b"h2";
 pub(crate) const HTTP_1: &[u8] = b"http/1.1";
 
-/// Why TLS cannot be ended.
+/// Error from setting up TLS termination.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TerminationError {
     #[error(transparent)]
@@ -53,18 +53,18 @@ pub(crate) enum TerminationError {
     Tls(#[from] rustls::Error),
 }
 
-/// What ends TLS for some hosts.
+/// TLS termination for some hosts.
 pub(crate) struct Termination {
     authority: Authority,
     provider: Arc<CryptoProvider>,
     hosts: BTreeSet<DomainPattern>,
-    /// TLS configurations by host. Those of hosts below a name are made on demand.
+    /// TLS configurations by host. Those of hosts that match a suffix are created on demand.
     servers: RefCell<BTreeMap<DomainName, ServerConfig>>,
     client: ClientConfig,
 }
 
 impl Termination {
-    /// Prepares it for the hosts whose requests a policy has read. Reads files: the authorities of the system and of the operator.
+    /// Sets up termination for the hosts whose requests the policy inspects. Reads files: the authorities of the system and of the operator.
     pub(crate) fn new(authority: &Authority, config: &GatewayConfig) -> Result<Self, TerminationError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let hosts = config.policy.read_hosts();
@@ -72,8 +72,8 @@ impl Termination {
         let mut client = client(&provider, config.setup.ca_file.as_deref())?;
         #[cfg(feature = "mutation")]
         if config.is_without("gateway-verify") {
-            let anybody = crate::without::Anybody(Arc::clone(&provider));
-            client.dangerous().set_certificate_verifier(Arc::new(anybody));
+            let verifier = crate::without::AnyCertificate(Arc::clone(&provider));
+            client.dangerous().set_certificate_verifier(Arc::new(verifier));
         }
         let termination =
             Self { authority: authority.clone(), provider, hosts, servers: RefCell::default(), client };
@@ -85,7 +85,7 @@ impl Termination {
         Ok(termination)
     }
 
-    /// Whether TLS to this host is ended here.
+    /// Reports whether TLS to this host is terminated.
     pub(crate) fn ends(&self, host: &DomainName) -> bool {
         self.hosts.iter().any(|pattern| pattern.matches(host))
     }
@@ -105,7 +105,7 @@ impl Termination {
         Ok(server)
     }
 
-    /// Connects to the host over TLS that it can prove, with one of these protocols.
+    /// Connects to the host over TLS, verifies its certificate, and negotiates one of these protocols.
     pub(crate) async fn connect(
         &self,
         gateway: &Gateway,
@@ -135,7 +135,7 @@ fn client(provider: &Arc<CryptoProvider>, more: Option<&Path>) -> Result<ClientC
         let failed = |reason: String| TerminationError::Roots { path: path.display().to_string(), reason };
         for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))? {
             let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-            // Systems have some that no longer are what they should be; they vouch for nobody then.
+            // Systems have certificates that do not parse; these are ignored.
             let added = roots.add(certificate);
             if Some(path) == more {
                 added.map_err(|error| failed(error.to_string()))?;
@@ -146,8 +146,8 @@ fn client(provider: &Arc<CryptoProvider>, more: Option<&Path>) -> Result<ClientC
     Ok(config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Serves a connection whose ClientHello has been read. Both sides speak the same version of HTTP: one that the program offers
-/// and the host takes.
+/// Serves a connection whose ClientHello has been read. Both sides use the same version of HTTP: one that the program offers and
+/// the host accepts.
 pub(crate) async fn serve(
     gateway: &Rc<Gateway>,
     flow: &Rc<Flow>,
@@ -161,7 +161,7 @@ pub(crate) async fn serve(
     let connected = termination.connect(gateway, flow, name, offered).await;
     let chosen = match &connected {
         Ok(upstream) => upstream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec),
-        // Where there is no host to agree with, the reason is told in the simpler one.
+        // Without a connection to the host, the reason is sent over HTTP/1.1.
         Err(_) => Some(HTTP_1.to_vec()).filter(|protocol| hello.protocols.contains(protocol)),
     };
     let mut config = termination.server(name).map_err(io::Error::other)?;
@@ -187,7 +187,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// A connection of which some bytes have been read already.
+/// A connection that replays bytes which have been read already.
 struct First {
     bytes: Vec<u8>,
     at: usize,

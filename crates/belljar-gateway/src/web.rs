@@ -1,5 +1,5 @@
-//! HTTP, on port 80 and within TLS that the gateway ends: every request is read, has to be for the name that the connection was
-//! opened to, and is written anew.
+//! HTTP on port 80 and in terminated TLS: every request is parsed, must be for the name that the connection was opened to, and is
+//! serialized again.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,22 +27,22 @@ use crate::gateway::{Flow, Gateway, Target};
 use crate::relay::Resets;
 use crate::terminate::{self, Termination};
 
-/// The longest head of a request or an answer.
+/// Maximum length of the head of a request or an answer, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
-/// The same for HTTP/2, where it is counted otherwise (RFC 9113, 6.5.2).
-const HEADER_LIST: u32 = 64 << 10;
+/// Maximum size of a header list of HTTP/2, in bytes as RFC 9113, 6.5.2 counts them.
+const MAX_HEADER_LIST: u32 = 64 << 10;
 
-/// How long the head of a request may take, once its first byte is there.
+/// Timeout for the head of a request, from its first byte.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The header that tells an answer of the gateway from one of the host.
+/// Header that marks an answer of the gateway itself.
 const DENIED: &str = "x-belljar-denied";
 
-/// The most requests of one connection of HTTP/2 at once.
+/// Maximum number of concurrent requests on a connection of HTTP/2.
 const MAX_STREAMS: u32 = 100;
 
-/// HTTP itself, without TLS or within it. Sources: RFC 7540, 3.2; RFC 2817.
+/// Protocols of an upgrade that carry HTTP requests, which would pass unchecked. Sources: RFC 7540, 3.2; RFC 2817.
 const UNREAD_PROTOCOLS: [&str; 4] = ["h2c", "h2", "http", "tls"];
 
 type Body = Either<Incoming, Full<Bytes>>;
@@ -56,11 +56,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 pub(crate) struct Site {
     pub(crate) name: DomainName,
     pub(crate) port: u16,
-    /// What TLS to it is made with, unless requests come and go as they are.
+    /// TLS termination for the host; `None` for plain HTTP.
     pub(crate) termination: Option<Rc<Termination>>,
 }
 
-/// Serves an allowed connection to port 80 for as long as it has requests.
+/// Serves the requests of an allowed connection to port 80.
 pub(crate) async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: Resets) -> Result<(), Failed> {
     let Target::Name(name) = &flow.target else { return Ok(()) };
     let site = Site { name: name.clone(), port: flow.port, termination: None };
@@ -100,7 +100,7 @@ pub(crate) async fn serve_http1(
     Ok(())
 }
 
-/// Serves HTTP/2 over a connection of the same to the host.
+/// Serves HTTP/2. `connected` is a connection of HTTP/2 to the host.
 pub(crate) async fn serve_http2(
     gateway: &Rc<Gateway>,
     flow: &Rc<Flow>,
@@ -109,7 +109,7 @@ pub(crate) async fn serve_http2(
     connected: impl Stream + 'static,
 ) -> Result<(), Failed> {
     let mut client = hyper::client::conn::http2::Builder::new(Local);
-    client.timer(TokioTimer::new()).max_header_list_size(HEADER_LIST);
+    client.timer(TokioTimer::new()).max_header_list_size(MAX_HEADER_LIST);
     let (sender, connection) = client.handshake(TokioIo::new(connected)).await.map_err(broken)?;
     let mut host = tokio::task::spawn_local(connection);
     let site = Rc::new(site);
@@ -126,18 +126,18 @@ pub(crate) async fn serve_http2(
         }
     });
     let mut server = hyper::server::conn::http2::Builder::new(Local);
-    server.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS).max_header_list_size(HEADER_LIST);
+    server.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS).max_header_list_size(MAX_HEADER_LIST);
     let serving = server.serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         served = &mut serving => return served.map_err(broken),
-        // The host takes no more requests: what is under way comes to its end.
+        // The host accepts no more requests; those in flight are completed.
         _ = &mut host => serving.as_mut().graceful_shutdown(),
     }
     serving.await.map_err(broken)
 }
 
-/// Runs what belongs to a connection of HTTP/2 on the one thread that there is.
+/// Executor that runs the tasks of a connection of HTTP/2 on the current thread.
 #[derive(Clone)]
 struct Local;
 
@@ -147,7 +147,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Local {
     }
 }
 
-/// Answers one request: with what the host says, or why it is not asked.
+/// Answers one request: with the host's answer, or with the reason why it was not forwarded.
 async fn answer(
     gateway: &Gateway,
     flow: &Flow,
@@ -156,21 +156,21 @@ async fn answer(
     forward: impl AsyncFnOnce(Request<Incoming>) -> Result<Response<Body>, Failed>,
 ) -> Response<Body> {
     if let Err(reason) = check(&request, &site.name, site.port) {
-        gateway.note(flow, &Decision::of_other_name(reason.clone()));
-        return said(request.version(), StatusCode::FORBIDDEN, reason);
+        gateway.note(flow, &Decision::deny_other_name(reason.clone()));
+        return own_answer(request.version(), StatusCode::FORBIDDEN, reason);
     }
     let headers = request.headers().keys().map(http::HeaderName::as_str);
     let denied =
         gateway.matcher().request(&site.name, request.method().as_str(), request.uri().path(), headers);
     if let Some(decision) = denied.filter(|_| gateway.looks_at_requests) {
         gateway.note(flow, &decision);
-        return said(request.version(), StatusCode::FORBIDDEN, decision.reason);
+        return own_answer(request.version(), StatusCode::FORBIDDEN, decision.reason);
     }
     let version = request.version();
     let secrets = gateway.secrets();
     let secrets = site.termination.as_ref().and_then(|_| secrets.of_host(&site.name));
     if let Some(secrets) = &secrets {
-        secrets.put(request.headers_mut());
+        secrets.inject(request.headers_mut());
     }
     match forward(request).await {
         Ok(mut answer) => {
@@ -179,7 +179,7 @@ async fn answer(
             }
             answer
         }
-        Err(error) => said(version, StatusCode::BAD_GATEWAY, unreachable(&error)),
+        Err(error) => own_answer(version, StatusCode::BAD_GATEWAY, unreachable(&error)),
     }
 }
 
@@ -199,7 +199,7 @@ pub(crate) async fn fail(stream: impl Stream + 'static, error: &Failed) {
 
 async fn always(stream: impl Stream + 'static, status: StatusCode, reason: &str) {
     let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(said(request.version(), status, reason.to_owned()))
+        Ok::<_, Infallible>(own_answer(request.version(), status, reason.to_owned()))
     });
     let _ = builder().serve_connection(TokioIo::new(stream), service).await;
 }
@@ -215,8 +215,8 @@ fn builder() -> server::Builder {
     builder
 }
 
-/// An answer of the gateway's own, after which it closes a connection of HTTP/1.
-fn said(version: Version, status: StatusCode, reason: String) -> Response<Body> {
+/// Returns an answer of the gateway itself, after which it closes a connection of HTTP/1.
+fn own_answer(version: Version, status: StatusCode, reason: String) -> Response<Body> {
     let mut answer = Response::new(Either::Right(Full::from(reason + "\n")));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -228,7 +228,7 @@ fn said(version: Version, status: StatusCode, reason: String) -> Response<Body> 
     answer
 }
 
-/// Whether a request is for this host: all that a server could take for the host has to say so.
+/// Checks that a request is for this host: every part that a server could take for the host must name it.
 fn check(request: &Request<Incoming>, name: &DomainName, port: u16) -> Result<(), String> {
     is_for(request.method(), request.uri(), request.headers(), request.version(), name, port)
 }
@@ -246,13 +246,13 @@ pub(crate) fn is_for(
             "{name}:{port} is reached for its own pages, not as a proxy to others; connect to what you want to reach itself"
         ));
     }
-    let hosts_are_there = headers.contains_key(HOST);
+    let has_host_header = headers.contains_key(HOST);
     let mut hosts = headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().unwrap_or_default(),
-        // HTTP/1.0 knows of no hosts (RFC 1945).
+        // HTTP/1.0 has no header Host (RFC 1945).
         (None, None) if version == Version::HTTP_10 && uri.authority().is_none() => return Ok(()),
-        // HTTP/2 has the host in a field of its own (RFC 9113, 8.3.1).
+        // HTTP/2 has a separate field for the host (RFC 9113, 8.3.1).
         (None, None) if version == Version::HTTP_2 && uri.authority().is_some() => "",
         _ => {
             return Err(format!(
@@ -260,7 +260,7 @@ pub(crate) fn is_for(
             ));
         }
     };
-    let in_header = Some(host).filter(|_| hosts_are_there);
+    let in_header = Some(host).filter(|_| has_host_header);
     let asked = [in_header, uri.authority().map(Authority::as_str)];
     match asked.into_iter().flatten().find(|asked| !is_name(asked, name, port)) {
         None => Ok(()),
@@ -270,19 +270,20 @@ pub(crate) fn is_for(
     }
 }
 
-/// Whether the text of a host, perhaps with a port, is this one.
+/// Reports whether the text, a host with or without a port, is this one.
 fn is_name(asked: &str, name: &DomainName, port: u16) -> bool {
     let Ok(authority) = asked.parse::<Authority>() else { return false };
     let is_port = match authority.as_str().strip_prefix(authority.host()) {
         Some("" | ":") => true,
         Some(_) => authority.port_u16() == Some(port),
-        // There is a user name before it.
+        // It begins with a user name.
         None => false,
     };
     is_port && authority.host().parse::<DomainName>().is_ok_and(|host| host == *name)
 }
 
-/// Takes away the wish for a protocol in which further requests would pass unread. Without it the host answers as usual (RFC 9110, 7.8).
+/// Removes the request to upgrade to a protocol in which further requests would pass unchecked. Without it the host answers as usual
+/// (RFC 9110, 7.8).
 fn stay_readable(headers: &mut HeaderMap) {
     let has_requests = |protocol: &str| {
         let name = protocol.split('/').next().unwrap_or_default().trim();
@@ -298,14 +299,14 @@ fn stay_readable(headers: &mut HeaderMap) {
 
 type Sender = client::SendRequest<Incoming>;
 
-/// The other side of one connection.
+/// The host's side of one connection.
 struct Upstream {
     sender: Option<Sender>,
     /// Both sides, once they have agreed on another protocol.
     switched: Option<(OnUpgrade, OnUpgrade)>,
 }
 
-/// Passes a request on over the connection of this one, and its answer back.
+/// Forwards a request over this connection's upstream, and returns the answer.
 async fn forward(
     gateway: &Gateway,
     flow: &Flow,
@@ -322,7 +323,7 @@ async fn forward(
     sender.ready().await.map_err(broken)?;
     stay_readable(request.headers_mut());
     let upgrade = hyper::upgrade::on(&mut request);
-    // What was asked for as a whole address is asked for by its path: its host stands in the header.
+    // An absolute address is reduced to its path; the host is in the header.
     if let Some(path) =
         request.uri().path_and_query().filter(|_| request.uri().authority().is_some()).cloned()
     {
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_switches_to_what_cannot_be_read() {
+    fn upgrades_to_unreadable_protocols_are_removed() {
         for (wish, is_kept) in [
             ("websocket", true),
             ("tcp", true),
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_others_do_not() {
+    fn requests_for_other_hosts_are_refused() {
         for hosts in [
             &["y.example"][..],
             &["x.example", "x.example"],

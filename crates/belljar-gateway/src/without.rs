@@ -9,9 +9,9 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 /// Certificate verifier that accepts every certificate.
 #[derive(Debug)]
-pub(crate) struct Anybody(pub(crate) Arc<CryptoProvider>);
+pub(crate) struct AnyCertificate(pub(crate) Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

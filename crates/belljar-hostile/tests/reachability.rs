@@ -107,7 +107,7 @@ fn numbers_add_up() {
     assert_eq!(sum(|row| row.is_reachable), table.reachable);
     assert_eq!(sum(|row| !row.is_reachable), 97);
     // The sentence above the table.
-    let sentence = "97 cannot begin in a `local` sandbox, as the door that they need is shut; 3 can";
+    let sentence = "97 cannot begin in a `local` sandbox, because their entry point is closed; 3 can";
     assert!(document.replace('\n', " ").contains(sentence));
 }
 

@@ -8,8 +8,7 @@
 //! ```
 //!
 //! Nothing that a template supplies is run, unpacked or interpreted outside a sandbox. The result is a file that is
-//! stored under
-//! its digest and only ever mounted without devices and without set-uid programs.
+//! stored under its digest, and only ever mounted without devices and without set-uid programs.
 #![forbid(unsafe_code)]
 
 mod build;

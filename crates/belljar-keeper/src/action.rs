@@ -1,5 +1,4 @@
-//! Everything that a caller can ask for, in one table: its name, who may do it, whether it is recorded and what it costs. What
-//! holds for all of it is checked in one place.
+//! Table of all actions of callers: their names, roles, audit and quotas. Common checks are in one place.
 //!
 //! ```text
 //!  caller ─► role ─► sandbox, resumed and in use ─► CHECKS ─► run, to its end ─► audit ─► answer
@@ -12,18 +11,18 @@ use crate::error::KeeperError;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::operation;
 
-/// What the keeper has to know of something that can be asked for.
+/// Properties of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Action {
-    /// Its name, in the audit log, in traces and in refusals.
+    /// Name in the audit log, in traces and in refusals.
     pub name: &'static str,
-    /// The role that it needs.
+    /// Required role.
     pub role: Role,
-    /// Whether the token of the sandbox, or of the volume, is enough.
+    /// Whether the token of the sandbox or volume is sufficient.
     pub token: bool,
-    /// Whether it is in the audit log.
+    /// Whether it is recorded in the audit log.
     pub audited: bool,
-    /// Whether it counts as an execution, for the quota of its key.
+    /// Whether it counts against its key's quota of executions.
     pub executes: bool,
 }
 
@@ -32,8 +31,8 @@ impl Action {
         Self { name, role, token: false, audited: false, executes: false }
     }
 
-    /// An action in a sandbox, for which the sandbox's token is enough.
-    pub(crate) const fn within(name: &'static str) -> Self {
+    /// Returns an action in a sandbox, for which the sandbox's token is sufficient.
+    pub(crate) const fn in_sandbox(name: &'static str) -> Self {
         Self { token: true, ..Self::new(name, Role::User) }
     }
 
@@ -52,7 +51,7 @@ macro_rules! actions {
         $(#[allow(missing_docs, reason = "the name says it")]
         pub const $name: Action = $action;)*
 
-        /// What the keeper does itself.
+        /// Actions of the keeper itself.
         const OWN: &[Action] = &[$($name),*];
     };
 }
@@ -79,21 +78,21 @@ actions! {
     SANDBOX_SNAPSHOT = user("sandbox.snapshot").audited();
     SANDBOX_FORK = user("sandbox.fork").audited();
     SANDBOX_KILL = user("sandbox.kill").audited();
-    SANDBOX_USE = Action::within("sandbox.use");
-    EXEC = Action::within("exec").audited().executes();
-    EXEC_START = Action::within("exec.start").audited().executes();
-    CODE = Action::within("code").audited().executes();
-    CODE_ANSWER = Action::within("code.answer");
-    CONTEXT_CREATE = Action::within("context.create").audited();
-    CONTEXT_LIST = Action::within("context.list");
-    CONTEXT_RESTART = Action::within("context.restart").audited();
-    CONTEXT_INTERRUPT = Action::within("context.interrupt").audited();
-    CONTEXT_REMOVE = Action::within("context.remove").audited();
+    SANDBOX_USE = Action::in_sandbox("sandbox.use");
+    EXEC = Action::in_sandbox("exec").audited().executes();
+    EXEC_START = Action::in_sandbox("exec.start").audited().executes();
+    CODE = Action::in_sandbox("code").audited().executes();
+    CODE_ANSWER = Action::in_sandbox("code.answer");
+    CONTEXT_CREATE = Action::in_sandbox("context.create").audited();
+    CONTEXT_LIST = Action::in_sandbox("context.list");
+    CONTEXT_RESTART = Action::in_sandbox("context.restart").audited();
+    CONTEXT_INTERRUPT = Action::in_sandbox("context.interrupt").audited();
+    CONTEXT_REMOVE = Action::in_sandbox("context.remove").audited();
     PORT_PUBLISH = user("port.publish").audited();
     PORT_UNPUBLISH = user("port.unpublish").audited();
-    PORT_LOOK = Action::within("port.look");
+    PORT_LOOK = Action::in_sandbox("port.look");
     TOKEN_ISSUE = user("token.issue").audited();
-    TOKEN_READ = Action::within("token.read");
+    TOKEN_READ = Action::in_sandbox("token.read");
     TEMPLATE_LIST = read("template.list");
     TEMPLATE_GET = read("template.get");
     TEMPLATE_BUILD = user("template.build").audited();
@@ -110,7 +109,7 @@ actions! {
     VOLUME_GET = read("volume.get");
     VOLUME_REMOVE = user("volume.remove").audited();
     VOLUME_TOKEN = user("volume.token");
-    VOLUME_USE = Action::within("volume.use");
+    VOLUME_USE = Action::in_sandbox("volume.use");
     KEY_CREATE = admin("key.create").audited();
     KEY_LIST = admin("key.list");
     KEY_UPDATE = admin("key.update").audited();
@@ -129,10 +128,10 @@ actions! {
     SERVER_COLLECT = admin("server.collect").audited();
 }
 
-/// The record of a sandbox that the operator's policy refused.
+/// Action of the record of a sandbox that the operator's policy refused.
 pub(crate) const POLICY_REFUSED: Action = user("policy.refused").audited();
 
-/// Returns every action: what the keeper does itself, and what is asked of a guest.
+/// Returns all actions: the keeper's own, and operations on guests.
 pub fn all() -> impl Iterator<Item = Action> {
     let of_guests = operation::KINDS.iter().copied().flatten().map(|kind| kind.action);
     OWN.iter().copied().chain(of_guests)
@@ -176,7 +175,7 @@ impl Keeper {
     /// [`KeeperError::Forbidden`].
     pub(crate) async fn find_for(&self, caller: &Caller, id: &str, action: Action) -> Result<Entered> {
         self.require(caller, action)?;
-        self.enter_found(caller, id).await
+        self.find_and_enter(caller, id).await
     }
 
     /// Runs all checks for an action.
@@ -188,7 +187,7 @@ impl Keeper {
     }
 
     fn count_execution(&self, caller: &Caller, action: Action) -> Result<()> {
-        if action.executes { self.inner.spent.execute(caller) } else { Ok(()) }
+        if action.executes { self.inner.ledger.count_execution(caller) } else { Ok(()) }
     }
 }
 
@@ -202,9 +201,9 @@ mod tests {
         let count = seen.len();
         seen.sort_unstable();
         seen.dedup();
-        // What REST starts by itself and what RPC passes to the guest is one action.
-        let twice = ["exec.start"];
-        assert_eq!(seen.len() + twice.len(), count);
+        // The keeper's own action and the operation on the guest share a name.
+        let shared_names = ["exec.start"];
+        assert_eq!(seen.len() + shared_names.len(), count);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who did what, and what came of it.
+//! Writing and reading the audit log.
 
 use belljar_model::SandboxId;
 use belljar_store::{AuditError, AuditFilter, AuditRecord, Head, NewRecord, Verification};
@@ -12,31 +12,34 @@ use crate::events::Event;
 use crate::keeper::{Keeper, Result};
 use crate::steps::step;
 
-/// The most records of one page.
+/// Maximum number of records per page.
 const MAX_RECORDS: u32 = 10_000;
 
-/// The name of a detail that has a field of its own in a record: the SHA-256 of what was to be run.
+// Names of details that have their own field in a record.
+/// SHA-256 of the executed code or command.
 pub(crate) const CODE_DIGEST: &str = "code_sha256";
-/// More of them: what it wrote, the policy that was in force, and the engine that built the walls.
+/// SHA-256 of its output.
 pub(crate) const OUTPUT_DIGEST: &str = "output_sha256";
+/// SHA-256 of the policy in force.
 pub(crate) const POLICY_DIGEST: &str = "policy_sha256";
+/// The engine.
 pub(crate) const ISOLATION: &str = "isolation";
 
-/// Something for the trail.
+/// An event for the audit log.
 #[derive(Debug, Clone)]
-pub(crate) struct Deed<'a> {
-    /// What, such as `file.write`.
+pub(crate) struct AuditEvent<'a> {
+    /// Name of the action, such as `file.write`.
     pub action: &'static str,
-    /// Which sandbox it is about.
+    /// The sandbox concerned.
     pub sandbox: Option<&'a SandboxId>,
     /// `ok`, or the stable code of the error.
     pub outcome: &'a str,
-    /// Names and values; a value that is too long is cut, and says so.
+    /// Names and values; a value that is too long is truncated and marked as such.
     pub details: Vec<(&'static str, String)>,
 }
 
 impl Keeper {
-    /// Writes into the trail. Returns when it is written.
+    /// Records an action in the audit log. Returns when the record is written.
     pub(crate) fn audit<'a, T>(
         &'a self,
         caller: &'a Caller,
@@ -47,24 +50,24 @@ impl Keeper {
     ) -> impl Future<Output = Result<()>> + Send + use<'a, T> {
         debug_assert!(action.audited, "{} is recorded, which docs/audit.md denies", action.name);
         let outcome = outcome.as_ref().err().map_or("ok", KeeperError::code);
-        self.record(caller, Deed { action: action.name, sandbox, outcome, details })
+        self.record(caller, AuditEvent { action: action.name, sandbox, outcome, details })
     }
 
-    /// Writes a deed into the trail. Returns when it is written.
+    /// Records an event in the audit log. Returns when the record is written.
     ///
     /// # Errors
-    /// The store failed. What was done without a record must not be told as done.
-    pub(crate) async fn record(&self, caller: &Caller, deed: Deed<'_>) -> Result<()> {
-        if deed.outcome != "ok" && self.note_refused(caller, deed.action, deed.outcome) {
+    /// Fails if the store fails. An action without a record must not be reported as done.
+    pub(crate) async fn record(&self, caller: &Caller, event: AuditEvent<'_>) -> Result<()> {
+        if event.outcome != "ok" && self.note_refused(caller, event.action, event.outcome) {
             return Ok(());
         }
-        let event = self.event_of(caller, &deed);
-        let mut record = NewRecord::new(Timestamp::now(), &caller.tenant, deed.action, deed.outcome);
+        let bus_event = self.to_bus_event(caller, &event);
+        let mut record = NewRecord::new(Timestamp::now(), &caller.tenant, event.action, event.outcome);
         record.key_id = Some(caller.key.clone());
         record.actor = caller.client.clone();
         record.request_id = caller.request_id.clone();
-        record.sandbox = deed.sandbox.cloned();
-        for (name, value) in deed.details {
+        record.sandbox = event.sandbox.cloned();
+        for (name, value) in event.details {
             match name {
                 CODE_DIGEST => record.code_digest = Some(value),
                 OUTPUT_DIGEST => record.output_digest = Some(value),
@@ -74,53 +77,53 @@ impl Keeper {
             }
         }
         let begin = std::time::Instant::now();
-        // The record of a sandbox's end finds room on a full disk, too.
-        let ends = deed.action == SANDBOX_KILL.name;
-        let again = ends.then(|| record.clone());
+        // The record of a sandbox's end may use the reserve of a full disk.
+        let ends = event.action == SANDBOX_KILL.name;
+        let retry = ends.then(|| record.clone());
         let mut appended = self.inner.audit.append(record).instrument(step!("audit.append")).await;
-        if let (Err(error), Some(record)) = (&appended, again)
+        if let (Err(error), Some(record)) = (&appended, retry)
             && error.is_full()
         {
-            // The room may have been given away already, for the sandbox's own record.
+            // The reserve may already have been released for the sandbox's own record.
             self.inner.store.release_reserve().await;
             appended = self.inner.audit.append(record).await;
         }
-        self.inner.metrics.audited(begin.elapsed());
+        self.inner.metrics.record_audit_append(begin.elapsed());
         match appended {
-            // The last records are being written; nothing is done any more that would need one.
+            // The log is shutting down: no further action is carried out.
             Err(AuditError::Closed) => Err(KeeperError::ShuttingDown),
             appended => {
                 appended?;
-                event.into_iter().for_each(|event| self.inner.events.publish(event));
+                bus_event.into_iter().for_each(|event| self.inner.events.publish(event));
                 Ok(())
             }
         }
     }
 
-    /// What those who follow events are told of a deed, where nothing else tells them.
-    fn event_of(&self, caller: &Caller, deed: &Deed<'_>) -> Option<Event> {
-        let is_told = match deed.action {
+    /// Converts an event to one for the event bus, if nothing else publishes it.
+    fn to_bus_event(&self, caller: &Caller, event: &AuditEvent<'_>) -> Option<Event> {
+        let is_published = match event.action {
             "port.publish" | "port.unpublish" | "sandbox.snapshot" | "sandbox.update" | "sandbox.timeout" => {
                 true
             }
             action => action.starts_with("template.") || action.starts_with("key."),
         };
-        if deed.outcome != "ok" || !is_told {
+        if event.outcome != "ok" || !is_published {
             return None;
         }
-        let subject = ["template", "key", "port", "name"]
-            .iter()
-            .find_map(|name| deed.details.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone()));
-        let entry = deed.sandbox.and_then(|id| self.entry(id));
+        let subject = ["template", "key", "port", "name"].iter().find_map(|name| {
+            event.details.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+        });
+        let entry = event.sandbox.and_then(|id| self.entry(id));
         Some(Event {
-            sandbox: deed.sandbox.cloned(),
+            sandbox: event.sandbox.cloned(),
             labels: entry.as_ref().map(|entry| entry.live().row.labels.clone()).unwrap_or_default(),
             detail: subject.unwrap_or_default(),
-            ..Event::new(deed.action, entry.as_ref().map_or(&caller.tenant, |entry| &entry.tenant))
+            ..Event::new(event.action, entry.as_ref().map_or(&caller.tenant, |entry| &entry.tenant))
         })
     }
 
-    /// Records of the trail: the first ones after `after`, or else the last ones of all.
+    /// Returns records of the audit log: the first ones after `after`, or the last ones.
     ///
     /// # Errors
     /// Needs the role admin.
@@ -135,7 +138,7 @@ impl Keeper {
         Ok(self.inner.audit.tail(filter, after, limit.clamp(1, MAX_RECORDS)).await?)
     }
 
-    /// The last record's number and digest.
+    /// Returns the last record's number and digest.
     ///
     /// # Errors
     /// Needs the role admin.
@@ -144,10 +147,10 @@ impl Keeper {
         Ok(self.inner.audit.head().await?)
     }
 
-    /// Checks the trail from record `from` on. A head that was noted earlier must be on it.
+    /// Verifies the audit log from record `from` on. A `known` earlier head must be part of it.
     ///
     /// # Errors
-    /// Needs the role admin. A trail that is broken is no error: the answer says so.
+    /// Needs the role admin. A broken log is not an error but a result.
     pub async fn audit_verify(
         &self,
         caller: &Caller,

@@ -1,7 +1,7 @@
-//! A build, step by step, in a sandbox of its caller's: what is then in its home directory is the template.
+//! Step-by-step builds: the steps run in a sandbox of the caller, whose home directory then becomes the template.
 //!
-//! The sandbox is one like any other: it counts in the key's quotas, has the key's network policy and its user without privileges, and what
-//! runs in it is recorded. So whoever may make sandboxes may build, and nothing that comes of it is mounted by the kernel.
+//! The sandbox is like any other: it counts in the key's quotas, has the key's network policy and an unprivileged user, and its commands
+//! are audited. So any caller that may create sandboxes may build, and the kernel mounts nothing of the result.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,15 +30,15 @@ use crate::snapshot::{record_of, spec_file};
 use crate::tags::new_template_id;
 use crate::templates::Origin;
 
-/// How long a build may take, if sandboxes may live for as long.
+/// Maximum duration of a build, if sandboxes may live as long.
 const MAX_BUILD_TIME: Duration = Duration::from_secs(3600);
 
-/// The most bytes that are taken of a value or a path that is worked out inside.
+/// Maximum size in bytes of a value or path that is computed in the sandbox.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 const COPY: &str = include_str!("scripts/copy.sh");
 
-/// Why a build failed, and where.
+/// Error of a build, with its step.
 struct Failed {
     step: String,
     error: KeeperError,
@@ -48,8 +48,8 @@ fn in_step(step: impl Into<String>) -> impl FnOnce(KeeperError) -> Failed {
     move |error| Failed { step: step.into(), error }
 }
 
-/// A build at one of its steps.
-struct Site<'a> {
+/// State of a running build.
+struct BuildRun<'a> {
     keeper: &'a Keeper,
     caller: &'a Caller,
     build: &'a Build,
@@ -58,12 +58,12 @@ struct Site<'a> {
     home: String,
     env: BTreeMap<String, String>,
     workdir: Option<String>,
-    /// Steps so far.
+    /// Number of the current step, from 1.
     number: usize,
     total: usize,
 }
 
-/// How a command ended.
+/// Result of a command.
 struct Ended {
     exited: v1::Exited,
     stdout: Vec<u8>,
@@ -71,8 +71,8 @@ struct Ended {
 }
 
 impl Keeper {
-    /// Carries a build out, and notes what came of it.
-    pub(crate) async fn carry_out(
+    /// Runs a build to its end, and records its outcome.
+    pub(crate) async fn run_build(
         &self,
         caller: &Caller,
         build: &Arc<Build>,
@@ -112,12 +112,12 @@ impl Keeper {
     ) -> std::result::Result<TemplateRow, Failed> {
         let base = in_step(BASE_STEP);
         build.log(LogLevel::Info, Some(BASE_STEP), &format!("[base] FROM {}", plan.base));
-        let (entered, home, workdir) = match self.open_site(caller, build, plan).await {
+        let (entered, home, workdir) = match self.open_build(caller, build, plan).await {
             Ok(opened) => opened,
             Err(error) => return Err(base(error)),
         };
         let id = entered.id().to_string();
-        let mut site = Site {
+        let mut run = BuildRun {
             keeper: self,
             caller,
             build,
@@ -128,10 +128,10 @@ impl Keeper {
             number: 0,
             total: plan.steps.len(),
         };
-        let made = site.build(plan).await;
-        drop(site);
+        let made = run.build(plan).await;
+        drop(run);
         let ended = match self.kill(caller, &id).await {
-            // It has ended by itself, or its owner has ended it.
+            // It has ended by itself, or by request of its owner.
             Err(KeeperError::Gone { .. }) => Ok(()),
             ended => ended,
         };
@@ -140,8 +140,8 @@ impl Keeper {
         Ok(row)
     }
 
-    /// The sandbox in which steps are carried out, its home directory, and the working directory to begin with.
-    async fn open_site(
+    /// Creates the sandbox for the steps. Returns it with its home directory and the initial working directory.
+    async fn open_build(
         &self,
         caller: &Caller,
         build: &Build,
@@ -182,7 +182,7 @@ impl Keeper {
     }
 }
 
-impl Site<'_> {
+impl BuildRun<'_> {
     async fn build(&mut self, plan: &BuildPlan) -> std::result::Result<TemplateRow, Failed> {
         for step in &plan.steps {
             self.number += 1;
@@ -191,7 +191,7 @@ impl Site<'_> {
             self.build.log(LogLevel::Info, Some(&number), &text);
             self.step(step).await.map_err(in_step(number))?;
         }
-        self.keep(plan).await.map_err(in_step(FINAL_STEP))
+        self.store_template(plan).await.map_err(in_step(FINAL_STEP))
     }
 
     async fn step(&mut self, step: &PlanStep) -> Result<()> {
@@ -204,7 +204,7 @@ impl Site<'_> {
             PlanStep::Env(pairs) => {
                 for (name, value) in pairs {
                     let value = self.expand(step, value).await?;
-                    // What is stored must be what a sandbox can have.
+                    // Only valid variables are stored.
                     EnvVar::new(name.clone(), value.clone())?;
                     self.env.insert(name.clone(), value);
                 }
@@ -214,15 +214,15 @@ impl Site<'_> {
                 let path = self.expand(step, path).await?;
                 let script = "mkdir -p -- \"$1\" && cd -- \"$1\" && pwd";
                 let ended = self.run(["/bin/sh", "-c", script, "sh", &path], false).await?;
-                let told = self.check(step, ended).await?;
-                self.workdir = Some(told.trim_end_matches('\n').to_owned());
+                let output = self.check(step, ended).await?;
+                self.workdir = Some(output.trim_end_matches('\n').to_owned());
                 Ok(())
             }
             PlanStep::Copy(copy) => self.copy(step, copy).await,
         }
     }
 
-    /// A text with the values of variables in it. Commands in it are none.
+    /// Expands variables in a text, but not commands.
     async fn expand(&mut self, step: &PlanStep, text: &str) -> Result<String> {
         if !text.contains('$') {
             return Ok(text.to_owned());
@@ -269,7 +269,7 @@ impl Site<'_> {
         self.check(step, ended).await.map(drop)
     }
 
-    /// Runs a program to its end. What it writes goes into the log, if that is wanted.
+    /// Runs a program to its end. If `logged`, its output goes into the build's log; else standard output is returned.
     async fn run<const N: usize>(&mut self, argv: [&str; N], logged: bool) -> Result<Ended> {
         let request = v1::StartRequest {
             argv: argv.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect(),
@@ -313,13 +313,13 @@ impl Site<'_> {
         Err(self.entered.explain(lost).await)
     }
 
-    /// What a command wrote, if it went well.
+    /// Returns the output of a successful command, else an error.
     async fn check(&self, step: &PlanStep, ended: Ended) -> Result<String> {
         let Ended { exited, stdout, last_lines } = ended;
         if exited.signal == 0 && exited.code == 0 {
             return Ok(String::from_utf8_lossy(&stdout).into_owned());
         }
-        let mut how = how_of(&exited);
+        let mut how = describe_exit(&exited);
         if self.entered.sandbox().usage().await.oom_kills > 0 {
             how.push_str("; memory ran out, and files count as memory: give the build more (memory_mb)");
         }
@@ -335,14 +335,14 @@ impl Site<'_> {
         .into())
     }
 
-    /// Makes the template of what is in the sandbox, and stores it under all its tags.
-    async fn keep(&mut self, plan: &BuildPlan) -> Result<TemplateRow> {
+    /// Creates the template from the sandbox, and stores it under all its tags.
+    async fn store_template(&mut self, plan: &BuildPlan) -> Result<TemplateRow> {
         let tell = |text: &str| self.build.log(LogLevel::Info, Some(FINAL_STEP), text);
         tell("[finalize] keeping the files");
         let id = new_template_id()?;
         let mut archive = self.keeper.pack(&self.entered, self.keeper.archive_path(&id)).await?;
         let record = self.record(plan);
-        self.serve(plan, &record).await?;
+        self.start_services(plan, &record).await?;
         let mut spec = spec_file(&self.entered);
         spec.network = None;
         spec.env.get_or_insert_default().extend(self.env.clone());
@@ -379,9 +379,9 @@ impl Site<'_> {
     }
 
     fn record(&self, plan: &BuildPlan) -> BuiltRecord {
-        let of_base = record_of(&self.entered.spec().tree);
-        let base = of_base.unwrap_or(BuiltRecord::on(TreeBase::Host));
-        // A template that starts nothing starts what its base does.
+        let base_record = record_of(&self.entered.spec().tree);
+        let base = base_record.unwrap_or(BuiltRecord::unchanged(TreeBase::Host));
+        // A template without its own services has those of its base.
         let (start, ready) = match &plan.start {
             Some(start) => (Some(start.clone()), plan.ready.clone()),
             None => (base.start.clone(), base.ready.clone()),
@@ -395,8 +395,8 @@ impl Site<'_> {
         }
     }
 
-    /// Starts what the template starts, and waits until it is ready.
-    async fn serve(&self, plan: &BuildPlan, record: &BuiltRecord) -> Result<()> {
+    /// Starts the template's services, and waits until they are ready.
+    async fn start_services(&self, plan: &BuildPlan, record: &BuiltRecord) -> Result<()> {
         let log = |level, text: &str| self.build.log(level, Some(FINAL_STEP), text);
         let origin = Origin {
             id: String::new(),
@@ -411,7 +411,7 @@ impl Site<'_> {
             }),
         };
         let sandbox = self.entered.sandbox();
-        let services = Services::of(&origin, sandbox);
+        let services = Services::from_origin(&origin, sandbox);
         let Some(services) = services else { return Ok(()) };
         if let Some(start) = &plan.start {
             log(LogLevel::Info, &format!("[start] {}", first_line(start)));
@@ -446,7 +446,7 @@ impl Site<'_> {
             total: self.total,
             kind: "start",
             command: plan.start.as_deref().map(first_line).unwrap_or_default(),
-            how: how_of(&exited),
+            how: describe_exit(&exited),
             code: (exited.signal == 0).then_some(exited.code),
             last_lines: lines.into_last(),
         }
@@ -454,15 +454,15 @@ impl Site<'_> {
     }
 }
 
-/// How something ended, for its author.
-fn how_of(exited: &v1::Exited) -> String {
+/// Describes the end of a command, for the build's author.
+fn describe_exit(exited: &v1::Exited) -> String {
     match exited.signal {
         0 => format!("it ended with exit code {}", exited.code),
         signal => format!("it was ended by signal {signal}"),
     }
 }
 
-/// Variables as the guest takes them.
+/// Converts variables to the guest's form.
 pub(crate) fn variables(env: &BTreeMap<String, String>) -> Vec<v1::EnvVar> {
     let variable = |(name, value): (&String, &String)| v1::EnvVar {
         name: Bytes::copy_from_slice(name.as_bytes()),
@@ -472,7 +472,7 @@ pub(crate) fn variables(env: &BTreeMap<String, String>) -> Vec<v1::EnvVar> {
     env.iter().map(variable).collect()
 }
 
-/// A text for double quotes of a shell, in which only variables stand for something.
+/// Escapes a text for a shell's double quotes, so that only variables are expanded.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -486,7 +486,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// What is told of an error: the server's own are in its log.
+/// Returns the message of an error for the caller; the server's internal errors go to its log instead.
 fn message_of(caller: &Caller, error: &KeeperError) -> String {
     let is_own = matches!(
         error,
@@ -508,7 +508,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_variables_stand_for_something() {
+    fn only_variables_are_expanded() {
         let expand = |text: &str| {
             let script = format!("NAME=value; printf %s \"{}\"", escape(text));
             let output = std::process::Command::new("bash").arg("-c").arg(script).output().unwrap();

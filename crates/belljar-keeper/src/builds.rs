@@ -1,4 +1,4 @@
-//! Builds of templates whose steps come one by one: what is known of each while it goes on, and for a time after its end.
+//! State of step-by-step builds of templates, while they run and for some time after their end.
 //!
 //! ```text
 //!   request_build ─► waiting ── start_build ─► building ─┬─► ready     the template is stored under all its tags
@@ -6,7 +6,7 @@
 //!                       └── an hour without a start ─► forgotten
 //! ```
 //!
-//! A build ends with its server. What is known of builds is in memory only; what they have made is in the store.
+//! A build ends with its server. The state of builds is in memory only; finished templates are in the store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,27 +23,27 @@ use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::plan::{BuildPlan, NewBuild, TaggedName, check_tag};
 
-/// The most builds of one tenant that are known at once. The oldest that has ended gives way.
+/// Maximum number of builds of one tenant. The oldest that has ended is evicted.
 const MAX_BUILDS: usize = 32;
 
-/// How long a build may wait for its start.
+/// Time for which a build may wait for its start.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// The most bytes of a build's log that are kept.
+/// Maximum size of a build's log, in bytes.
 const MAX_LOG_BYTES: usize = 256 << 10;
 
-/// The most entries of it.
+/// Maximum number of entries of a build's log.
 const MAX_LOG_ENTRIES: usize = 10_000;
 
-/// The most tags of one build.
+/// Maximum number of tags of one build.
 const MAX_TAGS: usize = 16;
 
-/// Where a build is.
+/// Status of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildStatus {
     /// It waits for its files and its start.
     Waiting,
-    /// Its steps are carried out.
+    /// Its steps are running.
     Building,
     /// The template can be used.
     Ready,
@@ -51,48 +51,48 @@ pub enum BuildStatus {
     Failed,
 }
 
-/// How much a line of a log matters.
+/// Severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// For who looks for a fault.
+    /// Details for debugging.
     Debug,
-    /// What happens.
+    /// Progress.
     Info,
-    /// What a step wrote to standard error.
+    /// Standard error of a step.
     Warning,
-    /// Why the build failed.
+    /// The reason of the build's failure.
     Error,
 }
 
 /// A line of a build's log.
 #[derive(Debug, Clone)]
 pub struct BuildLine {
-    /// When it came.
+    /// Time.
     pub at: Timestamp,
-    /// How much it matters.
+    /// Severity.
     pub level: LogLevel,
-    /// The step that it is of.
+    /// The step that wrote it.
     pub step: Option<String>,
-    /// What it says, without control characters.
+    /// Text without control characters.
     pub text: String,
 }
 
-/// Why a build failed, and in which step.
+/// Failure of a build, with its step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepFailure {
     /// [`BASE_STEP`], the step's number from 1, or [`FINAL_STEP`].
     pub step: String,
-    /// Why, and what to do.
+    /// Reason and remedy.
     pub message: String,
 }
 
-/// The step that stands for what a template starts from.
+/// Name of the step that creates the sandbox from the base template.
 pub const BASE_STEP: &str = "base";
 
-/// The step that stands for what comes after the last one: keeping the files, `start` and `ready`.
+/// Name of the step after the last one: storing the files, `start` and `ready`.
 pub const FINAL_STEP: &str = "finalize";
 
-/// A build that was asked for.
+/// A requested build.
 #[derive(Debug, Clone)]
 pub struct RequestedBuild {
     /// Its id, a UUID.
@@ -103,14 +103,14 @@ pub struct RequestedBuild {
     pub tags: Vec<String>,
 }
 
-/// Where a build is, and a part of its log.
+/// Status of a build, and a part of its log.
 #[derive(Debug, Clone)]
 pub struct BuildReport {
-    /// Where it is.
+    /// Status.
     pub status: BuildStatus,
-    /// Why it failed.
+    /// The failure, if it failed.
     pub failure: Option<StepFailure>,
-    /// The part of its log that was asked for.
+    /// The requested part of its log.
     pub lines: Vec<BuildLine>,
 }
 
@@ -132,16 +132,16 @@ struct State {
     log_bytes: usize,
 }
 
-/// All builds that are known.
+/// All builds in memory.
 #[derive(Default)]
 pub(crate) struct Builds(Mutex<Vec<Arc<Build>>>);
 
 impl Build {
-    /// Adds to the log. What is too much for it is left out, and the log says so.
+    /// Adds a line to the log. When the log is full, a note replaces the rest.
     pub(crate) fn log(&self, level: LogLevel, step: Option<&str>, text: &str) {
         let mut state = self.state.lock();
         let is_full = |state: &State| state.log_bytes > MAX_LOG_BYTES || state.log.len() >= MAX_LOG_ENTRIES;
-        // The reason of a failure always has room.
+        // The reason of a failure is always added.
         if is_full(&state) && level < LogLevel::Error {
             return;
         }
@@ -177,7 +177,7 @@ impl Build {
         self.state.lock().status
     }
 
-    fn is_forgotten(&self) -> bool {
+    fn has_expired(&self) -> bool {
         self.status() == BuildStatus::Waiting && self.since.elapsed() > MAX_WAIT
     }
 }
@@ -185,14 +185,14 @@ impl Build {
 impl Builds {
     fn add(&self, build: Build) -> Result<()> {
         let mut all = self.0.lock();
-        all.retain(|build| !build.is_forgotten());
+        all.retain(|build| !build.has_expired());
         if all.iter().filter(|known| known.tenant == build.tenant).count() >= MAX_BUILDS {
             let has_ended = |known: &Arc<Build>| {
                 known.tenant == build.tenant
                     && matches!(known.status(), BuildStatus::Ready | BuildStatus::Failed)
             };
             let place = all.iter().position(has_ended).ok_or_else(|| KeeperError::Full {
-                what: format!("{MAX_BUILDS} builds of this tenant wait or go on already"),
+                what: format!("{MAX_BUILDS} builds of this tenant are already waiting or running"),
                 retry_after: Duration::from_secs(10),
             })?;
             all.remove(place);
@@ -208,7 +208,7 @@ impl Builds {
         found.cloned().ok_or_else(|| missing(id))
     }
 
-    /// Whether a build of this template waits.
+    /// Reports whether a build of this template waits.
     pub(crate) fn waits(&self, tenant: &str, name: &str) -> bool {
         let all = self.0.lock();
         let waits = |build: &Arc<Build>| {
@@ -225,17 +225,13 @@ fn missing(id: &str) -> KeeperError {
 }
 
 impl Keeper {
-    /// Asks for a build, which then waits for its files and its start.
+    /// Requests a build, which then waits for its files and its start.
     ///
     /// # Errors
-    /// What is wrong with the request; a name that something else has; too many builds that wait or go on.
+    /// Fails if the request is invalid, the name is taken by something else, or too many builds wait or run.
     pub async fn request_build(&self, caller: &Caller, request: NewBuild) -> Result<RequestedBuild> {
         self.require(caller, TEMPLATE_BUILD)?;
         let NewBuild { name, tags, limits } = request;
-        if tags.len() >= MAX_TAGS {
-            let reason = format!("{} are too many; at most {MAX_TAGS} are allowed", tags.len());
-            return Err(KeeperError::field("tags", reason));
-        }
         limits.clone().resolve()?;
         let mut all: Vec<String> = name.given_tag().map(str::to_owned).into_iter().collect();
         for tag in tags {
@@ -243,6 +239,10 @@ impl Keeper {
             if !all.contains(&tag) {
                 all.push(tag);
             }
+        }
+        if all.len() > MAX_TAGS {
+            let reason = format!("{} are too many; at most {MAX_TAGS} are allowed", all.len());
+            return Err(KeeperError::field("tags", reason));
         }
         if all.is_empty() {
             all.push(name.tag().to_owned());
@@ -270,10 +270,10 @@ impl Keeper {
         Ok(requested)
     }
 
-    /// Starts a build, which goes on without its caller. What is refused of its steps is told as the build's own failure.
+    /// Starts a build, which continues without its caller. An invalid plan is reported as the build's failure.
     ///
     /// # Errors
-    /// There is no such build of the caller's, or it was started before.
+    /// Fails if the caller has no such build, or it was started before.
     pub fn start_build(
         &self,
         caller: &Caller,
@@ -285,14 +285,14 @@ impl Keeper {
         let build = self.inner.builds.find(caller, name.name(), id)?;
         build.begin()?;
         let (keeper, caller) = (self.clone(), caller.clone());
-        self.inner.tasks.spawn(async move { keeper.carry_out(&caller, &build, plan).await });
+        self.inner.tasks.spawn(async move { keeper.run_build(&caller, &build, plan).await });
         Ok(())
     }
 
-    /// Where a build is, and its log from the entry `offset` on: at most `limit` entries of at least `level`.
+    /// Returns a build's status, and at most `limit` log entries of at least `level` from entry `offset` on.
     ///
     /// # Errors
-    /// There is no such build of the caller's.
+    /// Fails if the caller has no such build.
     pub async fn build_report(
         &self,
         caller: &Caller,
@@ -303,7 +303,7 @@ impl Keeper {
         self.require(caller, TEMPLATE_GET)?;
         let build = match self.inner.builds.find(caller, name.name(), id) {
             Ok(build) => build,
-            // What it has made is known for longer than how.
+            // The template outlives the build's state.
             Err(missing) => {
                 let tags = self.template_tags(caller, name.name()).await.unwrap_or_default();
                 let made = tags.iter().any(|tag| tag.build == id);
@@ -321,7 +321,7 @@ impl Keeper {
     }
 }
 
-/// A UUID of random bits (RFC 9562, version 4).
+/// Formats random bits as a UUID (RFC 9562, version 4).
 fn uuid(mut random: [u8; 16]) -> String {
     random[6] = random[6] & 0x0f | 0x40;
     random[8] = random[8] & 0x3f | 0x80;
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_bounded_and_says_so() {
+    fn full_log_ends_with_a_note() {
         let build = build("b");
         for _ in 0..3000 {
             build.log(LogLevel::Info, Some("1"), &"x".repeat(200));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_that_have_ended_give_way() {
+    fn ended_builds_are_evicted() {
         let builds = Builds::default();
         for number in 0..MAX_BUILDS {
             builds.add(build(&number.to_string())).unwrap();

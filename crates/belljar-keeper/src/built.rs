@@ -1,4 +1,4 @@
-//! Templates that are built: from a definition or a file to a layer, and back to a file.
+//! Built templates: building a layer from a definition, and importing and exporting templates as files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,29 +23,29 @@ use crate::build_steps::variables;
 use crate::caller::Caller;
 use crate::create::fill_random;
 use crate::error::KeeperError;
-use crate::head_room::Left;
+use crate::head_room::Headroom;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
-use crate::look::network_details;
+use crate::query::network_details;
 use crate::request::SandboxName;
 use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
 
-/// The most bytes of files that come with a build.
+/// Maximum size in bytes of the files sent with a build.
 pub const MAX_BUILD_FILE_BYTES: usize = 8 << 20;
 
-/// The largest layer that is imported, in bytes.
+/// Maximum size of an imported layer, in bytes.
 const MAX_IMPORT_BYTES: u64 = 16 << 30;
 
-/// How long a sandbox's `ready` command may take to succeed for the first time.
+/// Time within which a sandbox's `ready` command must succeed.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long after a `ready` command that failed the next one is tried.
-const READY_EVERY: Duration = Duration::from_millis(50);
+/// Delay between attempts of the `ready` command.
+const READY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Events of a build that wait to be read.
+/// Capacity of the queue of a build's events.
 const EVENTS: usize = 256;
 
-/// What is kept of a built template beside its specification.
+/// Stored properties of a built template besides its specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BuiltRecord {
@@ -60,14 +60,14 @@ pub(crate) struct BuiltRecord {
     pub(crate) warm: Vec<String>,
     #[serde(default)]
     pub(crate) workdir: Option<String>,
-    /// The build that has made it step by step.
+    /// The step-by-step build that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) build: Option<String>,
 }
 
 impl BuiltRecord {
-    /// That of a tree on `base` to which nothing was added.
-    pub(crate) const fn on(base: TreeBase) -> Self {
+    /// Returns the record of an unchanged tree on `base`.
+    pub(crate) const fn unchanged(base: TreeBase) -> Self {
         let (start, ready, workdir, build) = (None, None, None, None);
         Self { base, layer: None, start, ready, warm: Vec::new(), workdir, build }
     }
@@ -76,59 +76,59 @@ impl BuiltRecord {
 /// A request to build a template.
 #[derive(Debug, Clone, Default)]
 pub struct BuildTemplate {
-    /// The text of its file.
+    /// Text of the definition file.
     pub definition: String,
-    /// Its name, if it is not to have that of the file.
+    /// Name, if different from the one in the definition.
     pub name: Option<SandboxName>,
     /// A directory of packages on the server's machine; for administrators.
     pub mirror: Option<PathBuf>,
     /// An OCI image on the server's machine; for administrators.
     pub image: Option<PathBuf>,
-    /// The files of `copy` steps, with their permission bits.
+    /// Files of `copy` steps, with their permission bits.
     pub files: BTreeMap<String, (u32, Bytes)>,
-    /// Whether steps run although they are known from before.
+    /// Whether to run all steps instead of using cached results.
     pub fresh: bool,
 }
 
-/// A build under way. It goes on also when this is dropped.
+/// A running build. It continues if this is dropped.
 pub struct TemplateBuild {
     events: mpsc::Receiver<BuildProgress>,
 }
 
-/// What is told of a build.
+/// Progress of a build.
 #[derive(Debug)]
 pub enum BuildProgress {
-    /// It goes on.
+    /// An event.
     Event(BuildEvent),
-    /// It has ended. Nothing comes after this.
+    /// The result, after which nothing follows.
     Done(Box<Result<TemplateInfo>>),
 }
 
 impl TemplateBuild {
-    /// What happens next; nothing after the end.
+    /// Waits for the next event; returns `None` after the result.
     pub async fn next(&mut self) -> Option<BuildProgress> {
         self.events.recv().await
     }
 }
 
-/// A template as a file on its way out.
+/// A template to be written to a file.
 #[derive(Debug)]
 pub struct Exported {
-    /// The head.
+    /// The header.
     pub head: Vec<u8>,
-    /// The layer that follows, open, and its size.
+    /// The layer after the header, as an open file with its size.
     pub layer: Option<(std::fs::File, u64)>,
     /// The template's name.
     pub name: String,
 }
 
 impl Origin {
-    /// What a sandbox of this template has as its tree, for this tenant.
+    /// Returns the tree of a sandbox of this template and tenant.
     pub(crate) fn tree(&self, layers: &Layers, tenant: &str) -> Tree {
         let Some(built) = &self.built else { return Tree::Host };
         let is_plain = built.layer.is_none() && built.start.is_none() && built.workdir.is_none();
         if built.base == TreeBase::Host && is_plain && built.build.is_some() {
-            // So any engine can have it.
+            // An unchanged tree works with any engine.
             return Tree::Host;
         }
         let layer = built
@@ -152,15 +152,15 @@ impl Origin {
 }
 
 impl Keeper {
-    /// Where the layers of built templates are.
+    /// Returns the store of layers of built templates.
     pub(crate) fn layers(&self) -> Layers {
         Layers::new(self.inner.config.now().state_dir.join("templates").join("layers"))
     }
 
-    /// Builds a template. What is told of it comes as it happens; the build goes on also if nobody listens.
+    /// Starts to build a template. The build continues if the returned handle is dropped.
     ///
     /// # Errors
-    /// What is wrong with the request; what fails later is told at the end.
+    /// Fails if the request is invalid. Later errors are part of the result.
     pub async fn build_template(&self, caller: &Caller, request: BuildTemplate) -> Result<TemplateBuild> {
         self.require(caller, TEMPLATE_BUILD_FILE)?;
         self.check_build(&request)?;
@@ -169,7 +169,7 @@ impl Keeper {
         let name = request.name.as_ref().map_or(definition.name.as_str(), SandboxName::as_str).to_owned();
         self.check_name(caller, &name).await?;
         let base = self.base_template(caller, &definition, &name).await?;
-        let turn = self.turn()?;
+        let build_lock = self.lock_build()?;
         let (sender, events) = mpsc::channel(EVENTS);
         let (keeper, caller) = (self.clone(), caller.clone());
         self.inner.tasks.spawn(async move {
@@ -182,7 +182,7 @@ impl Keeper {
             };
             let built = keeper.build(&caller, &definition, &input, &sender).await;
             let result = match built {
-                Ok(built) => keeper.keep_built(&caller, &name, &definition, built).await,
+                Ok(built) => keeper.store_built(&caller, &name, &definition, built).await,
                 Err(error) => Err(error),
             };
             let mut details = vec![("name", name)];
@@ -197,11 +197,11 @@ impl Keeper {
                 Ok(()) => result,
                 Err(error) => Err(error),
             };
-            if let Err(error) = keeper.sweep_in_turn(false).await {
+            if let Err(error) = keeper.sweep_layers_locked(false).await {
                 tracing::warn!(error = %crate::error::chain(&error), "cannot remove old layers");
             }
-            // Who hears of the end may build the next one.
-            drop(turn);
+            // Released first, as a client may start its next build when it gets the result.
+            drop(build_lock);
             let _ = sender.send(BuildProgress::Done(Box::new(result))).await;
         });
         Ok(TemplateBuild { events })
@@ -214,7 +214,7 @@ impl Keeper {
             if !path.is_absolute() || !path.exists() {
                 return Err(KeeperError::field(
                     field,
-                    format!("there is no {} on the server's machine; give an absolute path", path.display()),
+                    format!("{} not found on the server's machine; give an absolute path", path.display()),
                 ));
             }
         }
@@ -224,10 +224,10 @@ impl Keeper {
                 format!("they have {bytes} bytes; at most {MAX_BUILD_FILE_BYTES} may come with a build");
             return Err(KeeperError::field("files", reason));
         }
-        Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
+        Headroom::measure(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
     }
 
-    /// What steps reach is within what the caller's sandboxes may.
+    /// Checks that the network policies of steps are within the caller's ceilings.
     fn check_networks(&self, caller: &Caller, definition: &Definition) -> Result<()> {
         let can = self.builder_engine()?.capabilities().network;
         for step in definition.steps.iter().filter(|step| step.has_network()) {
@@ -243,7 +243,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The engine that builds templates.
+    /// Returns the engine that builds templates.
     fn builder_engine(&self) -> Result<&Arc<dyn Engine>> {
         let mut offered = self.inner.engines.offered();
         offered.find(|engine| engine.capabilities().own_tree).ok_or_else(|| {
@@ -255,15 +255,15 @@ impl Keeper {
         })
     }
 
-    /// The one build at a time: each takes memory for all of its files.
-    fn turn(&self) -> Result<tokio::sync::OwnedMutexGuard<()>> {
+    /// Locks out other builds: each takes memory for all of its files.
+    fn lock_build(&self) -> Result<tokio::sync::OwnedMutexGuard<()>> {
         Arc::clone(&self.inner.building).try_lock_owned().map_err(|_| KeeperError::Full {
             what: "another template is being built; one is built at a time".to_owned(),
             retry_after: Duration::from_secs(10),
         })
     }
 
-    /// A built template of that name is replaced; any other is not.
+    /// Checks a name for a built template. Returns the built template of that name, which is replaced; any other kind is an error.
     async fn check_name(&self, caller: &Caller, name: &str) -> Result<Option<TemplateRow>> {
         if name == DEFAULT_TEMPLATE {
             return Err(KeeperError::field(
@@ -282,7 +282,7 @@ impl Keeper {
         }
     }
 
-    /// The template that another starts from.
+    /// Returns the built template on which a definition is based.
     async fn base_template(
         &self,
         caller: &Caller,
@@ -294,7 +294,7 @@ impl Keeper {
             return Err(KeeperError::field("base", format!("the template {base} would start from itself")));
         }
         let missing =
-            || KeeperError::field("base", format!("there is no built template {base}; build it first"));
+            || KeeperError::field("base", format!("built template {base} not found; build it first"));
         let row = self.inner.store.templates().get(&caller.tenant, base).await?.ok_or_else(missing)?;
         let built = built_record(&row)?.filter(|_| row.kind == TemplateKind::Built).ok_or_else(missing)?;
         Ok(Some(BaseTemplate {
@@ -314,7 +314,7 @@ impl Keeper {
         sender: &mpsc::Sender<BuildProgress>,
     ) -> Result<Built> {
         let layers = self.layers();
-        // A reader that is slow misses lines, and no build waits for one.
+        // A build does not wait for slow readers: they miss events.
         let mut tell = |event: BuildEvent| drop(sender.try_send(BuildProgress::Event(event)));
         let builder = Builder {
             engine: self.builder_engine()?.as_ref(),
@@ -325,7 +325,7 @@ impl Keeper {
         Ok(builder.build(definition, input).await?)
     }
 
-    async fn keep_built(
+    async fn store_built(
         &self,
         caller: &Caller,
         name: &str,
@@ -352,7 +352,7 @@ impl Keeper {
         spec: SpecFile,
         record: BuiltRecord,
     ) -> Result<TemplateInfo> {
-        // What is stored must be a specification that a sandbox can have.
+        // Only valid specifications are stored.
         spec.clone().resolve()?;
         let mut random = [0u8; 10];
         fill_random(&mut random)?;
@@ -374,7 +374,7 @@ impl Keeper {
         };
         if let Some(old) = self.check_name(caller, name).await? {
             match self.inner.store.templates().remove(&old.id).await {
-                Err(StoreError::NotFound { .. }) | Ok(()) => self.inner.pools.give_up(&old.id),
+                Err(StoreError::NotFound { .. }) | Ok(()) => self.inner.pools.discard(&old.id),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -382,10 +382,10 @@ impl Keeper {
         Ok(template_info(&row))
     }
 
-    /// A built template as one file.
+    /// Exports a built template as one file.
     ///
     /// # Errors
-    /// [`KeeperError::NotFound`]; a template that was not built is refused.
+    /// Returns [`KeeperError::NotFound`]; fails for a template that was not built.
     pub async fn export_template(&self, caller: &Caller, id: &str) -> Result<Exported> {
         self.require(caller, TEMPLATE_EXPORT)?;
         let exported = self.export(caller, id).await;
@@ -428,10 +428,10 @@ impl Keeper {
         Ok(Exported { head, layer, name })
     }
 
-    /// Takes a template from a file. Its layer is unpacked in a sandbox and packed anew there.
+    /// Imports a template from a file. Its layer is unpacked and packed again in a sandbox.
     ///
     /// # Errors
-    /// It is no such file, it was cut off or changed, or its name is that of something else.
+    /// Fails if the file is invalid, truncated or altered, or the name is taken by something else.
     pub async fn import_template<R>(
         &self,
         caller: &Caller,
@@ -462,7 +462,7 @@ impl Keeper {
         R: AsyncRead + Send + Unpin + 'static,
     {
         self.builder_engine()?;
-        Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
+        Headroom::measure(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
         let mut begin = Vec::new();
         let (header, length) = loop {
             if let Some(found) = parse_header(&begin)? {
@@ -489,15 +489,15 @@ impl Keeper {
             ));
         }
         header.spec.clone().resolve()?;
-        let _turn = self.turn()?;
+        let _build_lock = self.lock_build()?;
         let rest = std::io::Cursor::new(begin.split_off(length)).chain(source);
         let layers = self.layers();
-        let mut quiet = |_: BuildEvent| {};
+        let mut ignore = |_: BuildEvent| {};
         let builder = Builder {
             engine: self.builder_engine()?.as_ref(),
             layers: &layers,
             owner: &caller.tenant,
-            tell: &mut quiet,
+            tell: &mut ignore,
         };
         let layer = builder.import(&header, rest).await?;
         let BundleHeader { description, base, spec, start, ready, warm, workdir, .. } = header;
@@ -506,15 +506,14 @@ impl Keeper {
         self.insert_built(caller, &name, &note, spec, record).await
     }
 
-    /// Removes layers that no template and no sandbox is made of, and steps that were not used for long; or says which. Nothing
-    /// is looked at while a template is built.
+    /// Removes unused layers and steps that have not been used for long, or only lists them. Does nothing while a template is built.
     pub(crate) async fn sweep_layers(&self, dry_run: bool) -> Result<Swept> {
-        // What is being built is noted nowhere yet.
-        let Ok(_turn) = self.turn() else { return Ok(Swept::default()) };
-        self.sweep_in_turn(dry_run).await
+        // The layers of a running build have no record yet.
+        let Ok(_build_lock) = self.lock_build() else { return Ok(Swept::default()) };
+        self.sweep_layers_locked(dry_run).await
     }
 
-    async fn sweep_in_turn(&self, dry_run: bool) -> Result<Swept> {
+    async fn sweep_layers_locked(&self, dry_run: bool) -> Result<Swept> {
         let mut used = std::collections::BTreeSet::new();
         for row in self.inner.store.templates().list(None).await? {
             used.extend(built_record(&row)?.and_then(|built| built.layer).map(|layer| layer.digest));
@@ -532,9 +531,9 @@ impl Keeper {
         }
     }
 
-    /// Starts what the template starts in each sandbox, and waits until it is ready.
+    /// Starts the template's services in a sandbox, and waits until they are ready.
     pub(crate) async fn start_services(&self, origin: &Origin, sandbox: &Sandbox) -> Result<()> {
-        let Some(services) = Services::of(origin, sandbox) else { return Ok(()) };
+        let Some(services) = Services::from_origin(origin, sandbox) else { return Ok(()) };
         match services.start().await? {
             Some(_) => services.wait_until_ready().await,
             None => Ok(()),
@@ -542,7 +541,7 @@ impl Keeper {
     }
 }
 
-/// What a template starts in a sandbox.
+/// The services that a template starts in each sandbox.
 pub(crate) struct Services<'a> {
     name: &'a str,
     built: &'a BuiltRecord,
@@ -551,14 +550,14 @@ pub(crate) struct Services<'a> {
 }
 
 impl<'a> Services<'a> {
-    /// Those of a template that has a tree of its own, or starts something.
-    pub(crate) fn of(origin: &'a Origin, sandbox: &'a Sandbox) -> Option<Self> {
+    /// Returns the services of a template, if it was built.
+    pub(crate) fn from_origin(origin: &'a Origin, sandbox: &'a Sandbox) -> Option<Self> {
         let built = origin.built.as_ref()?;
         let env = origin.spec.env.as_ref().map(variables).unwrap_or_default();
         Some(Self { name: &origin.name, built, env, sandbox })
     }
 
-    /// Starts the command `start`, and returns its number; `None` if there is no such command.
+    /// Starts the command `start`, if any, and returns its process number.
     pub(crate) async fn start(&self) -> Result<Option<u64>> {
         let Some(start) = &self.built.start else { return Ok(None) };
         let request = v1::StartRequest { detach: true, ..self.request(start) };
@@ -566,7 +565,7 @@ impl<'a> Services<'a> {
         Ok(Some(started.id))
     }
 
-    /// Waits until the command `ready` has succeeded, if there is one.
+    /// Waits until the command `ready`, if any, has succeeded.
     pub(crate) async fn wait_until_ready(&self) -> Result<()> {
         let Some(ready) = &self.built.ready else { return Ok(()) };
         let begin = Instant::now();
@@ -587,7 +586,7 @@ impl<'a> Services<'a> {
                     return Ok(());
                 }
             }
-            tokio::time::sleep(READY_EVERY).await;
+            tokio::time::sleep(READY_INTERVAL).await;
         }
     }
 
@@ -601,12 +600,11 @@ impl<'a> Services<'a> {
     }
 }
 
-/// What is kept of a built template, or of a snapshot of a sandbox of one.
+/// Parses the record of a built template, or of a snapshot of one of its sandboxes.
 pub(crate) fn built_record(row: &TemplateRow) -> Result<Option<BuiltRecord>> {
     if row.built.is_empty() {
         return Ok(None);
     }
-    serde_json::from_str(&row.built).map(Some).map_err(|error| {
-        KeeperError::field("template", format!("the record of {} cannot be read: {error}", row.id))
-    })
+    let parsed = serde_json::from_str(&row.built);
+    parsed.map(Some).map_err(|source| KeeperError::Record { what: format!("template {}", row.id), source })
 }

@@ -64,11 +64,11 @@ const OPERATOR: &str = "operator";
 /// Tenant of keys that were created without one.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// What the sandboxes of one key may use together. `null` is as much as the machine has.
+/// Quotas of all sandboxes of one key together. `null` is unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quotas {
-    /// Sandboxes at once, paused ones included.
+    /// Number of sandboxes, including paused ones.
     pub sandboxes: Option<u32>,
     /// Sum of the memory limits of its sandboxes, in bytes.
     pub memory_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! Code in contexts of interpreters.
+//! Execution of code in interpreter contexts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,93 +17,93 @@ use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::exec::{MAX_ANSWER_BYTES, outcome_name};
-use crate::idempotency::{EXEC, Once};
+use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::program::{SHELL, may_have_kernel, to_program};
 use crate::request::Idempotency;
 use crate::steps::{run_detached, step};
 
-/// The longest code, in bytes: what one message to a guest takes, with room for what comes with it.
+/// Maximum size of code in bytes: that of one message to a guest, without what is sent along with it.
 pub const MAX_CODE_BYTES: usize = (4 << 20) - MAX_BESIDE_CODE_BYTES;
 
-/// The most bytes of environment and names that come with code.
+/// Maximum size in bytes of the environment and names that are sent with code.
 const MAX_BESIDE_CODE_BYTES: usize = 128 << 10;
 
-/// Between the interrupt of code that takes too long and the end of its interpreter.
+/// Time between the interrupt of code that exceeds its timeout and the kill of its interpreter.
 const CODE_GRACE: Duration = Duration::from_secs(5);
 
-/// The most bytes of each stream that a result holds; head and tail are kept of what is longer.
+/// Maximum number of bytes of each stream in a result; of longer output, head and tail are kept.
 const MAX_KEPT_BYTES: u64 = 1 << 20;
 
-/// How much longer than code may take the keeper waits for the guest to say that it is over.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time after the timeout of code within which the guest must report its end.
+const END_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most results that are named in an answer without them.
+/// Maximum number of results that are named in an answer without their data.
 const MAX_NAMED: usize = 16;
 
-/// How often the keeper looks whether its patience is at its end.
-const TICK: Duration = Duration::from_secs(1);
+/// Interval of checks of that timeout.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the sandbox's own end is waited for when its guest is lost.
-const END_WAIT: Duration = Duration::from_secs(2);
+/// Time to wait for the sandbox's own end when its guest is lost.
+const SANDBOX_END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Code to run in a context.
 #[derive(Debug, Clone, Default)]
 pub struct CodeRequest {
     /// UTF-8 without NUL, at most [`MAX_CODE_BYTES`]. It may be empty.
     pub code: Bytes,
-    /// The context; the default one of the language if not given.
+    /// The context; the language's default one if not given.
     pub context: Option<String>,
-    /// The language, where no context is named; Python if neither is. One without contexts is a program each time.
+    /// The language if no context is given; Python if neither is. In a language without contexts, each execution is a program.
     pub language: Option<String>,
-    /// Where it runs, for this execution alone.
+    /// Working directory of this execution only.
     pub cwd: Option<Bytes>,
-    /// Environment, for this execution alone.
+    /// Environment of this execution only.
     pub env: BTreeMap<String, String>,
-    /// How long it may take; the sandbox's own time of one execution if not given, zero is without end.
+    /// Timeout; the sandbox's timeout of an execution if not given, none if zero.
     pub timeout: Option<Duration>,
-    /// Between the interrupt and the interpreter's end when that time is over; 5 seconds if not given.
+    /// Time between the interrupt at the timeout and the kill of the interpreter; 5 seconds if not given.
     pub grace: Option<Duration>,
-    /// Whether somebody answers questions.
+    /// Whether the caller answers requests for input.
     pub allow_input: bool,
-    /// What happens when the caller goes away before the end.
+    /// What happens if the caller disconnects before the end.
     pub on_disconnect: OnDisconnect,
-    /// Bytes that are kept of each stream.
+    /// Number of bytes kept of each stream.
     pub keep_bytes: Option<u64>,
-    /// The same key and the same request run once.
+    /// Idempotency key: the same request with the same key runs once.
     pub idempotency: Option<Idempotency>,
-    /// Told when the sandbox has taken the code, which may have to wait for its turn.
+    /// Notified when the guest has accepted the code, which may still have to wait for its turn.
     pub queued: Option<Arc<Notify>>,
 }
 
-/// What happens to code whose caller goes away.
+/// What happens to code whose caller disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDisconnect {
     /// It runs to its end.
     #[default]
     Continue,
-    /// It is interrupted, and its interpreter ended if that does not help.
+    /// It is interrupted, and its interpreter is killed if that does not end it.
     Kill,
 }
 
-/// How the watch over code ended.
-enum Watched {
-    /// The guest has told the end.
+/// Outcome of watching an execution.
+enum WatchOutcome {
+    /// The guest reported the end.
     Ended(Box<v1::CodeEnded>),
-    /// The caller went away, and wants it killed.
+    /// The caller disconnected, and the code is to be killed then.
     Abandoned,
-    /// The guest has not told the end in time.
+    /// The guest did not report the end in time.
     Late,
-    /// The guest was lost in the middle.
+    /// The guest was lost during the execution.
     Lost(GuestError),
 }
 
 impl Keeper {
-    /// Runs code in a context and waits for its end. What happens meanwhile goes to `events`; a slow taker slows the code down.
-    /// When the future is dropped, the code goes on or is ended as the request says; either is written to the audit trail.
+    /// Runs code in a context and waits for its end. Events are sent to `events` meanwhile; a slow receiver slows the code down.
+    /// When the future is dropped, the code continues or is killed as the request says; either is recorded in the audit log.
     ///
     /// # Errors
-    /// Only what is not the code's own doing; how it ended is in what is handed back.
+    /// Fails for other reasons than the code itself, whose outcome is in the result.
     pub async fn run_code(
         &self,
         caller: &Caller,
@@ -111,9 +111,9 @@ impl Keeper {
         request: CodeRequest,
         events: Option<mpsc::Sender<CodeEvent>>,
     ) -> Result<CodeExecution> {
-        // Dropped with this future: that is how the rest gets to know that nobody waits any more.
+        // Dropped with this future, which tells the detached steps that the caller has disconnected.
         let (_waiting, gone) = oneshot::channel();
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move {
             keeper.run_code_inner(&caller, &id, request, events, gone).await
         })
@@ -131,19 +131,19 @@ impl Keeper {
         check_code(&request)?;
         self.check_reserve("run code").await?;
         let entered = self.find_for(caller, id, CODE).await?;
-        let once = match &request.idempotency {
+        let claim = match &request.idempotency {
             None => None,
             Some(idempotency) => {
                 let what = format!("{EXEC}{}", entered.id());
                 match self.claim(&caller.tenant, &what, idempotency).await? {
-                    Once::First(claim) => Some(claim),
-                    Once::Before(answer) => return read(&answer),
+                    ClaimOutcome::New(claim) => Some(claim),
+                    ClaimOutcome::Answered(answer) => return parse_answer(&answer),
                 }
             }
         };
         let asked = execute_requests(&entered, &request)?;
         self.check(caller, CODE)?;
-        let running = self.run_asked(&entered, &request, asked, events, gone);
+        let running = self.run_requests(&entered, &request, asked, events, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
         let mut details = vec![(CODE_DIGEST, code_digest(&request.code))];
         match &outcome {
@@ -152,7 +152,7 @@ impl Keeper {
                     ("context", done.execution.context.clone()),
                     ("language", done.execution.language.clone()),
                     ("execution", done.execution.execution.to_string()),
-                    ("outcome", done.told().to_owned()),
+                    ("outcome", done.audit_outcome().to_owned()),
                     ("state", done.execution.state.as_str().to_owned()),
                     (OUTPUT_DIGEST, done.digest.clone()),
                 ]);
@@ -171,13 +171,13 @@ impl Keeper {
         let (recorded, ()) = futures::join!(audit, counting);
         recorded?;
         let done = outcome?;
-        if let Some(claim) = once {
-            claim.finish(&answer(&done.execution, self.has_disk())).await?;
+        if let Some(claim) = claim {
+            claim.finish(&stored_answer(&done.execution, self.has_disk())).await?;
         }
         Ok(done.execution)
     }
 
-    async fn run_asked(
+    async fn run_requests(
         &self,
         entered: &Entered,
         request: &CodeRequest,
@@ -197,11 +197,11 @@ impl Keeper {
             gone,
             kill: request.on_disconnect == OnDisconnect::Kill,
             limit: timeout(entered, request)
-                .map(|limit| limit + request.grace.unwrap_or(CODE_GRACE) + PATIENCE),
-            begun: None,
+                .map(|limit| limit + request.grace.unwrap_or(CODE_GRACE) + END_REPORT_TIMEOUT),
+            started_at: None,
         };
         if request.context.is_none() {
-            let _ = self.warm_for(entered, request.language.as_deref(), true).await;
+            let _ = self.ensure_warm(entered, request.language.as_deref(), true).await;
         }
         let guest = entered.guest();
         let (before, stream) = futures::join!(
@@ -211,62 +211,62 @@ impl Keeper {
         if let (Ok(_), Some(queued)) = (&stream, &request.queued) {
             queued.notify_one();
         }
-        let mut watched = watch.all(entered, stream).await;
-        if let (Watched::Lost(error), Some(program), None) = (&watched, program, watch.begun)
+        let mut watched = watch.run(entered, stream).await;
+        if let (WatchOutcome::Lost(error), Some(program), None) = (&watched, program, watch.started_at)
             && error.is(ErrorCode::InvalidArgument)
         {
-            // It keeps no state here, so it is a program each time.
-            watched = watch.all(entered, guest.execute_code(program).await).await;
+            // The sandbox has no kernel for the language, so each execution is a program.
+            watched = watch.run(entered, guest.execute_code(program).await).await;
         }
-        let wall = watch.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        let wall = watch.started_at.map_or(Duration::ZERO, |started_at| started_at.elapsed());
         let mut abandoned = false;
         let unreported = |status, state, reason: &str| CodeEnd::unreported(status, state, reason, wall);
-        // Only of an end that is none of its own is asked why, and what the others took is counted while they are recorded.
+        // The usage is needed now only to explain an end that was not the code's own; else it is counted while the record is written.
         let preserved = v1::Survival::SURVIVAL_PRESERVED;
         let is_counted =
-            !matches!(&watched, Watched::Ended(ended) if ended.state.as_known() == Some(preserved));
+            !matches!(&watched, WatchOutcome::Ended(ended) if ended.state.as_known() == Some(preserved));
         let after = if is_counted { self.count_usage(entered).await } else { Usage::default() };
         let end = match watched {
-            Watched::Ended(ended) => CodeEnd::judge(&ended, &before, &after),
-            Watched::Abandoned => {
+            WatchOutcome::Ended(ended) => CodeEnd::judge(&ended, &before, &after),
+            WatchOutcome::Abandoned => {
                 abandoned = true;
-                let reason = "its caller went away, and it was to be ended then";
+                let reason = "its caller disconnected, and it was to be killed then";
                 unreported(CodeStatus::Interrupted, Survival::Unknown, reason)
             }
-            Watched::Late => {
-                let reason = "the guest did not tell the end of the code in time";
+            WatchOutcome::Late => {
+                let reason = "the guest did not report the end of the code in time";
                 unreported(CodeStatus::TimedOut, Survival::Unknown, reason)
             }
-            // Nothing has begun: the request itself was refused, or the sandbox is gone.
-            Watched::Lost(error) if watch.begun.is_none() => {
-                return Err(explained(entered, error, request.context.as_deref()).await);
+            // Nothing was started: the request itself was refused, or the sandbox is gone.
+            WatchOutcome::Lost(error) if watch.started_at.is_none() => {
+                return Err(explain_context_error(entered, error, request.context.as_deref()).await);
             }
-            Watched::Lost(error) => self.lost_code(entered, error, &before, wall).await,
+            WatchOutcome::Lost(error) => self.judge_lost_code(entered, error, &before, wall).await,
         };
         let execution = watch.collector.finish(end);
-        self.warm_after(entered, &execution.context, execution.state).await;
-        self.inner.metrics.executed(metric(&execution), execution.wall);
+        self.record_warm_state(entered, &execution.context, execution.state).await;
+        self.inner.metrics.record_execution(metric(&execution), execution.wall);
         let detail = format!("{} in context {}", execution.status.as_str(), execution.context);
         entered.entry.note("code_ended", None, detail);
         Ok(Done { execution, digest: hex::encode(watch.hash.finalize()), abandoned, is_counted })
     }
 
-    /// What the sandbox has used up to now, which counts for its key.
+    /// Returns the sandbox's usage so far, and counts it for its key.
     async fn count_usage(&self, entered: &Entered) -> Usage {
         let usage = entered.sandbox().usage().await;
-        self.inner.spent.took(&entered.entry, usage.cpu.unwrap_or_default());
+        self.inner.ledger.record_cpu(&entered.entry, usage.cpu.unwrap_or_default());
         usage
     }
 
-    /// The guest was lost while code ran: with the sandbox, or nobody knows how.
-    async fn lost_code(
+    /// Judges code whose guest was lost: because the sandbox ended, or for an unknown reason.
+    async fn judge_lost_code(
         &self,
         entered: &Entered,
         error: GuestError,
         before: &Usage,
         wall: Duration,
     ) -> CodeEnd {
-        let ended = tokio::time::timeout(END_WAIT, entered.sandbox().wait_ended()).await.ok();
+        let ended = tokio::time::timeout(SANDBOX_END_TIMEOUT, entered.sandbox().wait_ended()).await.ok();
         let Some(how) = ended else {
             let reason = format!(
                 "the guest was lost in the middle of the execution: {}",
@@ -281,7 +281,7 @@ impl Keeper {
             format!("the sandbox has ended: {how}"),
             wall,
         );
-        // What its end has killed is known now.
+        // Processes killed at its end are counted now.
         if entered.sandbox().usage().await.oom_kills > before.oom_kills {
             end.cause = Some("out_of_memory".to_owned());
         }
@@ -289,63 +289,67 @@ impl Keeper {
     }
 }
 
-/// What came of code, and what of it goes to the audit trail.
+/// A finished execution, with details for the audit log.
 struct Done {
     execution: CodeExecution,
     digest: String,
     abandoned: bool,
-    /// Whether what it took counts already.
+    /// Whether its usage has been counted.
     is_counted: bool,
 }
 
 impl Done {
-    /// The outcome for the audit trail.
-    fn told(&self) -> &'static str {
+    /// Returns the outcome for the audit log.
+    fn audit_outcome(&self) -> &'static str {
         if self.abandoned { "abandoned" } else { self.execution.status.as_str() }
     }
 }
 
-/// Code that runs, as the keeper sees it.
+/// Watches running code.
 struct Watch {
     collector: CodeCollector,
     hash: Sha256,
     events: Option<mpsc::Sender<CodeEvent>>,
     gone: oneshot::Receiver<()>,
     kill: bool,
-    /// How long the guest may take to tell the end, from the beginning.
+    /// Time from the start within which the guest must report the end.
     limit: Option<Duration>,
-    begun: Option<Instant>,
+    started_at: Option<Instant>,
 }
 
 impl Watch {
-    async fn all(
+    async fn run(
         &mut self,
         entered: &Entered,
         stream: std::result::Result<belljar_engine::CodeExecution, GuestError>,
-    ) -> Watched {
+    ) -> WatchOutcome {
         match stream {
-            Ok(mut stream) => self.over(entered, &mut stream).instrument(step!("guest.wait")).await,
-            Err(error) => Watched::Lost(error),
+            Ok(mut stream) => self.follow(entered, &mut stream).instrument(step!("guest.wait")).await,
+            Err(error) => WatchOutcome::Lost(error),
         }
     }
 
-    async fn over(&mut self, entered: &Entered, stream: &mut belljar_engine::CodeExecution) -> Watched {
+    async fn follow(
+        &mut self,
+        entered: &Entered,
+        stream: &mut belljar_engine::CodeExecution,
+    ) -> WatchOutcome {
         let mut left = self.limit;
-        let mut ticks = tokio::time::interval(TICK);
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         ticks.reset();
         loop {
             let next = tokio::select! {
                 biased;
                 next = stream.next() => next,
-                _ = &mut self.gone, if self.kill => return Watched::Abandoned,
+                _ = &mut self.gone, if self.kill => return WatchOutcome::Abandoned,
                 _ = ticks.tick() => {
-                    // Code that stands still, or waits for its turn, takes no time.
-                    let is_running = self.begun.is_some() && entered.entry.state() == SandboxState::Running;
+                    // Time does not count while the sandbox is paused or the code waits for its turn.
+                    let is_running = self.started_at.is_some() && entered.entry.state() == SandboxState::Running;
                     if let Some(rest) = left.as_mut().filter(|_| is_running) {
-                        *rest = rest.saturating_sub(TICK);
+                        *rest = rest.saturating_sub(CHECK_INTERVAL);
                         if rest.is_zero() {
-                            return Watched::Late;
+                            return WatchOutcome::Late;
                         }
                     }
                     continue;
@@ -354,13 +358,15 @@ impl Watch {
             let event = match next {
                 Ok(Some(event)) => event,
                 Ok(None) => {
-                    return Watched::Lost(GuestError::Protocol { what: "an execution did not tell its end" });
+                    return WatchOutcome::Lost(GuestError::Protocol {
+                        what: "an execution did not report its end",
+                    });
                 }
-                Err(error) => return Watched::Lost(error),
+                Err(error) => return WatchOutcome::Lost(error),
             };
             match &event {
                 CodeEvent::Started(started) => {
-                    self.begun = Some(Instant::now());
+                    self.started_at = Some(Instant::now());
                     let context = started.context.as_option().map_or("", |context| context.id.as_str());
                     entered.entry.note(
                         "code",
@@ -376,19 +382,19 @@ impl Watch {
                         self.hash.update(&form.data);
                     }
                 }
-                CodeEvent::Ended(ended) => return Watched::Ended(Box::new(ended.clone())),
+                CodeEvent::Ended(ended) => return WatchOutcome::Ended(Box::new(ended.clone())),
                 CodeEvent::Error(_) | CodeEvent::InputRequested(_) => {}
             }
             self.collector.push(&event);
             if let Some(events) = &self.events {
-                // Nobody may be there to take it.
+                // The receiver may be gone.
                 let _ = events.send(event).await;
             }
         }
     }
 }
 
-/// Checks what can be told without the sandbox.
+/// Checks a request as far as possible without the sandbox.
 fn check_code(request: &CodeRequest) -> Result<()> {
     if let Some(asked) = request.keep_bytes.filter(|asked| *asked > MAX_KEPT_BYTES) {
         let reason =
@@ -421,7 +427,7 @@ fn check_code(request: &CodeRequest) -> Result<()> {
     check_name("language", request.language.as_deref())
 }
 
-/// Checks a name that only the guest knows.
+/// Checks the form of a name that is resolved by the guest.
 pub(crate) fn check_name(field: &'static str, name: Option<&str>) -> Result<()> {
     const MAX_NAME_BYTES: usize = 64;
     match name {
@@ -429,29 +435,29 @@ pub(crate) fn check_name(field: &'static str, name: Option<&str>) -> Result<()> 
         Some(name) if name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) => {
             Err(KeeperError::field(
                 field,
-                format!("it can be no name; names have at most {MAX_NAME_BYTES} bytes"),
+                format!("invalid name: give at most {MAX_NAME_BYTES} bytes without control characters"),
             ))
         }
         _ => Ok(()),
     }
 }
 
-/// The sandbox's own environment, which its guest may not know if it was made ahead, and what was asked for, which wins.
+/// Returns the sandbox's own environment, which the guest of a pre-warmed one does not have, overridden by the requested one.
 pub(crate) fn environment(entered: &Entered, asked: &BTreeMap<String, String>) -> Result<Vec<v1::EnvVar>> {
     let own = entered.spec().env.iter().map(|variable| (variable.name(), variable.value()));
     variables(own.chain(asked.iter().map(|(name, value)| (name.as_str(), value.as_str()))))
 }
 
-/// Whether a context of this id was made by a call, which has given it the sandbox's own environment.
-fn is_made(context: &str) -> bool {
+/// Reports whether a context with this id was created by request and so has the sandbox's environment already.
+fn has_own_env(context: &str) -> bool {
     let number = context.strip_prefix('c').filter(|number| !number.is_empty());
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn variables<'a>(wanted: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Vec<v1::EnvVar>> {
+fn variables<'a>(requested: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Vec<v1::EnvVar>> {
     let mut env = Vec::new();
     let mut bytes = 0;
-    for (name, value) in wanted {
+    for (name, value) in requested {
         let checked = belljar_model::EnvVar::new(name.to_owned(), value.to_owned())?;
         bytes += name.len() + value.len() + 16;
         env.push(v1::EnvVar {
@@ -470,7 +476,7 @@ fn variables<'a>(wanted: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Vec
     Ok(env)
 }
 
-/// How long the code may take; nothing is without end.
+/// Returns the timeout of the code, if it has one.
 fn timeout(entered: &Entered, request: &CodeRequest) -> Option<Duration> {
     match request.timeout {
         Some(timeout) => Some(timeout).filter(|timeout| !timeout.is_zero()),
@@ -478,7 +484,7 @@ fn timeout(entered: &Entered, request: &CodeRequest) -> Option<Duration> {
     }
 }
 
-/// What the guest is asked for; and what else, if it does not know the language.
+/// Returns the request to the guest, and a fallback if the guest has no kernel for the language.
 fn execute_requests(
     entered: &Entered,
     request: &CodeRequest,
@@ -492,7 +498,7 @@ fn execute_requests(
         context: request.context.clone().unwrap_or_default(),
         language: request.language.clone().unwrap_or_default(),
         code: request.code.clone(),
-        env: match request.context.as_deref().is_some_and(is_made) {
+        env: match request.context.as_deref().is_some_and(has_own_env) {
             true => variables(request.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))?,
             false => environment(entered, &request.env)?,
         },
@@ -517,10 +523,14 @@ fn no_context(context: &str) -> KeeperError {
     KeeperError::NotFound { what: "context", id: context.chars().take(64).collect() }
 }
 
-/// What a guest's refusal means where it is about contexts.
-pub(crate) async fn explained(entered: &Entered, error: GuestError, context: Option<&str>) -> KeeperError {
+/// Maps a guest's error about contexts.
+pub(crate) async fn explain_context_error(
+    entered: &Entered,
+    error: GuestError,
+    context: Option<&str>,
+) -> KeeperError {
     match entered.explain(error).await {
-        KeeperError::Guest { about, source: GuestError::Refused { code, message } } => {
+        KeeperError::Guest { resource, source: GuestError::Refused { code, message } } => {
             match (code, context) {
                 (ErrorCode::NotFound, Some(context)) => no_context(context),
                 (ErrorCode::FailedPrecondition, _) => KeeperError::Kernel { reason: message },
@@ -529,7 +539,7 @@ pub(crate) async fn explained(entered: &Entered, error: GuestError, context: Opt
                     let reason = message.strip_prefix("language: ").unwrap_or(&message).to_owned();
                     KeeperError::field("language", reason)
                 }
-                _ => KeeperError::Guest { about, source: GuestError::Refused { code, message } },
+                _ => KeeperError::Guest { resource, source: GuestError::Refused { code, message } },
             }
         }
         KeeperError::Engine(EngineError::Guest(error)) => error.into(),
@@ -537,12 +547,12 @@ pub(crate) async fn explained(entered: &Entered, error: GuestError, context: Opt
     }
 }
 
-/// SHA-256 of code, in hexadecimal.
+/// Returns the SHA-256 of code, in hexadecimal.
 fn code_digest(code: &[u8]) -> String {
     hex::encode(Sha256::digest(code))
 }
 
-/// The label of an execution, of those that commands have.
+/// Returns the metric label of an execution, the same as for commands.
 fn metric(execution: &CodeExecution) -> &'static str {
     let outcome = match execution.status {
         CodeStatus::Ok | CodeStatus::Error => Outcome::Exited { code: 0 },
@@ -557,41 +567,36 @@ fn metric(execution: &CodeExecution) -> &'static str {
     outcome_name(&outcome)
 }
 
-/// An execution as it is kept for a request that comes again. Of much output little is, and what was shown is named only; so it is where
-/// the disk is nearly full.
-fn answer(execution: &CodeExecution, has_disk: bool) -> Vec<u8> {
-    // Numbers and text only: that cannot fail.
+/// Returns an execution as stored for a repeated request. If it is large or the disk is nearly full, output is cut and results are
+/// only named.
+fn stored_answer(execution: &CodeExecution, has_disk: bool) -> Vec<u8> {
+    // Cannot fail: numbers and text only.
     let write = |execution: &CodeExecution| serde_json::to_vec(execution).unwrap_or_default();
     let whole = write(execution);
     if has_disk && whole.len() <= MAX_ANSWER_BYTES {
         return whole;
     }
-    let mut little = execution.clone();
-    for stream in [&mut little.stdout, &mut little.stderr] {
+    let mut short = execution.clone();
+    for stream in [&mut short.stdout, &mut short.stderr] {
         let kept = StoredOutput::InMemory(std::mem::take(stream));
-        *stream = kept.cut(if has_disk { 4 << 10 } else { 0 }).unwrap_or_default();
+        *stream = kept.truncate(if has_disk { 4 << 10 } else { 0 }).unwrap_or_default();
     }
-    little.results.truncate(MAX_NAMED);
-    for result in &mut little.results {
+    short.results.truncate(MAX_NAMED);
+    for result in &mut short.results {
         let forms = std::mem::take(&mut result.data);
         result.metadata = None;
-        result.cut.extend(
-            forms.keys().map(|mime| format!("{mime}: it is not kept for a request that comes again")),
-        );
+        result.cut.extend(forms.keys().map(|mime| format!("{mime}: not stored for repeated requests")));
     }
-    if let Some(error) = &mut little.error {
+    if let Some(error) = &mut short.error {
         error.traceback.clear();
         error.value = error.value.chars().take(1000).collect();
     }
-    write(&little)
+    write(&short)
 }
 
-fn read(kept: &[u8]) -> Result<CodeExecution> {
-    serde_json::from_slice(kept).map_err(|source| KeeperError::Record {
-        what: "result of an execution",
-        id: String::new(),
-        source,
-    })
+fn parse_answer(kept: &[u8]) -> Result<CodeExecution> {
+    serde_json::from_slice(kept)
+        .map_err(|source| KeeperError::Record { what: "answer to an execution".to_owned(), source })
 }
 
 #[cfg(test)]
@@ -616,7 +621,7 @@ mod tests {
             (request(b"ab\0"), "code: a NUL byte, at 2, is not allowed"),
             (both, "language: context and language are both given; give one of them"),
             (empty, "context: it is empty; give a name or leave it out"),
-            (control, "language: it can be no name; names have at most 64 bytes"),
+            (control, "language: invalid name: give at most 64 bytes without control characters"),
         ];
         for (request, said) in cases {
             assert_eq!(check_code(&request).unwrap_err().to_string(), said);

@@ -1,4 +1,4 @@
-//! What is left over, and in nobody's use.
+//! Collection of leftovers that are no longer in use.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,35 +17,35 @@ use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::steps::run_detached;
 
-/// Something that nobody uses any more.
+/// A resource that is no longer in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Leftover {
-    /// What it is: `archive`, `record`, `answer`, `upload`, `volume`, `step` or `layer`.
+    /// Its kind: `archive`, `record`, `answer`, `upload`, `volume`, `step` or `layer`.
     pub kind: Cow<'static, str>,
-    /// A file's path.
+    /// Path, if it is a file.
     #[schema(value_type = Option<String>)]
     pub path: Option<PathBuf>,
-    /// What it takes of a disk, in bytes; 0 where that is not known.
+    /// Size on disk, in bytes; 0 if unknown.
     pub bytes: u64,
-    /// How many of them.
+    /// Number of items.
     pub count: u64,
 }
 
-/// Archives that are being written, or used by forks that are being made. The store knows nothing of them yet.
+/// Archives in use without a record in the store: those being written, and those of forks being created.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Archives(Arc<Mutex<BTreeSet<PathBuf>>>);
 
-/// An archive is in use for as long as this is held.
+/// Marks an archive as in use until dropped.
 #[derive(Debug)]
-pub(crate) struct Busy {
+pub(crate) struct ArchiveInUse {
     archives: Archives,
     path: PathBuf,
 }
 
 impl Archives {
-    pub(crate) fn begin(&self, path: &Path) -> Busy {
+    pub(crate) fn begin(&self, path: &Path) -> ArchiveInUse {
         self.0.lock().insert(path.to_owned());
-        Busy { archives: self.clone(), path: path.to_owned() }
+        ArchiveInUse { archives: self.clone(), path: path.to_owned() }
     }
 
     fn now(&self) -> BTreeSet<PathBuf> {
@@ -53,17 +53,17 @@ impl Archives {
     }
 }
 
-impl Drop for Busy {
+impl Drop for ArchiveInUse {
     fn drop(&mut self) {
         self.archives.0.lock().remove(&self.path);
     }
 }
 
 impl Keeper {
-    /// Removes what is left over, or only says what that would be. What is in use, or not the keeper's, is never touched.
+    /// Removes leftovers, or only lists them. Files in use or of other programs are not touched.
     ///
     /// # Errors
-    /// [`KeeperError::Forbidden`] for who is no administrator; the store or the disk failed.
+    /// Returns [`KeeperError::Forbidden`] unless the caller is an administrator; fails if the store or the disk fails.
     pub async fn collect(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
         let (keeper, caller) = (self.clone(), caller.clone());
         run_detached(&self.inner.tasks, async move { keeper.collect_inner(&caller, dry_run).await }).await
@@ -81,7 +81,7 @@ impl Keeper {
     }
 
     async fn collect_all(&self, dry_run: bool) -> Result<Vec<Leftover>> {
-        let mut leftovers = self.left_archives().await?;
+        let mut leftovers = self.find_leftover_archives().await?;
         if !dry_run {
             for leftover in &leftovers {
                 self.remove_archive(leftover).await?;
@@ -111,17 +111,17 @@ impl Keeper {
         Ok(leftovers)
     }
 
-    /// Removes what a keeper that was cut off has left of archives.
+    /// Removes archives left by an interrupted keeper.
     pub(crate) async fn sweep_archives(&self) -> Result<()> {
-        for leftover in self.left_archives().await? {
+        for leftover in self.find_leftover_archives().await? {
             self.remove_archive(&leftover).await?;
         }
         Ok(())
     }
 
-    /// Archives that belong to no template. The directory is listed first: what is being written then is known as such until
-    /// the store has it.
-    async fn left_archives(&self) -> Result<Vec<Leftover>> {
+    /// Returns archives that belong to no template. Lists the directory before the archives in use: one written meanwhile is in
+    /// use or has a record.
+    async fn find_leftover_archives(&self) -> Result<Vec<Leftover>> {
         let dir = self.inner.config.now().state_dir.join("templates");
         let failed = |source| KeeperError::File { action: "read", path: dir.clone(), source };
         let mut entries = match tokio::fs::read_dir(&dir).await {
@@ -133,7 +133,7 @@ impl Keeper {
         while let Some(entry) = entries.next_entry().await.map_err(failed)? {
             found.push(entry.path());
         }
-        let busy = self.inner.archives.now();
+        let in_use = self.inner.archives.now();
         let rows = self.inner.store.templates().list(None).await?;
         let known: BTreeSet<_> = rows.iter().map(|row| self.archive_path(&row.id)).collect();
         let mut leftovers = Vec::new();
@@ -143,8 +143,8 @@ impl Keeper {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(KeeperError::File { action: "open", path, source }),
             };
-            // A directory is none of the keeper's.
-            if !busy.contains(&path) && !known.contains(&path) && metadata.is_file() {
+            // The keeper creates no directories here.
+            if !in_use.contains(&path) && !known.contains(&path) && metadata.is_file() {
                 let bytes = metadata.len();
                 leftovers.push(Leftover { kind: "archive".into(), path: Some(path), bytes, count: 1 });
             }

@@ -1,4 +1,4 @@
-//! How the operator wants the service to be.
+//! The operator's configuration of the keeper.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,56 +11,56 @@ use crate::caller::Quotas;
 use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
 use crate::volumes::VolumesConfig;
 
-/// How the operator wants the service to be. No request can change any of it.
+/// The operator's configuration. No request can change it.
 #[derive(Debug, Clone)]
 pub struct KeeperConfig {
-    /// This keeper's name in the store, which several may share.
+    /// Name of this keeper in the store, which several keepers may share.
     pub name: String,
-    /// Where the files of templates are kept.
+    /// Directory of templates, uploads and volumes.
     pub state_dir: PathBuf,
-    /// What a sandbox is like of which nothing else is said: the template `default`.
+    /// Specification of the template `default`.
     pub template: SpecFile,
-    /// The life of a sandbox for which none was asked.
+    /// Timeout of a sandbox created without one.
     pub default_lifetime: Duration,
-    /// The longest life that can be asked for.
+    /// Maximum timeout of a sandbox.
     pub max_lifetime: Duration,
-    /// Sandboxes that are made ahead of the template `default`; 0 is none, of other templates neither.
+    /// Number of pre-warmed sandboxes of the template `default`; 0 disables all pools.
     pub pool: usize,
-    /// Sandboxes that are made ahead of each other template that was used in the last ten minutes; 0 is none. At most 16
-    /// templates have some, none of more than 64 MiB.
+    /// Number of pre-warmed sandboxes of each other template used in the last ten minutes; 0 is none. At most 16 templates of at
+    /// most 64 MiB have some.
     pub template_pool: usize,
-    /// Whether contexts of Python are forked from an interpreter that is ready, where the engine can do that.
+    /// Whether Python contexts are forked from a warm interpreter, where the engine supports that.
     pub warm_interpreters: bool,
-    /// Modules that those on the machine's own tree have imported.
+    /// Modules imported by warm interpreters on the machine's own tree.
     pub warm_imports: Vec<String>,
-    /// Sandboxes that start at once; the others wait for their turn.
+    /// Maximum number of concurrent starts; others wait for their turn.
     pub max_starts: usize,
-    /// Requests that may wait for a start.
+    /// Maximum number of requests that wait for a start.
     pub max_waiting: usize,
-    /// Sandboxes at once, of all keys together.
+    /// Maximum number of sandboxes of all keys.
     pub max_sandboxes: u32,
-    /// Secrets of one tenant.
+    /// Maximum number of secrets of one tenant.
     pub max_secrets: u32,
-    /// What of the machine no sandbox is started into.
+    /// Resources of the machine that must stay free for sandboxes to be started.
     pub head_room: HeadRoom,
-    /// How long the record of a sandbox that is gone is kept.
+    /// Time for which the record of a gone sandbox is kept.
     pub keep_gone: Duration,
-    /// How long what came of a step of a template's build is kept after its last use.
+    /// Time for which the cached result of a build step is kept after its last use.
     pub keep_steps: Duration,
-    /// How long an idempotency key is remembered.
+    /// Time for which an idempotency key is remembered.
     pub keep_idempotency: Duration,
-    /// Whether several tenants may share the machine's own tree read-only. They share its page cache then, which is a way
-    /// to learn about each other; see docs/threat-model.md.
+    /// Whether several tenants may share the machine's own tree read-only. They then share its page cache, a side channel; see
+    /// docs/threat-model.md.
     pub share_host_tree: bool,
-    /// The most that the network of a sandbox may be, but for administrators' keys.
-    pub most_network: NetworkCeiling,
-    /// The quotas of a key that is made without naming any.
+    /// Network ceiling of sandboxes, except for administrators' keys.
+    pub max_network: NetworkCeiling,
+    /// Quotas of a key created without any.
     pub default_quotas: Quotas,
     /// Default size and quotas of volumes.
     pub volumes: VolumesConfig,
 }
 
-/// The configuration as it is now.
+/// The current configuration.
 #[derive(Debug)]
 pub(crate) struct Current(RwLock<Arc<KeeperConfig>>);
 
@@ -69,12 +69,12 @@ impl Current {
         Self(RwLock::new(Arc::new(config)))
     }
 
-    /// What holds now. A step that needs several of its values takes it once.
+    /// Returns the current configuration. A step that needs several values calls this once.
     pub(crate) fn now(&self) -> Arc<KeeperConfig> {
         Arc::clone(&self.0.read())
     }
 
-    /// Takes a new one, but for what cannot change while sandboxes are there.
+    /// Replaces the configuration, except for values that cannot change while the keeper runs.
     pub(crate) fn change(&self, config: KeeperConfig) -> Arc<KeeperConfig> {
         let mut current = self.0.write();
         let (name, state_dir) = (current.name.clone(), current.state_dir.clone());
@@ -84,16 +84,16 @@ impl Current {
     }
 }
 
-/// What is left to the machine itself.
+/// Resources that must stay free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadRoom {
-    /// Memory that must stay available, in bytes.
+    /// Available memory, in bytes.
     pub memory_bytes: u64,
-    /// Room that must stay free on the disk of the state directory, in bytes.
+    /// Free space on the disk of the state directory, in bytes.
     pub disk_bytes: u64,
-    /// Share of its inodes that must stay free, in percent.
+    /// Free inodes on that disk, in percent.
     pub inodes_percent: u8,
-    /// Processes and threads that must stay possible.
+    /// Further processes and threads that the kernel allows.
     pub pids: u64,
 }
 
@@ -105,7 +105,7 @@ impl Default for HeadRoom {
 }
 
 impl KeeperConfig {
-    /// The default set-up, with its files below `state_dir`.
+    /// Returns the default configuration, with its files below `state_dir`.
     #[must_use]
     pub fn new(state_dir: PathBuf) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl KeeperConfig {
             keep_steps: Duration::from_secs(30 * 24 * 3600),
             keep_idempotency: Duration::from_secs(24 * 3600),
             share_host_tree: false,
-            most_network: NetworkCeiling::default(),
+            max_network: NetworkCeiling::default(),
             default_quotas: Quotas::default(),
             volumes: VolumesConfig::default(),
         }

@@ -1,4 +1,4 @@
-//! Contexts of interpreters: made, listed, restarted, interrupted, removed.
+//! Creating, listing, restarting, interrupting and removing interpreter contexts.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,27 @@ use crate::action::{
     CODE_ANSWER, CONTEXT_CREATE, CONTEXT_INTERRUPT, CONTEXT_LIST, CONTEXT_REMOVE, CONTEXT_RESTART,
 };
 use crate::caller::Caller;
-use crate::code::{check_name, environment, explained};
+use crate::code::{check_name, environment, explain_context_error};
 #[cfg(doc)]
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 
-/// A context to make.
+/// A request for a new context.
 #[derive(Debug, Clone, Default)]
 pub struct NewContext {
-    /// Its language; Python if not given.
+    /// Language; Python if not given.
     pub language: Option<String>,
-    /// Its working directory: absolute, or relative to the home directory.
+    /// Working directory: absolute, or relative to the home directory.
     pub cwd: Option<Bytes>,
-    /// Added to the sandbox's environment, for as long as it lives.
+    /// Environment of the context, added to the sandbox's.
     pub env: BTreeMap<String, String>,
 }
 
 impl Keeper {
-    /// Makes a context.
+    /// Creates a context.
     ///
     /// # Errors
-    /// As [`Keeper::enter`]; [`KeeperError::Kernel`] when its interpreter cannot start, [`KeeperError::Contexts`] when there are
-    /// too many.
+    /// As [`Keeper::enter`]; [`KeeperError::Kernel`] if its interpreter cannot start, [`KeeperError::Contexts`] if too many exist.
     pub async fn create_context(
         &self,
         caller: &Caller,
@@ -46,15 +45,15 @@ impl Keeper {
             ..Default::default()
         };
         let language = request.language.clone();
-        let why_not = self.warm_for(&entered, Some(&language), false).await;
+        let cold_reason = self.ensure_warm(&entered, Some(&language), false).await;
         let made = match entered.guest().create_context(request).await {
             Ok(mut made) => {
                 if made.start_note.is_empty() && made.start == v1::KernelStart::KERNEL_START_PLAIN {
-                    made.start_note = why_not.unwrap_or_default();
+                    made.start_note = cold_reason.unwrap_or_default();
                 }
                 Ok(made)
             }
-            Err(error) => Err(explained(&entered, error, None).await),
+            Err(error) => Err(explain_context_error(&entered, error, None).await),
         };
         let mut details = vec![("language", made.as_ref().map_or(language, |made| made.language.clone()))];
         details.extend(made.as_ref().ok().map(|made| ("context", made.id.clone())));
@@ -62,7 +61,7 @@ impl Keeper {
         made
     }
 
-    /// The contexts, the oldest first.
+    /// Lists the contexts, the oldest first.
     ///
     /// # Errors
     /// As [`Keeper::enter`].
@@ -70,68 +69,68 @@ impl Keeper {
         let entered = self.enter_for(caller, id, CONTEXT_LIST).await?;
         match entered.guest().list_contexts().await {
             Ok(contexts) => Ok(contexts),
-            Err(error) => Err(explained(&entered, error, None).await),
+            Err(error) => Err(explain_context_error(&entered, error, None).await),
         }
     }
 
     /// Ends a context's interpreter and starts a fresh one.
     ///
     /// # Errors
-    /// As [`Keeper::create_context`]; there is no such context.
+    /// As [`Keeper::create_context`]; fails if the context does not exist.
     pub async fn restart_context(&self, caller: &Caller, id: &str, context: &str) -> Result<v1::ContextInfo> {
         let entered = self.enter_for(caller, id, CONTEXT_RESTART).await?;
         let done = match entered.guest().restart_context(context).await {
             Ok(info) => Ok(info),
-            Err(error) => Err(explained(&entered, error, Some(context)).await),
+            Err(error) => Err(explain_context_error(&entered, error, Some(context)).await),
         };
-        self.audit(caller, CONTEXT_RESTART, Some(entered.id()), &done, named(context)).await?;
+        self.audit(caller, CONTEXT_RESTART, Some(entered.id()), &done, context_details(context)).await?;
         done
     }
 
-    /// Interrupts what runs in a context. Says whether there was something.
+    /// Interrupts the execution in a context. Reports whether one was running.
     ///
     /// # Errors
-    /// As [`Keeper::enter`]; there is no such context.
+    /// As [`Keeper::enter`]; fails if the context does not exist.
     pub async fn interrupt_context(&self, caller: &Caller, id: &str, context: &str) -> Result<bool> {
         let entered = self.enter_for(caller, id, CONTEXT_INTERRUPT).await?;
         let done = match entered.guest().interrupt_context(context).await {
             Ok(interrupted) => Ok(interrupted),
-            Err(error) => Err(explained(&entered, error, Some(context)).await),
+            Err(error) => Err(explain_context_error(&entered, error, Some(context)).await),
         };
-        self.audit(caller, CONTEXT_INTERRUPT, Some(entered.id()), &done, named(context)).await?;
+        self.audit(caller, CONTEXT_INTERRUPT, Some(entered.id()), &done, context_details(context)).await?;
         done
     }
 
-    /// Ends a context, with everything that was started in it.
+    /// Removes a context, and kills everything started in it.
     ///
     /// # Errors
-    /// As [`Keeper::enter`]; there is no such context.
+    /// As [`Keeper::enter`]; fails if the context does not exist.
     pub async fn remove_context(&self, caller: &Caller, id: &str, context: &str) -> Result<()> {
         let entered = self.enter_for(caller, id, CONTEXT_REMOVE).await?;
         let done = match entered.guest().remove_context(context).await {
             Ok(()) => Ok(()),
-            Err(error) => Err(explained(&entered, error, Some(context)).await),
+            Err(error) => Err(explain_context_error(&entered, error, Some(context)).await),
         };
-        self.audit(caller, CONTEXT_REMOVE, Some(entered.id()), &done, named(context)).await?;
+        self.audit(caller, CONTEXT_REMOVE, Some(entered.id()), &done, context_details(context)).await?;
         done
     }
 
-    /// Answers a question of code that runs.
+    /// Answers a request for input of running code.
     ///
     /// # Errors
-    /// As [`Keeper::enter`]; there is no such context, or nobody has asked.
+    /// As [`Keeper::enter`]; fails if the context does not exist, or has not requested input.
     pub async fn answer_code(&self, caller: &Caller, id: &str, request: v1::AnswerRequest) -> Result<()> {
         let entered = self.enter_for(caller, id, CODE_ANSWER).await?;
         let context = request.context.clone();
         match entered.guest().answer_code(request).await {
             Ok(()) => Ok(()),
-            // That nobody has asked is no fault of the interpreter.
+            // No request for input is pending, which is not an error of the interpreter.
             Err(error) if error.is(ErrorCode::FailedPrecondition) => Err(entered.explain(error).await),
-            Err(error) => Err(explained(&entered, error, Some(&context)).await),
+            Err(error) => Err(explain_context_error(&entered, error, Some(&context)).await),
         }
     }
 }
 
-fn named(context: &str) -> Vec<(&'static str, String)> {
+fn context_details(context: &str) -> Vec<(&'static str, String)> {
     vec![("context", context.to_owned())]
 }

@@ -1,4 +1,4 @@
-//! Making a sandbox: from the request to one that its caller can use.
+//! Creation of sandboxes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +19,8 @@ use crate::audit::{ISOLATION, POLICY_DIGEST};
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::{Left, check_memory};
-use crate::idempotency::{CREATE, Once};
+use crate::head_room::{Headroom, check_memory};
+use crate::idempotency::{CREATE, ClaimOutcome};
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result};
 use crate::lifecycle::{after, holder_deadline};
@@ -31,11 +31,11 @@ use crate::request::{
 use crate::steps::{run_detached, step};
 use crate::templates::Origin;
 
-/// When it is worth to ask again when too many wait.
+/// Suggested delay before a retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// With these a guest refuses a file that cannot be as it was asked for.
-const IS_REQUESTS: [ErrorCode; 5] = [
+/// Error codes of the guest for files that cannot be written as requested.
+const CLIENT_ERRORS: [ErrorCode; 5] = [
     ErrorCode::AlreadyExists,
     ErrorCode::FailedPrecondition,
     ErrorCode::InvalidArgument,
@@ -43,17 +43,17 @@ const IS_REQUESTS: [ErrorCode; 5] = [
     ErrorCode::PermissionDenied,
 ];
 
-/// A sandbox that was asked for.
+/// Result of a request to create a sandbox.
 #[derive(Debug, Clone)]
 pub struct Created {
     /// The sandbox.
     pub info: SandboxInfo,
-    /// Whether it was there before: by its name, or by the idempotency key.
+    /// Whether it existed before, by its name or idempotency key.
     pub existing: bool,
 }
 
-/// All that is known of a sandbox before it is there.
-pub(crate) struct Order {
+/// Checked properties of a sandbox to be created.
+pub(crate) struct LaunchPlan {
     pub(crate) spec: SandboxSpec,
     pub(crate) lifetime: Lifetime,
     pub(crate) name: Option<String>,
@@ -65,17 +65,17 @@ pub(crate) struct Order {
 }
 
 impl Keeper {
-    /// Makes a sandbox, or finds the one that is meant.
+    /// Creates a sandbox, or returns the existing one that the request names.
     ///
     /// # Errors
-    /// See [`KeeperError`]. When this returns an error nothing of the sandbox is left, and its name is free.
+    /// See [`KeeperError`]. After an error nothing of the sandbox is left, and its name is free.
     pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
         let (keeper, caller) = (self.clone(), caller.clone());
         run_detached(&self.inner.tasks, async move { keeper.create_inner(&caller, request, false).await })
             .await
     }
 
-    /// Makes a sandbox in which a template is built. It ends with this server.
+    /// Creates a sandbox in which a template is built. It ends with this server.
     pub(crate) async fn create_for_build(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
         self.create_inner(caller, request, true).await
     }
@@ -107,11 +107,11 @@ impl Keeper {
         if self.inner.closing.load(Ordering::Relaxed) {
             return Err(KeeperError::ShuttingDown);
         }
-        let once = match &request.idempotency {
+        let claim = match &request.idempotency {
             None => None,
             Some(idempotency) => match self.claim(&caller.tenant, CREATE, idempotency).await? {
-                Once::First(claim) => Some(claim),
-                Once::Before(answer) => {
+                ClaimOutcome::New(claim) => Some(claim),
+                ClaimOutcome::Answered(answer) => {
                     let id = String::from_utf8_lossy(&answer).into_owned();
                     return Ok(Created { info: self.get(caller, &id).await?, existing: true });
                 }
@@ -120,22 +120,22 @@ impl Keeper {
         if let (Some(name), true) = (&request.name, request.return_existing)
             && let Some(entry) = self.find_name(&caller.tenant, name.as_str())
         {
-            // One that is being made is waited for.
+            // The lock is held until it has been created.
             drop(entry.step.lock().await);
             if !matches!(entry.state(), SandboxState::Stopping | SandboxState::Gone) {
                 return Ok(Created { info: entry.info(), existing: true });
             }
         }
-        let order = Order { for_build, ..self.order(caller, request).await? };
-        let entry = self.make(caller, order).await?;
-        if let Some(claim) = once {
+        let plan = LaunchPlan { for_build, ..self.plan_launch(caller, request).await? };
+        let entry = self.create_from_plan(caller, plan).await?;
+        if let Some(claim) = claim {
             claim.finish(entry.id.as_str().as_bytes()).await?;
         }
         Ok(Created { info: entry.info(), existing: false })
     }
 
-    /// Checks all that can be checked before anything is started.
-    async fn order(&self, caller: &Caller, request: CreateSandbox) -> Result<Order> {
+    /// Checks a request as far as possible before anything is started.
+    async fn plan_launch(&self, caller: &Caller, request: CreateSandbox) -> Result<LaunchPlan> {
         let origin = self.origin(caller, request.template.as_deref()).await?;
         let names_memory = request.spec.limits.memory.is_some();
         let mut spec = resolve(&self.inner.engines, &origin.spec, request.spec)?;
@@ -155,7 +155,7 @@ impl Keeper {
                 format!("they have {bytes} bytes; at most {MAX_CREATE_FILE_BYTES} may come with the request");
             return Err(KeeperError::field("files", reason));
         }
-        Ok(Order {
+        Ok(LaunchPlan {
             spec,
             lifetime,
             name: request.name.map(|name| name.to_string()),
@@ -167,7 +167,7 @@ impl Keeper {
         })
     }
 
-    /// What a tenant, a tool or a model must never be able to ask for (corpus C19).
+    /// Checks that the specification has nothing that a tenant, a tool or a model must never get (corpus C19).
     fn check_policy(&self, caller: &Caller, spec: &SandboxSpec) -> Result<()> {
         let refuse = |field, reason: String| Err(KeeperError::Policy { field, reason });
         self.check_offered(spec)?;
@@ -193,17 +193,17 @@ impl Keeper {
             field: "network",
             reason: format!("it reaches more than {whose} may: {beyond}"),
         };
-        if let Some(most) = &caller.quotas.network {
-            most.check(policy).map_err(|beyond| refuse("this key", beyond))?;
+        if let Some(max) = &caller.quotas.network {
+            max.check(policy).map_err(|beyond| refuse("this key", beyond))?;
         }
         if caller.role != Role::Admin {
-            let most = &self.inner.config.now().most_network;
-            most.check(policy).map_err(|beyond| refuse("keys without the role admin", beyond))?;
+            let max = &self.inner.config.now().max_network;
+            max.check(policy).map_err(|beyond| refuse("keys without the role admin", beyond))?;
         }
         Ok(())
     }
 
-    /// What its engine cannot do is refused before anything is started.
+    /// Checks, before anything is started, that the engine supports what a new sandbox needs.
     pub(crate) fn check_capabilities(&self, spec: &SandboxSpec, lifetime: &Lifetime) -> Result<()> {
         let can = self.engine(spec.engine)?.capabilities();
         let refuse = |field: &'static str, what: &str| {
@@ -237,7 +237,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// What the engine of a sandbox cannot do is refused before it is tried.
+    /// Checks that a sandbox's engine supports an operation.
     pub(crate) fn check_can(
         &self,
         spec: &SandboxSpec,
@@ -248,11 +248,11 @@ impl Keeper {
         if can(&engine.capabilities()) {
             return Ok(());
         }
-        let reason = "GET /v1/engines tells what each can".into();
+        let reason = "GET /v1/engines lists the capabilities of each engine".into();
         Err(EngineError::Unsupported { what: what.into(), engine: engine.name(), reason }.into())
     }
 
-    /// An engine that is not offered makes no sandboxes, for nobody.
+    /// Checks that the engine is offered by the server.
     pub(crate) fn check_offered(&self, spec: &SandboxSpec) -> Result<()> {
         let engines = &self.inner.engines;
         if ServiceWall::Engines.allows(engines.offered().any(|engine| engine.name() == spec.engine)) {
@@ -262,13 +262,13 @@ impl Keeper {
         Err(KeeperError::Policy { field: "engine", reason })
     }
 
-    /// The engine that makes and holds such sandboxes.
+    /// Returns the engine with this name.
     pub(crate) fn engine(&self, name: EngineName) -> Result<&Arc<dyn Engine>> {
         let missing = || KeeperError::field("engine", format!("{name} is not in this server"));
         self.inner.engines.get(name).ok_or_else(missing)
     }
 
-    /// Tenants that share the machine's own tree share its page cache.
+    /// Checks that tenants do not share the machine's own tree, and so its page cache, unless the operator allows it.
     fn check_tree(&self, spec: &SandboxSpec) -> Result<()> {
         let is_own = matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own);
         let shares = !is_own && !self.inner.config.now().share_host_tree;
@@ -283,35 +283,40 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes what was ordered. The sandbox is in the books from before it is there until nothing of it is left.
-    pub(crate) async fn make(&self, caller: &Caller, order: Order) -> Result<Arc<Entry>> {
+    /// Creates a sandbox from a plan. It counts in quotas from before it exists until nothing of it is left.
+    pub(crate) async fn create_from_plan(&self, caller: &Caller, plan: LaunchPlan) -> Result<Arc<Entry>> {
         let begin = Instant::now();
-        let volumes = self.hold_volumes(caller, &order.spec).await?;
-        let share = self.inner.spent.take(caller, &order.spec)?;
-        self.check_room()?;
-        let entry = match self.take_ready(caller, &order, begin).await? {
+        let volumes = self.hold_volumes(caller, &plan.spec).await?;
+        let share = self.inner.ledger.reserve(caller, &plan.spec)?;
+        self.check_capacity()?;
+        let entry = match self.take_pooled(caller, &plan, begin).await? {
             Some(entry) => entry,
-            None => self.launch(caller, &order, begin).await?,
+            None => self.launch(caller, &plan, begin).await?,
         };
         self.inner.keep_share(&entry.id, share);
         entry.keep_volumes(volumes);
         self.inner.crowd_changed.notify_one();
-        entry.note("created", None, format!("template {}", order.origin.name));
-        self.inner.metrics.started(begin.elapsed(), entry.live().settings.pooled);
+        entry.note("created", None, format!("template {}", plan.origin.name));
+        self.inner.metrics.record_start(begin.elapsed(), entry.live().settings.pooled);
         self.guard(&entry);
-        if order.spec.network.mode() != NetworkMode::Disabled {
+        if plan.spec.network.mode() != NetworkMode::Disabled {
             self.follow_network(&entry, Timestamp::UNIX_EPOCH);
         }
         Ok(entry)
     }
 
-    /// One that was made ahead, if there is one that fits. One that has ended in the pool is no reason to refuse.
-    async fn take_ready(&self, caller: &Caller, order: &Order, begin: Instant) -> Result<Option<Arc<Entry>>> {
-        let take = || self.inner.pools.take(&order.origin, &order.spec, &caller.tenant);
+    /// Takes a fitting sandbox from the pool, if any. One that has ended meanwhile is skipped.
+    async fn take_pooled(
+        &self,
+        caller: &Caller,
+        plan: &LaunchPlan,
+        begin: Instant,
+    ) -> Result<Option<Arc<Entry>>> {
+        let take = || self.inner.pools.take(&plan.origin, &plan.spec, &caller.tenant);
         while let Some((ready, change)) = take() {
             let sandbox = Arc::new(ready.sandbox);
             let is_warm = ready.warm_for.is_some();
-            let made = self.hand_out(caller, order, &sandbox, (change, is_warm), begin).await;
+            let made = self.assign_pooled(caller, plan, &sandbox, (change, is_warm), begin).await;
             let Err(error) = made else { return made.map(Some) };
             let had_ended = has_ended(&sandbox);
             let _ = sandbox.stop().await;
@@ -322,20 +327,20 @@ impl Keeper {
         Ok(None)
     }
 
-    fn check_room(&self) -> Result<()> {
-        let most = self.inner.config.now().max_sandboxes as usize;
-        if self.count() >= most {
-            let what = format!("{most} sandboxes are as many as the operator allows");
+    fn check_capacity(&self) -> Result<()> {
+        let max = self.inner.config.now().max_sandboxes as usize;
+        if self.count() >= max {
+            let what = format!("the operator allows at most {max} sandboxes");
             return Err(KeeperError::Full { what, retry_after: RETRY_AFTER });
         }
-        Left::look(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
+        Headroom::measure(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
     }
 
-    /// Gives a sandbox of the pool to its caller.
-    async fn hand_out(
+    /// Prepares a pooled sandbox for its new owner.
+    async fn assign_pooled(
         &self,
         caller: &Caller,
-        order: &Order,
+        plan: &LaunchPlan,
         sandbox: &Arc<Sandbox>,
         (change, is_warm): (belljar_model::LimitsChange, bool),
         begin: Instant,
@@ -343,53 +348,53 @@ impl Keeper {
         if !change.is_empty() {
             sandbox.set_limits(&change).await?;
         }
-        self.put_files(order, sandbox).await?;
-        let mut row = self.row(caller, order, sandbox.id.clone(), begin, true)?;
+        self.put_files(plan, sandbox).await?;
+        let mut row = self.row(caller, plan, sandbox.id.clone(), begin, true)?;
         row.state = SandboxState::Running;
         row.started_at = Some(row.created_at);
-        row.deadline_at = after(order.lifetime.timeout);
-        let holder = holder_deadline(Some(order.lifetime.timeout), order.lifetime.on_timeout);
+        row.deadline_at = after(plan.lifetime.timeout);
+        let holder = holder_deadline(Some(plan.lifetime.timeout), plan.lifetime.on_timeout);
         let (written, deadline) = futures::join!(self.insert(&row), sandbox.set_deadline(holder));
         written?;
-        let settings = settings(order, begin, true);
+        let settings = settings(plan, begin, true);
         let entry = {
-            let (spec, sandbox) = (Arc::new(order.spec.clone()), Some(Arc::clone(sandbox)));
+            let (spec, sandbox) = (Arc::new(plan.spec.clone()), Some(Arc::clone(sandbox)));
             Entry::new(row, spec, settings, sandbox, &self.inner.events)
         };
         if let Err(error) = deadline {
             self.write(&entry, |row| row.state = SandboxState::Stopping).await?;
-            self.gone(&entry).await?;
+            self.record_gone(&entry).await?;
             return Err(error.into());
         }
         if is_warm {
-            entry.warm.lock().await.was_sent();
+            entry.warm.lock().await.mark_sent();
         }
         self.put(&entry);
-        self.warm_ahead(&entry);
+        self.prewarm(&entry);
         Ok(entry)
     }
 
-    /// Builds a sandbox from nothing.
-    async fn launch(&self, caller: &Caller, order: &Order, begin: Instant) -> Result<Arc<Entry>> {
-        let passing = self.inner.gate.pass(&caller.key).instrument(step!("keeper.wait_for_turn"));
-        let permit = passing.await.map_err(|too_many| KeeperError::Full {
-            what: format!("{} sandboxes wait to be started already", too_many.waiting),
+    /// Launches a new sandbox.
+    async fn launch(&self, caller: &Caller, plan: &LaunchPlan, begin: Instant) -> Result<Arc<Entry>> {
+        let passing = self.inner.gate.acquire(&caller.key).instrument(step!("keeper.wait_for_turn"));
+        let permit = passing.await.map_err(|full| KeeperError::Full {
+            what: format!("{} sandboxes are already waiting to be started", full.waiting),
             retry_after: RETRY_AFTER,
         })?;
-        let row = self.row(caller, order, new_id()?, begin, false)?;
+        let row = self.row(caller, plan, new_id()?, begin, false)?;
         self.insert(&row).await?;
-        let (spec, settings) = (Arc::new(order.spec.clone()), settings(order, begin, false));
+        let (spec, settings) = (Arc::new(plan.spec.clone()), settings(plan, begin, false));
         let entry = Entry::new(row, spec, settings, None, &self.inner.events);
         let step = entry.step.lock().await;
         self.put(&entry);
-        // Code gets its environment with each execution; the guest itself needs none.
-        let mut bare = SandboxSpec { env: Vec::new(), ..order.spec.clone() };
-        let lifetime = &order.lifetime;
+        // The guest needs no environment: each execution brings its own.
+        let mut bare = SandboxSpec { env: Vec::new(), ..plan.spec.clone() };
+        let lifetime = &plan.lifetime;
         let holder = holder_deadline(Some(lifetime.timeout), lifetime.on_timeout);
         let launching = async {
             // From here on, changes of secrets find the sandbox and wait for its launch.
             bare.network = self.fill_secrets(&caller.tenant, &bare.network).await?;
-            let request = CreateRequest::long(&entry.id, &bare, holder);
+            let request = CreateRequest::long_lived(&entry.id, &bare, holder);
             self.engine(bare.engine)?.create(request).await.map_err(KeeperError::from)
         };
         let launched = launching.instrument(step!("engine.launch", sandbox = %entry.id)).await;
@@ -398,8 +403,8 @@ impl Keeper {
             Ok(sandbox) => {
                 let sandbox = Arc::new(sandbox);
                 entry.live().sandbox = Some(Arc::clone(&sandbox));
-                self.warm_ahead(&entry);
-                self.stand(&entry, order, &sandbox, begin).await
+                self.prewarm(&entry);
+                self.provision(&entry, plan, &sandbox, begin).await
             }
             Err(error) => Err(error),
         };
@@ -414,17 +419,17 @@ impl Keeper {
         }
     }
 
-    /// The walls stand: it is furnished, and then it runs.
-    async fn stand(
+    /// Fills a launched sandbox with its files, and marks it as running.
+    async fn provision(
         &self,
         entry: &Arc<Entry>,
-        order: &Order,
+        plan: &LaunchPlan,
         sandbox: &Arc<Sandbox>,
         begin: Instant,
     ) -> Result<()> {
-        self.unpack(&order.origin, sandbox).await?;
-        self.put_files(order, sandbox).await?;
-        let lifetime = &order.lifetime;
+        self.unpack(&plan.origin, sandbox).await?;
+        self.put_files(plan, sandbox).await?;
+        let lifetime = &plan.lifetime;
         entry.live().settings.start_us = micros(begin.elapsed());
         self.write(entry, |row| {
             row.state = SandboxState::Running;
@@ -436,9 +441,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Puts in the files that came with the request.
-    async fn put_files(&self, order: &Order, sandbox: &Sandbox) -> Result<()> {
-        for file in &order.files {
+    /// Writes the files of the request into the sandbox.
+    async fn put_files(&self, plan: &LaunchPlan, sandbox: &Sandbox) -> Result<()> {
+        for file in &plan.files {
             let open = v1::WriteOpen {
                 path: file.path.clone(),
                 mode: file.mode,
@@ -449,9 +454,9 @@ impl Keeper {
             let written = writing.instrument(step!("guest.write")).await;
             match written {
                 Ok(_) => {}
-                // Such as a path that is a directory, or a mode that nothing may have inside.
+                // Such as a path that is a directory, or a mode that is not allowed in a sandbox.
                 Err(GuestError::NotRegular { message }) => return Err(KeeperError::field("files", message)),
-                Err(GuestError::Refused { code, message }) if IS_REQUESTS.contains(&code) => {
+                Err(GuestError::Refused { code, message }) if CLIENT_ERRORS.contains(&code) => {
                     return Err(KeeperError::field("files", message));
                 }
                 Err(error) => return Err(sandbox.explain(EngineError::Guest(error)).await.into()),
@@ -463,7 +468,7 @@ impl Keeper {
     fn row(
         &self,
         caller: &Caller,
-        order: &Order,
+        plan: &LaunchPlan,
         id: SandboxId,
         begin: Instant,
         pooled: bool,
@@ -477,13 +482,13 @@ impl Keeper {
             tenant: caller.tenant.clone(),
             key_id: caller.key.clone(),
             keeper: self.inner.config.now().name.clone(),
-            name: order.name.clone(),
+            name: plan.name.clone(),
             state: SandboxState::Creating,
             reason: None,
-            template: order.origin.name.clone(),
-            spec: json(serde_json::to_string(&order.spec))?,
-            settings: json(serde_json::to_string(&settings(order, begin, pooled)))?,
-            labels: order.labels.clone(),
+            template: plan.origin.name.clone(),
+            spec: json(serde_json::to_string(&plan.spec))?,
+            settings: json(serde_json::to_string(&settings(plan, begin, pooled)))?,
+            labels: plan.labels.clone(),
             created_at: now,
             updated_at: now,
             started_at: None,
@@ -507,7 +512,7 @@ impl Keeper {
             }
             inserted => {
                 inserted?;
-                self.inner.metrics.moved(SandboxState::Gone, row.state);
+                self.inner.metrics.record_transition(SandboxState::Gone, row.state);
                 Ok(())
             }
         }
@@ -518,14 +523,14 @@ impl Keeper {
     }
 }
 
-fn settings(order: &Order, begin: Instant, pooled: bool) -> Settings {
+fn settings(plan: &LaunchPlan, begin: Instant, pooled: bool) -> Settings {
     Settings {
-        lifetime: order.lifetime.clone(),
+        lifetime: plan.lifetime.clone(),
         pooled,
         start_us: micros(begin.elapsed()),
-        idempotency: order.idempotency.clone(),
-        for_build: order.for_build,
-        read_hosts: order.spec.network.read_hosts(),
+        idempotency: plan.idempotency.clone(),
+        for_build: plan.for_build,
+        read_hosts: plan.spec.network.read_hosts(),
     }
 }
 
@@ -533,9 +538,9 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What a sandbox may do, for the trail.
+/// Returns audit details of a sandbox's policy.
 fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
-    // The environment is no policy, and a weak secret could be found by its digest.
+    // Without the environment: it is not part of the policy, and a weak secret could be guessed from its digest.
     let spec = &info.spec;
     let policy = SandboxSpec { env: Vec::new(), network: NetworkPolicy::default(), ..spec.clone() };
     let mut digest = Sha256::new_with_prefix(serde_json::to_vec(&policy).unwrap_or_default());
@@ -559,14 +564,14 @@ fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
     details
 }
 
-/// A fresh id from the kernel's random numbers.
+/// Generates an id from the kernel's random numbers.
 pub(crate) fn new_id() -> Result<SandboxId> {
     let mut bytes = [0u8; SandboxId::LEN];
     fill_random(&mut bytes)?;
     Ok(SandboxId::from_entropy(bytes))
 }
 
-/// Fills at most 256 `bytes` with the kernel's random numbers, so few of which come whole (getrandom(2)).
+/// Fills at most 256 `bytes` with the kernel's random numbers; up to that size, reads are never partial (getrandom(2)).
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<()> {
     rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty()).map(drop).map_err(|errno| {
         EngineError::Launch { step: "get random bytes".to_owned(), source: errno.into() }.into()

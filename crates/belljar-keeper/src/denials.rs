@@ -1,8 +1,8 @@
-//! Keys that were refused, and requests of good keys, for the trail. Whoever knocks often fills a line, not the disk: what is alike is
-//! counted, and told once in a while.
+//! Audit records of denied credentials and refused requests. Repeated ones are counted and recorded once per interval, so that floods
+//! do not fill the disk.
 //!
 //! ```text
-//!   note ──► counted by reason, address and key ──► soon, and then once an interval: one record each
+//!   note ──► counted by reason, address and key ──► after FIRST_DELAY, and then once per INTERVAL: one record each
 //!              └─ too many addresses ──► counted together, by reason
 //! ```
 
@@ -21,38 +21,38 @@ use crate::error::{KeeperError, chain};
 use crate::keeper::Keeper;
 use crate::keys::Denied;
 
-/// What the records are called.
+/// Action of the records.
 const ACTION: &str = "auth.denied";
 
-/// The most records of one interval that name an address. All others are counted together, by reason.
-/// Source: docs/audit.md; held by `c16b_a_flood_of_wrong_keys_is_counted_and_not_written`.
+/// Maximum number of records per interval that name an address. All others are counted together, by reason.
+/// Source: docs/audit.md; held by `c16b_flood_of_invalid_keys_is_counted_and_not_recorded`.
 const MAX_NAMED: usize = 16;
 
-/// The most requests of one key in an interval that get a record each when they are refused. All others are counted by action and outcome.
-/// Source: docs/audit.md; held by `c25_a_flood_of_refused_requests_is_counted`.
+/// Maximum number of refused requests of a key per interval with their own record. All others are counted by action and outcome.
+/// Source: docs/audit.md; held by `c25_flood_of_refused_requests_is_counted`.
 const MAX_RECORDED: u32 = 60;
 
-/// How long what is alike is counted before it is written again.
+/// Time for which equal denials are counted before they are recorded again.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long the first refusal after a quiet time waits for others.
-const SOON: Duration = Duration::from_millis(500);
+/// Delay of the first record after an idle time, to include further denials.
+const FIRST_DELAY: Duration = Duration::from_millis(500);
 
-/// Stands for the addresses that are not named.
+/// Placeholder for addresses that are not named.
 const OTHERS: &str = "others";
 
-/// Refusals that are not in the trail yet.
+/// Denials without an audit record yet.
 #[derive(Default)]
 pub(crate) struct Denials {
-    noted: Mutex<BTreeMap<Denial, Count>>,
-    /// Requests of each key that were refused in this interval, with a record each so far.
+    pending: Mutex<BTreeMap<Denial, Count>>,
+    /// Number of refused requests of each key in the current interval.
     recorded: Mutex<HashMap<String, (Instant, u32)>>,
-    /// Held while they are written, so that whoever comes next waits until they are.
-    telling: tokio::sync::Mutex<()>,
+    /// Serializes writing, so that the next caller waits until all are written.
+    recording: tokio::sync::Mutex<()>,
     wake: Notify,
 }
 
-/// What is alike.
+/// Key by which denials are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Denial {
     action: &'static str,
@@ -60,7 +60,7 @@ struct Denial {
     outcome: String,
     /// The client's address, without its port.
     peer: String,
-    /// The id of the key, if there is one; and its tenant.
+    /// Id of the API key, if known, and its tenant.
     key: Option<(String, String)>,
 }
 
@@ -68,34 +68,34 @@ struct Denial {
 struct Count {
     count: u64,
     first: Timestamp,
-    /// Of the first.
+    /// Id of the first request.
     request_id: String,
-    /// What the first wanted, where that is known.
+    /// Action of the first request, if known.
     wanted: Option<&'static str>,
 }
 
 impl Denials {
     fn note(&self, denial: Denial, request_id: &str, wanted: Option<&'static str>) {
-        let mut noted = self.noted();
-        let named = noted.keys().filter(|denial| denial.peer != OTHERS).count();
+        let mut pending = self.pending();
+        let named = pending.keys().filter(|denial| denial.peer != OTHERS).count();
         let unbounded = ServiceWall::DenialBound.is_down();
         let denial = match denial {
-            _ if unbounded => Denial { peer: format!("{} {}", denial.peer, noted.len()), ..denial },
-            denial if named < MAX_NAMED || noted.contains_key(&denial) => denial,
+            _ if unbounded => Denial { peer: format!("{} {}", denial.peer, pending.len()), ..denial },
+            denial if named < MAX_NAMED || pending.contains_key(&denial) => denial,
             denial => Denial { peer: OTHERS.to_owned(), key: None, ..denial },
         };
-        let count = noted.entry(denial).or_insert_with(|| Count {
+        let count = pending.entry(denial).or_insert_with(|| Count {
             count: 0,
             first: Timestamp::now(),
             request_id: request_id.to_owned(),
             wanted,
         });
         count.count = count.count.saturating_add(1);
-        drop(noted);
+        drop(pending);
         self.wake.notify_one();
     }
 
-    /// Whether one more refused request of a key gets a record of its own.
+    /// Counts a refused request of a key; reports whether it gets its own record.
     fn has_record(&self, key: &str) -> bool {
         let mut recorded = self.recorded.lock();
         recorded.retain(|_, (since, _)| since.elapsed() < INTERVAL);
@@ -104,28 +104,28 @@ impl Denials {
         ServiceWall::RefusalBound.allows(*count <= MAX_RECORDED)
     }
 
-    /// Wakes the task that tells them, which then sees that the keeper ends.
-    pub(crate) fn end(&self) {
+    /// Wakes the recording task, so that it notices the shutdown.
+    pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 
     fn take(&self) -> BTreeMap<Denial, Count> {
-        std::mem::take(&mut *self.noted())
+        std::mem::take(&mut *self.pending())
     }
 
-    fn noted(&self) -> MutexGuard<'_, BTreeMap<Denial, Count>> {
-        self.noted.lock()
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<Denial, Count>> {
+        self.pending.lock()
     }
 }
 
 impl Keeper {
-    /// Notes that a credential was refused. The credential itself is never told.
+    /// Counts a denied credential. The credential itself is not recorded.
     pub(crate) fn note_denied(&self, why: Denied, row: Option<&KeyRow>, client: &str, request_id: &str) {
         let reason = match why {
             Denied::Unknown => "unknown",
             Denied::Expired => "expired",
             Denied::Revoked => "revoked",
-            // That is no word on the credential.
+            // Not the credential's fault.
             Denied::Unavailable => return,
         };
         let key = row.map(|row| (row.id.clone(), row.tenant.clone()));
@@ -139,7 +139,7 @@ impl Keeper {
         self.inner.denials.note(denial, request_id, None);
     }
 
-    /// Notes that a key was good, but not for what was asked for.
+    /// Counts a request for which a valid key's role is not sufficient.
     pub(crate) fn note_forbidden(&self, caller: &Caller, wanted: &'static str) {
         let reason = if caller.only.is_some() { "token" } else { "role" };
         let key = Some((caller.key.clone(), caller.tenant.clone()));
@@ -153,7 +153,7 @@ impl Keeper {
         self.inner.denials.note(denial, &caller.request_id, Some(wanted));
     }
 
-    /// Notes that a request was refused or failed, where its key has so many of those that they are counted. Says whether it was.
+    /// Counts a refused or failed request instead of recording it, if its key has too many. Reports whether it was counted.
     pub(crate) fn note_refused(&self, caller: &Caller, action: &'static str, outcome: &str) -> bool {
         if self.inner.denials.has_record(&caller.key) {
             return false;
@@ -169,28 +169,28 @@ impl Keeper {
         true
     }
 
-    /// Writes refusals into the trail, in a task of its own.
-    pub(crate) fn keep_telling_denials(&self) {
+    /// Spawns a task that records denials.
+    pub(crate) fn spawn_denial_recording(&self) {
         let keeper = self.clone();
         tokio::spawn(async move {
             while !keeper.inner.closing.load(Ordering::Relaxed) {
                 keeper.inner.denials.wake.notified().await;
-                tokio::time::sleep(SOON).await;
-                keeper.tell_denials().await;
+                tokio::time::sleep(FIRST_DELAY).await;
+                keeper.record_denials().await;
                 tokio::time::sleep(INTERVAL).await;
             }
         });
     }
 
-    /// Writes what has been noted. When this returns everything is written that was noted before the call.
-    pub(crate) async fn tell_denials(&self) {
-        let _telling = self.inner.denials.telling.lock().await;
+    /// Records pending denials. Returns when all that were pending before the call are written.
+    pub(crate) async fn record_denials(&self) {
+        let _recording = self.inner.denials.recording.lock().await;
         let records = self.inner.denials.take().into_iter().map(|(denial, count)| record(denial, count));
         let written = records.map(|record| self.inner.audit.append(record));
         for outcome in futures::future::join_all(written).await {
             if let Err(error) = outcome {
                 let error = KeeperError::from(error);
-                tracing::warn!(error = %chain(&error), "cannot write into the trail that keys were refused");
+                tracing::warn!(error = %chain(&error), "cannot record denied keys in the audit log");
             }
         }
     }
@@ -212,7 +212,7 @@ fn record(denial: Denial, count: Count) -> NewRecord {
     record
 }
 
-/// The client's address without its port, of which a client has many.
+/// Returns the client's address without its port, which varies.
 fn address(client: &str) -> String {
     client.parse::<SocketAddr>().map_or_else(|_| client.to_owned(), |address| address.ip().to_string())
 }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_counted_and_the_number_of_records_is_bounded() {
+    fn equal_denials_are_counted_and_records_are_bounded() {
         let denials = Denials::default();
         for port in 1..=1000u16 {
             denials.note(denial(&format!("192.0.2.1:{port}"), "unknown"), "first", None);
@@ -242,16 +242,16 @@ mod tests {
                 denials.note(denial(&format!("[2001:db8::{number:x}]:1"), reason), "later", None);
             }
         }
-        let told = denials.take();
-        assert_eq!(told.len(), MAX_NAMED + 3, "{told:?}");
-        assert_eq!(told[&denial("192.0.2.1:1", "unknown")].count, 1000);
-        let total: u64 = told.values().map(|count| count.count).sum();
+        let counts = denials.take();
+        assert_eq!(counts.len(), MAX_NAMED + 3, "{counts:?}");
+        assert_eq!(counts[&denial("192.0.2.1:1", "unknown")].count, 1000);
+        let total: u64 = counts.values().map(|count| count.count).sum();
         assert_eq!(total, 1000 + 3 * 256, "one was not counted");
         assert!(denials.take().is_empty());
     }
 
     #[test]
-    fn ports_are_left_out_of_addresses() {
+    fn addresses_have_no_ports() {
         for (client, expected) in
             [("192.0.2.1:80", "192.0.2.1"), ("[2001:db8::1]:80", "2001:db8::1"), ("unix", "unix")]
         {

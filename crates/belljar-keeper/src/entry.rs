@@ -1,4 +1,4 @@
-//! One sandbox that is not gone, as the keeper has it in memory.
+//! In-memory state of a sandbox that is not gone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,62 +19,62 @@ use crate::request::{Settings, TimeoutAction};
 use crate::volumes::Hold;
 use crate::warm::Warm;
 
-/// What happened to a sandbox that is remembered.
+/// Maximum number of log entries of a sandbox.
 const LOG_ENTRIES: usize = 1000;
 
-/// The same, once it has ended.
+/// Maximum number of log entries kept after its end.
 const KEPT_LOG_ENTRIES: usize = 50;
 
-/// What is kept of what its programs wrote last, in bytes.
+/// Number of bytes kept of the last output of its programs.
 const LAST_OUTPUT_BYTES: usize = 4096;
 
-/// How many operations of a sandbox may go on without their callers. A guest's connection takes as many at once.
-const MAX_UNDER_WAY: usize = 64;
+/// Maximum number of detached operations in flight in a sandbox, the same as on a guest's connection.
+const MAX_IN_FLIGHT: usize = 64;
 
 /// A sandbox that is not gone.
 pub(crate) struct Entry {
     pub(crate) id: SandboxId,
     pub(crate) tenant: String,
     pub(crate) key: String,
-    /// Held by whoever takes it from one state to another: one step at a time.
+    /// Serializes state transitions.
     pub(crate) step: tokio::sync::Mutex<()>,
-    /// Room for operations that go on without their callers.
-    pub(crate) under_way: Arc<Semaphore>,
-    /// Its guardian looks again: deadlines have moved, or it has become idle.
+    /// Permits for detached operations.
+    pub(crate) in_flight: Arc<Semaphore>,
+    /// Wakes the guard task when deadlines have moved or the sandbox has become idle.
     pub(crate) changed: Notify,
     live: Mutex<Live>,
-    /// What is known of its interpreters. Held while one is sent.
+    /// State of its interpreters. Locked while one is sent.
     pub(crate) warm: Arc<tokio::sync::Mutex<Warm>>,
-    /// By how many its tenant's weight is shared, as its control groups were told last.
+    /// The divisor of its tenant's weight that its control groups currently use.
     pub(crate) shared_by: AtomicU16,
     users: AtomicUsize,
-    /// Answers to executions that were kept for requests that come again.
+    /// Number of stored answers to executions, for repeated requests.
     pub(crate) answers: Arc<AtomicU32>,
     log: Mutex<Log>,
-    /// The number of the log's last entry; the largest there is once the sandbox is gone.
+    /// Number of the log's last entry; `u64::MAX` once the sandbox is gone.
     logged: watch::Sender<u64>,
     events: Arc<Events>,
-    /// The end of what its programs wrote.
+    /// Last output of its programs.
     last_output: Mutex<Vec<u8>>,
     /// Holds on its volumes, which prevent their removal.
     volumes: Mutex<Vec<Hold>>,
 }
 
-/// What changes.
+/// Mutable state of a sandbox.
 #[derive(Clone)]
 pub(crate) struct Live {
-    /// As it was last written.
+    /// The record as last written.
     pub(crate) row: SandboxRow,
     pub(crate) spec: Arc<SandboxSpec>,
     pub(crate) settings: Settings,
-    /// Nothing while it is being made.
+    /// `None` while it is being created.
     pub(crate) sandbox: Option<Arc<Sandbox>>,
     pub(crate) ports: BTreeMap<u16, bool>,
-    /// When its time is over, by the monotonic clock.
+    /// Monotonic deadline of its timeout.
     pub(crate) deadline: Option<Instant>,
-    /// When it was last used.
-    pub(crate) touched: Instant,
-    /// Whether a command was started in the background, to whose output nobody needs to listen.
+    /// Time of the last use.
+    pub(crate) last_used: Instant,
+    /// Whether a background command was started, whose output is collected before the sandbox is stopped.
     pub(crate) has_background: bool,
 }
 
@@ -102,7 +102,7 @@ impl Entry {
             tenant: row.tenant.clone(),
             key: row.key_id.clone(),
             step: tokio::sync::Mutex::new(()),
-            under_way: Arc::new(Semaphore::new(MAX_UNDER_WAY)),
+            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
             changed: Notify::new(),
             live: Mutex::new(Live {
                 row,
@@ -111,7 +111,7 @@ impl Entry {
                 sandbox,
                 ports: BTreeMap::new(),
                 deadline,
-                touched: now,
+                last_used: now,
                 has_background: false,
             }),
             warm: Arc::default(),
@@ -126,7 +126,7 @@ impl Entry {
         })
     }
 
-    /// What it is now. Never held over an await.
+    /// Locks the mutable state. Must not be held across an await.
     pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
         self.live.lock()
     }
@@ -135,13 +135,13 @@ impl Entry {
         self.live().row.state
     }
 
-    /// Counts a use; it is idle again when the last one is dropped.
+    /// Counts a use. The sandbox is idle again when the last use is dropped.
     pub(crate) fn begin_use(self: &Arc<Self>) -> Use {
         self.users.fetch_add(1, Ordering::Relaxed);
         Use { entry: Arc::clone(self) }
     }
 
-    /// Returns whether it is in use.
+    /// Reports whether it is in use.
     pub(crate) fn is_used(&self) -> bool {
         self.users.load(Ordering::Relaxed) > 0
     }
@@ -159,16 +159,16 @@ impl Entry {
         self.volumes.lock().clear();
     }
 
-    /// When it will have been idle for too long, unless somebody uses it.
+    /// Returns the deadline of its idle timeout, if it has one and is not in use.
     pub(crate) fn idle_until(&self) -> Option<Instant> {
         if self.is_used() {
             return None;
         }
         let live = self.live();
-        live.settings.lifetime.idle_timeout.map(|idle| live.touched + idle)
+        live.settings.lifetime.idle_timeout.map(|idle| live.last_used + idle)
     }
 
-    /// Notes what happened.
+    /// Adds an entry to the log, and publishes it as an event unless the state or the audit log already does.
     pub(crate) fn note(&self, event: &'static str, process: Option<u64>, detail: impl Into<String>) {
         let detail = detail.into();
         let kind = match event {
@@ -177,7 +177,7 @@ impl Entry {
             "exec" => Some("process.started"),
             EXITED => Some("process.exited"),
             "code_ended" => Some("context.ended"),
-            // The others are told by the sandbox's state, or by the audit log.
+            // Published with the sandbox's state or by the audit log.
             _ => None,
         };
         if let Some(kind) = kind {
@@ -195,7 +195,7 @@ impl Entry {
         self.logged.send_replace(seq);
     }
 
-    /// Tells everybody who follows events.
+    /// Publishes an event.
     pub(crate) fn publish(&self, kind: &'static str, process: Option<u64>, detail: String) {
         let labels = self.live().row.labels.clone();
         let event = Event {
@@ -208,19 +208,19 @@ impl Entry {
         self.events.publish(event);
     }
 
-    /// Tells when something is noted, and when the sandbox is gone.
-    pub(crate) fn logged(&self) -> watch::Receiver<u64> {
+    /// Subscribes to the number of the log's last entry.
+    pub(crate) fn subscribe_log(&self) -> watch::Receiver<u64> {
         self.logged.subscribe()
     }
 
-    /// Wakes those who follow its log: it is gone.
+    /// Ends the log: wakes its followers.
     pub(crate) fn end_log(&self) {
         self.logged.send_replace(u64::MAX);
     }
 
-    /// Notes how a process ended, once.
+    /// Logs the exit of a process, once.
     pub(crate) fn note_exit(&self, process: u64, exited: &v1::Exited) {
-        let is_noted = {
+        let is_logged = {
             let log = self.log.lock();
             let mut latest = log.entries.iter().rev();
             latest.any(|entry| entry.event == EXITED && entry.process == Some(process))
@@ -229,13 +229,13 @@ impl Entry {
             0 => format!("exit code {}", exited.code),
             signal => format!("killed by signal {signal}"),
         };
-        if !is_noted {
+        if !is_logged {
             self.note(EXITED, Some(process), detail);
         }
     }
 
-    /// Takes what a program wrote.
-    pub(crate) fn wrote(&self, data: &[u8]) {
+    /// Keeps the end of a program's output.
+    pub(crate) fn record_output(&self, data: &[u8]) {
         let data = &data[data.len().saturating_sub(LAST_OUTPUT_BYTES)..];
         let mut kept = self.last_output.lock();
         let over = (kept.len() + data.len()).saturating_sub(LAST_OUTPUT_BYTES);
@@ -243,8 +243,8 @@ impl Entry {
         kept.extend_from_slice(data);
     }
 
-    /// What is kept of it once it has ended: what happened last, what was written last, and why it ended. It can be asked for
-    /// again where it could not be kept.
+    /// Returns the log to be stored after its end, as JSON: the last entries, the last output, and the reason of its end. May be
+    /// called again if storing fails.
     pub(crate) fn post_mortem(&self, reason: &str) -> String {
         let output = self.last_output.lock().clone();
         let output = String::from_utf8_lossy(&output).replace('\0', "\u{fffd}");
@@ -261,19 +261,19 @@ impl Entry {
         });
         let skipped = log.entries.len().saturating_sub(KEPT_LOG_ENTRIES - 2);
         let kept: Vec<_> = log.entries.iter().skip(skipped).cloned().chain(last).collect();
-        // Numbers and texts: they can be written.
+        // Cannot fail: numbers and text only.
         serde_json::to_string(&kept).unwrap_or_default()
     }
 
-    /// What happened after entry `after`, at most `limit` of it.
-    pub(crate) fn log(&self, after: u64, limit: usize) -> Vec<LogEntry> {
+    /// Returns at most `limit` log entries after entry `after`.
+    pub(crate) fn read_log(&self, after: u64, limit: usize) -> Vec<LogEntry> {
         let log = self.log.lock();
         log.entries.iter().filter(|entry| entry.seq > after).take(limit).cloned().collect()
     }
 
-    /// The sandbox, if it runs.
-    pub(crate) fn running(&self, action: &'static str) -> Result<Arc<Sandbox>, KeeperError> {
-        // Not held while the reason is looked up.
+    /// Returns the sandbox if it is running, else the error for `action`.
+    pub(crate) fn require_running(&self, action: &'static str) -> Result<Arc<Sandbox>, KeeperError> {
+        // The lock is released before `wrong_state` takes it again.
         let (sandbox, state) = {
             let live = self.live();
             (live.sandbox.clone(), live.row.state)
@@ -301,7 +301,7 @@ impl Entry {
 
     pub(crate) fn info(&self) -> SandboxInfo {
         let live = self.live();
-        info(
+        to_info(
             &live.row,
             &live.spec,
             &live.settings,
@@ -311,16 +311,16 @@ impl Entry {
     }
 }
 
-/// The event of a process that has ended.
+/// Log event of a process that has exited.
 pub(crate) const EXITED: &str = "exited";
 
-/// The time until `at`, nothing if it has passed.
+/// Returns the time until `at`; zero if it has passed.
 pub(crate) fn until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
 }
 
-/// What is told of a sandbox.
-pub(crate) fn info(
+/// Describes a sandbox for its owner.
+pub(crate) fn to_info(
     row: &SandboxRow,
     spec: &SandboxSpec,
     settings: &Settings,
@@ -352,7 +352,7 @@ pub(crate) fn info(
     }
 }
 
-/// A use of a sandbox, for as long as it is held.
+/// A use of a sandbox, which ends when this is dropped.
 pub(crate) struct Use {
     entry: Arc<Entry>,
 }
@@ -365,9 +365,9 @@ impl Clone for Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.entry.live().touched = Instant::now();
+        self.entry.live().last_used = Instant::now();
         if self.entry.users.fetch_sub(1, Ordering::Relaxed) == 1 {
-            // Only a sandbox with an idle time is waited for.
+            // The guard task waits for idleness only if there is an idle timeout.
             if self.entry.live().settings.lifetime.idle_timeout.is_some() {
                 self.entry.changed.notify_one();
             }
@@ -376,7 +376,7 @@ impl Drop for Use {
 }
 
 impl Live {
-    /// What happens when its time is over.
+    /// Returns the action on timeout.
     pub(crate) fn on_timeout(&self) -> TimeoutAction {
         self.settings.lifetime.on_timeout
     }
@@ -416,10 +416,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_output_is_bounded_and_kept_with_the_end() {
+    fn last_output_is_bounded_and_kept_after_the_end() {
         let entry = entry(SandboxState::Running, None);
-        entry.wrote(&[b'a'; 3 * LAST_OUTPUT_BYTES]);
-        entry.wrote(b"end\xff\0");
+        entry.record_output(&[b'a'; 3 * LAST_OUTPUT_BYTES]);
+        entry.record_output(b"end\xff\0");
         let exited = v1::Exited { code: 3, ..Default::default() };
         entry.note_exit(1, &exited);
         entry.note_exit(1, &exited);
@@ -434,7 +434,7 @@ mod tests {
         for number in 0..2 * KEPT_LOG_ENTRIES {
             entry.note("exec", Some(number as u64), "");
         }
-        // The end is told once, however often it could not be kept.
+        // The end appears once, however often storing failed.
         for _ in 0..2 * KEPT_LOG_ENTRIES {
             entry.post_mortem("over");
         }
@@ -444,17 +444,17 @@ mod tests {
         assert_eq!(events[events.len() - 3..], ["exec", "output", "ended"]);
     }
 
-    /// Whoever used a sandbox while another request ended it waited for a lock that he held himself, for ever.
+    /// A use during another request's stop once deadlocked on a lock that it held itself.
     #[test]
-    fn one_that_ends_meanwhile_is_told_as_gone() {
+    fn ending_sandbox_is_reported_as_gone() {
         for (state, reason) in [(SandboxState::Stopping, Some("over")), (SandboxState::Gone, None)] {
             let entry = entry(state, reason);
             let (send, answer) = std::sync::mpsc::channel();
-            std::thread::spawn(move || send.send(entry.running("using it").err()));
+            std::thread::spawn(move || send.send(entry.require_running("using it").err()));
             let error = answer.recv_timeout(Duration::from_secs(10)).expect("it answers");
             assert!(matches!(error, Some(KeeperError::Gone { .. })), "{error:?}");
         }
-        let error = entry(SandboxState::Paused, None).running("using it").err();
+        let error = entry(SandboxState::Paused, None).require_running("using it").err();
         assert!(matches!(error, Some(KeeperError::WrongState { .. })), "{error:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Why the keeper did not do what it was asked.
+//! Errors of the keeper.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,41 +8,41 @@ use belljar_image::BuildError;
 use belljar_model::{ModelError, Role, SandboxId, SandboxState};
 use belljar_store::{AuditError, StoreError};
 
-/// Why the keeper did not do what it was asked. Each has a stable code, [`KeeperError::code`], which programs may rely on.
+/// Errors of the keeper. Each has a stable code, [`KeeperError::code`], on which programs may rely.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeeperError {
-    /// A value is not allowed. The message names the field.
+    /// A value is invalid. The message names the field.
     #[error(transparent)]
     Invalid(#[from] ModelError),
-    /// A value is not allowed, of a field that the model does not know.
+    /// A value of a field outside the model is invalid.
     #[error("{field}: {reason}")]
     Field {
         /// The field.
         field: &'static str,
-        /// Why, and what is allowed.
+        /// Reason, and allowed values.
         reason: String,
     },
-    /// There is none, or it is not the caller's: both are answered alike.
-    #[error("there is no {what} {id:?}")]
+    /// The resource does not exist or belongs to another tenant; the two cannot be told apart.
+    #[error("{what} {id:?} not found")]
     NotFound {
         /// `sandbox`, `template`, `volume`, `key`, `process`.
         what: &'static str,
-        /// As asked for.
+        /// Id as requested.
         id: String,
     },
     /// The sandbox was the caller's and has ended.
     #[error("sandbox {id} is gone: {reason}")]
     Gone {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
         /// Why it ended.
         reason: String,
     },
     /// Another keeper that shares the store has taken the sandbox over.
-    #[error("sandbox {id} is another server's now")]
+    #[error("sandbox {id} was taken over by another server")]
     TakenOver {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
     },
     /// The name is in use.
@@ -64,59 +64,59 @@ pub enum KeeperError {
     /// The sandbox is in another state than needed.
     #[error("sandbox {id} is {state}, and {action} needs it to be {needed}")]
     WrongState {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
         /// Its state.
         state: SandboxState,
-        /// What was to be done.
+        /// The attempted action.
         action: &'static str,
-        /// The state that would do.
+        /// The required state.
         needed: &'static str,
     },
-    /// A state was to follow another that it cannot follow: a fault of the server. Nothing was changed.
+    /// Illegal state transition, a bug of the server. Nothing was changed.
     #[error("sandbox {id} is {from} and cannot become {to}")]
     Transition {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
         /// Its state.
         from: SandboxState,
-        /// The state that was to follow.
+        /// The attempted state.
         to: SandboxState,
     },
-    /// The caller's role is not enough.
+    /// The caller's role is not sufficient.
     #[error("{action} needs a key with the role {needed}")]
     Forbidden {
-        /// What was to be done.
+        /// The attempted action.
         action: &'static str,
-        /// The role that may.
+        /// The required role.
         needed: Role,
     },
-    /// The operator's policy does not allow it, whoever asks with such a key.
+    /// The operator's policy forbids the request for keys like the caller's.
     #[error("{field}: {reason}")]
     Policy {
-        /// The field that asks for too much.
+        /// The refused field.
         field: &'static str,
-        /// What the policy says.
+        /// Reason.
         reason: String,
     },
-    /// The key has used up what it may use.
+    /// A quota is exceeded.
     #[error("{quota}: {used} of {limit} are in use{}", hint(.quota, .retry_after))]
     Quota {
-        /// Which quota.
+        /// The quota.
         quota: &'static str,
-        /// What is in use.
+        /// Amount in use.
         used: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
-        /// When it is worth to try again, if time alone helps.
+        /// Delay after which a retry may succeed, if waiting helps.
         retry_after: Option<Duration>,
     },
-    /// The machine is full. What is left is its own head-room.
+    /// The machine has no resources left but its headroom.
     #[error("the machine is full: {what}")]
     Full {
-        /// What there is too little of.
+        /// The exhausted resource.
         what: String,
-        /// When it is worth to try again.
+        /// Suggested delay before a retry.
         retry_after: Duration,
     },
     /// The same idempotency key came with another request.
@@ -125,15 +125,15 @@ pub enum KeeperError {
         /// The key.
         key: String,
     },
-    /// The request with this idempotency key is still under way.
-    #[error("Idempotency-Key: the request with {key:?} is still under way; ask again later")]
+    /// The request with this idempotency key is still in flight.
+    #[error("Idempotency-Key: the request with {key:?} is still in flight; retry later")]
     IdempotencyRunning {
         /// The key.
         key: String,
     },
-    /// The request with this idempotency key was cut off by the end of the server, and must not be repeated blindly.
+    /// The execution with this idempotency key was interrupted by a restart of the server. Repeating it may not be safe.
     #[error(
-        "Idempotency-Key: the execution with {key:?} was cut off by a restart of the server; look at what it did before it is run again"
+        "Idempotency-Key: the execution with {key:?} was interrupted by a restart of the server; check its effects before you repeat it"
     )]
     Interrupted {
         /// The key.
@@ -142,26 +142,26 @@ pub enum KeeperError {
     /// A context's interpreter cannot start, or cannot be used.
     #[error("{reason}")]
     Kernel {
-        /// Why, and what to do.
+        /// Reason and remedy.
         reason: String,
     },
-    /// There are as many contexts as there can be, or as many executions wait for one.
+    /// Too many contexts, or too many executions waiting for one.
     #[error("{reason}")]
     Contexts {
-        /// Which of the two.
+        /// Reason.
         reason: String,
     },
     /// A template could not be built, exported or imported.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// What a template starts in each sandbox did not become ready.
+    /// The services of a template did not become ready.
     #[error(
         "template {template}: its command `ready` did not succeed within {seconds} s; look at `start` and `ready`"
     )]
     NotReady {
         /// The template.
         template: String,
-        /// How long was waited.
+        /// The timeout, in seconds.
         seconds: u64,
     },
     /// The server is shutting down.
@@ -170,9 +170,9 @@ pub enum KeeperError {
     /// The guest refused or failed.
     #[error("{source}")]
     Guest {
-        /// What it was asked about, which is what a refusal means.
-        about: About,
-        /// Why.
+        /// The resource concerned, which determines the meaning of a refusal.
+        resource: GuestResource,
+        /// The guest's error.
         source: GuestError,
     },
     /// The engine failed.
@@ -181,41 +181,39 @@ pub enum KeeperError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The audit trail did not take a record: what was done without one is not told as done.
+    /// An audit record could not be written, so the action is not reported as done.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// A record in the store cannot be understood.
-    #[error("the {what} in the record of sandbox {id} cannot be read; restore a backup, or end the sandbox")]
+    /// A record in the store cannot be parsed.
+    #[error("the stored {what} cannot be read; restore a backup, or remove what it belongs to")]
     Record {
-        /// Which part of it.
-        what: &'static str,
-        /// Which sandbox.
-        id: String,
-        /// Why.
+        /// The record, such as `spec of sandbox …`.
+        what: String,
+        /// Cause.
         #[source]
         source: serde_json::Error,
     },
-    /// A file of the server's own cannot be read or written.
+    /// A file of the server cannot be read or written.
     #[error("cannot {action} {path}")]
     File {
         /// `read`, `write`.
         action: &'static str,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// What is asked of a guest: its refusals mean something else in each.
+/// Kind of resource of a guest call. A guest's error code maps to a different stable code for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum About {
-    /// The sandbox as a whole, or what has no more to say.
+pub enum GuestResource {
+    /// The sandbox as a whole.
     Sandbox,
-    /// The content of a file: what is no regular file has a code of its own.
+    /// The content of a file; other than regular files have a code of their own.
     Content,
-    /// Any other deed with files.
+    /// Any other operation on files.
     File,
     /// A process.
     Process,
@@ -227,11 +225,11 @@ pub enum About {
 
 impl From<GuestError> for KeeperError {
     fn from(source: GuestError) -> Self {
-        Self::Guest { about: About::Sandbox, source }
+        Self::Guest { resource: GuestResource::Sandbox, source }
     }
 }
 
-/// An error with all its causes, as one line.
+/// Formats an error with all its causes as one line.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -265,12 +263,12 @@ fn hint(quota: &str, retry_after: &Option<Duration>) -> String {
 }
 
 impl KeeperError {
-    /// A value of `field` that is refused, and why.
+    /// Creates an error for an invalid value of `field`.
     pub fn field(field: &'static str, reason: impl Into<String>) -> Self {
         Self::Field { field, reason: reason.into() }
     }
 
-    /// A stable name of the kind of error, for programs.
+    /// Returns the stable code of the error, for programs.
     #[must_use]
     pub fn code(&self) -> &'static str {
         use guest_codes::code_of;
@@ -306,9 +304,11 @@ impl KeeperError {
             Self::Build(BuildError::Engine(_) | BuildError::Guest { .. }) => "engine_failed",
             Self::Build(BuildError::File { .. }) => "server_file_failed",
             Self::ShuttingDown => "shutting_down",
-            Self::Guest { about: About::Content, source: GuestError::NotRegular { .. } } => "not_regular",
+            Self::Guest { resource: GuestResource::Content, source: GuestError::NotRegular { .. } } => {
+                "not_regular"
+            }
             Self::Guest { source: GuestError::NotRegular { .. }, .. } => "failed_precondition",
-            Self::Guest { about, source: GuestError::Refused { code, .. } } => code_of(*about, *code),
+            Self::Guest { resource, source: GuestError::Refused { code, .. } } => code_of(*resource, *code),
             Self::Guest { source: GuestError::Source(_), .. } => "upload_failed",
             Self::Guest { .. } => "sandbox_unreachable",
             Self::Engine(EngineError::Mount(_) | EngineError::MountSource { .. }) => "policy_refused",
@@ -322,17 +322,17 @@ impl KeeperError {
     }
 }
 
-/// The names of the guest's refusals.
+/// Stable codes of the guest's errors.
 mod guest_codes {
     use belljar_engine::ErrorCode;
 
-    use super::About;
+    use super::GuestResource;
 
-    pub(super) fn code_of(about: About, code: ErrorCode) -> &'static str {
-        match (about, code) {
-            (About::Process, ErrorCode::NotFound) => return "process_not_found",
-            (About::Session, ErrorCode::NotFound) => return "session_not_found",
-            (About::Port, ErrorCode::Unavailable) => return "port_not_open",
+    pub(super) fn code_of(resource: GuestResource, code: ErrorCode) -> &'static str {
+        match (resource, code) {
+            (GuestResource::Process, ErrorCode::NotFound) => return "process_not_found",
+            (GuestResource::Session, ErrorCode::NotFound) => return "session_not_found",
+            (GuestResource::Port, ErrorCode::Unavailable) => return "port_not_open",
             _ => {}
         }
         match code {

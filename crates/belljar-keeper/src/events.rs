@@ -1,7 +1,7 @@
-//! The event bus: what happens to sandboxes, processes, templates and keys, for everybody who follows it.
+//! The event bus: events of sandboxes, processes, templates and keys, for any number of followers.
 //!
-//! The last events are kept once, for all followers: one that reads slowly, or comes back, goes on where it was as long as those
-//! are there, and is told how many it has missed. Events are in memory only; the audit log is what lasts.
+//! One ring of the last events serves all followers. A slow or reconnecting follower continues where it was as long as the ring
+//! reaches back so far, and else learns how many events it missed. Events are in memory only; the audit log is durable.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,47 +21,47 @@ use crate::error::KeeperError;
 use crate::json;
 use crate::keeper::{Keeper, Result};
 
-/// The most events that are kept.
+/// Maximum number of kept events.
 const MAX_EVENTS: usize = 4096;
 
-/// The most bytes of events that are kept.
+/// Maximum size of all kept events, in bytes.
 const MAX_BYTES: usize = 4 << 20;
 
-/// How many events are read at once.
+/// Number of events read at a time.
 const PAGE: usize = 256;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Its id, after which a follower can go on.
     #[schema(example = "5d0c6a3f-17")]
     pub id: String,
-    /// When it happened.
+    /// Time of the event.
     #[serde(with = "json::time")]
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// What happened, such as `sandbox.created`, `process.exited` or `template.build`.
+    /// Kind, such as `sandbox.created`, `process.exited` or `template.build`.
     #[schema(value_type = String)]
     pub kind: Cow<'static, str>,
-    /// Whose it is.
+    /// Owning tenant.
     pub tenant: String,
-    /// The sandbox that it is about.
+    /// The sandbox concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub sandbox: Option<SandboxId>,
     /// The sandbox's labels at that time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The process that it is about, by its number in the sandbox.
+    /// The process concerned, by its number in the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u64>,
-    /// More about it, such as the reason of an end or the id of a template.
+    /// Details, such as the reason of an end or the id of a template.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
 
 impl Event {
-    /// An event of this kind that happens now. It gets its id when it is published.
+    /// Creates an event of this kind with the current time. It gets its id when it is published.
     pub(crate) fn new(kind: impl Into<Cow<'static, str>>, tenant: &str) -> Self {
         Self {
             id: String::new(),
@@ -75,17 +75,17 @@ impl Event {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Returns its approximate size in bytes.
     fn weight(&self) -> usize {
         let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len() + 96).sum();
         size_of::<Self>() + self.id.len() + self.kind.len() + self.tenant.len() + self.detail.len() + labels
     }
 }
 
-/// Which events to follow.
+/// Selection of events to follow.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Kinds: whole, or all that begin with one, as `sandbox` is of `sandbox.created`. All, if empty.
+    /// Kinds, or prefixes of them up to a dot, such as `sandbox` for `sandbox.created`. All if empty.
     pub kinds: Vec<String>,
     /// Labels that the sandbox must have.
     pub labels: BTreeMap<String, String>,
@@ -94,7 +94,7 @@ pub struct EventFilter {
 }
 
 impl EventFilter {
-    fn fits(&self, event: &Event) -> bool {
+    fn matches(&self, event: &Event) -> bool {
         let is_of = |kind: &String| {
             event
                 .kind
@@ -107,27 +107,27 @@ impl EventFilter {
     }
 }
 
-/// What a follower gets.
+/// An item of an event stream.
 #[derive(Debug, Clone)]
 pub enum Occurrence {
-    /// Something happened.
+    /// An event.
     Event(Arc<Event>),
-    /// Events that are not there any more. How many is not known where they are those of an earlier start of the server.
+    /// Number of events that are no longer kept; unknown for those of an earlier server process.
     Missed(Option<u64>),
 }
 
-/// The bus.
+/// The event bus.
 pub(crate) struct Events {
-    /// Tells this start of the server from others.
+    /// Distinguishes this server process from others.
     instance: String,
     ring: Mutex<Ring>,
-    /// The number of the last event.
+    /// Number of the last event.
     last: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct Ring {
-    /// The numbers of events are those from `last + 1 - events.len()` to `last`.
+    /// Events with the numbers `last + 1 - events.len()` to `last`.
     events: VecDeque<Arc<Event>>,
     bytes: usize,
     last: u64,
@@ -140,7 +140,7 @@ impl Events {
         Ok(Self { instance: hex::encode(bytes), ring: Mutex::default(), last: watch::Sender::new(0) })
     }
 
-    /// Tells everybody who follows.
+    /// Publishes an event to all followers.
     pub(crate) fn publish(&self, mut event: Event) {
         let last = {
             let mut ring = self.ring.lock();
@@ -154,7 +154,7 @@ impl Events {
             }
             ring.last
         };
-        // Two that publish at once may get here in another order.
+        // Concurrent publishers may get here in another order.
         self.last.send_if_modified(|seen| {
             let is_newer = last > *seen;
             *seen = last.max(*seen);
@@ -162,7 +162,7 @@ impl Events {
         });
     }
 
-    /// Events after number `after`, at most a page of them, and how many between are not there any more.
+    /// Returns at most a page of events after number `after`, and how many before them are no longer kept.
     fn after(&self, after: u64) -> (Vec<(u64, Arc<Event>)>, u64) {
         let ring = self.ring.lock();
         let first = ring.last + 1 - ring.events.len() as u64;
@@ -172,9 +172,9 @@ impl Events {
         (numbered.map(|(number, event)| (number, Arc::clone(event))).collect(), missed)
     }
 
-    /// The number of an event of this start, by its id.
+    /// Returns the number of an event by its id; `None` if it is of another server process.
     fn number(&self, id: &str) -> Result<Option<u64>> {
-        let refused = || KeeperError::field("after", "it is no id of an event; begin without one");
+        let refused = || KeeperError::field("after", "invalid event id; begin without one");
         let (instance, number) = id.split_once('-').ok_or_else(refused)?;
         let number: u64 = number.parse().map_err(|_| refused())?;
         let last = *self.last.borrow();
@@ -183,13 +183,12 @@ impl Events {
 }
 
 impl Keeper {
-    /// What happened after the event with the id `after`, as far as it is kept; with `follow` also what happens from now on, and
-    /// without an id only that.
+    /// Streams the kept events after the one with the id `after`; with `follow`, new ones too, and without an id only new ones.
     ///
-    /// Callers see events of their tenant, administrators those of all tenants and of keys.
+    /// Callers see events of their tenant; administrators also those of other tenants and of keys.
     ///
     /// # Errors
-    /// [`KeeperError::Forbidden`]; an id that is none.
+    /// Returns [`KeeperError::Forbidden`]; fails for an invalid id.
     pub fn follow(
         &self,
         caller: &Caller,
@@ -206,23 +205,23 @@ impl Keeper {
             None => 0,
             Some(known) => known.unwrap_or(0),
         };
-        let is_of_another_start = matches!(known, Some(None));
+        let is_of_earlier_process = matches!(known, Some(None));
         let caller = caller.clone();
         Ok(async_stream::stream! {
-            if is_of_another_start {
+            if is_of_earlier_process {
                 yield Occurrence::Missed(None);
             }
             loop {
                 seen.borrow_and_update();
                 let (page, missed) = events.after(at);
-                // Those before the first are of the start that was told about.
-                if missed > 0 && !(is_of_another_start && at == 0) {
+                // Events missed before the first one were reported above.
+                if missed > 0 && !(is_of_earlier_process && at == 0) {
                     yield Occurrence::Missed(Some(missed));
                 }
                 let is_end = page.is_empty();
                 for (number, event) in page {
                     at = number;
-                    if caller.may_follow(&event) && filter.fits(&event) {
+                    if caller.may_follow(&event) && filter.matches(&event) {
                         yield Occurrence::Event(event);
                     }
                 }
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_events_are_kept_within_bounds() {
+    fn kept_events_are_bounded() {
         let events = Events::new().expect("random numbers");
         for _ in 0..MAX_EVENTS + 10 {
             events.publish(event("sandbox.created", 1));
@@ -260,7 +259,7 @@ mod tests {
         let (page, missed) = events.after(last - 1);
         assert_eq!((page.len(), page[0].0, missed), (1, last, 0));
         assert_eq!(events.after(last).0.len(), 0);
-        // Large ones push out more.
+        // Large events evict more.
         for _ in 0..100 {
             events.publish(event("sandbox.created", MAX_BYTES / 10));
         }
@@ -270,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn one_event_is_kept_however_large() {
+    fn single_large_event_is_kept() {
         let events = Events::new().expect("random numbers");
         events.publish(event("sandbox.created", 2 * MAX_BYTES));
         assert_eq!(events.after(0).0.len(), 1);
     }
 
     #[test]
-    fn ids_are_those_of_this_start() {
+    fn ids_of_other_processes_have_no_number() {
         let events = Events::new().expect("random numbers");
         events.publish(event("a", 0));
         let id = events.after(0).0[0].1.id.clone();
@@ -294,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn filters_take_kinds_by_their_parts() {
+    fn filter_matches_kinds_by_prefix() {
         let filter = |kinds: &[&str]| EventFilter {
             kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
             ..EventFilter::default()
         };
         let created = event("sandbox.created", 0);
-        for (kinds, fits) in [
+        for (kinds, matches) in [
             (&[][..], true),
             (&["sandbox"], true),
             (&["sandbox.created"], true),
@@ -309,7 +308,7 @@ mod tests {
             (&["sandbox.run"], false),
             (&["sandbox.created.x"], false),
         ] {
-            assert_eq!(filter(kinds).fits(&created), fits, "{kinds:?}");
+            assert_eq!(filter(kinds).matches(&created), matches, "{kinds:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Commands in a sandbox.
+//! Execution of commands in a sandbox.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,77 +19,77 @@ use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::entry::{EXITED, Entry};
 use crate::error::KeeperError;
-use crate::idempotency::{EXEC, Once};
+use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{Command, ExecRequest};
 use crate::steps::step;
 
-/// The most bytes of input that come with a request: what the guest takes with a start, and no more.
+/// Maximum size in bytes of the input in a request.
 pub const MAX_STDIN_BYTES: usize = 1 << 20;
 
-/// The most bytes of each stream that a result holds; head and tail are kept of what is longer. The rest is for who takes it as it comes.
+/// Maximum number of bytes of each stream in a result; of longer output, head and tail are kept. Streaming callers get all of it.
 pub const MAX_KEPT_BYTES: u64 = 16 << 20;
 
-/// The most bytes of an answer that is kept for a request that comes again: of more output than that, head and tail are.
+/// Maximum size in bytes of an answer stored for a repeated request; of longer output, head and tail are kept.
 pub(crate) const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// How much longer than a command's time the keeper waits for the guest to say that it is over.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time after a command's timeout within which the guest must report its end.
+const END_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How much of standard error is looked at for a hint, in bytes.
+/// Number of bytes of standard error that are searched for a hint.
 const HINT_BYTES: usize = 8 * 1024;
 
-/// What happens while a command runs.
+/// An event of a running command.
 #[derive(Debug, Clone)]
 pub enum ExecEvent {
-    /// It runs.
+    /// It was started.
     Started {
-        /// Its number in the sandbox; it is never used again.
+        /// Its number in the sandbox, which is never reused.
         process: u64,
-        /// Its pid inside.
+        /// Its process id in the sandbox.
         pid: u32,
     },
-    /// It has written something.
+    /// It wrote output.
     Output {
-        /// Which stream.
+        /// The stream.
         stream: v1::Stream,
-        /// Where in the stream.
+        /// Offset in the stream.
         offset: u64,
-        /// What.
+        /// The output.
         data: Bytes,
     },
 }
 
-/// A command that runs in the background.
+/// A command in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Started {
-    /// Its number in the sandbox; it is never used again.
+    /// Its number in the sandbox, which is never reused.
     pub process: u64,
-    /// Its pid inside.
+    /// Its process id in the sandbox.
     pub pid: u32,
 }
 
-/// How long a guest may take to tell what commands in the background wrote last.
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time for reading the last output of background commands before a sandbox is stopped.
+const FINAL_OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How many of them are asked for.
-const LAST_WORDS_PROCESSES: usize = 16;
+/// Maximum number of background commands asked about.
+const FINAL_OUTPUT_PROCESSES: usize = 16;
 
-/// What is asked of each stream of the last of them, in bytes.
-const LAST_WORDS_BYTES: u64 = 2048;
+/// Number of bytes read of each stream of the last one.
+const FINAL_OUTPUT_BYTES: u64 = 2048;
 
 impl Entered {
-    /// Notes in the sandbox's log that a process was started.
+    /// Logs the start of a process.
     pub(crate) fn note_started(&self, process: u64) {
         self.entry.note("exec", Some(process), "");
     }
 
-    /// Notes in the sandbox's log what a process that is watched does.
+    /// Logs an event of a watched process.
     pub(crate) fn note(&self, process: &Execution, event: &ProcessEvent) {
         match event {
-            // What is only attached to is read by who has started it, or at the sandbox's end.
-            ProcessEvent::Output { data, .. } if process.pid != 0 => self.entry.wrote(data),
+            // The output of a process that is only attached to is recorded for the caller that started it, or at the sandbox's end.
+            ProcessEvent::Output { data, .. } if process.pid != 0 => self.entry.record_output(data),
             ProcessEvent::Started { .. } | ProcessEvent::Output { .. } => {}
             ProcessEvent::Exited(exited) => self.entry.note_exit(process.id, exited),
         }
@@ -97,11 +97,11 @@ impl Entered {
 }
 
 impl Keeper {
-    /// Runs a command and waits for its end. What happens meanwhile goes to `events`; a slow taker slows the command down.
-    /// Dropping the future ends the command.
+    /// Runs a command and waits for its end. Events are sent to `events` meanwhile; a slow receiver slows the command down.
+    /// Dropping the future kills the command.
     ///
     /// # Errors
-    /// Only what is not the command's own doing; how it ended is in the result.
+    /// Fails for other reasons than the command itself, whose outcome is in the result.
     pub async fn exec(
         &self,
         caller: &Caller,
@@ -116,13 +116,13 @@ impl Keeper {
         }
         self.check_reserve("run a command").await?;
         let entered = self.find_for(caller, id, action::EXEC).await?;
-        let once = match &request.idempotency {
+        let claim = match &request.idempotency {
             None => None,
             Some(idempotency) => {
                 let what = format!("{EXEC}{}", entered.id());
                 match self.claim(&caller.tenant, &what, idempotency).await? {
-                    Once::First(claim) => Some(claim),
-                    Once::Before(answer) => return read_answer(&answer),
+                    ClaimOutcome::New(claim) => Some(claim),
+                    ClaimOutcome::Answered(answer) => return parse_answer(&answer),
                 }
             }
         };
@@ -136,14 +136,14 @@ impl Keeper {
             details.push(("outcome", outcome_name(&result.outcome).to_owned()));
             details.push((OUTPUT_DIGEST, output.clone()));
             details.push(("process", result.process.to_string()));
-            self.inner.metrics.executed(outcome_name(&result.outcome), result.wall);
+            self.inner.metrics.record_execution(outcome_name(&result.outcome), result.wall);
             let code = result.exit_code.map_or_else(|| "none".to_owned(), |code| code.to_string());
             entered.entry.note(EXITED, Some(result.process), format!("exit code {code}"));
         }
         self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details).await?;
         let (result, _) = outcome?;
-        if let Some(claim) = once {
-            claim.finish(&answer(&result, self.has_disk())).await?;
+        if let Some(claim) = claim {
+            claim.finish(&stored_answer(&result, self.has_disk())).await?;
         }
         Ok(result)
     }
@@ -164,21 +164,21 @@ impl Keeper {
         if let Some(events) = &events {
             let _ = events.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
         }
-        let mut collected = Collected::new(keep, || self.output_file(caller));
+        let mut collected = CollectedOutput::new(keep, || self.output_file(caller));
         let watch = running.watch(&entered.entry, &mut collected, events).instrument(step!("guest.wait"));
         let ended = match timeout {
-            Some(timeout) => tokio::time::timeout(timeout + STOP_GRACE + PATIENCE, watch).await,
+            Some(timeout) => tokio::time::timeout(timeout + STOP_GRACE + END_REPORT_TIMEOUT, watch).await,
             None => Ok(watch.await),
         };
         let wall = begin.elapsed();
         let after = entered.sandbox().usage().await;
-        self.inner.spent.took(&entered.entry, after.cpu.unwrap_or_default());
+        self.inner.ledger.record_cpu(&entered.entry, after.cpu.unwrap_or_default());
         let (judgement, exited) = match ended {
             Ok(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
-            Ok(Ok(None)) => (self.lost(entered, &before).await, None),
+            Ok(Ok(None)) => (self.judge_lost(entered, &before).await, None),
             Ok(Err(error)) => match entered.explain(error).await {
                 KeeperError::Gone { .. } | KeeperError::Guest { .. } => {
-                    (self.lost(entered, &before).await, None)
+                    (self.judge_lost(entered, &before).await, None)
                 }
                 error => return Err(error),
             },
@@ -187,7 +187,7 @@ impl Keeper {
         running.is_over = exited.is_some();
         let digest = collected.digest();
         let hint_text = collected.stderr.last(HINT_BYTES);
-        let (stdout, stderr) = self.kept(collected.stdout, collected.stderr).await;
+        let (stdout, stderr) = self.finish_outputs(collected.stdout, collected.stderr).await;
         let result = ExecResult {
             process: running.id,
             sandbox: entered.id().clone(),
@@ -196,7 +196,7 @@ impl Keeper {
             hint: belljar_model::hint(
                 &judgement.outcome,
                 &hint_text,
-                &held(entered.spec(), timeout),
+                &with_timeout(entered.spec(), timeout),
                 HintReader::Program,
             ),
             outcome: judgement.outcome,
@@ -215,9 +215,9 @@ impl Keeper {
         Ok((result, digest))
     }
 
-    /// The sandbox ended with the command in it.
-    async fn lost(&self, entered: &Entered, before: &Usage) -> Judgement {
-        let (mut outcome, _) = judge_lost(entered.sandbox(), before, PATIENCE).await;
+    /// Judges a command whose sandbox ended.
+    async fn judge_lost(&self, entered: &Entered, before: &Usage) -> Judgement {
+        let (mut outcome, _) = judge_lost(entered.sandbox(), before, END_REPORT_TIMEOUT).await;
         if let Outcome::Infrastructure { cause } = &mut outcome
             && let Some(reason) = &entered.entry.live().row.reason
         {
@@ -226,10 +226,10 @@ impl Keeper {
         Judgement { outcome, exit_code: None, signal: None }
     }
 
-    /// Starts a command in the background. Its output is kept by the sandbox, and can be read by offset.
+    /// Starts a command in the background. The guest keeps its output, which can be read by offset.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Fails if it cannot be started.
     pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> {
         if let Some(asked) = request.keep_bytes.filter(|asked| *asked > OutputSize::MAX.bytes()) {
             let reason = format!(
@@ -251,13 +251,13 @@ impl Keeper {
         Ok(Started { process: running.id, pid: running.execution.pid })
     }
 
-    /// Reads what commands in the background wrote last, and notes how they ended, before their sandbox ends.
-    pub(crate) async fn last_words(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
+    /// Reads the last output of background commands, and logs their ends, before their sandbox is stopped.
+    pub(crate) async fn collect_last_output(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
         let reading = async {
             let processes = sandbox.guest().list_processes().await?;
             let mut last = None;
-            // What the guest says may be made up.
-            for process in processes.into_iter().rev().take(LAST_WORDS_PROCESSES).rev() {
+            // The guest's answer is not trusted.
+            for process in processes.into_iter().rev().take(FINAL_OUTPUT_PROCESSES).rev() {
                 if let Some(exited) = process.exited.as_option() {
                     entry.note_exit(process.id, exited);
                 } else {
@@ -268,7 +268,7 @@ impl Keeper {
                 }
             }
             let Some(last) = last else { return Ok(()) };
-            let from = |bytes: u64| bytes.saturating_sub(LAST_WORDS_BYTES);
+            let from = |bytes: u64| bytes.saturating_sub(FINAL_OUTPUT_BYTES);
             let (stdout, stderr) = (from(last.stdout_bytes), from(last.stderr_bytes));
             let mut left = last.stdout_bytes - stdout + last.stderr_bytes - stderr;
             let mut execution = sandbox.guest().attach(last.id, [stdout, stderr, 0]).await?;
@@ -278,7 +278,7 @@ impl Keeper {
                 match event {
                     ProcessEvent::Output { data, .. } => {
                         left = left.saturating_sub(data.len() as u64);
-                        entry.wrote(&data);
+                        entry.record_output(&data);
                     }
                     ProcessEvent::Started { .. } => {}
                     ProcessEvent::Exited(_) => break,
@@ -286,26 +286,26 @@ impl Keeper {
             }
             Ok::<_, belljar_engine::GuestError>(())
         };
-        // A guest that does not answer delays no end.
-        let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, reading).await;
+        // An unresponsive guest must not delay the stop.
+        let _ = tokio::time::timeout(FINAL_OUTPUT_TIMEOUT, reading).await;
     }
 
-    /// Judges the end of a process that nobody has waited for: without knowing what the sandbox had used before it.
+    /// Judges the end of a process without knowing the sandbox's usage before it.
     #[must_use]
     pub fn judge(&self, exited: &v1::Exited) -> Judgement {
         judge(exited, &Usage::default(), &Usage::default())
     }
 }
 
-/// The spec with the time that held for this execution.
-fn held(spec: &SandboxSpec, timeout: Option<Duration>) -> SandboxSpec {
+/// Returns the specification with the timeout of this execution.
+fn with_timeout(spec: &SandboxSpec, timeout: Option<Duration>) -> SandboxSpec {
     let mut held = spec.clone();
     held.limits.timeout =
         timeout.and_then(|timeout| Timeout::new(timeout).ok()).unwrap_or(spec.limits.timeout);
     held
 }
 
-/// How long the command may take; nothing is without end.
+/// Returns the timeout of the command, if it has one.
 fn timeout(entered: &Entered, request: &ExecRequest) -> Option<Duration> {
     match request.timeout {
         Some(timeout) => Some(timeout).filter(|timeout| !timeout.is_zero()),
@@ -313,7 +313,7 @@ fn timeout(entered: &Entered, request: &ExecRequest) -> Option<Duration> {
     }
 }
 
-/// A command that runs. It is ended when this is dropped before it is over.
+/// A running command. It is killed if this is dropped before its end.
 struct Running {
     execution: Execution,
     id: u64,
@@ -322,15 +322,15 @@ struct Running {
     is_over: bool,
 }
 
-/// Why a command did not start: the guest says no, or it was never asked.
-enum Refused {
+/// Why a command did not start: the guest refused it, or the keeper did before asking the guest.
+enum StartError {
     Guest(belljar_engine::GuestError),
-    Here(Box<KeeperError>),
+    Keeper(Box<KeeperError>),
 }
 
-impl From<KeeperError> for Refused {
+impl From<KeeperError> for StartError {
     fn from(error: KeeperError) -> Self {
-        Self::Here(Box::new(error))
+        Self::Keeper(Box::new(error))
     }
 }
 
@@ -347,27 +347,27 @@ impl Running {
                 None => guest
                     .start(start_request(entered, request, timeout, detach)?)
                     .await
-                    .map_err(Refused::Guest),
+                    .map_err(StartError::Guest),
                 Some(session) => {
                     let run = session_request(session, entered, request, timeout)?;
-                    guest.run_in_session(run).await.map_err(Refused::Guest)
+                    guest.run_in_session(run).await.map_err(StartError::Guest)
                 }
             }
         };
         let started = starting.instrument(step!("guest.start")).await;
         let execution = match started {
             Ok(execution) => execution,
-            Err(Refused::Guest(error)) => return Err(entered.explain(error).await),
-            Err(Refused::Here(error)) => return Err(*error),
+            Err(StartError::Guest(error)) => return Err(entered.explain(error).await),
+            Err(StartError::Keeper(error)) => return Err(*error),
         };
         let id = execution.id;
-        // What is too much for the start is fed after it.
+        // The rest of the input follows the start.
         let rest = request.stdin.slice(request.stdin.len().min(INLINE_STDIN_BYTES)..);
         let close = !request.stdin_open;
         let feeding = (!rest.is_empty()).then(|| {
             let guest = guest.clone();
             tokio::spawn(async move {
-                // A program that reads no input is no failure.
+                // Not an error: the program may not read its input.
                 let _ = guest.feed(id, std::io::Cursor::new(rest), close).await;
             })
         });
@@ -377,7 +377,7 @@ impl Running {
     async fn watch(
         &mut self,
         entry: &Entry,
-        collected: &mut Collected,
+        collected: &mut CollectedOutput,
         events: Option<mpsc::Sender<ExecEvent>>,
     ) -> std::result::Result<Option<v1::Exited>, belljar_engine::GuestError> {
         while let Some(event) = self.execution.next().await? {
@@ -385,7 +385,7 @@ impl Running {
                 ProcessEvent::Started { .. } => {}
                 ProcessEvent::Output { stream, offset, data } => {
                     collected.push(stream, &data);
-                    entry.wrote(&data);
+                    entry.record_output(&data);
                     if let Some(events) = &events {
                         let _ = events.send(ExecEvent::Output { stream, offset, data }).await;
                     }
@@ -414,12 +414,12 @@ impl Drop for Running {
     }
 }
 
-/// How much of each stream the guest is to keep.
+/// Returns the number of bytes of each stream that the guest keeps.
 fn kept_bytes(entered: &Entered, request: &ExecRequest) -> u64 {
     request.keep_bytes.unwrap_or_else(|| entered.spec().limits.output.bytes())
 }
 
-/// Bytes of input that travel with the start itself: the most that the guest takes there.
+/// Number of bytes of input sent with the start itself: the guest's maximum.
 const INLINE_STDIN_BYTES: usize = 64 * 1024;
 
 fn start_request(
@@ -469,7 +469,7 @@ fn start_request(
     Ok(start)
 }
 
-/// A command for a shell that remembers: what a shell has of its own cannot be given with it.
+/// Returns the request for a command in a session. The session's own properties, such as its directory, cannot be given.
 fn session_request(
     id: u64,
     entered: &Entered,
@@ -499,22 +499,22 @@ fn session_request(
     })
 }
 
-/// What a command has written, within bounds, and the digest of all of it.
-struct Collected {
+/// Bounded output of a command, and the digest of all of it.
+struct CollectedOutput {
     stdout: Collector,
     stderr: Collector,
     hash: Sha256,
 }
 
-impl Collected {
+impl CollectedOutput {
     fn new(keep: u64, file: impl Fn() -> OpenSpill) -> Self {
         if ServiceWall::OutputFiles.is_down() {
             let new = || Collector::new(keep, None);
             return Self { stdout: new(), stderr: new(), hash: Sha256::new() };
         }
         Self {
-            stdout: Collector::spilling(keep, file()),
-            stderr: Collector::spilling(keep, file()),
+            stdout: Collector::with_spill(keep, file()),
+            stderr: Collector::with_spill(keep, file()),
             hash: Sha256::new(),
         }
     }
@@ -527,13 +527,13 @@ impl Collected {
         self.hash.update(data);
     }
 
-    /// SHA-256 of the output in the order in which it came, in hexadecimal.
+    /// Returns the SHA-256 of the output in the order of arrival, in hexadecimal.
     fn digest(&self) -> String {
         hex::encode(self.hash.clone().finalize())
     }
 }
 
-/// SHA-256 of what was to be run, in hexadecimal: the trail tells that it was the same, not what it was.
+/// Returns the SHA-256 of the command and its input, in hexadecimal: the audit log identifies commands without revealing them.
 fn command_digest(request: &ExecRequest) -> String {
     let mut hash = Sha256::new();
     let mut part = |bytes: &[u8]| {
@@ -554,7 +554,7 @@ fn command_digest(request: &ExecRequest) -> String {
     hex::encode(hash.finalize())
 }
 
-/// The outcome's name, as in its JSON.
+/// Returns the outcome's name, as in JSON.
 pub(crate) fn outcome_name(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Exited { .. } => "exited",
@@ -567,30 +567,27 @@ pub(crate) fn outcome_name(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// A result as it is kept for a request that comes again. Of a long output little is, and none where the disk is nearly full.
-fn answer(result: &ExecResult, has_disk: bool) -> Vec<u8> {
+/// Returns a result as stored for a repeated request. Long output is cut; if the disk is nearly full, none is stored.
+fn stored_answer(result: &ExecResult, has_disk: bool) -> Vec<u8> {
     if ServiceWall::AnswerBound.is_down() {
-        return serde_json::to_vec(&result.clone().cut(u64::MAX)).unwrap_or_default();
+        return serde_json::to_vec(&result.clone().truncate(u64::MAX)).unwrap_or_default();
     }
     let sizes: &[u64] = if has_disk { &[48 << 10, 4 << 10, 0] } else { &[0] };
-    // Numbers and text only: that cannot fail.
+    // Cannot fail: numbers and text only.
     let mut written =
-        sizes.iter().map(|most| serde_json::to_vec(&result.clone().cut(*most)).unwrap_or_default());
+        sizes.iter().map(|max| serde_json::to_vec(&result.clone().truncate(*max)).unwrap_or_default());
     let fitting = written.find(|answer| answer.len() <= MAX_ANSWER_BYTES);
     fitting.unwrap_or_default()
 }
 
-fn read_answer(kept: &[u8]) -> Result<ExecResult> {
+fn parse_answer(kept: &[u8]) -> Result<ExecResult> {
     let read = serde_json::from_slice::<ExecResult<StreamOutput>>(kept);
-    read.map(|result| result.with(StoredOutput::InMemory)).map_err(|source| KeeperError::Record {
-        what: "result of an execution",
-        id: String::new(),
-        source,
-    })
+    read.map(|result| result.with(StoredOutput::InMemory))
+        .map_err(|source| KeeperError::Record { what: "answer to an execution".to_owned(), source })
 }
 
 impl Caller {
-    /// Whether it may use sandboxes at all.
+    /// Reports whether the caller may use sandboxes at all.
     pub(crate) fn may_use(&self) -> bool {
         self.role >= Role::User
     }

@@ -13,17 +13,17 @@ use crate::keeper::Keeper;
 
 impl Keeper {
     /// Spawns a task that gives each sandbox its part of its tenant's weight whenever their number changes.
-    pub(crate) fn keep_sharing_out(&self) {
+    pub(crate) fn spawn_fair_shares(&self) {
         let keeper = self.clone();
         tokio::spawn(async move {
             while !keeper.inner.closing.load(Ordering::Relaxed) {
-                keeper.share_out().await;
+                keeper.apply_fair_shares().await;
                 keeper.inner.crowd_changed.notified().await;
             }
         });
     }
 
-    async fn share_out(&self) {
+    async fn apply_fair_shares(&self) {
         if ServiceWall::FairShares.is_down() {
             return;
         }

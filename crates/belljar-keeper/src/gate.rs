@@ -29,7 +29,7 @@ struct State {
     limit: usize,
     /// Maximum number of waiting requests.
     max_waiting: usize,
-    under_way: usize,
+    in_flight: usize,
     waiting: usize,
     /// Keys with waiting requests; the front has the next turn.
     turns: VecDeque<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Permit {
 
 /// Error when too many requests are waiting.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooMany {
+pub(crate) struct QueueFull {
     /// Number of waiting requests.
     pub(crate) waiting: usize,
 }
@@ -82,7 +82,7 @@ impl Gate {
         let state = State {
             limit: limit.max(1),
             max_waiting,
-            under_way: 0,
+            in_flight: 0,
             waiting: 0,
             turns: VecDeque::new(),
             queues: HashMap::new(),
@@ -91,15 +91,15 @@ impl Gate {
     }
 
     /// Waits for `key`'s turn. Cancelling the future gives up the queue slot.
-    pub(crate) async fn pass(&self, key: &str) -> Result<Permit, TooMany> {
+    pub(crate) async fn acquire(&self, key: &str) -> Result<Permit, QueueFull> {
         let place = {
             let mut state = self.lock();
-            if state.under_way < state.limit && state.waiting == 0 {
-                state.under_way += 1;
+            if state.in_flight < state.limit && state.waiting == 0 {
+                state.in_flight += 1;
                 return Ok(Permit { gate: self.clone() });
             }
             if state.waiting >= state.max_waiting && !state.make_room(key) {
-                return Err(TooMany { waiting: state.waiting });
+                return Err(QueueFull { waiting: state.waiting });
             }
             let (sender, place) = oneshot::channel();
             state.waiting += 1;
@@ -111,14 +111,14 @@ impl Gate {
             place
         };
         // The sender is kept until used or evicted: each slot in the queue gets its turn.
-        place.await.map_err(|_| TooMany { waiting: self.lock().waiting })
+        place.await.map_err(|_| QueueFull { waiting: self.lock().waiting })
     }
 
     /// Returns a permit only if no request is waiting: for work that must not delay requests.
-    pub(crate) fn pass_if_free(&self) -> Option<Permit> {
+    pub(crate) fn try_acquire_idle(&self) -> Option<Permit> {
         let mut state = self.lock();
-        (state.under_way < state.limit && state.waiting == 0).then(|| {
-            state.under_way += 1;
+        (state.in_flight < state.limit && state.waiting == 0).then(|| {
+            state.in_flight += 1;
             Permit { gate: self.clone() }
         })
     }
@@ -129,8 +129,8 @@ impl Gate {
             let mut state = self.lock();
             state.limit = limit.max(1);
             state.max_waiting = max_waiting;
-            let free = state.limit.saturating_sub(state.under_way);
-            state.under_way += free;
+            let free = state.limit.saturating_sub(state.in_flight);
+            state.in_flight += free;
             free
         };
         for _ in 0..free {
@@ -141,7 +141,7 @@ impl Gate {
     /// Returns the numbers of starts in flight and of waiting requests.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.lock();
-        (state.under_way, state.waiting)
+        (state.in_flight, state.waiting)
     }
 
     /// Gives a freed permit to the next request in turn.
@@ -150,9 +150,9 @@ impl Gate {
             let sender = {
                 let mut state = self.lock();
                 // The limit may have been lowered below the number of starts in flight.
-                let is_free = state.under_way <= state.limit;
+                let is_free = state.in_flight <= state.limit;
                 let Some(key) = state.turns.pop_front_if(|_| is_free) else {
-                    state.under_way -= 1;
+                    state.in_flight -= 1;
                     return;
                 };
                 let queue = state.queues.get_mut(&key);
@@ -213,9 +213,9 @@ mod tests {
     #[tokio::test]
     async fn limit_bounds_concurrent_starts() {
         let gate = Gate::new(2, 10);
-        let first = gate.pass("a").await.unwrap();
-        let second = gate.pass("a").await.unwrap();
-        let mut third = spawn_pass(&gate, "a");
+        let first = gate.acquire("a").await.unwrap();
+        let second = gate.acquire("a").await.unwrap();
+        let mut third = spawn_acquire(&gate, "a");
         settle().await;
         assert_eq!(gate.load(), (2, 1));
         drop(first);
@@ -228,12 +228,12 @@ mod tests {
     #[tokio::test]
     async fn keys_take_turns() {
         let gate = Gate::new(1, 100);
-        let held = gate.pass("x").await.unwrap();
+        let held = gate.acquire("x").await.unwrap();
         let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
         for key in ["a", "a", "a", "a", "b", "b", "c"] {
             let (gate, sender) = (gate.clone(), sender.clone());
             tokio::spawn(async move {
-                let permit = gate.pass(key).await.unwrap();
+                let permit = gate.acquire(key).await.unwrap();
                 sender.send(key).unwrap();
                 drop(permit);
             });
@@ -251,10 +251,10 @@ mod tests {
     #[tokio::test]
     async fn cancelled_request_loses_only_its_own_slot() {
         let gate = Gate::new(1, 10);
-        let held = gate.pass("a").await.unwrap();
-        let gone = spawn_pass(&gate, "a");
+        let held = gate.acquire("a").await.unwrap();
+        let gone = spawn_acquire(&gate, "a");
         settle().await;
-        let next = spawn_pass(&gate, "a");
+        let next = spawn_acquire(&gate, "a");
         settle().await;
         gone.abort();
         settle().await;
@@ -267,11 +267,11 @@ mod tests {
     #[tokio::test]
     async fn limit_can_be_resized() {
         let gate = Gate::new(2, 10);
-        let first = gate.pass("a").await.unwrap();
-        let second = gate.pass("a").await.unwrap();
+        let first = gate.acquire("a").await.unwrap();
+        let second = gate.acquire("a").await.unwrap();
         let mut waiting = Vec::new();
         for _ in 0..3 {
-            waiting.push(spawn_pass(&gate, "a"));
+            waiting.push(spawn_acquire(&gate, "a"));
             settle().await;
         }
         gate.resize(1, 10);
@@ -281,7 +281,7 @@ mod tests {
         gate.resize(3, 0);
         settle().await;
         assert_eq!(gate.load(), (3, 1));
-        assert!(gate.pass("b").await.is_err());
+        assert!(gate.acquire("b").await.is_err());
         drop(second);
         for waiting in waiting {
             drop(tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap());
@@ -294,37 +294,37 @@ mod tests {
     #[tokio::test]
     async fn requests_beyond_max_waiting_are_rejected() {
         let gate = Gate::new(1, 1);
-        let held = gate.pass("a").await.unwrap();
-        let waiting = spawn_pass(&gate, "a");
+        let held = gate.acquire("a").await.unwrap();
+        let waiting = spawn_acquire(&gate, "a");
         settle().await;
-        assert_eq!(gate.pass("b").await.unwrap_err(), TooMany { waiting: 1 });
-        assert!(gate.pass_if_free().is_none());
+        assert_eq!(gate.acquire("b").await.unwrap_err(), QueueFull { waiting: 1 });
+        assert!(gate.try_acquire_idle().is_none());
         drop(held);
         drop(waiting.await.unwrap().unwrap());
-        assert!(gate.pass_if_free().is_some());
+        assert!(gate.try_acquire_idle().is_some());
     }
 
     #[tokio::test]
     async fn newest_request_of_busiest_key_is_evicted() {
         let gate = Gate::new(1, 4);
-        let held = gate.pass("a").await.unwrap();
+        let held = gate.acquire("a").await.unwrap();
         let mut greedy = Vec::new();
         for _ in 0..4 {
-            greedy.push(spawn_pass(&gate, "a"));
+            greedy.push(spawn_acquire(&gate, "a"));
             settle().await;
         }
-        assert!(gate.pass("a").await.is_err(), "its own queue is full");
+        assert!(gate.acquire("a").await.is_err(), "its own queue is full");
         let mut modest = Vec::new();
         for _ in 0..2 {
-            modest.push(spawn_pass(&gate, "b"));
+            modest.push(spawn_acquire(&gate, "b"));
             settle().await;
         }
         assert_eq!(gate.load(), (1, 4));
-        assert!(gate.pass("b").await.is_err(), "no more than its share");
+        assert!(gate.acquire("b").await.is_err(), "no more than its share");
         // Slots of cancelled requests are free.
         modest.pop().unwrap().abort();
         settle().await;
-        modest.push(spawn_pass(&gate, "c"));
+        modest.push(spawn_acquire(&gate, "c"));
         settle().await;
         drop(held);
         let waiting = greedy.into_iter().chain(modest);
@@ -334,8 +334,8 @@ mod tests {
         assert_eq!(gate.load(), (0, 0));
     }
 
-    fn spawn_pass(gate: &Gate, key: &'static str) -> tokio::task::JoinHandle<Result<Permit, TooMany>> {
+    fn spawn_acquire(gate: &Gate, key: &'static str) -> tokio::task::JoinHandle<Result<Permit, QueueFull>> {
         let gate = gate.clone();
-        tokio::spawn(async move { gate.pass(key).await })
+        tokio::spawn(async move { gate.acquire(key).await })
     }
 }

@@ -13,7 +13,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Free resources of the machine; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct Headroom {
     memory_bytes: Option<u64>,
     disk_bytes: Option<u64>,
     /// In percent.
@@ -21,9 +21,9 @@ pub(crate) struct Left {
     pids: Option<u64>,
 }
 
-impl Left {
+impl Headroom {
     /// Measures the machine and the disk that holds `dir`.
-    pub(crate) fn look(dir: &Path) -> Self {
+    pub(crate) fn measure(dir: &Path) -> Self {
         let disk = rustix::fs::statvfs(dir).ok();
         Self {
             memory_bytes: read("/proc/meminfo").and_then(|text| available_memory(&text)),
@@ -47,23 +47,23 @@ impl Left {
         let mib = |bytes: u64| bytes >> 20;
         let what = if let Some(left) = self.memory_bytes.filter(|left| *left < room.memory_bytes) {
             format!(
-                "{} MiB of memory are available, and {} MiB must stay so",
+                "{} MiB of memory are available, and {} MiB must stay available",
                 mib(left),
                 mib(room.memory_bytes)
             )
         } else if let Some(left) = self.disk_bytes.filter(|left| *left < room.disk_bytes) {
-            format!("{} MiB of disk are free, and {} MiB must stay so", mib(left), mib(room.disk_bytes))
+            format!("{} MiB of disk are free, and {} MiB must stay free", mib(left), mib(room.disk_bytes))
         } else if let Some(left) = self.inodes_percent.filter(|left| *left < room.inodes_percent) {
-            format!("{left} % of the inodes are free, and {} % must stay so", room.inodes_percent)
+            format!("{left} % of the inodes are free, and {} % must stay free", room.inodes_percent)
         } else if let Some(left) = self.pids.filter(|left| *left < room.pids) {
-            format!("{left} more processes are possible, and {} must stay so", room.pids)
+            format!("{left} more processes are possible, and {} must stay possible", room.pids)
         } else {
             return Ok(());
         };
         Err(KeeperError::Full { what, retry_after: RETRY_AFTER })
     }
 
-    /// Checks that there is room for a file of `bytes` besides the head-room.
+    /// Checks that the disk has space for a file of `bytes` besides the headroom.
     ///
     /// # Errors
     /// Returns [`KeeperError::Full`] if there is not.
@@ -76,7 +76,7 @@ impl Left {
         }
         let [left, room, bytes] = [left, room.disk_bytes, bytes].map(|bytes| bytes >> 20);
         let what =
-            format!("not enough disk for {bytes} MiB: {left} MiB are free, and {room} MiB must stay so");
+            format!("not enough disk for {bytes} MiB: {left} MiB are free, and {room} MiB must stay free");
         Err(KeeperError::Full { what, retry_after: RETRY_AFTER })
     }
 }
@@ -135,7 +135,7 @@ mod tests {
         );
         assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
         assert_eq!(running_threads("0.20 0.18 0.12 1/80 11206\n"), Some(80));
-        let here = Left::look(Path::new("/"));
+        let here = Headroom::measure(Path::new("/"));
         assert!(
             here.memory_bytes.unwrap() > 0 && here.disk_bytes.is_some() && here.pids.unwrap() > 0,
             "{here:?}"
@@ -144,19 +144,19 @@ mod tests {
 
     #[test]
     fn each_resource_has_headroom() {
-        let enough = Left {
+        let enough = Headroom {
             memory_bytes: Some(512 << 20),
             disk_bytes: Some(1 << 30),
             inodes_percent: Some(5),
             pids: Some(1000),
         };
         assert!(enough.check(&ROOM).is_ok());
-        assert!(Left::default().check(&ROOM).is_ok());
+        assert!(Headroom::default().check(&ROOM).is_ok());
         let cases = [
-            (Left { memory_bytes: Some((512 << 20) - 1), ..enough }, "memory"),
-            (Left { disk_bytes: Some((1 << 30) - 1), ..enough }, "disk"),
-            (Left { inodes_percent: Some(4), ..enough }, "inodes"),
-            (Left { pids: Some(999), ..enough }, "processes"),
+            (Headroom { memory_bytes: Some((512 << 20) - 1), ..enough }, "memory"),
+            (Headroom { disk_bytes: Some((1 << 30) - 1), ..enough }, "disk"),
+            (Headroom { inodes_percent: Some(4), ..enough }, "inodes"),
+            (Headroom { pids: Some(999), ..enough }, "processes"),
         ];
         assert!(enough.check_file(&ROOM, 0).is_ok());
         let large = enough.check_file(&ROOM, 1).unwrap_err();

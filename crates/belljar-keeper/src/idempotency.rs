@@ -13,11 +13,11 @@ use crate::keeper::{Keeper, Result};
 use crate::request::Idempotency;
 
 /// Outcome of claiming an idempotency key.
-pub(crate) enum Once {
+pub(crate) enum ClaimOutcome {
     /// The request is new; store its answer with [`Claim::finish`].
-    First(Claim),
+    New(Claim),
     /// The request was already answered with this.
-    Before(Vec<u8>),
+    Answered(Vec<u8>),
 }
 
 /// Claim on a new request. Dropped without an answer, it lets the request be sent again.
@@ -38,7 +38,12 @@ const ANSWERS_SLACK: u32 = 32;
 
 impl Keeper {
     /// Claims the request's idempotency key. `what` is [`CREATE`] or `exec/<sandbox>`.
-    pub(crate) async fn claim(&self, tenant: &str, what: &str, request: &Idempotency) -> Result<Once> {
+    pub(crate) async fn claim(
+        &self,
+        tenant: &str,
+        what: &str,
+        request: &Idempotency,
+    ) -> Result<ClaimOutcome> {
         if request.key.is_empty() || request.key.len() > 255 {
             return Err(KeeperError::field("Idempotency-Key", "invalid key: give 1 to 255 characters"));
         }
@@ -65,10 +70,16 @@ impl Keeper {
                     .strip_prefix(EXEC)
                     .and_then(|id| id.parse().ok())
                     .and_then(|id| self.answer_count(&id));
-                Ok(Once::First(Claim { store: self.inner.store.clone(), scope, key, answered: false, count }))
+                Ok(ClaimOutcome::New(Claim {
+                    store: self.inner.store.clone(),
+                    scope,
+                    key,
+                    answered: false,
+                    count,
+                }))
             }
             Claimed::Done { response } if response == INTERRUPTED => Err(KeeperError::Interrupted { key }),
-            Claimed::Done { response } => Ok(Once::Before(response)),
+            Claimed::Done { response } => Ok(ClaimOutcome::Answered(response)),
             Claimed::Running => Err(KeeperError::IdempotencyRunning { key }),
             Claimed::Mismatch => Err(KeeperError::IdempotencyMismatch { key }),
         }
@@ -97,7 +108,7 @@ impl Keeper {
     /// Resolves the claims that were in flight when this keeper was interrupted: an existing sandbox is the answer; one that
     /// was being created has been rolled back, so the request may be retried; an execution may have run, so a retry fails as
     /// interrupted. Call it after sandboxes have been adopted.
-    pub(crate) async fn give_claims_back(&self) -> Result<()> {
+    pub(crate) async fn resolve_claims(&self) -> Result<()> {
         let idempotency = self.inner.store.idempotency();
         for entry in self.entries() {
             let Some(key) = entry.live().settings.idempotency.clone() else { continue };

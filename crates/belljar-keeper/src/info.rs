@@ -1,4 +1,4 @@
-//! What the keeper tells about sandboxes, templates and keys.
+//! Descriptions of sandboxes, templates, keys and other resources, as returned to callers.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,86 +18,86 @@ use crate::caller::Quotas;
 use crate::json;
 use crate::request::Lifetime;
 
-/// A sandbox, as its owner sees it.
+/// Description of a sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxInfo {
     /// Its id.
     pub id: SandboxId,
     /// Its name.
     pub name: Option<String>,
-    /// Where it is in its life.
+    /// Its state.
     pub state: SandboxState,
     /// Why it is gone.
     pub reason: Option<String>,
-    /// What it started from.
+    /// Name of its template.
     pub template: String,
-    /// Its owner's notes.
+    /// Labels, chosen by its owner.
     pub labels: BTreeMap<String, String>,
-    /// Whose it is.
+    /// Owning tenant.
     pub tenant: String,
-    /// Which key made it.
+    /// Id of the key that created it.
     pub key: String,
-    /// When it was asked for.
+    /// Time of the request.
     pub created_at: Timestamp,
-    /// When it could be used.
+    /// Time at which it became ready.
     pub started_at: Option<Timestamp>,
-    /// When its time is over; nothing while its clock stands.
+    /// Deadline of its timeout; `None` while it is paused.
     pub expires_at: Option<Timestamp>,
-    /// When it was paused.
+    /// Time at which it was paused.
     pub paused_at: Option<Timestamp>,
-    /// When it ended.
+    /// Time at which it ended.
     pub ended_at: Option<Timestamp>,
-    /// When it ends by itself.
+    /// Its timeouts.
     pub lifetime: Lifetime,
-    /// What it was made to be.
+    /// Its specification.
     pub spec: SandboxSpec,
-    /// The walls that are really there; nothing once it is gone.
+    /// Isolation actually in effect; `None` once it is gone.
     pub isolation: Option<Isolation>,
-    /// The home directory inside.
+    /// Home directory in the sandbox.
     pub home: PathBuf,
     /// Published ports.
     pub ports: Vec<u16>,
-    /// Whether it was made to build a template in.
+    /// Whether it was created to build a template.
     pub for_build: bool,
-    /// Whether it had been made ahead.
+    /// Whether it came from the pool.
     pub pooled: bool,
-    /// How long its caller waited for it.
+    /// Time from the request until it was ready.
     pub start: Duration,
 }
 
-/// What came of a command, with its output in one form or another.
+/// Result of a command, with its output as `Output`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecResult<Output = StoredOutput> {
-    /// The process's number in the sandbox.
+    /// Number of the process in the sandbox.
     pub process: u64,
-    /// Which sandbox.
+    /// The sandbox.
     pub sandbox: SandboxId,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Its own exit code, if it ended by itself.
+    /// Exit code, if it exited by itself.
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// Signal that killed it.
     pub signal: Option<i32>,
-    /// Its standard output; a terminal's output too.
+    /// Standard output, or the output of its terminal.
     pub stdout: Output,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: Output,
-    /// From start to end.
+    /// Wall-clock time.
     pub wall: Duration,
     /// Processor time.
     pub cpu: Option<Duration>,
-    /// The largest resident set of its processes, in bytes.
+    /// Largest resident set of its processes, in bytes.
     pub peak_memory_bytes: Option<u64>,
-    /// Processes that were still running when it ended and were ended with it.
+    /// Number of processes that were still running at its end and were killed.
     pub left_behind: u32,
-    /// What to do about it.
+    /// Suggested remedy.
     pub hint: Option<String>,
-    /// Whether the session that it ran in goes on.
+    /// Whether the session in which it ran still exists.
     pub session_kept: Option<bool>,
 }
 
 impl<Output> ExecResult<Output> {
-    /// The same with its output in another form.
+    /// Converts the output.
     pub fn with<Other>(self, change: impl Fn(Output) -> Other) -> ExecResult<Other> {
         ExecResult {
             process: self.process,
@@ -118,10 +118,12 @@ impl<Output> ExecResult<Output> {
 }
 
 impl ExecResult {
-    /// The same with at most `most` bytes of each stream, head and tail. What cannot be read any more counts as left out.
+    /// Cuts each stream to at most `max_bytes` bytes of head and tail. Output that cannot be read any more counts as left out.
     #[must_use]
-    pub fn cut(self, most: u64) -> ExecResult<StreamOutput> {
-        self.with(|kept| kept.cut(most).unwrap_or_else(|_| StreamOutput::new(&[], &[], kept.total_bytes())))
+    pub fn truncate(self, max_bytes: u64) -> ExecResult<StreamOutput> {
+        self.with(|kept| {
+            kept.truncate(max_bytes).unwrap_or_else(|_| StreamOutput::new(&[], &[], kept.total_bytes()))
+        })
     }
 }
 
@@ -132,35 +134,35 @@ pub struct TemplateInfo {
     pub id: String,
     /// Its name.
     pub name: Option<String>,
-    /// Where it comes from.
+    /// Its kind.
     pub kind: TemplateKind,
-    /// What its files lie on: `host` for the machine's own tree, `own` for nothing.
+    /// Base of its files: `host` for the machine's own tree, `own` for none.
     pub base: &'static str,
-    /// Modules of a warm interpreter.
+    /// Modules imported by its warm interpreters.
     pub warm: Vec<String>,
-    /// The sandbox that it was taken from.
+    /// The sandbox of which it is a snapshot.
     pub source: Option<String>,
     /// SHA-256 of its files, in hexadecimal.
     pub digest: String,
-    /// Bytes on disk.
+    /// Size on disk, in bytes.
     pub bytes: u64,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
     /// A note.
     pub note: Option<String>,
-    /// The build that has made it step by step.
+    /// The step-by-step build that created it.
     pub build: Option<String>,
 }
 
-/// An engine of the server, and what it can do here.
+/// An engine of the server, with its capabilities.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EngineInfo {
     /// Its name.
     #[schema(value_type = String, example = "local")]
     pub name: EngineName,
-    /// Whether it makes the sandboxes that name no engine.
+    /// Whether it is used for sandboxes whose request names no engine.
     pub is_default: bool,
-    /// What it can do.
+    /// Its capabilities.
     #[serde(flatten)]
     pub capabilities: Capabilities,
 }
@@ -168,122 +170,122 @@ pub struct EngineInfo {
 /// Key metadata, without the secret.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct KeyInfo {
-    /// Its id; it is no secret.
+    /// Its id, which is not secret.
     pub id: String,
     /// The first characters of the key.
     #[schema(example = "bj_1a2b…")]
     pub hint: String,
-    /// What it is for.
+    /// Its purpose.
     pub name: String,
-    /// What its holder may do.
+    /// Role of its holder.
     pub role: Role,
-    /// Whose sandboxes it sees.
+    /// Its tenant, whose sandboxes it can access.
     pub tenant: String,
-    /// What its sandboxes may use together.
+    /// Quotas of all its sandboxes together.
     pub quotas: Quotas,
-    /// When it was made.
+    /// Time of creation.
     #[serde(with = "json::time")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    /// When it stops to work.
+    /// Time of expiry.
     #[serde(with = "json::time::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Timestamp>,
-    /// When it was revoked.
+    /// Time of revocation.
     #[serde(with = "json::time::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub revoked_at: Option<Timestamp>,
-    /// When it was last used, to the minute.
+    /// Time of its last use, to the minute.
     #[serde(with = "json::time::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_used_at: Option<Timestamp>,
 }
 
-/// A key that was just made.
+/// A newly created key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CreatedKey {
-    /// What is known of it later too.
+    /// Its metadata.
     #[serde(flatten)]
     pub info: KeyInfo,
-    /// The key itself. It is told this once.
+    /// The key itself, which is shown only once.
     #[schema(example = "bj_00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")]
     pub key: String,
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Me {
-    /// The id of the key.
+    /// Id of the key.
     pub key: String,
-    /// Whose sandboxes it sees.
+    /// Its tenant, whose sandboxes it can access.
     pub tenant: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// What its sandboxes may use together.
+    /// Quotas of all its sandboxes together.
     pub quotas: Quotas,
-    /// What they use now.
+    /// Current usage of its sandboxes.
     pub usage: KeyUsage,
 }
 
-/// What a sandbox uses.
+/// Resource usage of a sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxMetrics {
     /// Processor time so far.
     pub cpu: Option<Duration>,
     /// Memory in use, in bytes.
     pub memory_bytes: Option<u64>,
-    /// The most memory in use at once, in bytes.
+    /// Peak memory usage, in bytes.
     pub memory_peak_bytes: Option<u64>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: Option<u64>,
-    /// Processes that were killed because memory ran out.
+    /// Number of processes killed because memory ran out.
     pub oom_kills: u64,
-    /// Disks inside.
+    /// Disks in the sandbox.
     pub disks: Vec<DiskUse>,
     /// Time since its start, pauses included.
     pub uptime: Duration,
 }
 
-/// One disk inside a sandbox.
+/// Usage of a disk in a sandbox.
 #[derive(Debug, Clone)]
 pub struct DiskUse {
-    /// Where it is mounted.
+    /// Mount point.
     pub path: String,
     /// Bytes in use.
     pub bytes_used: u64,
-    /// Bytes in all.
+    /// Size in bytes.
     pub bytes_total: u64,
     /// Files and directories in use.
     pub inodes_used: u64,
-    /// Files and directories in all.
+    /// Maximum number of files and directories.
     pub inodes_total: u64,
 }
 
 /// A published port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishedPort {
-    /// Its number.
+    /// Port number.
     pub port: u16,
-    /// Whether it needs no credential.
+    /// Whether it can be used without a credential.
     pub public: bool,
 }
 
-/// Something that happened to a sandbox.
+/// Entry of a sandbox's log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LogEntry {
-    /// Counts up from 1 in each sandbox.
+    /// Sequence number, from 1 in each sandbox.
     pub seq: u64,
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// What, such as `created`, `exec`, `exited`, `paused`; `output` and `ended` are the last.
+    /// Kind, such as `created`, `exec`, `exited`, `paused`; the last are `output` and `ended`.
     pub event: Cow<'static, str>,
-    /// The process it is about.
+    /// The process concerned.
     pub process: Option<u64>,
-    /// More about it.
+    /// Details.
     pub detail: String,
 }
 
-/// What the sandboxes of a key use now.
+/// Current usage of the sandboxes of a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Usage)]
 pub struct KeyUsage {
@@ -297,12 +299,12 @@ pub struct KeyUsage {
     pub cpu_seconds: u64,
 }
 
-/// The last record of the audit trail.
+/// The last record of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditHead {
     /// Its number; 0 if there is none.
     pub seq: i64,
-    /// Its hash in hexadecimal, which covers all before it.
+    /// Its hash in hexadecimal, which covers all earlier records.
     pub hash: String,
 }
 
@@ -312,28 +314,28 @@ impl From<Head> for AuditHead {
     }
 }
 
-/// Whether the audit trail is whole.
+/// Result of verifying the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum AuditVerdict {
-    /// It is.
+    /// The log is intact.
     Whole {
         /// `true`.
         ok: bool,
-        /// How many records there are.
+        /// Number of records.
         records: u64,
-        /// The last of them. Note it elsewhere: a trail that is cut later shows by it.
+        /// The last record. Stored elsewhere, it reveals a log that is truncated later.
         head: AuditHead,
-        /// How many records bear an earlier time than the one before them: clocks were set back.
+        /// Number of records with an earlier time than the one before, because a clock was set back.
         steps_back: u64,
     },
-    /// It is not.
+    /// The log has been tampered with.
     Broken {
         /// `false`.
         ok: bool,
-        /// The first record that is not what it was.
+        /// The first record that is wrong.
         seq: i64,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
 }

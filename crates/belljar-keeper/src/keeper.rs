@@ -23,7 +23,7 @@ use crate::collect::Archives;
 use crate::config::Current;
 use crate::denials::Denials;
 use crate::entry::{Entry, Use};
-use crate::error::{About, KeeperError};
+use crate::error::{GuestResource, KeeperError};
 use crate::events::Events;
 use crate::gate::Gate;
 use crate::info::SandboxInfo;
@@ -31,12 +31,12 @@ use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::outputs::Outputs;
 use crate::pool::Pools;
-use crate::quota::{Share, Spent};
+use crate::quota::{Share, UsageLedger};
 use crate::steps::{run_detached, step};
 use crate::token::Tokens;
 use crate::uploads::Links;
 use crate::volumes::Volumes;
-use crate::warm::Coders;
+use crate::warm::RecentTenants;
 
 pub(crate) type Result<T> = std::result::Result<T, KeeperError>;
 
@@ -57,13 +57,13 @@ pub(crate) struct Inner {
     pub(crate) keys: Keys,
     pub(crate) denials: Denials,
     pub(crate) tokens: Tokens,
-    pub(crate) spent: Spent,
+    pub(crate) ledger: UsageLedger,
     /// Files of outputs whose answers have not been sent.
     pub(crate) outputs: Outputs,
     pub(crate) metrics: Metrics,
     pub(crate) archives: Archives,
     /// Tenants that have run code recently.
-    pub(crate) coders: Coders,
+    pub(crate) recent_tenants: RecentTenants,
     /// Builds in steps, and links for their files.
     pub(crate) builds: Builds,
     pub(crate) links: Links,
@@ -122,7 +122,7 @@ impl Entered {
         &self.sandbox
     }
 
-    /// Kills it behind the keeper's back, as a crash does. For tests.
+    /// Kills it without the keeper's knowledge, as a crash does. For tests.
     #[doc(hidden)]
     pub fn crash(&self) {
         self.sandbox.kill();
@@ -134,26 +134,30 @@ impl Entered {
         &self.spec
     }
 
-    /// Connects to a published port, for a caller that may use it.
+    /// Connects to a published port. The caller's access has been checked.
     ///
     /// # Errors
-    /// Those of the guest.
+    /// Fails if the guest cannot connect.
     pub async fn connect(&self, port: u16) -> Result<belljar_engine::Tunnel> {
         match self.guest().tunnel(port).await {
             Ok(tunnel) => Ok(tunnel),
-            Err(error) => Err(self.explain_about(error, About::Port).await),
+            Err(error) => Err(self.explain_about(error, GuestResource::Port).await),
         }
     }
 
     /// Converts an error of a guest call; if the sandbox has ended, the result is the reason of its end.
     pub(crate) async fn explain(&self, error: belljar_engine::GuestError) -> KeeperError {
-        self.explain_about(error, About::Sandbox).await
+        self.explain_about(error, GuestResource::Sandbox).await
     }
 
     /// Converts an error of a guest call about a resource in the sandbox, like `explain`.
-    pub async fn explain_about(&self, error: belljar_engine::GuestError, about: About) -> KeeperError {
+    pub async fn explain_about(
+        &self,
+        error: belljar_engine::GuestError,
+        resource: GuestResource,
+    ) -> KeeperError {
         match self.sandbox.explain(error.into()).await {
-            belljar_engine::EngineError::Guest(source) => KeeperError::Guest { about, source },
+            belljar_engine::EngineError::Guest(source) => KeeperError::Guest { resource, source },
             error if self.volume.is_some() => crate::volumes::explain(error),
             belljar_engine::EngineError::Ended { how } => {
                 let reason = self.entry.live().row.reason.clone().unwrap_or(how);
@@ -170,7 +174,7 @@ impl Keeper {
     }
 
     /// Clones what a detached operation needs.
-    pub(crate) fn owned(&self, caller: &Caller, id: &str) -> (Self, Caller, String) {
+    pub(crate) fn clone_for_task(&self, caller: &Caller, id: &str) -> (Self, Caller, String) {
         (self.clone(), caller.clone(), id.to_owned())
     }
 
@@ -213,7 +217,7 @@ impl Keeper {
         if let Some(entry) = found.filter(|entry| caller.may_see(&entry.tenant, &entry.id)) {
             return Ok(entry);
         }
-        Err(self.missing(caller, id).await?)
+        Err(self.missing_error(caller, id).await?)
     }
 
     pub(crate) fn find_name(&self, tenant: &str, name: &str) -> Option<Arc<Entry>> {
@@ -226,14 +230,14 @@ impl Keeper {
     /// Finds the record of an ended sandbox of the caller.
     pub(crate) async fn find_ended(&self, caller: &Caller, id: &str) -> Result<Option<SandboxRow>> {
         let Ok(sandbox) = id.parse::<SandboxId>() else { return Ok(None) };
-        // Records of other tenants are not even read: that must not take longer than a missing one.
+        // Other tenants' records are not even read, so that they take no longer than missing ones.
         let tenant = (caller.role != Role::Admin).then_some(caller.tenant.as_str());
-        let row = self.inner.store.sandboxes().get_of(tenant, &sandbox).await?;
+        let row = self.inner.store.sandboxes().get_for_tenant(tenant, &sandbox).await?;
         Ok(row.filter(|row| row.state == SandboxState::Gone && caller.may_see(&row.tenant, &row.id)))
     }
 
     /// Returns the error for a sandbox that is not found; its own caller gets the reason of its end.
-    async fn missing(&self, caller: &Caller, id: &str) -> Result<KeeperError> {
+    async fn missing_error(&self, caller: &Caller, id: &str) -> Result<KeeperError> {
         Ok(match self.find_ended(caller, id).await? {
             Some(SandboxRow { id, reason, .. }) => {
                 KeeperError::Gone { id, reason: reason.unwrap_or_else(|| "it has ended".to_owned()) }
@@ -257,7 +261,7 @@ impl Keeper {
     pub async fn get_ended(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
         match self.find(caller, id).await {
             Err(KeeperError::Gone { id, reason }) => match self.find_ended(caller, id.as_str()).await? {
-                Some(row) => self.info_of(&row),
+                Some(row) => self.row_info(&row),
                 None => Err(KeeperError::Gone { id, reason }),
             },
             found => Ok(found?.info()),
@@ -273,7 +277,7 @@ impl Keeper {
         self.enter_for(caller, id, SANDBOX_USE).await
     }
 
-    pub(crate) async fn enter_found(&self, caller: &Caller, id: &str) -> Result<Entered> {
+    pub(crate) async fn find_and_enter(&self, caller: &Caller, id: &str) -> Result<Entered> {
         let entry = self.find(caller, id).await?;
         let entering = step!("keeper.enter", sandbox = %entry.id);
         self.enter_entry(entry).instrument(entering).await
@@ -289,7 +293,7 @@ impl Keeper {
             let (keeper, entry) = (self.clone(), Arc::clone(&entry));
             run_detached(&self.inner.tasks, async move { keeper.thaw(&entry, None).await }).await?;
         }
-        let sandbox = entry.running("using it")?;
+        let sandbox = entry.require_running("using it")?;
         let spec = Arc::clone(&entry.live().spec);
         Ok(Entered { entry, sandbox, spec, volume: None, _use: used })
     }
@@ -313,14 +317,14 @@ impl Keeper {
             );
             updated = sandboxes.update(&mut row).await;
         }
-        self.inner.metrics.stored(begin.elapsed());
+        self.inner.metrics.record_store_write(begin.elapsed());
         match updated {
             Err(StoreError::Conflict { .. }) => {
                 return Err(KeeperError::TakenOver { id: entry.id.clone() });
             }
             written => written?,
         }
-        self.inner.metrics.moved(old.state, row.state);
+        self.inner.metrics.record_transition(old.state, row.state);
         let kind = match (old.state, row.state) {
             (old, new) if old == new => None,
             (_, SandboxState::Paused) => Some("sandbox.paused"),
@@ -344,7 +348,7 @@ pub(crate) fn not_found(id: &str) -> KeeperError {
 }
 
 impl Caller {
-    /// Whether the caller may see this sandbox.
+    /// Reports whether the caller may see this sandbox.
     pub(crate) fn may_see(&self, tenant: &str, id: &SandboxId) -> bool {
         match &self.only {
             Some(only) => ServiceWall::TokenScope.allows(only == id),
@@ -352,7 +356,7 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may see this tenant's resources.
+    /// Reports whether the caller may see this tenant's resources.
     pub(crate) fn may_see_tenant(&self, tenant: &str) -> bool {
         ServiceWall::Tenants.allows(self.role == Role::Admin || self.tenant == tenant)
     }

@@ -1,5 +1,5 @@
-//! Keys: who may come in. A key is 256 random bits, told once; the store has its SHA-256 only. Nothing slower is needed for a
-//! secret that nobody chose.
+//! API keys. A key is 256 random bits, shown once; the store has its SHA-256 only. A slow hash is not needed, as no person chose
+//! the secret.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,85 +21,85 @@ use crate::keeper::{Keeper, Result};
 use crate::steps::run_detached;
 use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
 
-/// What a key begins with.
+/// Prefix of keys.
 pub const KEY_PREFIX: &str = "bj_";
 
-/// What the same key begins with for clients that check the form of E2B's keys.
+/// Alternative prefix of the same keys, for clients that check the form of E2B's keys.
 pub const E2B_KEY_PREFIX: &str = "e2b_";
 
-/// Characters of a key that are shown to tell it from others.
+/// Number of characters of a key that are shown to identify it.
 const HINT_CHARS: usize = 8;
 
-/// How long a key is taken as the store had it. A revocation by another keeper is seen after that.
-const FRESH: Duration = Duration::from_secs(2);
+/// Time for which a key is cached. A revocation by another keeper takes effect after at most that time.
+const CACHE_TTL: Duration = Duration::from_secs(2);
 
-/// How exactly the last use of a key is told.
-const TOUCH_EVERY: Duration = Duration::from_secs(60);
+/// Interval of writing the last uses of keys, and so their precision.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The longest name of a key or a tenant, in bytes.
+/// Maximum length of the name of a key or tenant, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
-/// A key to be made.
+/// A request for a new key.
 #[derive(Debug, Clone)]
 pub struct NewKey {
-    /// What it is for.
+    /// Name, such as its purpose.
     pub name: String,
-    /// What its holder may do.
+    /// Role of its holder.
     pub role: Role,
-    /// Whose sandboxes it sees; [`DEFAULT_TENANT`] if empty.
+    /// Tenant whose sandboxes it sees; [`DEFAULT_TENANT`] if empty.
     pub tenant: String,
-    /// How long it works.
+    /// Time until it expires.
     pub expires: Option<Duration>,
-    /// What its sandboxes may use. Where nothing is named, the operator's defaults hold, but not for administrators.
+    /// Quotas of its sandboxes; if there are none, the operator's defaults, except for administrators.
     pub quotas: Quotas,
 }
 
-/// Why nobody is let in. Outside, all reasons look alike.
+/// Why a credential was denied. Clients cannot tell the reasons apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// There is no such key or token.
+    /// The key or token does not exist.
     Unknown,
-    /// Its time is over.
+    /// It has expired.
     Expired,
-    /// It was taken back.
+    /// It was revoked.
     Revoked,
-    /// The store cannot be asked.
+    /// The store is unavailable.
     Unavailable,
 }
 
-/// Keys that were seen lately, by their hash.
+/// Recently used keys, by their hash.
 pub(crate) struct Keys {
-    seen: Mutex<HashMap<[u8; 32], Seen>>,
+    cache: Mutex<HashMap<[u8; 32], CachedKey>>,
     touched: Mutex<HashMap<String, (Instant, Timestamp)>>,
     tenants: AtomicUsize,
-    /// Tells which key was revoked.
+    /// Publishes the ids of revoked keys.
     revoked: tokio::sync::broadcast::Sender<String>,
 }
 
 impl Default for Keys {
     fn default() -> Self {
         let revoked = tokio::sync::broadcast::Sender::new(256);
-        Self { seen: Mutex::default(), touched: Mutex::default(), tenants: AtomicUsize::new(0), revoked }
+        Self { cache: Mutex::default(), touched: Mutex::default(), tenants: AtomicUsize::new(0), revoked }
     }
 }
 
 #[derive(Clone)]
-struct Seen {
+struct CachedKey {
     row: KeyRow,
     at: Instant,
 }
 
 impl Keys {
-    /// How many tenants have a key that works.
+    /// Returns the number of tenants with a valid key.
     pub(crate) fn tenants(&self) -> usize {
         self.tenants.load(Ordering::Relaxed)
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<[u8; 32], Seen>> {
-        self.seen.lock()
+    fn cache(&self) -> MutexGuard<'_, HashMap<[u8; 32], CachedKey>> {
+        self.cache.lock()
     }
 
-    /// Uses that are to be written.
+    /// Takes the uses that have not been written yet.
     fn take_touched(&self) -> Vec<(String, Timestamp)> {
         let mut touched = self.touched.lock();
         touched.drain().map(|(id, (_, at))| (id, at)).collect()
@@ -107,25 +107,25 @@ impl Keys {
 }
 
 impl Keeper {
-    /// Who holds this credential: an API key, or the token of one sandbox.
+    /// Authenticates the holder of a credential: an API key, or the token of one sandbox.
     ///
     /// # Errors
-    /// Nobody may come in with it.
+    /// Returns the reason if the credential is denied.
     pub async fn authenticate(
         &self,
         credential: &str,
         client: &str,
         request_id: &str,
     ) -> std::result::Result<Caller, Denied> {
-        let (outcome, row) = self.recognize(credential, client, request_id).await;
+        let (outcome, row) = self.identify(credential, client, request_id).await;
         if let Err(why) = outcome {
             self.note_denied(why, row.as_ref(), client, request_id);
         }
         outcome
     }
 
-    /// As [`Keeper::authenticate`], without a note for the trail; and the row of the key, if there is one.
-    pub(crate) async fn recognize(
+    /// Authenticates as [`Keeper::authenticate`] does, without an audit record; also returns the row of the key, if it exists.
+    pub(crate) async fn identify(
         &self,
         credential: &str,
         client: &str,
@@ -134,19 +134,19 @@ impl Keeper {
         if ServiceWall::Keys.is_down() {
             return (Ok(Caller::operator(client, request_id)), None);
         }
-        let (row, only) = match self.presented(credential).await {
+        let (row, only) = match self.find_credential(credential).await {
             Ok(found) => found,
             Err(why) => return (Err(why), None),
         };
-        let recognized = check_row(&row).map(|()| {
+        let identified = check_row(&row).map(|()| {
             self.touch(&row.id);
             caller(&row, only, client, request_id)
         });
-        (recognized, Some(row))
+        (identified, Some(row))
     }
 
-    /// The key that a credential is, or with which it was made. It may have ended.
-    async fn presented(
+    /// Finds the key that a credential is, or that issued it. It may be expired or revoked.
+    async fn find_credential(
         &self,
         credential: &str,
     ) -> std::result::Result<(KeyRow, Option<belljar_model::SandboxId>), Denied> {
@@ -155,24 +155,24 @@ impl Keeper {
             if token.scope != Scope::Sandbox {
                 return Err(Denied::Unknown);
             }
-            (self.any_key_of(&token).await?, Some(token.sandbox))
+            (self.issuing_key(&token).await?, Some(token.sandbox))
         } else {
             (self.key_by_secret(credential).await?, None)
         };
         Ok((row, only))
     }
 
-    /// The key with which a token was made. The token ends with it.
-    pub(crate) async fn key_of(&self, token: &Token) -> std::result::Result<KeyRow, Denied> {
-        let row = self.any_key_of(token).await?;
+    /// Returns the valid key that issued a token, which is valid only as long as the key.
+    pub(crate) async fn live_key_of(&self, token: &Token) -> std::result::Result<KeyRow, Denied> {
+        let row = self.issuing_key(token).await?;
         check_row(&row).map(|()| row)
     }
 
-    async fn any_key_of(&self, token: &Token) -> std::result::Result<KeyRow, Denied> {
+    async fn issuing_key(&self, token: &Token) -> std::result::Result<KeyRow, Denied> {
         self.key_row(&token.key).await
     }
 
-    /// The key with this id, as the store has it now.
+    /// Reads the key with this id from the store.
     pub(crate) async fn key_row(&self, id: &str) -> std::result::Result<KeyRow, Denied> {
         if id == Caller::operator("", "").key {
             return Ok(operator_row());
@@ -194,19 +194,19 @@ impl Keeper {
         if !secret.starts_with(KEY_PREFIX) {
             return Err(Denied::Unknown);
         }
-        // What is compared is the digest: how far it agrees says nothing about the key.
+        // Digests are compared, so the time of the comparison reveals nothing about the key.
         let hash: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
-        if let Some(seen) = self.inner.keys.seen().get(&hash).filter(|seen| seen.at.elapsed() < FRESH) {
+        if let Some(seen) = self.inner.keys.cache().get(&hash).filter(|seen| seen.at.elapsed() < CACHE_TTL) {
             return Ok(seen.row.clone());
         }
         let found = self.inner.store.keys().find_by_hash(&hash).await.map_err(|_| Denied::Unavailable)?;
         let row = found.ok_or(Denied::Unknown)?;
-        let is_known = self.inner.keys.seen().contains_key(&hash);
+        let is_known = self.inner.keys.cache().contains_key(&hash);
         if !is_known && self.count_tenants().await.is_err() {
-            // Another keeper may have made it, for a tenant that is not known here. What tenants may share depends on that.
+            // Another keeper may have created it for a new tenant, and what tenants may share depends on their number.
             return Err(Denied::Unavailable);
         }
-        self.inner.keys.seen().insert(hash, Seen { row: row.clone(), at: Instant::now() });
+        self.inner.keys.cache().insert(hash, CachedKey { row: row.clone(), at: Instant::now() });
         Ok(row)
     }
 
@@ -215,12 +215,12 @@ impl Keeper {
         touched.insert(id.to_owned(), (Instant::now(), Timestamp::now()));
     }
 
-    /// Writes the last uses of keys now and then, in a task of its own.
-    pub(crate) fn keep_touching(&self) {
+    /// Spawns a task that writes the last uses of keys.
+    pub(crate) fn spawn_key_touching(&self) {
         let keeper = self.clone();
         tokio::spawn(async move {
             while !keeper.inner.closing.load(Ordering::Relaxed) {
-                tokio::time::sleep(TOUCH_EVERY).await;
+                tokio::time::sleep(TOUCH_INTERVAL).await;
                 keeper.write_touched().await;
             }
         });
@@ -236,10 +236,10 @@ impl Keeper {
         }
     }
 
-    /// Makes a key. It is told this once.
+    /// Creates a key, which is returned this once.
     ///
     /// # Errors
-    /// Needs the role admin; a name that is too long is refused, and a further tenant for which no sandbox could be made.
+    /// Needs the role admin; fails for a name that is too long, and for an additional tenant for which no sandbox could be created.
     pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
         let (keeper, caller) = (self.clone(), caller.clone());
         run_detached(&self.inner.tasks, async move { keeper.create_key_inner(&caller, key).await }).await
@@ -268,7 +268,7 @@ impl Keeper {
                     .map_err(|_| KeeperError::field("expires", "it is too far in the future"))?,
             ),
         };
-        // An administrator makes keys, so quotas would be no bound.
+        // Administrators can create keys, so default quotas would not bound them.
         let network = key.quotas.network.clone();
         let names_none = key.quotas == Quotas { network: network.clone(), ..Quotas::default() };
         let quotas = match names_none && key.role != Role::Admin {
@@ -305,7 +305,7 @@ impl Keeper {
         Ok(CreatedKey { info: key_info(&row), key: secret })
     }
 
-    /// Refuses a key of a further tenant where sandboxes of that tenant could not be made ([`Keeper::create`]).
+    /// Checks that sandboxes could be created for the key's tenant ([`Keeper::create`]).
     async fn check_tenant(&self, key: &KeyRow) -> Result<()> {
         if self.inner.config.now().share_host_tree
             || !self.inner.engines.default_engine().is_some_and(|engine| engine.capabilities().own_tree)
@@ -334,7 +334,7 @@ impl Keeper {
         })
     }
 
-    /// All keys.
+    /// Lists all keys.
     ///
     /// # Errors
     /// Needs the role admin.
@@ -344,12 +344,12 @@ impl Keeper {
         Ok(self.inner.store.keys().list(None).await?.iter().map(key_info).collect())
     }
 
-    /// Changes what the sandboxes of a key may use, from its next request on. Those that are there stay.
+    /// Changes the quotas of a key, from its next request on. Existing sandboxes stay.
     ///
     /// # Errors
-    /// Needs the role admin; [`KeeperError::NotFound`], also of a key that was revoked.
+    /// Needs the role admin; returns [`KeeperError::NotFound`], also for a revoked key.
     pub async fn set_key_quotas(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         let setting = async move { keeper.set_key_quotas_inner(&caller, &id, quotas).await };
         run_detached(&self.inner.tasks, setting).await
     }
@@ -363,7 +363,7 @@ impl Keeper {
             Err(StoreError::NotFound { .. }) => Err(not_found()),
             changed => changed.map_err(KeeperError::from),
         };
-        self.inner.keys.seen().retain(|_, seen| seen.row.id != id);
+        self.inner.keys.cache().retain(|_, seen| seen.row.id != id);
         let details = vec![("key", id.chars().take(64).collect()), ("quotas", text)];
         self.audit(caller, KEY_UPDATE, None, &changed, details).await?;
         changed?;
@@ -371,12 +371,12 @@ impl Keeper {
         row.as_ref().map(key_info).ok_or_else(not_found)
     }
 
-    /// Takes a key back. Its sandboxes live on, for other keys of the tenant.
+    /// Revokes a key. Its sandboxes keep running, for other keys of the tenant.
     ///
     /// # Errors
     /// Needs the role admin; [`KeeperError::NotFound`].
     pub async fn revoke_key(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.revoke_key_inner(&caller, &id).await }).await
     }
 
@@ -389,9 +389,9 @@ impl Keeper {
             }
             Err(error) => Err(error.into()),
         };
-        self.inner.keys.seen().retain(|_, seen| seen.row.id != id);
+        self.inner.keys.cache().retain(|_, seen| seen.row.id != id);
         if revoked.is_ok() {
-            // Nobody may be there to hear it.
+            // There may be no subscribers.
             let _ = self.inner.keys.revoked.send(id.to_owned());
         }
         self.audit(caller, KEY_REVOKE, None, &revoked, vec![("key", id.chars().take(64).collect())]).await?;
@@ -399,13 +399,13 @@ impl Keeper {
         self.count_tenants().await
     }
 
-    /// The ids of keys that are revoked from now on, by this server: what they hold open is to end.
+    /// Subscribes to the ids of keys revoked by this server, whose open connections must be closed.
     #[must_use]
     pub fn revocations(&self) -> tokio::sync::broadcast::Receiver<String> {
         self.inner.keys.revoked.subscribe()
     }
 
-    /// Counts the tenants that have keys which work.
+    /// Counts the tenants with a valid key.
     pub(crate) async fn count_tenants(&self) -> Result<()> {
         let rows = self.inner.store.keys().list(None).await?;
         let tenants: BTreeSet<_> =
@@ -414,10 +414,10 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether there is a key that works.
+    /// Reports whether a valid key exists.
     ///
     /// # Errors
-    /// The store failed.
+    /// Fails if the store fails.
     pub async fn has_keys(&self) -> Result<bool> {
         Ok(self.inner.store.keys().count_live(Timestamp::now()).await? > 0)
     }
@@ -443,7 +443,7 @@ pub(crate) fn caller(
         key: row.id.clone(),
         tenant: row.tenant.clone(),
         role: row.role,
-        // What cannot be read allows nothing.
+        // Unreadable quotas allow nothing.
         quotas: serde_json::from_str(&row.quotas).unwrap_or(Quotas {
             sandboxes: Some(0),
             executions_per_minute: Some(0),
@@ -455,7 +455,7 @@ pub(crate) fn caller(
     }
 }
 
-/// The operator at the machine has no key; tokens that he made are his.
+/// Returns a substitute row for the operator, who has no key but may issue tokens.
 fn operator_row() -> KeyRow {
     let operator = Caller::operator("", "");
     KeyRow {

@@ -1,4 +1,4 @@
-//! The service without a wire: what a sandbox may do and for how long. Facades translate to and from it, and nothing else.
+//! The service without wire protocols: life cycle, access and limits of sandboxes. Facades only translate to and from it.
 #![forbid(unsafe_code)]
 
 pub mod action;
@@ -26,7 +26,6 @@ mod json;
 mod keeper;
 mod keys;
 mod lifecycle;
-mod look;
 mod metrics;
 mod network;
 pub mod operation;
@@ -35,6 +34,7 @@ mod plan;
 mod pool;
 mod ports;
 mod program;
+mod query;
 mod quota;
 mod reconcile;
 mod request;
@@ -63,7 +63,7 @@ pub use collect::Leftover;
 pub use config::{HeadRoom, KeeperConfig};
 pub use contexts::NewContext;
 pub use create::Created;
-pub use error::{About, KeeperError, chain};
+pub use error::{GuestResource, KeeperError, chain};
 pub use events::{Event, EventFilter, Occurrence};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
 pub use info::{
@@ -72,12 +72,12 @@ pub use info::{
 };
 pub use keeper::{Entered, Keeper};
 pub use keys::{Denied, E2B_KEY_PREFIX, KEY_PREFIX, NewKey};
-pub use look::{MAX_PAGE, Page};
 pub use plan::{
     BuildPlan, CopyFiles, CopySource, DEFAULT_TAG, FilesHash, MAX_PLAN_STEPS, NewBuild, PlanStep, TaggedName,
 };
 pub use ports::{FileOperation, IssuedToken, SignedFile};
-pub use reconcile::Leave;
+pub use query::{MAX_PAGE, Page};
+pub use reconcile::OnShutdown;
 pub use request::{
     Command, CreateSandbox, DEFAULT_LIFETIME, ExecRequest, ForkRequest, Idempotency, Labels, Lifetime,
     ListSandboxes, MAX_CREATE_FILE_BYTES, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS,

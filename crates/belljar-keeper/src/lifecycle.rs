@@ -30,7 +30,7 @@ impl Keeper {
     /// As [`Keeper::get`]. When this returns an error of the engine, the sandbox counts as gone only if all its resources
     /// have been released.
     pub async fn kill(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.kill_inner(&caller, &id).await }).await
     }
 
@@ -70,27 +70,27 @@ impl Keeper {
         }
         if let Some(sandbox) = sandbox.or_else(|| entry.live().sandbox.clone()) {
             let usage = sandbox.usage().await;
-            self.inner.spent.took(entry, usage.cpu.unwrap_or_default());
+            self.inner.ledger.record_cpu(entry, usage.cpu.unwrap_or_default());
             if can_ask && !has_ended(&sandbox) {
-                self.last_words(entry, &sandbox).await;
+                self.collect_last_output(entry, &sandbox).await;
             }
             sandbox.stop().instrument(step!("engine.stop")).await?;
         }
         if entry.state() != SandboxState::Stopping {
-            // The disk was full. The sandbox has ended all the same, and the record gets both states or none.
+            // The disk was full. The sandbox has ended, but its record must pass through both states.
             self.write(entry, stopping).await?;
         }
-        self.gone(entry).await
+        self.record_gone(entry).await
     }
 
     /// Records that a sandbox is gone, after its resources have been released.
-    pub(crate) async fn gone(&self, entry: &Arc<Entry>) -> Result<()> {
+    pub(crate) async fn record_gone(&self, entry: &Arc<Entry>) -> Result<()> {
         let reason = entry.live().row.reason.clone().unwrap_or_default();
         let log = entry.post_mortem(&reason);
         // Secrets in the environment are not needed any more.
         let mut spec = (*entry.live().spec).clone();
         spec.env.clear();
-        spec.network.forget_secrets();
+        spec.network.remove_secrets();
         let spec = serde_json::to_string(&spec).unwrap_or_default();
         let gone = |log: String| {
             let spec = spec.clone();
@@ -106,7 +106,7 @@ impl Keeper {
         if self.write(entry, gone(log)).await.is_err() {
             self.write(entry, gone(String::new())).await?;
         }
-        self.inner.metrics.ended();
+        self.inner.metrics.record_end();
         if let Err(error) = self.forget_answers(entry).await {
             // They expire later.
             tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot remove stored answers");
@@ -119,7 +119,7 @@ impl Keeper {
     fn release(&self, entry: &Arc<Entry>) {
         entry.live().sandbox = None;
         self.forget(&entry.id);
-        self.inner.spent.forget(&entry.id);
+        self.inner.ledger.forget(&entry.id);
         self.inner.release_share(&entry.id);
         entry.release_volumes();
         entry.end_log();
@@ -131,7 +131,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it does not run; an engine that cannot pause refuses.
     pub async fn pause(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.pause_inner(&caller, &id).await }).await
     }
 
@@ -145,7 +145,7 @@ impl Keeper {
 
     pub(crate) async fn freeze(&self, entry: &Arc<Entry>) -> Result<()> {
         let _step = entry.step.lock().await;
-        let sandbox = entry.running("pausing it")?;
+        let sandbox = entry.require_running("pausing it")?;
         let spec = Arc::clone(&entry.live().spec);
         self.check_can(&spec, "pausing it", |can| can.pause)?;
         self.write(entry, |row| {
@@ -159,7 +159,7 @@ impl Keeper {
             error => error,
         };
         if let Err(error) = frozen {
-            // It continues as before.
+            // It keeps running.
             self.write(entry, |row| {
                 row.state = SandboxState::Running;
                 row.paused_at = None;
@@ -178,7 +178,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`].
     pub async fn resume(&self, caller: &Caller, id: &str, timeout: Option<Duration>) -> Result<SandboxInfo> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.resume_inner(&caller, &id, timeout).await }).await
     }
 
@@ -229,7 +229,7 @@ impl Keeper {
         .await?;
         self.set_deadlines(entry, &sandbox).await?;
         sandbox.thaw().instrument(step!("engine.thaw")).await?;
-        entry.live().touched = Instant::now();
+        entry.live().last_used = Instant::now();
         entry.note("resumed", None, "");
         entry.changed.notify_one();
         Ok(())
@@ -240,7 +240,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; a timeout above the maximum is refused.
     pub async fn set_timeout(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.set_timeout_inner(&caller, &id, timeout).await })
             .await
     }
@@ -266,7 +266,7 @@ impl Keeper {
         let details = vec![("timeout_s", timeout.as_secs_f64().to_string())];
         self.audit(caller, SANDBOX_TIMEOUT, Some(&entry.id), &set, details).await?;
         if timeout.is_zero() && entry.state() != SandboxState::Paused {
-            // The guard task may be doing so already: then this waits for it.
+            // If the guard task is already expiring it, this waits for that.
             match self.expire(&entry).await {
                 Err(
                     KeeperError::WrongState { state: SandboxState::Paused, .. } | KeeperError::Gone { .. },
@@ -279,7 +279,7 @@ impl Keeper {
 
     /// Writes a new deadline, and sets it. The caller holds the step lock.
     async fn move_deadline(&self, entry: &Arc<Entry>, timeout: Duration) -> Result<()> {
-        let sandbox = entry.running("setting its timeout")?;
+        let sandbox = entry.require_running("setting its timeout")?;
         self.write(entry, |row| row.deadline_at = after(timeout)).await?;
         self.set_deadlines(entry, &sandbox).await?;
         entry.changed.notify_one();
@@ -304,7 +304,7 @@ impl Keeper {
         match action {
             TimeoutAction::Kill => self.end(entry, "timed out").await,
             TimeoutAction::Pause => match self.freeze(entry).await {
-                // Without pause it must not continue to run.
+                // If it cannot be paused, it must not keep running.
                 Err(KeeperError::Engine(belljar_engine::EngineError::Unsupported { .. })) => {
                     self.end(entry, "timed out, and it could not be paused").await
                 }
@@ -315,9 +315,9 @@ impl Keeper {
 
     /// Checks that a timeout is in the allowed range.
     pub(crate) fn checked_lifetime(&self, timeout: Duration) -> Result<Duration> {
-        let most = self.inner.config.now().max_lifetime;
-        if timeout < Duration::from_secs(1) || timeout > most {
-            let reason = format!("{timeout:?} is not allowed; give a time from 1 s to {most:?}");
+        let max = self.inner.config.now().max_lifetime;
+        if timeout < Duration::from_secs(1) || timeout > max {
+            let reason = format!("{timeout:?} is not allowed; give a time from 1 s to {max:?}");
             return Err(KeeperError::field("timeout", reason));
         }
         Ok(timeout)

@@ -92,7 +92,7 @@ impl Metrics {
         );
         own.register(
             "audit_append_seconds",
-            "Time until a record of the audit trail is kept",
+            "Time until a record of the audit log is stored",
             audit_append_seconds.clone(),
         );
         let network_verdicts = Family::<VerdictLabel, Counter>::default();
@@ -127,12 +127,12 @@ impl Metrics {
             registry: Mutex::new(registry),
         };
         // Creates the series: a missing one cannot be told apart from one that does not exist.
-        metrics.network(0, 0, (0, 0), 0);
+        metrics.record_network(0, 0, (0, 0), 0);
         metrics
     }
 
     /// Records that a sandbox changed its state; a new sandbox comes from `Gone`.
-    pub(crate) fn moved(&self, from: SandboxState, to: SandboxState) {
+    pub(crate) fn record_transition(&self, from: SandboxState, to: SandboxState) {
         if from == to {
             return;
         }
@@ -144,26 +144,26 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn started(&self, took: Duration, pooled: bool) {
+    pub(crate) fn record_start(&self, took: Duration, pooled: bool) {
         let label = PooledLabel { pooled: if pooled { "true" } else { "false" } };
         self.starts.get_or_create(&label).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn executed(&self, outcome: &'static str, took: Duration) {
+    pub(crate) fn record_execution(&self, outcome: &'static str, took: Duration) {
         self.executions.get_or_create(&OutcomeLabel { outcome }).inc();
         self.execution_seconds.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn stored(&self, took: Duration) {
+    pub(crate) fn record_store_write(&self, took: Duration) {
         self.store_write_seconds.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn audited(&self, took: Duration) {
+    pub(crate) fn record_audit_append(&self, took: Duration) {
         self.audit_append_seconds.observe(took.as_secs_f64());
     }
 
     /// Adds verdicts and traffic of a network; `bytes` are those that a sandbox has sent, and received.
-    pub(crate) fn network(&self, allowed: u64, denied: u64, bytes: (u64, u64), lost: u64) {
+    pub(crate) fn record_network(&self, allowed: u64, denied: u64, bytes: (u64, u64), lost: u64) {
         for (verdict, count) in [("allowed", allowed), ("denied", denied)] {
             self.network_verdicts.get_or_create(&VerdictLabel { verdict }).inc_by(count);
         }
@@ -173,7 +173,7 @@ impl Metrics {
         self.network_lost.inc_by(lost);
     }
 
-    pub(crate) fn ended(&self) {
+    pub(crate) fn record_end(&self) {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -220,11 +220,11 @@ impl prometheus_client::collector::Collector for Collector {
         use prometheus_client::encoding::EncodeMetric as _;
         let Some(inner) = self.keeper.upgrade() else { return Ok(()) };
         let (ready, size) = inner.pools.level();
-        let (under_way, waiting) = inner.gate.load();
+        let (in_flight, waiting) = inner.gate.load();
         let gauges = [
-            ("belljar_pool_ready", "Sandboxes made ahead that are ready", ready),
-            ("belljar_pool_size", "Sandboxes made ahead that there should be", size),
-            ("belljar_starts_under_way", "Sandboxes that are being started", under_way),
+            ("belljar_pool_ready", "Pre-warmed sandboxes that are ready", ready),
+            ("belljar_pool_size", "Target number of pre-warmed sandboxes", size),
+            ("belljar_starts_under_way", "Sandboxes that are being started", in_flight),
             ("belljar_starts_waiting", "Requests that wait for a start", waiting),
         ];
         for (name, help, value) in gauges {

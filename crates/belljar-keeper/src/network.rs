@@ -115,7 +115,7 @@ impl Keeper {
             let before =
                 (totals.allowed, totals.denied, totals.sent_bytes, totals.received_bytes, totals.lost);
             let verdict = totals.take(record);
-            metrics.network(
+            metrics.record_network(
                 totals.allowed - before.0,
                 totals.denied - before.1,
                 (totals.sent_bytes - before.2, totals.received_bytes - before.3),

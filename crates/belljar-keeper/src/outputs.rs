@@ -1,4 +1,4 @@
-//! Files for outputs that are more than memory is to hold, until their answers have been sent.
+//! Temporary files for large outputs, until their answers have been sent.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,70 +13,74 @@ use tokio::sync::Semaphore;
 use crate::caller::Caller;
 use crate::keeper::{Keeper, Result};
 
-/// Bytes of such files at once: of one key.
-const MAX_OF_KEY: u64 = 1 << 30;
+/// Maximum size of one key's files, in bytes.
+const MAX_KEY_BYTES: u64 = 1 << 30;
 
-/// Of all keys together.
-const MAX_OF_ALL: u64 = 4 << 30;
+/// Maximum size of all keys' files, in bytes.
+const MAX_TOTAL_BYTES: u64 = 4 << 30;
 
-/// What such files may come to take, by key.
+/// Disk space reserved for such files, by key.
 #[derive(Debug, Clone)]
 pub(crate) struct Outputs {
-    taken: Arc<Mutex<HashMap<String, u64>>>,
-    /// Held while an output of a file is read through: one at a time leaves the machine to others.
+    reserved: Arc<Mutex<HashMap<String, u64>>>,
+    /// Limits reading files to one at a time, to leave the machine to others.
     reading: Arc<Semaphore>,
 }
 
 impl Default for Outputs {
     fn default() -> Self {
-        Self { taken: Arc::default(), reading: Arc::new(Semaphore::new(1)) }
+        Self { reserved: Arc::default(), reading: Arc::new(Semaphore::new(1)) }
     }
 }
 
 impl Outputs {
-    /// Room for so many bytes, if there is.
-    fn take(&self, key: &str, bytes: u64) -> Option<Room> {
-        let mut taken = self.taken();
-        let all: u64 = taken.values().sum();
-        let of_key = taken.get(key).copied().unwrap_or_default();
-        if all + bytes > MAX_OF_ALL || of_key + bytes > MAX_OF_KEY {
+    /// Reserves disk space, if the limits allow it.
+    fn reserve(&self, key: &str, bytes: u64) -> Option<Reservation> {
+        let mut reserved = self.reserved();
+        let all: u64 = reserved.values().sum();
+        let of_key = reserved.get(key).copied().unwrap_or_default();
+        if all + bytes > MAX_TOTAL_BYTES || of_key + bytes > MAX_KEY_BYTES {
             return None;
         }
-        taken.insert(key.to_owned(), of_key + bytes);
-        Some(Room { outputs: self.clone(), key: key.to_owned(), bytes })
+        reserved.insert(key.to_owned(), of_key + bytes);
+        Some(Reservation { outputs: self.clone(), key: key.to_owned(), bytes })
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.taken.lock()
+    fn reserved(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.reserved.lock()
     }
 }
 
-/// Room that a file takes, for as long as this is held.
-struct Room {
+/// Disk space of a file, released on drop.
+struct Reservation {
     outputs: Outputs,
     key: String,
     bytes: u64,
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut taken = self.outputs.taken();
-        if let Some(bytes) = taken.get_mut(&self.key) {
+        let mut reserved = self.outputs.reserved();
+        if let Some(bytes) = reserved.get_mut(&self.key) {
             *bytes = bytes.saturating_sub(self.bytes);
             if *bytes == 0 {
-                taken.remove(&self.key);
+                reserved.remove(&self.key);
             }
         }
     }
 }
 
 impl Keeper {
-    /// What is kept of the outputs of a command that has ended. Files are read through for that, where it holds nobody up.
-    pub(crate) async fn kept(&self, stdout: Collector, stderr: Collector) -> (StoredOutput, StoredOutput) {
+    /// Finishes the outputs of a command that has ended. Reads files on a blocking thread.
+    pub(crate) async fn finish_outputs(
+        &self,
+        stdout: Collector,
+        stderr: Collector,
+    ) -> (StoredOutput, StoredOutput) {
         if !stdout.has_file() && !stderr.has_file() {
             return (stdout.keep(), stderr.keep());
         }
-        // Nobody closes it.
+        // The semaphore is never closed.
         let _reading = self.inner.outputs.reading.acquire().await;
         let lost = [stdout.total(), stderr.total()]
             .map(|total| StoredOutput::InMemory(StreamOutput::new(&[], &[], total)));
@@ -84,12 +88,12 @@ impl Keeper {
         kept.await.unwrap_or_else(|_| lost.into())
     }
 
-    /// What gives an output of this caller a file, if its key, the server and the disk have room for one.
+    /// Returns a function that creates a file for an output of this caller, if its key, the server and the disk have space.
     pub(crate) fn output_file(&self, caller: &Caller) -> OpenSpill {
         let (outputs, key, config) =
             (self.inner.outputs.clone(), caller.key.clone(), self.inner.config.now());
         Box::new(move |bytes| {
-            let room = outputs.take(&key, bytes)?;
+            let room = outputs.reserve(&key, bytes)?;
             if !has_disk(&config.state_dir, bytes, config.head_room.disk_bytes) {
                 return None;
             }
@@ -105,10 +109,10 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Whether something new may be begun: what is set aside for a full disk is for what ends.
+    /// Checks that the store's reserve is intact, so that a new action may begin: the reserve of a full disk is for stopping sandboxes.
     ///
     /// # Errors
-    /// The store's disk is full.
+    /// Fails if the store's disk is full.
     pub(crate) async fn check_reserve(&self, action: &'static str) -> Result<()> {
         let store = &self.inner.store;
         if store.is_reserve_released() {
@@ -120,14 +124,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether the disk has more than its head-room.
+    /// Reports whether the disk has more than its headroom.
     pub(crate) fn has_disk(&self) -> bool {
         let config = self.inner.config.now();
         has_disk(&config.state_dir, 0, config.head_room.disk_bytes)
     }
 }
 
-/// Whether so many bytes fit onto the disk and leave its head-room.
+/// Reports whether `bytes` fit onto the disk besides its headroom.
 fn has_disk(dir: &Path, bytes: u64, head_room: u64) -> bool {
     let Ok(disk) = rustix::fs::statvfs(dir) else { return false };
     disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes.saturating_add(head_room)
@@ -138,18 +142,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_bounded_and_comes_back() {
+    fn reservations_are_bounded_and_released() {
         let outputs = Outputs::default();
-        let half = MAX_OF_KEY / 2;
-        let first = outputs.take("a", half).unwrap();
-        let _second = outputs.take("a", half).unwrap();
-        assert!(outputs.take("a", 1).is_none());
+        let half = MAX_KEY_BYTES / 2;
+        let first = outputs.reserve("a", half).unwrap();
+        let _second = outputs.reserve("a", half).unwrap();
+        assert!(outputs.reserve("a", 1).is_none());
         let others: Vec<_> =
-            ["b", "c", "d"].iter().map(|key| outputs.take(key, MAX_OF_KEY).unwrap()).collect();
-        assert!(outputs.take("e", 1).is_none(), "all together are bounded too");
+            ["b", "c", "d"].iter().map(|key| outputs.reserve(key, MAX_KEY_BYTES).unwrap()).collect();
+        assert!(outputs.reserve("e", 1).is_none(), "all together are bounded too");
         drop(first);
-        assert!(outputs.take("e", 1).is_some() && outputs.take("a", half).is_some());
+        assert!(outputs.reserve("e", 1).is_some() && outputs.reserve("a", half).is_some());
         drop(others);
-        assert_eq!(outputs.taken().len(), 1);
+        assert_eq!(outputs.reserved().len(), 1);
     }
 }

@@ -1,10 +1,9 @@
-//! Sandboxes that are made ahead, so that whoever asks for one gets it at once: of the template `default`, and of each other
-//! that was used lately, with its files in place.
+//! Pools of pre-warmed sandboxes: for the template `default`, and for each other recently used one, with its files in place.
 //!
-//! A sandbox of a pool belongs to nobody and is in no book: after a crash, one that the store does not know is removed.
-//! What a caller asks for is applied when it is taken: files, environment, and the limits that can change while it lives.
-//! What cannot change then must be as the pool's sandboxes were made; else the caller gets one made for him.
-//! Whoever has run code last finds a warm interpreter in them (`warm.rs`); nobody else gets those.
+//! A pooled sandbox has no owner and no record: after a crash it is removed, as the store does not know it. Files, environment
+//! and the limits that can be changed later are applied when it is taken.
+//! Everything else must equal the pool's specification, or the caller gets a freshly launched sandbox. The tenant that ran code last
+//! finds a warm interpreter in them (`warm.rs`); no other tenant gets those sandboxes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,42 +21,42 @@ use crate::keeper::Keeper;
 use crate::request::resolve;
 use crate::templates::{DEFAULT_TEMPLATE, Origin};
 
-/// How long a pool waits after it could not make a sandbox.
-const RETRY: Duration = Duration::from_secs(2);
+/// Delay before a retry after a failed launch.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// How long after one was taken the next is made, as long as half of them are there: whoever took it runs something in it
-/// now, and would share the processors with the making.
-const QUIET: Duration = Duration::from_millis(30);
+/// Pause after a sandbox was taken before the next is launched, while the pool is at least half full: the new owner is running
+/// something in it and would compete with the launch for the processors.
+const COOLDOWN: Duration = Duration::from_millis(30);
 
-/// How often a pool looks whether its sandboxes still live.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval of checks whether pooled sandboxes are still alive.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long after its last use a template has a pool. That of `default` is always there.
-const LATELY: Duration = Duration::from_secs(600);
+/// Time after its last use for which a template has a pool. `default` always has one.
+const RECENT_USE: Duration = Duration::from_secs(600);
 
-/// Templates that have a pool at once, besides `default`; the one that was not used for longest gives way.
+/// Maximum number of templates with a pool, besides `default`; the least recently used one is evicted.
 const MAX_TEMPLATES: usize = 16;
 
-/// The largest template that has a pool, in bytes of its archive: its files are in memory in each sandbox.
+/// Maximum size of a template with a pool, in bytes of its archive: its files are in memory in each sandbox.
 const MAX_TEMPLATE_BYTES: u64 = 64 << 20;
 
-/// All pools.
+/// The pools of all templates.
 pub(crate) struct Pools {
     engines: Engines,
     default: Arc<Pool>,
-    /// Of templates that were used lately, by id.
-    lately: Mutex<HashMap<String, Arc<Pool>>>,
-    /// What a template's pool has.
+    /// Pools of recently used templates, by id.
+    recent: Mutex<HashMap<String, Arc<Pool>>>,
+    /// Size of each pool but the default one.
     template_size: AtomicUsize,
     changed: Notify,
-    /// Held while one is made, so that the end of the keeper can wait for it.
-    making: tokio::sync::Mutex<()>,
+    /// Locked during a launch, so that shutdown can wait for it.
+    launching: tokio::sync::Mutex<()>,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
 }
 
 impl Pools {
-    /// Pools of `size` sandboxes of the template `default`, and of `template_size` of each that is used.
+    /// Creates pools of `size` sandboxes for the template `default`, and of `template_size` for each other one in use.
     pub(crate) fn new(
         engines: Engines,
         default: Origin,
@@ -68,16 +67,16 @@ impl Pools {
         Self {
             engines,
             default: Arc::new(Pool::new(default, spec, size)),
-            lately: Mutex::default(),
+            recent: Mutex::default(),
             template_size: AtomicUsize::new(template_size),
             changed: Notify::new(),
-            making: tokio::sync::Mutex::default(),
+            launching: tokio::sync::Mutex::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
     }
 
-    /// A sandbox of this template that can be made what `wanted` says for this tenant, and what is to be changed of it for that.
+    /// Takes a sandbox that fits `wanted` and this tenant, with the limits that must be changed first.
     pub(crate) fn take(
         &self,
         origin: &Origin,
@@ -87,7 +86,7 @@ impl Pools {
         let pool = if origin.id == DEFAULT_TEMPLATE {
             Arc::clone(&self.default)
         } else {
-            self.of(origin, &wanted.tree)?
+            self.pool_for(origin, &wanted.tree)?
         };
         if pool.size() == 0 {
             return None;
@@ -99,14 +98,14 @@ impl Pools {
         found
     }
 
-    /// The pool of a template, which it gets with its first use.
-    fn of(&self, origin: &Origin, tree: &Tree) -> Option<Arc<Pool>> {
+    /// Returns the pool of a template; creates it on the first use.
+    fn pool_for(&self, origin: &Origin, tree: &Tree) -> Option<Arc<Pool>> {
         let size = self.template_size.load(Ordering::Relaxed);
         if size == 0 || origin.id.is_empty() || origin.bytes > MAX_TEMPLATE_BYTES {
             return None;
         }
-        let mut lately = self.lately();
-        if let Some(pool) = lately.get(&origin.id) {
+        let mut recent = self.recent();
+        if let Some(pool) = recent.get(&origin.id) {
             if pool.size() == 0 {
                 pool.resize(size);
             }
@@ -114,77 +113,79 @@ impl Pools {
         }
         let mut spec = resolve(&self.engines, &origin.spec, Default::default()).ok()?;
         spec.tree = tree.clone();
-        let used = lately.values().filter(|pool| pool.size() > 0);
+        let used = recent.values().filter(|pool| pool.size() > 0);
         if used.clone().count() >= MAX_TEMPLATES
             && let Some(oldest) = used.min_by_key(|pool| pool.last_taken())
         {
             oldest.resize(0);
         }
         let pool = Arc::new(Pool::new(origin.clone(), spec, size));
-        lately.insert(origin.id.clone(), Arc::clone(&pool));
+        recent.insert(origin.id.clone(), Arc::clone(&pool));
         Some(pool)
     }
 
-    /// Gives up the pool of a template.
-    pub(crate) fn give_up(&self, template: &str) {
-        if let Some(pool) = self.lately().get(template) {
+    /// Empties and removes the pool of a template.
+    pub(crate) fn discard(&self, template: &str) {
+        if let Some(pool) = self.recent().get(template) {
             pool.resize(0);
         }
         self.changed.notify_one();
     }
 
-    /// How many are ready, and how many should be.
+    /// Returns the numbers of ready and of wanted sandboxes.
     pub(crate) fn level(&self) -> (usize, usize) {
         let all = self.all();
         (all.iter().map(|pool| pool.lock().len()).sum(), all.iter().map(|pool| pool.size()).sum())
     }
 
-    /// Says how many there should be from now on: of the template `default`, and of each other that is used.
+    /// Changes the sizes of the default pool and of each other one.
     pub(crate) fn resize(&self, size: usize, template_size: usize) {
         self.default.resize(size);
         self.template_size.store(template_size, Ordering::Relaxed);
-        self.lately().values().filter(|pool| pool.size() > 0).for_each(|pool| pool.resize(template_size));
+        self.recent().values().filter(|pool| pool.size() > 0).for_each(|pool| pool.resize(template_size));
         self.changed.notify_one();
     }
 
-    /// Takes out all, to be ended, when the one that is being made is there. No more are made by a keeper that closes.
+    /// Waits for a launch in flight, and takes out all sandboxes to be stopped. Nothing is launched during shutdown.
     pub(crate) async fn drain(&self) -> Vec<Sandbox> {
-        let _making = self.making.lock().await;
+        let _launching = self.launching.lock().await;
         let drained = |pool: &Arc<Pool>| pool.lock().drain(..).map(|ready| ready.sandbox).collect::<Vec<_>>();
         self.all().iter().flat_map(drained).collect()
     }
 
-    /// All pools, `default` first. Those of templates that were not used for long are given up.
+    /// Returns all pools, `default` first. Discards those of templates that have not been used recently.
     fn all(&self) -> Vec<Arc<Pool>> {
-        let mut lately = self.lately();
-        for pool in lately.values().filter(|pool| pool.last_taken().elapsed() > LATELY) {
+        let mut recent = self.recent();
+        for pool in recent.values().filter(|pool| pool.last_taken().elapsed() > RECENT_USE) {
             pool.resize(0);
         }
-        lately.retain(|_, pool| pool.size() > 0 || !pool.lock().is_empty() || Arc::strong_count(pool) > 1);
-        std::iter::once(&self.default).chain(lately.values()).cloned().collect()
+        recent.retain(|_, pool| pool.size() > 0 || !pool.lock().is_empty() || Arc::strong_count(pool) > 1);
+        std::iter::once(&self.default).chain(recent.values()).cloned().collect()
     }
 
-    fn lately(&self) -> MutexGuard<'_, HashMap<String, Arc<Pool>>> {
-        self.lately.lock()
+    fn recent(&self) -> MutexGuard<'_, HashMap<String, Arc<Pool>>> {
+        self.recent.lock()
     }
 }
 
-/// A sandbox that is ready.
+/// A pre-warmed sandbox.
 pub(crate) struct Ready {
     pub(crate) sandbox: Sandbox,
-    /// The tenant whose warm interpreter waits in it, if there is one.
+    /// The tenant whose warm interpreter waits in it, if any.
     pub(crate) warm_for: Option<String>,
 }
 
-/// The sandboxes of one template.
+/// The pre-warmed sandboxes of one template.
 struct Pool {
     origin: Origin,
     spec: SandboxSpec,
     size: AtomicUsize,
-    /// Whether somebody has found interpreters of other tenants only.
-    is_anothers: AtomicBool,
+    /// Set when a request found only sandboxes with other tenants' interpreters.
+    has_foreign_only: AtomicBool,
     ready: Mutex<VecDeque<Ready>>,
     last_taken: Mutex<Instant>,
+    /// Time of the last failed launch.
+    failed_at: Mutex<Option<Instant>>,
 }
 
 impl Pool {
@@ -193,22 +194,23 @@ impl Pool {
             origin,
             spec: SandboxSpec { env: Vec::new(), ..spec },
             size: AtomicUsize::new(size),
-            is_anothers: AtomicBool::new(false),
+            has_foreign_only: AtomicBool::new(false),
             ready: Mutex::default(),
             last_taken: Mutex::new(Instant::now()),
+            failed_at: Mutex::default(),
         }
     }
 
     fn take(&self, wanted: &SandboxSpec, tenant: &str) -> Option<(Ready, LimitsChange)> {
-        self.bury();
+        self.remove_ended();
         *self.last_taken.lock() = Instant::now();
         let change = difference(&self.spec, wanted)?;
         let mut ready = self.lock();
-        // One with an interpreter that waits for this tenant is the best; nobody gets one with another's.
+        // Prefers a sandbox with this tenant's interpreter; one with another tenant's is never given out.
         let of = |ready: &Ready| ready.warm_for.as_deref().map(|owner| owner == tenant);
         let place = ready.iter().position(|ready| of(ready) == Some(true));
         let Some(place) = place.or_else(|| ready.iter().position(|ready| of(ready).is_none())) else {
-            self.is_anothers.store(!ready.is_empty(), Ordering::Relaxed);
+            self.has_foreign_only.store(!ready.is_empty(), Ordering::Relaxed);
             return None;
         };
         Some((ready.remove(place)?, change))
@@ -226,20 +228,20 @@ impl Pool {
         *self.last_taken.lock()
     }
 
-    /// Throws away those that have ended: whoever held them may have died. What they held is removed by then.
-    fn bury(&self) {
+    /// Removes sandboxes that have ended, as after a crash of their launcher. Their resources have been released by then.
+    fn remove_ended(&self) {
         self.lock().retain(|ready| !has_ended(&ready.sandbox));
     }
 
-    /// Takes out one that is too many, to be ended.
-    fn surplus(&self) -> Option<Sandbox> {
+    /// Takes out a sandbox to be stopped, if there are too many.
+    fn take_surplus(&self) -> Option<Sandbox> {
         let mut ready = self.lock();
         if ready.len() > self.size() { ready.pop_front().map(|ready| ready.sandbox) } else { None }
     }
 
-    /// Takes out one whose interpreter waits for a tenant who is not the one that asked, to make room.
-    fn anothers(&self) -> Option<Sandbox> {
-        if !self.is_anothers.swap(false, Ordering::Relaxed) {
+    /// Takes out a sandbox with another tenant's interpreter, to make room, if a request found only such ones.
+    fn take_foreign(&self) -> Option<Sandbox> {
+        if !self.has_foreign_only.swap(false, Ordering::Relaxed) {
             return None;
         }
         let mut ready = self.lock();
@@ -247,12 +249,18 @@ impl Pool {
         ready.remove(place).map(|ready| ready.sandbox)
     }
 
-    /// What is left of the time in which nothing is made.
-    fn quiet(&self) -> Option<Duration> {
+    /// Returns the remaining pause before the next launch.
+    fn cooldown_remaining(&self) -> Option<Duration> {
+        let remaining = |delay: Duration, since: Instant| {
+            delay.checked_sub(since.elapsed()).filter(|rest| !rest.is_zero())
+        };
+        if let Some(rest) = self.failed_at.lock().and_then(|at| remaining(RETRY_DELAY, at)) {
+            return Some(rest);
+        }
         if self.lock().len() * 2 < self.size() {
             return None;
         }
-        QUIET.checked_sub(self.last_taken().elapsed()).filter(|rest| !rest.is_zero())
+        remaining(COOLDOWN, self.last_taken())
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Ready>> {
@@ -260,12 +268,12 @@ impl Pool {
     }
 }
 
-/// Whether a sandbox is known to have ended.
+/// Reports whether a sandbox is known to have ended.
 pub(crate) fn has_ended(sandbox: &Sandbox) -> bool {
     sandbox.wait_ended().now_or_never().is_some()
 }
 
-/// What must change of a sandbox made as `made` to become `wanted`; nothing if that cannot be.
+/// Returns the limits to change so that a sandbox created as `made` becomes `wanted`; `None` if other things differ.
 fn difference(made: &SandboxSpec, wanted: &SandboxSpec) -> Option<LimitsChange> {
     let (here, there) = (&made.limits, &wanted.limits);
     let change = LimitsChange {
@@ -274,7 +282,7 @@ fn difference(made: &SandboxSpec, wanted: &SandboxSpec) -> Option<LimitsChange> 
         pids: (here.pids != there.pids).then_some(there.pids),
         shared_by: None,
     };
-    // What the host keeps for itself differs without harm: the time of an execution, how much of its output is kept.
+    // May differ, as only the host uses them: the timeout of an execution, and how much of its output is kept.
     let mut same = wanted.clone();
     same.env = made.env.clone();
     same.limits.memory = here.memory;
@@ -287,13 +295,13 @@ fn difference(made: &SandboxSpec, wanted: &SandboxSpec) -> Option<LimitsChange> 
 }
 
 impl Keeper {
-    /// Keeps the pools full, in a task of its own.
-    pub(crate) fn fill_pools(&self) {
+    /// Spawns a task that keeps the pools full.
+    pub(crate) fn spawn_pool_filling(&self) {
         let keeper = self.clone();
         tokio::spawn(async move {
             while !keeper.inner.closing.load(Ordering::Relaxed) {
                 let changed = keeper.inner.pools.changed.notified();
-                let mut rest = LOOK_EVERY;
+                let mut rest = CHECK_INTERVAL;
                 for pool in keeper.inner.pools.all() {
                     rest = rest.min(keeper.fill(&pool).await);
                 }
@@ -304,65 +312,65 @@ impl Keeper {
         });
     }
 
-    /// Takes one step towards what the pool should have, and says how long to wait for the next.
+    /// Launches or stops at most one sandbox of a pool; returns the time to wait before the next step.
     async fn fill(&self, pool: &Pool) -> Duration {
-        if let Some(sandbox) = pool.surplus().or_else(|| pool.anothers()) {
+        if let Some(sandbox) = pool.take_surplus().or_else(|| pool.take_foreign()) {
             if let Err(error) = sandbox.stop().await {
-                tracing::warn!(error = %crate::error::chain(&error), "cannot end a sandbox made ahead");
+                tracing::warn!(error = %crate::error::chain(&error), "cannot stop a pre-warmed sandbox");
             }
             return Duration::ZERO;
         }
-        pool.bury();
+        pool.remove_ended();
         if pool.lock().len() >= pool.size() {
-            return LOOK_EVERY;
+            return CHECK_INTERVAL;
         }
-        if let Some(rest) = pool.quiet() {
+        if let Some(rest) = pool.cooldown_remaining() {
             return rest;
         }
         match self.add_to_pool(pool).await {
             Ok(()) => Duration::ZERO,
             Err(error) => {
                 let template = &pool.origin.name;
-                tracing::warn!(error = %crate::error::chain(&error), template, "cannot make a sandbox ahead");
-                // The files of a template that was removed are not there any more. With its next use it may try again.
+                tracing::warn!(error = %crate::error::chain(&error), template, "cannot pre-warm a sandbox");
+                // The template may have been removed. If not, its next use creates the pool again.
                 if pool.origin.id != DEFAULT_TEMPLATE {
-                    self.inner.pools.give_up(&pool.origin.id);
+                    self.inner.pools.discard(&pool.origin.id);
                     return Duration::ZERO;
                 }
-                tokio::time::sleep(RETRY).await;
-                Duration::ZERO
+                *pool.failed_at.lock() = Some(Instant::now());
+                RETRY_DELAY
             }
         }
     }
 
     async fn add_to_pool(&self, pool: &Pool) -> crate::keeper::Result<()> {
-        let _making = self.inner.pools.making.lock().await;
+        let _launching = self.inner.pools.launching.lock().await;
         if self.inner.closing.load(Ordering::Relaxed) {
             return Ok(());
         }
-        crate::head_room::Left::look(&self.inner.config.now().state_dir)
+        crate::head_room::Headroom::measure(&self.inner.config.now().state_dir)
             .check(&self.inner.config.now().head_room)?;
-        // Whoever waits for a start comes first.
-        let Some(_permit) = self.inner.gate.pass_if_free() else {
+        // Requests come first.
+        let Some(_permit) = self.inner.gate.try_acquire_idle() else {
             tokio::time::sleep(Duration::from_millis(5)).await;
             return Ok(());
         };
         let id = crate::create::new_id()?;
         let sandbox =
-            self.engine(pool.spec.engine)?.create(CreateRequest::long(&id, &pool.spec, None)).await?;
+            self.engine(pool.spec.engine)?.create(CreateRequest::long_lived(&id, &pool.spec, None)).await?;
         if let Err(error) = self.unpack(&pool.origin, &sandbox).await {
             sandbox.stop().await?;
             return Err(error);
         }
-        let warm_for = self.warm_in_pool(&sandbox, &pool.spec.tree).await;
+        let warm_for = self.prewarm_pooled(&sandbox, &pool.spec.tree).await;
         rehearse(&sandbox).await;
         pool.lock().push_back(Ready { sandbox, warm_for });
         Ok(())
     }
 }
 
-/// Asks for a program that cannot be started: the root directory. What a guest does for the first time takes it longer, as neither its
-/// pages nor the kernel's are there yet, and this leaves nothing behind, not even the number of a process.
+/// Asks the guest to start a program that cannot be started, the root directory. That warms up the guest's and the kernel's pages
+/// for the first real start, and leaves nothing behind, not even a used process number.
 async fn rehearse(sandbox: &Sandbox) {
     let nothing = v1::StartRequest { argv: vec![Bytes::from_static(b"/")], ..Default::default() };
     let _ = sandbox.guest().call(nothing).await;
@@ -379,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_change_may_differ() {
+    fn only_changeable_limits_may_differ() {
         let made = spec("{}");
         let same =
             difference(&made, &spec(r#"{"env":{"A":"1"},"limits":{"timeout":"5s","output":"1m"}}"#)).unwrap();

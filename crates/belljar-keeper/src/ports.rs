@@ -1,4 +1,4 @@
-//! What is opened to others for a time, or to the world: published ports, signed files, tokens.
+//! Published ports, signed file URLs and tokens.
 
 use std::time::Duration;
 
@@ -18,42 +18,42 @@ use crate::keys::{Denied, caller as caller_of};
 use crate::steps::run_detached;
 use crate::token::{Scope, Token};
 
-/// The most ports that a sandbox may publish.
+/// Maximum number of published ports of a sandbox.
 const MAX_PORTS: usize = 64;
 
-/// The longest life of a token.
+/// Maximum lifetime of a token.
 const MAX_TOKEN_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The longest path of a signed file, in bytes (PATH_MAX, path_resolution(7)).
+/// Maximum length of the path of a signed file, in bytes (PATH_MAX, path_resolution(7)).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A token that was made.
+/// An issued token.
 #[derive(Debug, Clone)]
 pub struct IssuedToken {
     /// The token.
     pub token: String,
-    /// When it stops to work.
+    /// Expiry.
     pub expires_at: Timestamp,
 }
 
-/// What may be done with a signed file.
+/// Operation allowed on a signed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOperation {
-    /// It may be read.
+    /// Reading.
     Read,
-    /// It may be written.
+    /// Writing.
     Write,
 }
 
-/// A file that a signature opened.
+/// A file opened by its signature.
 pub struct SignedFile {
     /// The sandbox.
     pub entered: Entered,
     /// The path, as it was signed.
     pub path: Bytes,
-    /// What may be done.
+    /// The allowed operation.
     pub operation: FileOperation,
-    /// Who signed.
+    /// The caller that signed it.
     pub caller: Caller,
 }
 
@@ -61,7 +61,7 @@ impl Keeper {
     /// Publishes a port, or changes whether it needs a credential.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; port 0 and too many ports are refused.
+    /// As [`Keeper::get`]; fails for port 0 and for too many ports.
     pub async fn publish_port(
         &self,
         caller: &Caller,
@@ -69,7 +69,7 @@ impl Keeper {
         port: u16,
         public: bool,
     ) -> Result<PublishedPort> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.publish_inner(&caller, &id, port, public).await })
             .await
     }
@@ -106,12 +106,12 @@ impl Keeper {
         Ok(PublishedPort { port, public })
     }
 
-    /// Takes a port back. Connections through it are not cut.
+    /// Unpublishes a port. Its open connections are kept.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; a port that is not published is not found.
+    /// As [`Keeper::get`]; returns [`KeeperError::NotFound`] if the port is not published.
     pub async fn unpublish_port(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.unpublish_inner(&caller, &id, port).await }).await
     }
 
@@ -131,7 +131,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The ports that are published.
+    /// Lists the published ports.
     ///
     /// # Errors
     /// As [`Keeper::get`].
@@ -141,36 +141,35 @@ impl Keeper {
         Ok(live.ports.iter().map(|(port, public)| PublishedPort { port: *port, public: *public }).collect())
     }
 
-    /// Ports that programs inside listen on. To look is no use of the sandbox: one that stands still goes on standing still,
-    /// and tells of none.
+    /// Lists the ports on which programs in the sandbox listen. This does not count as a use: a paused sandbox stays paused, and
+    /// the list is empty.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for a key that may only look at what is known outside; and what goes
-    /// wrong in one that runs.
-    pub async fn listening(&self, caller: &Caller, id: &str) -> Result<Vec<u16>> {
+    /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for read-only keys; fails if a running sandbox does.
+    pub async fn listening_ports(&self, caller: &Caller, id: &str) -> Result<Vec<u16>> {
         self.check(caller, PORT_LOOK)?;
         let entry = self.find(caller, id).await?;
-        let Ok(sandbox) = entry.running("looking at its ports") else { return Ok(Vec::new()) };
+        let Ok(sandbox) = entry.require_running("looking at its ports") else { return Ok(Vec::new()) };
         match sandbox.guest().list_ports().await {
             Ok(listening) => Ok(listening),
-            // It has been paused, or has ended, meanwhile.
+            // It was paused or has ended meanwhile.
             Err(_) if entry.state() != SandboxState::Running => Ok(Vec::new()),
             Err(error) => Err(sandbox.explain(EngineError::Guest(error)).await.into()),
         }
     }
 
-    /// A token that opens the sandbox's own routes, and nothing else.
+    /// Issues a token for the sandbox's own routes only.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; a life that is too long is refused.
+    /// As [`Keeper::get`]; fails if the lifetime is too long.
     pub async fn sandbox_token(&self, caller: &Caller, id: &str, expires: Duration) -> Result<IssuedToken> {
         self.issue(caller, id, Scope::Sandbox, expires).await
     }
 
-    /// The token that opens the sandbox's own routes for as long as the sandbox and its key live. It is the same each time.
+    /// Issues the token for the sandbox's own routes that is valid as long as the sandbox and its key. It is the same each time.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for a key that may only look.
+    /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for read-only keys.
     pub async fn issue_access_token(&self, caller: &Caller, id: &str) -> Result<String> {
         self.require(caller, TOKEN_ISSUE)?;
         let entry = self.find(caller, id).await?;
@@ -179,7 +178,7 @@ impl Keeper {
         Ok(self.token_of(&entry))
     }
 
-    /// The same token once more, for a caller that may have it issued.
+    /// Returns the same token again, for callers that may use the sandbox.
     ///
     /// # Errors
     /// As [`Keeper::issue_access_token`].
@@ -195,11 +194,11 @@ impl Keeper {
         self.inner.tokens.issue(&token)
     }
 
-    /// The holder of the access token ([`Keeper::issue_access_token`]) that `matches`: of the sandbox `id`, or of any. It is for signatures
-    /// that are made with a token and name no sandbox.
+    /// Authenticates the holder of the access token ([`Keeper::issue_access_token`]) that `matches`, of the sandbox `id` or of any. For
+    /// signatures that are computed from a token and may name no sandbox.
     ///
     /// # Errors
-    /// None matches, or nobody may come in with it.
+    /// Returns [`Denied`] if no token matches, or the matching one is denied.
     pub async fn authenticate_by(
         &self,
         id: Option<&SandboxId>,
@@ -217,16 +216,16 @@ impl Keeper {
         self.authenticate(&token, client, request_id).await
     }
 
-    /// The state of a sandbox, for whoever knows its id: it tells nothing else. `None` for one that is gone.
+    /// Returns the state of a sandbox by its id, without access control; `None` if it is gone.
     #[must_use]
     pub fn state_of(&self, id: &SandboxId) -> Option<SandboxState> {
         self.entry(id).map(|entry| entry.state())
     }
 
-    /// A token that opens one published port.
+    /// Issues a token for one published port.
     ///
     /// # Errors
-    /// As [`Keeper::sandbox_token`]; a port that is not published is not found.
+    /// As [`Keeper::sandbox_token`]; returns [`KeeperError::NotFound`] if the port is not published.
     pub async fn port_token(
         &self,
         caller: &Caller,
@@ -241,10 +240,10 @@ impl Keeper {
         self.issue(caller, id, Scope::Port(port), expires).await
     }
 
-    /// A token that opens one file.
+    /// Issues a token for one file.
     ///
     /// # Errors
-    /// As [`Keeper::sandbox_token`]; an empty path and one that is too long are refused.
+    /// As [`Keeper::sandbox_token`]; fails if the path is empty or too long.
     pub async fn sign_file(
         &self,
         caller: &Caller,
@@ -290,8 +289,8 @@ impl Keeper {
         Ok(IssuedToken { token: self.inner.tokens.issue(&token), expires_at })
     }
 
-    /// A published port, for whoever has an API key, a sandbox token or a port token for it; anybody, if it is public.
-    /// What is not there, not published and not allowed is answered alike.
+    /// Enters a sandbox for a connection to a published port. A private port needs an API key, a sandbox token or a port token; a
+    /// public one needs none. Missing, unpublished and forbidden ports give the same error.
     ///
     /// # Errors
     /// [`KeeperError::NotFound`]; else as [`Keeper::enter`].
@@ -312,7 +311,7 @@ impl Keeper {
             Some(true) => true,
             Some(false) => match credential {
                 None => false,
-                Some(text) => self.opens(text, &sandbox, &entry.tenant, port, client, request_id).await,
+                Some(text) => self.may_open(text, &sandbox, &entry.tenant, port, client, request_id).await,
             },
         };
         if !allowed {
@@ -321,7 +320,7 @@ impl Keeper {
         self.enter_entry(entry).await
     }
 
-    async fn opens(
+    async fn may_open(
         &self,
         credential: &str,
         sandbox: &SandboxId,
@@ -333,19 +332,19 @@ impl Keeper {
         if let Some(token) = self.read_token(credential)
             && token.scope == Scope::Port(port)
         {
-            return token.sandbox == *sandbox && self.key_of(&token).await.is_ok();
+            return token.sandbox == *sandbox && self.live_key_of(&token).await.is_ok();
         }
-        // Whoever is refused here is looked at once more, and noted then.
-        match self.recognize(credential, client, request_id).await.0 {
+        // A denial here is recorded when the caller authenticates for the refusal.
+        match self.identify(credential, client, request_id).await.0 {
             Ok(caller) => caller.may_use() && caller.may_see(tenant, sandbox),
             Err(_) => false,
         }
     }
 
-    /// The file that a signature opens.
+    /// Opens a file by its signature.
     ///
     /// # Errors
-    /// [`KeeperError::NotFound`] for a signature that is not ours or whose time is over; else as [`Keeper::enter`].
+    /// [`KeeperError::NotFound`] for an invalid or expired signature; else as [`Keeper::enter`].
     pub async fn open_signed(&self, token: &str, client: &str, request_id: &str) -> Result<SignedFile> {
         let missing = || KeeperError::NotFound { what: "signed file", id: String::new() };
         let denied = |why| {
@@ -353,7 +352,7 @@ impl Keeper {
             missing()
         };
         let token = self.read_token(token).ok_or_else(|| denied(Denied::Unknown))?;
-        let row = self.key_of(&token).await.map_err(denied)?;
+        let row = self.live_key_of(&token).await.map_err(denied)?;
         let caller = caller_of(&row, Some(token.sandbox.clone()), client, request_id);
         let (path, operation) = match token.scope {
             Scope::ReadFile(path) => (path, FileOperation::Read),

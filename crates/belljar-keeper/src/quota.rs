@@ -24,7 +24,7 @@ const BUCKET: Duration = Duration::from_secs(60);
 
 /// Usage ledger of all keys, including reservations for sandboxes that are being created.
 #[derive(Default)]
-pub(crate) struct Spent {
+pub(crate) struct UsageLedger {
     shared: Arc<Mutex<State>>,
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct Share {
     disk_bytes: u64,
 }
 
-impl Spent {
+impl UsageLedger {
     /// Reserves a sandbox's share. Reserves nothing if that would exceed any quota.
     ///
     /// # Errors
     /// Returns [`KeeperError::Quota`] with the exceeded quota.
-    pub(crate) fn take(&self, caller: &Caller, spec: &SandboxSpec) -> Result<Share, KeeperError> {
+    pub(crate) fn reserve(&self, caller: &Caller, spec: &SandboxSpec) -> Result<Share, KeeperError> {
         let quotas = &caller.quotas;
         let mut state = self.lock();
         state.check_cpu(&caller.key, quotas)?;
@@ -87,7 +87,7 @@ impl Spent {
     ///
     /// # Errors
     /// Returns [`KeeperError::Quota`] if there were too many in the last minute, or too much processor time in the last hour.
-    pub(crate) fn execute(&self, caller: &Caller) -> Result<(), KeeperError> {
+    pub(crate) fn count_execution(&self, caller: &Caller) -> Result<(), KeeperError> {
         let limiter = {
             let mut state = self.lock();
             state.check_cpu(&caller.key, &caller.quotas)?;
@@ -115,11 +115,11 @@ impl Spent {
     }
 
     /// Records the total processor time that a sandbox has used so far.
-    pub(crate) fn took(&self, entry: &Entry, cpu: Duration) {
-        self.record_cpu(&entry.key, &entry.id, cpu, Instant::now());
+    pub(crate) fn record_cpu(&self, entry: &Entry, cpu: Duration) {
+        self.record_cpu_at(&entry.key, &entry.id, cpu, Instant::now());
     }
 
-    fn record_cpu(&self, key: &str, id: &SandboxId, cpu: Duration, now: Instant) {
+    fn record_cpu_at(&self, key: &str, id: &SandboxId, cpu: Duration, now: Instant) {
         let mut state = self.lock();
         let counted = state.counted.entry(id.clone()).or_default();
         let more = cpu.saturating_sub(*counted);
@@ -289,70 +289,70 @@ mod tests {
             (Quotas { disk_bytes: mib(31), ..Quotas::default() }, "disk_bytes"),
         ];
         for (quotas, name) in cases {
-            let (spent, caller) = (Spent::default(), caller(quotas));
-            let first = spent.take(&caller, &spec()).unwrap();
-            let refused = spent.take(&caller, &spec()).err().unwrap();
+            let (ledger, caller) = (UsageLedger::default(), caller(quotas));
+            let first = ledger.reserve(&caller, &spec()).unwrap();
+            let refused = ledger.reserve(&caller, &spec()).err().unwrap();
             assert!(matches!(refused, KeeperError::Quota { quota, .. } if quota == name), "{refused}");
-            assert_eq!(spent.usage("k").sandboxes, 1);
+            assert_eq!(ledger.usage("k").sandboxes, 1);
             drop(first);
-            assert_eq!(spent.usage("k"), KeyUsage::default());
-            assert!(spent.take(&caller, &spec()).is_ok());
+            assert_eq!(ledger.usage("k"), KeyUsage::default());
+            assert!(ledger.reserve(&caller, &spec()).is_ok());
         }
     }
 
     #[test]
     fn keys_have_separate_quotas() {
-        let spent = Spent::default();
+        let ledger = UsageLedger::default();
         let one = caller(Quotas { sandboxes: Some(1), ..Quotas::default() });
-        let _share = spent.take(&one, &spec()).unwrap();
-        assert!(spent.take(&one, &spec()).is_err());
-        assert!(spent.take(&Caller { key: "other".to_owned(), ..one }, &spec()).is_ok());
+        let _share = ledger.reserve(&one, &spec()).unwrap();
+        assert!(ledger.reserve(&one, &spec()).is_err());
+        assert!(ledger.reserve(&Caller { key: "other".to_owned(), ..one }, &spec()).is_ok());
     }
 
     #[test]
     fn executions_are_limited_per_minute() {
-        let (spent, caller) =
-            (Spent::default(), caller(Quotas { executions_per_minute: Some(3), ..Quotas::default() }));
+        let (ledger, caller) =
+            (UsageLedger::default(), caller(Quotas { executions_per_minute: Some(3), ..Quotas::default() }));
         for _ in 0..3 {
-            spent.execute(&caller).unwrap();
+            ledger.count_execution(&caller).unwrap();
         }
-        let Err(KeeperError::Quota { retry_after: Some(after), .. }) = spent.execute(&caller) else {
+        let Err(KeeperError::Quota { retry_after: Some(after), .. }) = ledger.count_execution(&caller) else {
             panic!("a fourth execution was allowed")
         };
         assert!(after >= Duration::from_secs(1) && after <= BUCKET, "{after:?}");
         let none =
             Caller { quotas: Quotas { executions_per_minute: Some(0), ..Quotas::default() }, ..caller };
-        assert!(spent.execute(&none).is_err());
+        assert!(ledger.count_execution(&none).is_err());
     }
 
     #[test]
     fn processor_time_counts_once_and_expires_after_an_hour() {
-        let spent = Spent::default();
+        let ledger = UsageLedger::default();
         let caller = caller(Quotas { cpu_seconds_per_hour: Some(10), ..Quotas::default() });
         let id = SandboxId::from_entropy([1; 20]);
         let long_ago = Instant::now().checked_sub(CPU_WINDOW).unwrap();
-        spent.record_cpu("k", &id, Duration::from_secs(9), long_ago);
-        assert!(spent.execute(&caller).is_ok());
-        spent.record_cpu("k", &id, Duration::from_secs(18), Instant::now());
-        spent.record_cpu("k", &id, Duration::from_secs(18), Instant::now());
-        assert_eq!(spent.usage("k").cpu_seconds, 9);
-        assert!(spent.execute(&caller).is_ok());
-        spent.record_cpu("k", &id, Duration::from_secs(19), Instant::now());
-        let refused = spent.execute(&caller).unwrap_err();
+        ledger.record_cpu_at("k", &id, Duration::from_secs(9), long_ago);
+        assert!(ledger.count_execution(&caller).is_ok());
+        ledger.record_cpu_at("k", &id, Duration::from_secs(18), Instant::now());
+        ledger.record_cpu_at("k", &id, Duration::from_secs(18), Instant::now());
+        assert_eq!(ledger.usage("k").cpu_seconds, 9);
+        assert!(ledger.count_execution(&caller).is_ok());
+        ledger.record_cpu_at("k", &id, Duration::from_secs(19), Instant::now());
+        let refused = ledger.count_execution(&caller).unwrap_err();
         assert!(matches!(refused, KeeperError::Quota { quota: "cpu_seconds_per_hour", .. }), "{refused}");
-        assert!(spent.take(&caller, &spec()).is_err());
+        assert!(ledger.reserve(&caller, &spec()).is_err());
     }
 
     #[test]
     fn memory_change_respects_quota() {
-        let (spent, caller) =
-            (Spent::default(), caller(Quotas { memory_bytes: Some(300 << 20), ..Quotas::default() }));
-        let _other = spent.take(&caller, &spec()).unwrap();
-        let mut share = spent.take(&caller, &spec()).unwrap();
+        let (ledger, caller) =
+            (UsageLedger::default(), caller(Quotas { memory_bytes: Some(300 << 20), ..Quotas::default() }));
+        let _other = ledger.reserve(&caller, &spec()).unwrap();
+        let mut share = ledger.reserve(&caller, &spec()).unwrap();
         assert!(share.set_memory(&caller.quotas, 201 << 20).is_err());
         share.set_memory(&caller.quotas, 200 << 20).unwrap();
-        assert_eq!(spent.usage("k").memory_bytes, 300 << 20);
+        assert_eq!(ledger.usage("k").memory_bytes, 300 << 20);
         drop(share);
-        assert_eq!(spent.usage("k").memory_bytes, 100 << 20);
+        assert_eq!(ledger.usage("k").memory_bytes, 100 << 20);
     }
 }

@@ -1,13 +1,13 @@
-//! The keeper's start and end. At the start what is written and what is there are made to agree:
+//! The keeper's start and shutdown. At the start, the records in the store are reconciled with the sandboxes that exist:
 //!
-//! | written | there | what is done |
+//! | record | exists | action |
 //! |---|---|---|
-//! | `creating` | yes or no | it is undone: nobody was told of it |
-//! | `running` | yes | it is taken over, and thawed if it stands still |
-//! | `paused` | yes | it is taken over, and frozen if it runs |
-//! | `running`, `paused` | no | it is gone: it ended while nobody looked |
-//! | `stopping` | yes or no | it is ended, as it was to be |
-//! | nothing | yes | it is removed: it was made ahead, or its making was cut off before it was written |
+//! | `creating` | yes or no | rolled back: its creation was never acknowledged |
+//! | `running` | yes | adopted, and thawed if it is frozen |
+//! | `paused` | yes | adopted, and frozen if it runs |
+//! | `running`, `paused` | no | recorded as gone: it ended while no server was running |
+//! | `stopping` | yes or no | stopped |
+//! | none | yes | removed: it was pre-warmed, or its creation was interrupted before it was recorded |
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,34 +34,34 @@ use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::outputs::Outputs;
 use crate::pool::Pools;
-use crate::quota::Spent;
+use crate::quota::UsageLedger;
 use crate::request::{Settings, resolve};
 use crate::templates::default_origin;
 use crate::token::Tokens;
 use crate::uploads::Links;
 use crate::volumes::Volumes;
-use crate::warm::Coders;
+use crate::warm::RecentTenants;
 
-/// How long requests whose callers are gone may go on once the keeper is closed.
-const FINISH: Duration = Duration::from_secs(5);
+/// Time that requests in flight get to finish on shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often old records are thrown away, and processor time is counted.
-const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// Interval of removing old records and counting processor time.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is to become of the sandboxes when the server ends.
+/// What happens to the sandboxes on shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
-    /// They live on, for the next server.
-    Running,
-    /// They end with it.
-    Nothing,
+pub enum OnShutdown {
+    /// They keep running, for the next server.
+    Keep,
+    /// They are killed.
+    Kill,
 }
 
 impl Keeper {
-    /// Starts the keeper: takes over what lives, finishes what was begun, and makes sandboxes ahead.
+    /// Starts the keeper: adopts live sandboxes, finishes interrupted operations, and fills the pools.
     ///
     /// # Errors
-    /// The store or the engine cannot be used, or the template's spec is not allowed.
+    /// Fails if the store or the engine cannot be used, or the template's spec is not allowed.
     pub async fn open(config: KeeperConfig, store: Store, audit: AuditLog, engines: Engines) -> Result<Self> {
         let secret = store.server_secret().await?;
         let spec = resolve(&engines, &config.template, Default::default())?;
@@ -76,10 +76,10 @@ impl Keeper {
             denials: Denials::default(),
             tokens: Tokens::new(secret),
             outputs: Outputs::default(),
-            spent: Spent::default(),
+            ledger: UsageLedger::default(),
             metrics: Metrics::new(),
             archives: Archives::default(),
-            coders: Coders::default(),
+            recent_tenants: RecentTenants::default(),
             builds: Builds::default(),
             links: Links::default(),
             volumes: Volumes::default(),
@@ -103,16 +103,16 @@ impl Keeper {
         keeper.sweep_layers(false).await?;
         keeper.count_tenants().await?;
         keeper.register_own_metrics();
-        keeper.fill_pools();
-        keeper.keep_touching();
-        keeper.keep_telling_denials();
-        keeper.keep_sweeping();
-        keeper.keep_sharing_out();
+        keeper.spawn_pool_filling();
+        keeper.spawn_key_touching();
+        keeper.spawn_denial_recording();
+        keeper.spawn_sweeping();
+        keeper.spawn_fair_shares();
         Ok(keeper)
     }
 
-    /// Takes new times, limits, quotas and sizes of the pool. Sandboxes that are there stay as they are; so do the keeper's
-    /// name, its directory and the template, which are those of its start.
+    /// Changes timeouts, limits, quotas and pool sizes. Existing sandboxes stay as they are, and so do the keeper's name, its
+    /// directory and the default template.
     pub fn reconfigure(&self, config: KeeperConfig) {
         let inner = &self.inner;
         let config = inner.config.change(config);
@@ -121,13 +121,13 @@ impl Keeper {
         inner.pools.resize(size, template_size);
     }
 
-    /// The life of a sandbox for which none was asked.
+    /// Returns the timeout of a sandbox created without one.
     #[must_use]
     pub fn default_lifetime(&self) -> std::time::Duration {
         self.inner.config.now().default_lifetime
     }
 
-    /// The quotas of a key for which none were named.
+    /// Returns the quotas of a key created without any.
     #[must_use]
     pub fn default_quotas(&self) -> crate::caller::Quotas {
         self.inner.config.now().default_quotas.clone()
@@ -135,45 +135,45 @@ impl Keeper {
 
     async fn reconcile(&self) -> Result<()> {
         let inner = &self.inner;
-        let mut there = HashMap::new();
+        let mut survivors = HashMap::new();
         for engine in inner.engines.all() {
-            let survivors = engine.survivors().await?.into_iter();
-            there.extend(survivors.map(|survivor| (survivor.id.clone(), (Arc::clone(engine), survivor))));
+            let found = engine.survivors().await?.into_iter();
+            survivors.extend(found.map(|survivor| (survivor.id.clone(), (Arc::clone(engine), survivor))));
         }
         let rows = inner.store.sandboxes().list_live(&inner.config.now().name).await?;
-        // What networks have decided since then was recorded by no server.
+        // Decisions of gateways after this time have not been recorded.
         let last = inner.audit.tail(&AuditFilter::default(), None, 1).await?.pop();
         let recorded = last.map_or(Timestamp::UNIX_EPOCH, |record| record.at);
         let mut adoptions = Vec::new();
         for row in rows {
-            let survivor = there.remove(&row.id);
-            adoptions.push(self.take_over(row, survivor, recorded));
+            let survivor = survivors.remove(&row.id);
+            adoptions.push(self.adopt(row, survivor, recorded));
         }
-        // One sandbox that cannot be taken over must not keep the others from it.
+        // A sandbox that cannot be adopted must not prevent the adoption of others.
         for (id, done) in futures::future::join_all(adoptions).await {
             if let Err(error) = done {
                 tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot take over a sandbox");
             }
         }
-        let unknown = there.into_values().filter(|(_, survivor)| survivor.ended.is_none());
+        let unknown = survivors.into_values().filter(|(_, survivor)| survivor.ended.is_none());
         futures::future::join_all(unknown.map(remove_unknown)).await;
-        self.give_claims_back().await
+        self.resolve_claims().await
     }
 
-    async fn take_over(
+    async fn adopt(
         &self,
         row: SandboxRow,
-        survivor: Option<OfEngine>,
+        survivor: Option<EngineSurvivor>,
         recorded: Timestamp,
     ) -> (SandboxId, Result<()>) {
         let id = row.id.clone();
-        (id, self.take_over_row(row, survivor, recorded).await)
+        (id, self.adopt_row(row, survivor, recorded).await)
     }
 
-    async fn take_over_row(
+    async fn adopt_row(
         &self,
         row: SandboxRow,
-        survivor: Option<OfEngine>,
+        survivor: Option<EngineSurvivor>,
         recorded: Timestamp,
     ) -> Result<()> {
         let (spec, settings) = read_row(&row)?;
@@ -185,21 +185,21 @@ impl Keeper {
         let sandbox = sandbox.map(Arc::new);
         let spec = Arc::new(spec);
         let state = row.state;
-        self.inner.metrics.moved(SandboxState::Gone, state);
+        self.inner.metrics.record_transition(SandboxState::Gone, state);
         let entry = Entry::new(row, Arc::clone(&spec), settings, sandbox.clone(), &self.inner.events);
         self.put(&entry);
         match (state, sandbox) {
             (SandboxState::Running | SandboxState::Paused, Some(sandbox)) => {
-                let share = self.inner.spent.adopt(&entry.key, &spec);
+                let share = self.inner.ledger.adopt(&entry.key, &spec);
                 self.inner.keep_share(&entry.id, share);
                 self.hold_volumes_of(&entry);
                 for port in self.inner.store.ports().list(&entry.id).await? {
                     entry.live().ports.insert(port.port, port.visibility == PortVisibility::Public);
                 }
-                self.agree(&entry, &sandbox).await?;
+                self.apply_record(&entry, &sandbox).await?;
                 entry.note("adopted", None, "by a new server");
                 self.guard(&entry);
-                // Also where its policy is `disabled` by now: it may have been made with another.
+                // Also if its policy is `disabled` now: it may have been created with another.
                 self.follow_network(&entry, recorded);
                 Ok(())
             }
@@ -207,16 +207,18 @@ impl Keeper {
                 let reason = ended.unwrap_or_else(|| "it ended while no server was running".to_owned());
                 self.end(&entry, &reason).await
             }
-            (SandboxState::Creating, _) => self.end(&entry, "the server ended while it was made").await,
+            (SandboxState::Creating, _) => {
+                self.end(&entry, "the server ended while it was being created").await
+            }
             (SandboxState::Stopping, _) => self.end(&entry, "").await,
             (SandboxState::Gone, _) => Ok(()),
         }
     }
 
-    /// Makes a sandbox do what is written of it.
-    async fn agree(&self, entry: &Arc<Entry>, sandbox: &Sandbox) -> Result<()> {
-        self.agree_on_limits(entry, sandbox).await;
-        self.agree_on_network(entry, sandbox).await;
+    /// Applies its record to an adopted sandbox.
+    async fn apply_record(&self, entry: &Arc<Entry>, sandbox: &Sandbox) -> Result<()> {
+        self.apply_limits(entry, sandbox).await;
+        self.apply_network(entry, sandbox).await;
         if entry.state() == SandboxState::Paused {
             sandbox.set_deadline(None).await?;
             sandbox.freeze().await?;
@@ -230,21 +232,21 @@ impl Keeper {
         Ok(())
     }
 
-    /// A change of limits that was cut off may have come as far as the control groups and not into the record.
-    async fn agree_on_limits(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
+    /// Sets the recorded limits: an interrupted change may have reached the control groups but not the record.
+    async fn apply_limits(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
         let limits = entry.live().spec.limits;
         let (memory, cpus, pids) = (Some(limits.memory), Some(limits.cpus), Some(limits.pids));
         match sandbox.set_limits(&LimitsChange { memory, cpus, pids, ..LimitsChange::default() }).await {
             Ok(()) | Err(EngineError::Unsupported { .. }) => {}
             Err(error) => {
-                // It has more in use than the record allows it: it keeps what it was given a moment before.
-                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot set the limits that are written");
+                // It uses more than its record allows, and keeps the limits of the interrupted change.
+                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot set the recorded limits");
             }
         }
     }
 
-    /// So may a change of the network policy.
-    async fn agree_on_network(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
+    /// Sets the recorded network policy, for the same reason.
+    async fn apply_network(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
         let policy = entry.live().spec.network.clone();
         let set = match self.fill_secrets(&entry.tenant, &policy).await {
             Ok(policy) => sandbox.set_network(&policy).await.map_err(KeeperError::from),
@@ -254,19 +256,19 @@ impl Keeper {
             // A launcher of an earlier version cannot have changed it.
             Ok(()) | Err(KeeperError::Engine(EngineError::NoNetwork | EngineError::Unsupported { .. })) => {}
             Err(error) => {
-                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot set the network policy that is written");
+                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot set the recorded network policy");
             }
         }
     }
 
-    /// Throws old records away, and counts processor time, in a task of its own.
-    fn keep_sweeping(&self) {
+    /// Spawns a task that removes old records and counts processor time.
+    fn spawn_sweeping(&self) {
         let keeper = self.clone();
         tokio::spawn(async move {
             while !keeper.inner.closing.load(Ordering::Relaxed) {
-                tokio::time::sleep(SWEEP_EVERY).await;
+                tokio::time::sleep(SWEEP_INTERVAL).await;
                 if let Err(error) = keeper.sweep().await {
-                    tracing::warn!(error = %crate::error::chain(&error), "cannot throw old records away");
+                    tracing::warn!(error = %crate::error::chain(&error), "cannot remove old records");
                 }
             }
         });
@@ -284,13 +286,13 @@ impl Keeper {
             let sandbox = entry.live().sandbox.clone();
             if let Some(sandbox) = sandbox.filter(|_| entry.state() == SandboxState::Running) {
                 let usage = sandbox.usage().await;
-                self.inner.spent.took(&entry, usage.cpu.unwrap_or_default());
+                self.inner.ledger.record_cpu(&entry, usage.cpu.unwrap_or_default());
             }
         }
         Ok(())
     }
 
-    /// Ends the sandboxes in which templates were built. Nobody would go on with a build that another server has begun.
+    /// Stops the sandboxes in which templates were built: no other server continues a build.
     async fn end_builds(&self) {
         for entry in self.entries().into_iter().filter(|entry| entry.live().settings.for_build) {
             if let Err(error) = self.end(&entry, "the server that built a template in it has ended").await {
@@ -299,25 +301,25 @@ impl Keeper {
         }
     }
 
-    /// Ends the keeper, and with it the audit: every record that was begun is written when this returns, but for those of
-    /// requests that take longer than [`FINISH`]. Requests that come after this are refused.
+    /// Shuts the keeper and the audit log down. When this returns, the records of all requests in flight are written, except of those
+    /// that take longer than [`DRAIN_TIMEOUT`]. Later requests are refused.
     ///
     /// # Errors
-    /// A sandbox could not be ended, or the store failed. The others have been all the same.
-    pub async fn close(&self, leave: Leave) -> Result<()> {
+    /// Fails if a sandbox could not be stopped or the store failed. The other sandboxes have been stopped anyway.
+    pub async fn close(&self, on_shutdown: OnShutdown) -> Result<()> {
         self.inner.closing.store(true, Ordering::Relaxed);
         self.inner.crowd_changed.notify_one();
         self.end_builds().await;
         self.end_volume_contents().await;
         self.inner.tasks.close();
-        if tokio::time::timeout(FINISH, self.inner.tasks.wait()).await.is_err() {
-            tracing::warn!(requests = self.inner.tasks.len(), "requests without a caller are cut off");
+        if tokio::time::timeout(DRAIN_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
+            tracing::warn!(requests = self.inner.tasks.len(), "requests in flight are aborted");
         }
         let mut done = Ok(());
         for sandbox in self.inner.pools.drain().await {
             done = done.and(sandbox.stop().await.map_err(KeeperError::from));
         }
-        if leave == Leave::Nothing {
+        if on_shutdown == OnShutdown::Kill {
             for entry in self.entries() {
                 let ended = match self.end(&entry, "the server ended").await {
                     Err(KeeperError::TakenOver { .. }) => Ok(()),
@@ -326,42 +328,42 @@ impl Keeper {
                 done = done.and(ended);
             }
         }
-        if leave == Leave::Nothing {
+        if on_shutdown == OnShutdown::Kill {
             self.inner.followers.close();
-            if tokio::time::timeout(FINISH, self.inner.followers.wait()).await.is_err() {
-                tracing::warn!("what networks have decided last is not recorded");
+            if tokio::time::timeout(DRAIN_TIMEOUT, self.inner.followers.wait()).await.is_err() {
+                tracing::warn!("the last decisions of gateways are not recorded");
             }
         }
         self.write_touched().await;
-        self.tell_denials().await;
-        self.inner.denials.end();
+        self.record_denials().await;
+        self.inner.denials.wake();
         self.inner.audit.close().await;
         done
     }
 
-    /// Whether sandboxes can be made now.
+    /// Checks that sandboxes can be created now.
     ///
     /// # Errors
-    /// What is in the way.
+    /// Returns the reason why not.
     pub async fn ready(&self) -> Result<()> {
         if self.inner.closing.load(Ordering::Relaxed) {
             return Err(KeeperError::ShuttingDown);
         }
         self.inner.store.ping().await?;
-        crate::head_room::Left::look(&self.inner.config.now().state_dir)
+        crate::head_room::Headroom::measure(&self.inner.config.now().state_dir)
             .check(&self.inner.config.now().head_room)
     }
 }
 
-/// How many sandboxes are made ahead of the template `default`, and of each other one.
+/// Returns the sizes of the default pool and of each other one.
 fn pool_sizes(config: &KeeperConfig) -> (usize, usize) {
     if config.pool > 0 { (config.pool, config.template_pool) } else { (0, 0) }
 }
 
-/// A survivor, and the engine that has it.
-type OfEngine = (Arc<dyn Engine>, Survivor);
+/// A surviving sandbox and its engine.
+type EngineSurvivor = (Arc<dyn Engine>, Survivor);
 
-async fn remove_unknown((engine, survivor): OfEngine) {
+async fn remove_unknown((engine, survivor): EngineSurvivor) {
     let id = survivor.id;
     let removed = match engine.adopt(&id).await {
         Ok(Some(sandbox)) => sandbox.stop().await,
@@ -369,16 +371,16 @@ async fn remove_unknown((engine, survivor): OfEngine) {
         Err(error) => Err(error),
     };
     if let Err(error) = removed {
-        tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot remove a sandbox that nobody knows");
+        tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot remove a sandbox without a record");
     }
 }
 
-/// What a record says of a sandbox's walls and life.
+/// Parses the specification and the settings in a record.
 pub(crate) fn read_row(row: &SandboxRow) -> Result<(SandboxSpec, Settings)> {
-    let unreadable = |what: &'static str| {
-        move |error: serde_json::Error| KeeperError::Record { what, id: row.id.to_string(), source: error }
+    let record_error = |what: &'static str| {
+        move |source| KeeperError::Record { what: format!("{what} of sandbox {}", row.id), source }
     };
-    let spec = serde_json::from_str(&row.spec).map_err(unreadable("spec"))?;
-    let settings = serde_json::from_str(&row.settings).map_err(unreadable("settings"))?;
+    let spec = serde_json::from_str(&row.spec).map_err(record_error("spec"))?;
+    let settings = serde_json::from_str(&row.settings).map_err(record_error("settings"))?;
     Ok((spec, settings))
 }

@@ -1,4 +1,4 @@
-//! What is asked of the keeper, checked before it gets here: none of these can hold a value that is not allowed.
+//! Requests to the keeper. Their types are validated on construction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,54 +14,54 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::KeeperError;
 
-/// The longest time that a sandbox may be given at once, unless the operator says otherwise.
+/// Default maximum timeout of a sandbox.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// The life of a sandbox for which none was asked.
+/// Default timeout of a sandbox.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
 
-/// The most labels of one sandbox.
+/// Maximum number of labels of a sandbox.
 pub const MAX_LABELS: usize = 64;
-/// The longest key of a label, in bytes.
+/// Maximum length of a label's key, in bytes.
 pub const MAX_LABEL_KEY_BYTES: usize = 128;
-/// The longest value of a label, in bytes.
+/// Maximum length of a label's value, in bytes.
 pub const MAX_LABEL_VALUE_BYTES: usize = 256;
 
-/// The most bytes of files that come with the request to create a sandbox.
+/// Maximum size in bytes of the files in a request to create a sandbox.
 pub const MAX_CREATE_FILE_BYTES: usize = 1 << 20;
 
-/// A request to make a sandbox.
+/// A request to create a sandbox.
 #[derive(Debug, Clone)]
 pub struct CreateSandbox {
-    /// What it starts from; the one called `default` if none is named.
+    /// Name or id of its template; `default` if absent.
     pub template: Option<String>,
-    /// Its name, unique in its tenant.
+    /// Name, unique in the tenant.
     pub name: Option<SandboxName>,
-    /// Whether the sandbox of that name is the answer if there is one; otherwise that is an error.
+    /// Whether an existing sandbox of that name is returned, instead of an error.
     pub return_existing: bool,
-    /// What was said about walls and limits. What was not said comes from the template.
+    /// Isolation and limits; the template's where absent.
     pub spec: SpecFile,
-    /// When it ends, how, and what wakes it.
+    /// Its timeouts and what happens then.
     pub lifetime: Lifetime,
-    /// The caller's own notes.
+    /// Labels, chosen by the caller.
     pub labels: Labels,
-    /// Files to put in before anybody gets it.
+    /// Files to write before it is ready.
     pub files: Vec<NewFile>,
-    /// The same key and the same request get the same sandbox.
+    /// Idempotency key: the same request with the same key returns the same sandbox.
     pub idempotency: Option<Idempotency>,
 }
 
-/// When a sandbox ends by itself.
+/// Timeouts of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lifetime {
-    /// How long it lives, from its start or from when the time is set anew.
+    /// Timeout, from its start or from when it was last set.
     pub timeout: Duration,
-    /// How long nobody may use it before its time is over as well.
+    /// Idle timeout, from the end of the last use.
     pub idle_timeout: Option<Duration>,
-    /// What happens when its time is over.
+    /// Action on timeout.
     pub on_timeout: TimeoutAction,
-    /// Whether a use of the paused sandbox resumes it.
+    /// Whether a use resumes the paused sandbox.
     pub auto_resume: bool,
 }
 
@@ -76,19 +76,19 @@ impl Default for Lifetime {
     }
 }
 
-/// What happens when a sandbox's time is over.
+/// Action when a timeout of a sandbox expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeoutAction {
-    /// It ends.
+    /// It is stopped.
     #[default]
     Kill,
-    /// It stands still until somebody resumes it.
+    /// It is paused until it is resumed.
     Pause,
 }
 
 impl TimeoutAction {
-    /// The action's name: `kill` or `pause`.
+    /// Returns the action's name: `kill` or `pause`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -112,12 +112,12 @@ impl FromStr for TimeoutAction {
     }
 }
 
-/// A sandbox's name: 1 to 63 of a to z, 0 to 9 and hyphens, the first no hyphen, and not of the form of an id.
+/// Name of a sandbox: 1 to 63 of a to z, 0 to 9 and hyphens, the first not a hyphen, and not of the form of an id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SandboxName(String);
 
 impl SandboxName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -150,7 +150,7 @@ impl fmt::Display for SandboxName {
     }
 }
 
-/// A caller's own notes on a sandbox.
+/// Labels of a sandbox, chosen by the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Labels(BTreeMap<String, String>);
@@ -159,7 +159,7 @@ impl Labels {
     /// Checks labels.
     ///
     /// # Errors
-    /// Too many, an empty key, a key or value that is too long or holds control characters.
+    /// Fails if there are too many, or a key or value is too long or has control characters, or a key is empty.
     pub fn new(labels: BTreeMap<String, String>) -> Result<Self, KeeperError> {
         if labels.len() > MAX_LABELS {
             let reason = format!("{} are too many; at most {MAX_LABELS} are allowed", labels.len());
@@ -183,106 +183,106 @@ impl Labels {
         Ok(Self(labels))
     }
 
-    /// The labels, by key.
+    /// Returns the labels, by key.
     #[must_use]
     pub fn get(&self) -> &BTreeMap<String, String> {
         &self.0
     }
 
-    /// The labels, to keep.
+    /// Converts into the labels, by key.
     #[must_use]
     pub fn into_inner(self) -> BTreeMap<String, String> {
         self.0
     }
 }
 
-/// A file that comes with a request.
+/// A file in a request.
 #[derive(Debug, Clone)]
 pub struct NewFile {
-    /// Absolute, or relative to the home directory.
+    /// Path: absolute, or relative to the home directory.
     pub path: Bytes,
     /// Permission bits.
     pub mode: u32,
-    /// Its content.
+    /// Content.
     pub content: Bytes,
 }
 
-/// Makes a request that is sent twice happen once.
+/// Identifies a request that is executed once, however often it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The caller's own key of the request, 1 to 255 bytes.
+    /// The caller's key for the request, 1 to 255 bytes.
     pub key: String,
-    /// SHA-256 of the request, to tell another request with the same key.
+    /// SHA-256 of the request, to detect another request with the same key.
     pub request_digest: [u8; 32],
 }
 
-/// Which sandboxes to list.
+/// A request to list sandboxes.
 #[derive(Debug, Clone, Default)]
 pub struct ListSandboxes {
-    /// States to show; all but gone if empty.
+    /// States to include; all but gone if empty.
     pub states: Vec<SandboxState>,
-    /// Labels that all must be there.
+    /// Labels that a sandbox must have.
     pub labels: BTreeMap<String, String>,
-    /// The name.
+    /// Name that it must have.
     pub name: Option<String>,
-    /// Whether the oldest come first.
+    /// Whether to list the oldest first.
     pub ascending: bool,
-    /// At most so many, 1 to 100.
+    /// Page size, 1 to 100.
     pub limit: u32,
     /// Cursor from the previous page.
     pub cursor: Option<String>,
 }
 
-/// What is changed of a living sandbox.
+/// Changes of a live sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxUpdate {
     /// Labels to set (`Some`) and to remove (`None`).
     pub labels: BTreeMap<String, Option<String>>,
-    /// Limits that change at once.
+    /// New limits, effective immediately.
     pub memory: Option<Memory>,
     /// See [`SandboxUpdate::memory`].
     pub cpus: Option<Cpus>,
     /// See [`SandboxUpdate::memory`].
     pub pids: Option<Pids>,
-    /// A new idle time; `Some(None)` is none.
+    /// New idle timeout; `Some(None)` removes it.
     pub idle_timeout: Option<Option<Duration>>,
-    /// What happens when its time is over.
+    /// Action on timeout.
     pub on_timeout: Option<TimeoutAction>,
-    /// Whether a use of the paused sandbox resumes it.
+    /// Whether a use resumes the paused sandbox.
     pub auto_resume: Option<bool>,
-    /// The network policy that replaces the present one.
+    /// New network policy.
     pub network: Option<NetworkFile>,
 }
 
 /// A command to run.
 #[derive(Debug, Clone, Default)]
 pub struct ExecRequest {
-    /// A line for the shell, or a program with its arguments.
+    /// The command.
     pub command: Command,
-    /// Absolute, or relative to the home directory.
+    /// Working directory: absolute, or relative to the home directory.
     pub cwd: Option<Bytes>,
-    /// Added to the sandbox's environment.
+    /// Environment, added to the sandbox's.
     pub env: BTreeMap<String, String>,
-    /// Fed first, at most 1 MiB.
+    /// Input, at most 1 MiB.
     pub stdin: Bytes,
-    /// Whether more input may come later.
+    /// Whether more input may follow later.
     pub stdin_open: bool,
-    /// Rows and columns, to run on a terminal.
+    /// Rows and columns of its terminal, if it runs on one.
     pub terminal: Option<(u16, u16)>,
-    /// How long it may take; the sandbox's own time of one execution if not given, zero is without end.
+    /// Timeout; the sandbox's timeout of an execution if not given, none if zero.
     pub timeout: Option<Duration>,
-    /// Bytes that are kept of each stream.
+    /// Number of bytes kept of each stream.
     pub keep_bytes: Option<u64>,
     /// The session to run in.
     pub session: Option<u64>,
-    /// The same key and the same request run once.
+    /// Idempotency key: the same request with the same key runs once.
     pub idempotency: Option<Idempotency>,
 }
 
-/// What to run.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// A line for `/bin/sh -c`, or for bash where there is one.
+    /// A line for bash, or for `/bin/sh -c` where bash is missing.
     Shell(Bytes),
     /// A program and its arguments.
     Argv(Vec<Bytes>),
@@ -294,20 +294,20 @@ impl Default for Command {
     }
 }
 
-/// A request to copy a sandbox's files into new sandboxes.
+/// A request to fork a sandbox.
 #[derive(Debug, Clone)]
 pub struct ForkRequest {
-    /// How many, 1 to 20.
+    /// Number of forks, 1 to 20.
     pub count: u32,
-    /// Their life; the original's, from now, if not given.
+    /// Their timeout; the original's, counted from now, if not given.
     pub timeout: Option<Duration>,
-    /// Labels over those of the original.
+    /// Labels that override those of the original.
     pub labels: Labels,
-    /// Environment over that of the original.
+    /// Environment that overrides that of the original.
     pub env: BTreeMap<String, String>,
 }
 
-/// A request to keep a sandbox's files as a template.
+/// A request for a snapshot of a sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SnapshotRequest {
     /// The template's name.
@@ -316,39 +316,39 @@ pub struct SnapshotRequest {
     pub note: Option<String>,
 }
 
-/// The settings of a sandbox that are kept beside its spec.
+/// Stored settings of a sandbox besides its specification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settings {
-    /// When it ends.
+    /// Its timeouts.
     pub(crate) lifetime: Lifetime,
     /// Whether it came from the pool.
     pub(crate) pooled: bool,
-    /// How long the caller waited for it, in microseconds.
+    /// Time from the request until it was ready, in microseconds.
     pub(crate) start_us: u64,
-    /// The idempotency key that it was asked for with. A keeper that is cut off before the answer is kept finds it here.
+    /// Idempotency key of its creation, from which a restarted keeper restores an answer that was not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idempotency: Option<String>,
-    /// Whether a template is built in it. It ends with the server that builds.
+    /// Whether a template is built in it. It ends with its server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) for_build: bool,
-    /// Hosts whose requests the gateway can read since it started; also empty in records of earlier versions.
+    /// Hosts whose requests the gateway has been able to read since its start; also empty in records of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) read_hosts: BTreeSet<DomainPattern>,
 }
 
-/// What the template says, with what the request says laid over it, checked.
+/// Merges the request into the template's specification, and validates the result.
 pub(crate) fn resolve(
     engines: &Engines,
     template: &SpecFile,
-    asked: SpecFile,
+    requested: SpecFile,
 ) -> Result<SandboxSpec, KeeperError> {
-    if asked.language.is_some() {
+    if requested.language.is_some() {
         return Err(KeeperError::field("language", "a sandbox has no language; give it with each execution"));
     }
-    if asked.interactive.is_some() {
-        return Err(KeeperError::field("interactive", "it is not for sandboxes of the service"));
+    if requested.interactive.is_some() {
+        return Err(KeeperError::field("interactive", "not allowed for sandboxes of a server"));
     }
-    let mut file = template.clone().merge(asked);
+    let mut file = template.clone().merge(requested);
     let name = match &file.engine {
         Some(name) => name.parse()?,
         None => engines.default_engine().map(|engine| engine.name()).unwrap_or_default(),

@@ -136,7 +136,7 @@ impl Keeper {
     /// # Errors
     /// Needs the role user; [`KeeperError::NotFound`], and a value or metadata that is not allowed.
     pub async fn update_secret(&self, caller: &Caller, id: &str, update: SecretUpdate) -> Result<SecretInfo> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move {
             let updated = keeper.write_secret(&caller, &id, update).await;
             let details = secret_details(&id, updated.as_ref().ok());
@@ -196,7 +196,7 @@ impl Keeper {
     /// # Errors
     /// Needs the role user; [`KeeperError::NotFound`].
     pub async fn remove_secret(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move {
             let removed = keeper.delete_secret(&caller, &id).await;
             let details = secret_details(&id, removed.as_ref().ok());
@@ -249,8 +249,8 @@ impl Keeper {
         Ok(policy.fill(&self.secret_values(tenant, policy).await?))
     }
 
-    /// Sends the current value of a secret to the gateways of this server's running sandboxes that use it. One that does not take it
-    /// is logged: it has ended, or it answers nobody.
+    /// Sends the current value of a secret to the gateways of this server's running sandboxes that use it. Failures are only logged:
+    /// the gateway has ended or does not respond.
     async fn refill(&self, tenant: &str, name: &str) {
         let uses = |entry: &Arc<Entry>| {
             entry.tenant == tenant && entry.live().spec.network.stored_secrets().contains(name)

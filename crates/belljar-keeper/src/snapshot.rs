@@ -1,7 +1,7 @@
-//! Copies of a sandbox's files: kept as a template, or put into new sandboxes at once.
+//! Copies of a sandbox's files: snapshots, stored as templates, and forks, new sandboxes with the same files.
 //!
-//! What is copied is the home directory, as its own code could read it, packed inside the sandbox by its guest. The host
-//! keeps the bytes and never looks into them; they are unpacked inside of the new sandbox, by the new one's guest.
+//! The home directory is copied as far as the sandbox's own code could read it. The sandbox's guest packs it, and the new sandbox's
+//! guest unpacks it; the host stores the bytes without parsing them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ use tracing::Instrument as _;
 use crate::action::{SANDBOX_FORK, SANDBOX_SNAPSHOT};
 use crate::built::BuiltRecord;
 use crate::caller::Caller;
-use crate::collect::Busy;
-use crate::create::{Order, fill_random};
+use crate::collect::ArchiveInUse;
+use crate::create::{LaunchPlan, fill_random};
 use crate::error::KeeperError;
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
@@ -31,19 +31,19 @@ use crate::request::{ForkRequest, Lifetime, SnapshotRequest};
 use crate::steps::{run_detached, step};
 use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
 
-/// The most sandboxes of one fork.
+/// Maximum number of sandboxes of one fork.
 pub const MAX_FORKS: u32 = 20;
 
-/// The longest note, in bytes.
+/// Maximum length of a note, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// How much more than its files an archive may have: names and headers of a sandbox full of empty files.
+/// Maximum overhead of an archive over its files, in bytes: names and headers of a sandbox full of empty files.
 const ARCHIVE_OVERHEAD_BYTES: u64 = 256 << 20;
 
-/// An archive on disk; it is removed when this is dropped, unless it is kept.
+/// An archive on disk, removed on drop unless `kept` is set.
 pub(crate) struct Archive {
-    /// Until the store knows of it, or it is gone.
-    _busy: Busy,
+    /// Protects the file until the store has its record, or it has been removed.
+    _in_use: ArchiveInUse,
     path: PathBuf,
     pub(crate) bytes: u64,
     pub(crate) digest: String,
@@ -58,18 +58,18 @@ impl Drop for Archive {
     }
 }
 
-/// Copies that are being made. They are made also when this is dropped.
+/// Forks that are being created. Their creation continues if this is dropped.
 pub struct Forks {
     ready: mpsc::UnboundedReceiver<Result<SandboxInfo>>,
 }
 
 impl Forks {
-    /// The next one that is ready, or why one could not be made; nothing when all have been told.
+    /// Waits for the next fork or its error; returns `None` after the last.
     pub async fn next(&mut self) -> Option<Result<SandboxInfo>> {
         self.ready.recv().await
     }
 
-    /// All of them, when the last one is ready.
+    /// Waits for all forks.
     pub async fn all(mut self) -> Vec<Result<SandboxInfo>> {
         let mut all = Vec::new();
         while let Some(fork) = self.next().await {
@@ -79,8 +79,8 @@ impl Forks {
     }
 }
 
-/// What the copies of a sandbox are made of. The archive goes with the last of them.
-struct Model {
+/// Common properties of the forks of a sandbox. The archive is removed after the last one.
+struct ForkSource {
     spec: SandboxSpec,
     lifetime: Lifetime,
     labels: BTreeMap<String, String>,
@@ -88,11 +88,11 @@ struct Model {
     archive: Archive,
 }
 
-impl Model {
-    fn order(&self) -> Order {
+impl ForkSource {
+    fn plan_launch(&self) -> LaunchPlan {
         let pair = |variable: &EnvVar| (variable.name().to_owned(), variable.value().to_owned());
         let env = self.spec.env.iter().map(pair);
-        Order {
+        LaunchPlan {
             spec: self.spec.clone(),
             lifetime: self.lifetime.clone(),
             name: None,
@@ -103,7 +103,7 @@ impl Model {
                 name: self.template.clone(),
                 spec: SpecFile { env: Some(env.collect()), ..SpecFile::default() },
                 archive: Some(self.archive.path.clone()),
-                // Its copies are made now, and no others later.
+                // Never pooled: no further copies will be created.
                 bytes: u64::MAX,
                 built: record_of(&self.spec.tree),
             },
@@ -114,18 +114,18 @@ impl Model {
 }
 
 impl Keeper {
-    /// Keeps the sandbox's files as a template. It goes on meanwhile: a file that changes while it is copied may be copied
-    /// half old and half new.
+    /// Stores the sandbox's files as a template. The sandbox keeps running: the copy of a file that changes meanwhile may be
+    /// inconsistent.
     ///
     /// # Errors
-    /// As [`Keeper::enter`]; a name that is taken is refused. Nothing is left of it then.
+    /// As [`Keeper::enter`]; fails if the name is taken. Nothing is left behind then.
     pub async fn snapshot(
         &self,
         caller: &Caller,
         id: &str,
         request: SnapshotRequest,
     ) -> Result<TemplateInfo> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.snapshot_inner(&caller, &id, request).await })
             .await
     }
@@ -147,7 +147,7 @@ impl Keeper {
             ));
         }
         let entered = self.enter(caller, id).await?;
-        let kept = self.keep(caller, &entered, request).await;
+        let kept = self.store_snapshot(caller, &entered, request).await;
         let mut details = Vec::new();
         if let Ok(row) = &kept {
             details.push(("template", row.id.clone()));
@@ -159,7 +159,7 @@ impl Keeper {
         Ok(template_info(&row))
     }
 
-    async fn keep(
+    async fn store_snapshot(
         &self,
         caller: &Caller,
         entered: &Entered,
@@ -196,11 +196,11 @@ impl Keeper {
         }
     }
 
-    /// Copies the sandbox's files into new sandboxes, each with an id, a life and a process tree of its own. Interpreters,
-    /// processes and connections are not copied. Each is told when it is ready, and all are made, also if nobody waits.
+    /// Copies the sandbox's files into new sandboxes, each with its own id, timeout and process tree. Interpreters, processes and
+    /// connections are not copied. All are created even if the returned handle is dropped.
     ///
     /// # Errors
-    /// As [`Keeper::enter`]. Those that could not be made are told one by one.
+    /// As [`Keeper::enter`]. Errors of single forks are reported by [`Forks::next`].
     pub async fn fork(&self, caller: &Caller, id: &str, request: ForkRequest) -> Result<Forks> {
         self.require(caller, SANDBOX_FORK)?;
         if !(1..=MAX_FORKS).contains(&request.count) {
@@ -209,8 +209,8 @@ impl Keeper {
         }
         let entered = self.enter(caller, id).await?;
         let count = request.count;
-        let model = match self.model(caller, &entered, request).await {
-            Ok(model) => model,
+        let source = match self.prepare_fork(caller, &entered, request).await {
+            Ok(source) => source,
             failed => {
                 self.audit(caller, SANDBOX_FORK, Some(entered.id()), &failed, Vec::new()).await?;
                 failed?
@@ -221,7 +221,7 @@ impl Keeper {
         let making = step!("keeper.fork", sandbox = %entered.id());
         let all = async move {
             let mut copies: FuturesUnordered<_> =
-                (0..count).map(|_| keeper.copy(&caller, &entered, &model)).collect();
+                (0..count).map(|_| keeper.copy(&caller, &entered, &source)).collect();
             while let Some(copy) = copies.next().await {
                 let _ = ready.send(copy);
             }
@@ -230,9 +230,9 @@ impl Keeper {
         Ok(Forks { ready: forks })
     }
 
-    /// Makes one copy, and writes it into the trail before it is told.
-    async fn copy(&self, caller: &Caller, entered: &Entered, model: &Model) -> Result<SandboxInfo> {
-        let made = self.make(caller, model.order()).await.map(|entry| entry.info());
+    /// Creates one fork, and records it in the audit log before it is reported.
+    async fn copy(&self, caller: &Caller, entered: &Entered, source: &ForkSource) -> Result<SandboxInfo> {
+        let made = self.create_from_plan(caller, source.plan_launch()).await.map(|entry| entry.info());
         let mut details = Vec::new();
         if let Ok(info) = &made {
             details.push(("copy", info.id.to_string()));
@@ -241,8 +241,13 @@ impl Keeper {
         made
     }
 
-    /// All that the copies have in common.
-    async fn model(&self, caller: &Caller, entered: &Entered, request: ForkRequest) -> Result<Model> {
+    /// Prepares the common properties of the forks.
+    async fn prepare_fork(
+        &self,
+        caller: &Caller,
+        entered: &Entered,
+        request: ForkRequest,
+    ) -> Result<ForkSource> {
         self.check_offered(entered.spec())?;
         self.check_network(caller, &entered.spec().network)?;
         self.check_stored_secrets(&caller.tenant, &entered.spec().network).await?;
@@ -263,13 +268,13 @@ impl Keeper {
         let path = self.archive_path(&format!("fork_{}", hex::encode(random)));
         let archive = self.pack(entered, path).await?;
         let labels = labels.into_iter().chain(request.labels.into_inner()).collect();
-        Ok(Model { spec, lifetime, labels, template, archive })
+        Ok(ForkSource { spec, lifetime, labels, template, archive })
     }
 
-    /// Checks that the machine has more than its head-room, of the disk too.
+    /// Checks that the machine has more than its headroom of each resource.
     fn check_disk(&self) -> Result<()> {
         let config = self.inner.config.now();
-        crate::head_room::Left::look(&config.state_dir).check(&config.head_room)
+        crate::head_room::Headroom::measure(&config.state_dir).check(&config.head_room)
     }
 
     /// Packs the home directory into a file.
@@ -286,17 +291,17 @@ impl Keeper {
         let mut options = tokio::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path).await.map_err(failed("make", &path))?;
-        let mut archive = Archive { _busy: busy, path, bytes: 0, digest: String::new(), kept: false };
+        let mut archive = Archive { _in_use: busy, path, bytes: 0, digest: String::new(), kept: false };
         let limits = &entered.spec().limits;
-        let most = limits.disk.bytes().saturating_add(ARCHIVE_OVERHEAD_BYTES);
+        let max_bytes = limits.disk.bytes().saturating_add(ARCHIVE_OVERHEAD_BYTES);
         let request = v1::PackRequest {
             format: v1::ArchiveFormat::ARCHIVE_FORMAT_TAR.into(),
-            // What is mounted in the home is no part of it.
+            // File systems mounted in the home directory do not belong to it.
             one_file_system: true,
             ..Default::default()
         };
         let mut hash = Sha256::new();
-        let mut pieces = match entered.guest().pack(request, most).await {
+        let mut pieces = match entered.guest().pack(request, max_bytes).await {
             Ok(pieces) => pieces,
             Err(error) => return Err(entered.explain(error).await),
         };
@@ -307,7 +312,7 @@ impl Keeper {
                 Err(error) => return Err(entered.explain(error).await),
             };
             if archive.bytes >> 22 != (archive.bytes + piece.len() as u64) >> 22 {
-                // Others write at the same time: none of them may take the last room.
+                // Other writers may have used up the disk meanwhile.
                 self.check_disk()?;
             }
             archive.bytes += piece.len() as u64;
@@ -319,7 +324,7 @@ impl Keeper {
         Ok(archive)
     }
 
-    /// Puts a template's files into a new sandbox.
+    /// Unpacks a template's files in a new sandbox, and starts its services.
     pub(crate) async fn unpack(&self, origin: &Origin, sandbox: &Sandbox) -> Result<()> {
         self.unpack_archive(origin, sandbox).await?;
         self.start_services(origin, sandbox).await
@@ -346,13 +351,13 @@ impl Keeper {
     }
 }
 
-/// What is kept of the tree of the sandbox, so that a sandbox of the snapshot gets the same.
+/// Returns the record of the sandbox's tree, as JSON, so that sandboxes of the snapshot get the same.
 fn built_json(tree: &Tree) -> Result<String> {
     let Some(record) = record_of(tree) else { return Ok(String::new()) };
     serde_json::to_string(&record).map_err(|error| KeeperError::field("template", error.to_string()))
 }
 
-/// What its template was built as.
+/// Returns the record of a built tree.
 pub(crate) fn record_of(tree: &Tree) -> Option<BuiltRecord> {
     let Tree::Template(tree) = tree else { return None };
     let layer = tree.layer.as_ref().map(|layer| Layer {
@@ -370,19 +375,19 @@ pub(crate) fn record_of(tree: &Tree) -> Option<BuiltRecord> {
     })
 }
 
-/// What the template says of walls and limits: what the sandbox had, but for the host's directories and volumes.
+/// Returns the template's specification as JSON: the sandbox's own, without mounts and volumes.
 fn template_spec(entered: &Entered) -> Result<String> {
     serde_json::to_string(&spec_file(entered)).map_err(|error| KeeperError::field("spec", error.to_string()))
 }
 
-/// The same as a value.
+/// Returns the sandbox's specification for a template, without mounts, volumes and secrets.
 pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
     let spec = entered.spec();
     let text = |value: &dyn std::fmt::Display| Some(value.to_string());
     SpecFile {
         engine: text(&spec.engine),
         grade: text(&spec.grade),
-        // A template is for others too: it has no secrets.
+        // Without secrets: a template may be used by others.
         network: Some(NetworkFile { secrets: None, headers: None, ..(&spec.network).into() }),
         hostname: text(&spec.hostname),
         env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),

@@ -1,5 +1,4 @@
-//! Tags of templates that were built step by step. A tag is a template of its own with the same files: their archive has one name
-//! on the disk for each.
+//! Tags of templates that were built step by step. Each tag is a template of its own, whose archive is a hard link to the same file.
 
 use std::path::Path;
 
@@ -20,26 +19,26 @@ use crate::steps::run_detached;
 pub struct TemplateTag {
     /// The tag.
     pub tag: String,
-    /// The build that it names.
+    /// Id of the tagged build.
     pub build: String,
-    /// When it was given.
+    /// Time of creation.
     pub created_at: Timestamp,
 }
 
-/// An id for a template.
+/// Generates the id of a template.
 pub(crate) fn new_template_id() -> Result<String> {
     let mut random = [0u8; 10];
     fill_random(&mut random)?;
     Ok(format!("tpl_{}", hex::encode(random)))
 }
 
-/// The build that a template is of, if it was built step by step.
+/// Returns the build of a template, if it was built step by step.
 pub(crate) fn build_of(row: &TemplateRow) -> Option<String> {
     built_record(row).ok().flatten()?.build
 }
 
 impl Keeper {
-    /// What is stored of a template under a tag. What has the name and was not built step by step is not replaced.
+    /// Finds the template with a tag. Fails if its name is taken by one that was not built step by step.
     pub(crate) async fn find_tag(
         &self,
         caller: &Caller,
@@ -62,10 +61,10 @@ impl Keeper {
         }
     }
 
-    /// The tags of a template, by their names; none if there is no such template.
+    /// Lists the tags of a template, sorted; none if it does not exist.
     ///
     /// # Errors
-    /// The store failed.
+    /// Fails if the store fails.
     pub async fn template_tags(&self, caller: &Caller, name: &str) -> Result<Vec<TemplateTag>> {
         self.require(caller, TEMPLATE_GET)?;
         let rows = self.inner.store.templates().list(Some(&caller.tenant)).await?;
@@ -80,10 +79,10 @@ impl Keeper {
         Ok(tags)
     }
 
-    /// Gives tags to what `target` names. Another build that had one of them loses it. Returns the build.
+    /// Adds tags to the template `target`, and removes them from other builds. Returns the build.
     ///
     /// # Errors
-    /// There is no such template; a tag is not allowed. Tags before the one that failed are given.
+    /// Fails if the template does not exist or a tag is invalid. Tags before the failed one stay added.
     pub async fn tag_template(
         &self,
         caller: &Caller,
@@ -95,7 +94,7 @@ impl Keeper {
         run_detached(&self.inner.tasks, async move {
             keeper.require(&caller, TEMPLATE_TAG)?;
             check_tags(&tags)?;
-            let tagged = keeper.give_tags(&caller, &target, &tags).await;
+            let tagged = keeper.add_tags(&caller, &target, &tags).await;
             let details = vec![("name", target.to_string()), ("tags", tags.join(" "))];
             keeper.audit(&caller, TEMPLATE_TAG, None, &tagged, details).await?;
             tagged
@@ -103,12 +102,12 @@ impl Keeper {
         .await
     }
 
-    async fn give_tags(&self, caller: &Caller, target: &TaggedName, tags: &[String]) -> Result<String> {
+    async fn add_tags(&self, caller: &Caller, target: &TaggedName, tags: &[String]) -> Result<String> {
         let found = self.find_tag(caller, target.name(), target.tag()).await?;
         let found = found.ok_or_else(|| missing(&target.to_string()))?;
         let build = build_of(&found).ok_or_else(|| missing(&target.to_string()))?;
         for tag in tags {
-            // A tag that is given to what has it already stays as it is.
+            // The template has its own tag already.
             if tag != target.tag() {
                 self.store_tagged(caller, target.name(), tag, &found).await?;
             }
@@ -116,27 +115,27 @@ impl Keeper {
         Ok(build)
     }
 
-    /// Takes tags away. The template's last one can only go with the template.
+    /// Removes tags. The tag `default` is removed only with the template.
     ///
     /// # Errors
-    /// There is no such template, or it has no such tag.
+    /// Fails if the template or a tag does not exist.
     pub async fn untag_template(&self, caller: &Caller, name: &TaggedName, tags: &[String]) -> Result<()> {
         let (keeper, caller) = (self.clone(), caller.clone());
         let (name, tags) = (name.clone(), tags.to_vec());
         run_detached(&self.inner.tasks, async move {
             keeper.require(&caller, TEMPLATE_UNTAG)?;
             check_tags(&tags)?;
-            let taken = keeper.take_tags(&caller, name.name(), &tags).await;
+            let removed = keeper.remove_tags(&caller, name.name(), &tags).await;
             let details = vec![("name", name.name().to_owned()), ("tags", tags.join(" "))];
-            keeper.audit(&caller, TEMPLATE_UNTAG, None, &taken, details).await?;
-            taken
+            keeper.audit(&caller, TEMPLATE_UNTAG, None, &removed, details).await?;
+            removed
         })
         .await
     }
 
-    async fn take_tags(&self, caller: &Caller, name: &str, tags: &[String]) -> Result<()> {
+    async fn remove_tags(&self, caller: &Caller, name: &str, tags: &[String]) -> Result<()> {
         if tags.iter().any(|tag| tag == DEFAULT_TAG) {
-            let reason = "the tag default goes with the template only; remove the template";
+            let reason = "the tag default cannot be removed alone; remove the template";
             return Err(KeeperError::field("tags", reason));
         }
         let mut rows = Vec::new();
@@ -145,15 +144,15 @@ impl Keeper {
             rows.push(found.ok_or_else(|| missing(&stored_name(name, tag)))?);
         }
         for row in rows {
-            self.remove_files_of(&row).await?;
+            self.remove_tag(&row).await?;
         }
         Ok(())
     }
 
-    /// Removes a template that was built step by step with all its tags. Returns whether there was one.
+    /// Removes a template that was built step by step, with all its tags. Reports whether it existed.
     ///
     /// # Errors
-    /// The store or the disk failed.
+    /// Fails if the store or the disk fails.
     pub async fn remove_tagged(&self, caller: &Caller, name: &TaggedName) -> Result<bool> {
         self.require(caller, TEMPLATE_REMOVE)?;
         let tags = match name.given_tag() {
@@ -169,7 +168,7 @@ impl Keeper {
         Ok(!tags.is_empty())
     }
 
-    /// Stores a template under one tag more, and its files under one name more. What had the tag is replaced.
+    /// Stores a copy of a template under another tag, with a hard link to its files. Replaces a template with that tag.
     pub(crate) async fn store_tagged(
         &self,
         caller: &Caller,
@@ -184,7 +183,7 @@ impl Keeper {
             ..of.clone()
         };
         let (from, path) = (self.archive_path(&of.id), self.archive_path(&row.id));
-        let _busy = self.inner.archives.begin(&path);
+        let _in_use = self.inner.archives.begin(&path);
         link(&from, &path).await?;
         let stored = self.replace(caller, name, tag, &row).await;
         if stored.is_err() {
@@ -193,7 +192,7 @@ impl Keeper {
         stored.map(|()| row)
     }
 
-    /// Stores a template in place of what had its tag.
+    /// Stores a template in place of the one with its tag.
     pub(crate) async fn replace(
         &self,
         caller: &Caller,
@@ -202,7 +201,7 @@ impl Keeper {
         row: &TemplateRow,
     ) -> Result<()> {
         if let Some(old) = self.find_tag(caller, name, tag).await? {
-            self.remove_files_of(&old).await?;
+            self.remove_tag(&old).await?;
         }
         match self.inner.store.templates().insert(row).await {
             Err(StoreError::NameTaken { name, .. }) => Err(KeeperError::field(
@@ -213,9 +212,9 @@ impl Keeper {
         }
     }
 
-    async fn remove_files_of(&self, row: &TemplateRow) -> Result<()> {
+    async fn remove_tag(&self, row: &TemplateRow) -> Result<()> {
         match self.inner.store.templates().remove(&row.id).await {
-            Err(StoreError::NotFound { .. }) | Ok(()) => self.inner.pools.give_up(&row.id),
+            Err(StoreError::NotFound { .. }) | Ok(()) => self.inner.pools.discard(&row.id),
             Err(error) => return Err(error.into()),
         }
         let path = self.archive_path(&row.id);

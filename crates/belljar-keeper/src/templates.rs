@@ -1,4 +1,4 @@
-//! What sandboxes start from: the template that comes with Belljar, and snapshots of sandboxes.
+//! Templates: the built-in one, built ones and snapshots of sandboxes.
 
 use std::path::PathBuf;
 
@@ -15,27 +15,27 @@ use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
 use crate::steps::run_detached;
 
-/// The template that comes with Belljar: an empty home in the machine's own tree.
+/// Name of the built-in template: an empty home in the machine's own tree.
 pub const DEFAULT_TEMPLATE: &str = "default";
 
-/// What a sandbox starts from.
+/// The template of a new sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// The template's id.
     pub(crate) id: String,
     /// The template's name, or its id if it has none.
     pub(crate) name: String,
-    /// What it says about walls and limits.
+    /// Its specification.
     pub(crate) spec: SpecFile,
-    /// Its files.
+    /// Archive of its files.
     pub(crate) archive: Option<PathBuf>,
-    /// Their size, in bytes of the archive.
+    /// Size of the archive, in bytes.
     pub(crate) bytes: u64,
-    /// What its tree is, if it has one of its own.
+    /// Record of its tree, if it has one of its own.
     pub(crate) built: Option<BuiltRecord>,
 }
 
-/// The template `default`.
+/// Returns the template `default`.
 pub(crate) fn default_origin(config: &KeeperConfig) -> Origin {
     Origin {
         id: DEFAULT_TEMPLATE.to_owned(),
@@ -48,7 +48,7 @@ pub(crate) fn default_origin(config: &KeeperConfig) -> Origin {
 }
 
 impl Keeper {
-    /// The template that is meant.
+    /// Looks up a template by name or id; `None` is `default`.
     pub(crate) async fn origin(&self, caller: &Caller, template: Option<&str>) -> Result<Origin> {
         let name = template.unwrap_or(DEFAULT_TEMPLATE);
         if name == DEFAULT_TEMPLATE {
@@ -58,7 +58,7 @@ impl Keeper {
         let spec = SpecFile::from_json(&row.spec)?;
         let is_built = row.kind == TemplateKind::Built;
         Ok(Origin {
-            // A layer is mounted, and takes no memory of the sandbox.
+            // A layer is mounted and needs none of the sandbox's memory.
             archive: (!is_built).then(|| self.archive_path(&row.id)),
             bytes: if is_built { 0 } else { u64::try_from(row.bytes).unwrap_or(u64::MAX) },
             built: built_record(&row)?,
@@ -73,22 +73,22 @@ impl Keeper {
         found.ok_or_else(|| KeeperError::NotFound { what: "template", id: name.chars().take(64).collect() })
     }
 
-    /// Where a template's files are.
+    /// Returns the path of a template's archive.
     pub(crate) fn archive_path(&self, id: &str) -> PathBuf {
         self.inner.config.now().state_dir.join("templates").join(format!("{id}.tar"))
     }
 
-    /// The caller's templates.
+    /// Lists the caller's templates.
     ///
     /// # Errors
-    /// The store failed.
+    /// Fails if the store fails.
     pub async fn templates(&self, caller: &Caller) -> Result<Vec<TemplateInfo>> {
         self.require(caller, TEMPLATE_LIST)?;
         let rows = self.inner.store.templates().list(Some(&caller.tenant)).await?;
         Ok(std::iter::once(default_template()).chain(rows.iter().map(template_info)).collect())
     }
 
-    /// One template, by id or name.
+    /// Returns a template by id or name.
     ///
     /// # Errors
     /// [`KeeperError::NotFound`].
@@ -100,12 +100,12 @@ impl Keeper {
         Ok(template_info(&self.template_row(caller, id).await?))
     }
 
-    /// Removes a template. Sandboxes that started from it live on.
+    /// Removes a template. Sandboxes created from it keep running.
     ///
     /// # Errors
-    /// [`KeeperError::NotFound`]; the one that comes with Belljar stays, and only administrators remove what was built.
+    /// Returns [`KeeperError::NotFound`]; fails for the built-in template, and for a built one unless the caller is an administrator.
     pub async fn remove_template(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.remove_template_inner(&caller, &id).await }).await
     }
 
@@ -114,19 +114,19 @@ impl Keeper {
         if id == DEFAULT_TEMPLATE {
             return Err(KeeperError::Policy {
                 field: "template",
-                reason: "the template default comes with Belljar and stays".to_owned(),
+                reason: "the template default is built in and cannot be removed".to_owned(),
             });
         }
         let row = self.template_row(caller, id).await?;
         if row.kind == TemplateKind::Built {
-            // Only who may build can make it again.
+            // Removal needs the same role as building.
             self.require(caller, TEMPLATE_REMOVE_BUILT)?;
         }
         let removed = self.inner.store.templates().remove(&row.id).await;
         let removed = removed.map_err(KeeperError::from);
         self.audit(caller, TEMPLATE_REMOVE, None, &removed, vec![("template", row.id.clone())]).await?;
         removed?;
-        self.inner.pools.give_up(&row.id);
+        self.inner.pools.discard(&row.id);
         if row.kind == TemplateKind::Built {
             return self.sweep_layers(false).await.map(drop);
         }

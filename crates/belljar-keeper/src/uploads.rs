@@ -1,12 +1,12 @@
-//! Files that come for builds: archives that the steps of a template copy from.
+//! Uploads for builds: archives from which copy steps take their files.
 //!
 //! ```text
-//! DIR/uploads/<tenant>/<hash>           an archive, under what its client has worked out of the files
-//! DIR/uploads/<tenant>/part-<random>    one that is coming
+//! DIR/uploads/<tenant>/<hash>           an archive, named after the client's hash of its files
+//! DIR/uploads/<tenant>/part-<random>    an upload in progress
 //! ```
 //!
-//! Nothing of the server looks into an archive: it is unpacked in a sandbox. A hash is its tenant's own affair, and leads to
-//! nothing of another's. What was not used for a day is removed.
+//! The server does not parse archives: they are unpacked in sandboxes. Hashes are private to a tenant. Archives that were not used
+//! for a day are removed.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,31 +28,31 @@ use crate::keeper::{Keeper, Result};
 use crate::keys::{Denied, caller as caller_of, check_row};
 use crate::plan::{FilesHash, TaggedName};
 
-/// The largest archive, in bytes.
+/// Maximum size of an archive, in bytes.
 pub const MAX_UPLOAD_BYTES: u64 = 512 << 20;
 
-/// The most bytes of all archives of one tenant.
+/// Maximum size of all archives of one tenant, in bytes.
 const MAX_TENANT_BYTES: u64 = 4 << 30;
 
-/// The most archives of one tenant: looking at all of them is part of each upload.
+/// Maximum number of archives of one tenant, as each upload lists them all.
 const MAX_TENANT_FILES: u64 = 1000;
 
-/// How long an archive is kept after its last use.
-const KEEP: Duration = Duration::from_secs(24 * 3600);
+/// Time for which an archive is kept after its last use.
+const RETENTION: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a link can be used.
+/// Lifetime of a link.
 const LINK_LIFE: Duration = Duration::from_secs(3600);
 
-/// The most links of one tenant at once. The oldest gives way.
+/// Maximum number of links of one tenant. The oldest is evicted.
 const MAX_LINKS: usize = 512;
 
-/// The name that a file has while it is coming.
+/// Name prefix of uploads in progress.
 const PART: &str = "part-";
 
-/// After how many bytes the room is looked at again.
-const CHECK_EVERY: u64 = 4 << 20;
+/// Number of bytes after which quotas and disk space are checked again.
+const CHECK_INTERVAL_BYTES: u64 = 4 << 20;
 
-/// Links that were given out, by the SHA-256 of their tokens.
+/// Issued links, by the SHA-256 of their tokens.
 #[derive(Default)]
 pub(crate) struct Links(Mutex<HashMap<[u8; 32], Link>>);
 
@@ -64,18 +64,18 @@ struct Link {
     since: Instant,
 }
 
-/// Whether files are there, and the token of a link by which they can be sent.
+/// Whether files are present, and the token of a link to upload them.
 #[derive(Debug)]
 pub struct UploadLink {
-    /// Whether they came before.
+    /// Whether they have been uploaded before.
     pub present: bool,
-    /// 256 random bits: whoever has them may send these files, once or again, for an hour.
+    /// 256 random bits, with which these files may be uploaded any number of times within an hour.
     pub token: String,
 }
 
-/// Who may send which files.
+/// An authorized upload.
 pub struct OpenUpload {
-    /// Who.
+    /// The caller.
     pub caller: Caller,
     hash: FilesHash,
 }
@@ -99,7 +99,7 @@ impl Links {
     }
 }
 
-/// An archive that is coming. What is dropped before its end leaves nothing.
+/// An upload in progress, removed if this is dropped before its end.
 struct Part {
     path: PathBuf,
     done: bool,
@@ -128,15 +128,15 @@ impl Keeper {
         self.uploads().join(digest.get(..32).unwrap_or(&digest))
     }
 
-    /// Where the files of a copy are.
+    /// Returns the path of an uploaded archive.
     pub(crate) fn upload_path(&self, tenant: &str, hash: &FilesHash) -> PathBuf {
         self.uploads_of(tenant).join(hash.as_str())
     }
 
-    /// A link by which the files of a build that waits can be sent.
+    /// Issues a link to upload files of a waiting build.
     ///
     /// # Errors
-    /// No build of this template waits.
+    /// Fails if no build of this template waits.
     pub fn upload_link(&self, caller: &Caller, name: &TaggedName, hash: &FilesHash) -> Result<UploadLink> {
         self.require(caller, TEMPLATE_UPLOAD)?;
         if !self.inner.builds.waits(&caller.tenant, name.name()) {
@@ -155,16 +155,16 @@ impl Keeper {
             },
         );
         let path = self.upload_path(&caller.tenant, hash);
-        // What is told as being there stays for the build.
+        // Reset, so that files reported as present stay until the build.
         let present =
             std::fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now())).is_ok();
         Ok(UploadLink { present, token })
     }
 
-    /// Who may send files with the token of a link.
+    /// Authenticates an upload by the token of a link.
     ///
     /// # Errors
-    /// It is none of this server's, its time is over, or its key works no more. All of these look alike.
+    /// Fails if the token is unknown or expired, or its key is denied. Clients cannot tell the reasons apart.
     pub async fn open_upload(
         &self,
         token: &str,
@@ -182,10 +182,10 @@ impl Keeper {
         Ok(OpenUpload { caller: Caller { tenant: link.tenant, ..caller }, hash: link.hash })
     }
 
-    /// Takes the files of a build: all of them, or nothing is left.
+    /// Receives the files of a build. Leaves nothing behind if that fails.
     ///
     /// # Errors
-    /// They are too large, the tenant has too many or the disk is too full, or they did not come whole.
+    /// Fails if they are too large or incomplete, the tenant has too many, or the disk is too full.
     pub async fn receive_upload(
         &self,
         upload: &OpenUpload,
@@ -217,7 +217,7 @@ impl Keeper {
         let mut options = tokio::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&part.path).await.map_err(failed("make", &part.path))?;
-        // It counts itself.
+        // The new file is counted as well.
         self.check_upload(caller, length.unwrap_or(0))?;
         let (mut bytes, mut digest) = (0u64, Sha256::new());
         while let Some(piece) = content.next().await {
@@ -226,8 +226,8 @@ impl Keeper {
             let before = bytes;
             bytes += piece.len() as u64;
             check_size(bytes)?;
-            if before / CHECK_EVERY != bytes / CHECK_EVERY {
-                // Others write at the same time.
+            if before / CHECK_INTERVAL_BYTES != bytes / CHECK_INTERVAL_BYTES {
+                // Other writers may have used up the disk meanwhile.
                 self.check_upload(caller, 0)?;
             }
             digest.update(&piece);
@@ -246,19 +246,19 @@ impl Keeper {
         Ok((bytes, hex::encode(digest.finalize())))
     }
 
-    /// Checks that there is room for so many bytes more.
+    /// Checks that the tenant and the disk have space for `more` bytes.
     fn check_upload(&self, caller: &Caller, more: u64) -> Result<()> {
         check_size(more)?;
         let quota = caller.quotas.disk_bytes.unwrap_or(MAX_TENANT_BYTES).min(MAX_TENANT_BYTES);
         check_room(&self.uploads_of(&caller.tenant), more, quota)?;
         let config = self.inner.config.now();
-        crate::head_room::Left::look(&config.state_dir).check(&config.head_room)
+        crate::head_room::Headroom::measure(&config.state_dir).check(&config.head_room)
     }
 
-    /// Removes files that were not used for a day, and those whose coming was cut off, unless some may be coming now; or only says which.
+    /// Removes files that were not used for a day and, unless `keep_parts`, interrupted uploads; or only lists them.
     ///
     /// # Errors
-    /// A file cannot be removed.
+    /// Fails if a file cannot be removed.
     pub(crate) fn sweep_uploads(&self, keep_parts: bool, dry_run: bool) -> Result<Vec<Leftover>> {
         let mut leftovers = Vec::new();
         for (path, bytes) in find_unused(&self.uploads(), keep_parts) {
@@ -273,7 +273,7 @@ impl Keeper {
     }
 }
 
-/// Checks that a tenant may have so many bytes more.
+/// Checks that a tenant may have `more` bytes.
 fn check_room(dir: &Path, more: u64, quota: u64) -> Result<()> {
     let (count, used) = files(dir).fold((0, 0), |(count, used), (_, file)| (count + 1, used + file.len()));
     let over = |quota, used, limit| Err(KeeperError::Quota { quota, used, limit, retry_after: None });
@@ -286,19 +286,19 @@ fn check_room(dir: &Path, more: u64, quota: u64) -> Result<()> {
     Ok(())
 }
 
-/// Files of all tenants that nobody uses, and their sizes.
+/// Returns the unused files of all tenants, with their sizes.
 fn find_unused(uploads: &Path, keep_parts: bool) -> Vec<(PathBuf, u64)> {
     let dirs = std::fs::read_dir(uploads).into_iter().flatten().flatten();
     let all = dirs.flat_map(|dir| files(&dir.path()).collect::<Vec<_>>());
     let is_unused = |(path, metadata): &(PathBuf, std::fs::Metadata)| {
         let age = metadata.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
         let is_part = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PART));
-        age > KEEP || is_part && !keep_parts
+        age > RETENTION || is_part && !keep_parts
     };
     all.filter(is_unused).map(|(path, metadata)| (path, metadata.len())).collect()
 }
 
-/// Regular files right below a directory.
+/// Returns the regular files directly in a directory.
 fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, std::fs::Metadata)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_used_is_removed() {
+    fn unused_uploads_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let tenant = dir.path().join("tenant");
         std::fs::create_dir(&tenant).unwrap();
@@ -329,8 +329,8 @@ mod tests {
             std::fs::File::open(&path).unwrap().set_modified(SystemTime::now() - age).unwrap();
             (path, 7)
         };
-        let _used = file("used", KEEP / 2);
-        let old = file("old", KEEP * 2);
+        let _used = file("used", RETENTION / 2);
+        let old = file("old", RETENTION * 2);
         let part = file("part-0", Duration::ZERO);
         assert_eq!(find_unused(dir.path(), true), std::slice::from_ref(&old));
         let mut all = find_unused(dir.path(), false);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_has_so_many_files_and_no_more() {
+    fn files_of_a_tenant_are_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let file = |number: u64| std::fs::write(dir.path().join(number.to_string()), "1").unwrap();
         (0..MAX_TENANT_FILES).for_each(file);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_has_so_many_links_and_no_more() {
+    fn links_of_a_tenant_are_bounded() {
         let links = Links::default();
         let link = |tenant: &str| Link {
             key: "k".to_owned(),

@@ -27,48 +27,48 @@ pub(crate) struct Warm {
     /// An interpreter was sent and has not been used yet.
     is_sent: bool,
     /// The default context of Python is alive.
-    lives: bool,
+    is_alive: bool,
 }
 
 impl Warm {
     /// Records that an interpreter was sent while the sandbox was in the pool.
-    pub(crate) fn was_sent(&mut self) {
+    pub(crate) fn mark_sent(&mut self) {
         self.is_sent = true;
     }
 }
 
 /// Time of the last code of each tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Coders(Mutex<HashMap<String, Instant>>);
+pub(crate) struct RecentTenants(Mutex<HashMap<String, Instant>>);
 
-impl Coders {
-    fn note(&self, tenant: &str) {
-        let mut coders = self.0.lock();
-        if coders.len() >= MAX_TENANTS {
-            coders.retain(|_, last| last.elapsed() < RECENT);
+impl RecentTenants {
+    fn record(&self, tenant: &str) {
+        let mut tenants = self.0.lock();
+        if tenants.len() >= MAX_TENANTS {
+            tenants.retain(|_, last| last.elapsed() < RECENT);
         }
-        if coders.len() < MAX_TENANTS {
-            coders.insert(tenant.to_owned(), Instant::now());
+        if tenants.len() < MAX_TENANTS {
+            tenants.insert(tenant.to_owned(), Instant::now());
         }
     }
 
     /// Returns the tenant that ran code last, if that was recent.
     fn last_tenant(&self) -> Option<String> {
-        let coders = self.0.lock();
-        let recent = coders.iter().filter(|(_, last)| last.elapsed() < RECENT);
+        let tenants = self.0.lock();
+        let recent = tenants.iter().filter(|(_, last)| last.elapsed() < RECENT);
         recent.max_by_key(|(_, last)| **last).map(|(tenant, _)| tenant.clone())
     }
 
     fn is_recent(&self, tenant: &str) -> bool {
-        let coders = self.0.lock();
-        coders.get(tenant).is_some_and(|last| last.elapsed() < RECENT)
+        let tenants = self.0.lock();
+        tenants.get(tenant).is_some_and(|last| last.elapsed() < RECENT)
     }
 }
 
 impl Keeper {
     /// Sends an interpreter into a new sandbox, without waiting for it.
-    pub(crate) fn warm_ahead(&self, entry: &Arc<Entry>) {
-        if !self.inner.config.now().warm_interpreters || !self.inner.coders.is_recent(&entry.tenant) {
+    pub(crate) fn prewarm(&self, entry: &Arc<Entry>) {
+        if !self.inner.config.now().warm_interpreters || !self.inner.recent_tenants.is_recent(&entry.tenant) {
             return;
         }
         let (keeper, entry, held) = (self.clone(), Arc::clone(entry), Arc::clone(&entry.warm));
@@ -87,15 +87,16 @@ impl Keeper {
     }
 
     /// Sends an interpreter of the tenant that ran code last into a sandbox of the pool; returns that tenant.
-    pub(crate) async fn warm_in_pool(&self, sandbox: &Sandbox, tree: &Tree) -> Option<String> {
-        let owner = self.inner.coders.last_tenant().filter(|_| self.inner.config.now().warm_interpreters)?;
+    pub(crate) async fn prewarm_pooled(&self, sandbox: &Sandbox, tree: &Tree) -> Option<String> {
+        let owner =
+            self.inner.recent_tenants.last_tenant().filter(|_| self.inner.config.now().warm_interpreters)?;
         sandbox.offer_interpreter(&owner, &self.imports(tree)).await.ok()?;
         Some(owner)
     }
 
     /// Ensures that an interpreter is available for a new Python context; for the default context (`is_default`) only if that
     /// is not alive already. Returns the reason if there is none.
-    pub(crate) async fn warm_for(
+    pub(crate) async fn ensure_warm(
         &self,
         entered: &Entered,
         language: Option<&str>,
@@ -108,9 +109,9 @@ impl Keeper {
         if !self.inner.config.now().warm_interpreters {
             return Some("warm interpreters are disabled by the operator".to_owned());
         }
-        self.inner.coders.note(&entered.entry.tenant);
+        self.inner.recent_tenants.record(&entered.entry.tenant);
         let mut warm = entered.entry.warm.lock().await;
-        if is_default && std::mem::replace(&mut warm.lives, true) {
+        if is_default && std::mem::replace(&mut warm.is_alive, true) {
             return None;
         }
         if std::mem::take(&mut warm.is_sent) {
@@ -121,9 +122,9 @@ impl Keeper {
     }
 
     /// Records whether the default context is still alive.
-    pub(crate) async fn warm_after(&self, entered: &Entered, context: &str, state: Survival) {
+    pub(crate) async fn record_warm_state(&self, entered: &Entered, context: &str, state: Survival) {
         if context == "python" {
-            entered.entry.warm.lock().await.lives = state == Survival::Preserved;
+            entered.entry.warm.lock().await.is_alive = state == Survival::Preserved;
         }
     }
 

@@ -10,12 +10,12 @@ mod cases;
 mod copies;
 #[path = "keeper/engines.rs"]
 mod engines;
+#[path = "keeper/fixture.rs"]
+mod fixture;
 #[path = "keeper/lifecycle.rs"]
 mod lifecycle;
 #[path = "keeper/policy.rs"]
 mod policy;
-#[path = "keeper/world.rs"]
-mod world;
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let ignored = !rustix::process::geteuid().is_root();
     let trials = cases::all().into_iter().map(|(name, case)| {
         Trial::test(name, move || {
-            world::run(case);
+            fixture::run(case);
             Ok(())
         })
         .with_ignored_flag(ignored)

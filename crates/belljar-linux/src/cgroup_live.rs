@@ -42,7 +42,7 @@ const V1_WEIGHT: (u16, u16) = (1024, 2);
 /// Default and minimum of `cpu.weight` of v2 (cgroup-v2.rst).
 const V2_WEIGHT: (u16, u16) = (100, 1);
 
-/// Why a limit could not be changed. All limits are as they were before.
+/// Error from changing a limit. All limits are as they were before.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupChangeError {
     /// More than the new limit is in use.

@@ -90,7 +90,7 @@ struct Config {
     reserved: [u64; 8],
 }
 
-/// Why a file could not be mounted.
+/// Error from mounting a file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step}")]
 pub struct ImageError {

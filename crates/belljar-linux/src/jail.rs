@@ -14,7 +14,7 @@ const MAX_OPEN_FILES: u64 = 1024;
 /// Maximum writable memory of a jailed process, in bytes.
 const MAX_DATA_BYTES: u64 = 128 << 20;
 
-/// Why a process could not be jailed.
+/// Error from jailing a process.
 #[derive(Debug, thiserror::Error)]
 pub enum JailError {
     /// The Landlock domain could not be built.

@@ -22,7 +22,7 @@ pub struct LandlockRules {
     pub least_abi: u32,
 }
 
-/// Why a domain could not be made.
+/// Error from creating a domain.
 #[derive(Debug, thiserror::Error)]
 pub enum LandlockError {
     /// The kernel has no Landlock, or too old a version.

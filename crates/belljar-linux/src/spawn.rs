@@ -58,7 +58,7 @@ pub struct Spawned {
     pub pidfd: OwnedFd,
 }
 
-/// Why a process could not be started.
+/// Error from starting a process.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// No candidate exists.

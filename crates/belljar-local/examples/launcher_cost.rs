@@ -74,7 +74,7 @@ async fn launch(engine: &dyn Engine) -> Result<Sandbox> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     let grade = if rustix::process::geteuid().is_root() { LimitsGrade::Cgroup } else { LimitsGrade::Watched };
     let spec = SandboxSpec { grade, ..SandboxSpec::default() };
-    Ok(engine.create(CreateRequest::long(&SandboxId::from_entropy(bytes), &spec, None)).await?)
+    Ok(engine.create(CreateRequest::long_lived(&SandboxId::from_entropy(bytes), &spec, None)).await?)
 }
 
 /// Launches with each engine in turn, so that other load on the machine affects both.

@@ -1,4 +1,4 @@
-//! The local engine, and its weaker kin `process` and `none`: the same guest behind fewer walls.
+//! The local engine, and the weaker engines `process` and `none`: the same guest with fewer walls.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -22,46 +22,46 @@ use crate::planner::Planner;
 use crate::sockets::{control_pair, guest_control_pair, pair, stream};
 use crate::walls::{LocalWalls, Resources, monotonic_ns};
 
-/// One start in so many also looks for what killed supervisors have left: a look costs a start too much to be had each time.
+/// Number of starts per sweep for leftovers of killed supervisors. A sweep is too expensive for every start.
 const SWEEP_EVERY: u32 = 16;
 
-/// What the guest speaks first; a launch that takes longer has hung.
+/// Timeout for the first message of the guest; a launch that takes longer has hung.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a [`LocalEngine`] is set up: by the operator, never by what runs inside.
+/// Configuration of a [`LocalEngine`], determined by the operator and never by code in a sandbox.
 #[derive(Debug, Clone)]
 pub struct LocalConfig {
     /// `local`, `process` or `none`.
     pub kind: LocalKind,
-    /// What may be mounted.
+    /// Policy for mounts.
     pub mount_policy: MountPolicy,
-    /// A delegated v2 control group to make groups in, instead of this process's own.
+    /// A delegated v2 control group in which groups are created, instead of this process's own.
     pub cgroup_base: Option<PathBuf>,
-    /// Whether a sandbox ends with this process or goes on until its deadline.
-    pub when_alone: OnHostLoss,
-    /// The guest's program, which must be of this build. By default it is `belljar-guest` beside this program, or, where that cannot
-    /// be used, this program itself.
+    /// Whether a sandbox ends with this process or keeps running until its deadline.
+    pub on_host_loss: OnHostLoss,
+    /// The guest's program, which must be of this build. By default it is `belljar-guest` in this program's directory, or this program
+    /// itself if that cannot be used.
     pub guest: Option<PathBuf>,
-    /// What the operator says of networks.
+    /// The operator's network setup.
     pub network: NetworkSetup,
 }
 
 impl LocalConfig {
-    /// The default set-up of an engine of this kind: no mounts, sandboxes end with their host.
+    /// Returns the default configuration of an engine of this kind: no mounts, sandboxes end with their host.
     #[must_use]
     pub fn new(kind: LocalKind) -> Self {
         Self {
             kind,
             mount_policy: MountPolicy::new(&[]),
             cgroup_base: None,
-            when_alone: OnHostLoss::End,
+            on_host_loss: OnHostLoss::End,
             guest: None,
             network: NetworkSetup::default(),
         }
     }
 }
 
-/// Runs sandboxes on this machine, without a daemon.
+/// Engine that runs sandboxes on this machine, without a daemon.
 #[derive(Debug)]
 pub struct LocalEngine {
     config: LocalConfig,
@@ -69,13 +69,13 @@ pub struct LocalEngine {
 }
 
 impl LocalEngine {
-    /// An engine with this set-up.
+    /// Creates an engine with this configuration.
     #[must_use]
     pub fn new(config: LocalConfig) -> Self {
         Self { config, layout: OnceLock::new() }
     }
 
-    /// An engine that uses control groups v1 alone, for the tests of machines without v2. `None` where v1 cannot do that.
+    /// Creates an engine that uses only control groups v1, for tests of machines without v2. Returns `None` if v1 is not sufficient here.
     #[cfg(feature = "mutation")]
     #[must_use]
     pub fn with_v1(config: LocalConfig) -> Option<Self> {
@@ -88,7 +88,7 @@ impl LocalEngine {
         &self.config
     }
 
-    /// Where control groups can be made here.
+    /// Returns the layout of the control groups of this machine.
     pub(crate) fn layout(&self) -> &CgroupLayout {
         self.layout.get_or_init(|| CgroupLayout::detect(self.config.cgroup_base.as_deref()))
     }
@@ -134,10 +134,10 @@ impl LocalEngine {
         let mut plan = planner.plan(random, sockets.guest)?;
         let gateway = self.prepare_gateway(&mut plan, spec, authority);
         let gateway = gateway.map_err(launch("prepare the network's gateway"))?;
-        let entry = crate::warm::Entry::of(&plan, spec);
+        let entry = crate::warm::Entry::from_plan(&plan, spec);
         let isolation =
             crate::layers::isolation(&plan, self.config.kind, spec, planner.watched, self.layout());
-        let failures = Failures::of(&plan);
+        let failures = Failures::from_plan(&plan);
         let scratch = match &plan.scratch {
             Some(scratch) => {
                 let parent =
@@ -156,7 +156,7 @@ impl LocalEngine {
         let started = gateway.map(Prepared::start).transpose();
         let (gateway, no_gateway) = started.map_or_else(|error| (None, Some(error)), |one| (one, None));
         let home = crate::planner::home(self.config.kind, &id);
-        // The plan's descriptors are the supervisor's from here on.
+        // The supervisor has its own copies of the plan's descriptors.
         drop(plan);
         let image = planner.image.take();
         let cgroups = planner.cgroups.then(|| self.layout().clone());
@@ -184,12 +184,12 @@ impl LocalEngine {
         match life {
             Life::Run { wait: true } | Life::Long { .. } => {
                 if let Err(error) = until_ready(&walls, &stream).await {
-                    // What the launch left is removed before its failure is told.
+                    // Leftovers of the launch are removed before its failure is reported.
                     let _ = walls.stop().await;
                     return Err(error);
                 }
             }
-            // What the host does next would only take the processor from the supervisor before that.
+            // Until then, the host would only compete with the supervisor for the processor.
             Life::Run { wait: false } => walls.wait_until_started().await,
         }
         Ok(Launched { isolation, home, stream, walls })
@@ -213,8 +213,8 @@ impl LocalEngine {
         Ok(Some(gateway))
     }
 
-    /// Launches the parent of warm interpreters, which is told by `socket` what to do. It has the walls of a sandbox, but for a
-    /// user namespace of its own: then it could enter no other.
+    /// Launches the parent of warm interpreters, which receives its requests over `socket`. It has the walls of a sandbox except for a
+    /// user namespace, with which it could not enter another one.
     pub(crate) fn launch_parent(
         &self,
         spec: &SandboxSpec,
@@ -240,7 +240,7 @@ impl LocalEngine {
             trust: None,
         };
         let plan = planner.plan(random, socket)?;
-        let failures = Failures::of(&plan);
+        let failures = Failures::from_plan(&plan);
         let (planned, launched_ns) = (begin.elapsed(), monotonic_ns());
         let supervisor = belljar_linux::start(&plan, &sandbox_control).map_err(|errno| {
             EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
@@ -266,7 +266,7 @@ impl LocalEngine {
 struct GuestSockets {
     /// The first connection, the host's end.
     host: OwnedFd,
-    /// What the guest is started with: the connection itself, or a control socket that brings it.
+    /// Descriptor that the guest is started with: the connection itself, or a control socket that passes it.
     guest: OwnedFd,
     /// The host's end of the control socket.
     control: Option<OwnedFd>,
@@ -310,23 +310,23 @@ impl Engine for LocalEngine {
         self.config.kind.capabilities(self.layout().is_complete(), None)
     }
 
-    /// A long-lived sandbox ends with this process all the same, or when it is dropped: see `LauncherEngine`.
+    /// A long-lived sandbox also ends with this process, or when it is dropped; `LauncherEngine` avoids that.
     fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
         Box::pin(async move { Ok(self.launch(request).await?.into_sandbox()) })
     }
 }
 
-/// Waits until the guest serves, or the launch has failed.
+/// Waits until the guest serves or the launch has failed.
 async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Result<(), EngineError> {
     tokio::select! {
-        // A failed launch also breaks the connection; its own reason is the better one.
+        // A failed launch also breaks the connection; its own reason is more precise.
         biased;
         error = walls.failure() => Err(error),
         // The guest speaks first, as soon as it serves.
         ready = tokio::time::timeout(START_TIMEOUT, stream.readable()) => match ready {
             Ok(ready) => {
                 ready.map_err(launch("wait for the guest"))?;
-                // A connection that has broken can be read as well, and the reason may be told a moment later.
+                // A broken connection is readable as well, and the reason may arrive a moment later.
                 let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
                 if !matches!(rustix::net::recv(stream, &mut [0u8; 1], flags), Ok((1, _))) {
                     let gone = || EngineError::Ended { how: "the guest closed its connection".to_owned() };
@@ -344,10 +344,10 @@ pub(crate) fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> Engin
     move |source| EngineError::Launch { step: step.to_owned(), source }
 }
 
-/// Random bytes for an id, and a place to begin the search for a user id.
+/// Returns random bytes for an id, and a random start for the search for a user id.
 pub(crate) fn entropy() -> Result<([u8; 20], u32), EngineError> {
     let mut bytes = [0u8; 24];
-    // So few come whole (getrandom(2)).
+    // Up to 256 bytes are returned completely (getrandom(2)).
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| launch("get random bytes")(errno.into()))?;
     let (id, place) = bytes.split_at(20);

@@ -15,7 +15,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    pub(crate) fn of(plan: &LaunchPlan) -> Self {
+    pub(crate) fn from_plan(plan: &LaunchPlan) -> Self {
         let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
         let mut failures =
             Self { cgroups: plan.cgroups.iter().map(|group| text(&group.dir)).collect(), ..Self::default() };

@@ -21,10 +21,10 @@ use crate::sockets::{control_pair, pair, stream};
 /// The launch step that fails if the gateway cannot start.
 pub(crate) const START_GATEWAY: &str = "start the network's gateway";
 
-/// How long it may take to have another policy.
+/// Timeout for replacing the policy.
 const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to end once it is told.
+/// Timeout for ending once requested.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum length in bytes of a gateway's start error.
@@ -37,7 +37,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares a gateway for this policy, which runs as `user` where one is given.
+    /// Prepares a gateway for this policy, which runs as `user` if given.
     pub(crate) fn new(
         setup: &NetworkSetup,
         policy: &NetworkPolicy,
@@ -69,7 +69,7 @@ impl Prepared {
 
     /// Starts the process. It serves nothing before it receives its sockets over [`Self::control`]. Needs a tokio runtime.
     pub(crate) fn start(self) -> io::Result<Gateway> {
-        // The one that runs, also when another lies in its place by now.
+        // The running executable, even if its file has been replaced.
         let child = Command::new("/proc/self/exe")
             .arg(ARGUMENT)
             .env_clear()
@@ -78,7 +78,7 @@ impl Prepared {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let (pidfd, ended) = watched(child)?;
+        let (pidfd, ended) = watch_child(child)?;
         Ok(Gateway { control: self.control, pidfd, ended })
     }
 }
@@ -92,7 +92,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Resolves when the gateway is jailed and ready for its sockets, with the reason if it could not start.
+    /// Returns a future that resolves when the gateway is jailed and ready for its sockets, or fails with the reason if it could not start.
     pub(crate) fn started(&self) -> io::Result<impl Future<Output = io::Result<()>> + Send + use<>> {
         let control = async_fd(self.control.try_clone()?)?;
         Ok(async move {
@@ -117,7 +117,7 @@ impl Gateway {
         })
     }
 
-    /// The host's end of a new connection to it. Few can wait to be taken at once.
+    /// Opens a connection, and returns the host's end. Only a few can wait to be accepted.
     pub(crate) fn connection(&self) -> io::Result<OwnedFd> {
         let (host, theirs) = pair(SocketType::STREAM)?;
         belljar_linux::send_with(self.control.as_fd(), &[CONNECTION], &[theirs.as_fd()])?;
@@ -153,25 +153,25 @@ pub(crate) async fn set_policy(connection: OwnedFd, policy: &NetworkPolicy) -> R
     done.unwrap_or_else(|late| Err(late.into())).map_err(failed())
 }
 
-/// The records of the gateway at the other end.
+/// Returns the records of the gateway at the other end.
 pub(crate) async fn log(connection: OwnedFd, after: u64, follow: bool) -> Result<NetworkLog, EngineError> {
     let failed = || launch("read the network's log");
     let connection = stream(connection).map_err(failed())?;
     Ok(belljar_gateway::log(connection, after, follow).await.map_err(failed())?.boxed())
 }
 
-/// SIGKILL: there is nothing that it would have to tidy up.
+/// SIGKILL: the gateway has nothing to clean up.
 const KILL: i32 = 9;
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Its supervisor lets it go as well; this only makes it sooner.
+        // It also ends when the supervisor does; this is only sooner.
         let _: Result<(), Errno> = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
     }
 }
 
-/// Takes note of the end of a child whenever that comes, so that no zombie stays.
-pub(crate) fn watched(mut child: Child) -> io::Result<(OwnedFd, watch::Receiver<bool>)> {
+/// Waits for the end of a child in the background, so that it does not stay a zombie. Returns its pidfd, and a receiver of its end.
+pub(crate) fn watch_child(mut child: Child) -> io::Result<(OwnedFd, watch::Receiver<bool>)> {
     let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
     // The child has not been waited for, so the number is still its own.

@@ -370,7 +370,7 @@ impl Planner<'_> {
             confine_guest: kind == LocalKind::Process,
             deadline_ms,
             grace_ms: millis(belljar_engine::STOP_GRACE),
-            when_alone: self.config.when_alone,
+            when_alone: self.config.on_host_loss,
             many_connections: self.is_long,
             first_process: kind == LocalKind::Local,
             own_proc: kind == LocalKind::Local,

@@ -69,7 +69,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Returns the data for a sandbox launched by this plan; `None` if a process cannot move in.
-    pub(crate) fn of(plan: &LaunchPlan, spec: &SandboxSpec) -> Option<Self> {
+    pub(crate) fn from_plan(plan: &LaunchPlan, spec: &SandboxSpec) -> Option<Self> {
         let tree = plan.namespaces.as_ref().filter(|_| plan.identity.privileged)?;
         let is_excluded = match &spec.tree {
             Tree::Host => false,

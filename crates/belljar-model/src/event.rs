@@ -41,7 +41,7 @@ pub enum Event {
         /// Number of bytes of this stream that came before.
         offset: u64,
     },
-    /// A problem that stopped nothing but that a person should know of.
+    /// A warning: a problem that stopped nothing.
     Warning {
         /// One sentence.
         message: String,

@@ -124,7 +124,7 @@ pub(crate) fn check_target(field: &'static str, path: &Path) -> Result<PathBuf, 
 /// Fails if two mounts have the same target, or if one would hide an earlier one.
 pub fn check_targets(mounts: &[Mount]) -> Result<(), ModelError> {
     // Paths are ordered by components, so a path is directly followed by those inside of it. Comparing all pairs would take
-    // minutes for as many mounts as a specification has room for.
+    // minutes for the maximum number of mounts.
     let mut earlier: BTreeMap<&Path, &Mount> = BTreeMap::new();
     for later in mounts {
         let next = earlier.range::<&Path, _>(later.target.as_path()..).next().map(|(_, mount)| *mount);

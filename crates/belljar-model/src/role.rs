@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
-/// What the holder of a key may do. Each role may do what the ones before it may.
+/// Role of a key. Each role includes the permissions of the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(rename_all = "snake_case"))]
 pub enum Role {

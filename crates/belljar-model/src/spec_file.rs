@@ -98,8 +98,8 @@ impl SpecFile {
     /// Merges with another one: values in `over` win. Its mounts and volumes are appended, and its environment variables are added to or
     /// replace those that are here.
     ///
-    /// Its network policy replaces the one that is here as a whole. Merged lists would allow more than either of the two, and
-    /// nobody would see that in what they wrote.
+    /// Its network policy replaces this one as a whole: merged lists would allow more than either of the two, which would surprise their
+    /// authors.
     #[must_use]
     pub fn merge(self, over: Self) -> Self {
         let mounts = append(self.mounts, over.mounts);

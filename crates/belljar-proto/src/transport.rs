@@ -77,7 +77,7 @@ where
     }
 }
 
-/// Makes an HTTP/2 client on `stream`. Nothing is sent before the first call.
+/// Creates an HTTP/2 client on `stream`. Nothing is sent before the first call.
 #[must_use]
 pub fn connect<S>(stream: S) -> Connection
 where
@@ -87,14 +87,14 @@ where
     let connector = tower::service_fn(move |_: http::Uri| {
         let taken = slot.lock().take();
         async move {
-            // There is only one stream: once it breaks, the guest is gone.
+            // The connection has one stream only: once it breaks, the guest cannot be reached again.
             taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
         }
     });
     connect_with(connector, authority())
 }
 
-/// Makes an HTTP/2 client on streams that `connector` opens: one at the first call, and another one whenever it breaks.
+/// Creates an HTTP/2 client on streams that `connector` opens: one at the first call, and another one whenever it breaks.
 /// Windows and frames are the same as for a guest's connection.
 #[must_use]
 pub fn connect_with<C>(connector: C, authority: http::Uri) -> Connection

@@ -74,7 +74,7 @@ impl Database {
                     Durability::Process => Some(Wal::open(&path)?),
                     Durability::Power => None,
                 };
-                Ok(Self { wal, reserve: Some(Reserve::beside(&path)), ..database })
+                Ok(Self { wal, reserve: Some(Reserve::for_database(&path)), ..database })
             }
             Location::Postgres(_) => Self::postgres(url).await,
         }
@@ -263,9 +263,9 @@ fn sqlite_pool(connections: u32, setup: &'static str) -> AnyPoolOptions {
     with_setup(options, setup)
 }
 
-/// Replaces an idle SQLite connection that believes to be in a transaction.
+/// Replaces an idle SQLite connection whose driver still assumes an open transaction.
 ///
-/// When the disk is full, SQLite rolls a transaction back by itself. The driver does not notice: its own rollback fails, and
+/// When the disk is full, SQLite rolls a transaction back by itself, unknown to the driver: the driver's own rollback fails, and
 /// the connection would stay in the old transaction forever.
 fn replace_if_in_transaction(options: AnyPoolOptions) -> AnyPoolOptions {
     options.before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))

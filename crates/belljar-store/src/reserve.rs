@@ -22,7 +22,7 @@ pub(crate) struct Reserve {
 
 impl Reserve {
     /// Creates the reserve of a database, if the disk has space for it.
-    pub(crate) fn beside(database: &Path) -> Self {
+    pub(crate) fn for_database(database: &Path) -> Self {
         let mut path = database.as_os_str().to_owned();
         path.push(".reserve");
         let reserve = Self {

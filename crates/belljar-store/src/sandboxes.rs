@@ -166,7 +166,7 @@ impl Sandboxes<'_> {
     ///
     /// Fails if the store cannot be read.
     pub async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRow>, StoreError> {
-        self.get_of(None, id).await
+        self.get_for_tenant(None, id).await
     }
 
     /// Returns the record of a sandbox if it belongs to this tenant. Without a tenant, of any tenant.
@@ -174,7 +174,7 @@ impl Sandboxes<'_> {
     /// # Errors
     ///
     /// Fails if the store cannot be read.
-    pub async fn get_of(
+    pub async fn get_for_tenant(
         &self,
         tenant: Option<&str>,
         id: &SandboxId,

@@ -58,7 +58,7 @@ impl Secrets<'_> {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NameTaken`], [`StoreError::Nul`], and those of writing.
+    /// Returns [`StoreError::NameTaken`] or [`StoreError::Nul`], or fails if the store cannot be written.
     pub async fn insert(&self, row: &SecretRow, value: &SecretValue, max: u32) -> Result<bool, StoreError> {
         refuse_nul([("the tenant", row.tenant.as_str()), ("the name", &row.name)])?;
         let text = "INSERT INTO secrets (id, tenant, name, value, version, metadata, created_at, updated_at) \
@@ -87,7 +87,7 @@ impl Secrets<'_> {
     ///
     /// # Errors
     ///
-    /// Those of reading and writing.
+    /// Fails if the store cannot be read or written.
     pub async fn set_value(
         &self,
         tenant: &str,
@@ -113,7 +113,7 @@ impl Secrets<'_> {
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn get(&self, tenant: &str, id_or_name: &str) -> Result<Option<SecretRow>, StoreError> {
         let text = id_or_name.to_owned();
         let mut query = of_tenant(SELECT, tenant)?;
@@ -127,7 +127,7 @@ impl Secrets<'_> {
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn list(&self, tenant: &str, after: &str, limit: u32) -> Result<Vec<SecretRow>, StoreError> {
         let mut query = of_tenant(SELECT, tenant)?;
         query.and("name > ?", &[after.to_owned()])?;
@@ -140,7 +140,7 @@ impl Secrets<'_> {
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Fails if the store cannot be read.
     pub async fn value(&self, tenant: &str, name: &str) -> Result<Option<SecretValue>, StoreError> {
         let mut query = of_tenant("SELECT id, tenant, value FROM secrets", tenant)?;
         query.and("name = ?", &[name.to_owned()])?;
@@ -154,11 +154,11 @@ impl Secrets<'_> {
             .map(|text| Some(SecretValue(text)))
     }
 
-    /// Removes a secret for good. Returns whether there was one of this id.
+    /// Removes a secret permanently. Returns whether it existed.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Fails if the store cannot be written.
     pub async fn remove(&self, tenant: &str, id: &str) -> Result<bool, StoreError> {
         let statement =
             sqlx::query("DELETE FROM secrets WHERE tenant = $1 AND id = $2").bind(tenant).bind(id);
@@ -172,7 +172,7 @@ impl Secrets<'_> {
     }
 }
 
-/// Begins a query for rows of one tenant. Tests take that wall away.
+/// Begins a query for rows of one tenant. Tests can disable that protection.
 fn of_tenant(select: &'static str, tenant: &str) -> Result<Filter, StoreError> {
     let mut query = Filter::new(select);
     if !ServiceWall::Tenants.is_down() {

@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a test that cannot go on has failed, wherever it stands, and says what it skips"
+    reason = "a test that cannot continue has failed, and prints what it skips"
 )]
 
 #[path = "store/audit.rs"]
@@ -150,7 +150,7 @@ const SQLITE_CASES: &[(&str, Run)] = cases![
 
 /// Cases for PostgreSQL only.
 const POSTGRES_CASES: &[(&str, Run)] =
-    cases![backup::postgres_backup_refers_to_pg_dump, tls::a_server_is_known_by_its_certificate,];
+    cases![backup::postgres_backup_refers_to_pg_dump, tls::server_certificate_is_verified,];
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);

@@ -113,7 +113,7 @@ impl Tar {
     }
 }
 
-/// Returns a header in GNU's form whose checksum holds.
+/// Returns a header in GNU's form with a correct checksum.
 #[must_use]
 pub fn header(kind: EntryType, name: &str, target: &str, size: u64) -> Header {
     let mut header = Header::new_gnu();

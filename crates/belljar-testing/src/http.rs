@@ -1,4 +1,4 @@
-//! A client over plain HTTP/1.1. An answer that is cut off is told apart from an answer that is an error.
+//! A client over plain HTTP/1.1. It distinguishes an incomplete answer from an answer that is an error.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use tokio::sync::Mutex;
 
 use crate::wait::DEADLINE;
 
-/// No answer came, or not all of it: the server may have done what was asked for, or not.
+/// Error for a missing or incomplete answer. It is unknown whether the server carried out the request.
 #[derive(Debug)]
 pub struct Cut(pub String);
 
 /// An answer, read to its end.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// Its status.
+    /// Status.
     pub status: StatusCode,
-    /// Its headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Body.
     pub body: Bytes,
 }
 
@@ -52,7 +52,7 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap_or(""))
     }
 
-    /// Returns the stable code of a problem; empty if it is none.
+    /// Returns the stable code of a problem; empty if the answer is not one.
     #[must_use]
     pub fn code(&self) -> String {
         let problem: Value = serde_json::from_slice(&self.body).unwrap_or_default();
@@ -87,52 +87,52 @@ impl Answer {
     }
 }
 
-/// A client with a key, or without.
+/// A client with or without a key.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// Where the server listens.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// The key that it sends.
+    /// Key that is sent with each request.
     pub key: Option<String>,
-    /// The server's own socket, if that is used in place of the address.
+    /// The server's Unix socket, if used instead of the address.
     socket: Option<PathBuf>,
-    /// The connection that is used again; none where each request has one of its own.
-    kept: Option<Arc<Mutex<Option<SendRequest<Body>>>>>,
+    /// The connection that is reused; `None` to open one for each request.
+    reused: Option<Arc<Mutex<Option<SendRequest<Body>>>>>,
 }
 
 impl Client {
-    /// Makes a client that opens a connection for each request.
+    /// Creates a client that opens a connection for each request.
     #[must_use]
     pub fn new(address: SocketAddr, key: Option<&str>) -> Self {
-        Self { address, key: key.map(str::to_owned), socket: None, kept: None }
+        Self { address, key: key.map(str::to_owned), socket: None, reused: None }
     }
 
-    /// Makes the same client with one connection, which is used again.
+    /// Returns the same client with one connection, which is reused.
     #[must_use]
     pub fn keep_alive(self) -> Self {
-        Self { kept: Some(Arc::default()), ..self }
+        Self { reused: Some(Arc::default()), ..self }
     }
 
-    /// Makes the same client by the server's own socket, which strangers cannot take from it.
+    /// Returns the same client over the server's Unix socket, which other processes cannot take over.
     #[must_use]
     pub fn by_socket(&self, socket: PathBuf) -> Self {
         Self { socket: Some(socket), ..self.apart() }
     }
 
-    /// Makes a client with another key, on connections of its own.
+    /// Returns a client with another key, on connections of its own.
     #[must_use]
     pub fn with_key(&self, key: &str) -> Self {
         Self { key: Some(key.to_owned()), ..self.apart() }
     }
 
-    /// Makes the same client on connections of its own.
+    /// Returns the same client on connections of its own.
     #[must_use]
     pub fn apart(&self) -> Self {
-        let kept = self.kept.as_ref().map(|_| Arc::default());
-        Self { kept, ..Self::new(self.address, self.key.as_deref()) }
+        let reused = self.reused.as_ref().map(|_| Arc::default());
+        Self { reused, ..Self::new(self.address, self.key.as_deref()) }
     }
 
-    /// Begins a request with this client's key and the server's name.
+    /// Starts a request with this client's key and the server's name.
     #[must_use]
     pub fn request(&self, method: &str, path: &str) -> http::request::Builder {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
@@ -144,14 +144,14 @@ impl Client {
         request
     }
 
-    /// Sends a request on a connection of its own, and returns the answer's head; the body is still to come.
+    /// Sends a request on a connection of its own, and returns the answer's head; its body can be read from it.
     pub async fn open(&self, request: Request<Body>) -> http::Response<hyper::body::Incoming> {
         let mut sender = self.connect().await.unwrap();
         let sent = tokio::time::timeout(DEADLINE, sender.send_request(request));
         sent.await.expect("an answer in time").expect("the server answers")
     }
 
-    /// Sends a request and reads its answer, if it is not a stream: then its body is empty.
+    /// Sends a request and reads its answer. The body of a stream is not read, and is empty.
     pub async fn send_for_head(&self, request: http::request::Builder, body: impl Into<Body>) -> Answer {
         let (parts, body) = self.open(request.body(body.into()).unwrap()).await.into_parts();
         let is_stream = parts.status == 101
@@ -160,10 +160,10 @@ impl Client {
         Answer { status: parts.status, headers: parts.headers, body }
     }
 
-    /// Sends a request. A connection that had ended before is opened anew; one that ends meanwhile is [`Cut`].
+    /// Sends a request. A closed connection is reopened; one that breaks during the request gives [`Cut`].
     ///
     /// # Errors
-    /// There is no whole answer.
+    /// Fails if there is no complete answer.
     pub async fn try_send(
         &self,
         request: http::request::Builder,
@@ -175,7 +175,7 @@ impl Client {
     /// See [`Client::try_send`].
     ///
     /// # Errors
-    /// There is no whole answer.
+    /// Fails if there is no complete answer.
     pub async fn try_send_request(&self, request: Request<Body>) -> Result<Answer, Cut> {
         let answered = tokio::time::timeout(DEADLINE, self.exchange(request)).await;
         answered.unwrap_or_else(|_| Err(Cut(format!("no answer within {DEADLINE:?}"))))
@@ -183,11 +183,11 @@ impl Client {
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, Cut> {
         let cut = |error: &dyn std::fmt::Display| Cut(error.to_string());
-        let mut kept = match &self.kept {
-            Some(kept) => Some(kept.lock().await),
+        let mut reused = match &self.reused {
+            Some(reused) => Some(reused.lock().await),
             None => None,
         };
-        let mut open = kept.as_mut().and_then(|kept| kept.take());
+        let mut open = reused.as_mut().and_then(|reused| reused.take());
         if let Some(sender) = &mut open
             && sender.ready().await.is_err()
         {
@@ -207,8 +207,8 @@ impl Client {
         }
         let (parts, body) = sent.map_err(|error| cut(error.error()))?.into_parts();
         let body = collect(body).await.map_err(|error| cut(&error))?;
-        if let Some(kept) = &mut kept {
-            **kept = Some(sender);
+        if let Some(reused) = &mut reused {
+            **reused = Some(sender);
         }
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
@@ -235,7 +235,7 @@ impl Client {
     /// Sends a request without a body.
     ///
     /// # Errors
-    /// There is no whole answer.
+    /// Fails if there is no complete answer.
     pub async fn try_call(&self, method: &str, path: &str) -> Result<Answer, Cut> {
         self.try_send(self.request(method, path), Body::empty()).await
     }
@@ -243,7 +243,7 @@ impl Client {
     /// Sends JSON.
     ///
     /// # Errors
-    /// There is no whole answer.
+    /// Fails if there is no complete answer.
     pub async fn try_json(&self, method: &str, path: &str, body: &Value) -> Result<Answer, Cut> {
         let request = self.request(method, path).header("content-type", "application/json");
         self.try_send(request, body.to_string()).await
@@ -287,7 +287,7 @@ impl Client {
         Events { pieces: Body::new(answer.into_body()).into_data_stream(), text: String::new() }
     }
 
-    /// Makes a sandbox, and returns its id.
+    /// Creates a sandbox, and returns its id.
     pub async fn sandbox(&self, body: &Value) -> String {
         let made = self.post("/v1/sandboxes", body).await;
         assert_eq!(made.status, 201, "{made:?}");
@@ -302,14 +302,14 @@ impl Client {
         done.json()
     }
 
-    /// Runs a line in a sandbox that must succeed, and returns what it wrote.
+    /// Runs a line in a sandbox, which must succeed, and returns its standard output.
     pub async fn sh(&self, id: &str, line: &str) -> String {
         let done = self.exec(id, line).await;
         assert_eq!(done["exit_code"], 0, "{line}: {done}");
         done["stdout"]["data"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Makes a key of this role and tenant, and returns its id and the key itself. Needs an administrator's client.
+    /// Creates a key of this role and tenant, and returns its id and the key itself. Needs an administrator's client.
     pub async fn new_key(&self, role: &str, tenant: &str) -> (String, String) {
         let body = serde_json::json!({ "name": "test", "role": role, "tenant": tenant });
         let made = self.post("/v1/keys", &body).await;
@@ -341,7 +341,7 @@ async fn collect(body: hyper::body::Incoming) -> Result<Bytes, axum::Error> {
     Ok(whole.into())
 }
 
-/// Server-sent events as they come.
+/// Stream of server-sent events.
 #[derive(Debug)]
 pub struct Events {
     pieces: BodyDataStream,
@@ -349,7 +349,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Returns the next event's name and data; nothing after the last.
+    /// Returns the next event's name and data; `None` after the last.
     pub async fn next(&mut self) -> Option<(String, Value)> {
         tokio::time::timeout(DEADLINE, self.read()).await.expect("an event, or the end, in time")
     }
@@ -371,12 +371,12 @@ impl Events {
         }
     }
 
-    /// Reports whether nothing comes for this long.
+    /// Reports whether no event arrives within `time`.
     pub async fn is_quiet(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.read()).await.is_err()
     }
 
-    /// Returns all events up to the last.
+    /// Returns all remaining events.
     pub async fn rest(&mut self) -> Vec<(String, Value)> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {

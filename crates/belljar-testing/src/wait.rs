@@ -1,17 +1,17 @@
-//! Waiting for conditions. A deadline is a net, ten times what is needed or more.
+//! Waiting for conditions. Deadlines are at least ten times what is needed.
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take that a test waits for.
+/// Timeout of everything that a test waits for.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long between two looks.
+/// Interval between two checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits until `is_so` returns true.
+/// Waits until `is_so` returns true. `what` names the condition.
 ///
 /// # Panics
-/// When it does not within [`DEADLINE`].
+/// Panics if it does not within [`DEADLINE`].
 pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();
     while !is_so().await {
@@ -20,15 +20,15 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits until `look` finds something, and returns that.
+/// Waits until `check` succeeds, and returns its value.
 ///
 /// # Panics
-/// With what `look` said last, when it does not within [`DEADLINE`].
+/// Panics with the last error of `check`, if it does not succeed within [`DEADLINE`].
 #[track_caller]
-pub fn eventually<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn eventually<T>(mut check: impl FnMut() -> Result<T, String>) -> T {
     let begin = Instant::now();
     loop {
-        match look() {
+        match check() {
             Ok(found) => return found,
             Err(why) => assert!(begin.elapsed() < DEADLINE, "{why}"),
         }

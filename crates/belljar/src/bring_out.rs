@@ -1,12 +1,12 @@
-//! Copying a run's outputs to the host: files, and directories as `belljar sandbox cp` copies them.
+//! Copies a run's outputs to the host: files, and directories as `belljar sandbox cp` does.
 
 use belljar_engine::{GuestClient, v1};
 use belljar_model::SandboxSpec;
 
 use crate::copy_out::{CopyError, Output, Outputs};
 use crate::message::Quit;
-use crate::service::copy::{Inside, is_dir};
-use crate::service::long::Moved;
+use crate::service::copy::{RemotePath, is_dir};
+use crate::service::long::ByteCounter;
 use crate::service::tree::{self, Rules, Target};
 use crate::signals::{self, Signals};
 
@@ -25,9 +25,9 @@ pub(crate) async fn bring_out(
             signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
         };
         let copied = match stat {
-            Ok(entry) if is_dir(&entry) => tree(output, guest, &entry, most, signals).await?,
+            Ok(entry) if is_dir(&entry) => copy_tree(output, guest, &entry, most, signals).await?,
             Ok(_) => tokio::select! {
-                copied = output.bring(guest, most) => copied,
+                copied = output.copy(guest, most) => copied,
                 signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
             },
             Err(error) => Err(error),
@@ -38,7 +38,7 @@ pub(crate) async fn bring_out(
 }
 
 /// Copies a directory with its content to the host.
-async fn tree(
+async fn copy_tree(
     output: &Output,
     guest: &GuestClient,
     entry: &v1::Entry,
@@ -46,11 +46,12 @@ async fn tree(
     signals: &mut Signals,
 ) -> Result<Result<(), CopyError>, Quit> {
     let path = output.source.clone();
-    let from = Inside { guest: guest.clone(), path: output.source.as_os_str(), shown: format!("{path:?}") };
+    let from =
+        RemotePath { guest: guest.clone(), path: output.source.as_os_str(), shown: format!("{path:?}") };
     let hint = "; pack it in the sandbox, and bring out the archive";
     let rules = Rules { most, outward_links: false, hint };
     let copied = match Target::at(&output.target, &from.shown) {
-        Ok(target) => tree::bring(&from, target, entry, rules, &Moved::default(), signals).await,
+        Ok(target) => tree::copy_to(&from, target, entry, rules, &ByteCounter::default(), signals).await,
         Err(error) => Err(error.into()),
     };
     match copied {

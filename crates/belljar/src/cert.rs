@@ -1,7 +1,7 @@
 //! `belljar cert`: a certificate for a domain and the host names below it, by an authority made for it alone.
 //!
-//! The authority's key is used once and kept nowhere: whoever trusts its certificate trusts what is made here, and nothing that anyone could make
-//! later. It is good for the domain alone.
+//! The authority's key is used once and not stored: trusting its certificate means trusting the certificate made here and no later one. Name
+//! constraints limit the authority to the domain.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -20,36 +20,36 @@ use crate::config::Sources;
 use crate::message::Quit;
 use crate::output::write_failed;
 
-/// For how long certificates are good.
+/// Validity period of the certificates.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// By how much another clock may be behind.
+/// Backdating of the certificates, for clients whose clocks are behind.
 const SLACK: Duration = Duration::from_secs(24 * 3600);
 
-/// The directory in the home.
+/// Name of the default directory in the home.
 const DIRECTORY: &str = "tls";
 
-/// The server's certificate, followed by the authority's.
+/// File with the server's certificate, followed by the authority's.
 const CERTIFICATE_FILE: &str = "certificate.pem";
 
-/// The key of the server's certificate.
+/// File with the private key of the server's certificate.
 const KEY_FILE: &str = "key.pem";
 
-/// The authority's certificate, for programs that trust it besides others.
+/// File with the authority's certificate, for programs that trust it in addition to others.
 pub(crate) const AUTHORITY_FILE: &str = "ca.pem";
 
-/// All authorities of the system and this one, for programs that trust one file and nothing else.
+/// File with all authorities of the system and this one, for programs that read a single file.
 pub(crate) const BUNDLE_FILE: &str = "ca-bundle.pem";
 
-/// Why there is no certificate.
+/// Error from making a certificate.
 #[derive(Debug, thiserror::Error)]
 enum CertError {
-    /// It is none.
+    /// The domain is invalid.
     #[error(
         "domain: {domain:?} is no domain name; give one such as sandboxes.localhost or sandboxes.example.com"
     )]
     NoDomain { domain: String },
-    /// A wildcard of a name with one label is not accepted by clients.
+    /// The domain has a single label, and clients accept no wildcard certificate for it.
     #[error(
         "domain: {domain:?} has one label, and clients accept no certificate for *.{domain}; give a domain below it, such as \
          sandboxes.{domain}"
@@ -58,7 +58,7 @@ enum CertError {
     /// A certificate or key could not be made.
     #[error("cannot make a certificate for {domain}")]
     Make { domain: String, source: rcgen::Error },
-    /// The system's time is out of the range that certificates can say.
+    /// The system's time is out of the range that certificates can represent.
     #[error("cannot make a certificate: the system's time is out of range")]
     Time(#[from] time::error::ComponentRange),
     /// A file cannot be written.
@@ -66,14 +66,14 @@ enum CertError {
     File { action: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// What was made, in PEM.
-struct Made {
+/// The certificates and the key, in PEM.
+struct PemFiles {
     authority: String,
     certificate: String,
     key: String,
 }
 
-/// Makes the files, and says how a server uses them.
+/// Runs `belljar cert`: writes the files, and prints how a server uses them.
 pub(crate) fn cert(args: &CertArgs) -> Result<u8, Quit> {
     let domain = args.domain.to_ascii_lowercase();
     if !is_domain(&domain) || domain.parse::<std::net::IpAddr>().is_ok() {
@@ -93,13 +93,13 @@ pub(crate) fn cert(args: &CertArgs) -> Result<u8, Quit> {
             Sources::new(&service).home()?.join(DIRECTORY)
         }
     };
-    let made = make(&domain)?;
+    let files = make(&domain)?;
     let bundle = belljar_local::system_bundle()
-        .map_or_else(|| made.authority.clone(), |all| format!("{all}\n{}", made.authority));
-    directory(&dir)?;
-    write(&dir, KEY_FILE, &made.key)?;
-    write(&dir, CERTIFICATE_FILE, &made.certificate)?;
-    write(&dir, AUTHORITY_FILE, &made.authority)?;
+        .map_or_else(|| files.authority.clone(), |all| format!("{all}\n{}", files.authority));
+    create_directory(&dir)?;
+    write(&dir, KEY_FILE, &files.key)?;
+    write(&dir, CERTIFICATE_FILE, &files.certificate)?;
+    write(&dir, AUTHORITY_FILE, &files.authority)?;
     write(&dir, BUNDLE_FILE, &bundle)?;
     let mut text = String::new();
     let at = |file| dir.join(file).display().to_string();
@@ -114,13 +114,13 @@ pub(crate) fn cert(args: &CertArgs) -> Result<u8, Quit> {
     Ok(0)
 }
 
-fn make(domain: &str) -> Result<Made, CertError> {
+fn make(domain: &str) -> Result<PemFiles, CertError> {
     let failed = |source| CertError::Make { domain: domain.to_owned(), source };
     let authority = authority(domain)?;
     let authority_key = KeyPair::generate().map_err(failed)?;
     let root = authority.self_signed(&authority_key).map_err(failed)?;
     let issuer = Issuer::new(authority, authority_key);
-    let mut params = dated(domain)?;
+    let mut params = params_valid_from_now(domain)?;
     for name in [domain.to_owned(), format!("*.{domain}")] {
         params.subject_alt_names.push(SanType::DnsName(name.try_into().map_err(failed)?));
     }
@@ -129,11 +129,11 @@ fn make(domain: &str) -> Result<Made, CertError> {
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate().map_err(failed)?;
     let own: Certificate = params.signed_by(&key, &issuer).map_err(failed)?;
-    Ok(Made { authority: root.pem(), certificate: own.pem() + &root.pem(), key: key.serialize_pem() })
+    Ok(PemFiles { authority: root.pem(), certificate: own.pem() + &root.pem(), key: key.serialize_pem() })
 }
 
 fn authority(domain: &str) -> Result<CertificateParams, CertError> {
-    let mut params = dated(&format!("Belljar, for {domain} alone"))?;
+    let mut params = params_valid_from_now(&format!("Belljar, for {domain} alone"))?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params.name_constraints = Some(NameConstraints {
@@ -143,7 +143,7 @@ fn authority(domain: &str) -> Result<CertificateParams, CertError> {
     Ok(params)
 }
 
-fn dated(name: &str) -> Result<CertificateParams, CertError> {
+fn params_valid_from_now(name: &str) -> Result<CertificateParams, CertError> {
     let now = time::OffsetDateTime::from_unix_timestamp(jiff::Timestamp::now().as_second())?;
     let mut params = CertificateParams::default();
     params.not_before = now - SLACK;
@@ -153,13 +153,13 @@ fn dated(name: &str) -> Result<CertificateParams, CertError> {
     Ok(params)
 }
 
-/// The authorities that the system trusts, if it keeps them in one file.
-fn directory(dir: &Path) -> Result<(), CertError> {
+/// Creates the directory for the files, if it is missing.
+fn create_directory(dir: &Path) -> Result<(), CertError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|source| CertError::File { action: "make", path: dir.to_owned(), source })
 }
 
-/// Writes a file that only its owner can read, in the place of an earlier one.
+/// Writes a file that only its owner can read, replacing an earlier one.
 fn write(dir: &Path, name: &str, text: &str) -> Result<(), CertError> {
     let path = dir.join(name);
     let fresh = dir.join(format!("{name}.new"));
@@ -191,15 +191,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_certificate_is_good_for_the_domain_and_one_label_below_it() {
-        let made = make("sandboxes.test").unwrap();
+    fn certificate_covers_the_domain_and_one_label_below_it() {
+        let files = make("sandboxes.test").unwrap();
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(made.authority.as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(files.authority.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let chain: Vec<_> =
-            CertificateDer::pem_slice_iter(made.certificate.as_bytes()).map(Result::unwrap).collect();
+            CertificateDer::pem_slice_iter(files.certificate.as_bytes()).map(Result::unwrap).collect();
         let good = |name: &str| {
             let name = ServerName::try_from(name.to_owned()).unwrap();
             verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::now()).is_ok()
@@ -210,8 +210,8 @@ mod tests {
         for name in ["a.b.sandboxes.test", "test", "example.com", "evilsandboxes.test"] {
             assert!(!good(name), "{name}");
         }
-        // The authority's key is nowhere.
-        assert_eq!(made.key.matches("PRIVATE KEY").count(), 2);
-        assert!(!made.certificate.contains("PRIVATE"));
+        // The authority's key is not written to any file.
+        assert_eq!(files.key.matches("PRIVATE KEY").count(), 2);
+        assert!(!files.certificate.contains("PRIVATE"));
     }
 }

@@ -41,7 +41,7 @@ const CODE_EXAMPLES: &str = "\
 Examples:
   belljar code                              Python, with a prompt; Ctrl-D ends it
   belljar code -l bash
-  belljar code --sandbox ID                 in a sandbox that is there, and stays
+  belljar code --sandbox ID                 in an existing sandbox, which is kept
   echo 'print(2**64)' | belljar code        one cell
   belljar code --engine local               without a server
 
@@ -59,14 +59,14 @@ Examples:
   belljar serve --pool 16 --log-format json
   belljar serve --config /etc/belljar/belljar.toml
 
-SIGHUP reads the configuration again; SIGTERM stops the server, and its sandboxes live on for the next one.";
+SIGHUP reloads the configuration; SIGTERM stops the server, and its sandboxes keep running for the next one.";
 
 const CERT_EXAMPLES: &str = "\
 Examples:
   belljar cert sandboxes.localhost          in the home; prints how a server uses it
   belljar cert sandboxes.localhost --dir ./tls
 
-Its authority is made for it and good for the domain alone; the authority's key is kept nowhere.";
+The certificate's authority is limited to the domain, and the authority's key is not stored.";
 
 const COMPLETION_EXAMPLES: &str = "\
 Examples:
@@ -90,9 +90,9 @@ struct Run {
 }
 
 impl Cli {
-    /// Reads a command line. For `run`, which is to start fast, the other commands are not worked out, unless there is help to be shown
-    /// or an error to be explained.
-    fn read(words: &[OsString]) -> Self {
+    /// Parses a command line. For `run`, which should start fast, the other commands are not built, unless help or an error has to
+    /// be shown.
+    fn parse_words(words: &[OsString]) -> Self {
         if let Some(run @ [first, ..]) = words.get(1..)
             && first == "run"
             && let Ok(Run { args }) = Run::try_parse_from(run)
@@ -108,12 +108,12 @@ enum Command {
     /// Run code in a sandbox
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Run code in a context that remembers, cell by cell
+    /// Run code in a context that keeps its variables, cell by cell
     #[command(after_help = CODE_EXAMPLES)]
     Code(Box<CodeArgs>),
     /// Open an interactive terminal in a sandbox
     Shell(Box<ShellArgs>),
-    /// Say what this machine can enforce, what is missing, and how to fix it
+    /// Show what this machine can enforce, what is missing, and how to fix it
     Doctor(DoctorArgs),
     /// List the languages that can be run here, with versions
     Languages(LanguagesArgs),
@@ -134,7 +134,7 @@ enum Command {
     Key(Box<KeyCommandArgs>),
     /// Store secrets on the server, for network policies
     Secret(Box<SecretCommandArgs>),
-    /// List what sandboxes can start from
+    /// Build and manage templates
     Template(Box<TemplateCommandArgs>),
     /// Read and check the audit trail
     Audit(Box<AuditCommandArgs>),
@@ -179,7 +179,7 @@ pub(crate) struct RunArgs {
     /// Print one JSON event a line as things happen
     #[arg(long, help_heading = "Output")]
     pub(crate) events: bool,
-    /// Say where the time went
+    /// Print how long each step took
     #[arg(long, help_heading = "Output")]
     pub(crate) timings: bool,
     /// Directory for the whole of an output stream that is more than is kept
@@ -200,12 +200,12 @@ pub(crate) struct RunArgs {
     pub(crate) words: Vec<OsString>,
 }
 
-/// Who sees to it that nothing is left of a sandbox.
+/// Cleanup of the sandbox after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cleanup {
-    // The command, which returns when everything is removed, and fails if it is not.
+    // The command waits until everything is removed, and fails if that fails.
     Wait,
-    // The supervisor: the command returns as soon as there is a result.
+    // The supervisor removes it; the command returns as soon as there is a result.
     Background,
 }
 
@@ -229,7 +229,7 @@ pub(crate) struct ServeArgs {
     pub(crate) background: bool,
 }
 
-/// What is said about the service on the command line. It wins over the environment and the file.
+/// Settings of the service on the command line, which override the environment and the file.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ServiceArgs {
     /// Configuration file [default: $BELLJAR_CONFIG, belljar.toml in the home, /etc/belljar/belljar.toml]
@@ -250,22 +250,22 @@ pub(crate) struct ServiceArgs {
     /// Serve E2B's clients as well, and print the variables that point them here
     #[arg(long)]
     pub(crate) e2b: bool,
-    /// Where records are kept: sqlite:/PATH or postgres://… [default: belljar.db in the home]
+    /// Address of the store: sqlite:/PATH or postgres://… [default: belljar.db in the home]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// What builds the walls [default: local]
+    /// Engine of new sandboxes [default: local]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
-    /// Sandboxes that are made ahead [default: 4]
+    /// Number of pre-warmed sandboxes [default: 4]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pool: Option<String>,
-    /// What becomes of sandboxes when the server stops: keep or end [default: keep]
+    /// What happens to sandboxes when the server stops: keep or end [default: keep]
     #[arg(long, value_name = "WHAT")]
     pub(crate) on_exit: Option<String>,
-    /// Form of the log: text or json [default: text]
+    /// Log format: text or json [default: text]
     #[arg(long, value_name = "FORM")]
     pub(crate) log_format: Option<String>,
-    /// What is logged: error, warn or info [default: info]
+    /// Log level: error, warn or info [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
     /// Any setting by its key; `belljar config example` has them all
@@ -290,7 +290,7 @@ pub(crate) struct CertArgs {
 /// The commands of `belljar config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say what is wrong with the configuration, or that it is good
+    /// Check the configuration, and report all errors
     Check {
         /// File to check instead of the one that `belljar serve` would find
         #[arg(value_name = "FILE")]
@@ -298,7 +298,7 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         service: ServiceArgs,
     },
-    /// Print every setting with its value, and where it was said
+    /// Print every setting with its value and its origin
     Show {
         #[command(flatten)]
         service: ServiceArgs,
@@ -319,7 +319,7 @@ pub(crate) enum NetCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Say whether a policy allows connections, and by which rule; the exit status is 1 if one is denied
+    /// Check whether a policy allows connections, and by which rule; the exit status is 1 if one is denied
     #[command(after_help = NET_CHECK_EXAMPLES)]
     Check(NetCheckArgs),
 }
@@ -347,7 +347,7 @@ pub(crate) struct NetPolicyArgs {
     pub(crate) spec: Option<PathBuf>,
 }
 
-/// What a sandbox may reach.
+/// Network flags of a sandbox.
 #[derive(Debug, Default, Args)]
 pub(crate) struct NetArgs {
     /// disabled, whitelist or open [default: whitelist if something is allowed, else disabled]
@@ -377,7 +377,7 @@ pub(crate) struct NetArgs {
 /// Arguments of `belljar doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Attack the walls with programs that try to get out, and say what held
+    /// Attack the walls with programs that try to get out, and report the results
     #[arg(long)]
     pub(crate) self_test: bool,
     /// Print JSON
@@ -393,7 +393,7 @@ pub(crate) struct LanguagesArgs {
     pub(crate) json: bool,
 }
 
-/// What a sandbox is to be.
+/// Flags that describe a sandbox.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SandboxArgs {
     /// Memory and swap of everything in the sandbox [default: 512m]
@@ -417,19 +417,19 @@ pub(crate) struct SandboxArgs {
     /// Files and directories in each writable file system [default: 65536]
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) inodes: Option<String>,
-    /// What a result keeps of each output stream [default: 8m]
+    /// Maximum of each output stream in a result [default: 8m]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) output: Option<String>,
-    /// What --log-dir may hold of each output stream [default: 256m]
+    /// Maximum of each output stream in --log-dir [default: 256m]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) log: Option<String>,
     /// Open files of each process [default: 1024]
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) open_files: Option<String>,
-    /// How limits are held: cgroup, or watched, which is weaker
+    /// How limits are enforced: cgroup, or watched, which is weaker
     #[arg(long, value_name = "GRADE", help_heading = "Limits")]
     pub(crate) limits: Option<String>,
-    /// What builds the walls: local, process, or none for no walls [default: local]
+    /// Engine: local, process, or none for no walls [default: local]
     #[arg(long, value_name = "ENGINE", help_heading = "Sandbox")]
     pub(crate) engine: Option<String>,
     #[command(flatten)]
@@ -443,21 +443,21 @@ pub(crate) struct SandboxArgs {
     /// Host name inside [default: belljar]
     #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
     pub(crate) hostname: Option<String>,
-    /// Read what the sandbox is to be from a .toml or .json file; flags win over it
+    /// Read the sandbox's specification from a .toml or .json file; flags override it
     #[arg(long, value_name = "FILE", help_heading = "Sandbox")]
     pub(crate) spec: Option<PathBuf>,
     /// Read from a TOML file what may be mounted: read, write and forbidden paths
     #[arg(long, value_name = "FILE", help_heading = "Sandbox")]
     pub(crate) policy: Option<PathBuf>,
-    /// Say nothing but errors
+    /// Print no messages except errors
     #[arg(short, long, help_heading = "Output")]
     pub(crate) quiet: bool,
 }
 
-/// Does what the command line asks for, and gives the exit status. `begin` is when the program began.
+/// Runs the command line, and returns the exit status. `begin` is the time when the program started.
 pub(crate) fn main(begin: Instant) -> u8 {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let done = match Cli::read(&words).command {
+    let done = match Cli::parse_words(&words).command {
         Command::Run(args) => run::run(&args, begin),
         Command::Code(args) => code::code(&args),
         Command::Shell(args) => shell::shell(&args),
@@ -501,12 +501,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn command_definition_is_valid() {
         <Cli as clap::CommandFactory>::command().debug_assert();
     }
 
     #[test]
-    fn run_alone_is_read_as_with_all_commands() {
+    fn run_is_parsed_alone_as_with_all_commands() {
         for line in [
             "run x.py",
             "run -c code -- a --memory 1g",
@@ -516,12 +516,12 @@ mod tests {
             let words: Vec<OsString> =
                 ["belljar"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
             let whole = Cli::try_parse_from(&words).unwrap();
-            assert_eq!(format!("{:?}", Cli::read(&words)), format!("{whole:?}"), "{line}");
+            assert_eq!(format!("{:?}", Cli::parse_words(&words)), format!("{whole:?}"), "{line}");
         }
     }
 
     #[test]
-    fn what_follows_the_script_is_the_programs() {
+    fn arguments_after_the_script_belong_to_the_program() {
         let args = run_args(&["--memory", "1g", "x.py", "--memory", "2g", "-c", "--", "-"]).unwrap();
         assert_eq!(args.words, ["x.py", "--memory", "2g", "-c", "--", "-"]);
         assert_eq!(args.sandbox.memory.as_deref(), Some("1g"));

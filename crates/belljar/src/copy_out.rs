@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use tokio::time::Instant;
 
-use crate::files::{is_content, plain, split_pair};
+use crate::files::{checked_path, is_content, split_pair};
 use crate::input::{A_DIRECTORY, kind_of};
 use crate::message::Quit;
 
@@ -99,10 +99,10 @@ impl Outputs {
             let (source, target) = if is_content {
                 let dir = source.components().filter(|part| *part != Component::CurDir).collect::<PathBuf>();
                 // The home directory may be meant as well.
-                let dir = if dir == Path::new("") { PathBuf::from(".") } else { plain(&dir)? };
+                let dir = if dir == Path::new("") { PathBuf::from(".") } else { checked_path(&dir)? };
                 (dir, place(&target, None)?)
             } else {
-                let source = plain(&source)?;
+                let source = checked_path(&source)?;
                 let target = place(&target, source.file_name())?;
                 (source, target)
             };
@@ -129,10 +129,10 @@ impl Outputs {
     }
 
     /// Copies files of at most `most` bytes each to the host, and returns the errors of those that failed.
-    pub(crate) async fn bring_at_most(&self, guest: &GuestClient, most: u64) -> Vec<CopyError> {
+    pub(crate) async fn copy_all(&self, guest: &GuestClient, most: u64) -> Vec<CopyError> {
         let mut errors = Vec::new();
         for output in &self.0 {
-            errors.extend(output.bring(guest, most).await.err());
+            errors.extend(output.copy(guest, most).await.err());
         }
         errors
     }
@@ -191,7 +191,7 @@ impl Output {
     }
 
     /// Copies a file of at most `most` bytes to the host.
-    pub(crate) async fn bring(&self, guest: &GuestClient, most: u64) -> Result<(), CopyError> {
+    pub(crate) async fn copy(&self, guest: &GuestClient, most: u64) -> Result<(), CopyError> {
         let path = || self.source.clone();
         let entry = self.stat(guest).await?;
         self.check(&entry, most)?;

@@ -13,24 +13,24 @@ use crate::cli::{DoctorArgs, SandboxArgs};
 use crate::message::{Quit, chain, clean};
 use crate::output::write_failed;
 use crate::run::runtime;
-use crate::spec::{Asked, Sandboxed};
+use crate::spec::{CheckedSpec, UncheckedSpec};
 
-/// What is run in the sandbox that is tried.
+/// Program that is run in the test sandbox.
 const PROBE: &str = "/bin/true";
 
-/// How long it may take.
+/// Timeout of the program.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Everything that was found.
+/// The result, as printed.
 #[derive(Debug, serde::Serialize)]
 struct Report {
-    /// The version of this form.
+    /// Version of the JSON form.
     schema: u32,
     engines: Vec<EngineState>,
     findings: Vec<Finding>,
-    /// Why no sandbox of the default engine can be made.
+    /// Reason why no sandbox of the default engine can be created.
     failure: Option<String>,
-    /// What is in force in a sandbox of the default engine.
+    /// Isolation of a sandbox of the default engine.
     isolation: Option<Isolation>,
 }
 
@@ -41,37 +41,37 @@ struct EngineState {
     capabilities: Capabilities,
 }
 
-/// Looks at this machine, and tries a sandbox. The status is 0 if the default engine works, else 1.
+/// Runs `belljar doctor`: examines this machine, and creates a test sandbox. The status is 0 if the default engine works, else 1.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
     if args.self_test {
         return crate::self_test::self_test(args.json);
     }
-    let sandboxed = Asked::from_args(&SandboxArgs::default())?.resolve(None, None)?;
-    let default = sandboxed.spec.engine;
-    let findings = LocalEngine::examine(sandboxed.config());
-    let (isolation, failure) = match runtime()?.block_on(attempt(&sandboxed)) {
+    let checked = UncheckedSpec::from_args(&SandboxArgs::default())?.resolve(None, None)?;
+    let default = checked.spec.engine;
+    let findings = LocalEngine::examine(checked.config());
+    let (isolation, failure) = match runtime()?.block_on(attempt(&checked)) {
         Ok(isolation) => (Some(isolation), None),
         Err(error) => (None, Some(chain(error.as_ref()))),
     };
     let engine = |kind: LocalKind| EngineState {
         name: kind.name(),
         is_default: kind.name() == default,
-        capabilities: LocalEngine::new(LocalConfig { kind, ..sandboxed.config() }).capabilities(),
+        capabilities: LocalEngine::new(LocalConfig { kind, ..checked.config() }).capabilities(),
     };
     let engines = LocalKind::ALL.into_iter().map(engine).collect();
     let report = Report { schema: 2, engines, findings, failure, isolation };
     let text = if args.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
-        in_words(&report, Marks::for_stdout())
+        format_report(&report, Marks::for_stdout())
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(write_failed)?;
     Ok(u8::from(report.failure.is_some()))
 }
 
-/// Makes a sandbox, and runs a program in it.
-async fn attempt(sandboxed: &Sandboxed) -> anyhow::Result<Isolation> {
-    let sandbox = sandboxed.engine().create(CreateRequest::run(&sandboxed.spec)).await?;
+/// Creates a sandbox, and runs a program in it.
+async fn attempt(checked: &CheckedSpec) -> anyhow::Result<Isolation> {
+    let sandbox = checked.engine().create(CreateRequest::run(&checked.spec)).await?;
     let probed = tokio::time::timeout(PROBE_TIMEOUT, probe(&sandbox)).await;
     let isolation = sandbox.isolation.clone();
     sandbox.stop().await?;
@@ -99,7 +99,7 @@ async fn probe(sandbox: &Sandbox) -> anyhow::Result<()> {
     anyhow::bail!("the sandbox ended unexpectedly: {}", sandbox.wait_ended().await)
 }
 
-/// How a line says whether something is as it should be.
+/// Marks at the start of a line: whether something is as it should be.
 #[derive(Debug, Clone, Copy)]
 struct Marks {
     good: &'static str,
@@ -132,7 +132,7 @@ impl Marks {
     }
 }
 
-fn in_words(report: &Report, marks: Marks) -> String {
+fn format_report(report: &Report, marks: Marks) -> String {
     let mut text = String::from("This machine\n");
     let mut line = |mark: &str, name: &str, detail: &str| {
         let _ = writeln!(text, "  {mark} {name:<15} {}", clean(detail));

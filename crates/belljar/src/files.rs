@@ -1,4 +1,4 @@
-//! Files on their way in: found and checked before anything starts, opened when their turn comes.
+//! Files to copy into a sandbox: found and checked before anything starts, and opened when they are read.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -22,20 +22,20 @@ use tokio::io::{AsyncRead, ReadBuf};
 use crate::input::{InputError, kind_of};
 use crate::message::Quit;
 
-/// How deep a directory that is put in may be.
+/// Maximum depth of a directory that is copied in.
 const MAX_DEPTH: usize = 64;
 
-/// How a directory is opened to see what is in it.
+/// Flags to open a directory for listing.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// How a file is opened: it may turn out to be anything.
+/// Flags to open a file, which may turn out to be of any type.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// Splits `SRC[:DEST]` at its last colon. A name with a colon in it is given with one more at its end.
+/// Splits `SRC[:DEST]` at its last colon. A source with a colon in its name needs another one at its end.
 pub(crate) fn split_pair(pair: &OsStr) -> (PathBuf, Option<PathBuf>) {
     let bytes = pair.as_bytes();
     let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
@@ -48,28 +48,28 @@ pub(crate) fn split_pair(pair: &OsStr) -> (PathBuf, Option<PathBuf>) {
     }
 }
 
-/// The files that were asked for, each with its place in the sandbox.
+/// Files to copy in, each with its destination in the sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     files: Vec<HostFile>,
     /// Directories, which may be empty.
     dirs: Vec<PathBuf>,
-    /// Symbolic links by the place of the directory that they came with.
+    /// Symbolic links, by the destination of the directory that contains them.
     links: BTreeMap<PathBuf, Vec<LinkEntry>>,
-    /// Bytes of all files.
+    /// Total size of all files, in bytes.
     bytes: u64,
 }
 
-/// The script of a run, which takes a place in the sandbox besides the files.
+/// The script of a run, which is copied in besides the files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Script<'a> {
-    /// Its place.
+    /// Its destination.
     pub(crate) place: &'a Path,
-    /// Where it was read from, if from a file.
+    /// The file that it was read from, if any.
     pub(crate) path: Option<&'a Path>,
 }
 
-/// Where a directory that is put in lies, and where it goes.
+/// Source and destination of a directory that is copied in.
 struct Tree<'a> {
     source: &'a Path,
     /// Empty for the home directory itself.
@@ -84,7 +84,7 @@ impl Inputs {
             inputs.add(pair)?;
         }
         if let Some(metadata) = script.and_then(|script| script.path).and_then(|path| path.metadata().ok()) {
-            // A directory may have the script in it, which comes anyway.
+            // A directory may contain the script, which is copied anyway.
             let identity = (metadata.dev(), metadata.ino());
             let place = script.map(|script| script.place);
             inputs.files.retain(|file| file.identity != identity || Some(file.target.as_path()) != place);
@@ -110,19 +110,19 @@ impl Inputs {
         let source = std::fs::canonicalize(&given).map_err(read)?;
         let is_dir = std::fs::metadata(&source).map_err(read)?.is_dir();
         let target = match target {
-            // Only what is in the directory is meant.
+            // Only the directory's content is copied.
             None if is_dir && is_content(given.as_os_str()) => PathBuf::new(),
             Some(target)
                 if target.file_name().is_none() || !target.as_os_str().as_bytes().ends_with(b"/") =>
             {
-                plain(&target)?
+                checked_path(&target)?
             }
             into => {
-                // A link goes in under its own name.
+                // A link is copied under its own name.
                 let name = given.file_name().ok_or_else(|| {
                     anyhow::anyhow!("file: {source:?} has no name; give it one after a colon")
                 })?;
-                plain(&into.unwrap_or_default().join(name))?
+                checked_path(&into.unwrap_or_default().join(name))?
             }
         };
         if is_dir {
@@ -134,8 +134,8 @@ impl Inputs {
         }
     }
 
-    /// Adds everything in the directory `below` of a tree. No path is resolved again on the way: what lies there may be in
-    /// the hands of a sandbox to which it is mounted, and become a link at any time.
+    /// Adds the content of the directory `below` of a tree. No path is resolved a second time: a sandbox to which the directory is
+    /// mounted could replace parts of it by links at any time.
     fn add_dir(&mut self, dir: &OwnedFd, tree: &Tree<'_>, below: &Path, depth: usize) -> Result<(), Quit> {
         let source = tree.source.join(below);
         if depth > MAX_DEPTH {
@@ -168,7 +168,7 @@ impl Inputs {
                     let open = rustix::fs::openat(dir, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
                     self.add_dir(&open.map_err(failed)?, tree, &below, depth + 1)?;
                 }
-                // It stays a link, and leads to what has that name in the sandbox.
+                // It stays a link, which is resolved in the sandbox.
                 FileType::Symlink => {
                     let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(failed)?;
                     let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
@@ -181,7 +181,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Adds the file `name` of `dir`, which is called `source` for people.
+    /// Adds the file `name` of `dir`. `source` is its path for messages.
     fn add_file(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -195,9 +195,9 @@ impl Inputs {
             Some(kind) => Err(InputError::NotAFile { what: "file", path: source.clone(), kind }),
             None => Ok(()),
         };
-        // A device may do something when it is opened, so what it is is asked before.
+        // Opening a device may have side effects, so its type is checked first.
         check(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(read)?)?;
-        // Whether it can be read is known only after an attempt. Many files are not held open all at once.
+        // Opening it shows whether it can be read. It is closed again: there may be too many files to keep all open.
         let file = rustix::fs::openat(dir, name, FILE, Mode::empty()).map_err(read)?;
         let stat = rustix::fs::fstat(&file).map_err(read)?;
         check(&stat)?;
@@ -208,7 +208,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Refuses files that cannot fit: what lies in the home directory counts as memory of the sandbox.
+    /// Refuses files that cannot fit: the content of the home directory counts as memory of the sandbox.
     pub(crate) fn check_size(&self, memory: u64) -> Result<(), Quit> {
         if self.bytes < memory {
             return Ok(());
@@ -221,7 +221,7 @@ impl Inputs {
         .into())
     }
 
-    /// Makes the directories and the links.
+    /// Creates the directories and the links.
     pub(crate) async fn prepare(&mut self, guest: &GuestClient) -> Result<(), GuestError> {
         for dir in std::mem::take(&mut self.dirs) {
             guest.make_dir(&dir, true).await?;
@@ -233,7 +233,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// The files as a run takes them.
+    /// Converts the files to the inputs of a run.
     pub(crate) fn into_files(self) -> Vec<InputFile> {
         let input = |file: HostFile| InputFile {
             target: file.target.clone(),
@@ -244,35 +244,35 @@ impl Inputs {
     }
 }
 
-/// How an archive of this machine is unpacked inside.
+/// Returns the options to unpack an archive of this machine in a sandbox.
 pub(crate) fn unpack_open(path: &OsStr) -> v1::UnpackOpen {
     v1::UnpackOpen {
         path: Bytes::copy_from_slice(path.as_bytes()),
         overwrite: true,
-        // They are never followed, and what they lead to is the sandbox's own.
+        // Links are never followed while unpacking, and their targets belong to the sandbox.
         links_may_lead_out: true,
         limits: v1::UnpackLimits { max_bytes: u64::MAX, max_entries: u64::MAX, ..Default::default() }.into(),
         ..Default::default()
     }
 }
 
-/// Whether what is in a directory is meant, and not the directory.
+/// Reports whether a path means the content of a directory, and not the directory.
 pub(crate) fn is_content(path: &OsStr) -> bool {
     let bytes = path.as_bytes();
     matches!(bytes, b"." | b"..") || bytes.ends_with(b"/.") || bytes.ends_with(b"/..")
 }
 
-/// A place in a sandbox: below the home directory, or absolute, and never by way of `..`.
-pub(crate) fn plain(target: &Path) -> Result<PathBuf, Quit> {
-    let plain: PathBuf = target.components().filter(|part| *part != Component::CurDir).collect();
-    let climbs = plain.components().any(|part| part == Component::ParentDir);
-    if climbs || plain.file_name().is_none() {
+/// Checks a path in a sandbox, which is relative to the home directory or absolute, and must not contain `..`.
+pub(crate) fn checked_path(target: &Path) -> Result<PathBuf, Quit> {
+    let path: PathBuf = target.components().filter(|part| *part != Component::CurDir).collect();
+    let climbs = path.components().any(|part| part == Component::ParentDir);
+    if climbs || path.file_name().is_none() {
         return Err(anyhow::anyhow!("invalid destination {target:?}; give a path without .. in it").into());
     }
-    Ok(plain)
+    Ok(path)
 }
 
-/// A file of the host that is opened when it is read from.
+/// A file of the host that is opened when it is first read.
 #[derive(Debug)]
 struct HostFile {
     source: PathBuf,
@@ -284,7 +284,7 @@ struct HostFile {
 }
 
 impl HostFile {
-    /// Opens the file that was checked, and no other that has come into its place or into that of a directory above it.
+    /// Opens the file. Fails if it, or a directory above it, was replaced after the check.
     fn open(&self) -> io::Result<File> {
         let file = rustix::fs::open(&self.source, FILE, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn places_do_not_climb() {
+    fn destinations_must_not_contain_parent_directories() {
         for (target, expected) in [
             ("a", Some("a")),
             ("./a//b/", Some("a/b")),
@@ -342,12 +342,12 @@ mod tests {
             ("/", None),
             ("", None),
         ] {
-            assert_eq!(plain(Path::new(target)).ok(), expected.map(PathBuf::from), "{target}");
+            assert_eq!(checked_path(Path::new(target)).ok(), expected.map(PathBuf::from), "{target}");
         }
     }
 
     #[test]
-    fn only_the_file_that_was_checked_is_opened() {
+    fn replaced_file_is_refused() {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -362,14 +362,14 @@ mod tests {
         symlink(at("secret"), at("tree/sub")).unwrap();
         let error = inputs.files[0].open().unwrap_err().to_string();
         assert!(error.contains("was replaced"), "{error}");
-        // A link in it is none that is followed.
+        // Links in the directory are not followed.
         let inputs = Inputs::find(&[at("tree").into()], None).ok().unwrap();
         assert_eq!(inputs.files.len(), 1);
         assert_eq!(inputs.links[Path::new("tree")][0].target, at("secret"));
     }
 
     #[test]
-    fn a_dot_at_the_end_means_the_content() {
+    fn trailing_dot_means_the_content() {
         for (path, expected) in [
             (".", true),
             ("a/.", true),

@@ -38,7 +38,7 @@ pub(crate) enum InputError {
     NotUtf8 { what: &'static str, name: String, offset: usize },
     /// Neither the name nor the first line tells the language.
     #[error(
-        "language: {path:?} has no ending and no #! line that is known; name it with -l; known are {known}"
+        "language: {path:?} has no known extension and no known #! line; name it with -l; known are {known}"
     )]
     NoLanguage { path: PathBuf, known: String },
     /// See [`Languages::by_name`].

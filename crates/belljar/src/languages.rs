@@ -15,9 +15,9 @@ use crate::cli::{LanguagesArgs, SandboxArgs};
 use crate::message::{Quit, one_line};
 use crate::output::write_failed;
 use crate::progress::Progress;
-use crate::run::{made, runtime};
+use crate::run::{runtime, wait_for_creation};
 use crate::signals::{self, Signals};
-use crate::spec::Asked;
+use crate::spec::UncheckedSpec;
 
 /// Maximum number of concurrent version probes.
 const MAX_CONCURRENT_PROBES: usize = 4;
@@ -56,13 +56,14 @@ pub(crate) fn languages(args: &LanguagesArgs) -> Result<u8, Quit> {
         cpus: Some("4".to_owned()),
         ..SandboxArgs::default()
     };
-    let sandboxed = Asked::from_args(&flags)?.resolve(None, None)?;
-    let engine = sandboxed.engine();
+    let checked = UncheckedSpec::from_args(&flags)?.resolve(None, None)?;
+    let engine = checked.engine();
     let rows = runtime()?.block_on(async {
         let mut signals = Signals::catch()?;
         let progress = Progress::new("asking each language for its version", false);
         let sandbox =
-            made(engine.create(CreateRequest::run(&sandboxed.spec)), &mut signals, &progress).await?;
+            wait_for_creation(engine.create(CreateRequest::run(&checked.spec)), &mut signals, &progress)
+                .await?;
         let guest = sandbox.guest();
         let probes = futures::stream::iter(Languages::builtin().iter())
             .map(|language| probe(guest, language))

@@ -1,4 +1,4 @@
-//! `belljar net`: presets of the network policy, and what a policy would decide. Nothing runs for it, and nothing is looked up.
+//! `belljar net`: presets of the network policy, and the decisions of a policy. Nothing is run, and no name is resolved.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -18,16 +18,16 @@ use crate::message::{Quit, clean};
 use crate::output::write_failed;
 use crate::spec::read_spec;
 
-/// The port of a host that is named without one.
+/// Default port of a host.
 const DEFAULT_PORT: u16 = 443;
 
-/// The status when something is denied.
+/// Exit status if a connection is denied.
 const DENIED: u8 = 1;
 
 /// Maximum size in bytes of a file with a secret.
 pub(crate) const MAX_SECRET_BYTES: u64 = 64 << 10;
 
-/// Does what was asked for about networks.
+/// Runs `belljar net`.
 pub(crate) fn net(command: &NetCommand) -> Result<u8, Quit> {
     match command {
         NetCommand::Presets { names, json } => list(names, *json),
@@ -39,9 +39,9 @@ fn print(text: &str) -> Result<(), Quit> {
     std::io::stdout().write_all(text.as_bytes()).map_err(write_failed)
 }
 
-/// Shows presets: all, or those that are named.
+/// Lists presets: all, or only the named ones.
 fn list(names: &[String], as_json: bool) -> Result<u8, Quit> {
-    // A name that is none is refused as it is in a policy.
+    // An unknown name is refused as in a policy.
     let asked = NetworkFile { presets: Some(names.to_vec()), ..NetworkFile::default() };
     let policy = asked.resolve()?;
     let shown =
@@ -56,7 +56,7 @@ fn list(names: &[String], as_json: bool) -> Result<u8, Quit> {
             let _ = writeln!(text, "{preset}");
             continue;
         }
-        in_words(preset, &mut text);
+        format_preset(preset, &mut text);
     }
     print(&text)?;
     Ok(0)
@@ -66,7 +66,7 @@ fn host_json(host: &PresetHost) -> serde_json::Value {
     json!({"name": host.name(), "ports": host.ports(), "purpose": host.purpose(), "risk": host.risk()})
 }
 
-fn in_words(preset: &Preset, text: &mut String) {
+fn format_preset(preset: &Preset, text: &mut String) {
     if !text.is_empty() {
         text.push('\n');
     }
@@ -92,7 +92,7 @@ impl Goal {
         let (host, port) = match text.rsplit_once(':') {
             None => (text, DEFAULT_PORT),
             Some((host, port)) => {
-                // The one way of writing it that rules take, too.
+                // Ports are written as in rules.
                 let port = port.parse::<u16>().ok().filter(|_| !port.starts_with(['+', '0']));
                 (host, port.ok_or_else(|| usage("HOST or HOST:PORT, with a port from 1 to 65535"))?)
             }
@@ -115,7 +115,7 @@ impl Goal {
     }
 }
 
-/// Says for each goal whether a policy allows it, and by what. The status is 1 if something is denied.
+/// Prints for each goal whether the policy allows it, and by which rule. The exit status is 1 if one is denied.
 fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
     let policy = args.policy.file()?.resolve()?;
     let goals = args.hosts.iter().map(|host| Goal::read(host)).collect::<Result<Vec<_>, _>>()?;
@@ -141,7 +141,7 @@ fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
 }
 
 impl NetPolicyArgs {
-    /// What the flags and the file say; flags replace what the file says about the network as a whole.
+    /// Returns the network policy of the flags if there are any, else that of the file.
     fn file(&self) -> Result<NetworkFile, Quit> {
         match self.net.file()? {
             Some(flags) => Ok(flags),

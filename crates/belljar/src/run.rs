@@ -17,7 +17,7 @@ use crate::message::{FAILED, Quit, chain, say};
 use crate::output::{Form, Output, Watch, write_failed};
 use crate::progress::{Progress, STARTING};
 use crate::signals::{self, SIGINT, Signals};
-use crate::spec::{Asked, weaker_grade};
+use crate::spec::{UncheckedSpec, weaker_grade};
 use crate::stdin::Stdin;
 use crate::timings::{self, Timings};
 
@@ -30,26 +30,26 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
         return crate::code::rich(args);
     }
     let timings = Timings::new(begin);
-    let asked = Asked::from_args(&args.sandbox)?;
-    let language = args.language.as_deref().or(asked.language());
+    let unchecked = UncheckedSpec::from_args(&args.sandbox)?;
+    let language = args.language.as_deref().or(unchecked.language());
     let Some(program) = Program::read(args.code.as_deref(), &args.words, language)? else {
         return Err(Quit::Usage(
             "give a script, -c CODE, or pipe a script in; belljar run --help says more".to_owned(),
         ));
     };
-    let sandboxed = asked.resolve(Some(program.language), args.sandbox.policy.as_deref())?;
+    let checked = unchecked.resolve(Some(program.language), args.sandbox.policy.as_deref())?;
     let script = args.words.first().filter(|word| args.code.is_none() && *word != "-").map(Path::new);
     let script = Script { place: &program.source_name, path: script };
     let inputs = Inputs::find(&args.files, Some(script))?;
-    if sandboxed.kind == LocalKind::Local {
-        inputs.check_size(sandboxed.spec.limits.memory.bytes())?;
+    if checked.kind == LocalKind::Local {
+        inputs.check_size(checked.spec.limits.memory.bytes())?;
     }
     let outputs = Outputs::find(&args.outs)?;
     if let Some(dir) = &args.log_dir {
         check_dir(dir)?;
     }
-    let engine = sandboxed.engine();
-    let command = Command { args, spec: &sandboxed.spec, outputs };
+    let engine = checked.engine();
+    let command = Command { args, spec: &checked.spec, outputs };
     let runtime = runtime()?;
     let done = runtime.block_on(command.execute(&engine, program, inputs, timings));
     // The process ends right away, which is faster than shutting the runtime down.
@@ -71,13 +71,13 @@ fn check_dir(dir: &Path) -> Result<(), Quit> {
 }
 
 /// Waits for a sandbox that an engine creates, unless a signal comes first.
-pub(crate) async fn made(
-    making: impl Future<Output = Result<Sandbox, EngineError>>,
+pub(crate) async fn wait_for_creation(
+    creation: impl Future<Output = Result<Sandbox, EngineError>>,
     signals: &mut Signals,
     progress: &Progress,
 ) -> Result<Sandbox, Quit> {
     tokio::select! {
-        sandbox = making => Ok(sandbox.map_err(with_command)?),
+        sandbox = creation => Ok(sandbox.map_err(with_command)?),
         signal = signals.next() => Err(Quit::Status(signals::status(signal))),
         never = progress.keep_moving() => match never {},
     }
@@ -140,8 +140,9 @@ impl Command<'_> {
         let progress = Arc::new(Progress::new(STARTING, quiet));
         let mut output = Output::new(self.form(), Arc::clone(&progress));
         timings.step("prepare");
-        let making = engine.create(CreateRequest { spec: self.spec, life: Life::Run { wait: false } });
-        let sandbox = made(making, &mut signals, &progress).await.inspect_err(|_| progress.clear())?;
+        let creation = engine.create(CreateRequest { spec: self.spec, life: Life::Run { wait: false } });
+        let sandbox =
+            wait_for_creation(creation, &mut signals, &progress).await.inspect_err(|_| progress.clear())?;
         timings.step("create");
         let language = program.language;
         let done = self.in_sandbox(&sandbox, program, inputs, &mut output, &mut signals, &mut timings).await;
@@ -194,7 +195,7 @@ impl Command<'_> {
         }
         let (watch, progress) = (output.watch(), output.progress());
         let result = {
-            let running = self.run(sandbox, program, inputs, output);
+            let running = self.run_program(sandbox, program, inputs, output);
             supervise(running, sandbox, &watch, signals, &progress).await?
         };
         timings.skip();
@@ -209,7 +210,7 @@ impl Command<'_> {
         Ok(Done { result, copied, has_started: output.last_phase() == Some(last) })
     }
 
-    async fn run(
+    async fn run_program(
         &self,
         sandbox: &Sandbox,
         program: Program,

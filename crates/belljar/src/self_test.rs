@@ -11,30 +11,30 @@ use belljar_hostile::{
 use crate::message::{Quit, clean};
 use crate::output::write_failed;
 
-/// Flags with which a sandbox may be had here, the strongest first. An ordinary user may have no control groups.
+/// Additional flags to try, the strongest first. An ordinary user may have no control groups.
 const GRADES: [&[&str]; 2] = [&[], &["--limits", "watched"]];
 
-/// Flags of every run. It is this engine that is tested, whatever the default is.
+/// Flags of every run, which select the tested engine whatever the default is.
 const FLAGS: [&str; 2] = ["--engine", "local"];
 
-/// Everything that came of it.
+/// The result, as printed.
 #[derive(Debug, serde::Serialize)]
-struct Tested {
-    /// The version of this form.
+struct SelfTestReport {
+    /// Version of the JSON form.
     schema: u32,
     kernel: String,
-    /// How limits are held in the sandboxes: `cgroup` or `watched`.
+    /// How limits are enforced in the sandboxes: `cgroup` or `watched`.
     grade: &'static str,
     is_contained: bool,
     cases: Vec<Report>,
 }
 
-/// Runs the cases through this very program. The status is 0 if everything was contained, else 1.
+/// Runs the cases with this program. The status is 0 if all attacks were contained, else 1.
 pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
     let program = std::env::current_exe().map_err(|error| {
         anyhow::Error::new(error).context("cannot find Belljar's own program to run it again")
     })?;
-    let (held, is_watched) = match flags(program.as_os_str()) {
+    let (held, is_watched) = match find_flags(program.as_os_str()) {
         Ok(flags) => (flags.clone(), flags.len() > FLAGS.len()),
         Err(reason) => {
             return Err(anyhow::anyhow!(
@@ -58,7 +58,7 @@ pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
         let report = suite.check(case);
         if !is_json {
             let text = clean(&table(std::slice::from_ref(&report)));
-            // Line by line; the header comes with the first.
+            // Printed case by case; only the first has the header.
             let text =
                 if reports.is_empty() { &text } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
             writeln!(out, "{text}").and_then(|()| out.flush()).map_err(write_failed)?;
@@ -68,18 +68,18 @@ pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
     let is_contained = !reports.iter().any(|report| matches!(report.verdict, Verdict::Failed(_)));
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let grade = if is_watched { "watched" } else { "cgroup" };
-    let tested = Tested { schema: 1, kernel, grade, is_contained, cases: reports };
+    let tested = SelfTestReport { schema: 1, kernel, grade, is_contained, cases: reports };
     let text = if is_json {
         serde_json::to_string_pretty(&tested)? + "\n"
     } else {
-        clean(&in_words(&tested)) + "\n"
+        clean(&format_summary(&tested)) + "\n"
     };
     out.write_all(text.as_bytes()).map_err(write_failed)?;
     Ok(u8::from(!is_contained))
 }
 
-/// The flags with which a sandbox can be made, or else why none can.
-fn flags(program: &OsStr) -> Result<Vec<String>, String> {
+/// Returns the flags with which a sandbox can be created, or the reason why none can.
+fn find_flags(program: &OsStr) -> Result<Vec<String>, String> {
     let mut reason = String::new();
     for grade in GRADES {
         let flags: Vec<String> = FLAGS.iter().chain(grade).map(|flag| (*flag).to_owned()).collect();
@@ -98,7 +98,7 @@ fn flags(program: &OsStr) -> Result<Vec<String>, String> {
     Err(reason)
 }
 
-fn in_words(tested: &Tested) -> String {
+fn format_summary(tested: &SelfTestReport) -> String {
     let limits = match tested.grade {
         "cgroup" => "limits held by control groups",
         _ => "limits only watched (--limits watched)",

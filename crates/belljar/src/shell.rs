@@ -18,45 +18,47 @@ use crate::descriptor::Inherited;
 use crate::message::{FAILED, Quit, chain, say};
 use crate::output::write_failed;
 use crate::progress::{Progress, STARTING};
-use crate::run::{made, runtime};
+use crate::run::{runtime, wait_for_creation};
 use crate::signals::{self, Signals};
-use crate::spec::{Asked, weaker_grade};
+use crate::spec::{UncheckedSpec, weaker_grade};
 use crate::stdin::Stdin;
 
-/// A shell is there for as long as a sandbox can be, unless somebody says otherwise.
+/// Default timeout of a shell: the maximum lifetime of a sandbox.
 const DEFAULT_TIMEOUT: &str = "24h";
 
-/// What is run when nothing is named: the first of these that is there.
+/// Default shells: the first that exists is used.
 pub(crate) const SHELLS: [&str; 2] = ["bash", "sh"];
 
-/// The size of a terminal that does not know its own.
+/// Size of a terminal that does not report its own, in rows and columns.
 const DEFAULT_SIZE: (u16, u16) = (24, 80);
 
-/// How long the guest may take to say that the program, which its time limit should have ended, has ended.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Time for the guest to report the end of the program after its time limit and grace period.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Opens the terminal that `args` ask for.
+/// Runs `belljar shell`.
 pub(crate) fn shell(args: &ShellArgs) -> Result<u8, Quit> {
     if !rustix::termios::isatty(rustix::stdio::stdin()) {
         return Err(Quit::Usage(
             "shell needs a terminal on standard input; without one use belljar run -l bash".to_owned(),
         ));
     }
-    let mut asked = Asked::from_args(&args.sandbox)?;
-    asked.default_timeout(DEFAULT_TIMEOUT);
-    asked.set_interactive();
-    let sandboxed = asked.resolve(None, args.sandbox.policy.as_deref())?;
-    let engine = sandboxed.engine();
+    let mut unchecked = UncheckedSpec::from_args(&args.sandbox)?;
+    unchecked.default_timeout(DEFAULT_TIMEOUT);
+    unchecked.set_interactive();
+    let checked = unchecked.resolve(None, args.sandbox.policy.as_deref())?;
+    let engine = checked.engine();
     runtime()?.block_on(async {
         let mut signals = Signals::catch()?;
         let progress = Progress::new(STARTING, args.sandbox.quiet);
-        let sandbox = made(engine.create(CreateRequest::run(&sandboxed.spec)), &mut signals, &progress).await;
+        let sandbox =
+            wait_for_creation(engine.create(CreateRequest::run(&checked.spec)), &mut signals, &progress)
+                .await;
         progress.clear();
         let sandbox = sandbox?;
         if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !args.sandbox.quiet) {
             say(warning);
         }
-        let done = attend(args, &sandboxed.spec, &sandbox, &mut signals).await;
+        let done = run_program(args, &checked.spec, &sandbox, &mut signals).await;
         let stopped = sandbox.stop().await;
         let status = done?;
         stopped?;
@@ -64,8 +66,8 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<u8, Quit> {
     })
 }
 
-/// Everything between the start of the program and its end.
-async fn attend(
+/// Runs the program on the terminal, from its start to its end.
+async fn run_program(
     args: &ShellArgs,
     spec: &SandboxSpec,
     sandbox: &Sandbox,
@@ -75,7 +77,7 @@ async fn attend(
     let mut resized = signal(SignalKind::window_change())?;
     let execution = match start(guest, args, spec).await {
         Ok(execution) => execution,
-        Err(error) => return could_not_start(error),
+        Err(error) => return report_start_failure(error),
     };
     let id = execution.id;
     let _raw = RawMode::enter()?;
@@ -83,20 +85,20 @@ async fn attend(
         let guest = guest.clone();
         tokio::spawn(async move { guest.feed(id, stdin, false).await })
     });
-    let passing = pass(execution);
+    let passing = forward_output(execution);
     tokio::pin!(passing);
-    let patience = tokio::time::sleep(spec.limits.timeout.duration() + STOP_GRACE + PATIENCE);
-    tokio::pin!(patience);
+    let deadline = tokio::time::sleep(spec.limits.timeout.duration() + STOP_GRACE + REPORT_TIMEOUT);
+    tokio::pin!(deadline);
     let ended = loop {
         tokio::select! {
             ended = &mut passing => break ended,
             _ = resized.recv() => {
                 let (rows, columns) = size();
-                // A program that has just ended has no size.
+                // The program may have just ended.
                 let _ = guest.resize(id, rows, columns).await;
             }
             signal = signals.next() => break Err(Quit::Status(signals::status(signal))),
-            () = &mut patience => break Err(anyhow::anyhow!("the guest stopped answering").into()),
+            () = &mut deadline => break Err(anyhow::anyhow!("the guest stopped answering").into()),
         }
     };
     if let Some(feeding) = feeding {
@@ -105,14 +107,14 @@ async fn attend(
     match ended? {
         Some(exited) => Ok(status(&exited, spec)),
         None => {
-            let how = tokio::time::timeout(PATIENCE, sandbox.wait_ended()).await;
+            let how = tokio::time::timeout(REPORT_TIMEOUT, sandbox.wait_ended()).await;
             let how = how.unwrap_or_else(|_| "the guest stopped answering".to_owned());
             Err(EngineError::Ended { how }.into())
         }
     }
 }
 
-/// Starts what was asked for on a terminal as large as this one.
+/// Starts the program on a terminal of this one's size.
 async fn start(guest: &GuestClient, args: &ShellArgs, spec: &SandboxSpec) -> Result<Execution, GuestError> {
     let (rows, columns) = size();
     let terminal = v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() };
@@ -140,7 +142,7 @@ async fn start(guest: &GuestClient, args: &ShellArgs, spec: &SandboxSpec) -> Res
     }
 }
 
-/// The kind of this terminal, which is the kind of the one inside as well.
+/// Returns this terminal's type, which the one inside gets as well.
 pub(crate) fn terminal_type() -> Option<v1::EnvVar> {
     let term = std::env::var("TERM").ok()?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
@@ -151,8 +153,8 @@ pub(crate) fn terminal_type() -> Option<v1::EnvVar> {
     })
 }
 
-/// A program that is missing or refused is told as a shell tells it.
-fn could_not_start(error: GuestError) -> Result<u8, Quit> {
+/// Reports a program that is missing or refused, with the exit status that a shell has for it.
+fn report_start_failure(error: GuestError) -> Result<u8, Quit> {
     let status = match &error {
         GuestError::Refused { code: ErrorCode::NotFound, .. } => 127,
         GuestError::Refused { code: ErrorCode::PermissionDenied | ErrorCode::FailedPrecondition, .. } => 126,
@@ -162,8 +164,8 @@ fn could_not_start(error: GuestError) -> Result<u8, Quit> {
     Ok(status)
 }
 
-/// Passes on what the terminal inside shows, until the program ends.
-pub(crate) async fn pass(mut execution: Execution) -> Result<Option<v1::Exited>, Quit> {
+/// Forwards the output of the terminal inside, until the program ends.
+pub(crate) async fn forward_output(mut execution: Execution) -> Result<Option<v1::Exited>, Quit> {
     let mut stdout = Inherited::stdout();
     while let Some(event) = execution.next().await? {
         match event {
@@ -187,7 +189,7 @@ fn status(exited: &v1::Exited, spec: &SandboxSpec) -> u8 {
     }
 }
 
-/// Rows and columns of this terminal.
+/// Returns the rows and columns of this terminal.
 pub(crate) fn size() -> (u16, u16) {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdin());
     size.map(|size| (size.ws_row, size.ws_col))
@@ -196,10 +198,10 @@ pub(crate) fn size() -> (u16, u16) {
         .unwrap_or(DEFAULT_SIZE)
 }
 
-/// How the terminal was before; taken when it is as it was again.
-static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+/// The terminal's saved attributes; `None` once they are restored.
+static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The terminal passes every key on as it is, until this is dropped. A panic restores it as well.
+/// Guard of raw mode, in which the terminal passes every key on unchanged. Dropping it, or a panic, restores the terminal.
 pub(crate) struct RawMode;
 
 impl RawMode {
@@ -208,7 +210,7 @@ impl RawMode {
         let before = rustix::termios::tcgetattr(stdin)?;
         let mut raw = before.clone();
         raw.make_raw();
-        *BEFORE.lock() = Some(before);
+        *SAVED.lock() = Some(before);
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             restore();
@@ -227,7 +229,7 @@ impl Drop for RawMode {
 }
 
 fn restore() {
-    if let Some(before) = BEFORE.lock().take() {
+    if let Some(before) = SAVED.lock().take() {
         let _ = rustix::termios::tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &before);
     }
 }

@@ -1,4 +1,4 @@
-//! From flags, files and the environment to one checked specification.
+//! Merges flags, files and the environment into one checked specification.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use crate::message::{Quit, say};
 use crate::net::read_secrets;
 use crate::policy;
 
-/// What is asked for, before it is checked against the language.
+/// A specification before it is checked.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct UncheckedSpec {
     file: SpecFile,
-    /// How many of the mounts come from a file.
+    /// Number of the mounts that come from a file.
     mounts_of_file: usize,
 }
 
-impl Asked {
-    /// Puts together what flags, a file and the environment say; flags win.
+impl UncheckedSpec {
+    /// Merges the flags, the file and the environment. Flags take precedence.
     pub(crate) fn from_args(args: &SandboxArgs) -> Result<Self, Quit> {
         let file = args.spec.as_deref().map(read_spec).transpose()?.unwrap_or_default();
         let mounts_of_file = file.mounts.as_ref().map_or(0, Vec::len);
@@ -39,12 +39,12 @@ impl Asked {
         Ok(Self { file: file.merge(flags), mounts_of_file })
     }
 
-    /// The language that a file names.
+    /// Returns the language that the file names.
     pub(crate) fn language(&self) -> Option<&str> {
         self.file.language.as_deref()
     }
 
-    /// Sets the timeout where nobody has.
+    /// Sets the timeout unless it is set already.
     pub(crate) fn default_timeout(&mut self, timeout: &str) {
         self.file.limits.timeout.get_or_insert_with(|| timeout.to_owned());
     }
@@ -54,17 +54,17 @@ impl Asked {
         self.file.limits.timeout = Some(timeout.to_owned());
     }
 
-    /// Says that a person sits in front of it.
+    /// Marks the sandbox as interactive.
     pub(crate) fn set_interactive(&mut self) {
         self.file.interactive = Some(true);
     }
 
-    /// Checks everything. Limits that nobody has named are raised to what `language` needs to work at all.
+    /// Checks the specification. Limits that are not given are raised to the minimum of `language`.
     pub(crate) fn resolve(
         mut self,
         language: Option<&Language>,
         named: Option<&Path>,
-    ) -> Result<Sandboxed, Quit> {
+    ) -> Result<CheckedSpec, Quit> {
         let given = self.file.limits.clone();
         let kind = match &self.file.engine {
             Some(name) => kind("engine", name)?,
@@ -90,21 +90,21 @@ impl Asked {
             NetworkMode::Disabled => NetworkSetup::default(),
             _ => policy::network(named)?,
         };
-        Ok(Sandboxed { spec, kind, policy, network })
+        Ok(CheckedSpec { spec, kind, policy, network })
     }
 }
 
-/// A checked specification, and what may be mounted.
+/// A checked specification, with the policies for mounts and networks.
 #[derive(Debug)]
-pub(crate) struct Sandboxed {
+pub(crate) struct CheckedSpec {
     pub(crate) spec: SandboxSpec,
     pub(crate) kind: LocalKind,
     policy: MountPolicy,
     network: NetworkSetup,
 }
 
-impl Sandboxed {
-    /// The engine that is asked for. Says so if it has no walls.
+impl CheckedSpec {
+    /// Returns the engine. Warns if it has no isolation.
     pub(crate) fn engine(&self) -> LocalEngine {
         if self.kind == LocalKind::None {
             say("warning: the engine none has no walls: the code runs with your own rights");
@@ -112,12 +112,12 @@ impl Sandboxed {
         LocalEngine::new(self.config())
     }
 
-    /// The set-up of that engine.
+    /// Returns the engine's configuration.
     pub(crate) fn config(&self) -> LocalConfig {
         LocalConfig {
             mount_policy: self.policy.clone(),
             network: self.network.clone(),
-            // A delegated group of the operator's choice.
+            // A delegated control group that the operator has chosen.
             cgroup_base: std::env::var_os("BELLJAR_CGROUP").filter(|dir| !dir.is_empty()).map(PathBuf::from),
             ..LocalConfig::new(self.kind)
         }
@@ -126,8 +126,8 @@ impl Sandboxed {
 
 const KINDS: &str = "local, process or none";
 
-/// Chooses the engine: the flag, else `BELLJAR_ENGINE`, else `CODE_EXEC_SANDBOX`, else the default. `CODE_EXEC_SANDBOX` knows
-/// `docker`, `process` and `none` only. A variable that is set to nothing counts as not set.
+/// Chooses the engine: the flag, else `BELLJAR_ENGINE`, else `CODE_EXEC_SANDBOX`, else the default. `CODE_EXEC_SANDBOX` supports
+/// only `docker`, `process` and `none`. An empty variable counts as not set.
 fn choose_engine(
     flag: Option<&str>,
     belljar_engine: Option<&str>,
@@ -158,13 +158,13 @@ fn choose_engine(
     }
 }
 
-/// The kind of the local engine that has this name.
+/// Returns the kind of the local engine by its name.
 fn kind(field: &'static str, name: &str) -> Result<LocalKind, ModelError> {
     let kind = name.parse().ok().and_then(LocalKind::from_name);
     kind.ok_or_else(|| ModelError::NotInThisVersion { field, value: name.to_owned(), allowed: KINDS })
 }
 
-/// What is to be known about a sandbox whose limits are held in a weaker way.
+/// Returns the warning for a sandbox whose limits are enforced by a weaker mechanism.
 pub(crate) fn weaker_grade(grade: LimitsGrade) -> Option<&'static str> {
     match grade {
         LimitsGrade::Cgroup => None,
@@ -175,7 +175,7 @@ pub(crate) fn weaker_grade(grade: LimitsGrade) -> Option<&'static str> {
     }
 }
 
-/// The memory of this machine.
+/// Returns the memory of this machine.
 fn machine_memory() -> ByteSize {
     let info = rustix::system::sysinfo();
     ByteSize::mib(info.totalram.saturating_mul(u64::from(info.mem_unit)) >> 20)
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_that_is_given_is_chosen() {
+    fn first_given_engine_is_chosen() {
         use LocalKind::{Local, None as Bare, Process};
         let none = None;
         let chosen = [

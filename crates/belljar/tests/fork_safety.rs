@@ -1,6 +1,6 @@
 //! Nothing is allocated or freed between a clone and an exec. The program under test uses an allocator that ends a
 //! process which does so (`belljar_linux::ForkGuard`), so every test with the feature `mutation` checks this. The tests here
-//! show that the guard works: an allocation is run_with_allocation in each process of a launch, and the launch fails.
+//! show that the guard works: an allocation is made in each process of a launch, and the launch fails.
 
 #![cfg(feature = "mutation")]
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests fail and speak like tests")]

@@ -6,7 +6,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
-    reason = "a test that cannot go on has failed, wherever it stands, and one that cannot begin says so"
+    reason = "a test that cannot continue has failed, and one that cannot start prints why"
 )]
 
 #[path = "posture/golden.rs"]
@@ -337,8 +337,8 @@ fn launch(without: &str) -> String {
     for calls in [&supervisor.0, &first.0] {
         let names = cgroup_names(calls);
         let known = [
-            "clone3", "close", "mkdirat", "open", "openat", "recvmsg", "rmdir", "sendmsg", "unlinkat",
-            "write",
+            "clone3", "close", "mkdirat", "open", "openat", "read", "recvmsg", "rmdir", "sendmsg",
+            "unlinkat", "write",
         ];
         let known = BTreeSet::from(known);
         assert!(names.is_subset(&known), "other calls on control groups: {:?}", names.difference(&known));

@@ -1,21 +1,17 @@
-//! Networks: programs in sandboxes against a world that each test plays in a network namespace of its own.
+//! Networks: programs in sandboxes against a simulated internet, which each test runs in a network namespace of its own.
 
 #![cfg_attr(
     feature = "mutation",
-    expect(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        reason = "a test that cannot go on has failed, wherever it stands"
-    )
+    expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot continue has failed")
 )]
 
 #[cfg(feature = "mutation")]
-#[expect(dead_code, reason = "the commands of a service have more uses for it")]
-#[path = "service_cli/world.rs"]
-mod home;
+#[path = "network/fixture.rs"]
+mod fixture;
 #[cfg(feature = "mutation")]
-#[path = "network/world.rs"]
-mod world;
+#[expect(dead_code, reason = "the commands of a service have more uses for it")]
+#[path = "service_cli/fixture.rs"]
+mod home;
 
 #[cfg(feature = "mutation")]
 #[path = "network/attacks.rs"]
@@ -41,7 +37,7 @@ mod service;
 
 /// A test by its name.
 #[cfg(feature = "mutation")]
-type Case = (&'static str, fn(&world::World));
+type Case = (&'static str, fn(&fixture::Fixture));
 
 #[cfg(feature = "mutation")]
 fn main() -> std::process::ExitCode {
@@ -57,13 +53,13 @@ fn main() -> std::process::ExitCode {
     ]
     .concat();
     // Before there is a second thread; each test has a process of its own.
-    let lack = if arguments.list { None } else { world::enter().err() };
+    let lack = if arguments.list { None } else { fixture::enter().err() };
     let trial = |(name, case): Case| {
         let lack = lack.clone();
         libtest_mimic::Trial::test(name, move || match lack {
             Some(lack) => Err(lack.into()),
             None => {
-                case(&world::World::start());
+                case(&fixture::Fixture::start());
                 Ok(())
             }
         })

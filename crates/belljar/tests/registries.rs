@@ -1,8 +1,8 @@
-//! Unmodified package managers against their registries: each check_install a package under its preset, and fails without it.
+//! Unmodified package managers against their registries: each installs a package under its preset, and fails without it.
 //!
 //! Part of `make long`, as it needs external services.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 #![allow(clippy::print_stdout, reason = "reports skipped tests")]
 
 use std::collections::BTreeSet;

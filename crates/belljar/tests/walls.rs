@@ -222,7 +222,7 @@ fn processor_time_is_limited() {
 }
 
 #[test]
-fn the_disk_is_limited() {
+fn disk_is_limited() {
     check(&Case {
         wall: "quota",
         others: "",
@@ -233,7 +233,7 @@ fn the_disk_is_limited() {
 }
 
 #[test]
-fn the_system_is_read_only() {
+fn system_is_read_only() {
     check(&Case {
         wall: "read-only",
         others: "landlock",

@@ -89,7 +89,7 @@ describe("templates", () => {
   const refused = {
     "another user": [(template) => template.fromTemplate("base").runCmd("id", { user: "root" }), /"root" is not offered/],
     "an image of a registry": [(template) => template.fromNodeImage("24"), /no images from registries/],
-    "a template that is not there": [(template) => template.fromTemplate("no-such-template"), /no template "no-such-template"/],
+    "a template that is not there": [(template) => template.fromTemplate("no-such-template"), /template "no-such-template" not found/],
   };
   for (const [what, [make, said]] of Object.entries(refused)) {
     test(`what is refused: ${what}`, async () => {

@@ -34,7 +34,7 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    pub(super) fn of(request: &'a Request) -> Self {
+    pub(super) fn from_request(request: &'a Request) -> Self {
         Self { headers: request.headers(), extensions: request.extensions() }
     }
 }
@@ -46,11 +46,11 @@ struct Origin {
 }
 
 impl Origin {
-    fn of(shared: &Shared, head: Head<'_>) -> Result<Self, Problem> {
-        let client = Client::of(&shared.config, head.headers, head.extensions);
+    fn new(shared: &Shared, head: Head<'_>) -> Result<Self, Problem> {
+        let client = Client::from_request(&shared.config, head.headers, head.extensions);
         match shared.attempts.wait(client.address) {
             Some(wait) => Err(too_many(wait)),
-            None => Ok(Self { client, request_id: RequestId::of(head.extensions) }),
+            None => Ok(Self { client, request_id: RequestId::from_extensions(head.extensions) }),
         }
     }
 
@@ -60,7 +60,7 @@ impl Origin {
                 Problem::new(Code::StoreFailed, "tokens cannot be looked up now; try again later")
             }
             _ => {
-                shared.attempts.failed(self.client.address);
+                shared.attempts.record_failure(self.client.address);
                 unauthenticated()
             }
         })
@@ -74,7 +74,7 @@ pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
 
 /// Authenticates the caller by the sandbox's access token.
 pub(super) async fn caller(shared: &Shared, id: &SandboxId, head: Head<'_>) -> Result<Caller, Problem> {
-    let origin = Origin::of(shared, head)?;
+    let origin = Origin::new(shared, head)?;
     let token = token(head.headers).ok_or_else(unauthenticated)?;
     let found = shared.keeper.authenticate(token, &origin.client.text, &origin.request_id).await;
     let caller = origin.judge(shared, found)?;
@@ -115,12 +115,12 @@ pub(super) async fn signer(
     signature: &Signature<'_>,
     head: Head<'_>,
 ) -> Result<Caller, Problem> {
-    let origin = Origin::of(shared, head)?;
+    let origin = Origin::new(shared, head)?;
     let matches = |token: &str| ServiceWall::E2bSignature.allows(signature.is_made_with(token));
     let found = shared.keeper.authenticate_by(id, matches, &origin.client.text, &origin.request_id).await;
     let caller = match found {
         Err(Denied::Unknown) => {
-            shared.attempts.failed(origin.client.address);
+            shared.attempts.record_failure(origin.client.address);
             return Err(Problem::new(Code::Unauthenticated, "invalid signature"));
         }
         found => origin.judge(shared, found)?,

@@ -124,17 +124,18 @@ pub(super) async fn upload(
     extensions: Extensions,
     body: RawBody,
 ) -> Result<StatusCode, Problem> {
-    let client = Client::of(&shared.config, &headers, &extensions);
+    let client = Client::from_request(&shared.config, &headers, &extensions);
     if let Some(wait) = shared.attempts.wait(client.address) {
         return Err(too_many(wait));
     }
-    let opened = shared.keeper.open_upload(&token, &client.text, &RequestId::of(&extensions)).await;
+    let opened =
+        shared.keeper.open_upload(&token, &client.text, &RequestId::from_extensions(&extensions)).await;
     let opened = opened.map_err(|why| match why {
         Denied::Unavailable => {
             Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later")
         }
         _ => {
-            shared.attempts.failed(client.address);
+            shared.attempts.record_failure(client.address);
             denied()
         }
     })?;
@@ -176,7 +177,7 @@ pub(super) async fn start(
     BuildId(build): BuildId,
     Json(body): Json<StartBody>,
 ) -> Result<StatusCode, Problem> {
-    let plan = plan(&shared, &caller, body).await?;
+    let plan = make_plan(&shared, &caller, body).await?;
     shared.keeper.start_build(&caller, &name_of(&id)?, &build, plan)?;
     Ok(StatusCode::ACCEPTED)
 }
@@ -191,20 +192,20 @@ fn failure(step: impl ToString, message: impl Into<String>) -> StepFailure {
     StepFailure { step: step.to_string(), message: message.into() }
 }
 
-/// Plans the build, or returns the step that is not supported.
-async fn plan(
+/// Plans the build. The inner error is the step that is not supported.
+async fn make_plan(
     shared: &Shared,
     caller: &Caller,
     body: StartBody,
 ) -> Result<Result<BuildPlan, StepFailure>, Problem> {
-    let asked = match base(&body) {
-        Ok(asked) => asked,
+    let name = match base_name(&body) {
+        Ok(name) => name,
         Err(message) => return Ok(Err(failure(BASE_STEP, message))),
     };
-    let base = match templates::find(shared, caller, &asked).await {
+    let base = match templates::find(shared, caller, &name).await {
         Ok(found) => found.name.unwrap_or(found.id),
         Err(problem) if problem.code() == Code::TemplateNotFound => {
-            return Ok(Err(failure(BASE_STEP, format!("there is no template {asked:?}; build it first"))));
+            return Ok(Err(failure(BASE_STEP, format!("template {name:?} not found; build it first"))));
         }
         Err(problem) => return Err(problem),
     };
@@ -231,7 +232,7 @@ async fn plan(
 }
 
 /// Returns the name of the base template.
-fn base(body: &StartBody) -> Result<String, String> {
+fn base_name(body: &StartBody) -> Result<String, String> {
     match (&body.from_template, &body.from_image) {
         (Some(_), Some(_)) => Err("give fromTemplate or fromImage, not both".to_owned()),
         (Some(template), None) if body.from_image_registry.is_none() => Ok(template.clone()),
@@ -245,7 +246,7 @@ fn base(body: &StartBody) -> Result<String, String> {
                 )
             })
         }
-        (None, None) => Err("it starts from nothing; give fromTemplate".to_owned()),
+        (None, None) => Err("no base; give fromTemplate".to_owned()),
         _ => Err("fromImageRegistry: this server takes no images from registries".to_owned()),
     }
 }
@@ -274,10 +275,10 @@ impl StepBody {
     fn read(self) -> Result<PlanStep, String> {
         let argument = |index: usize| self.args.get(index).map_or("", String::as_str);
         let kind = self.kind.as_str();
-        let at_most = |most: usize| match self.args.len() {
+        let at_most = |max: usize| match self.args.len() {
             0 => Err(format!("{kind}: its arguments are missing")),
-            count if count > most => {
-                Err(format!("{kind}: {count} arguments are too many; give at most {most}"))
+            count if count > max => {
+                Err(format!("{kind}: {count} arguments are too many; give at most {max}"))
             }
             _ => Ok(()),
         };
@@ -499,7 +500,7 @@ mod tests {
 
     #[test]
     fn images_map_to_templates() {
-        let of = |json: Value| base(&serde_json::from_value(json).unwrap());
+        let of = |json: Value| base_name(&serde_json::from_value(json).unwrap());
         assert_eq!(of(json!({"fromImage": "e2bdev/base"})).unwrap(), "base");
         assert_eq!(of(json!({"fromImage": "e2bdev/base:latest"})).unwrap(), "base");
         assert_eq!(of(json!({"fromTemplate": "mine:v1"})).unwrap(), "mine:v1");

@@ -122,7 +122,7 @@ fn take_frame(held: &mut BytesMut) -> io::Result<Option<(u8, Bytes)>> {
         )));
     }
     if flags & COMPRESSED != 0 {
-        return Err(io::Error::other("a compressed frame is not read; send it as it is"));
+        return Err(io::Error::other("compressed frames are not supported; send them uncompressed"));
     }
     if held.len() < FRAME_HEADER_BYTES + length {
         return Ok(None);
@@ -164,7 +164,7 @@ pub(super) fn unary(message: &impl Serialize, is_stream: bool) -> Response {
 }
 
 /// Returns the response of a streaming call: the frames, including the last one.
-pub(super) fn streamed(frames: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+pub(super) fn streaming(frames: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     with_type(StatusCode::OK, STREAM_TYPE, Body::from_stream(frames.map(Ok::<_, io::Error>)))
 }
 

@@ -1,4 +1,4 @@
-//! The control plane: sandboxes from their making to their end.
+//! The control plane: the life cycle of sandboxes.
 
 use axum::Router;
 use axum::extract::State;
@@ -19,17 +19,17 @@ use std::time::Duration;
 use super::domain::Domain;
 use super::error::{json_answer, not_offered};
 use super::network::NetworkBody;
-use super::types::{Detail, Listed, Metric, NewSandbox, Sandbox, log_entry};
+use super::types::{ListedSandbox, Metric, NewSandbox, Sandbox, SandboxDetail, log_entry};
 use super::{builds, secrets, templates, volumes};
 use super::{metadata, templates::SnapshotBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
 use crate::problem::{Code, Problem};
 
-/// The life of a sandbox for which none was asked, in seconds, by the generation of the route.
+/// Default timeouts of a sandbox, in seconds, by the generation of the route.
 const DEFAULT_TIMEOUTS: [u64; 2] = [15, 300];
 
-/// All routes of the control plane.
+/// Returns all routes of the control plane.
 pub(crate) fn router(shared: &Shared) -> Router {
     Router::new()
         .route("/sandboxes", post(create::<0>).get(list_running))
@@ -48,10 +48,10 @@ pub(crate) fn router(shared: &Shared) -> Router {
         .route("/sandboxes/{id}/logs", get(logs))
         .route("/v2/sandboxes/{id}/logs", get(logs))
         .route("/snapshots", get(templates::snapshots))
-        .route("/templates", get(templates::list).post(elsewhere))
+        .route("/templates", get(templates::list).post(not_supported))
         .route("/v2/templates", get(templates::list).post(builds::request))
         .route("/v3/templates", post(builds::request))
-        .route("/templates/{id}", delete(templates::remove).fallback(elsewhere))
+        .route("/templates/{id}", delete(templates::remove).fallback(not_supported))
         .route("/templates/aliases/{id}", get(templates::alias))
         .route("/templates/tags", post(templates::tag).delete(templates::untag))
         .route("/templates/{id}/tags", get(templates::tags))
@@ -59,9 +59,9 @@ pub(crate) fn router(shared: &Shared) -> Router {
         .route("/uploads/{token}", put(builds::upload))
         .route("/v2/templates/{id}/builds/{build}", post(builds::start))
         .route("/templates/{id}/builds/{build}/status", get(builds::status))
-        .route("/v2/templates/{id}", any(elsewhere))
-        .route("/v2/templates/{id}/{*rest}", any(elsewhere))
-        .route("/templates/{id}/{*rest}", any(elsewhere))
+        .route("/v2/templates/{id}", any(not_supported))
+        .route("/v2/templates/{id}/{*rest}", any(not_supported))
+        .route("/templates/{id}/{*rest}", any(not_supported))
         .route("/volumes", get(volumes::list).post(volumes::create))
         .route("/volumes/{id}", get(volumes::get).delete(volumes::remove))
         .route(
@@ -73,18 +73,18 @@ pub(crate) fn router(shared: &Shared) -> Router {
         .route("/secrets", get(secrets::list).post(secrets::create))
         .route("/secrets/{id}", get(secrets::get).post(secrets::update).delete(secrets::remove))
         .method_not_allowed_fallback(async || {
-            Problem::new(Code::MethodNotAllowed, "this method is not for this place")
+            Problem::new(Code::MethodNotAllowed, "method not allowed on this path")
         })
         .with_state(shared.clone())
 }
 
-/// Refuses what E2B can do with templates and this server cannot.
-async fn elsewhere() -> Problem {
+/// Refuses an operation on templates that E2B has and this server does not.
+async fn not_supported() -> Problem {
     not_offered("this operation on templates")
 }
 
-/// The sandbox with the token that opens it.
-async fn opened(
+/// Returns the sandbox with a new access token.
+async fn with_token(
     shared: &Shared,
     caller: &Caller,
     domain: &Domain,
@@ -110,7 +110,7 @@ async fn create<const GENERATION: usize>(
         }
         error => error.into(),
     })?;
-    Ok(json_answer(StatusCode::CREATED, &opened(&shared, &caller, &domain, &created.info).await?))
+    Ok(json_answer(StatusCode::CREATED, &with_token(&shared, &caller, &domain, &created.info).await?))
 }
 
 #[derive(Deserialize)]
@@ -150,7 +150,7 @@ impl ListQuery {
     }
 }
 
-/// A page of sandboxes. Those that were started before `startedAfter`, or from another template, are left out of it.
+/// Lists a page of sandboxes. Leaves out those started before `startedAfter` or from another template.
 async fn list(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -160,7 +160,7 @@ async fn list(
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(Problem::field("limit", format!("{limit} is not allowed; give 1 to {MAX_PAGE}")));
     }
-    let asked = ListSandboxes {
+    let request = ListSandboxes {
         states: query.states()?,
         labels: metadata::filter(query.metadata.as_deref().unwrap_or_default())?,
         name: None,
@@ -168,8 +168,8 @@ async fn list(
         limit,
         cursor: query.next_token.clone().filter(|token| !token.is_empty()),
     };
-    let page = shared.keeper.list(&caller, asked).await?;
-    let wanted = |info: &&SandboxInfo| {
+    let page = shared.keeper.list(&caller, request).await?;
+    let matches = |info: &&SandboxInfo| {
         let started = info.started_at.unwrap_or(info.created_at);
         !info.for_build
             && query.started_after.is_none_or(|after| started > after)
@@ -178,7 +178,7 @@ async fn list(
                     || info.template == name
             })
     };
-    let listed: Vec<Listed> = page.items.iter().filter(wanted).map(Listed::from).collect();
+    let listed: Vec<ListedSandbox> = page.items.iter().filter(matches).map(ListedSandbox::from).collect();
     let mut response = json_answer(StatusCode::OK, &listed);
     if let Some(token) = page.next_cursor.and_then(|cursor| HeaderValue::from_str(&cursor).ok()) {
         response.headers_mut().insert("x-next-token", token);
@@ -191,13 +191,13 @@ struct RunningQuery {
     metadata: Option<String>,
 }
 
-/// All that run, as the first generation of clients asks for them.
+/// Lists all running sandboxes, for the first generation of clients.
 async fn list_running(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Query(query): Query<RunningQuery>,
 ) -> Result<Response, Problem> {
-    let mut asked = ListSandboxes {
+    let mut request = ListSandboxes {
         states: vec![SandboxState::Creating, SandboxState::Running],
         labels: metadata::filter(query.metadata.as_deref().unwrap_or_default())?,
         limit: MAX_PAGE,
@@ -205,10 +205,10 @@ async fn list_running(
     };
     let mut all = Vec::new();
     loop {
-        let page = shared.keeper.list(&caller, asked.clone()).await?;
-        all.extend(page.items.iter().filter(|info| !info.for_build).map(Listed::from));
-        asked.cursor = page.next_cursor;
-        if asked.cursor.is_none() {
+        let page = shared.keeper.list(&caller, request.clone()).await?;
+        all.extend(page.items.iter().filter(|info| !info.for_build).map(ListedSandbox::from));
+        request.cursor = page.next_cursor;
+        if request.cursor.is_none() {
             return Ok(json_answer(StatusCode::OK, &all));
         }
     }
@@ -222,11 +222,11 @@ async fn detail(
 ) -> Result<Response, Problem> {
     let info = shared.keeper.get(&caller, &id).await?;
     let token = match shared.keeper.access_token(&caller, &id).await {
-        // A key that may only look sees all but what opens it.
+        // A read-only key gets everything but the access token.
         Err(KeeperError::Forbidden { .. }) => None,
         token => Some(token?),
     };
-    Ok(json_answer(StatusCode::OK, &Detail::new(&info, token, domain.0)))
+    Ok(json_answer(StatusCode::OK, &SandboxDetail::new(&info, token, domain.0)))
 }
 
 async fn kill(State(shared): State<Shared>, Auth(caller): Auth, Id(id): Id) -> Result<StatusCode, Problem> {
@@ -254,7 +254,7 @@ struct RefreshBody {
     duration: Option<u64>,
 }
 
-/// Moves the end of a running sandbox further away, never nearer.
+/// Extends the timeout of a running sandbox, and never shortens it.
 async fn refresh(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -287,7 +287,7 @@ fn check_memory(memory: Option<bool>) -> Result<(), Problem> {
     }
 }
 
-/// Resumes a sandbox that is paused (201), and gives one that runs more time (200).
+/// Resumes a paused sandbox (201), or extends the timeout of a running one (200).
 async fn connect(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -300,10 +300,10 @@ async fn connect(
     let timeout = Duration::from_secs(body.timeout.unwrap_or(DEFAULT_TIMEOUTS[1]));
     let info = shared.keeper.resume(&caller, &id, Some(timeout)).await?;
     let status = if was_paused { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json_answer(status, &opened(&shared, &caller, &domain, &info).await?))
+    Ok(json_answer(status, &with_token(&shared, &caller, &domain, &info).await?))
 }
 
-/// Resumes a sandbox that is paused, as clients before `connect` do it.
+/// Resumes a paused sandbox, for clients older than `connect`.
 async fn resume(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -322,7 +322,7 @@ async fn resume(
     }
     let timeout = Duration::from_secs(body.timeout.unwrap_or(DEFAULT_TIMEOUTS[0]));
     let info = shared.keeper.resume(&caller, &id, Some(timeout)).await?;
-    Ok(json_answer(StatusCode::CREATED, &opened(&shared, &caller, &domain, &info).await?))
+    Ok(json_answer(StatusCode::CREATED, &with_token(&shared, &caller, &domain, &info).await?))
 }
 
 #[derive(Deserialize)]
@@ -364,7 +364,7 @@ async fn fork(
     let mut all: Vec<Value> = Vec::new();
     for fork in forks {
         let made = match fork {
-            Ok(info) => opened(&shared, &caller, &domain, &info).await,
+            Ok(info) => with_token(&shared, &caller, &domain, &info).await,
             Err(error) => Err(error.into()),
         };
         all.push(match made {
@@ -383,14 +383,14 @@ struct SnapshotRequestBody {
     memory: Option<bool>,
 }
 
-/// Keeps the files of a sandbox. Processes are not kept, which `memory: false` is about.
+/// Takes a snapshot of a sandbox's files. Processes are never included.
 async fn snapshot(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
     Json(body): Json<SnapshotRequestBody>,
 ) -> Result<Response, Problem> {
-    // What is asked for without it as well.
+    // Accepted without effect: `memory: false` is what happens anyway.
     let _ = body.memory;
     let name =
         body.name.as_deref().map(|name| name.strip_suffix(":default").unwrap_or(name).parse()).transpose()?;
@@ -398,7 +398,7 @@ async fn snapshot(
     Ok(json_answer(StatusCode::CREATED, &SnapshotBody::from(template)))
 }
 
-/// Replaces the network policy. What is not said is cleared.
+/// Replaces the network policy. Missing fields are cleared.
 async fn network(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -416,7 +416,7 @@ struct MetricsQuery {
     end: Option<i64>,
 }
 
-/// What the sandbox uses now, if now is asked for: nothing is kept of what it used before.
+/// Returns the current usage, if the requested range includes the present. No history is kept.
 async fn metrics(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -426,8 +426,8 @@ async fn metrics(
     let info = shared.keeper.get(&caller, &id).await?;
     let metrics = shared.keeper.metrics(&caller, &id).await?;
     let now = Timestamp::now().as_second();
-    let asks = query.start.is_none_or(|start| start <= now) && query.end.is_none_or(|end| end >= now);
-    let all: Vec<Metric> = asks.then(|| Metric::new(&info, &metrics)).into_iter().collect();
+    let includes_now = query.start.is_none_or(|start| start <= now) && query.end.is_none_or(|end| end >= now);
+    let all: Vec<Metric> = includes_now.then(|| Metric::new(&info, &metrics)).into_iter().collect();
     Ok(json_answer(StatusCode::OK, &all))
 }
 
@@ -436,10 +436,10 @@ struct LogsQuery {
     limit: Option<u32>,
 }
 
-/// The most entries of a log that are told.
+/// Maximum number of log entries in one response.
 const MAX_LOG_ENTRIES: u32 = 1000;
 
-/// What happened to a sandbox, in the forms of both generations.
+/// Returns the log of a sandbox, in the formats of both generations.
 async fn logs(
     State(shared): State<Shared>,
     Auth(caller): Auth,

@@ -1,4 +1,4 @@
-//! Paths and entries, as E2B's daemon says them.
+//! Paths and entries in the format of E2B's daemon.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::access::USER;
 use super::error::Refusal;
 use crate::api::Shared;
 
-/// What the names of the extended attributes begin with that are a file's metadata.
+/// Prefix of the extended attributes that hold a file's metadata.
 pub(super) const METADATA: &str = "e2b.";
 
-/// The home directory inside.
+/// Home directory in the sandbox.
 pub(super) const HOME: &str = "/home/user";
 
-/// The absolute path that a client means: relative ones begin in the home directory, as `~` does. Nothing is looked up.
+/// Makes a client's path absolute: relative paths and `~` start in the home directory. Does not access the file system.
 pub(super) fn absolute(path: &str) -> String {
     let path = match path.strip_prefix('~') {
         Some("") => HOME.to_owned(),
@@ -37,12 +37,12 @@ pub(super) fn absolute(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 pub(super) fn name(path: &str) -> &str {
     path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/")
 }
 
-/// A file, directory or the like.
+/// A file, directory or other entry.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EntryInfo {
@@ -50,11 +50,11 @@ pub(super) struct EntryInfo {
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     path: String,
-    /// 64 bits are text in JSON of protobuf.
+    /// A string, like all 64-bit numbers in protobuf's JSON.
     size: String,
     mode: u32,
     permissions: String,
-    /// Told of what is below the home directory, which is the user's own.
+    /// The user for entries below the home directory; empty for others.
     owner: &'static str,
     group: &'static str,
     modified_time: Timestamp,
@@ -77,15 +77,15 @@ fn kind_of(kind: v1::FileKind) -> &'static str {
     }
 }
 
-/// What is kept about a file, of what can be text.
-fn told(entry: &v1::Entry) -> BTreeMap<String, String> {
+/// Returns the metadata of a file. Values that are not UTF-8 are left out.
+fn metadata_of(entry: &v1::Entry) -> BTreeMap<String, String> {
     let pairs = entry.attributes.iter().filter_map(|(name, value)| {
         Some((name.strip_prefix(METADATA)?.to_owned(), std::str::from_utf8(value).ok()?.to_owned()))
     });
     pairs.collect()
 }
 
-/// Permission bits as `ls` shows them.
+/// Formats permission bits like `ls`.
 fn permissions(kind: v1::FileKind, mode: u32) -> String {
     let first = match kind {
         v1::FileKind::FILE_KIND_DIRECTORY => 'd',
@@ -100,16 +100,16 @@ fn permissions(kind: v1::FileKind, mode: u32) -> String {
 }
 
 impl EntryInfo {
-    /// The entry at an absolute path. `target` is what it leads to, if it is a symbolic link.
+    /// Describes the entry at an absolute path. `target` is the target of a symbolic link, if it exists.
     pub(super) fn new(path: String, entry: &v1::Entry, target: Option<&v1::Entry>) -> Self {
         let kind = entry.kind.as_known().unwrap_or_default();
         let is_symlink = kind == v1::FileKind::FILE_KIND_SYMLINK;
-        let led_to = target.map_or(kind, |target| target.kind.as_known().unwrap_or_default());
+        let resolved = target.map_or(kind, |target| target.kind.as_known().unwrap_or_default());
         let owner = if path.starts_with(HOME) { USER } else { "" };
         let modified = Timestamp::from_nanosecond(i128::from(entry.modified_ns)).unwrap_or_default();
         Self {
             name: name(&path).to_owned(),
-            kind: kind_of(led_to),
+            kind: kind_of(resolved),
             path,
             size: target.unwrap_or(entry).size.to_string(),
             mode: entry.mode & 0o777,
@@ -119,20 +119,20 @@ impl EntryInfo {
             modified_time: modified,
             symlink_target: is_symlink.then(|| String::from_utf8_lossy(&entry.symlink_target).into_owned()),
             is_symlink,
-            metadata: told(target.unwrap_or(entry)),
+            metadata: metadata_of(target.unwrap_or(entry)),
         }
     }
 }
 
-/// A sandbox, for one call.
-pub(super) struct Inside<'a> {
+/// A call by a caller to a sandbox.
+pub(super) struct SandboxCall<'a> {
     pub(super) shared: &'a Shared,
     pub(super) caller: &'a Caller,
     pub(super) entered: &'a Entered,
 }
 
-impl Inside<'_> {
-    /// Has something done.
+impl SandboxCall<'_> {
+    /// Performs an operation in the sandbox.
     pub(super) async fn perform<O: belljar_keeper::operation::Operation>(
         &self,
         operation: O,
@@ -142,19 +142,19 @@ impl Inside<'_> {
     }
 
     pub(super) fn refusal(&self, error: KeeperError) -> Refusal {
-        Refusal::of(self.entered.id().as_str(), error)
+        Refusal::from_keeper(self.entered.id().as_str(), error)
     }
 
-    /// What is at this absolute path.
+    /// Returns the entry at an absolute path.
     pub(super) async fn entry(&self, path: &str) -> Result<EntryInfo, Refusal> {
         let entry = self.perform(stat(path, false)).await?;
-        self.described(path.to_owned(), &entry).await
+        self.describe(path.to_owned(), &entry).await
     }
 
-    /// An entry with what it leads to.
-    pub(super) async fn described(&self, path: String, entry: &v1::Entry) -> Result<EntryInfo, Refusal> {
+    /// Describes an entry; a symbolic link with its target.
+    pub(super) async fn describe(&self, path: String, entry: &v1::Entry) -> Result<EntryInfo, Refusal> {
         let is_link = entry.kind.as_known() == Some(v1::FileKind::FILE_KIND_SYMLINK);
-        // One that leads nowhere is a symbolic link and nothing else.
+        // A broken link is described without a target.
         let target = if is_link { self.perform(stat(&path, true)).await.ok() } else { None };
         Ok(EntryInfo::new(path, entry, target.as_ref()))
     }

@@ -7,7 +7,7 @@ use belljar_model::{SandboxId, SandboxState};
 use http::{Method, StatusCode};
 
 use super::access::Head;
-use super::entry::Inside;
+use super::entry::SandboxCall;
 use super::error::{self, Plain, Refusal, json_answer};
 use super::types::Metric;
 use super::{access, connect, files, filesystem, process};
@@ -20,14 +20,14 @@ use crate::proxy;
 pub(super) async fn answer(shared: &Shared, id: &SandboxId, request: Request) -> Response {
     let path = request.uri().path();
     if connect::is_procedure(path) {
-        return call(shared, id, request).await;
+        return answer_call(shared, id, request).await;
     }
     match (request.method(), path) {
         (&Method::GET, "/health") => health(shared, id),
         (_, "/files") => files::answer(shared, Some(id), request).await,
         (&Method::GET, "/metrics") => metrics(shared, id, request).await.unwrap_or_else(|refused| refused.0),
         (&Method::GET, "/envs") => environment(shared, id, request).await.unwrap_or_else(|refused| refused.0),
-        _ => error::plain(&Problem::new(Code::NotFound, "there is nothing here")),
+        _ => error::plain(&Problem::new(Code::NotFound, "no such endpoint")),
     }
 }
 
@@ -44,26 +44,29 @@ pub(super) fn health(shared: &Shared, id: &SandboxId) -> Response {
 }
 
 async fn metrics(shared: &Shared, id: &SandboxId, request: Request) -> Result<Response, Plain> {
-    let caller = access::caller(shared, id, Head::of(&request)).await?;
+    let caller = access::caller(shared, id, Head::from_request(&request)).await?;
     let found = async {
         let info = shared.keeper.get(&caller, id.as_str()).await?;
         Ok((shared.keeper.metrics(&caller, id.as_str()).await?, info))
     };
-    let (metrics, info) = found.await.map_err(|error| Plain::of(id.as_str(), error))?;
-    Ok(json_answer(StatusCode::OK, &Metric::new(&info, &metrics).of_envd()))
+    let (metrics, info) = found.await.map_err(|error| Plain::from_keeper(id.as_str(), error))?;
+    Ok(json_answer(StatusCode::OK, &Metric::new(&info, &metrics).to_envd()))
 }
 
 async fn environment(shared: &Shared, id: &SandboxId, request: Request) -> Result<Response, Plain> {
-    let caller = access::caller(shared, id, Head::of(&request)).await?;
-    let info =
-        shared.keeper.get(&caller, id.as_str()).await.map_err(|error| Plain::of(id.as_str(), error))?;
+    let caller = access::caller(shared, id, Head::from_request(&request)).await?;
+    let info = shared
+        .keeper
+        .get(&caller, id.as_str())
+        .await
+        .map_err(|error| Plain::from_keeper(id.as_str(), error))?;
     let variables = info.spec.env.iter().map(|variable| (variable.name(), variable.value()));
     let variables: std::collections::BTreeMap<_, _> = variables.collect();
     Ok(json_answer(StatusCode::OK, &variables))
 }
 
 /// Answers a call of Connect.
-async fn call(shared: &Shared, id: &SandboxId, request: Request) -> Response {
+async fn answer_call(shared: &Shared, id: &SandboxId, request: Request) -> Response {
     let is_stream = connect::is_stream(request.headers());
     if request.method() != Method::POST {
         return Refusal::invalid("a call is sent with POST").answer(is_stream);
@@ -73,15 +76,15 @@ async fn call(shared: &Shared, id: &SandboxId, request: Request) -> Response {
         if shared.keeper.state_of(id).is_none() {
             return Err(Refusal::Missing(id.to_string()));
         }
-        let caller = access::caller(shared, id, Head::of(&request)).await?;
+        let caller = access::caller(shared, id, Head::from_request(&request)).await?;
         access::check_user(access::user(request.headers()).as_deref())?;
         let entered = shared.keeper.enter(&caller, id.as_str()).await;
-        let entered = entered.map_err(|error| Refusal::of(id.as_str(), error))?;
-        let inside = Inside { shared, caller: &caller, entered: &entered };
+        let entered = entered.map_err(|error| Refusal::from_keeper(id.as_str(), error))?;
+        let call = SandboxCall { shared, caller: &caller, entered: &entered };
         let path = request.uri().path().to_owned();
         match path.strip_prefix("/process.Process/") {
-            Some(procedure) => process::answer(&inside, procedure, request).await,
-            None => filesystem::answer(&inside, path.rsplit('/').next().unwrap_or_default(), request).await,
+            Some(procedure) => process::answer(&call, procedure, request).await,
+            None => filesystem::answer(&call, path.rsplit('/').next().unwrap_or_default(), request).await,
         }
     };
     let answered: Result<Response, Refusal> = answered.await;
@@ -93,13 +96,13 @@ async fn call(shared: &Shared, id: &SandboxId, request: Request) -> Response {
 pub(super) async fn other_port(shared: Shared, host: PortHost, request: Request) -> Response {
     let (id, port) = (host.id.clone(), host.port);
     let mut response = if access::token(request.headers()).is_some() && port != 0 {
-        let entered = match access::caller(&shared, &id, Head::of(&request)).await {
+        let entered = match access::caller(&shared, &id, Head::from_request(&request)).await {
             Ok(caller) => shared.keeper.enter(&caller, id.as_str()).await,
             Err(problem) => return error::plain(&problem),
         };
         match entered {
             Ok(entered) => proxy::to_port(&shared, entered, port, request).await,
-            Err(error) => return Plain::of(id.as_str(), error).0,
+            Err(error) => return Plain::from_keeper(id.as_str(), error).0,
         }
     } else {
         proxy::by_host(shared, host, request).await

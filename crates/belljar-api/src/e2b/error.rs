@@ -11,7 +11,7 @@ use serde_json::json;
 use super::connect;
 use crate::problem::{Code, Problem, shorten};
 
-/// Header that says whether the request is worth a retry.
+/// Header that reports whether the request is worth a retry.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 
 /// Format in which a client expects an error.
@@ -27,7 +27,7 @@ pub(crate) enum Form {
 
 impl Form {
     /// Returns the format for this request, if it comes from one of E2B's clients.
-    pub(crate) fn of(path: &str, headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn detect(path: &str, headers: &HeaderMap) -> Option<Self> {
         if connect::is_procedure(path) {
             return Some(if connect::is_stream(headers) { Self::Stream } else { Self::Unary });
         }
@@ -65,11 +65,11 @@ impl Refusal {
     }
 
     /// Converts an error of the keeper or the guest.
-    pub(super) fn of(id: &str, error: KeeperError) -> Self {
+    pub(super) fn from_keeper(id: &str, error: KeeperError) -> Self {
         if is_missing(&error) {
             return Self::Missing(id.to_owned());
         }
-        let error = crate::rpc::of_guest(error, "");
+        let error = crate::rpc::guest_error(error, "");
         Self::Error(error.code, error.message.unwrap_or_default())
     }
 
@@ -96,7 +96,7 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// Reports whether clients should be told that the sandbox does not exist: it does not, or it is paused and stays so.
+/// Reports whether the error is reported as a missing sandbox: it does not exist, or it is paused and stays so.
 pub(super) fn is_missing(error: &KeeperError) -> bool {
     matches!(
         error,
@@ -126,7 +126,7 @@ pub(super) fn port_closed(id: &str, port: u16) -> Response {
 pub(super) fn plain(problem: &Problem) -> Response {
     let body = problem.body("");
     let status = match problem.code() {
-        // E2B has no status for what existed once and is gone.
+        // E2B has no status for a sandbox that has ended.
         Code::SandboxGone => StatusCode::NOT_FOUND,
         _ => StatusCode::from_u16(body.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
     };
@@ -157,7 +157,7 @@ impl From<KeeperError> for Plain {
 
 impl Plain {
     /// Converts an error of the keeper for a request of the data plane.
-    pub(super) fn of(id: &str, error: KeeperError) -> Self {
+    pub(super) fn from_keeper(id: &str, error: KeeperError) -> Self {
         if is_missing(&error) { Self(sandbox_missing(id)) } else { error.into() }
     }
 }
@@ -183,7 +183,7 @@ mod tests {
     fn form(path: &str, kind: &str) -> Option<Form> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
-        Form::of(path, &headers)
+        Form::detect(path, &headers)
     }
 
     #[test]

@@ -80,7 +80,7 @@ async fn transfer(shared: &Shared, id: Option<&SandboxId>, request: Request) -> 
         Method::POST => "write",
         _ => return Err(Problem::new(Code::MethodNotAllowed, "give GET or POST").into()),
     };
-    let caller = caller(shared, id, &query, operation, Head::of(&request)).await?;
+    let caller = caller(shared, id, &query, operation, Head::from_request(&request)).await?;
     let user = query.username.clone().or_else(|| access::user(request.headers()));
     access::check_user(user.as_deref())?;
     // Without an id in the URL, the signature determines the sandbox.
@@ -88,8 +88,11 @@ async fn transfer(shared: &Shared, id: Option<&SandboxId>, request: Request) -> 
         .cloned()
         .or_else(|| caller.only.clone())
         .ok_or_else(|| Problem::new(Code::Unauthenticated, "invalid signature"))?;
-    let entered =
-        shared.keeper.enter(&caller, id.as_str()).await.map_err(|error| Plain::of(id.as_str(), error))?;
+    let entered = shared
+        .keeper
+        .enter(&caller, id.as_str())
+        .await
+        .map_err(|error| Plain::from_keeper(id.as_str(), error))?;
     if operation == "write" {
         let written = receive(shared, &caller, &entered, query.path.as_deref(), request).await?;
         return Ok(json_answer(StatusCode::OK, &written));
@@ -150,7 +153,7 @@ async fn receive(
         "" | "identity" => false,
         "gzip" => true,
         other => {
-            let detail = format!("Content-Encoding: {other:?} is not read; give gzip");
+            let detail = format!("Content-Encoding: {other:?} is not supported; give gzip");
             return Err(Problem::new(Code::UnsupportedMediaType, detail).into());
         }
     };
@@ -184,7 +187,7 @@ pub(super) fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, Bytes>, P
             return refused(format!("all of it is more than {MAX_METADATA_BYTES} bytes"));
         }
         if all.insert(format!("{METADATA}{key}"), Bytes::copy_from_slice(value.as_bytes())).is_some() {
-            return refused("it is there twice".to_owned());
+            return refused("duplicate key".to_owned());
         }
     }
     Ok(all)
@@ -232,9 +235,9 @@ impl Files<'_> {
                 part.skip().await?;
                 continue;
             }
-            let most = if self.path.is_some() { 1 } else { MAX_FILES };
-            if self.count == most {
-                return Err(Problem::field("file", format!("there are more than {most} files")));
+            let max = if self.path.is_some() { 1 } else { MAX_FILES };
+            if self.count == max {
+                return Err(Problem::field("file", format!("too many files: more than {max}")));
             }
             self.count += 1;
             let named = self.path.map(str::to_owned).or(part.file_name).filter(|named| !named.is_empty());

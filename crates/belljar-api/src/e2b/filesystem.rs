@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::entry::{DIRECTORY, Inside, METADATA, absolute, stat};
+use super::entry::{DIRECTORY, METADATA, SandboxCall, absolute, stat};
 use super::error::Refusal;
 use super::{connect, watch};
 
@@ -41,38 +41,38 @@ struct ListRequest {
 
 /// Answers a call.
 pub(super) async fn answer(
-    inside: &Inside<'_>,
+    call: &SandboxCall<'_>,
     procedure: &str,
     request: Request,
 ) -> Result<Response, Refusal> {
     if procedure == "WatchDir" {
-        return watch::stream(inside, request).await;
+        return watch::stream(call, request).await;
     }
     let is_stream = connect::is_stream(request.headers());
     let answer = match procedure {
         "Stat" => {
             let PathRequest { path } = connect::message(request).await?;
-            json!({ "entry": inside.entry(&absolute(&path)).await? })
+            json!({ "entry": call.entry(&absolute(&path)).await? })
         }
         "MakeDir" => {
             let PathRequest { path } = connect::message(request).await?;
-            make_dir(inside, &absolute(&path)).await?
+            make_dir(call, &absolute(&path)).await?
         }
         "Move" => {
             let MoveRequest { source, destination } = connect::message(request).await?;
-            rename(inside, &absolute(&source), &absolute(&destination)).await?
+            rename(call, &absolute(&source), &absolute(&destination)).await?
         }
         "ListDir" => {
             let ListRequest { path, depth } = connect::message(request).await?;
-            list(inside, &absolute(&path), depth.max(1)).await?
+            list(call, &absolute(&path), depth.max(1)).await?
         }
         "Remove" => {
             let PathRequest { path } = connect::message(request).await?;
-            remove(inside, &absolute(&path)).await?
+            remove(call, &absolute(&path)).await?
         }
-        "CreateWatcher" => watch::create(inside, connect::message(request).await?).await?,
-        "GetWatcherEvents" => watch::events(inside, &connect::message(request).await?)?,
-        "RemoveWatcher" => watch::remove(inside, &connect::message(request).await?)?,
+        "CreateWatcher" => watch::create(call, connect::message(request).await?).await?,
+        "GetWatcherEvents" => watch::events(call, &connect::message(request).await?)?,
+        "RemoveWatcher" => watch::remove(call, &connect::message(request).await?)?,
         _ => {
             return Err(Refusal::new(ErrorCode::Unimplemented, format!("unknown procedure {procedure:?}")));
         }
@@ -84,8 +84,8 @@ fn bytes(path: &str) -> Bytes {
     Bytes::copy_from_slice(path.as_bytes())
 }
 
-async fn make_dir(inside: &Inside<'_>, path: &str) -> Result<Value, Refusal> {
-    match inside.perform(stat(path, true)).await {
+async fn make_dir(call: &SandboxCall<'_>, path: &str) -> Result<Value, Refusal> {
+    match call.perform(stat(path, true)).await {
         Ok(found) if found.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY) => {
             return Err(Refusal::new(ErrorCode::AlreadyExists, format!("directory already exists: {path}")));
         }
@@ -95,25 +95,23 @@ async fn make_dir(inside: &Inside<'_>, path: &str) -> Result<Value, Refusal> {
         Err(Refusal::Error(ErrorCode::NotFound, _)) => {}
         Err(refused) => return Err(refused),
     }
-    inside.perform(v1::MakeDirRequest { path: bytes(path), parents: true, ..Default::default() }).await?;
-    Ok(json!({ "entry": inside.entry(path).await? }))
+    call.perform(v1::MakeDirRequest { path: bytes(path), parents: true, ..Default::default() }).await?;
+    Ok(json!({ "entry": call.entry(path).await? }))
 }
 
-async fn rename(inside: &Inside<'_>, from: &str, to: &str) -> Result<Value, Refusal> {
+async fn rename(call: &SandboxCall<'_>, from: &str, to: &str) -> Result<Value, Refusal> {
     // A missing source is reported before a directory is created for it.
-    inside.perform(stat(from, false)).await?;
+    call.perform(stat(from, false)).await?;
     if let Some((parent, _)) = to.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
-        inside
-            .perform(v1::MakeDirRequest { path: bytes(parent), parents: true, ..Default::default() })
-            .await?;
+        call.perform(v1::MakeDirRequest { path: bytes(parent), parents: true, ..Default::default() }).await?;
     }
     let request = v1::MoveRequest { from: bytes(from), to: bytes(to), overwrite: true, ..Default::default() };
-    inside.perform(request).await?;
-    Ok(json!({ "entry": inside.entry(to).await? }))
+    call.perform(request).await?;
+    Ok(json!({ "entry": call.entry(to).await? }))
 }
 
-async fn list(inside: &Inside<'_>, path: &str, depth: u32) -> Result<Value, Refusal> {
-    let directory = inside.entry(path).await?;
+async fn list(call: &SandboxCall<'_>, path: &str, depth: u32) -> Result<Value, Refusal> {
+    let directory = call.entry(path).await?;
     if directory.kind != DIRECTORY {
         return Err(Refusal::invalid(format!("path is not a directory: {path}")));
     }
@@ -122,14 +120,14 @@ async fn list(inside: &Inside<'_>, path: &str, depth: u32) -> Result<Value, Refu
         v1::ListRequest { path: bytes(path), depth, attributes: METADATA.to_owned(), ..Default::default() };
     let mut entries = Vec::new();
     loop {
-        let page = inside.perform(request.clone()).await?;
+        let page = call.perform(request.clone()).await?;
         for entry in &page.entries {
             if entries.len() == MAX_ENTRIES {
-                let message = format!("{path}: there are more than {MAX_ENTRIES} entries; list less of it");
+                let message = format!("{path}: too many entries: more than {MAX_ENTRIES}; list less of it");
                 return Err(Refusal::new(ErrorCode::ResourceExhausted, message));
             }
             let at = format!("{}/{}", path.trim_end_matches('/'), String::from_utf8_lossy(&entry.path));
-            entries.push(inside.described(at, entry).await?);
+            entries.push(call.describe(at, entry).await?);
         }
         if page.next.is_empty() {
             return Ok(json!({ "entries": entries }));
@@ -138,9 +136,8 @@ async fn list(inside: &Inside<'_>, path: &str, depth: u32) -> Result<Value, Refu
     }
 }
 
-async fn remove(inside: &Inside<'_>, path: &str) -> Result<Value, Refusal> {
-    match inside.perform(v1::RemoveRequest { path: bytes(path), recursive: true, ..Default::default() }).await
-    {
+async fn remove(call: &SandboxCall<'_>, path: &str) -> Result<Value, Refusal> {
+    match call.perform(v1::RemoveRequest { path: bytes(path), recursive: true, ..Default::default() }).await {
         // Removing a missing file succeeds.
         Ok(_) | Err(Refusal::Error(ErrorCode::NotFound, _)) => Ok(json!({})),
         Err(refused) => Err(refused),

@@ -1,4 +1,4 @@
-//! E2B's code interpreter: code in contexts, told line by line.
+//! E2B's code interpreter: runs code in contexts, and streams the events as lines of JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,16 +30,16 @@ use crate::guard::StreamSlot;
 use crate::problem::{Code, Problem};
 use crate::stream::{Piece, Pieces};
 
-/// Events that wait for the client. A client that is slower slows the code down.
-const EVENTS: usize = 16;
+/// Maximum number of events that wait for the client. A slow client slows the code down.
+const MAX_WAITING_EVENTS: usize = 16;
 
-/// How often silent code says that it runs.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Interval of keep-alive messages while the code prints nothing.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The longest body of a request: code of which each byte needs two in JSON, and some more.
+/// Maximum length of a request body, in bytes: code whose every byte takes two in JSON, and 1 MiB for the rest.
 const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
 
-/// The forms of a result that have a name of their own; all others are in `extra`.
+/// MIME types of results that have a field of their own, with its name; all others are in `extra`.
 const FORMS: [(&str, &str); 12] = [
     ("text/plain", "text"),
     ("text/html", "html"),
@@ -57,8 +57,8 @@ const FORMS: [(&str, &str); 12] = [
 
 const TABLE: &str = "application/vnd.belljar.table.v1+json";
 
-/// The languages whose contexts are there from the start: they are made when they are first used.
-const FROM_THE_START: [&str; 2] = ["python", "javascript"];
+/// Contexts that clients expect from the start; each is created on first use.
+const DEFAULT_CONTEXTS: [&str; 2] = ["python", "javascript"];
 
 #[derive(Deserialize)]
 struct ExecuteBody {
@@ -92,57 +92,59 @@ pub(super) async fn answer(shared: &Shared, id: &SandboxId, request: Request) ->
 
 async fn route(shared: &Shared, id: &str, request: Request) -> Result<Response, Plain> {
     let sandbox = id.parse().map_err(|_| Problem::new(Code::SandboxNotFound, id))?;
-    let caller = access::caller(shared, &sandbox, access::Head::of(&request)).await?;
+    let caller = access::caller(shared, &sandbox, access::Head::from_request(&request)).await?;
     let path = request.uri().path().trim_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').collect();
     let failed = |error: KeeperError, context: &str| match &error {
         KeeperError::NotFound { what: "context", .. } => {
             text(StatusCode::NOT_FOUND, format!("Context {context} not found"))
         }
-        _ => Plain::of(id, error),
+        _ => Plain::from_keeper(id, error),
     };
-    let contexts = |all: &[v1::ContextInfo]| all.iter().map(context).collect::<Vec<_>>();
+    let contexts = |all: &[v1::ContextInfo]| all.iter().map(context_to_json).collect::<Vec<_>>();
     let done = match (request.method(), parts.as_slice()) {
         (&Method::POST, ["execute"]) => return execute(shared, &caller, id, request).await,
         (&Method::GET, ["contexts"]) => {
             let made = shared.keeper.contexts(&caller, id).await.map_err(|error| failed(error, ""))?;
-            let missing = FROM_THE_START.iter().filter(|name| !made.iter().any(|it| it.id == **name));
+            let missing = DEFAULT_CONTEXTS.iter().filter(|name| !made.iter().any(|it| it.id == **name));
             let missing = missing.map(|name| json!({"id": name, "language": name, "cwd": HOME}));
             Value::Array(missing.chain(contexts(&made)).collect())
         }
         (&Method::POST, ["contexts"]) => {
-            let asked: ContextRequest = read(request).await?;
-            let cwd = asked.cwd.map(|cwd| absolute(&cwd).into());
-            let new = NewContext { language: asked.language, cwd, env: BTreeMap::new() };
-            context(&shared.keeper.create_context(&caller, id, new).await.map_err(|error| failed(error, ""))?)
+            let body: ContextRequest = read_json(request).await?;
+            let cwd = body.cwd.map(|cwd| absolute(&cwd).into());
+            let new = NewContext { language: body.language, cwd, env: BTreeMap::new() };
+            context_to_json(
+                &shared.keeper.create_context(&caller, id, new).await.map_err(|error| failed(error, ""))?,
+            )
         }
         (&Method::POST, ["contexts", name, "restart"]) => {
             let restarted = shared.keeper.restart_context(&caller, id, name).await;
             match restarted {
-                // One that was never used is as fresh as it can be.
-                Err(KeeperError::NotFound { .. }) if FROM_THE_START.contains(name) => Value::Null,
-                restarted => context(&restarted.map_err(|error| failed(error, name))?),
+                // A context that was never used needs no restart.
+                Err(KeeperError::NotFound { .. }) if DEFAULT_CONTEXTS.contains(name) => Value::Null,
+                restarted => context_to_json(&restarted.map_err(|error| failed(error, name))?),
             }
         }
         (&Method::DELETE, ["contexts", name]) => {
             match shared.keeper.remove_context(&caller, id, name).await {
-                Err(KeeperError::NotFound { .. }) if FROM_THE_START.contains(name) => {}
+                Err(KeeperError::NotFound { .. }) if DEFAULT_CONTEXTS.contains(name) => {}
                 removed => removed.map_err(|error| failed(error, name))?,
             }
             Value::Null
         }
-        _ => return Err(Problem::new(Code::NotFound, "there is nothing here").into()),
+        _ => return Err(Problem::new(Code::NotFound, "no such endpoint").into()),
     };
     Ok(json_answer(StatusCode::OK, &done))
 }
 
-fn context(info: &v1::ContextInfo) -> Value {
+fn context_to_json(info: &v1::ContextInfo) -> Value {
     let context = code::context(info);
     let cwd = if context.cwd.is_empty() { HOME } else { &context.cwd };
     json!({"id": context.id, "language": context.language, "cwd": cwd})
 }
 
-async fn read<T: serde::de::DeserializeOwned>(request: Request) -> Result<T, Problem> {
+async fn read_json<T: serde::de::DeserializeOwned>(request: Request) -> Result<T, Problem> {
     let body = RawBody::from_request(request, &()).await?.read(MAX_BODY_BYTES).await?;
     parse_json(&body)
 }
@@ -156,9 +158,9 @@ fn text(status: StatusCode, text: String) -> Plain {
     Plain(response)
 }
 
-/// Runs code. When the client goes it is interrupted.
+/// Runs code. It is interrupted when the client disconnects.
 async fn execute(shared: &Shared, caller: &Caller, id: &str, request: Request) -> Result<Response, Plain> {
-    let body: ExecuteBody = read(request).await?;
+    let body: ExecuteBody = read_json(request).await?;
     if body.context_id.is_some() && body.language.is_some() {
         let both = "Only one of context_id or language can be provided";
         return Err(text(StatusCode::BAD_REQUEST, both.to_owned()));
@@ -171,22 +173,22 @@ async fn execute(shared: &Shared, caller: &Caller, id: &str, request: Request) -
         context: body.context_id.map(|id| if id == "default" { "python".to_owned() } else { id }),
         language: body.language.map(|language| language.to_lowercase()),
         env: body.env_vars.unwrap_or_default(),
-        // The client keeps the time, and goes when it is over.
+        // The client enforces its own timeout, and disconnects.
         timeout: Some(Duration::ZERO),
         on_disconnect: OnDisconnect::Kill,
         ..CodeRequest::default()
     };
-    let (sender, mut receiver) = mpsc::channel(EVENTS);
+    let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
     let keeper = shared.keeper.clone();
     let (owner, sandbox) = (caller.clone(), id.to_owned());
-    // Dropped with the answer's body: that is how the keeper gets to know that the client has gone.
+    // Dropped with the response body: this tells the keeper that the client has disconnected.
     let mut running = Box::pin(async move { keeper.run_code(&owner, &sandbox, request, Some(sender)).await });
     let (keeper, sandbox) = (shared.keeper.clone(), caller.only.clone());
     let is_running = move || {
         let state = sandbox.as_ref().and_then(|id| keeper.state_of(id));
         matches!(state, Some(SandboxState::Running | SandboxState::Paused))
     };
-    // What cannot begin is an answer of its own.
+    // An error before the first event becomes a response of its own.
     let first = tokio::select! {
         biased;
         Some(event) = receiver.recv() => event,
@@ -195,12 +197,12 @@ async fn execute(shared: &Shared, caller: &Caller, id: &str, request: Request) -
                 Err(KeeperError::NotFound { what: "context", .. }) => {
                     text(StatusCode::NOT_FOUND, format!("Context {named} not found"))
                 }
-                Err(error) => Plain::of(id, error),
-                Ok(_) => Problem::new(Code::SandboxFailed, "the code ended without having begun").into(),
+                Err(error) => Plain::from_keeper(id, error),
+                Ok(_) => Problem::new(Code::SandboxFailed, "the code ended before it started").into(),
             });
         }
-        // What waits for its turn, or for its interpreter, must not look dead.
-        () = tokio::time::sleep(KEEP_ALIVE) => return Ok(ndjson(lines(None, receiver, running, slot, is_running))),
+        // Code that waits for its turn or for its interpreter must not look dead.
+        () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => return Ok(ndjson(lines(None, receiver, running, slot, is_running))),
     };
     Ok(ndjson(lines(Some(first), receiver, running, slot, is_running)))
 }
@@ -213,7 +215,7 @@ fn ndjson(lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Resp
 
 type Running = std::pin::Pin<Box<dyn Future<Output = Result<CodeExecution, KeeperError>> + Send>>;
 
-/// What comes of the code, a line each.
+/// Streams the events of the code, one line each.
 fn lines(
     first: Option<CodeEvent>,
     mut receiver: mpsc::Receiver<CodeEvent>,
@@ -223,34 +225,34 @@ fn lines(
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     async_stream::stream! {
         let mut pieces = Pieces::default();
-        for line in first.into_iter().flat_map(|event| told(&mut pieces, event)) {
+        for line in first.into_iter().flat_map(|event| to_lines(&mut pieces, event)) {
             yield Ok(line);
         }
         let done = loop {
             tokio::select! {
                 biased;
-                Some(event) = receiver.recv() => for line in told(&mut pieces, event) { yield Ok(line) },
+                Some(event) = receiver.recv() => for line in to_lines(&mut pieces, event) { yield Ok(line) },
                 done = &mut running => break done,
-                _ = slot.ended() => {
-                    yield Err(io::Error::other("the server or the key has ended"));
+                _ = slot.wait_for_end() => {
+                    yield Err(io::Error::other("the server shuts down, or the key was revoked"));
                     return;
                 }
-                () = tokio::time::sleep(KEEP_ALIVE) => yield Ok(line(&json!({"type": "keepalive"}))),
+                () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => yield Ok(line(&json!({"type": "keepalive"}))),
             }
         };
         while let Some(event) = receiver.recv().await {
-            for line in told(&mut pieces, event) { yield Ok(line) }
+            for line in to_lines(&mut pieces, event) { yield Ok(line) }
         }
-        for line in rest(&mut pieces) {
+        for line in flush(&mut pieces) {
             yield Ok(line);
         }
         match done {
-            // The connection is cut: clients look then whether the sandbox is still there.
+            // The connection is cut, so that clients check whether the sandbox still exists.
             Ok(done) if done.status == CodeStatus::Died && !is_running() => {
                 yield Err(io::Error::other("the sandbox has ended"));
             }
             Ok(done) => {
-                if let Some(error) = untold(&done) {
+                if let Some(error) = final_error(&done) {
                     yield Ok(line(&error));
                 }
                 yield Ok(line(&json!({"type": "end_of_execution"})));
@@ -260,8 +262,8 @@ fn lines(
     }
 }
 
-/// An end that the interpreter itself could not tell.
-fn untold(done: &CodeExecution) -> Option<Value> {
+/// Returns the error for an end that the interpreter could not report itself.
+fn final_error(done: &CodeExecution) -> Option<Value> {
     if done.error.is_some() {
         return None;
     }
@@ -275,7 +277,8 @@ fn untold(done: &CodeExecution) -> Option<Value> {
     Some(json!({"type": "error", "name": name, "value": value, "traceback": format!("{name}: {value}")}))
 }
 
-/// A line of ASCII alone: the JavaScript client decodes each piece of the answer by itself, wherever it was cut.
+/// Encodes a line in ASCII only: the JavaScript client decodes each chunk of the response by itself, and a chunk may end
+/// within a character.
 fn line(value: &Value) -> Bytes {
     let mut text = String::new();
     for character in format!("{value}\n").chars() {
@@ -291,7 +294,7 @@ fn line(value: &Value) -> Bytes {
     text.into()
 }
 
-fn printed(name: &str, piece: Piece) -> Bytes {
+fn output_line(name: &str, piece: Piece) -> Bytes {
     let text = match piece.bytes.encoding {
         "base64" => {
             let bytes = STANDARD.decode(&piece.bytes.data).unwrap_or_default();
@@ -302,47 +305,47 @@ fn printed(name: &str, piece: Piece) -> Bytes {
     line(&json!({"type": name, "text": text, "timestamp": Timestamp::now()}))
 }
 
-fn rest(pieces: &mut Pieces) -> Vec<Bytes> {
-    pieces.finish().into_iter().map(|(name, piece)| printed(name, piece)).collect()
+fn flush(pieces: &mut Pieces) -> Vec<Bytes> {
+    pieces.finish().into_iter().map(|(name, piece)| output_line(name, piece)).collect()
 }
 
-fn told(pieces: &mut Pieces, event: CodeEvent) -> Vec<Bytes> {
+fn to_lines(pieces: &mut Pieces, event: CodeEvent) -> Vec<Bytes> {
     let one = match event {
         CodeEvent::Output { stream, offset, data } => {
             let whole = pieces.push(stream, offset, &data);
-            return whole.into_iter().map(|(name, piece)| printed(name, piece)).collect();
+            return whole.into_iter().map(|(name, piece)| output_line(name, piece)).collect();
         }
         CodeEvent::Started(started) => {
             json!({"type": "number_of_executions", "execution_count": started.count})
         }
-        CodeEvent::Result(result) => shown(code::to_result(&result)),
+        CodeEvent::Result(result) => result_to_json(code::to_result(&result)),
         CodeEvent::Error(error) => {
             let error = code::to_error(&error);
             json!({"type": "error", "name": error.name, "value": error.value, "traceback": error.traceback})
         }
-        // Nobody can answer: the code has been told.
+        // No client can answer: the code gets an error.
         CodeEvent::InputRequested(_) | CodeEvent::Ended(_) => return Vec::new(),
     };
-    // What was printed before comes before.
-    let mut all = rest(pieces);
+    // Earlier output goes first.
+    let mut all = flush(pieces);
     all.push(line(&one));
     all
 }
 
-/// A result, with its forms by the names that clients have for them.
-fn shown(result: CodeResult) -> Value {
+/// Converts a result, with its representations under the names that clients use.
+fn result_to_json(result: CodeResult) -> Value {
     let mut body = Map::new();
     let mut extra = Map::new();
     for (mime, value) in result.data {
         let form = FORMS.iter().find(|(known, _)| *known == mime);
         match form {
-            Some((TABLE, name)) => drop(body.insert((*name).to_owned(), columns(&value))),
+            Some((TABLE, name)) => drop(body.insert((*name).to_owned(), to_columns(&value))),
             Some((_, name)) => drop(body.insert((*name).to_owned(), value)),
             None => drop(extra.insert(mime, value)),
         }
     }
     if let Some(Value::String(text)) = body.get_mut("text") {
-        *text = unquoted(text).to_owned();
+        *text = strip_quotes(text).to_owned();
     }
     body.insert("type".to_owned(), json!("result"));
     body.insert("is_main_result".to_owned(), json!(result.main));
@@ -350,14 +353,14 @@ fn shown(result: CodeResult) -> Value {
     Value::Object(body)
 }
 
-/// A text without the quotes that Python writes around it.
-fn unquoted(text: &str) -> &str {
+/// Removes the quotes that Python writes around a string.
+fn strip_quotes(text: &str) -> &str {
     let within = |quote| text.strip_prefix(quote)?.strip_suffix(quote);
     within('\'').or_else(|| within('"')).unwrap_or(text)
 }
 
-/// A table as a list for each column.
-fn columns(table: &Value) -> Value {
+/// Converts a table to a list for each column.
+fn to_columns(table: &Value) -> Value {
     let rows = table["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
     let names = table["columns"].as_array().map(Vec::as_slice).unwrap_or_default();
     let column = |(index, column): (usize, &Value)| {
@@ -372,13 +375,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_have_the_names_of_their_forms() {
+    fn results_use_field_names_of_clients() {
         let data = json!({
             "text/plain": "'abc'", "image/png": "AAAA", "application/x-own": "x",
             (TABLE): {"columns": [{"name": "a"}, {"name": "b"}], "rows": [[1, "x"], [2, "y"]]},
         });
         let data = data.as_object().unwrap().clone();
-        let body = shown(CodeResult { main: true, data, ..CodeResult::default() });
+        let body = result_to_json(CodeResult { main: true, data, ..CodeResult::default() });
         assert_eq!(
             body,
             json!({
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_ascii_and_say_the_same() {
+    fn lines_are_ascii_and_round_trip() {
         let value = json!({"text": "aü\u{1f600}\n\u{2028}"});
         let line = line(&value);
         assert!(line.is_ascii());
@@ -398,11 +401,11 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_taken_off_in_pairs() {
+    fn quotes_are_stripped_in_pairs() {
         for (text, expected) in
             [("'a'", "a"), ("\"a'b\"", "a'b"), ("'", "'"), ("a", "a"), ("'a", "'a"), ("''", "")]
         {
-            assert_eq!(unquoted(text), expected, "{text}");
+            assert_eq!(strip_quotes(text), expected, "{text}");
         }
     }
 }

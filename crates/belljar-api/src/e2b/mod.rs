@@ -58,21 +58,21 @@ const PORT_HEADER: &str = "e2b-sandbox-port";
 /// The label of the control plane's own host name, below the domain.
 pub(crate) const CONTROL_LABEL: &str = "api";
 
-/// What a request of the data plane is for.
+/// Target of a request to the data plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A port of a sandbox. The id is as it came.
+    /// A port of a sandbox. The id is as received.
     Port { id: String, port: u16 },
     /// A file of the sandbox whose token made the signature: such an address names no sandbox.
     SignedFile,
 }
 
-/// What of the data plane a request to the server's own host name is for; `None` for everything else.
+/// Returns the target of a data plane request to the server's own host name; `None` for any other request.
 pub(crate) fn target(request: &Request) -> Option<Target> {
     let path = request.uri().path();
     let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
     if let Some(id) = text(SANDBOX_HEADER) {
-        // A port that cannot be one is none that is served.
+        // An invalid port becomes 0, which is never served.
         let port = text(PORT_HEADER).map_or(Some(ENVD_PORT), canonical_port).unwrap_or(0);
         // Some clients send the header with everything.
         let strays = matches!(port, ENVD_PORT | INTERPRETER_PORT) && is_control(path);
@@ -81,7 +81,8 @@ pub(crate) fn target(request: &Request) -> Option<Target> {
     (path == "/files").then_some(Target::SignedFile)
 }
 
-/// The same for a request to the host name of a port. Other ports are the proxy's, unless the sandbox's token comes with the request.
+/// Returns the target of a request to the host name of a port. Ports other than E2B's own are left to the proxy, unless
+/// the request has the sandbox's token.
 pub(crate) fn target_of_host(host: &PortHost, headers: &HeaderMap) -> Option<Target> {
     let is_ours = matches!(host.port, ENVD_PORT | INTERPRETER_PORT) || access::token(headers).is_some();
     is_ours.then(|| Target::Port { id: host.id.to_string(), port: host.port })
@@ -102,27 +103,27 @@ pub(crate) async fn data_plane(shared: Shared, target: Target, request: Request)
     }
 }
 
-/// Whether the body of a request may stand still: what a person types does.
+/// Reports whether the body of a request may pause for long, as input that a person types does.
 pub(crate) fn may_be_silent(path: &str) -> bool {
     path == "/process.Process/StreamInput"
 }
 
-/// What the paths begin with that take files for builds.
+/// Prefix of the paths that take files for builds.
 const UPLOADS: &str = "/uploads/";
 
-/// Whether a path needs no key, since what is in it vouches for the request.
+/// Reports whether a path needs no key, because it contains a credential itself.
 pub(crate) fn is_open(path: &str) -> bool {
     path.starts_with(UPLOADS)
 }
 
-/// Whether a path is one of the control plane.
+/// Reports whether a path belongs to the control plane.
 fn is_control(path: &str) -> bool {
     const PREFIXES: [&str; 8] =
         ["/sandboxes", "/v2/", "/v3/", "/templates", UPLOADS, "/snapshots", "/volume", "/secrets"];
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// Whether a request is E2B's, as far as headers and path say.
+/// Reports whether a request comes from an E2B client, judging by headers and path.
 fn is_ours(path: &str, headers: &HeaderMap) -> bool {
     headers.contains_key(SANDBOX_HEADER) || is_control(path) || path == "/files"
 }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_tell_the_planes_apart() {
+    fn headers_and_path_select_the_plane() {
         let port = |port| Some(Target::Port { id: "abc".to_owned(), port });
         let to = |path, headers: &[_]| target(&request(path, headers));
         assert_eq!(to("/sandboxes", &[]), None);

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::error::not_offered;
 use crate::problem::Problem;
 
-/// What stands for every address.
+/// Range of all addresses.
 const ALL_TRAFFIC: &str = "0.0.0.0/0";
 
 /// Prefix of a stored secret's name in a header value, for E2B and in policies.
 const SECRET: [&str; 2] = ["${e2b.secrets.", "${secrets."];
 
-/// Prefix of a token's name of E2B's identities.
+/// Prefix of the name of an identity's token, for E2B.
 const IDENTITY: &str = "${e2b.identity.";
 
 /// A sandbox's network. In a change, missing fields are cleared.
@@ -53,7 +53,7 @@ impl NetworkBody {
     /// Returns the policy; `None` if no field is given. `internet` is the request's other field about the network.
     ///
     /// # Errors
-    /// What this server cannot do, or what contradicts itself.
+    /// Fails on settings that this server does not offer, or that contradict each other.
     pub(super) fn into_file(self, internet: Option<bool>) -> Result<Option<NetworkFile>, Problem> {
         let is_given = |value: &Option<Value>| {
             value
@@ -69,11 +69,11 @@ impl NetworkBody {
         if let Some((field, _)) = not_here.into_iter().find(|(_, given)| *given) {
             return Err(not_offered(field));
         }
-        // Every port of a sandbox needs its token here, so `allowPublicTraffic: false` is what holds anyway.
+        // Every port of a sandbox needs its token here, so `allowPublicTraffic: false` is always in effect.
         let _ = self.allow_public_traffic;
-        let headers = headers(self.rules.unwrap_or_default())?;
-        let range = |rule: &String| range(rule).unwrap_or_else(|| rule.clone());
-        let allow: Vec<String> = self.allow_out.unwrap_or_default().iter().map(range).collect();
+        let headers = to_headers(self.rules.unwrap_or_default())?;
+        let convert = |rule: &String| to_rule(rule).unwrap_or_else(|| rule.clone());
+        let allow: Vec<String> = self.allow_out.unwrap_or_default().iter().map(convert).collect();
         let mut deny = self.deny_out.unwrap_or_default();
         if internet.or(self.allow_internet_access) == Some(false) {
             deny.push(ALL_TRAFFIC.to_owned());
@@ -81,23 +81,23 @@ impl NetworkBody {
         let all = deny.len();
         deny.retain(|rule| rule != ALL_TRAFFIC && rule != "::/0");
         let denies_all = deny.len() < all;
-        let deny: Vec<String> = deny.iter().map(range).collect();
+        let deny: Vec<String> = deny.iter().map(convert).collect();
         match (denies_all, allow.is_empty()) {
             (true, true) if headers.is_empty() => Ok(Some("disabled".into())),
-            // It can connect to nothing, and hosts may be allowed while it runs.
-            (true, _) => Ok(Some(policy("whitelist", allow, deny, headers))),
+            // Without allowed hosts it can connect to nothing; hosts may be allowed while it runs.
+            (true, _) => Ok(Some(to_policy("whitelist", allow, deny, headers))),
             (false, false) => Err(Problem::field(
                 "network.allowOut",
                 "When specifying allowed domains in allow out, you must include 'ALL_TRAFFIC' in deny out to block all \
                  other traffic.",
             )),
             (false, true) if deny.is_empty() && headers.is_empty() => Ok(None),
-            (false, true) => Ok(Some(policy("open", allow, deny, headers))),
+            (false, true) => Ok(Some(to_policy("open", allow, deny, headers))),
         }
     }
 }
 
-fn policy(mode: &str, allow: Vec<String>, deny: Vec<String>, headers: Vec<SecretFile>) -> NetworkFile {
+fn to_policy(mode: &str, allow: Vec<String>, deny: Vec<String>, headers: Vec<SecretFile>) -> NetworkFile {
     let some = |list: Vec<String>| Some(list).filter(|list| !list.is_empty());
     NetworkFile {
         mode: Some(mode.to_owned()),
@@ -108,15 +108,15 @@ fn policy(mode: &str, allow: Vec<String>, deny: Vec<String>, headers: Vec<Secret
     }
 }
 
-/// An address or a range, for all ports.
-fn range(rule: &str) -> Option<String> {
+/// Converts an address or a range to a rule for all ports; `None` for anything else.
+fn to_rule(rule: &str) -> Option<String> {
     let (address, length) = rule.split_once('/').unwrap_or((rule, "32"));
     address.parse::<Ipv4Addr>().ok()?;
     Some(format!("{address}/{length}:*")).filter(|_| !length.contains(':'))
 }
 
-/// Headers that rules set. Of a host's rules the last one that names a header applies.
-fn headers(rules: BTreeMap<String, Vec<RuleBody>>) -> Result<Vec<SecretFile>, Problem> {
+/// Returns the headers that rules set. If several rules of a host set the same header, the last one applies.
+fn to_headers(rules: BTreeMap<String, Vec<RuleBody>>) -> Result<Vec<SecretFile>, Problem> {
     let mut all = Vec::new();
     for (host, rules) in rules {
         let transforms = rules.into_iter().filter_map(|rule| rule.transform);

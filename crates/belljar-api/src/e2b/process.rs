@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::connect;
-use super::entry::{Inside, absolute, stat};
+use super::entry::{SandboxCall, absolute, stat};
 use super::error::Refusal;
 use super::tags::Tags;
 use crate::guard::StreamSlot;
@@ -102,7 +102,7 @@ struct Selector {
 }
 
 #[derive(Deserialize)]
-struct Selected {
+struct SelectedProcess {
     #[serde(default)]
     process: Selector,
 }
@@ -138,7 +138,7 @@ pub(super) struct InputRequest {
 
 #[derive(Deserialize)]
 struct StreamInputRequest {
-    start: Option<Selected>,
+    start: Option<SelectedProcess>,
     data: Option<InputData>,
 }
 
@@ -172,28 +172,28 @@ impl SignalRequest {
 
 /// Answers a call.
 pub(super) async fn answer(
-    inside: &Inside<'_>,
+    call: &SandboxCall<'_>,
     procedure: &str,
     request: Request,
 ) -> Result<Response, Refusal> {
     let is_stream = connect::is_stream(request.headers());
     let answer = match procedure {
-        "Start" => return start(inside, request).await,
-        "Connect" => return attach(inside, request).await,
-        "StreamInput" => stream_input(inside, request).await?,
-        "List" => list(inside).await?,
-        "Update" => update(inside, connect::message(request).await?).await?,
+        "Start" => return start(call, request).await,
+        "Connect" => return attach(call, request).await,
+        "StreamInput" => stream_input(call, request).await?,
+        "List" => list(call).await?,
+        "Update" => update(call, connect::message(request).await?).await?,
         "SendInput" => {
             let InputRequest { process, input } = connect::message(request).await?;
-            let id = find(inside, &process).await?.id;
-            feed(inside, v1::InputRequest { id, data: input.data()?, ..Default::default() }).await?
+            let id = find(call, &process).await?.id;
+            feed(call, v1::InputRequest { id, data: input.data()?, ..Default::default() }).await?
         }
         "CloseStdin" => {
-            let Selected { process } = connect::message(request).await?;
-            let id = find(inside, &process).await?.id;
-            feed(inside, v1::InputRequest { id, close: true, ..Default::default() }).await?
+            let SelectedProcess { process } = connect::message(request).await?;
+            let id = find(call, &process).await?.id;
+            feed(call, v1::InputRequest { id, close: true, ..Default::default() }).await?
         }
-        "SendSignal" => signal(inside, connect::message(request).await?).await?,
+        "SendSignal" => signal(call, connect::message(request).await?).await?,
         _ => {
             return Err(Refusal::new(ErrorCode::Unimplemented, format!("unknown procedure {procedure:?}")));
         }
@@ -202,36 +202,36 @@ pub(super) async fn answer(
 }
 
 /// Finds the process by its tag or its pid: the latest one, since the kernel reuses pids.
-async fn find(inside: &Inside<'_>, selector: &Selector) -> Result<v1::ProcessInfo, Refusal> {
-    let all = list_processes(inside).await?;
-    let (tags, sandbox) = (&inside.shared.e2b_tags, inside.entered.id());
+async fn find(call: &SandboxCall<'_>, selector: &Selector) -> Result<v1::ProcessInfo, Refusal> {
+    let all = list_processes(call).await?;
+    let (tags, sandbox) = (&call.shared.e2b_tags, call.entered.id());
     let pid = selector.pid.unwrap_or(0);
-    let is_meant = |process: &v1::ProcessInfo| match &selector.tag {
-        Some(tag) => tags.of(sandbox, process.id).as_ref() == Some(tag),
+    let matches = |process: &v1::ProcessInfo| match &selector.tag {
+        Some(tag) => tags.get(sandbox, process.id).as_ref() == Some(tag),
         None => process.pid == pid,
     };
-    let found = all.into_iter().filter(is_meant).max_by_key(|process| process.id);
+    let found = all.into_iter().filter(matches).max_by_key(|process| process.id);
     found.ok_or_else(|| {
         let what = selector.tag.as_ref().map_or_else(|| format!("pid {pid}"), |tag| format!("tag {tag:?}"));
         Refusal::new(ErrorCode::NotFound, format!("process with {what} not found"))
     })
 }
 
-/// Returns all processes that the guest knows.
-async fn list_processes(inside: &Inside<'_>) -> Result<Vec<v1::ProcessInfo>, Refusal> {
-    let all = inside.perform(v1::ListProcessesRequest::default()).await?;
-    inside.shared.e2b_tags.keep(inside.entered.id(), &all);
+/// Returns all processes that the guest lists.
+async fn list_processes(call: &SandboxCall<'_>) -> Result<Vec<v1::ProcessInfo>, Refusal> {
+    let all = call.perform(v1::ListProcessesRequest::default()).await?;
+    call.shared.e2b_tags.retain(call.entered.id(), &all);
     Ok(all)
 }
 
-async fn list(inside: &Inside<'_>) -> Result<Value, Refusal> {
-    let all = list_processes(inside).await?;
+async fn list(call: &SandboxCall<'_>) -> Result<Value, Refusal> {
+    let all = list_processes(call).await?;
     let text = |argument: &Bytes| String::from_utf8_lossy(argument).into_owned();
     let processes = all.iter().filter(|process| process.running).map(|process| {
         let mut argv = process.argv.iter().map(text);
         let cmd = argv.next().unwrap_or_default();
         let mut entry = json!({"config": {"cmd": cmd, "args": argv.collect::<Vec<_>>()}, "pid": process.pid});
-        if let Some(tag) = inside.shared.e2b_tags.of(inside.entered.id(), process.id) {
+        if let Some(tag) = call.shared.e2b_tags.get(call.entered.id(), process.id) {
             entry["tag"] = json!(tag);
         }
         entry
@@ -239,30 +239,28 @@ async fn list(inside: &Inside<'_>) -> Result<Value, Refusal> {
     Ok(json!({ "processes": processes.collect::<Vec<_>>() }))
 }
 
-async fn update(inside: &Inside<'_>, request: UpdateRequest) -> Result<Value, Refusal> {
-    let id = find(inside, &request.process).await?.id;
+async fn update(call: &SandboxCall<'_>, request: UpdateRequest) -> Result<Value, Refusal> {
+    let id = find(call, &request.process).await?.id;
     if let Some(pty) = request.pty {
-        inside
-            .perform(v1::ResizeRequest { id, terminal: pty.terminal().into(), ..Default::default() })
-            .await?;
+        call.perform(v1::ResizeRequest { id, terminal: pty.terminal().into(), ..Default::default() }).await?;
     }
     Ok(json!({}))
 }
 
-async fn feed(inside: &Inside<'_>, input: v1::InputRequest) -> Result<Value, Refusal> {
+async fn feed(call: &SandboxCall<'_>, input: v1::InputRequest) -> Result<Value, Refusal> {
     let length = input.data.len();
-    let taken = inside.perform(Feed(futures::stream::iter([Ok(input)]).boxed())).await?;
+    let taken = call.perform(Feed(futures::stream::iter([Ok(input)]).boxed())).await?;
     if usize::try_from(taken).is_ok_and(|taken| taken < length) {
         return Err(Refusal::new(ErrorCode::Internal, "the process takes no input: its stdin is not open"));
     }
     Ok(json!({}))
 }
 
-async fn signal(inside: &Inside<'_>, request: SignalRequest) -> Result<Value, Refusal> {
+async fn signal(call: &SandboxCall<'_>, request: SignalRequest) -> Result<Value, Refusal> {
     let signal = request.number()?;
-    let process = find(inside, &request.process).await?;
+    let process = find(call, &request.process).await?;
     let request = v1::SignalRequest { id: process.id, signal, ..Default::default() };
-    if inside.perform(request).await? == 0 {
+    if call.perform(request).await? == 0 {
         let message = format!("process with pid {} not found", process.pid);
         return Err(Refusal::new(ErrorCode::NotFound, message));
     }
@@ -270,12 +268,12 @@ async fn signal(inside: &Inside<'_>, request: SignalRequest) -> Result<Value, Re
 }
 
 /// `StreamInput`: the first message selects the process, each of the others has input for it.
-async fn stream_input(inside: &Inside<'_>, request: Request) -> Result<Value, Refusal> {
-    let _slot = inside.shared.streams.take(&inside.caller.key)?;
+async fn stream_input(call: &SandboxCall<'_>, request: Request) -> Result<Value, Refusal> {
+    let _slot = call.shared.streams.take(&call.caller.key)?;
     let mut messages = Box::pin(connect::messages::<StreamInputRequest>(request).await?);
     let first = messages.next().await.transpose()?.and_then(|message| message.start);
     let selected = first.ok_or_else(|| Refusal::invalid("the first message has to name the process"))?;
-    let id = find(inside, &selected.process).await?.id;
+    let id = find(call, &selected.process).await?.id;
     let named = v1::InputRequest { id, ..Default::default() };
     let (failed, mut failure) = tokio::sync::oneshot::channel();
     let mut failed = Some(failed);
@@ -289,27 +287,27 @@ async fn stream_input(inside: &Inside<'_>, request: Request) -> Result<Value, Re
         })
     });
     let input = futures::stream::iter([Ok(named)]).chain(rest).boxed();
-    match inside.perform(Feed(input)).await {
+    match call.perform(Feed(input)).await {
         Ok(_) => Ok(json!({})),
-        // An error in the client's own input is what the client gets.
+        // An error in the client's own input takes precedence.
         Err(refused) => Err(failure.try_recv().unwrap_or(refused)),
     }
 }
 
 /// `Start`: starts a process, and streams its events.
-async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
+async fn start(call: &SandboxCall<'_>, request: Request) -> Result<Response, Refusal> {
     let deadline = deadline(request.headers());
-    let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
+    let keep_alive = KeepAlive::from_headers(request.headers(), &json!({"event": {"keepalive": {}}}));
     let message: StartRequest = connect::message(request).await?;
-    let (mut asked, tag) = message.into_guest(inside.entered.id().as_str())?;
+    let (mut asked, tag) = message.into_guest(call.entered.id().as_str())?;
     if asked.cwd.is_empty()
-        && let Tree::Template(tree) = &inside.entered.spec().tree
+        && let Tree::Template(tree) = &call.entered.spec().tree
     {
         asked.cwd = tree.start.workdir.clone().unwrap_or_default().into_bytes().into();
     }
     if !asked.cwd.is_empty() {
         let cwd = String::from_utf8_lossy(&asked.cwd);
-        let is_directory = match inside.perform(stat(&cwd, true)).await {
+        let is_directory = match call.perform(stat(&cwd, true)).await {
             Ok(found) => found.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY),
             Err(Refusal::Error(ErrorCode::NotFound, _)) => false,
             Err(refused) => return Err(refused),
@@ -318,26 +316,26 @@ async fn start(inside: &Inside<'_>, request: Request) -> Result<Response, Refusa
             return Err(Refusal::invalid(format!("cwd '{cwd}' does not exist")));
         }
     }
-    let slot = inside.shared.streams.take(&inside.caller.key)?;
-    let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
-    let opened = opened.map_err(|error| inside.refusal(error))?;
+    let slot = call.shared.streams.take(&call.caller.key)?;
+    let opened = call.shared.keeper.begin_in(call.caller, call.entered, asked).await;
+    let opened = opened.map_err(|error| call.refusal(error))?;
     let pid = opened.get().pid;
     if let Some(tag) = tag {
-        inside.shared.e2b_tags.set(inside.shared, inside.entered.id(), opened.get().id, tag);
+        call.shared.e2b_tags.set(call.shared, call.entered.id(), opened.get().id, tag);
     }
     if let Some(deadline) = deadline {
-        kill_at(inside, opened.get().id, deadline);
+        kill_at(call, opened.get().id, deadline);
     }
-    Ok(connect::streamed(with_keep_alive(events(opened, pid, deadline), keep_alive, slot)))
+    Ok(connect::streaming(with_keep_alive(events(opened, pid, deadline), keep_alive, slot)))
 }
 
 /// `Connect`: streams the events of a process from now on.
-async fn attach(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
+async fn attach(call: &SandboxCall<'_>, request: Request) -> Result<Response, Refusal> {
     let deadline = deadline(request.headers());
-    let keep_alive = KeepAlive::of(request.headers(), &json!({"event": {"keepalive": {}}}));
-    let Selected { process } = connect::message(request).await?;
-    let found = find(inside, &process).await?;
-    let slot = inside.shared.streams.take(&inside.caller.key)?;
+    let keep_alive = KeepAlive::from_headers(request.headers(), &json!({"event": {"keepalive": {}}}));
+    let SelectedProcess { process } = connect::message(request).await?;
+    let found = find(call, &process).await?;
+    let slot = call.shared.streams.take(&call.caller.key)?;
     let asked = v1::AttachRequest {
         id: found.id,
         stdout_offset: found.stdout_bytes,
@@ -345,9 +343,9 @@ async fn attach(inside: &Inside<'_>, request: Request) -> Result<Response, Refus
         terminal_offset: found.terminal_bytes,
         ..Default::default()
     };
-    let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
-    let opened = opened.map_err(|error| inside.refusal(error))?;
-    Ok(connect::streamed(with_keep_alive(events(opened, found.pid, deadline), keep_alive, slot)))
+    let opened = call.shared.keeper.begin_in(call.caller, call.entered, asked).await;
+    let opened = opened.map_err(|error| call.refusal(error))?;
+    Ok(connect::streaming(with_keep_alive(events(opened, found.pid, deadline), keep_alive, slot)))
 }
 
 /// Returns the client's deadline.
@@ -356,17 +354,17 @@ fn deadline(headers: &HeaderMap) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(text.parse().ok()?))
 }
 
-/// Kills a process at its deadline, even if its client has disconnected before. Its children live on.
-fn kill_at(inside: &Inside<'_>, id: u64, deadline: Instant) {
-    let (keeper, caller) = (inside.shared.keeper.clone(), inside.caller.clone());
-    let sandbox = inside.entered.id().to_string();
-    let stopping = inside.shared.stopping.clone();
+/// Kills a process at its deadline, even if its client has disconnected before. Its children are not killed.
+fn kill_at(call: &SandboxCall<'_>, id: u64, deadline: Instant) {
+    let (keeper, caller) = (call.shared.keeper.clone(), call.caller.clone());
+    let sandbox = call.entered.id().to_string();
+    let stopping = call.shared.stopping.clone();
     tokio::spawn(async move {
         tokio::select! {
             () = tokio::time::sleep_until(deadline) => {}
             () = stopping.cancelled() => return,
         }
-        // The process may have ended meanwhile, or the sandbox may be gone.
+        // The process or the sandbox may have ended meanwhile.
         let request = v1::ListProcessesRequest { id, ..Default::default() };
         let Ok(found) = keeper.perform(&caller, &sandbox, request).await else { return };
         if found.iter().any(|process| process.id == id && process.running) {
@@ -411,7 +409,7 @@ fn events(
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    yield connect::end(Some(&Refusal::of(opened.sandbox().id().as_str(), error)));
+                    yield connect::end(Some(&Refusal::from_keeper(opened.sandbox().id().as_str(), error)));
                     return;
                 }
             }
@@ -468,8 +466,8 @@ pub(super) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Returns the interval that the client asks for. `message` is the keep-alive message.
-    pub(super) fn of(headers: &HeaderMap, message: &Value) -> Self {
+    /// Uses the interval that the client requests. `message` is the keep-alive message.
+    pub(super) fn from_headers(headers: &HeaderMap, message: &Value) -> Self {
         let asked =
             headers.get("keepalive-ping-interval").and_then(|value| value.to_str().ok()?.parse().ok());
         let asked = asked.filter(|seconds| (1..=3600).contains(seconds));
@@ -495,7 +493,7 @@ pub(super) fn with_keep_alive(
                     Some(frame) => yield frame,
                     None => return,
                 },
-                problem = slot.ended() => {
+                problem = slot.wait_for_end() => {
                     yield connect::end(Some(&problem.into()));
                     return;
                 }

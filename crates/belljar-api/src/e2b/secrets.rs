@@ -13,7 +13,7 @@ use super::error::json_answer;
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query};
 use crate::problem::Problem;
-use crate::rest::{MAX_SECRETS_PAGE, page};
+use crate::rest::{MAX_SECRETS_PAGE, check_limit};
 
 /// Metadata of a secret.
 #[derive(Serialize)]
@@ -72,7 +72,7 @@ pub(super) async fn list(
     Auth(caller): Auth,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, Problem> {
-    let limit = page("limit", query.limit, MAX_SECRETS_PAGE, MAX_SECRETS_PAGE)?;
+    let limit = check_limit("limit", query.limit, MAX_SECRETS_PAGE, MAX_SECRETS_PAGE)?;
     let (secrets, next) = shared.keeper.secrets(&caller, limit, query.next_token.as_deref()).await?;
     let secrets: Vec<Secret> = secrets.into_iter().map(Secret::from).collect();
     let mut response = json_answer(StatusCode::OK, &secrets);

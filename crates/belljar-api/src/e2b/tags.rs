@@ -1,5 +1,5 @@
-//! Tags that clients give to processes to find them again. The guest does not know them: they are kept in the server's
-//! memory, and are lost when it stops.
+//! Tags that clients give to processes to find them again. They are kept in the server's memory, not
+//! in the guest, and are lost when the server stops.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ impl Tags {
         Ok(())
     }
 
-    /// Sets the tag of the process with this id of the guest. Removes the tags of sandboxes that are gone.
+    /// Sets the tag of the process with this id of the guest. Removes the tags of sandboxes that have ended.
     pub(super) fn set(&self, shared: &Shared, sandbox: &SandboxId, process: u64, tag: String) {
         let mut all = self.0.lock();
         all.retain(|id, _| shared.keeper.state_of(id).is_some());
@@ -34,12 +34,12 @@ impl Tags {
     }
 
     /// Returns the tag of a process.
-    pub(super) fn of(&self, sandbox: &SandboxId, process: u64) -> Option<String> {
+    pub(super) fn get(&self, sandbox: &SandboxId, process: u64) -> Option<String> {
         self.0.lock().get(sandbox)?.get(&process).cloned()
     }
 
-    /// Removes the tags of processes that the guest no longer knows.
-    pub(super) fn keep(&self, sandbox: &SandboxId, known: &[v1::ProcessInfo]) {
+    /// Removes the tags of processes that the guest no longer lists.
+    pub(super) fn retain(&self, sandbox: &SandboxId, known: &[v1::ProcessInfo]) {
         if let Some(tags) = self.0.lock().get_mut(sandbox) {
             tags.retain(|id, _| known.iter().any(|process| process.id == *id));
         }

@@ -34,7 +34,7 @@ fn substitutes(name: &str) -> &'static [&'static str] {
 /// Finds the template that a client names.
 ///
 /// # Errors
-/// Fails if there is no such template.
+/// Fails if no such template exists.
 pub(super) async fn find(shared: &Shared, caller: &Caller, asked: &str) -> Result<TemplateInfo, Problem> {
     let name = asked.strip_suffix(":default").unwrap_or(asked);
     let candidates = std::iter::once(name).chain(substitutes(name).iter().copied());
@@ -148,11 +148,11 @@ pub(super) async fn remove(
     Auth(caller): Auth,
     Id(id): Id,
 ) -> Result<StatusCode, Problem> {
-    let is_gone = match id.parse::<TaggedName>() {
+    let is_removed = match id.parse::<TaggedName>() {
         Ok(name) => shared.keeper.remove_tagged(&caller, &name).await?,
         Err(_) => false,
     };
-    if !is_gone {
+    if !is_removed {
         let id = id.strip_suffix(":default").unwrap_or(&id);
         shared.keeper.remove_template(&caller, id).await?;
     }
@@ -167,7 +167,7 @@ pub(super) struct AliasBody {
     public: bool,
 }
 
-/// Reports whether there is a template of this name. A name without a tag matches a template with any tag.
+/// Reports whether a template with this name exists. A name without a tag matches a template with any tag.
 pub(super) async fn alias(
     State(shared): State<Shared>,
     Auth(caller): Auth,

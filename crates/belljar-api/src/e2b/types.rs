@@ -1,4 +1,4 @@
-//! Sandboxes, as E2B says them in JSON.
+//! Sandboxes in E2B's JSON format.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::volumes::MountBody;
 use super::{ENVD_VERSION, metadata, templates};
 use crate::problem::Problem;
 
-/// What clients are told as the id of the machine.
+/// Id of the machine, as reported to clients.
 const CLIENT_ID: &str = "belljar";
 
-/// A request to make a sandbox, of both generations. `secure` is not looked at: every sandbox has an access token.
+/// A request to create a sandbox, of both generations. `secure` is ignored: every sandbox has an access token.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewSandbox {
@@ -47,8 +47,8 @@ struct AutoResume {
 }
 
 impl NewSandbox {
-    /// What is asked of the keeper. `default` is the life of a sandbox for which none was asked, in seconds;
-    /// `internet` whether it has an open network unless something else is said.
+    /// Converts the request for the keeper. `default` is the default timeout in seconds; `internet` gives the sandbox an
+    /// open network by default.
     pub(super) fn into_request(
         self,
         template: &TemplateInfo,
@@ -89,7 +89,7 @@ impl NewSandbox {
     }
 }
 
-/// A sandbox that was made, or that is connected to.
+/// A sandbox after creating it or connecting to it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Sandbox {
@@ -102,7 +102,7 @@ pub(super) struct Sandbox {
     alias: String,
     envd_version: &'static str,
     envd_access_token: String,
-    /// The same token: every port needs it.
+    /// The same token, which every port needs.
     traffic_access_token: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
@@ -127,7 +127,7 @@ impl Sandbox {
 /// A sandbox in a list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Listed {
+pub(super) struct ListedSandbox {
     #[serde(rename = "templateID")]
     template_id: String,
     alias: String,
@@ -149,11 +149,11 @@ pub(super) struct Listed {
     volume_mounts: Vec<MountBody>,
 }
 
-impl From<&SandboxInfo> for Listed {
+impl From<&SandboxInfo> for ListedSandbox {
     fn from(info: &SandboxInfo) -> Self {
         let template = templates::public_name(&info.template).to_owned();
         let started_at = info.started_at.unwrap_or(info.created_at);
-        // The clock of one that is paused stands.
+        // The timeout of a paused sandbox is suspended.
         let end_at = info.expires_at.or(info.paused_at).unwrap_or(started_at);
         Self {
             template_id: template.clone(),
@@ -173,7 +173,7 @@ impl From<&SandboxInfo> for Listed {
     }
 }
 
-/// Whole processors, at least one.
+/// Returns the number of processors, rounded up, at least one.
 fn cpu_count(info: &SandboxInfo) -> u64 {
     u64::from(info.spec.limits.cpus.millis().div_ceil(1000).max(1))
 }
@@ -181,9 +181,9 @@ fn cpu_count(info: &SandboxInfo) -> u64 {
 /// A sandbox in full.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Detail {
+pub(super) struct SandboxDetail {
     #[serde(flatten)]
-    listed: Listed,
+    listed: ListedSandbox,
     #[serde(skip_serializing_if = "Option::is_none")]
     envd_access_token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,7 +194,7 @@ pub(super) struct Detail {
     lifecycle: Value,
 }
 
-impl Detail {
+impl SandboxDetail {
     pub(super) fn new(info: &SandboxInfo, token: Option<String>, domain: Option<String>) -> Self {
         let lifetime = &info.lifetime;
         Self {
@@ -208,18 +208,18 @@ impl Detail {
     }
 }
 
-/// What a sandbox uses.
+/// Resource usage of a sandbox.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metric {
     timestamp: Timestamp,
     timestamp_unix: i64,
     cpu_count: u64,
-    /// Of all its processors, since its start.
+    /// Average over all its processors since its start, in percent.
     cpu_used_pct: f64,
     mem_used: u64,
     mem_total: u64,
-    /// Memory of the page cache counts as used.
+    /// Always 0: page cache counts as used memory.
     mem_cache: u64,
     disk_used: u64,
     disk_total: u64,
@@ -230,12 +230,12 @@ impl Metric {
         let now = Timestamp::now();
         let cpus = f64::from(info.spec.limits.cpus.millis()) / 1000.0;
         let used = metrics.cpu.unwrap_or_default().as_secs_f64();
-        let could = (metrics.uptime.as_secs_f64() * cpus).max(f64::EPSILON);
+        let available = (metrics.uptime.as_secs_f64() * cpus).max(f64::EPSILON);
         Self {
             timestamp: now,
             timestamp_unix: now.as_second(),
             cpu_count: cpu_count(info),
-            cpu_used_pct: (used / could * 100.0).clamp(0.0, 100.0),
+            cpu_used_pct: (used / available * 100.0).clamp(0.0, 100.0),
             mem_used: metrics.memory_bytes.unwrap_or(0),
             mem_total: info.spec.limits.memory.bytes(),
             mem_cache: 0,
@@ -244,8 +244,8 @@ impl Metric {
         }
     }
 
-    /// The same as the daemon inside tells it.
-    pub(super) fn of_envd(&self) -> Value {
+    /// Converts to the format of E2B's daemon.
+    pub(super) fn to_envd(&self) -> Value {
         json!({
             "ts": self.timestamp_unix, "cpu_count": self.cpu_count, "cpu_used_pct": self.cpu_used_pct,
             "mem_total": self.mem_total, "mem_used": self.mem_used, "mem_cache": self.mem_cache,
@@ -255,7 +255,7 @@ impl Metric {
     }
 }
 
-/// An entry of a sandbox's log.
+/// Converts an entry of a sandbox's log.
 pub(super) fn log_entry(entry: &LogEntry) -> Value {
     let message = if entry.detail.is_empty() {
         entry.event.to_string()

@@ -299,7 +299,7 @@ pub(super) async fn list_files(
     loop {
         let page = files.perform(request.clone()).await?;
         if all.len() + page.entries.len() > MAX_ENTRIES {
-            let detail = format!("{path}: there are more than {MAX_ENTRIES} entries; list less of it");
+            let detail = format!("{path}: too many entries: more than {MAX_ENTRIES}; list less of it");
             return Err(Problem::new(Code::TooLarge, detail));
         }
         all.extend(page.entries.iter().map(|entry| {
@@ -379,7 +379,7 @@ pub(super) async fn write(
     }
     let _slot = shared.streams.take(&caller.key)?;
     let files = Files::open(&shared, &caller, &id).await?;
-    let content = rest::exactly(body.length, body.stream().boxed());
+    let content = rest::check_length(body.length, body.stream().boxed());
     files.perform(Write::new(open, content)).await?;
     let entry = files.stat(&at).await?;
     Ok(json_answer(StatusCode::CREATED, &to_body(&path, &entry)))

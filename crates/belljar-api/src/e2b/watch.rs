@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::connect;
-use super::entry::{EntryInfo, Inside, absolute, stat};
+use super::entry::{EntryInfo, SandboxCall, absolute, stat};
 use super::error::Refusal;
 use super::process::{KeepAlive, with_keep_alive};
 use crate::guard::StreamSlot;
@@ -57,7 +57,7 @@ struct Event {
     entry: Option<EntryInfo>,
 }
 
-/// Returns the kinds of E2B's events for a change. `placed` says that a new file appeared complete under its name.
+/// Returns the kinds of E2B's events for a change. `placed` means that a new file appeared complete under its name.
 fn kinds(event: &v1::WatchEvent, placed: bool) -> &'static [&'static str] {
     match event.kind.as_known().unwrap_or_default() {
         v1::WatchKind::WATCH_KIND_CREATED | v1::WatchKind::WATCH_KIND_MOVED_TO => &["EVENT_TYPE_CREATE"],
@@ -72,23 +72,26 @@ fn kinds(event: &v1::WatchEvent, placed: bool) -> &'static [&'static str] {
 }
 
 /// Opens a watch. Later changes are seen.
-async fn open(inside: &Inside<'_>, request: &WatchRequest) -> Result<(Opened<Watch>, StreamSlot), Refusal> {
+async fn open(
+    call: &SandboxCall<'_>,
+    request: &WatchRequest,
+) -> Result<(Opened<Watch>, StreamSlot), Refusal> {
     let path = absolute(&request.path);
-    let found = inside.perform(stat(&path, true)).await?;
+    let found = call.perform(stat(&path, true)).await?;
     if found.kind.as_known() != Some(v1::FileKind::FILE_KIND_DIRECTORY) {
         return Err(Refusal::invalid(format!("path is not a directory: {path}")));
     }
-    let slot = inside.shared.streams.take(&inside.caller.key)?;
+    let slot = call.shared.streams.take(&call.caller.key)?;
     let asked = v1::WatchRequest { path: path.into(), recursive: request.recursive, ..Default::default() };
-    let opened = inside.shared.keeper.begin_in(inside.caller, inside.entered, asked).await;
-    let mut opened = opened.map_err(|error| inside.refusal(error))?;
-    // The first event says that the watch is active.
-    opened.next().await.map_err(|error| inside.refusal(error))?;
+    let opened = call.shared.keeper.begin_in(call.caller, call.entered, asked).await;
+    let mut opened = opened.map_err(|error| call.refusal(error))?;
+    // The first event reports that the watch is active.
+    opened.next().await.map_err(|error| call.refusal(error))?;
     Ok((opened, slot))
 }
 
 /// The watched directory, and the options of its events.
-struct Place {
+struct WatchedDir {
     shared: crate::api::Shared,
     caller: belljar_keeper::Caller,
     id: SandboxId,
@@ -98,12 +101,12 @@ struct Place {
     created: Bytes,
 }
 
-impl Place {
-    fn of(inside: &Inside<'_>, request: &WatchRequest) -> Self {
+impl WatchedDir {
+    fn new(call: &SandboxCall<'_>, request: &WatchRequest) -> Self {
         Self {
-            shared: inside.shared.clone(),
-            caller: inside.caller.clone(),
-            id: inside.entered.id().clone(),
+            shared: call.shared.clone(),
+            caller: call.caller.clone(),
+            id: call.entered.id().clone(),
             path: absolute(&request.path),
             with_entries: request.include_entry,
             created: Bytes::new(),
@@ -114,10 +117,10 @@ impl Place {
     async fn events(&mut self, opened: &Opened<Watch>, event: &v1::WatchEvent) -> Vec<Event> {
         let name = String::from_utf8_lossy(&event.path).into_owned();
         let path = format!("{}/{name}", self.path);
-        let inside = Inside { shared: &self.shared, caller: &self.caller, entered: opened.sandbox() };
+        let call = SandboxCall { shared: &self.shared, caller: &self.caller, entered: opened.sandbox() };
         let placed = self.created == event.path && self.shared.e2b_watchers.is_placed(&self.id, &path);
-        // A file that is gone again has no entry.
-        let entry = if self.with_entries { inside.entry(&path).await.ok() } else { None };
+        // A file that was removed meanwhile has no entry.
+        let entry = if self.with_entries { call.entry(&path).await.ok() } else { None };
         let is_new = event.kind.as_known() == Some(v1::WatchKind::WATCH_KIND_CREATED);
         self.created = if is_new { event.path.clone() } else { Bytes::new() };
         let to_event = |kind: &&'static str| Event { name: name.clone(), kind, entry: entry.clone() };
@@ -126,11 +129,11 @@ impl Place {
 }
 
 /// `WatchDir`: streams changes until the client disconnects.
-pub(super) async fn stream(inside: &Inside<'_>, request: Request) -> Result<Response, Refusal> {
-    let keep_alive = KeepAlive::of(request.headers(), &json!({"keepalive": {}}));
+pub(super) async fn stream(call: &SandboxCall<'_>, request: Request) -> Result<Response, Refusal> {
+    let keep_alive = KeepAlive::from_headers(request.headers(), &json!({"keepalive": {}}));
     let asked: WatchRequest = connect::message(request).await?;
-    let (mut opened, slot) = open(inside, &asked).await?;
-    let mut place = Place::of(inside, &asked);
+    let (mut opened, slot) = open(call, &asked).await?;
+    let mut dir = WatchedDir::new(call, &asked);
     let frames = async_stream::stream! {
         yield connect::frame(&json!({"start": {}}));
         loop {
@@ -140,20 +143,20 @@ pub(super) async fn stream(inside: &Inside<'_>, request: Request) -> Result<Resp
                         yield connect::end(Some(&overflow()));
                         return;
                     }
-                    for event in place.events(&opened, &event).await {
+                    for event in dir.events(&opened, &event).await {
                         yield connect::frame(&json!({ "filesystem": event }));
                     }
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    yield connect::end(Some(&Refusal::of(place.id.as_str(), error)));
+                    yield connect::end(Some(&Refusal::from_keeper(dir.id.as_str(), error)));
                     return;
                 }
             }
         }
         yield connect::end(None);
     };
-    Ok(connect::streamed(with_keep_alive(frames, keep_alive, slot)))
+    Ok(connect::streaming(with_keep_alive(frames, keep_alive, slot)))
 }
 
 fn is_overflow(event: &v1::WatchEvent) -> bool {
@@ -167,12 +170,12 @@ fn overflow() -> Refusal {
 /// Watches of polling clients.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    kept: Mutex<Kept>,
+    table: Mutex<WatcherTable>,
     placed: Mutex<VecDeque<(SandboxId, String)>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct WatcherTable {
     /// Number of watchers created so far.
     count: u64,
     watchers: HashMap<String, Watcher>,
@@ -180,13 +183,13 @@ struct Kept {
 
 struct Watcher {
     sandbox: SandboxId,
-    events: Arc<Mutex<Waiting>>,
+    events: Arc<Mutex<PendingEvents>>,
     task: tokio::task::AbortHandle,
 }
 
 /// Changes that the client has not fetched yet.
 #[derive(Default)]
-struct Waiting {
+struct PendingEvents {
     events: VecDeque<Event>,
     /// Error after which no more changes follow.
     ended: Option<(ErrorCode, String)>,
@@ -217,23 +220,23 @@ impl Watchers {
         placed.iter().any(|(sandbox, at)| sandbox == id && at == path)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock()
+    fn lock(&self) -> MutexGuard<'_, WatcherTable> {
+        self.table.lock()
     }
 }
 
 /// `CreateWatcher`.
-pub(super) async fn create(inside: &Inside<'_>, request: WatchRequest) -> Result<Value, Refusal> {
-    let id = inside.entered.id().clone();
-    let (mut opened, slot) = open(inside, &request).await?;
-    let mut place = Place::of(inside, &request);
-    let waiting = Arc::new(Mutex::new(Waiting::default()));
-    let events = Arc::clone(&waiting);
-    let shared = inside.shared.clone();
-    let mut kept = shared.e2b_watchers.lock();
-    // Watchers of sandboxes that are gone have no client left.
-    kept.watchers.retain(|_, watcher| inside.shared.keeper.state_of(&watcher.sandbox).is_some());
-    if kept.watchers.values().filter(|watcher| watcher.sandbox == id).count() >= MAX_WATCHERS {
+pub(super) async fn create(call: &SandboxCall<'_>, request: WatchRequest) -> Result<Value, Refusal> {
+    let id = call.entered.id().clone();
+    let (mut opened, slot) = open(call, &request).await?;
+    let mut dir = WatchedDir::new(call, &request);
+    let pending = Arc::new(Mutex::new(PendingEvents::default()));
+    let events = Arc::clone(&pending);
+    let shared = call.shared.clone();
+    let mut table = shared.e2b_watchers.lock();
+    // Watchers of sandboxes that have ended have no client left.
+    table.watchers.retain(|_, watcher| call.shared.keeper.state_of(&watcher.sandbox).is_some());
+    if table.watchers.values().filter(|watcher| watcher.sandbox == id).count() >= MAX_WATCHERS {
         let message = format!("a sandbox has at most {MAX_WATCHERS} watchers; remove one");
         return Err(Refusal::new(ErrorCode::ResourceExhausted, message));
     }
@@ -241,29 +244,29 @@ pub(super) async fn create(inside: &Inside<'_>, request: WatchRequest) -> Result
         let ended = loop {
             let event = tokio::select! {
                 event = opened.next() => event,
-                problem = slot.ended() => break Refusal::from(problem),
+                problem = slot.wait_for_end() => break Refusal::from(problem),
             };
             match event {
                 Ok(Some(event)) if is_overflow(&event) => break overflow(),
                 Ok(Some(event)) => {
-                    let changes = place.events(&opened, &event).await;
-                    let mut waiting = events.lock();
-                    if waiting.events.len() + changes.len() > MAX_EVENTS {
+                    let changes = dir.events(&opened, &event).await;
+                    let mut pending = events.lock();
+                    if pending.events.len() + changes.len() > MAX_EVENTS {
                         break overflow();
                     }
-                    waiting.events.extend(changes);
+                    pending.events.extend(changes);
                 }
-                Ok(None) => break Refusal::new(ErrorCode::NotFound, "the watched directory is gone"),
-                Err(error) => break Refusal::of(place.id.as_str(), error),
+                Ok(None) => break Refusal::new(ErrorCode::NotFound, "the watched directory was removed"),
+                Err(error) => break Refusal::from_keeper(dir.id.as_str(), error),
             }
         };
         let (code, message) = ended.parts();
         events.lock().ended = Some((code, message.to_owned()));
     });
-    kept.count += 1;
-    let name = format!("w{}", kept.count);
-    let watcher = Watcher { sandbox: id, events: waiting, task: task.abort_handle() };
-    kept.watchers.insert(name.clone(), watcher);
+    table.count += 1;
+    let name = format!("w{}", table.count);
+    let watcher = Watcher { sandbox: id, events: pending, task: task.abort_handle() };
+    table.watchers.insert(name.clone(), watcher);
     Ok(json!({ "watcherId": name }))
 }
 
@@ -272,28 +275,28 @@ fn watcher_not_found(request: &WatcherRequest) -> Refusal {
 }
 
 /// `GetWatcherEvents`: returns the changes since the previous call.
-pub(super) fn events(inside: &Inside<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
-    let kept = inside.shared.e2b_watchers.lock();
-    let watcher = kept.watchers.get(&request.watcher_id);
-    let watcher = watcher.filter(|watcher| watcher.sandbox == *inside.entered.id());
+pub(super) fn events(call: &SandboxCall<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
+    let table = call.shared.e2b_watchers.lock();
+    let watcher = table.watchers.get(&request.watcher_id);
+    let watcher = watcher.filter(|watcher| watcher.sandbox == *call.entered.id());
     let watcher = watcher.ok_or_else(|| watcher_not_found(request))?;
-    let mut waiting = watcher.events.lock();
-    match &waiting.ended {
-        Some((code, message)) if waiting.events.is_empty() => Err(Refusal::new(*code, message.clone())),
+    let mut pending = watcher.events.lock();
+    match &pending.ended {
+        Some((code, message)) if pending.events.is_empty() => Err(Refusal::new(*code, message.clone())),
         _ => {
-            let events: Vec<Event> = waiting.events.drain(..).collect();
+            let events: Vec<Event> = pending.events.drain(..).collect();
             Ok(json!({ "events": events }))
         }
     }
 }
 
 /// `RemoveWatcher`.
-pub(super) fn remove(inside: &Inside<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
-    let mut kept = inside.shared.e2b_watchers.lock();
-    let is_its = kept.watchers.get(&request.watcher_id).is_some_and(|it| it.sandbox == *inside.entered.id());
-    if !is_its {
+pub(super) fn remove(call: &SandboxCall<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
+    let mut table = call.shared.e2b_watchers.lock();
+    let belongs = table.watchers.get(&request.watcher_id).is_some_and(|it| it.sandbox == *call.entered.id());
+    if !belongs {
         return Err(watcher_not_found(request));
     }
-    kept.watchers.remove(&request.watcher_id);
+    table.watchers.remove(&request.watcher_id);
     Ok(json!({}))
 }

@@ -17,9 +17,7 @@ impl<S: Sync> FromRequestParts<S> for Auth {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<Caller>().cloned();
-        caller
-            .map(Self)
-            .ok_or_else(|| Problem::new(Code::Unauthenticated, "no valid key came with the request"))
+        caller.map(Self).ok_or_else(|| Problem::new(Code::Unauthenticated, "missing or invalid key"))
     }
 }
 

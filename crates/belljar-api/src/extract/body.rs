@@ -67,7 +67,7 @@ fn refuse_compressed(request: &Request) -> Result<(), Problem> {
     if request.headers().get_all(header::CONTENT_ENCODING).iter().all(identity) {
         return Ok(());
     }
-    let detail = "a compressed body is not read; send it as it is, without Content-Encoding";
+    let detail = "compressed bodies are not supported; send the body without Content-Encoding";
     Err(Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Encoding"))
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum BodyFailure {
 impl BodyFailure {
     pub(crate) fn problem(self) -> Problem {
         match self {
-            Self::Slow => Problem::new(Code::RequestTimeout, "the body came too slowly; send it again"),
+            Self::Slow => Problem::new(Code::RequestTimeout, "the body arrived too slowly; send it again"),
             Self::Broken => Problem::new(Code::InvalidRequest, "the body broke off; send it again"),
         }
     }

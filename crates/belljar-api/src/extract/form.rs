@@ -14,7 +14,7 @@ use multer::{Constraints, Multipart, SizeLimit};
 use super::body::failure_of;
 use crate::problem::{Code, Problem};
 
-/// Number of polls until the parser has looked at all buffered bytes: two, before a form's first boundary.
+/// Number of polls until the parser has examined all buffered bytes: two, before a form's first boundary.
 const MAX_POLLS_WITHOUT_PROGRESS: usize = 2;
 
 /// Maximum number of bytes before a part's content: the bytes between two parts, and the head.
@@ -59,7 +59,7 @@ impl Form {
     ) -> Self {
         let pace = Arc::new(Pace::default());
         let constraints = Constraints::new().size_limit(SizeLimit::new());
-        let parts = Multipart::with_constraints(bounded(body, Arc::clone(&pace)), boundary, constraints);
+        let parts = Multipart::with_constraints(limit_head(body, Arc::clone(&pace)), boundary, constraints);
         Self { parts, pace }
     }
 
@@ -68,7 +68,7 @@ impl Form {
     /// # Errors
     /// Fails if the form is malformed, a head is too long, or the body breaks off.
     pub(crate) async fn next(&mut self) -> Result<Option<Part>, Problem> {
-        let Some(mut field) = self.parts.next_field().await.map_err(|error| malformed(&error))? else {
+        let Some(mut field) = self.parts.next_field().await.map_err(|error| to_problem(&error))? else {
             return Ok(None);
         };
         self.pace.progress();
@@ -101,7 +101,7 @@ impl Part {
 
 /// Returns the same bytes, one chunk at a time, and only when the parser makes no progress with what it has: it would
 /// otherwise buffer the whole input before parsing any of it.
-fn bounded(
+fn limit_head(
     body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     pace: Arc<Pace>,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
@@ -124,7 +124,7 @@ fn bounded(
     })
 }
 
-fn malformed(error: &multer::Error) -> Problem {
+fn to_problem(error: &multer::Error) -> Problem {
     match error {
         multer::Error::StreamReadFailed(cause) => match cause.downcast_ref::<io::Error>() {
             Some(error) if error.kind() == io::ErrorKind::FileTooLarge => {

@@ -75,15 +75,15 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-async fn json_bytes<S: Sync>(request: Request, state: &S, most: usize) -> Result<Vec<u8>, Problem> {
-    let most = if belljar_keeper::ServiceWall::BodyBounds.is_down() { usize::MAX } else { most };
+async fn json_bytes<S: Sync>(request: Request, state: &S, max: usize) -> Result<Vec<u8>, Problem> {
+    let max = if belljar_keeper::ServiceWall::BodyBounds.is_down() { usize::MAX } else { max };
     let is_json = is_json(request.headers());
-    let body = RawBody::from_request(request, state).await?.read(most).await?;
+    let body = RawBody::from_request(request, state).await?.read(max).await?;
     if body.is_empty() {
         return Ok(b"{}".to_vec());
     }
     if !is_json {
-        let detail = "the body is not read; send JSON with Content-Type: application/json";
+        let detail = "unsupported body; send JSON with Content-Type: application/json";
         return Err(Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Type"));
     }
     Ok(body.into())
@@ -135,7 +135,7 @@ pub(crate) fn field_problem(path: &str, text: &str) -> Problem {
     let field = match (path, name) {
         ("." | "", Some(name)) => name.to_owned(),
         ("." | "", None) => {
-            return Problem::new(Code::InvalidField, format!("the body is not allowed: {text}"));
+            return Problem::new(Code::InvalidField, format!("invalid body: {text}"));
         }
         (path, Some(name)) if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
         (path, Some(name)) => format!("{path}.{name}"),

@@ -20,21 +20,22 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        text_of(parts, state, "id", MAX_PART_BYTES).await.map(Self)
+        read_parameter(parts, state, "id", MAX_PART_BYTES).await.map(Self)
     }
 }
 
-/// The path parameter `context`: the id of a context, which only the guest knows.
+/// The path parameter `context`: the id of a context, whose existence only the guest can check.
 pub(crate) struct ContextId(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for ContextId {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let text = text_of(parts, state, "context", MAX_PART_BYTES).await?;
-        let can_be = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.+-".contains(&byte);
-        if text.is_empty() || !text.bytes().all(can_be) {
-            return Err(Problem::new(Code::ContextNotFound, format!("there is no context {text:?}")));
+        let text = read_parameter(parts, state, "context", MAX_PART_BYTES).await?;
+        let is_allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.+-".contains(&byte);
+        if text.is_empty() || !text.bytes().all(is_allowed) {
+            return Err(Problem::new(Code::ContextNotFound, format!("context {text:?} not found")));
         }
         Ok(Self(text))
     }
@@ -47,7 +48,7 @@ impl<S: Send + Sync> FromRequestParts<S> for BuildId {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        text_of(parts, state, "build", MAX_PART_BYTES).await.map(Self)
+        read_parameter(parts, state, "build", MAX_PART_BYTES).await.map(Self)
     }
 }
 
@@ -58,7 +59,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Hash {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        text_of(parts, state, "hash", MAX_PART_BYTES).await.map(Self)
+        read_parameter(parts, state, "hash", MAX_PART_BYTES).await.map(Self)
     }
 }
 
@@ -69,7 +70,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Token {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        text_of(parts, state, "token", MAX_TOKEN_BYTES).await.map(Self)
+        read_parameter(parts, state, "token", MAX_TOKEN_BYTES).await.map(Self)
     }
 }
 
@@ -88,17 +89,17 @@ impl<S: Send + Sync, T: PathNumber> FromRequestParts<S> for PathOf<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let text = text_of(parts, state, T::NAME, MAX_PART_BYTES).await?;
+        let text = read_parameter(parts, state, T::NAME, MAX_PART_BYTES).await?;
         let number = text.parse::<T>().ok().filter(|number| number.to_string() == text);
-        number.map(Self).ok_or_else(|| Problem::new(T::NONE, format!("there is no {} {text:?}", T::NAME)))
+        number.map(Self).ok_or_else(|| Problem::new(T::NONE, format!("{} {text:?} not found", T::NAME)))
     }
 }
 
-async fn text_of<S: Send + Sync>(
+async fn read_parameter<S: Send + Sync>(
     parts: &mut Parts,
     state: &S,
     name: &str,
-    most: usize,
+    max: usize,
 ) -> Result<String, Problem> {
     let refused = |reason: &str| Problem::field(name, reason);
     let parameters = RawPathParams::from_request_parts(parts, state)
@@ -106,7 +107,7 @@ async fn text_of<S: Send + Sync>(
         .map_err(|_| refused("it is not UTF-8 in percent-encoding"))?;
     let text = parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
     let text = text.ok_or_else(|| refused("it is missing in the path"))?;
-    if text.len() > most {
+    if text.len() > max {
         return Err(refused("it is longer than any id or name"));
     }
     Ok(text)

@@ -54,7 +54,7 @@ mod tests {
 
     #[derive(Debug, Deserialize, PartialEq, Eq)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct TestQuery {
         #[serde(default)]
         label: Vec<String>,
         #[serde(default)]
@@ -67,17 +67,17 @@ mod tests {
 
     #[test]
     fn parameters_are_parsed() {
-        let asked: Asked = parse("label=a=b&label=c%3Dd&limit=7&follow=true&path=a%20b+c").unwrap();
-        let expected = Asked {
+        let query: TestQuery = parse("label=a=b&label=c%3Dd&limit=7&follow=true&path=a%20b+c").unwrap();
+        let expected = TestQuery {
             label: vec!["a=b".into(), "c=d".into()],
             limit: Some(7),
             follow: Some(true),
             path: Some("a b c".into()),
         };
-        assert_eq!(asked, expected);
-        assert_eq!(parse::<Asked>("").unwrap().label, Vec::<String>::new());
+        assert_eq!(query, expected);
+        assert_eq!(parse::<TestQuery>("").unwrap().label, Vec::<String>::new());
         // As with null in a body, an empty value counts as missing.
-        assert_eq!(parse::<Asked>("limit=").unwrap().limit, None);
+        assert_eq!(parse::<TestQuery>("limit=").unwrap().limit, None);
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
             ("%ff=1", "query"),
         ];
         for (query, field) in cases {
-            let problem = parse::<Asked>(query).unwrap_err().body("r");
+            let problem = parse::<TestQuery>(query).unwrap_err().body("r");
             assert_eq!(
                 (problem.code, problem.field.as_deref()),
                 ("invalid_field", Some(field)),

@@ -25,7 +25,7 @@ use crate::metrics::InFlight;
 /// Logs, counts and traces a request.
 pub(super) async fn log(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("none", |path| path.as_str()).to_owned();
-    let request_id = RequestId::of(request.extensions());
+    let request_id = RequestId::from_extensions(request.extensions());
     // For traces only; log lines of the handler get the request's id from the inner span.
     let traced = tracing::info_span!(
         target: "belljar_steps",
@@ -40,17 +40,17 @@ pub(super) async fn log(State(shared): State<Shared>, mut request: Request, next
         request_id,
     );
     if let Some(context) = shared.trace_context() {
-        context.join(&traced, request.headers());
+        context.extract(&traced, request.headers());
         // Forwarding the request forwards the trace as well.
-        context.carry(&traced, request.headers_mut());
+        context.inject(&traced, request.headers_mut());
     }
     let span = tracing::info_span!(target: "belljar_api::request", parent: &traced, "request", request_id);
-    let mut line = Line {
+    let mut line = LogLine {
         traced: traced.clone(),
         in_flight: shared.metrics.begin(request.method(), &route),
         method: request.method().clone(),
         route,
-        client: Client::of(&shared.config, request.headers(), request.extensions()).text,
+        client: Client::from_request(&shared.config, request.headers(), request.extensions()).text,
         request_id,
         key: String::new(),
         // Status that is recorded if the caller disconnects before the response.
@@ -61,15 +61,15 @@ pub(super) async fn log(State(shared): State<Shared>, mut request: Request, next
     let mut response = next.run(request).instrument(span).instrument(traced).await;
     line.status = response.status();
     if let Some(context) = shared.trace_context() {
-        context.carry(&line.traced, response.headers_mut());
+        context.inject(&line.traced, response.headers_mut());
     }
     if let Some(KeyId(key)) = response.extensions().get() {
         line.key.clone_from(key);
     }
-    response.map(|body| Body::new(Logged { body, line }))
+    response.map(|body| Body::new(LoggedBody { body, line }))
 }
 
-struct Line {
+struct LogLine {
     traced: Span,
     in_flight: InFlight,
     method: Method,
@@ -82,7 +82,7 @@ struct Line {
     bytes: u64,
 }
 
-impl Drop for Line {
+impl Drop for LogLine {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         self.in_flight.end(self.status, took);
@@ -107,12 +107,12 @@ impl Drop for Line {
     }
 }
 
-struct Logged {
+struct LoggedBody {
     body: Body,
-    line: Line,
+    line: LogLine,
 }
 
-impl HttpBody for Logged {
+impl HttpBody for LoggedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -38,7 +38,7 @@ impl Attempts {
     }
 
     /// Counts a failure.
-    pub(crate) fn failed(&self, address: IpAddr) {
+    pub(crate) fn record_failure(&self, address: IpAddr) {
         let now = Instant::now();
         let mut windows = self.lock();
         if windows.len() >= MAX_ADDRESSES && !windows.contains_key(&address) {
@@ -71,7 +71,7 @@ mod tests {
         let (bad, good): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         for _ in 0..3 {
             assert_eq!(attempts.wait(bad), None);
-            attempts.failed(bad);
+            attempts.record_failure(bad);
         }
         assert!(attempts.wait(bad).is_some_and(|wait| wait <= WINDOW));
         assert_eq!(attempts.wait(good), None);
@@ -81,7 +81,7 @@ mod tests {
     fn memory_is_bounded() {
         let attempts = Attempts::new(1);
         for number in 0..u32::try_from(MAX_ADDRESSES).unwrap() + 100 {
-            attempts.failed(std::net::Ipv4Addr::from(number).into());
+            attempts.record_failure(std::net::Ipv4Addr::from(number).into());
         }
         assert_eq!(attempts.lock().len(), MAX_ADDRESSES);
     }

@@ -20,7 +20,7 @@ pub(crate) struct KeyId(pub(crate) String);
 
 /// The credential that a request presents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Presented {
+pub(crate) enum PresentedCredential {
     /// No credential.
     None,
     /// A single credential.
@@ -29,7 +29,7 @@ pub(crate) enum Presented {
     Unusable,
 }
 
-/// Passes a request with a valid key on, with the [`Caller`] in its extensions.
+/// Forwards a request with a valid key, with the [`Caller`] in its extensions.
 pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     if is_open(&shared, &request) {
         return next.run(request).await;
@@ -61,11 +61,11 @@ fn is_open(shared: &Shared, request: &Request) -> bool {
 }
 
 async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Problem> {
-    let id = RequestId::of(extensions);
+    let id = RequestId::from_extensions(extensions);
     let unix = extensions.get::<Peer>().is_some_and(|peer| peer.unix);
     match find_credential(headers) {
-        Presented::Credential(credential) => {
-            let client = Client::of(&shared.config, headers, extensions);
+        PresentedCredential::Credential(credential) => {
+            let client = Client::from_request(&shared.config, headers, extensions);
             if let Some(wait) = shared.attempts.wait(client.address) {
                 return Err(too_many(wait));
             }
@@ -74,31 +74,32 @@ async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -
                     Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later")
                 }
                 _ => {
-                    shared.attempts.failed(client.address);
+                    shared.attempts.record_failure(client.address);
                     denied()
                 }
             })
         }
-        Presented::None if unix && shared.config.operator_socket => Ok(Caller::operator("unix", &id)),
-        Presented::None | Presented::Unusable => Err(denied()),
+        PresentedCredential::None if unix && shared.config.operator_socket => {
+            Ok(Caller::operator("unix", &id))
+        }
+        PresentedCredential::None | PresentedCredential::Unusable => Err(denied()),
     }
 }
 
 /// Returns the response to every request without a valid key.
 pub(crate) fn denied() -> Problem {
-    let detail =
-        "no valid key came with the request; send it as Authorization: Bearer <key>, or as X-API-Key";
+    let detail = "missing or invalid key; send it as Authorization: Bearer <key>, or as X-API-Key";
     Problem::new(Code::Unauthenticated, detail)
 }
 
 pub(crate) fn too_many(wait: std::time::Duration) -> Problem {
-    let detail = "too many wrong keys came from this address; wait a minute";
+    let detail = "too many invalid keys from this address; wait a minute";
     Problem::new(Code::TooManyAttempts, detail).with_retry_after(Some(wait))
 }
 
 /// Returns the credential in `Authorization` or `X-API-Key`.
-pub(crate) fn find_credential(headers: &HeaderMap) -> Presented {
-    let mut found = Presented::None;
+pub(crate) fn find_credential(headers: &HeaderMap) -> PresentedCredential {
+    let mut found = PresentedCredential::None;
     let bearer = headers.get_all(header::AUTHORIZATION).iter().map(|value| {
         let text = value.to_str().ok()?;
         let (scheme, token) = text.split_once(' ')?;
@@ -110,11 +111,13 @@ pub(crate) fn find_credential(headers: &HeaderMap) -> Presented {
             (1..=MAX_CREDENTIAL_BYTES).contains(&text.len())
                 && text.bytes().all(|byte| byte.is_ascii_graphic())
         };
-        let Some(credential) = credential.filter(|text| fits(text)) else { return Presented::Unusable };
+        let Some(credential) = credential.filter(|text| fits(text)) else {
+            return PresentedCredential::Unusable;
+        };
         match &found {
-            Presented::None => found = Presented::Credential(credential.to_owned()),
-            Presented::Credential(before) if before == credential => {}
-            _ => return Presented::Unusable,
+            PresentedCredential::None => found = PresentedCredential::Credential(credential.to_owned()),
+            PresentedCredential::Credential(before) if before == credential => {}
+            _ => return PresentedCredential::Unusable,
         }
     }
     found
@@ -126,20 +129,20 @@ mod tests {
 
     #[test]
     fn credentials_are_parsed() {
-        let one = |text: &str| Presented::Credential(text.to_owned());
-        let cases: &[(&[(&str, &str)], Presented)] = &[
-            (&[], Presented::None),
+        let one = |text: &str| PresentedCredential::Credential(text.to_owned());
+        let cases: &[(&[(&str, &str)], PresentedCredential)] = &[
+            (&[], PresentedCredential::None),
             (&[("authorization", "Bearer bj_1")], one("bj_1")),
             (&[("authorization", "bearer  bj_1 ")], one("bj_1")),
             (&[("x-api-key", "bj_1")], one("bj_1")),
             (&[("x-api-key", "bj_1"), ("authorization", "Bearer bj_1")], one("bj_1")),
-            (&[("x-api-key", "bj_1"), ("authorization", "Bearer bj_2")], Presented::Unusable),
-            (&[("x-api-key", "bj_1"), ("x-api-key", "bj_2")], Presented::Unusable),
-            (&[("authorization", "Basic eDp5")], Presented::Unusable),
-            (&[("authorization", "Bearer")], Presented::Unusable),
-            (&[("authorization", "Bearer ")], Presented::Unusable),
-            (&[("authorization", "Bearer a b")], Presented::Unusable),
-            (&[("x-api-key", "")], Presented::Unusable),
+            (&[("x-api-key", "bj_1"), ("authorization", "Bearer bj_2")], PresentedCredential::Unusable),
+            (&[("x-api-key", "bj_1"), ("x-api-key", "bj_2")], PresentedCredential::Unusable),
+            (&[("authorization", "Basic eDp5")], PresentedCredential::Unusable),
+            (&[("authorization", "Bearer")], PresentedCredential::Unusable),
+            (&[("authorization", "Bearer ")], PresentedCredential::Unusable),
+            (&[("authorization", "Bearer a b")], PresentedCredential::Unusable),
+            (&[("x-api-key", "")], PresentedCredential::Unusable),
         ];
         for (headers, expected) in cases {
             let mut map = HeaderMap::new();
@@ -150,6 +153,6 @@ mod tests {
         }
         let mut long = HeaderMap::new();
         long.insert("x-api-key", "x".repeat(MAX_CREDENTIAL_BYTES + 1).parse().unwrap());
-        assert_eq!(find_credential(&long), Presented::Unusable);
+        assert_eq!(find_credential(&long), PresentedCredential::Unusable);
     }
 }

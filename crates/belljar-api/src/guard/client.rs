@@ -32,7 +32,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// Returns the client: the remote end of the connection, or the client that a trusted proxy names.
-    pub(crate) fn of(config: &ApiConfig, headers: &HeaderMap, extensions: &Extensions) -> Self {
+    pub(crate) fn from_request(config: &ApiConfig, headers: &HeaderMap, extensions: &Extensions) -> Self {
         let default = Peer::default();
         let peer = extensions.get::<Peer>().unwrap_or(&default);
         if peer.unix {
@@ -96,7 +96,7 @@ mod tests {
         }
         let peer = Peer { remote: Some(remote.parse().unwrap()), ..Peer::default() };
         request.extensions_mut().insert(peer);
-        let client = Client::of(&config, request.headers(), request.extensions());
+        let client = Client::from_request(&config, request.headers(), request.extensions());
         (client.address.to_string(), client.tls)
     }
 

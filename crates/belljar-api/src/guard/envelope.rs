@@ -27,7 +27,7 @@ pub(crate) struct RequestId(pub(crate) String);
 
 impl RequestId {
     /// Returns the id of the request with these extensions.
-    pub(crate) fn of(extensions: &Extensions) -> String {
+    pub(crate) fn from_extensions(extensions: &Extensions) -> String {
         extensions.get::<Self>().map_or_else(String::new, |id| id.0.clone())
     }
 }
@@ -36,8 +36,8 @@ impl RequestId {
 pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = own_id(&request).unwrap_or_else(new_id);
     request.extensions_mut().insert(RequestId(id.clone()));
-    let wire = Wire::of(request.uri().path(), request.headers());
-    let form = e2b::Form::of(request.uri().path(), request.headers()).filter(|_| shared.config.e2b);
+    let wire = Wire::detect(request.uri().path(), request.headers());
+    let form = e2b::Form::detect(request.uri().path(), request.headers()).filter(|_| shared.config.e2b);
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {

@@ -32,7 +32,7 @@ pub(crate) struct PortHost {
 /// Returns the target of the request.
 ///
 /// # Errors
-/// Fails if the server does not have this name, or if the request names two hosts.
+/// Fails if this is not a name of the server, or if the request names two hosts.
 pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, Problem> {
     let default = Peer::default();
     let peer = request.extensions().get::<Peer>().unwrap_or(&default);
@@ -57,16 +57,14 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, P
         if !config.hosts.contains(&host) {
             return Err(Problem::new(
                 Code::NotFound,
-                "there is no such host; a port's name is {port}-{id}.{domain}",
+                "host not found; the name of a port is {port}-{id}.{domain}",
             ));
         }
     }
     if ServiceWall::Hosts.allows(peer.unix || is_own(config, peer, &host)) {
         return Ok(HostName::Own);
     }
-    Err(host_not_allowed(
-        "the server does not have this name; the operator can add it to the server's host names",
-    ))
+    Err(host_not_allowed("host name not allowed; the operator can add it to the server's host names"))
 }
 
 /// Returns the only authority of a request, in its target or in its header `Host`.
@@ -76,7 +74,7 @@ pub(crate) fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authori
         (None, _) => None,
         (Some(value), None) => {
             let text = value.to_str().map_err(|_| "the header Host is not ASCII")?;
-            Some(text.parse::<Authority>().map_err(|_| "the header Host is no host name")?)
+            Some(text.parse::<Authority>().map_err(|_| "the header Host is not a host name")?)
         }
         (Some(_), Some(_)) => return Err("the request has more than one header Host"),
     };
@@ -87,12 +85,12 @@ pub(crate) fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authori
     };
     match &both {
         Some(authority) if authority.as_str().contains('@') => Err("a host name has no user"),
-        Some(authority) if !is_whole(authority) => Err("the header Host is no host name"),
+        Some(authority) if !is_whole(authority) => Err("the header Host is not a host name"),
         _ => Ok(both),
     }
 }
 
-/// Reports whether there is nothing but a host and a port. The parser accepts other text after an address in brackets.
+/// Reports whether the authority consists of only a host and a port. The parser accepts other text after an address in brackets.
 fn is_whole(authority: &Authority) -> bool {
     let text = authority.as_str();
     let port = text.strip_prefix(authority.host()).unwrap_or(text);

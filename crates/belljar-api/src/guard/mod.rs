@@ -17,7 +17,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 
 pub(crate) use attempts::Attempts;
-pub(crate) use authenticate::{KeyId, Presented, denied, find_credential, too_many};
+pub(crate) use authenticate::{KeyId, PresentedCredential, denied, find_credential, too_many};
 pub(crate) use client::{Client, Peer};
 pub(crate) use envelope::RequestId;
 pub(crate) use host::{HostName, PortHost, authority, canonical_port};
@@ -40,7 +40,7 @@ pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
 async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_silent = rpc::may_be_silent(path) || shared.config.e2b && e2b::may_be_silent(path);
-    let request = if is_silent { request } else { request.map(pace::paced) };
+    let request = if is_silent { request } else { request.map(pace::limit_pace) };
     let config = shared.current();
     let host = match host::check(&config, &request) {
         Ok(host) => host,

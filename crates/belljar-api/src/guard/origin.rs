@@ -66,7 +66,7 @@ fn is_cross_site_subresource(request: &Request) -> bool {
 
 fn is_own(config: &ApiConfig, request: &Request, origin: &str) -> bool {
     let Ok(Some(authority)) = authority(request.uri(), request.headers()) else { return false };
-    let client = Client::of(config, request.headers(), request.extensions());
+    let client = Client::from_request(config, request.headers(), request.extensions());
     let authority = authority.as_str().to_ascii_lowercase();
     match origin.split_once("://") {
         Some(("https", rest)) => rest == authority.strip_suffix(":443").unwrap_or(&authority),

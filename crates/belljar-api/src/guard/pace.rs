@@ -16,18 +16,18 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Total waiting time of a body before the minimum rate applies.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Minimum rate beyond the grace period, in bytes per second. Time in which nobody reads the body does not count.
+/// Minimum rate beyond the grace period, in bytes per second. Time in which the body is not read does not count.
 const MIN_BYTES_PER_SECOND: u64 = 512;
 
 /// Wraps a body so that its pace is enforced.
-pub(super) fn paced(body: Body) -> Body {
+pub(super) fn limit_pace(body: Body) -> Body {
     if body.is_end_stream() || belljar_keeper::ServiceWall::SlowBodies.is_down() {
         return body;
     }
-    Body::new(Paced { body, waiting: None, waited: Duration::ZERO, bytes: 0 })
+    Body::new(PacedBody { body, waiting: None, waited: Duration::ZERO, bytes: 0 })
 }
 
-struct Paced {
+struct PacedBody {
     body: Body,
     /// Start and deadline of the current wait.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
@@ -36,7 +36,7 @@ struct Paced {
     bytes: u64,
 }
 
-impl Paced {
+impl PacedBody {
     /// Returns how long the next bytes may take.
     fn remaining(&self) -> Duration {
         let allowed = GRACE + Duration::from_secs(self.bytes / MIN_BYTES_PER_SECOND);
@@ -44,7 +44,7 @@ impl Paced {
     }
 }
 
-impl HttpBody for Paced {
+impl HttpBody for PacedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -65,7 +65,7 @@ impl HttpBody for Paced {
         let remaining = self.remaining();
         let (_, end) = self.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(remaining))));
         std::task::ready!(end.as_mut().poll(context));
-        let late = io::Error::new(io::ErrorKind::TimedOut, "the body comes too slowly");
+        let late = io::Error::new(io::ErrorKind::TimedOut, "the body arrives too slowly");
         Poll::Ready(Some(Err(axum::Error::new(late))))
     }
 
@@ -92,7 +92,7 @@ mod tests {
             sleep(pause).await;
             Ok::<_, io::Error>(Bytes::from_static(b"x"))
         });
-        let mut stream = paced(Body::from_stream(pieces)).into_data_stream();
+        let mut stream = limit_pace(Body::from_stream(pieces)).into_data_stream();
         let mut count = 0;
         while let Some(piece) = stream.next().await {
             match piece {
@@ -109,7 +109,7 @@ mod tests {
         let (count, failure, after) = trickle(Duration::from_secs(31), 10).await;
         assert_eq!((count, failure), (0, Some(BodyFailure::Slow)));
         assert!(after < Duration::from_secs(32), "{after:?}");
-        // A byte every ten seconds never stands still for long, and still ends.
+        // A byte every ten seconds never stalls for long, and is still cut off.
         let (_, failure, after) = trickle(Duration::from_secs(10), 1000).await;
         assert_eq!(failure, Some(BodyFailure::Slow));
         assert!(after < Duration::from_secs(75), "{after:?}");

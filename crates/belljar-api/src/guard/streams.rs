@@ -15,11 +15,11 @@ pub(crate) struct StreamSlots {
     max: usize,
     /// Cancelled when the server shuts down.
     stopping: CancellationToken,
-    open: Arc<Mutex<HashMap<String, Open>>>,
+    open: Arc<Mutex<HashMap<String, OpenStreams>>>,
 }
 
 /// The open streams of a key.
-struct Open {
+struct OpenStreams {
     count: usize,
     /// Cancelled when the streams have to end.
     end: CancellationToken,
@@ -46,7 +46,7 @@ impl StreamSlots {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<String, Open>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<String, OpenStreams>> {
         self.open.lock()
     }
 
@@ -56,7 +56,7 @@ impl StreamSlots {
     /// Fails if the key has the maximum number of open streams.
     pub(crate) fn take(&self, key: &str) -> Result<StreamSlot, Problem> {
         let mut open = self.open();
-        let new = || Open { count: 0, end: self.stopping.child_token() };
+        let new = || OpenStreams { count: 0, end: self.stopping.child_token() };
         let of_key = open.entry(key.to_owned()).or_insert_with(new);
         if of_key.count >= self.max {
             let detail = format!("streams: {} of {} are open; close one and try again", self.max, self.max);
@@ -70,7 +70,7 @@ impl StreamSlots {
 
 impl StreamSlot {
     /// Waits until the stream has to end, and returns why.
-    pub(crate) async fn ended(&self) -> Problem {
+    pub(crate) async fn wait_for_end(&self) -> Problem {
         self.end.cancelled().await;
         if self.slots.stopping.is_cancelled() {
             Problem::new(Code::ShuttingDown, "the server is shutting down; connect again soon")
@@ -116,10 +116,10 @@ mod tests {
         let slots = StreamSlots::new(2, stopping.clone());
         let (first, other) = (slots.take("a").unwrap(), slots.take("b").unwrap());
         slots.end("a");
-        assert_eq!(first.ended().await.code(), Code::Unauthenticated);
+        assert_eq!(first.wait_for_end().await.code(), Code::Unauthenticated);
         drop(first);
         assert!(!other.end.is_cancelled());
         stopping.cancel();
-        assert_eq!(other.ended().await.code(), Code::ShuttingDown);
+        assert_eq!(other.wait_for_end().await.code(), Code::ShuttingDown);
     }
 }

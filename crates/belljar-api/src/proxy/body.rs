@@ -8,12 +8,12 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 
 /// A body with values that live as long as it does: the connection, and the sandbox in use.
-pub(super) struct Holding<T> {
+pub(super) struct HoldingBody<T> {
     pub(super) body: Incoming,
     pub(super) _held: T,
 }
 
-impl<T: Unpin> HttpBody for Holding<T> {
+impl<T: Unpin> HttpBody for HoldingBody<T> {
     type Data = Bytes;
     type Error = hyper::Error;
 

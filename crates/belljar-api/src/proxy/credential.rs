@@ -35,22 +35,22 @@ pub(super) enum Source {
 
 /// The credential that a request presents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Presented {
+pub(super) struct PortCredential {
     pub(super) credential: Option<String>,
     pub(super) source: Source,
 }
 
 /// Finds the credential. A cookie counts only by host name, and only for requests of the host's own pages.
-pub(super) fn find(request: &Request, cookies: bool) -> Presented {
+pub(super) fn find(request: &Request, cookies: bool) -> PortCredential {
     let headers = request.headers();
-    let found = |credential: String, source| Presented { credential: Some(credential), source };
+    let found = |credential: String, source| PortCredential { credential: Some(credential), source };
     if let Some(value) = headers.get(HEADER).and_then(|value| value.to_str().ok()) {
         return found(value.trim().to_owned(), Source::Header);
     }
     if let Some(token) = request.uri().query().and_then(token_in) {
         return found(token, Source::Query);
     }
-    if let guard::Presented::Credential(credential) = guard::find_credential(headers)
+    if let guard::PresentedCredential::Credential(credential) = guard::find_credential(headers)
         && is_ours(&credential)
     {
         return found(credential, Source::Header);
@@ -61,7 +61,7 @@ pub(super) fn find(request: &Request, cookies: bool) -> Presented {
     {
         return found(token, Source::Cookie);
     }
-    Presented { credential: None, source: Source::None }
+    PortCredential { credential: None, source: Source::None }
 }
 
 fn is_ours(credential: &str) -> bool {
@@ -77,9 +77,9 @@ fn is_same_host_request(request: &Request) -> bool {
     let own = value("origin").is_none_or(|origin| {
         origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(&host))
     });
-    let led = matches!(value("sec-fetch-site"), Some("cross-site" | "same-site"))
+    let is_cross_site = matches!(value("sec-fetch-site"), Some("cross-site" | "same-site"))
         && value("sec-fetch-mode") != Some("navigate");
-    own && !led
+    own && !is_cross_site
 }
 
 fn is_token(pair: &str) -> bool {

@@ -11,12 +11,12 @@ use http::{HeaderValue, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::body::{Holding, Task};
+use super::body::{HoldingBody, Task};
 use super::{credential, headers, host_of};
 use crate::api::Shared;
 use crate::guard::{Client, StreamSlot};
 use crate::problem::{Code, Problem};
-use belljar_keeper::About;
+use belljar_keeper::GuestResource;
 
 /// Maximum time until a program in the sandbox begins its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -46,8 +46,8 @@ pub(super) async fn forward(
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&format!("port of {}", entered.id()))?;
     let upgraded = request.extensions_mut().remove::<OnUpgrade>();
-    let wanted = headers::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
-    let request = to_inner_request(shared, &target, request, wanted.clone())?;
+    let upgrade = headers::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
+    let request = to_inner_request(shared, &target, request, upgrade.clone())?;
     let tunnel = entered.connect(target.port).await?;
     let mut client = hyper::client::conn::http1::Builder::new();
     client.max_buf_size(MAX_HEAD_BYTES).max_headers(MAX_HEADERS);
@@ -70,15 +70,17 @@ pub(super) async fn forward(
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let held = (connection, entered, slot);
         let prefix = target.prefix.as_deref();
-        return relay_upgrade(shared, answer, prefix, upgraded.filter(|_| wanted.is_some()), held);
+        return relay_upgrade(shared, answer, prefix, upgraded.filter(|_| upgrade.is_some()), held);
     }
     let (mut parts, body) = answer.into_parts();
     headers::strip_hop_by_hop(&mut parts.headers, None);
     headers::sanitize_response(&mut parts.headers, target.prefix.as_deref());
     parts.extensions = http::Extensions::new();
     parts.version = Version::default();
-    let body =
-        Body::new(Holding { body, _held: Held { _connection: connection, _entered: entered, _slot: slot } });
+    let body = Body::new(HoldingBody {
+        body,
+        _held: Held { _connection: connection, _entered: entered, _slot: slot },
+    });
     Ok(Response::from_parts(parts, body))
 }
 
@@ -96,13 +98,13 @@ fn to_inner_request(
     upgrade: Option<HeaderValue>,
 ) -> Result<Request, Problem> {
     let (mut parts, body) = request.into_parts();
-    let client = Client::of(&shared.config, &parts.headers, &parts.extensions);
+    let client = Client::from_request(&shared.config, &parts.headers, &parts.extensions);
     let host = host_of(&parts.uri, &parts.headers);
     let query = parts.uri.query().map(credential::without_token).filter(|query| !query.is_empty());
     let path = if target.path.is_empty() { "/" } else { &target.path };
-    let place = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    let uri = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
     parts.uri =
-        Uri::try_from(place).map_err(|_| Problem::new(Code::InvalidRequest, "the path is malformed"))?;
+        Uri::try_from(uri).map_err(|_| Problem::new(Code::InvalidRequest, "the path is malformed"))?;
     headers::strip_hop_by_hop(&mut parts.headers, upgrade);
     credential::strip(&mut parts.headers);
     headers::set_forwarded(&mut parts.headers, &client, &host, target.prefix.as_deref());
@@ -111,7 +113,7 @@ fn to_inner_request(
     Ok(Request::from_parts(parts, body))
 }
 
-/// Connects both sides after a protocol upgrade.
+/// Relays bytes between both sides after a protocol upgrade.
 fn relay_upgrade(
     shared: &Shared,
     mut answer: http::Response<hyper::body::Incoming>,
@@ -120,7 +122,7 @@ fn relay_upgrade(
     held: (Task, Entered, StreamSlot),
 ) -> Result<Response, Problem> {
     let Some(outside) = outside else {
-        let detail = "the program on the port switched protocols without being asked to";
+        let detail = "the program on the port switched protocols without an upgrade request";
         return Err(Problem::new(Code::SandboxFailed, detail));
     };
     let inside = hyper::upgrade::on(&mut answer);
@@ -130,7 +132,7 @@ fn relay_upgrade(
         let both = async {
             let (outside, inside) = tokio::try_join!(outside, inside)?;
             let (mut outside, mut inside) = (TokioIo::new(outside), TokioIo::new(inside));
-            // Either side may disconnect; nobody is left to get an error.
+            // Either side may disconnect; no one is left to report an error to.
             let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
             Ok::<_, hyper::Error>(())
         };
@@ -150,7 +152,7 @@ fn relay_upgrade(
 /// Converts the error of a missing response to a problem.
 async fn to_problem(entered: &Entered, port: u16, error: &hyper::Error) -> Problem {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    let mut gone = false;
+    let mut is_gone = false;
     while let Some(error) = cause {
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let guest = error.downcast_ref::<GuestError>();
@@ -159,14 +161,14 @@ async fn to_problem(entered: &Entered, port: u16, error: &hyper::Error) -> Probl
             Some(GuestError::Refused { code: ErrorCode::Unavailable, message }) => {
                 return Problem::new(Code::PortNotOpen, message.clone());
             }
-            Some(GuestError::Gone(_)) => gone = true,
+            Some(GuestError::Gone(_)) => is_gone = true,
             _ => {}
         }
         cause = error.source();
     }
-    if gone {
+    if is_gone {
         let reason = GuestError::Protocol { what: "the connection to the port broke" };
-        return entered.explain_about(reason, About::Port).await.into();
+        return entered.explain_about(reason, GuestResource::Port).await.into();
     }
     let detail = format!("invalid HTTP response from the program on port {port}: {error}");
     Problem::new(Code::SandboxFailed, detail)

@@ -47,15 +47,15 @@ const REMOVED_BY_PATH: [&str; 8] = [
 /// Restrictions for pages that are served by path: they have an opaque origin, so they cannot act on the server's.
 const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
 
-/// Returns the protocol that a request or a response wants to upgrade to.
+/// Returns the protocol to which a request or a response upgrades.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let wanted =
+    let is_upgrade =
         values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
-    headers.get(header::UPGRADE).filter(|_| wanted).cloned()
+    headers.get(header::UPGRADE).filter(|_| is_upgrade).cloned()
 }
 
-/// Removes hop-by-hop headers, and keeps the protocol upgrade that both sides want.
+/// Removes hop-by-hop headers, except for a given protocol upgrade.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: Option<HeaderValue>) {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
@@ -76,13 +76,13 @@ pub(super) fn set_forwarded(headers: &mut HeaderMap, client: &Client, host: &str
     }
     let address = client.text.parse::<std::net::SocketAddr>().map(|address| address.ip().to_string());
     let address = address.unwrap_or_else(|_| client.text.clone());
-    let said = [
+    let forwarded = [
         ("x-forwarded-for", Some(address.as_str())),
         ("x-forwarded-host", Some(host)),
         ("x-forwarded-proto", Some(client.scheme())),
         ("x-forwarded-prefix", prefix),
     ];
-    for (name, value) in said {
+    for (name, value) in forwarded {
         if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
             headers.insert(name, value);
         }
@@ -108,11 +108,11 @@ pub(super) fn sanitize_response(headers: &mut HeaderMap, prefix: Option<&str>) {
     for name in REMOVED_BY_PATH {
         headers.remove(name);
     }
-    let place = headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
-    // A program in the sandbox does not know its path prefix.
-    let place = place.filter(|place| place.starts_with('/') && !place.starts_with("//"));
-    if let Some(place) = place.and_then(|place| HeaderValue::try_from(format!("{prefix}{place}")).ok()) {
-        headers.insert(header::LOCATION, place);
+    let location = headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
+    // Programs in the sandbox are not aware of the path prefix.
+    let location = location.filter(|location| location.starts_with('/') && !location.starts_with("//"));
+    if let Some(location) = location.and_then(|path| HeaderValue::try_from(format!("{prefix}{path}")).ok()) {
+        headers.insert(header::LOCATION, location);
     }
     headers.append(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(SANDBOX));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -237,15 +237,15 @@ mod tests {
             (by_path["location"].to_str().unwrap(), by_path["x-content-type-options"].to_str().unwrap()),
             ("/v1/p/login", "nosniff")
         );
-        for gone in ["strict-transport-security", "alt-svc", "clear-site-data"] {
-            assert!(!by_path.contains_key(gone), "{gone}");
+        for removed in ["strict-transport-security", "alt-svc", "clear-site-data"] {
+            assert!(!by_path.contains_key(removed), "{removed}");
         }
         let mut by_host = map(&answer);
         sanitize_response(&mut by_host, None);
         assert_eq!(by_host["location"], "/login");
         assert!(by_host.contains_key("strict-transport-security") && !by_host.contains_key("alt-svc"));
-        let mut away = map(&[("location", "//evil.example/")]);
-        sanitize_response(&mut away, Some("/v1/p"));
-        assert_eq!(away["location"], "//evil.example/");
+        let mut external = map(&[("location", "//evil.example/")]);
+        sanitize_response(&mut external, Some("/v1/p"));
+        assert_eq!(external["location"], "//evil.example/");
     }
 }

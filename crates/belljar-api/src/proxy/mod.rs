@@ -17,7 +17,7 @@ use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use crate::api::Shared;
 use crate::guard::{Client, PortHost, RequestId, authority, canonical_port, denied, too_many};
 use crate::problem::{Code, Problem};
-use credential::{Presented, Source};
+use credential::{PortCredential, Source};
 use forward::Target;
 
 /// The route by path.
@@ -51,22 +51,22 @@ pub(crate) fn is_by_path(path: &str) -> bool {
 /// Forwards a request that names the port in its path.
 pub(crate) async fn by_path(State(shared): State<Shared>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
-    let Some(place) = by_path_parts(&path) else {
-        return Problem::new(Code::NotFound, "there is nothing here").into_response();
+    let Some(parts) = by_path_parts(&path) else {
+        return Problem::new(Code::NotFound, "no such endpoint").into_response();
     };
     let presented = credential::find(&request, false);
-    let port = canonical_port(place.port);
+    let port = canonical_port(parts.port);
     let entered =
-        match open(&shared, request.headers(), request.extensions(), &presented, place.id, port).await {
+        match open(&shared, request.headers(), request.extensions(), &presented, parts.id, port).await {
             Ok(entered) => entered,
             Err(problem) => return problem.into_response(),
         };
     let Some((port, entered)) = port.zip(Some(entered)) else { return denied().into_response() };
-    let prefix = format!("/v1/sandboxes/{}/ports/{port}/proxy", place.id);
-    if place.rest.is_empty() {
+    let prefix = format!("/v1/sandboxes/{}/ports/{port}/proxy", parts.id);
+    if parts.rest.is_empty() {
         return redirect(&format!("{prefix}/"), request.uri().query(), StatusCode::PERMANENT_REDIRECT);
     }
-    let rest = place.rest.to_owned();
+    let rest = parts.rest.to_owned();
     let target = Target { port, path: rest, prefix: Some(prefix) };
     forward::forward(&shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
 }
@@ -100,18 +100,18 @@ pub(crate) async fn to_port(shared: &Shared, entered: Entered, port: u16, reques
     forward::forward(shared, entered, target, request).await.unwrap_or_else(Problem::into_response)
 }
 
-/// Returns the sandbox, if the port is published and the credential opens it. All refusals look alike: "port not found"
-/// with a valid key, and nothing is revealed without one.
+/// Returns the sandbox, if the port is published and the credential is valid for it. All refusals look alike: "port not
+/// found" with a valid key, and nothing is revealed without one.
 async fn open(
     shared: &Shared,
     headers: &HeaderMap,
     extensions: &Extensions,
-    presented: &Presented,
+    presented: &PortCredential,
     id: &str,
     port: Option<u16>,
 ) -> Result<Entered, Problem> {
-    let client = Client::of(&shared.config, headers, extensions);
-    let request_id = RequestId::of(extensions);
+    let client = Client::from_request(&shared.config, headers, extensions);
+    let request_id = RequestId::from_extensions(extensions);
     let credential = presented.credential.as_deref();
     if credential.is_some()
         && let Some(wait) = shared.attempts.wait(client.address)
@@ -129,19 +129,19 @@ async fn open(
     let Some(credential) = credential else { return Err(denied()) };
     match shared.keeper.authenticate(credential, &client.text, &request_id).await {
         Ok(_) => {
-            let detail = "there is no such sandbox, or the port is not published; publish it first";
+            let detail = "sandbox not found, or the port is not published; publish it first";
             Err(Problem::new(Code::PortNotFound, detail))
         }
         Err(_) => {
-            shared.attempts.failed(client.address);
+            shared.attempts.record_failure(client.address);
             Err(denied())
         }
     }
 }
 
 /// Moves the token from the URL into a cookie of this host name, so that it does not stay in history and logs.
-fn move_token_to_cookie(shared: &Shared, request: &Request, presented: &Presented) -> Response {
-    let client = Client::of(&shared.config, request.headers(), request.extensions());
+fn move_token_to_cookie(shared: &Shared, request: &Request, presented: &PortCredential) -> Response {
+    let client = Client::from_request(&shared.config, request.headers(), request.extensions());
     let query = request.uri().query().map(credential::without_token);
     let mut response = redirect(request.uri().path(), query.as_deref(), StatusCode::SEE_OTHER);
     let cookie = credential::cookie(presented.credential.as_deref().unwrap_or_default(), client.tls);
@@ -155,15 +155,15 @@ fn move_token_to_cookie(shared: &Shared, request: &Request, presented: &Presente
 fn redirect(path: &str, query: Option<&str>, status: StatusCode) -> Response {
     // Two leading slashes would redirect to another host.
     let path = format!("/{}", path.trim_start_matches('/'));
-    let place = match query.filter(|query| !query.is_empty()) {
+    let location = match query.filter(|query| !query.is_empty()) {
         Some(query) => format!("{path}?{query}"),
         None => path,
     };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    if let Ok(place) = HeaderValue::from_str(&place) {
-        headers.insert(header::LOCATION, place);
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        headers.insert(header::LOCATION, location);
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -194,7 +194,7 @@ mod tests {
             ("/v1/sandboxes".to_owned(), None),
         ];
         for (path, expected) in cases {
-            let found = by_path_parts(&path).map(|place| (place.port, place.rest));
+            let found = by_path_parts(&path).map(|parts| (parts.port, parts.rest));
             assert_eq!(found, expected, "{path}");
         }
         for port in ["02280", "+2280", "%32280", "0", "65536", "22 80", "2280x", ""] {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::disposition;
-use super::types::path_of;
+use super::types::parse_path;
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query, RawBody};
 use crate::problem::Problem;
@@ -55,7 +55,7 @@ pub(super) async fn pack(
     Id(id): Id,
     Query(query): Query<PackQuery>,
 ) -> Result<Response, Problem> {
-    let path = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
+    let path = parse_path(query.path, query.path_base64.as_deref(), Some("."))?;
     let (format, kind, ending) = match query.format.unwrap_or(PackFormat::Tar) {
         PackFormat::Tar => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR, "application/x-tar", ".tar"),
         PackFormat::TarGzip => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP, "application/gzip", ".tar.gz"),
@@ -138,7 +138,7 @@ pub(super) struct UnpackedBody {
 #[utoipa::path(put, path = "/v1/sandboxes/{id}/files/archive", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), UnpackQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The archive.", example = json!("")),
-    responses((status = 200, description = "It is unpacked.", body = UnpackedBody)))]
+    responses((status = 200, description = "The archive was unpacked.", body = UnpackedBody)))]
 pub(super) async fn unpack(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -146,7 +146,7 @@ pub(super) async fn unpack(
     Query(query): Query<UnpackQuery>,
     body: RawBody,
 ) -> Result<axum::Json<UnpackedBody>, Problem> {
-    let path = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
+    let path = parse_path(query.path, query.path_base64.as_deref(), Some("."))?;
     let format = match query.format.unwrap_or(UnpackFormat::Auto) {
         UnpackFormat::Auto => v1::ArchiveFormat::ARCHIVE_FORMAT_UNSPECIFIED,
         UnpackFormat::Tar => v1::ArchiveFormat::ARCHIVE_FORMAT_TAR,
@@ -161,7 +161,7 @@ pub(super) async fn unpack(
         overwrite: query.overwrite.unwrap_or(true),
         ..Default::default()
     };
-    let archive = super::content::exactly(body.length, body.stream().boxed());
+    let archive = super::content::check_length(body.length, body.stream().boxed());
     let done = shared.keeper.perform(&caller, &id, Unpack::new(open, archive)).await?;
     Ok(axum::Json(UnpackedBody { entries: done.entries, bytes: done.bytes }))
 }

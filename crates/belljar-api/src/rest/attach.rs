@@ -14,7 +14,7 @@ use super::types::TerminalBody;
 use crate::api::Shared;
 use crate::extract::{Auth, Id, PathOf, Query};
 use crate::problem::Problem;
-use crate::stream::{Attachment, MAX_MESSAGE_BYTES, attach as talk, no_upgrade};
+use crate::stream::{Attachment, MAX_MESSAGE_BYTES, attach as relay, upgrade_required};
 
 /// Maximum number of output bytes that wait in a connection.
 const MAX_WAITING_BYTES: usize = 2 << 20;
@@ -29,12 +29,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let upgrade = WebSocketUpgrade::from_request_parts(parts, state).await.map_err(|_| no_upgrade())?;
-        let most =
+        let upgrade =
+            WebSocketUpgrade::from_request_parts(parts, state).await.map_err(|_| upgrade_required())?;
+        let max =
             if belljar_keeper::ServiceWall::MessageBounds.is_down() { usize::MAX } else { MAX_MESSAGE_BYTES };
         let upgrade = upgrade
-            .max_message_size(most)
-            .max_frame_size(most)
+            .max_message_size(max)
+            .max_frame_size(max)
             .write_buffer_size(0)
             .max_write_buffer_size(MAX_WAITING_BYTES);
         Ok(Self(upgrade))
@@ -43,7 +44,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
 
 impl Upgrade {
     fn answer(self, shared: Shared, attachment: Attachment) -> Response {
-        self.0.on_upgrade(move |socket| talk(socket, shared, attachment))
+        self.0.on_upgrade(move |socket| relay(socket, shared, attachment))
     }
 }
 
@@ -80,7 +81,8 @@ pub(super) async fn attach(
     let slot = shared.streams.take(&caller.key)?;
     let offsets = [query.stdout, query.stderr, query.terminal].map(|offset| offset.unwrap_or(0));
     super::processes::find_process(&shared, &caller, &id, number).await?;
-    let execution = shared.keeper.begin(&caller, &id, super::processes::attach(number, offsets)).await?;
+    let execution =
+        shared.keeper.begin(&caller, &id, super::processes::attach_request(number, offsets)).await?;
     Ok(upgrade.answer(shared, Attachment { execution, greeting: None, slot, caller }))
 }
 
@@ -107,7 +109,7 @@ struct Greeting {
 }
 
 /// Starts a shell on a terminal and attaches to it over a WebSocket, as `attach` does. The first message is the text
-/// `{"event":"started","process":N}`. The shell goes on when the connection breaks; attach to its number again.
+/// `{"event":"started","process":N}`. The shell continues if the connection breaks; attach to its number again.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/terminal", tag = "commands",
     params(("id" = String, Path, description = "The sandbox's id or name."), TerminalQuery),
     responses((status = 101, description = "The connection is a WebSocket from here on.")))]
@@ -124,19 +126,20 @@ pub(super) async fn terminal(
         super::types::check_path("cwd", cwd.as_bytes())?;
     }
     if query.command.as_ref().is_some_and(|command| command.is_empty() || command.contains('\0')) {
-        return Err(Problem::field("command", "it is empty, or has a NUL in it"));
+        return Err(Problem::field("command", "it is empty, or contains a NUL byte"));
     }
     let line = query.command.map_or(Bytes::from_static(SHELL.as_bytes()), Bytes::from);
     let request = ExecRequest {
         command: Command::Shell(line),
         cwd: query.cwd.map(Bytes::from),
         stdin_open: true,
-        terminal: Some(size.checked("")?),
+        terminal: Some(size.validate("")?),
         timeout: Some(std::time::Duration::ZERO),
         ..ExecRequest::default()
     };
     let process = shared.keeper.start(&caller, &id, request).await?.process;
-    let execution = shared.keeper.begin(&caller, &id, super::processes::attach(process, [0; 3])).await?;
+    let execution =
+        shared.keeper.begin(&caller, &id, super::processes::attach_request(process, [0; 3])).await?;
     let greeting = serde_json::to_string(&Greeting { event: "started", process }).ok();
     Ok(upgrade.answer(shared, Attachment { execution, greeting, slot, caller }))
 }

@@ -13,7 +13,7 @@ use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::sandboxes::page;
+use super::sandboxes::check_limit;
 use crate::api::Shared;
 use crate::extract::{Auth, Json, Query};
 use crate::problem::Problem;
@@ -24,7 +24,7 @@ const MAX_RECORDS: u32 = 1000;
 /// Maximum number of trailing records of an export.
 const MAX_LAST: u32 = 10_000;
 
-/// Number of records that are read at once.
+/// Number of records that one query reads.
 const PAGE: u32 = 500;
 
 /// Interval at which new records are polled for.
@@ -72,7 +72,7 @@ fn filter(
     let sandbox = sandbox.map(|id| id.parse::<SandboxId>()).transpose();
     Ok(AuditFilter {
         sandbox: sandbox
-            .map_err(|_| Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here"))?,
+            .map_err(|_| Problem::field("sandbox", "invalid id; a sandbox's name is not accepted here"))?,
         action,
         tenant,
         key_id: key,
@@ -81,21 +81,21 @@ fn filter(
 }
 
 /// Converts a record's number to the type of the store.
-fn number(field: &str, number: u64) -> Result<i64, Problem> {
+fn to_store_number(field: &str, number: u64) -> Result<i64, Problem> {
     i64::try_from(number).map_err(|_| Problem::field(field, format!("{number} is too large")))
 }
 
 /// Shows the audit log. Needs the role admin.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit", params(RecordsQuery),
-    responses((status = 200, description = "A page of it.", body = RecordsBody)))]
+    responses((status = 200, description = "A page of the audit log.", body = RecordsBody)))]
 pub(super) async fn records(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Query(query): Query<RecordsQuery>,
 ) -> Result<axum::Json<RecordsBody>, Problem> {
-    let limit = page("limit", query.limit, 100, MAX_RECORDS)?;
+    let limit = check_limit("limit", query.limit, 100, MAX_RECORDS)?;
     let filter = filter(query.sandbox.as_ref(), query.action, query.tenant, query.key)?;
-    let after = number("after", query.after.unwrap_or(0))?;
+    let after = to_store_number("after", query.after.unwrap_or(0))?;
     let found = shared.keeper.audit_records(&caller, &filter, Some(after), limit).await?;
     let head = shared.keeper.audit_head(&caller).await?.into();
     let next = found.last().map_or(after, |record| record.seq);
@@ -126,7 +126,7 @@ pub(super) struct ExportQuery {
 
 /// Exports the audit log as lines of JSON, each exactly as it is hashed. Needs the role admin.
 #[utoipa::path(get, path = "/v1/audit/export", tag = "audit", params(ExportQuery),
-    responses((status = 200, description = "One record a line.", body = String, content_type = "application/x-ndjson")))]
+    responses((status = 200, description = "One record per line.", body = String, content_type = "application/x-ndjson")))]
 pub(super) async fn export(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -136,12 +136,12 @@ pub(super) async fn export(
     let slot = shared.streams.take(&caller.key)?;
     let after = match (query.after, query.last) {
         (Some(_), Some(_)) => return Err(Problem::field("last", "give either after or last")),
-        (after, None) => Some(number("after", after.unwrap_or(0))?),
+        (after, None) => Some(to_store_number("after", after.unwrap_or(0))?),
         (None, Some(_)) => None,
     };
-    let many = query.last.map(|last| page("last", Some(last), 1, MAX_LAST)).transpose()?;
-    // Callers without permission get an error response, not a stream that ends. Records written during an export are not part of
-    // it, so that it ends.
+    let many = query.last.map(|last| check_limit("last", Some(last), 1, MAX_LAST)).transpose()?;
+    // Callers without permission get an error response, not a stream that ends. An export without `follow` leaves out
+    // records that are written meanwhile, so that it ends.
     let last = shared.keeper.audit_head(&caller).await?.seq;
     let first = shared.keeper.audit_records(&caller, &filter, after, many.unwrap_or(PAGE)).await?;
     let until = (query.follow != Some(true)).then_some(last);
@@ -155,7 +155,7 @@ pub(super) async fn export(
                     Some(line) => yield line.map_err(std::io::Error::other),
                     None => break,
                 },
-                problem = slot.ended() => {
+                problem = slot.wait_for_end() => {
                     yield Err(std::io::Error::other(problem.detail().to_owned()));
                     break;
                 }
@@ -209,19 +209,19 @@ fn lines(
 pub(super) struct VerifyBody {
     /// First record to check. 1 if not given.
     first: Option<u64>,
-    /// A head that was noted earlier, as `SEQ:HASH`, which must be there unchanged.
+    /// A head that was noted earlier, as `SEQ:HASH`, which must still be in the log unchanged.
     head: Option<String>,
 }
 
 /// Checks the audit log. Needs the role admin.
 #[utoipa::path(post, path = "/v1/audit/verify", tag = "audit", request_body = VerifyBody,
-    responses((status = 200, description = "Whether it is whole, and if not, from where on.", body = AuditVerdict)))]
+    responses((status = 200, description = "Whether the log is intact, and if not, from which record on.", body = AuditVerdict)))]
 pub(super) async fn verify(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Json(body): Json<VerifyBody>,
 ) -> Result<axum::Json<AuditVerdict>, Problem> {
-    let first = number("first", body.first.unwrap_or(1).max(1))?;
+    let first = to_store_number("first", body.first.unwrap_or(1).max(1))?;
     let known = body.head.map(|head| head.parse::<Head>()).transpose();
     let known = known.map_err(|error| Problem::field("head", &error))?;
     Ok(axum::Json(shared.keeper.audit_verify(&caller, first, known).await?.into()))

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
-use super::exec::wants_events;
+use super::exec::accepts_events;
 use super::types::{BuildBody, BuildEventBody, TemplateInfoBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query, RawBody};
@@ -36,7 +36,7 @@ pub(super) async fn build(
     let request = body.into_request()?;
     let slot = shared.streams.take(&caller.key)?;
     let mut building = shared.keeper.build_template(&caller, request).await?;
-    if !wants_events(&headers) {
+    if !accepts_events(&headers) {
         let _slot = slot;
         while let Some(progress) = building.next().await {
             if let BuildProgress::Done(result) = progress {
@@ -52,7 +52,7 @@ pub(super) async fn build(
         while let Some(progress) = building.next().await {
             yield match progress {
                 BuildProgress::Event(one) => {
-                    let (name, data) = BuildEventBody::of(one);
+                    let (name, data) = BuildEventBody::from_event(one);
                     event(name, &data)
                 }
                 BuildProgress::Done(result) => match *result {

@@ -11,28 +11,28 @@ use http::HeaderMap;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::exec::wants_events;
+use super::exec::accepts_events;
 use super::types::{CodeBody, CodeErrorBody, ContextBody, EndBody, ExecutionBody, ResultBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson};
 use crate::problem::Problem;
 use crate::stream::{Pieces, event, events, problem_event};
 
-/// Events that wait for the client. A client that is slower slows the code down.
-const EVENTS: usize = 16;
+/// Maximum number of events buffered for the client. A slower client slows the code down.
+const MAX_WAITING_EVENTS: usize = 16;
 
-/// The longest body of a request: code of which each byte needs two in JSON, and some more.
+/// Maximum length of a request body, in bytes: code whose every byte takes two in JSON, and 1 MiB for the rest.
 const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
 
-/// Runs code in a context and waits for its end. With `Accept: text/event-stream` what it prints and shows comes while it runs:
+/// Runs code in a context and waits for its end. With `Accept: text/event-stream`, events are streamed while it runs:
 /// `started`, then `stdout`, `stderr`, `result`, `error` and `input_requested` in order, then `ended`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/code", tag = "code", operation_id = "run_code", request_body = CodeBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes a request that is sent twice happen once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
+        ("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
     responses((status = 200, content(
         (ExecutionBody = "application/json"),
         (String = "text/event-stream", example = "event: started\ndata: {\"execution\":7,\"count\":1,\"context\":{\"id\":\"python\"}}\n\nevent: result\ndata: {\"main\":true,\"data\":{\"text/plain\":\"2\"}}\n\n")),
-        description = "What came of it.")))]
+        description = "The result.")))]
 pub(super) async fn run(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -41,8 +41,8 @@ pub(super) async fn run(
     body: IdempotentJson<CodeBody, MAX_BODY_BYTES>,
 ) -> Result<Response, Problem> {
     let request = body.value.into_request(body.idempotency)?;
-    if wants_events(&headers) {
-        return streamed(shared, caller, id, request).await;
+    if accepts_events(&headers) {
+        return stream_events(shared, caller, id, request).await;
     }
     let done = shared.keeper.run_code(&caller, &id, request, None).await?;
     Ok(axum::Json(ExecutionBody::from(done)).into_response())
@@ -63,18 +63,18 @@ struct InputBody {
     password: bool,
 }
 
-/// Answers with events. What fails before the first one is an answer of its own.
-async fn streamed(
+/// Streams the events. A failure before the first one is the response itself.
+async fn stream_events(
     shared: Shared,
     caller: Caller,
     id: String,
     request: CodeRequest,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let (sender, mut receiver) = mpsc::channel(EVENTS);
+    let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
     let request_id = caller.request_id.clone();
     let keeper = shared.keeper.clone();
-    // Dropped with the answer's body: that is how the keeper gets to know that the client has gone.
+    // Dropped with the response body: this tells the keeper that the client has disconnected.
     let mut running = Box::pin(async move { keeper.run_code(&caller, &id, request, Some(sender)).await });
     let first = tokio::select! {
         biased;
@@ -86,10 +86,10 @@ async fn streamed(
         let mut pieces = Pieces::default();
         let mut done = None;
         match first {
-            First::Event(event) => for event in told(&mut pieces, *event) { yield event },
-            // The same request has come before: what came of it then.
+            First::Event(event) => for event in to_events(&mut pieces, *event) { yield event },
+            // A repeated request: its stored result.
             First::Done(first) => {
-                for event in again(&first) { yield event }
+                for event in replay(&first) { yield event }
                 done = Some(Ok(*first));
             }
         }
@@ -99,12 +99,12 @@ async fn streamed(
             }
             tokio::select! {
                 biased;
-                Some(event) = receiver.recv() => for event in told(&mut pieces, event) { yield event },
+                Some(event) = receiver.recv() => for event in to_events(&mut pieces, event) { yield event },
                 ended = &mut running => done = Some(ended),
             }
         };
         while let Some(event) = receiver.recv().await {
-            for event in told(&mut pieces, event) { yield event }
+            for event in to_events(&mut pieces, event) { yield event }
         }
         for (name, piece) in pieces.finish() {
             yield event(name, &piece);
@@ -122,8 +122,8 @@ enum First {
     Done(Box<CodeExecution>),
 }
 
-/// What was kept of an execution, as events.
-fn again(done: &CodeExecution) -> Vec<Event> {
+/// Converts the stored result of an execution to events.
+fn replay(done: &CodeExecution) -> Vec<Event> {
     let mut pieces = Pieces::default();
     let mut all = Vec::new();
     for (stream, output) in
@@ -144,8 +144,8 @@ fn again(done: &CodeExecution) -> Vec<Event> {
     all
 }
 
-fn told(pieces: &mut Pieces, happened: CodeEvent) -> Vec<Event> {
-    let one = match happened {
+fn to_events(pieces: &mut Pieces, code_event: CodeEvent) -> Vec<Event> {
+    let one = match code_event {
         CodeEvent::Output { stream, offset, data } => {
             let whole = pieces.push(stream, offset, &data);
             return whole.into_iter().map(|(name, piece)| event(name, &piece)).collect();
@@ -166,7 +166,7 @@ fn told(pieces: &mut Pieces, happened: CodeEvent) -> Vec<Event> {
         }
         CodeEvent::Ended(_) => return Vec::new(),
     };
-    // What was printed before comes before.
+    // Earlier output goes first.
     let mut all: Vec<Event> = pieces.finish().into_iter().map(|(name, piece)| event(name, &piece)).collect();
     all.push(one);
     all

@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 
 use super::disposition;
 use super::range::{RequestedRange, parse_range, upload_range};
-use super::types::{FileEntry, FileKind, Mode, modified, path_of};
+use super::types::{FileEntry, FileKind, Mode, modified_time, parse_path};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query, RawBody};
 use crate::guard::StreamSlot;
@@ -37,18 +37,18 @@ pub(super) struct ContentQuery {
 
 impl ContentQuery {
     pub(super) fn into_path(self) -> Result<Bytes, Problem> {
-        path_of(self.path, self.path_base64.as_deref(), None)
+        parse_path(self.path, self.path_base64.as_deref(), None)
     }
 }
 
-/// Reads a file. `Range`, `If-Range`, `If-None-Match` and `If-Modified-Since` work, and `HEAD` does.
+/// Reads a file. Supports `Range`, `If-Range`, `If-None-Match`, `If-Modified-Since` and `HEAD`.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files/content", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), ContentQuery,
-        ("Range" = Option<String>, Header, description = "The bytes wanted, such as `bytes=0-99`.")),
+        ("Range" = Option<String>, Header, description = "Requested bytes, such as `bytes=0-99`.")),
     responses(
         (status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, description = "A part of it.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 304, description = "It has not changed.")))]
+        (status = 206, description = "A part of the file.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 304, description = "Not modified.")))]
 pub(super) async fn download(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -77,7 +77,7 @@ pub(crate) async fn send_file(
     for _ in 0..MAX_ATTEMPTS {
         let entry = match stat_regular(shared, caller, entered, &path).await {
             Err(problem) if method != Method::HEAD => {
-                // Attempts to read are in the audit log, also if there is nothing to read.
+                // Failed attempts to read are in the audit log as well.
                 let request = v1::ReadRequest { path: path.clone(), length: 1, ..Default::default() };
                 shared.keeper.begin_in(caller, entered, request).await?;
                 return Err(problem);
@@ -125,7 +125,7 @@ pub(crate) async fn send_file(
         }
         return Ok(response);
     }
-    Err(Problem::new(Code::FailedPrecondition, "the file keeps changing while it is read; try again later"))
+    Err(Problem::new(Code::FailedPrecondition, "the file changes while it is read; try again later"))
 }
 
 /// Returns the file's entry, if it is a regular file.
@@ -194,7 +194,7 @@ fn last_modified(entry: &v1::Entry) -> String {
 /// Returns the modification time, clamped to what HTTP dates can express: from 1970 to the year 9999.
 fn modified_http(entry: &v1::Entry) -> std::time::SystemTime {
     let last = 253_402_300_799;
-    let seconds = modified(entry).as_second().clamp(0, last);
+    let seconds = modified_time(entry).as_second().clamp(0, last);
     std::time::UNIX_EPOCH + std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
@@ -265,7 +265,7 @@ pub(super) struct UploadQuery {
 impl UploadQuery {
     pub(super) fn into_open(self) -> Result<v1::WriteOpen, Problem> {
         Ok(v1::WriteOpen {
-            path: path_of(self.path, self.path_base64.as_deref(), None)?,
+            path: parse_path(self.path, self.path_base64.as_deref(), None)?,
             mode: self.mode.map_or(0, |mode| mode.0),
             make_parents: self.make_parents.unwrap_or(true),
             append: self.append.unwrap_or(false),
@@ -282,7 +282,7 @@ impl UploadQuery {
     params(("id" = String, Path, description = "The sandbox's id or name."), UploadQuery,
         ("Content-Range" = Option<String>, Header, description = "Where to write in the file, such as `bytes 100-199/*`.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes.", example = json!("hello\n")),
-    responses((status = 200, description = "It is written.", body = FileEntry)))]
+    responses((status = 200, description = "The written file.", body = FileEntry)))]
 pub(super) async fn upload(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -315,19 +315,22 @@ pub(super) async fn receive_file(
             let (start, length) =
                 upload_range(value).ok_or_else(|| refused("it is not allowed; give bytes FIRST-LAST/*"))?;
             if body.length.is_some_and(|known| known != length) {
-                return Err(refused("it says another length than Content-Length"));
+                return Err(refused("its length differs from Content-Length"));
             }
             open.offset = Some(start);
             Some(length)
         }
     };
-    let content = exactly(expected, body.stream().boxed());
+    let content = check_length(expected, body.stream().boxed());
     let entry = shared.keeper.perform_in(caller, entered, Write::new(open, content)).await?;
     Ok(axum::Json(FileEntry::from(entry)))
 }
 
 /// Returns the same bytes, with an error at the end if their number differs from the expected one.
-pub(crate) fn exactly<S>(expected: Option<u64>, source: S) -> impl Stream<Item = io::Result<Bytes>> + Send
+pub(crate) fn check_length<S>(
+    expected: Option<u64>,
+    source: S,
+) -> impl Stream<Item = io::Result<Bytes>> + Send
 where
     S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
 {
@@ -340,13 +343,13 @@ where
                         left = Some(rest);
                         Ok(piece)
                     }
-                    None => Err(io::Error::other("the body is longer than the request says")),
+                    None => Err(io::Error::other("the body is longer than announced")),
                 }
             }
             (Some(item), _) => item,
             (None, Some(rest)) if rest > 0 => {
                 left = Some(0);
-                Err(io::Error::other("the body is shorter than the request says"))
+                Err(io::Error::other("the body is shorter than announced"))
             }
             (None, _) => return None,
         };

@@ -9,11 +9,11 @@ use crate::api::Shared;
 use crate::extract::{Auth, ContextId, Id, Json};
 use crate::problem::Problem;
 
-/// Creates a context. Besides these, each language has a default context with the language's name, which is created on first
-/// use.
+/// Creates a context. Besides these, each language has a default context with the language's name, which is created on
+/// first use.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts", tag = "code", operation_id = "create_context", request_body = NewContextBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 201, description = "It can be used.", body = ContextBody)))]
+    responses((status = 201, description = "The context.", body = ContextBody)))]
 pub(super) async fn create(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -42,7 +42,7 @@ pub(super) async fn list(
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{context}/restart", tag = "code", operation_id = "restart_context",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("context" = String, Path, description = "The context's id.")),
-    responses((status = 200, description = "It can be used.", body = ContextBody)))]
+    responses((status = 200, description = "The context.", body = ContextBody)))]
 pub(super) async fn restart(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -57,7 +57,7 @@ pub(super) async fn restart(
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{context}/interrupt", tag = "code", operation_id = "interrupt_context",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("context" = String, Path, description = "The context's id.")),
-    responses((status = 200, description = "Whether code ran.", body = InterruptedBody)))]
+    responses((status = 200, description = "Whether code was running.", body = InterruptedBody)))]
 pub(super) async fn interrupt(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -72,7 +72,7 @@ pub(super) async fn interrupt(
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/contexts/{context}", tag = "code", operation_id = "remove_context",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("context" = String, Path, description = "The context's id.")),
-    responses((status = 204, description = "It is gone.")))]
+    responses((status = 204, description = "Removed.")))]
 pub(super) async fn remove(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -87,7 +87,7 @@ pub(super) async fn remove(
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{context}/answer", tag = "code", operation_id = "answer_context", request_body = AnswerBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("context" = String, Path, description = "The context's id.")),
-    responses((status = 204, description = "The code has it.")))]
+    responses((status = 204, description = "The code received the answer.")))]
 pub(super) async fn answer(
     State(shared): State<Shared>,
     Auth(caller): Auth,

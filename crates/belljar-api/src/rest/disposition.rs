@@ -21,7 +21,7 @@ const ATTR: &AsciiSet = &NON_ALPHANUMERIC
 /// Returns `Content-Disposition` for the last name of `path`, whatever bytes it has.
 pub(super) fn attachment(path: &[u8]) -> HeaderValue {
     let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or(b"file");
-    let plain: String = name.iter().map(|byte| safe(*byte)).collect();
+    let plain: String = name.iter().map(|byte| escape(*byte)).collect();
     let text = String::from_utf8_lossy(name);
     let value = if plain.as_bytes() == name {
         format!("attachment; filename=\"{plain}\"")
@@ -35,7 +35,7 @@ pub(super) fn attachment(path: &[u8]) -> HeaderValue {
 }
 
 /// Replaces characters of a quoted string that readers could misinterpret: quotes, backslashes, percent signs.
-fn safe(byte: u8) -> char {
+fn escape(byte: u8) -> char {
     match byte {
         b'"' | b'\\' | b'%' => '_',
         b' '..=b'~' => char::from(byte),

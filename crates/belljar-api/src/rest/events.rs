@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::sandboxes::{labels, separated};
+use super::sandboxes::{parse_labels, split_words};
 use crate::api::Shared;
 use crate::extract::{Auth, Query};
 use crate::problem::Problem;
@@ -19,11 +19,11 @@ use crate::stream::{event, events};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EventsQuery {
-    /// Kinds, separated by commas: whole, or the part before the point, such as `sandbox,process.exited`. All, if not given. It may
-    /// be given several times.
+    /// Kinds, separated by commas: whole, or the part before the point, such as `sandbox,process.exited`. All, if not given.
+    /// May be given several times.
     #[serde(default)]
     kind: Vec<String>,
-    /// A label that the sandbox must have, as `key=value`. It may be given several times; all must be there.
+    /// A label that the sandbox must have, as `key=value`. May be given several times; all must match.
     #[serde(default)]
     label: Vec<String>,
     /// The sandbox, by id.
@@ -36,7 +36,7 @@ pub(super) struct EventsQuery {
 }
 
 #[derive(Serialize)]
-struct Missed {
+struct MissedBody {
     /// Number of missed events; `None` if the server has been restarted since.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
@@ -46,10 +46,10 @@ impl EventsQuery {
     fn filter(&self) -> Result<EventFilter, Problem> {
         let sandbox = self.sandbox.as_ref().map(|id| id.parse()).transpose();
         Ok(EventFilter {
-            kinds: separated(&self.kind).map(str::to_owned).collect(),
-            labels: labels(&self.label)?,
+            kinds: split_words(&self.kind).map(str::to_owned).collect(),
+            labels: parse_labels(&self.label)?,
             sandbox: sandbox.map_err(|_| {
-                Problem::field("sandbox", "it is no id of a sandbox; a name is not enough here")
+                Problem::field("sandbox", "invalid id; a sandbox's name is not accepted here")
             })?,
         })
     }
@@ -60,9 +60,9 @@ impl EventsQuery {
 ///
 /// The name of each event is its kind: `sandbox.created`, `sandbox.paused`, `sandbox.resumed`, `sandbox.stopping`, `sandbox.gone`,
 /// `sandbox.adopted`, `process.started`, `process.exited`, `context.ended`, and actions of the audit log on templates, keys and
-/// ports. `missed` with `{"count"}` says that events are no longer available. An interrupted stream continues with `Last-Event-ID`.
+/// ports. `missed` with `{"count"}` means that events are no longer available. An interrupted stream continues with `Last-Event-ID`.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(EventsQuery),
-    responses((status = 200, description = "What happens.", body = String, content_type = "text/event-stream",
+    responses((status = 200, description = "The events.", body = String, content_type = "text/event-stream",
         example = "event: sandbox.gone\nid: 5d0c6a3f-17\ndata: {\"id\":\"5d0c6a3f-17\",\"at\":\"2026-11-24T10:00:00.000000Z\",\"kind\":\"sandbox.gone\",\"tenant\":\"default\",\"sandbox\":\"k3v9x2m4q8w1z7t5r6p0\",\"detail\":\"timed out\"}\n\n")))]
 pub(super) async fn follow(
     State(shared): State<Shared>,
@@ -80,7 +80,7 @@ pub(super) async fn follow(
         Occurrence::Event(what) => {
             Event::default().json_data(&*what).unwrap_or_default().event(&*what.kind).id(&what.id)
         }
-        Occurrence::Missed(count) => event("missed", &Missed { count }),
+        Occurrence::Missed(count) => event("missed", &MissedBody { count }),
     });
     Ok(events(slot, caller.request_id, frames))
 }

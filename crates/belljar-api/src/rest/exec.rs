@@ -1,4 +1,4 @@
-//! Commands that the client waits for.
+//! Commands that run to completion.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -10,25 +10,25 @@ use http::{HeaderMap, header};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
-use super::later::{Later, json};
+use super::deferred::{DeferredOutput, json};
 use super::types::{ExecBody, ExecResultBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson};
 use crate::problem::Problem;
 use crate::stream::{Pieces, event, events, problem_event};
 
-/// Events buffered for the client. A slower client slows the command down.
-const EVENTS: usize = 16;
+/// Maximum number of events buffered for the client. A slower client slows the command down.
+const MAX_WAITING_EVENTS: usize = 16;
 
 /// Runs a command and waits for its end. With `Accept: text/event-stream`, its output is streamed while it runs. If the
 /// client disconnects, the command is terminated.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "commands", request_body = ExecBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes a request that is sent twice happen once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
+        ("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
     responses((status = 200, content(
         (ExecResultBody = "application/json"),
         (String = "text/event-stream", example = "event: started\ndata: {\"process\":7,\"pid\":12}\n\nevent: stdout\ndata: {\"offset\":0,\"encoding\":\"utf-8\",\"data\":\"hello\\n\"}\n\n")),
-        description = "What came of it.")))]
+        description = "The result.")))]
 pub(super) async fn exec(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -37,16 +37,16 @@ pub(super) async fn exec(
     body: IdempotentJson<ExecBody>,
 ) -> Result<Response, Problem> {
     let request = body.value.into_request(body.idempotency)?;
-    if wants_events(&headers) {
-        return streamed(shared, caller, id, request).await;
+    if accepts_events(&headers) {
+        return stream_events(shared, caller, id, request).await;
     }
     let result = shared.keeper.exec(&caller, &id, request, None).await?;
-    let mut later = Later::default();
-    let body = ExecResultBody::new(result, &mut later);
-    Ok(later.answer(&body))
+    let mut deferred = DeferredOutput::default();
+    let body = ExecResultBody::new(result, &mut deferred);
+    Ok(deferred.answer(&body))
 }
 
-pub(super) fn wants_events(headers: &HeaderMap) -> bool {
+pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut kinds = values
         .flat_map(|value| value.split(','))
@@ -61,14 +61,14 @@ struct StartedBody {
 }
 
 /// Streams the events. A failure before the first one is the response itself.
-async fn streamed(
+async fn stream_events(
     shared: Shared,
     caller: Caller,
     id: String,
     request: ExecRequest,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let (sender, mut receiver) = mpsc::channel(EVENTS);
+    let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
     let request_id = caller.request_id.clone();
     let keeper = shared.keeper.clone();
     // Dropping it ends the command, so it lives in the response body.
@@ -105,20 +105,20 @@ async fn streamed(
         }
         match result {
             Ok(result) => {
-                let mut later = Later::default();
-                let body = ExecResultBody::new(result, &mut later);
-                if later.is_empty() {
+                let mut deferred = DeferredOutput::default();
+                let body = ExecResultBody::new(result, &mut deferred);
+                if deferred.is_empty() {
                     yield event("result", &body);
                 } else {
-                    let _ = long.send((body, later));
+                    let _ = long.send((body, deferred));
                 }
             }
             Err(error) => yield problem_event(&error.into(), &id),
         }
     };
     let rest = async_stream::try_stream! {
-        if let Ok((body, later)) = rest.await {
-            for await piece in later.pieces(format!("event: result\ndata: {}\n\n", json(&body))) {
+        if let Ok((body, deferred)) = rest.await {
+            for await piece in deferred.pieces(format!("event: result\ndata: {}\n\n", json(&body))) {
                 yield piece?;
             }
         }
@@ -135,8 +135,8 @@ enum First {
     Result(Box<ExecResult>),
 }
 
-fn to_events(pieces: &mut Pieces, happened: ExecEvent) -> Vec<Event> {
-    match happened {
+fn to_events(pieces: &mut Pieces, exec_event: ExecEvent) -> Vec<Event> {
+    match exec_event {
         ExecEvent::Started { process, pid } => vec![event("started", &StartedBody { process, pid })],
         ExecEvent::Output { stream, offset, data } => {
             let whole = pieces.push(stream, offset, &data);

@@ -9,8 +9,8 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::sandboxes::page;
-use super::types::{FileEntry, Mode, check_path, path_of};
+use super::sandboxes::check_limit;
+use super::types::{FileEntry, Mode, check_path, parse_path};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query};
 use crate::problem::Problem;
@@ -29,13 +29,13 @@ pub(super) struct StatQuery {
     path: Option<String>,
     /// `path` in base64, for names that are not UTF-8.
     path_base64: Option<String>,
-    /// Whether to follow a symbolic link in the last place. `true` if not given.
+    /// Whether to follow a symbolic link at the end of the path. `true` if not given.
     follow: Option<bool>,
 }
 
 impl StatQuery {
     pub(super) fn into_request(self) -> Result<v1::StatRequest, Problem> {
-        let path = path_of(self.path, self.path_base64.as_deref(), None)?;
+        let path = parse_path(self.path, self.path_base64.as_deref(), None)?;
         Ok(v1::StatRequest { path, follow: self.follow.unwrap_or(true), ..Default::default() })
     }
 }
@@ -43,7 +43,7 @@ impl StatQuery {
 /// Shows a file or directory.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files/stat", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), StatQuery),
-    responses((status = 200, description = "What it is.", body = FileEntry)))]
+    responses((status = 200, description = "The file or directory.", body = FileEntry)))]
 pub(super) async fn stat(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -73,9 +73,9 @@ pub(super) struct ListQuery {
 
 impl ListQuery {
     pub(super) fn into_request(self) -> Result<v1::ListRequest, Problem> {
-        let path = path_of(self.path, self.path_base64.as_deref(), Some("."))?;
-        let depth = page("depth", self.depth, 1, MAX_DEPTH)?;
-        let limit = page("limit", self.limit, MAX_ENTRIES, MAX_ENTRIES)?;
+        let path = parse_path(self.path, self.path_base64.as_deref(), Some("."))?;
+        let depth = check_limit("depth", self.depth, 1, MAX_DEPTH)?;
+        let limit = check_limit("limit", self.limit, MAX_ENTRIES, MAX_ENTRIES)?;
         let after = match self.cursor {
             None => Bytes::new(),
             Some(cursor) => {
@@ -149,7 +149,7 @@ impl MakeDirBody {
 /// Creates a directory.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/mkdir", tag = "files", request_body = MakeDirBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 201, description = "It is there.", body = FileEntry)))]
+    responses((status = 201, description = "The file or directory.", body = FileEntry)))]
 pub(super) async fn make_dir(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -182,7 +182,7 @@ impl ChangeModeBody {
 /// Changes the permissions of a file or directory.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/chmod", tag = "files", operation_id = "chmod", request_body = ChangeModeBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "It has them.", body = FileEntry)))]
+    responses((status = 200, description = "The file or directory.", body = FileEntry)))]
 pub(super) async fn change_mode(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -223,7 +223,7 @@ impl MoveBody {
 /// Moves a file or directory.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/move", tag = "files", request_body = MoveBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "It is there.", body = FileEntry)))]
+    responses((status = 200, description = "The file or directory.", body = FileEntry)))]
 pub(super) async fn rename(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -248,7 +248,7 @@ pub(super) struct RemoveQuery {
 
 impl RemoveQuery {
     pub(super) fn into_request(self) -> Result<v1::RemoveRequest, Problem> {
-        let path = path_of(self.path, self.path_base64.as_deref(), None)?;
+        let path = parse_path(self.path, self.path_base64.as_deref(), None)?;
         Ok(v1::RemoveRequest { path, recursive: self.recursive.unwrap_or(false), ..Default::default() })
     }
 }
@@ -256,7 +256,7 @@ impl RemoveQuery {
 /// Removes a file or directory.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), RemoveQuery),
-    responses((status = 204, description = "It is gone.")))]
+    responses((status = 204, description = "Removed.")))]
 pub(super) async fn remove(
     State(shared): State<Shared>,
     Auth(caller): Auth,

@@ -55,7 +55,7 @@ pub(super) async fn update(
 /// Revokes a key. Needs the role admin.
 #[utoipa::path(delete, path = "/v1/keys/{id}", tag = "keys",
     params(("id" = String, Path, description = "The key's id.")),
-    responses((status = 204, description = "It opens nothing any more.")))]
+    responses((status = 204, description = "Revoked.")))]
 pub(super) async fn revoke(
     State(shared): State<Shared>,
     Auth(caller): Auth,

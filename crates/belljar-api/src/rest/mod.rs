@@ -7,12 +7,12 @@ mod builds;
 mod code;
 mod content;
 mod contexts;
+pub(crate) mod deferred;
 mod disposition;
 mod events;
 mod exec;
 mod files;
 mod keys;
-pub(crate) mod later;
 mod openapi;
 mod ports;
 mod processes;
@@ -35,18 +35,18 @@ use axum::routing::any;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub(crate) use content::{exactly, send_file};
+pub(crate) use content::{check_length, send_file};
 pub use openapi::{openapi, openapi_json};
 pub(crate) use ports::base_url;
-pub(crate) use sandboxes::page;
+pub(crate) use sandboxes::check_limit;
 pub(crate) use secrets::MAX_SECRETS_PAGE;
 
 use crate::api::Shared;
 use crate::problem::{Code, Problem};
 use crate::proxy;
 
-/// All routes that the document describes.
-pub(crate) fn described() -> OpenApiRouter<Shared> {
+/// Returns the routes that the OpenAPI document describes.
+pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::with_openapi(openapi::frame())
         .routes(routes!(server::health))
         .routes(routes!(server::ready))
@@ -121,20 +121,18 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(audit::verify))
 }
 
-/// All routes.
+/// Returns all routes.
 pub(crate) fn router(shared: &Shared) -> Router {
-    let (router, _) = described().split_for_parts();
+    let (router, _) = documented_routes().split_for_parts();
     let mut router = router;
     for path in [proxy::PATH, proxy::PATH_SLASH, proxy::PATH_BARE] {
         router = router.route(path, any(proxy::by_path));
     }
     router
         .merge(openapi::swagger())
-        .fallback(|| async {
-            Problem::new(Code::NotFound, "there is nothing here; see /docs").into_response()
-        })
+        .fallback(|| async { Problem::new(Code::NotFound, "no such endpoint; see /docs").into_response() })
         .method_not_allowed_fallback(|| async {
-            let detail = "this method is not for this place; the header Allow says which are";
+            let detail = "method not allowed on this path; the header Allow lists the allowed methods";
             Problem::new(Code::MethodNotAllowed, detail).into_response()
         })
         .with_state(shared.clone())

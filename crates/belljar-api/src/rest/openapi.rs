@@ -17,7 +17,7 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 use crate::api::Shared;
 use crate::problem::{Code, Problem, ProblemBody};
 
-const DESCRIPTION: &str = "Sandboxes for code that nobody has read. A request comes with a key, as \
+const DESCRIPTION: &str = "Sandboxes for untrusted code. Requests need a key, as \
     `Authorization: Bearer <key>` or as `X-API-Key: <key>`. An error is `application/problem+json` with a stable `code`. \
     Times are RFC 3339 in UTC; a span of time in a request is a number of seconds or a text such as `10m`; a size is a \
     number of bytes or a text such as `256m`.";
@@ -37,13 +37,13 @@ pub(super) fn frame() -> OpenApi {
 /// Returns the complete document.
 #[must_use]
 pub fn openapi() -> OpenApi {
-    let mut document = super::described().into_openapi();
+    let mut document = super::documented_routes().into_openapi();
     let components = document.components.get_or_insert_default();
     let bearer = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("An API key or a sandbox's token."));
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer.build()));
-    let header = ApiKeyValue::with_description("X-API-Key", "The same in a header of its own.");
+    let header = ApiKeyValue::with_description("X-API-Key", "The key or token in a separate header.");
     components.add_security_scheme("api_key", SecurityScheme::ApiKey(ApiKey::Header(header)));
     let (name, schema) =
         (<ProblemBody as utoipa::ToSchema>::name(), <ProblemBody as utoipa::PartialSchema>::schema());
@@ -83,7 +83,7 @@ pub(super) fn json() -> &'static str {
     JSON.get_or_init(openapi_json)
 }
 
-/// The pages at `/docs`.
+/// Returns the pages at `/docs`.
 pub(super) fn swagger() -> axum::Router<Shared> {
     let pages: axum::Router<Shared> = SwaggerUi::new("/docs").config(Config::from("/openapi.json")).into();
     pages.layer(axum::middleware::map_response(|response: axum::response::Response| async move {

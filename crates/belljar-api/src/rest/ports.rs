@@ -35,7 +35,7 @@ impl PathNumber for Port {
 
 /// Returns the base URL under which the caller reaches this server, without a trailing slash.
 pub(crate) fn base_url(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> String {
-    let scheme = Client::of(&shared.config, headers, extensions).scheme();
+    let scheme = Client::from_request(&shared.config, headers, extensions).scheme();
     format!("{scheme}://{}", host(headers, extensions))
 }
 
@@ -58,7 +58,7 @@ struct PortAddresses<'a> {
 impl PortAddresses<'_> {
     fn by_host(&self, id: &str, port: u16) -> Option<String> {
         let domain = self.shared.config.domain.as_deref()?;
-        let scheme = Client::of(&self.shared.config, self.headers, self.extensions).scheme();
+        let scheme = Client::from_request(&self.shared.config, self.headers, self.extensions).scheme();
         let own = host(self.headers, self.extensions);
         let server_port = own.parse::<http::uri::Authority>().ok().and_then(|own| own.port_u16());
         let server_port = server_port.map(|port| format!(":{port}")).unwrap_or_default();
@@ -83,7 +83,7 @@ impl PortAddresses<'_> {
 /// Publishes a port, or changes whether it needs a credential.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/ports", tag = "ports", request_body = PortBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 201, description = "It is published.", body = PortInfoBody)))]
+    responses((status = 201, description = "The published port.", body = PortInfoBody)))]
 pub(super) async fn publish(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -98,8 +98,8 @@ pub(super) async fn publish(
     let port = shared.keeper.publish_port(&caller, &id, body.port, body.public.unwrap_or(false)).await?;
     // A name is resolved to the id: host names contain only that.
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let places = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
-    Ok((StatusCode::CREATED, axum::Json(places.info(id.as_str(), port))))
+    let addresses = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
+    Ok((StatusCode::CREATED, axum::Json(addresses.info(id.as_str(), port))))
 }
 
 /// Lists published ports, and those that programs in the sandbox listen on. Does not resume a paused sandbox.
@@ -114,30 +114,30 @@ pub(super) async fn list(
     extensions: Extensions,
 ) -> Result<axum::Json<PortsBody>, Problem> {
     let published = shared.keeper.ports(&caller, &id).await?;
-    let listening = shared.keeper.listening(&caller, &id).await?;
+    let listening = shared.keeper.listening_ports(&caller, &id).await?;
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let places = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
-    let ports = published.into_iter().map(|port| places.info(id.as_str(), port));
+    let addresses = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
+    let ports = published.into_iter().map(|port| addresses.info(id.as_str(), port));
     Ok(axum::Json(PortsBody { ports: ports.collect(), listening }))
 }
 
 /// Unpublishes a port.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/ports/{port}", tag = "ports",
-    params(("id" = String, Path, description = "The sandbox's id or name."), ("port" = u16, Path, description = "The port inside.")),
-    responses((status = 204, description = "It is not published any more.")))]
+    params(("id" = String, Path, description = "The sandbox's id or name."), ("port" = u16, Path, description = "Port in the sandbox.")),
+    responses((status = 204, description = "Unpublished.")))]
 pub(super) async fn unpublish(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
     PathOf(Port(port)): PathOf<Port>,
 ) -> Result<StatusCode, Problem> {
-    shared.keeper.unpublish_port(&caller, &id, port).await.map_err(about_port)?;
+    shared.keeper.unpublish_port(&caller, &id, port).await.map_err(to_port_problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Creates a token that opens one published port, and nothing else.
+/// Creates a token for one published port, and nothing else.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/ports/{port}/tokens", tag = "ports", request_body = NewTokenBody,
-    params(("id" = String, Path, description = "The sandbox's id or name."), ("port" = u16, Path, description = "The port inside.")),
+    params(("id" = String, Path, description = "The sandbox's id or name."), ("port" = u16, Path, description = "Port in the sandbox.")),
     responses((status = 201, description = "The token. It is shown only once.", body = TokenBody)))]
 pub(super) async fn token(
     State(shared): State<Shared>,
@@ -148,16 +148,18 @@ pub(super) async fn token(
     extensions: Extensions,
     Json(body): Json<NewTokenBody>,
 ) -> Result<(StatusCode, axum::Json<TokenBody>), Problem> {
-    let issued = shared.keeper.port_token(&caller, &id, port, body.expires()).await.map_err(about_port)?;
+    let issued =
+        shared.keeper.port_token(&caller, &id, port, body.expires()).await.map_err(to_port_problem)?;
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let places = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
-    let place = places.by_host(id.as_str(), port).unwrap_or_else(|| places.by_path(id.as_str(), port));
-    let url = Some(format!("{place}?belljar_token={}", issued.token));
+    let addresses = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
+    let address =
+        addresses.by_host(id.as_str(), port).unwrap_or_else(|| addresses.by_path(id.as_str(), port));
+    let url = Some(format!("{address}?belljar_token={}", issued.token));
     let expires_at = time(issued.expires_at);
     Ok((StatusCode::CREATED, axum::Json(TokenBody { token: Some(issued.token), url, expires_at })))
 }
 
-fn about_port(error: belljar_keeper::KeeperError) -> Problem {
+fn to_port_problem(error: belljar_keeper::KeeperError) -> Problem {
     match error {
         belljar_keeper::KeeperError::NotFound { what: "port", id } => {
             Problem::new(Code::PortNotFound, format!("port {id} is not published; publish it first"))

@@ -42,7 +42,7 @@ impl PathNumber for Number {
 /// Starts a command in the background.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes", tag = "commands", request_body = StartBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 201, description = "It runs.", body = ProcessInfoBody)))]
+    responses((status = 201, description = "The started process.", body = ProcessInfoBody)))]
 pub(super) async fn start(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -75,10 +75,7 @@ pub(super) async fn find_process(
 }
 
 fn process_not_found(number: u64) -> Problem {
-    Problem::new(
-        Code::ProcessNotFound,
-        format!("there is no process {number}, or it was forgotten after its end"),
-    )
+    Problem::new(Code::ProcessNotFound, format!("process {number} not found, or removed after its end"))
 }
 
 /// The processes of a sandbox.
@@ -155,13 +152,13 @@ pub(super) async fn output(
     let end = [info.stdout_bytes, info.stderr_bytes, info.terminal_bytes];
     let until = (query.follow == Some(false) && info.running).then_some(end);
     let (offsets, request_id) = (query.offsets(), caller.request_id.clone());
-    let request = attach(number, offsets);
+    let request = attach_request(number, offsets);
     let opened = shared.keeper.begin(&caller, &id, request).await?;
     let stream = output_events(shared.clone(), opened, offsets, until, request_id);
     Ok(events(slot, caller.request_id, stream))
 }
 
-pub(super) fn attach(
+pub(super) fn attach_request(
     id: u64,
     [stdout_offset, stderr_offset, terminal_offset]: [u64; 3],
 ) -> v1::AttachRequest {
@@ -248,7 +245,7 @@ pub(super) struct FedBody {
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("process" = u64, Path, description = "The process's number."), StdinQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes.", example = json!("hello\n")),
-    responses((status = 200, description = "They were taken.", body = FedBody)))]
+    responses((status = 200, description = "The input was accepted.", body = FedBody)))]
 pub(super) async fn stdin(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -275,7 +272,7 @@ pub(super) struct SignalledBody {
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/signal", tag = "commands", request_body = SignalBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("process" = u64, Path, description = "The process's number.")),
-    responses((status = 200, description = "How many got it.", body = SignalledBody)))]
+    responses((status = 200, description = "The number of signalled processes.", body = SignalledBody)))]
 pub(super) async fn signal(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -296,7 +293,7 @@ pub(super) async fn signal(
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/resize", tag = "commands", request_body = ResizeBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("process" = u64, Path, description = "The process's number.")),
-    responses((status = 204, description = "It has that size.")))]
+    responses((status = 204, description = "Resized.")))]
 pub(super) async fn resize(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -304,7 +301,7 @@ pub(super) async fn resize(
     PathOf(Number(number)): PathOf<Number>,
     Json(body): Json<ResizeBody>,
 ) -> Result<StatusCode, Problem> {
-    let (rows, columns) = body.checked("")?;
+    let (rows, columns) = body.validate("")?;
     let terminal = v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() };
     let request = v1::ResizeRequest { id: number, terminal: terminal.into(), ..Default::default() };
     shared.keeper.perform(&caller, &id, request).await?;

@@ -31,15 +31,15 @@ fn parse(text: &str, size: u64) -> Option<RequestedRange> {
     }
     let (first, last) = range.trim().split_once('-')?;
     if first.is_empty() {
-        let length = number(last)?.min(size);
+        let length = parse_number(last)?.min(size);
         return Some(if length == 0 {
             RequestedRange::Nothing
         } else {
             RequestedRange::Part { start: size - length, length }
         });
     }
-    let first = number(first)?;
-    let last = if last.is_empty() { u64::MAX } else { number(last)? };
+    let first = parse_number(first)?;
+    let last = if last.is_empty() { u64::MAX } else { parse_number(last)? };
     if last < first {
         return None;
     }
@@ -51,7 +51,7 @@ fn parse(text: &str, size: u64) -> Option<RequestedRange> {
 }
 
 /// Parses digits only. A number beyond 64 bits is beyond every file.
-fn number(text: &str) -> Option<u64> {
+fn parse_number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
 }

@@ -21,26 +21,26 @@ use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
 use crate::problem::{Problem, ProblemBody};
 use crate::stream::{event, events};
 
-/// Entries of one page, if nothing is said.
+/// Default number of entries on one page.
 const DEFAULT_PAGE: u32 = 50;
 
-/// The most entries of one page.
+/// Maximum number of entries on one page.
 const MAX_PAGE: u32 = 100;
 
-fn told(shared: &Shared, info: SandboxInfo) -> SandboxInfoBody {
+fn to_body(shared: &Shared, info: SandboxInfo) -> SandboxInfoBody {
     SandboxInfoBody::new(info, shared.config.domain.as_deref())
 }
 
 fn answer(shared: &Shared, info: SandboxInfo) -> axum::Json<SandboxInfoBody> {
-    axum::Json(told(shared, info))
+    axum::Json(to_body(shared, info))
 }
 
-/// Makes a sandbox.
+/// Creates a sandbox.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandboxBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Makes a request that is sent twice happen once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
     responses(
-        (status = 201, description = "It was made.", body = SandboxInfoBody),
-        (status = 200, description = "It was there before.", body = SandboxInfoBody)))]
+        (status = 201, description = "The created sandbox.", body = SandboxInfoBody),
+        (status = 200, description = "The existing sandbox.", body = SandboxInfoBody)))]
 pub(super) async fn create(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -56,10 +56,10 @@ pub(super) async fn create(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// States to show, separated by commas; all but `gone` if not given. It may be given several times.
+    /// States to include, separated by commas; all but `gone` if not given. May be given several times.
     #[serde(default)]
     state: Vec<String>,
-    /// A label that must be there, as `key=value`. It may be given several times; all must be there.
+    /// A label that the sandboxes must have, as `key=value`. May be given several times; all must match.
     #[serde(default)]
     label: Vec<String>,
     /// The name.
@@ -83,11 +83,11 @@ pub(super) enum Order {
 
 impl ListQuery {
     fn into_request(self) -> Result<ListSandboxes, Problem> {
-        let limit = page("limit", self.limit, DEFAULT_PAGE, MAX_PAGE)?;
-        let states = separated(&self.state).map(str::parse::<SandboxState>).collect::<Result<_, _>>();
+        let limit = check_limit("limit", self.limit, DEFAULT_PAGE, MAX_PAGE)?;
+        let states = split_words(&self.state).map(str::parse::<SandboxState>).collect::<Result<_, _>>();
         Ok(ListSandboxes {
             states: states.map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?,
-            labels: labels(&self.label)?,
+            labels: parse_labels(&self.label)?,
             name: self.name,
             ascending: self.order == Some(Order::Asc),
             limit,
@@ -96,13 +96,13 @@ impl ListQuery {
     }
 }
 
-/// The words of a parameter that may be given several times, with commas between words.
-pub(super) fn separated(given: &[String]) -> impl Iterator<Item = &str> {
+/// Splits the values of a repeatable parameter at commas.
+pub(super) fn split_words(given: &[String]) -> impl Iterator<Item = &str> {
     given.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty())
 }
 
-/// The labels of the parameter `label`.
-pub(super) fn labels(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+/// Parses the values of the parameter `label`.
+pub(super) fn parse_labels(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
     let mut labels = BTreeMap::new();
     for label in given {
         let (key, value) = label.split_once('=').ok_or_else(|| Problem::field("label", "give key=value"))?;
@@ -113,12 +113,12 @@ pub(super) fn labels(given: &[String]) -> Result<BTreeMap<String, String>, Probl
     Ok(labels)
 }
 
-/// Checks how many entries a page may have.
-pub(crate) fn page(field: &str, asked: Option<u32>, default: u32, most: u32) -> Result<u32, Problem> {
+/// Checks a limit, such as the number of entries on a page.
+pub(crate) fn check_limit(field: &str, asked: Option<u32>, default: u32, max: u32) -> Result<u32, Problem> {
     match asked {
         None => Ok(default),
-        Some(limit) if (1..=most).contains(&limit) => Ok(limit),
-        Some(limit) => Err(Problem::field(field, format!("{limit} is not allowed; give 1 to {most}"))),
+        Some(limit) if (1..=max).contains(&limit) => Ok(limit),
+        Some(limit) => Err(Problem::field(field, format!("{limit} is not allowed; give 1 to {max}"))),
     }
 }
 
@@ -133,14 +133,14 @@ pub(super) struct SandboxesBody {
 
 /// Lists sandboxes.
 #[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", params(ListQuery),
-    responses((status = 200, description = "A page of them.", body = SandboxesBody)))]
+    responses((status = 200, description = "A page of sandboxes.", body = SandboxesBody)))]
 pub(super) async fn list(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<SandboxesBody>, Problem> {
     let page = shared.keeper.list(&caller, query.into_request()?).await?;
-    let sandboxes = page.items.into_iter().map(|info| told(&shared, info)).collect();
+    let sandboxes = page.items.into_iter().map(|info| to_body(&shared, info)).collect();
     Ok(axum::Json(SandboxesBody { sandboxes, next_cursor: page.next_cursor }))
 }
 
@@ -156,7 +156,7 @@ pub(super) async fn get(
     Ok(answer(&shared, shared.keeper.get(&caller, &id).await?))
 }
 
-/// Changes labels, limits, and what happens when its time is over.
+/// Changes labels, limits, timeout settings and the network policy of a sandbox.
 #[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", request_body = UpdateBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
@@ -169,10 +169,10 @@ pub(super) async fn update(
     Ok(answer(&shared, shared.keeper.update(&caller, &id, body.into_update()?).await?))
 }
 
-/// Ends a sandbox, with all that is in it.
+/// Ends a sandbox, with everything in it.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 204, description = "It is gone.")))]
+    responses((status = 204, description = "Removed.")))]
 pub(super) async fn delete(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -182,16 +182,16 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How long a sandbox lives from now.
+/// A new timeout of a sandbox.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = SetTimeout, example = json!({"timeout": 300}))]
 pub(super) struct TimeoutBody {
-    /// How long it lives from now; 0 ends it now.
+    /// Timeout from now on; 0 ends the sandbox now.
     timeout: Span,
 }
 
-/// Sets how long a sandbox lives from now.
+/// Sets the timeout of a sandbox, from now on.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/timeout", tag = "sandboxes", request_body = TimeoutBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
@@ -207,7 +207,7 @@ pub(super) async fn timeout(
 /// An empty body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub(super) struct EmptyBody {}
 
 /// Pauses a sandbox: its processes are frozen and its timeout is suspended.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/pause", tag = "sandboxes",
@@ -217,17 +217,17 @@ pub(super) async fn pause(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
-    Json(Nothing {}): Json<Nothing>,
+    Json(EmptyBody {}): Json<EmptyBody>,
 ) -> Result<axum::Json<SandboxInfoBody>, Problem> {
     Ok(answer(&shared, shared.keeper.pause(&caller, &id).await?))
 }
 
-/// How long a sandbox lives at least.
+/// A minimum timeout of a sandbox.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Resume, example = json!({"timeout": 300}))]
 pub(super) struct ResumeBody {
-    /// How long it lives from now, at least.
+    /// Minimum timeout from now on.
     timeout: Option<Span>,
 }
 
@@ -245,7 +245,7 @@ pub(super) async fn resume(
     Ok(answer(&shared, shared.keeper.resume(&caller, &id, timeout).await?))
 }
 
-/// Keeps a sandbox's files as a template. Processes are not kept.
+/// Saves a sandbox's files as a template. Processes are not saved.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/snapshot", tag = "sandboxes", request_body = SnapshotBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
     responses((status = 201, description = "The template.", body = TemplateInfoBody)))]
@@ -259,28 +259,28 @@ pub(super) async fn snapshot(
     Ok((StatusCode::CREATED, axum::Json(template.into())))
 }
 
-/// Sandboxes with the files of another.
+/// Forked sandboxes.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Forks)]
 pub(super) struct ForksBody {
     sandboxes: Vec<ForkedBody>,
 }
 
-/// One of them: a sandbox, or why it was not made.
+/// A forked sandbox, or the reason why it was not created.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Forked)]
 pub(super) enum ForkedBody {
-    /// It was made.
+    /// The created sandbox.
     Sandbox(Box<SandboxInfoBody>),
-    /// It was not.
+    /// The reason why it was not created.
     Error(ProblemBody),
 }
 
-/// Makes sandboxes with the files of this one. Processes are not copied.
+/// Forks a sandbox: creates sandboxes with copies of its files. Processes are not copied.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/fork", tag = "sandboxes", request_body = ForkBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 201, description = "Each of them, or why it was not made.", body = ForksBody)))]
+    responses((status = 201, description = "Each sandbox, or the reason why it was not created.", body = ForksBody)))]
 pub(super) async fn fork(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -289,16 +289,16 @@ pub(super) async fn fork(
 ) -> Result<(StatusCode, axum::Json<ForksBody>), Problem> {
     let forks = shared.keeper.fork(&caller, &id, body.into_request()?).await?;
     let sandboxes = forks.all().await.into_iter().map(|one| match one {
-        Ok(info) => ForkedBody::Sandbox(Box::new(told(&shared, info))),
+        Ok(info) => ForkedBody::Sandbox(Box::new(to_body(&shared, info))),
         Err(error) => ForkedBody::Error(Problem::from(error).body(&caller.request_id)),
     });
     Ok((StatusCode::CREATED, axum::Json(ForksBody { sandboxes: sandboxes.collect() })))
 }
 
-/// What a sandbox uses now.
+/// Returns the current resource usage of a sandbox.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/metrics", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "What it uses.", body = MetricsBody)))]
+    responses((status = 200, description = "The resource usage.", body = MetricsBody)))]
 pub(super) async fn metrics(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -320,17 +320,17 @@ pub(super) struct LogsQuery {
     limit: Option<u32>,
 }
 
-/// What happened to a sandbox.
+/// Returns the log of a sandbox.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/logs", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id or name."), LogsQuery),
-    responses((status = 200, description = "What happened.", body = LogsBody)))]
+    responses((status = 200, description = "The log.", body = LogsBody)))]
 pub(super) async fn logs(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
     Query(query): Query<LogsQuery>,
 ) -> Result<axum::Json<LogsBody>, Problem> {
-    let limit = page("limit", query.limit, 100, 1000)?;
+    let limit = check_limit("limit", query.limit, 100, 1000)?;
     let after = query.after.unwrap_or(0);
     let entries = shared.keeper.logs(&caller, &id, after, limit).await?;
     Ok(axum::Json(LogsBody::new(entries, after)))
@@ -342,7 +342,7 @@ pub(super) async fn logs(
 pub(super) struct NetworkLogQuery {
     /// Begin after the record with this number.
     after: Option<u64>,
-    /// Whether to go on with what is decided, which is so if not given. `false` ends with the last record.
+    /// Whether to continue with new records. `true` if not given. `false` ends with the last record.
     follow: Option<bool>,
 }
 
@@ -355,14 +355,15 @@ struct NetworkRecordBody {
     event: NetworkEvent,
 }
 
-/// What was decided about the connections of a running sandbox, as server-sent events with a number each: the last 1,024 since it was
-/// started or resumed, and those to come.
+/// Streams decisions about the connections of a running sandbox, as numbered server-sent events: the last 1,024 since it
+/// was started or resumed, and new ones.
 ///
-/// `lookup` is a name that was not resolved (`host`, `rule`, `reason`), `connection` a verdict (`flow`, `host`, `port`, `allowed`, `address`,
-/// `rule`, `reason`), `ended` the end of an allowed connection (`flow`, `host`, `port`, `sent`, `received`, `error`).
+/// `lookup` is a name that was not resolved (`host`, `rule`, `reason`), `connection` a verdict (`flow`, `host`, `port`,
+/// `allowed`, `address`, `rule`, `reason`), `ended` the end of an allowed connection (`flow`, `host`, `port`, `sent`,
+/// `received`, `error`).
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/network/log", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id or name."), NetworkLogQuery),
-    responses((status = 200, description = "What is decided.", body = String, content_type = "text/event-stream",
+    responses((status = 200, description = "The decisions.", body = String, content_type = "text/event-stream",
         example = "event: network\nid: 1\ndata: {\"number\":1,\"at\":\"2026-11-24T10:00:00.000Z\",\"event\":\"connection\",\"flow\":1,\"host\":\"example.com\",\"port\":443,\"allowed\":true,\"address\":\"93.184.215.14\",\"rule\":\"allow: example.com:443\",\"reason\":\"example.com:443 is allowed\"}\n\n")))]
 pub(super) async fn network_log(
     State(shared): State<Shared>,
@@ -373,7 +374,7 @@ pub(super) async fn network_log(
     let slot = shared.streams.take(&caller.key)?;
     let follow = query.follow != Some(false);
     let records = shared.keeper.network_log(&caller, &id, query.after.unwrap_or(0), follow).await?;
-    // A gateway that ends takes its log with it.
+    // The log ends with its gateway.
     let records =
         records.take_while(|record| std::future::ready(record.is_ok())).filter_map(async |record| {
             let NetworkRecord { number, unix_ms, event: what } = record.ok()?;
@@ -383,28 +384,28 @@ pub(super) async fn network_log(
     Ok(events(slot, caller.request_id, records))
 }
 
-/// How long a token works.
+/// A request for a token.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewToken, example = json!({"expires": 3600}))]
 pub(super) struct NewTokenBody {
-    /// How long it works. An hour, if not given.
+    /// Validity period. An hour, if not given.
     expires: Option<Span>,
 }
 
 impl NewTokenBody {
     pub(super) fn expires(&self) -> std::time::Duration {
-        self.expires.map_or(DEFAULT_TOKEN_LIFE, |expires| expires.0)
+        self.expires.map_or(DEFAULT_TOKEN_VALIDITY, |expires| expires.0)
     }
 }
 
-/// The life of a token for which none was asked.
-pub(super) const DEFAULT_TOKEN_LIFE: std::time::Duration = std::time::Duration::from_secs(3600);
+/// Default validity period of a token.
+pub(super) const DEFAULT_TOKEN_VALIDITY: std::time::Duration = std::time::Duration::from_secs(3600);
 
-/// Makes a token that opens this sandbox's own routes, and nothing else.
+/// Creates a token for this sandbox's own routes, and nothing else.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/tokens", tag = "sandboxes", request_body = NewTokenBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 201, description = "The token. It is told this once.", body = TokenBody)))]
+    responses((status = 201, description = "The token. It is shown only once.", body = TokenBody)))]
 pub(super) async fn token(
     State(shared): State<Shared>,
     Auth(caller): Auth,

@@ -5,7 +5,7 @@ use belljar_engine::v1;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::types::{check_path, shown};
+use super::types::{check_path, to_text};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json};
 use crate::problem::Problem;
@@ -49,7 +49,7 @@ pub(super) struct SearchBody {
 #[schema(as = Found)]
 pub(super) struct FoundBody {
     matches: Vec<MatchBody>,
-    /// Whether the result is incomplete: there are more matches than asked for, or the search ran out of time.
+    /// Whether the result is incomplete: more matches exist than requested, or the search ran out of time.
     truncated: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct MatchBody {
 /// Finds files by name and content.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/search", tag = "files", request_body = SearchBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "What was found.", body = FoundBody)))]
+    responses((status = 200, description = "The matches.", body = FoundBody)))]
 pub(super) async fn search(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -85,7 +85,7 @@ pub(super) async fn search(
 ) -> Result<axum::Json<FoundBody>, Problem> {
     let path = body.path.unwrap_or_else(|| ".".to_owned());
     check_path("path", path.as_bytes())?;
-    let limit = super::sandboxes::page("limit", body.limit, DEFAULT_MATCHES, MAX_MATCHES)?;
+    let limit = super::sandboxes::check_limit("limit", body.limit, DEFAULT_MATCHES, MAX_MATCHES)?;
     if body.content.as_ref().is_some_and(|content| content.len() > MAX_CONTENT_BYTES) {
         return Err(Problem::field("content", format!("it is longer than {MAX_CONTENT_BYTES} bytes")));
     }
@@ -115,7 +115,7 @@ pub(super) async fn search(
 
 impl From<v1::SearchMatch> for MatchBody {
     fn from(found: v1::SearchMatch) -> Self {
-        let (path, path_base64) = shown(&found.path);
+        let (path, path_base64) = to_text(&found.path);
         let is_line = found.line_number > 0;
         Self {
             path,

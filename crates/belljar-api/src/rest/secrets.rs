@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::sandboxes::page;
+use super::sandboxes::check_limit;
 use super::types::{NewSecretBody, SecretUpdateBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query};
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 /// Maximum number of secrets in a page.
 pub(crate) const MAX_SECRETS_PAGE: u32 = 100;
 
-/// Stores a secret, which network policies name as `${secrets.NAME}`. No answer contains its value.
+/// Stores a secret, which network policies name as `${secrets.NAME}`. No response contains its value.
 #[utoipa::path(post, path = "/v1/secrets", tag = "secrets", request_body = NewSecretBody,
     responses((status = 201, description = "The secret, without its value.", body = SecretInfo)))]
 pub(super) async fn create(
@@ -49,13 +49,13 @@ pub(super) struct SecretsBody {
 
 /// Lists the tenant's secrets by their names.
 #[utoipa::path(get, path = "/v1/secrets", tag = "secrets", params(ListQuery),
-    responses((status = 200, description = "A page of them, without their values.", body = SecretsBody)))]
+    responses((status = 200, description = "A page of secrets, without their values.", body = SecretsBody)))]
 pub(super) async fn list(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<SecretsBody>, Problem> {
-    let limit = page("limit", query.limit, MAX_SECRETS_PAGE, MAX_SECRETS_PAGE)?;
+    let limit = check_limit("limit", query.limit, MAX_SECRETS_PAGE, MAX_SECRETS_PAGE)?;
     let (secrets, next_cursor) = shared.keeper.secrets(&caller, limit, query.cursor.as_deref()).await?;
     Ok(axum::Json(SecretsBody { secrets, next_cursor }))
 }

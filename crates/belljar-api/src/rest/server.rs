@@ -11,7 +11,7 @@ use crate::api::Shared;
 use crate::extract::{Auth, Json};
 use crate::problem::Problem;
 
-/// Whether the server lives.
+/// Liveness of the server.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Health)]
 pub(super) struct HealthBody {
@@ -20,7 +20,7 @@ pub(super) struct HealthBody {
     status: &'static str,
 }
 
-/// Which server this is.
+/// Version of the server.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Version)]
 pub(super) struct VersionBody {
@@ -32,16 +32,16 @@ pub(super) struct VersionBody {
     api: &'static str,
 }
 
-/// Says that the server lives.
+/// Reports that the server is alive.
 #[utoipa::path(get, path = "/health", tag = "server", security(()),
-    responses((status = 200, description = "It lives.", body = HealthBody)))]
+    responses((status = 200, description = "The server is alive.", body = HealthBody)))]
 pub(super) async fn health() -> axum::Json<HealthBody> {
     axum::Json(HealthBody { status: "ok" })
 }
 
-/// Says whether sandboxes can be made now.
+/// Reports whether sandboxes can be created now.
 #[utoipa::path(get, path = "/ready", tag = "server", security(()),
-    responses((status = 200, description = "They can.", body = HealthBody)))]
+    responses((status = 200, description = "Sandboxes can be created.", body = HealthBody)))]
 pub(super) async fn ready(State(shared): State<Shared>) -> Result<axum::Json<HealthBody>, Problem> {
     shared
         .keeper
@@ -51,16 +51,16 @@ pub(super) async fn ready(State(shared): State<Shared>) -> Result<axum::Json<Hea
     Ok(axum::Json(HealthBody { status: "ok" }))
 }
 
-/// Says which server this is.
+/// Returns the version of the server.
 #[utoipa::path(get, path = "/version", tag = "server", security(()),
-    responses((status = 200, description = "This one.", body = VersionBody)))]
+    responses((status = 200, description = "The version.", body = VersionBody)))]
 pub(super) async fn version() -> axum::Json<VersionBody> {
     axum::Json(VersionBody { version: env!("CARGO_PKG_VERSION"), api: "v1" })
 }
 
-/// Metrics for Prometheus. Needs the role admin, unless the operator opened them.
+/// Returns metrics for Prometheus. Needs the role admin, unless the operator opened them.
 #[utoipa::path(get, path = "/metrics", tag = "server",
-    responses((status = 200, description = "The figures.", body = String, content_type = "text/plain")))]
+    responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(State(shared): State<Shared>, caller: Option<Auth>) -> Result<Response, Problem> {
     if !shared.config.open_metrics {
         let Some(Auth(caller)) = caller else { return Err(crate::guard::denied()) };
@@ -72,7 +72,7 @@ pub(super) async fn metrics(State(shared): State<Shared>, caller: Option<Auth>) 
     Ok(response)
 }
 
-/// This document.
+/// Returns this document.
 #[utoipa::path(get, path = "/openapi.json", tag = "server", security(()),
     responses((status = 200, description = "The document.", body = Object)))]
 pub(super) async fn document() -> Response {
@@ -80,7 +80,7 @@ pub(super) async fn document() -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response()
 }
 
-/// Who the key's holder is, and what its sandboxes use.
+/// Returns the key's holder, and the resource usage of its sandboxes.
 #[utoipa::path(get, path = "/v1/me", tag = "keys",
     responses((status = 200, description = "The holder.", body = Me)))]
 pub(super) async fn me(State(shared): State<Shared>, Auth(caller): Auth) -> Result<axum::Json<Me>, Problem> {
@@ -95,7 +95,7 @@ pub(super) struct EnginesBody {
     engines: Vec<EngineInfo>,
 }
 
-/// The engines that make sandboxes, and what each can do on this machine.
+/// Lists the engines, with the capabilities of each on this machine.
 #[utoipa::path(get, path = "/v1/engines", tag = "server",
     responses((status = 200, description = "The engines.", body = EnginesBody)))]
 pub(super) async fn engines(
@@ -105,25 +105,25 @@ pub(super) async fn engines(
     Ok(axum::Json(EnginesBody { engines: shared.keeper.engines(&caller)? }))
 }
 
-/// What is to be done about what is left over.
+/// A request to remove leftovers.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Collect, example = json!({"dry_run": true}))]
 pub(super) struct CollectBody {
-    /// Only say what would be removed. `false` if not given.
+    /// Whether to report only what would be removed. `false` if not given.
     dry_run: bool,
 }
 
-/// What was left over.
+/// Leftovers.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Leftovers)]
 pub(super) struct LeftoversBody {
     leftovers: Vec<Leftover>,
 }
 
-/// Removes what is left over of sandboxes, templates, volumes and answers, and is in nobody's use. Needs the role admin.
+/// Removes unused leftovers of sandboxes, templates, volumes and stored responses. Needs the role admin.
 #[utoipa::path(post, path = "/v1/gc", tag = "server", request_body = CollectBody,
-    responses((status = 200, description = "What is removed, or would be.", body = LeftoversBody)))]
+    responses((status = 200, description = "The leftovers that were removed, or would be.", body = LeftoversBody)))]
 pub(super) async fn collect(
     State(shared): State<Shared>,
     Auth(caller): Auth,

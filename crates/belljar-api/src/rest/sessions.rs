@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::types::{UniqueMap, check_path, shown};
+use super::types::{UniqueMap, check_path, to_text};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, PathNumber, PathOf};
 use crate::problem::{Code, Problem};
@@ -50,7 +50,7 @@ pub(super) struct OpenBody {
 #[derive(Serialize, ToSchema)]
 #[schema(as = SessionInfo)]
 pub(super) struct SessionBody {
-    /// Its number in the sandbox; it is never used again.
+    /// Its number in the sandbox, which is never reused.
     session: u64,
     /// Name of its shell.
     #[schema(example = "bash")]
@@ -70,14 +70,14 @@ pub(super) struct SessionsBody {
 /// Returns the name of a shell, without its path.
 fn shell_name(path: &[u8]) -> String {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    shown(name).0
+    to_text(name).0
 }
 
 /// Opens a session: a shell that keeps its directory, variables and functions from one command to the next. Run a
 /// command in it with `session` in a request to `exec`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions", tag = "commands", operation_id = "open_session", request_body = OpenBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 201, description = "It is open.", body = SessionBody)))]
+    responses((status = 201, description = "The opened session.", body = SessionBody)))]
 pub(super) async fn open(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -122,7 +122,7 @@ pub(super) async fn list(
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/sessions/{session}", tag = "commands", operation_id = "close_session",
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("session" = u64, Path, description = "The session's number.")),
-    responses((status = 204, description = "It has ended.")))]
+    responses((status = 204, description = "Ended.")))]
 pub(super) async fn close(
     State(shared): State<Shared>,
     Auth(caller): Auth,

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::content::{receive_file, send_file};
 use super::ports::base_url;
-use super::sandboxes::DEFAULT_TOKEN_LIFE;
+use super::sandboxes::DEFAULT_TOKEN_VALIDITY;
 use super::types::{FileEntry, Span, TokenBody, check_path, time};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, RawBody, Token};
@@ -42,7 +42,7 @@ enum Operation {
 /// Creates a URL at which this file can be read or written without a key.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/sign", tag = "files", request_body = SignBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 201, description = "The address.", body = TokenBody)))]
+    responses((status = 201, description = "The signed URL.", body = TokenBody)))]
 pub(super) async fn sign(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -56,7 +56,7 @@ pub(super) async fn sign(
         Operation::Read => FileOperation::Read,
         Operation::Write => FileOperation::Write,
     };
-    let expires = body.expires.map_or(DEFAULT_TOKEN_LIFE, |expires| expires.0);
+    let expires = body.expires.map_or(DEFAULT_TOKEN_VALIDITY, |expires| expires.0);
     let issued = shared.keeper.sign_file(&caller, &id, body.path.into(), operation, expires).await?;
     let base = base_url(&shared, &headers, &extensions);
     let url = Some(format!("{base}/v1/signed/{}", issued.token));
@@ -71,16 +71,17 @@ async fn open_signed_file(
     extensions: &Extensions,
     operation: FileOperation,
 ) -> Result<SignedFile, Problem> {
-    let client = Client::of(&shared.config, headers, extensions);
+    let client = Client::from_request(&shared.config, headers, extensions);
     if let Some(wait) = shared.attempts.wait(client.address) {
         return Err(crate::guard::too_many(wait));
     }
-    let signed = shared.keeper.open_signed(token, &client.text, &RequestId::of(extensions)).await;
+    let signed =
+        shared.keeper.open_signed(token, &client.text, &RequestId::from_extensions(extensions)).await;
     match signed {
         Ok(signed) if signed.operation == operation => Ok(signed),
         Ok(_) => Err(denied()),
         Err(KeeperError::NotFound { what: "signed file", .. }) => {
-            shared.attempts.failed(client.address);
+            shared.attempts.record_failure(client.address);
             Err(denied())
         }
         Err(error) => Err(error.into()),
@@ -89,11 +90,11 @@ async fn open_signed_file(
 
 /// Reads the file of a signed URL.
 #[utoipa::path(get, path = "/v1/signed/{token}", tag = "files", operation_id = "download_signed", security(()),
-    params(("token" = String, Path, description = "The token in the address.")),
+    params(("token" = String, Path, description = "The token in the URL.")),
     responses(
         (status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, description = "A part of it.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 304, description = "It has not changed.")))]
+        (status = 206, description = "A part of the file.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 304, description = "Not modified.")))]
 pub(super) async fn download(
     State(shared): State<Shared>,
     Token(token): Token,
@@ -108,9 +109,9 @@ pub(super) async fn download(
 
 /// Writes the file of a signed URL.
 #[utoipa::path(put, path = "/v1/signed/{token}", tag = "files", operation_id = "upload_signed", security(()),
-    params(("token" = String, Path, description = "The token in the address.")),
+    params(("token" = String, Path, description = "The token in the URL.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes.", example = json!("hello\n")),
-    responses((status = 200, description = "It is written.", body = FileEntry)))]
+    responses((status = 200, description = "The written file.", body = FileEntry)))]
 pub(super) async fn upload(
     State(shared): State<Shared>,
     Token(token): Token,

@@ -43,7 +43,7 @@ pub(super) async fn get(
 /// Removes a template.
 #[utoipa::path(delete, path = "/v1/templates/{id}", tag = "templates",
     params(("id" = String, Path, description = "The template's id or name.")),
-    responses((status = 204, description = "It is gone.")))]
+    responses((status = 204, description = "Removed.")))]
 pub(super) async fn remove(
     State(shared): State<Shared>,
     Auth(caller): Auth,

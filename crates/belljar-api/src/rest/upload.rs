@@ -8,7 +8,7 @@ use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::types::{FileEntry, path_of};
+use super::types::{FileEntry, parse_path};
 use crate::api::Shared;
 use crate::extract::{Auth, Form, Id, Query, RawBody};
 use crate::problem::{Code, Problem};
@@ -51,7 +51,7 @@ pub(super) struct UploadedBody {
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/upload", tag = "files", operation_id = "upload_many",
     params(("id" = String, Path, description = "The sandbox's id or name."), UploadQuery),
     request_body(content = UploadForm, content_type = "multipart/form-data", example = json!({"file": ["hello\n"]})),
-    responses((status = 200, description = "They are written.", body = UploadedBody)))]
+    responses((status = 200, description = "The written files.", body = UploadedBody)))]
 pub(super) async fn upload(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -60,10 +60,10 @@ pub(super) async fn upload(
     headers: HeaderMap,
     body: RawBody,
 ) -> Result<axum::Json<UploadedBody>, Problem> {
-    let directory = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
+    let directory = parse_path(query.path, query.path_base64.as_deref(), Some("."))?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let boundary = multer::parse_boundary(kind).map_err(|_| {
-        let detail = "the body is not read; send a form with Content-Type: multipart/form-data";
+        let detail = "unsupported body; send a form with Content-Type: multipart/form-data";
         Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Type")
     })?;
     let _slot = shared.streams.take(&caller.key)?;
@@ -73,14 +73,14 @@ pub(super) async fn upload(
         if files.len() == MAX_FILES {
             return Err(Problem::field(
                 "file",
-                format!("there are more than {MAX_FILES}; send them in several requests"),
+                format!("more than {MAX_FILES} files; send them in several requests"),
             ));
         }
         if part.name.as_deref() != Some("file") {
             let name = part.name.as_deref().unwrap_or("part");
             return Err(Problem::field(name, "unknown part; a part must be called file"));
         }
-        let path = below(&directory, part.file_name.as_deref())?;
+        let path = path_below(&directory, part.file_name.as_deref())?;
         let open = v1::WriteOpen { path, make_parents: true, ..Default::default() };
         files.push(shared.keeper.perform(&caller, &id, Write::new(open, part.content)).await?.into());
     }
@@ -92,7 +92,7 @@ pub(super) async fn upload(
 }
 
 /// Returns the path of a part, which must be below the directory.
-fn below(directory: &Bytes, name: Option<&str>) -> Result<Bytes, Problem> {
+fn path_below(directory: &Bytes, name: Option<&str>) -> Result<Bytes, Problem> {
     let refused = |reason: &str| Problem::field("filename", reason);
     let name = name.ok_or_else(|| refused("it is missing; each part has the path of its file"))?;
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains('\0') {
@@ -116,11 +116,11 @@ mod tests {
     fn names_stay_below_the_directory() {
         let directory = Bytes::from_static(b"out");
         for name in ["a.txt", "a/b.txt", "..a", "a\\b", "a b"] {
-            assert_eq!(below(&directory, Some(name)).unwrap(), format!("out/{name}"), "{name}");
+            assert_eq!(path_below(&directory, Some(name)).unwrap(), format!("out/{name}"), "{name}");
         }
         for name in ["", "/etc/x", "../x", "a/../b", "a//b", "./a", "a/", "a\0b", &"x".repeat(1025)] {
-            assert!(below(&directory, Some(name)).is_err(), "{name:?}");
+            assert!(path_below(&directory, Some(name)).is_err(), "{name:?}");
         }
-        assert!(below(&directory, None).is_err());
+        assert!(path_below(&directory, None).is_err());
     }
 }

@@ -14,7 +14,8 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query, RawBody};
 use crate::problem::Problem;
 
-/// Creates a volume: files that outlive sandboxes and can be mounted in several of them at once. Its size is reserved on the server's disk.
+/// Creates a volume: files that outlive sandboxes and can be mounted in several of them at once. Its size is reserved on
+/// the server's disk.
 #[utoipa::path(post, path = "/v1/volumes", tag = "volumes", request_body = NewVolumeBody,
     responses((status = 201, description = "The volume.", body = VolumeInfo)))]
 pub(super) async fn create(
@@ -59,7 +60,7 @@ pub(super) async fn get(
 /// Removes a volume and its files. A volume that a sandbox mounts is not removed.
 #[utoipa::path(delete, path = "/v1/volumes/{id}", tag = "volumes",
     params(("id" = String, Path, description = "The volume's id or name.")),
-    responses((status = 204, description = "It is gone.")))]
+    responses((status = 204, description = "Removed.")))]
 pub(super) async fn remove(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -87,7 +88,7 @@ pub(super) async fn list_files(
 /// Shows a file or directory of a volume.
 #[utoipa::path(get, path = "/v1/volumes/{id}/files/stat", tag = "volumes",
     params(("id" = String, Path, description = "The volume's id or name."), StatQuery),
-    responses((status = 200, description = "What it is.", body = FileEntry)))]
+    responses((status = 200, description = "The file or directory.", body = FileEntry)))]
 pub(super) async fn stat(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -99,14 +100,14 @@ pub(super) async fn stat(
     Ok(axum::Json(shared.keeper.perform_in(&caller, &entered, request).await?.into()))
 }
 
-/// Reads a file of a volume. `Range`, `If-Range`, `If-None-Match` and `If-Modified-Since` work, and `HEAD` does.
+/// Reads a file of a volume. Supports `Range`, `If-Range`, `If-None-Match`, `If-Modified-Since` and `HEAD`.
 #[utoipa::path(get, path = "/v1/volumes/{id}/files/content", tag = "volumes",
     params(("id" = String, Path, description = "The volume's id or name."), ContentQuery,
-        ("Range" = Option<String>, Header, description = "The bytes wanted, such as `bytes=0-99`.")),
+        ("Range" = Option<String>, Header, description = "Requested bytes, such as `bytes=0-99`.")),
     responses(
         (status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, description = "A part of it.", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 304, description = "It has not changed.")))]
+        (status = 206, description = "A part of the file.", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 304, description = "Not modified.")))]
 pub(super) async fn download(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -121,13 +122,13 @@ pub(super) async fn download(
     send_file(&shared, &caller, slot, &entered, path, &method, &headers).await
 }
 
-/// Writes a file of a volume, which appears when the upload is complete. With `Content-Range: bytes FIRST-LAST/*` it is written in
-/// place.
+/// Writes a file of a volume, which appears when the upload is complete. With `Content-Range: bytes FIRST-LAST/*` it is
+/// written in place.
 #[utoipa::path(put, path = "/v1/volumes/{id}/files/content", tag = "volumes",
     params(("id" = String, Path, description = "The volume's id or name."), UploadQuery,
         ("Content-Range" = Option<String>, Header, description = "Where to write in the file, such as `bytes 100-199/*`.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes.", example = json!("hello\n")),
-    responses((status = 200, description = "It is written.", body = FileEntry)))]
+    responses((status = 200, description = "The written file.", body = FileEntry)))]
 pub(super) async fn upload(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -142,10 +143,10 @@ pub(super) async fn upload(
     receive_file(&shared, &caller, slot, &entered, open, &headers, body).await
 }
 
-/// Makes a directory of a volume.
+/// Creates a directory in a volume.
 #[utoipa::path(post, path = "/v1/volumes/{id}/files/mkdir", tag = "volumes", request_body = MakeDirBody,
     params(("id" = String, Path, description = "The volume's id or name.")),
-    responses((status = 201, description = "It is there.", body = FileEntry)))]
+    responses((status = 201, description = "The file or directory.", body = FileEntry)))]
 pub(super) async fn make_dir(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -161,7 +162,7 @@ pub(super) async fn make_dir(
 /// Changes the permissions of a file or directory of a volume.
 #[utoipa::path(post, path = "/v1/volumes/{id}/files/chmod", tag = "volumes", operation_id = "chmod", request_body = ChangeModeBody,
     params(("id" = String, Path, description = "The volume's id or name.")),
-    responses((status = 200, description = "It has them.", body = FileEntry)))]
+    responses((status = 200, description = "The file or directory.", body = FileEntry)))]
 pub(super) async fn change_mode(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -176,7 +177,7 @@ pub(super) async fn change_mode(
 /// Moves a file or directory within a volume.
 #[utoipa::path(post, path = "/v1/volumes/{id}/files/move", tag = "volumes", request_body = MoveBody,
     params(("id" = String, Path, description = "The volume's id or name.")),
-    responses((status = 200, description = "It is there.", body = FileEntry)))]
+    responses((status = 200, description = "The file or directory.", body = FileEntry)))]
 pub(super) async fn rename(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -191,7 +192,7 @@ pub(super) async fn rename(
 /// Removes a file or directory of a volume.
 #[utoipa::path(delete, path = "/v1/volumes/{id}/files", tag = "volumes", operation_id = "remove_files",
     params(("id" = String, Path, description = "The volume's id or name."), RemoveQuery),
-    responses((status = 204, description = "It is gone.")))]
+    responses((status = 204, description = "Removed.")))]
 pub(super) async fn remove_files(
     State(shared): State<Shared>,
     Auth(caller): Auth,

@@ -6,7 +6,7 @@ use belljar_engine::v1;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::types::{path_of, shown};
+use super::types::{parse_path, to_text};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query};
 use crate::problem::Problem;
@@ -25,7 +25,7 @@ pub(super) struct WatchQuery {
 }
 
 #[derive(Serialize)]
-struct Changed {
+struct ChangeBody {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_base64: Option<String>,
@@ -39,7 +39,7 @@ struct Empty {}
 /// `moved_from` and `moved_to` with `{"path","directory"}`, and `overflow` when events came faster than they were read.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files/watch", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name."), WatchQuery),
-    responses((status = 200, description = "What changes.", body = String, content_type = "text/event-stream",
+    responses((status = 200, description = "The changes.", body = String, content_type = "text/event-stream",
         example = "event: ready\ndata: {}\n\nevent: created\ndata: {\"path\":\"a.txt\",\"directory\":false}\n\n")))]
 pub(super) async fn watch(
     State(shared): State<Shared>,
@@ -47,7 +47,7 @@ pub(super) async fn watch(
     Id(id): Id,
     Query(query): Query<WatchQuery>,
 ) -> Result<Response, Problem> {
-    let path = path_of(query.path, query.path_base64.as_deref(), Some("."))?;
+    let path = parse_path(query.path, query.path_base64.as_deref(), Some("."))?;
     let slot = shared.streams.take(&caller.key)?;
     let recursive = query.recursive.unwrap_or(true);
     let request = v1::WatchRequest { path, recursive, ..Default::default() };
@@ -78,6 +78,6 @@ fn to_event(change: &v1::WatchEvent) -> axum::response::sse::Event {
         v1::WatchKind::WATCH_KIND_MOVED_FROM => "moved_from",
         v1::WatchKind::WATCH_KIND_MOVED_TO => "moved_to",
     };
-    let (path, path_base64) = shown(&change.path);
-    event(name, &Changed { path, path_base64, directory: change.directory })
+    let (path, path_base64) = to_text(&change.path);
+    event(name, &ChangeBody { path, path_base64, directory: change.directory })
 }

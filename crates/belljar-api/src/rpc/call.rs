@@ -1,4 +1,4 @@
-//! One call: who makes it, and about which sandbox.
+//! An RPC: its caller, and the sandbox that it addresses.
 
 use belljar_keeper::{Caller, Idempotency, KeeperError};
 use belljar_proto::{ConnectError, RequestContext, ServiceStream};
@@ -16,10 +16,10 @@ pub(super) const SANDBOX: &str = "belljar-sandbox";
 /// The header that names a volume instead of a sandbox, in calls of the file service.
 pub(super) const VOLUME: &str = "belljar-volume";
 
-/// The longest idempotency key, in bytes.
+/// Maximum length of an idempotency key, in bytes.
 const MAX_KEY_BYTES: usize = 255;
 
-/// A call of somebody whose key has been found good.
+/// An authenticated call.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) shared: Shared,
@@ -27,17 +27,19 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The call with this context. The guard has looked at the key before any message was read; where it has not,
-    /// nobody is let in.
-    pub(super) fn of(shared: &Shared, context: &RequestContext) -> Result<Self, ConnectError> {
+    /// Returns the call with this context. The guard has checked the key before any message was read.
+    ///
+    /// # Errors
+    /// Fails if the guard has not authenticated the caller.
+    pub(super) fn new(shared: &Shared, context: &RequestContext) -> Result<Self, ConnectError> {
         match context.extensions().get::<Caller>() {
             Some(caller) => Ok(Self { shared: shared.clone(), caller: caller.clone() }),
             None => Err(error::error(&crate::guard::denied(), "")),
         }
     }
 
-    /// What the keeper refused. The operator is told why the server itself failed: the log has the same.
-    pub(super) fn failed(&self, error: KeeperError) -> ConnectError {
+    /// Converts an error of the keeper. Only the operator gets the cause of a server error, which is in the log as well.
+    pub(super) fn keeper_error(&self, error: KeeperError) -> ConnectError {
         let why = self.caller.is_operator().then(|| belljar_keeper::chain(&error));
         let problem = Problem::from(error);
         match why {
@@ -48,32 +50,32 @@ impl Call {
         }
     }
 
-    /// The problem as an error of this call.
+    /// Converts a problem to an error of this call.
     pub(super) fn problem(&self, problem: &Problem) -> ConnectError {
         error::error(problem, &self.caller.request_id)
     }
 
-    /// A value of a field that is refused, and why.
+    /// Returns the error for an invalid field.
     pub(super) fn field(&self, field: &str, reason: impl AsRef<str>) -> ConnectError {
         self.problem(&Problem::field(field, reason))
     }
 
-    /// The sandbox that the header names.
+    /// Returns the sandbox named by the header.
     pub(super) fn sandbox(&self, context: &RequestContext) -> Result<String, ConnectError> {
-        let named = self.named(context, SANDBOX)?;
+        let named = self.header_value(context, SANDBOX)?;
         named.ok_or_else(|| self.field(SANDBOX, "the header is missing; give the sandbox's id or name"))
     }
 
-    /// Returns the volume named by the header, if there is one.
+    /// Returns the volume named by the header, if it is given.
     pub(super) fn volume(&self, context: &RequestContext) -> Result<Option<String>, ConnectError> {
-        let volume = self.named(context, VOLUME)?;
+        let volume = self.header_value(context, VOLUME)?;
         if volume.is_some() && context.headers().contains_key(SANDBOX) {
-            return Err(self.field(VOLUME, "there is a sandbox in another header; give one of the two"));
+            return Err(self.field(VOLUME, "another header names a sandbox; give only one of them"));
         }
         Ok(volume)
     }
 
-    fn named(&self, context: &RequestContext, header: &str) -> Result<Option<String>, ConnectError> {
+    fn header_value(&self, context: &RequestContext, header: &str) -> Result<Option<String>, ConnectError> {
         let mut named = context.headers().get_all(header).iter();
         match (named.next(), named.next()) {
             (Some(_), Some(_)) => Err(self.field(header, "the header is given more than once")),
@@ -86,7 +88,7 @@ impl Call {
         self.shared.streams.take(&self.caller.key).map_err(|problem| self.problem(&problem))
     }
 
-    /// A stream that ends with an error when the key is revoked or the server is told to stop.
+    /// Ends a stream with an error when the key is revoked or the server shuts down.
     pub(super) fn until_stopped<T: Send + 'static>(
         &self,
         slot: StreamSlot,
@@ -102,7 +104,7 @@ impl Call {
                         Some(item) => yield item,
                         None => break,
                     },
-                    problem = slot.ended() => {
+                    problem = slot.wait_for_end() => {
                         yield Err(call.problem(&problem));
                         break;
                     }
@@ -112,7 +114,7 @@ impl Call {
         Box::pin(stream)
     }
 
-    /// The key with which the same request happens once, and what tells it from another request.
+    /// Returns the idempotency key, with a digest that identifies the request.
     pub(super) fn idempotency(
         &self,
         context: &RequestContext,
@@ -126,11 +128,10 @@ impl Call {
             (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(allowed) && values.next().is_none()
         });
         let Some(key) = key else {
-            let reason =
-                "it is not allowed; give one key of 1 to 255 of A to Z, a to z, 0 to 9, _, ., : and -";
+            let reason = "invalid key; give one key of 1 to 255 of A to Z, a to z, 0 to 9, _, ., : and -";
             return Err(self.field("Idempotency-Key", reason));
         };
-        // Another procedure is another request.
+        // The same message to another procedure is another request.
         let digest = Sha256::new()
             .chain_update(context.path().unwrap_or_default())
             .chain_update([0])

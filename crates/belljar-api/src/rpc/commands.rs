@@ -1,4 +1,4 @@
-//! Commands that run to completion.
+//! The service `Commands`: commands that run to completion.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use super::convert;
 use crate::api::Shared;
 use crate::problem::Problem;
 
-/// Events buffered for the caller. A slower caller slows the command down.
-const EVENTS: usize = 16;
+/// Maximum number of events buffered for the caller. A slower caller slows the command down.
+const MAX_WAITING_EVENTS: usize = 16;
 
 /// Maximum length of the standard input in a request, in bytes.
 const MAX_STDIN_BYTES: usize = 1 << 20;
@@ -28,7 +28,7 @@ impl v1::Commands for Commands {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ExecRequest>,
     ) -> ServiceResult<ServiceStream<v1::ExecEvent>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let idempotency = call.idempotency(&context, request.bytes())?;
         let mut request = request.to_owned_message();
@@ -42,7 +42,7 @@ impl v1::Commands for Commands {
         let mut parsed = parse_request(request, MAX_KEPT_BYTES).map_err(|problem| call.problem(&problem))?;
         parsed.idempotency = idempotency;
 
-        let (sender, mut receiver) = mpsc::channel(EVENTS);
+        let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
         let (keeper, caller) = (self.0.keeper.clone(), call.caller.clone());
         // Dropping it ends the command, so it lives in the stream.
         let mut running = Box::pin(async move { keeper.exec(&caller, &id, parsed, Some(sender)).await });
@@ -50,7 +50,7 @@ impl v1::Commands for Commands {
         let (first, mut result) = tokio::select! {
             biased;
             Some(event) = receiver.recv() => (Some(event), None),
-            result = &mut running => (None, Some(result.map_err(|error| call.failed(error))?)),
+            result = &mut running => (None, Some(result.map_err(|error| call.keeper_error(error))?)),
         };
         let failed_in = call.clone();
         let events = async_stream::stream! {
@@ -67,7 +67,7 @@ impl v1::Commands for Commands {
                     ended = &mut running => match ended {
                         Ok(ended) => result = Some(ended),
                         Err(error) => {
-                            yield Err(failed_in.failed(error));
+                            yield Err(failed_in.keeper_error(error));
                             return;
                         }
                     },
@@ -90,7 +90,7 @@ impl v1::Commands for Commands {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ExecRequest>,
     ) -> ServiceResult<v1::StartedCommand> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         if context.header("idempotency-key").is_some() {
             return Err(call.field("Idempotency-Key", "it is for Exec only"));
         }
@@ -99,7 +99,7 @@ impl v1::Commands for Commands {
         let parsed =
             parse_request(request, OutputSize::MAX.bytes()).map_err(|problem| call.problem(&problem))?;
         let started =
-            self.0.keeper.start(&call.caller, &id, parsed).await.map_err(|error| call.failed(error))?;
+            self.0.keeper.start(&call.caller, &id, parsed).await.map_err(|error| call.keeper_error(error))?;
         Response::ok(v1::StartedCommand { process: started.process, pid: started.pid, ..Default::default() })
     }
 }
@@ -116,9 +116,9 @@ fn to_event(event: ExecEvent) -> v1::ExecEvent {
     v1::ExecEvent { event, ..Default::default() }
 }
 
-fn parse_request(request: v1::ExecRequest, most: u64) -> Result<ExecRequest, Problem> {
-    if request.output_bytes > most {
-        let reason = format!("{} bytes are too many; at most {most} are allowed", request.output_bytes);
+fn parse_request(request: v1::ExecRequest, max: u64) -> Result<ExecRequest, Problem> {
+    if request.output_bytes > max {
+        let reason = format!("{} bytes are too many; at most {max} are allowed", request.output_bytes);
         return Err(Problem::field("output_bytes", reason));
     }
     let command = match (request.command.is_empty(), request.argv.is_empty()) {
@@ -132,7 +132,7 @@ fn parse_request(request: v1::ExecRequest, most: u64) -> Result<ExecRequest, Pro
             format!("{} bytes are too many; at most {MAX_STDIN_BYTES} are allowed", request.stdin.len());
         return Err(Problem::field("stdin", reason));
     }
-    let terminal = request.terminal.into_option().map(size).transpose()?;
+    let terminal = request.terminal.into_option().map(parse_size).transpose()?;
     let env: BTreeMap<_, _> = request.env.into_iter().collect();
     for (name, value) in &env {
         belljar_model::EnvVar::new(name, value).map_err(KeeperError::from)?;
@@ -154,7 +154,7 @@ fn parse_request(request: v1::ExecRequest, most: u64) -> Result<ExecRequest, Pro
     })
 }
 
-fn size(terminal: v1::Terminal) -> Result<(u16, u16), Problem> {
+fn parse_size(terminal: v1::Terminal) -> Result<(u16, u16), Problem> {
     let side = |field: &str, value: u32| {
         let fits = u16::try_from(value).ok().filter(|value| *value != 0);
         fits.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Values of the model and the keeper as messages, and back.
+//! Conversion between values of the model and the keeper, and messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,67 +14,65 @@ use jiff::Timestamp;
 
 use crate::problem::Problem;
 
-/// A time span as a message.
+/// Converts a time span to a message.
 pub(super) fn duration(duration: Duration) -> well_known::Duration {
     duration.into()
 }
 
-/// A time as a message.
+/// Converts a time to a message.
 pub(super) fn time(time: Timestamp) -> well_known::Timestamp {
     well_known::Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond(), ..Default::default() }
 }
 
-/// A time span of a request, if it is given.
+/// Parses an optional time span of a request.
 pub(super) fn span(
     field: &str,
     given: &belljar_proto::MessageField<well_known::Duration>,
 ) -> Result<Option<Duration>, Problem> {
     let Some(given) = given.as_option() else { return Ok(None) };
-    let refused = || Problem::field(field, "it is not allowed; give a time span of 0 s or more");
+    let refused = || Problem::field(field, "invalid time span; give 0 s or more");
     given.clone().try_into().map(Some).map_err(|_| refused())
 }
 
-/// A text of a request in which empty means not given.
-pub(super) fn given(text: String) -> Option<String> {
+/// Converts an empty text of a request, which means not given, to `None`.
+pub(super) fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// A port of a request.
+/// Parses a port of a request.
 pub(super) fn port(port: u32) -> Result<u16, Problem> {
     let fits = u16::try_from(port).ok().filter(|port| *port != 0);
     fits.ok_or_else(|| Problem::field("port", format!("{port} is not allowed; give 1 to 65535")))
 }
 
-/// An enumeration's value of a request. One that this server does not know is refused.
-pub(super) fn known<E: belljar_proto::Enumeration + Copy>(
+/// Parses an enumeration's value of a request. Values unknown to this server are refused.
+pub(super) fn parse_enum<E: belljar_proto::Enumeration + Copy>(
     field: &str,
     value: belljar_proto::EnumValue<E>,
 ) -> Result<E, Problem> {
-    value
-        .as_known()
-        .ok_or_else(|| Problem::field(field, format!("{} is not known to this server", value.to_i32())))
+    value.as_known().ok_or_else(|| Problem::field(field, format!("unknown value {}", value.to_i32())))
 }
 
-/// A path of a request.
+/// Checks a path of a request.
 pub(super) fn path(field: &str, path: &[u8]) -> Result<(), Problem> {
     let why = if path.is_empty() {
         "it is empty; give a path"
     } else if path.len() > 4096 {
         "it is too long; at most 4096 bytes are allowed"
     } else if path.contains(&0) {
-        "it has a zero byte in it, which no path has"
+        "a NUL byte is not allowed"
     } else {
         return Ok(());
     };
     Err(Problem::field(field, why))
 }
 
-/// What is said about limits. Their texts are read where those of files and flags are.
+/// Converts limits to the textual form of files and flags, which is parsed later.
 pub(super) fn limits_file(limits: v1::SandboxLimits) -> Result<LimitsFile, Problem> {
     let timeout = span("limits.timeout", &limits.timeout)?;
     let text = |value: Option<u64>| value.map(|value| value.to_string());
     if limits.cpus.is_some_and(|cpus| !cpus.is_finite() || cpus < 0.0) {
-        return Err(Problem::field("limits.cpus", "it is not allowed; give a number above 0"));
+        return Err(Problem::field("limits.cpus", "invalid number; give one above 0"));
     }
     Ok(LimitsFile {
         memory: text(limits.memory_bytes),
@@ -105,7 +103,7 @@ fn limits(limits: &Limits) -> v1::SandboxLimits {
     }
 }
 
-/// A sandbox as its owner sees it. `domain` is that of host names of ports.
+/// Converts a sandbox. `domain` is the domain of the host names of its ports.
 pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::SandboxInfo {
     let host = domain.map(|domain| format!("{{port}}-{}.{domain}", info.id));
     v1::SandboxInfo {
@@ -180,7 +178,7 @@ fn network_policy(policy: &belljar_model::NetworkPolicy) -> v1::NetworkPolicy {
     }
 }
 
-/// What was decided about a connection.
+/// Converts a record of the network log.
 pub(super) fn network_record(record: NetworkRecord) -> v1::NetworkRecord {
     let NetworkRecord { number, unix_ms, event } = record;
     let at = Duration::from_millis(unix_ms);
@@ -228,8 +226,8 @@ fn state(state: SandboxState) -> v1::SandboxState {
     }
 }
 
-/// A state to look for.
-pub(super) fn wanted_state(state: v1::SandboxState) -> Result<SandboxState, Problem> {
+/// Parses a state to filter by.
+pub(super) fn parse_state(state: v1::SandboxState) -> Result<SandboxState, Problem> {
     Ok(match state {
         v1::SandboxState::SANDBOX_STATE_CREATING => SandboxState::Creating,
         v1::SandboxState::SANDBOX_STATE_RUNNING => SandboxState::Running,
@@ -245,11 +243,11 @@ pub(super) fn wanted_state(state: v1::SandboxState) -> Result<SandboxState, Prob
     })
 }
 
-/// What happens at the end of the time, if it is said.
+/// Parses the optional action on timeout.
 pub(super) fn timeout_action(
     value: belljar_proto::EnumValue<v1::TimeoutAction>,
 ) -> Result<Option<keeper::TimeoutAction>, Problem> {
-    Ok(match known("on_timeout", value)? {
+    Ok(match parse_enum("on_timeout", value)? {
         v1::TimeoutAction::TIMEOUT_ACTION_UNSPECIFIED => None,
         v1::TimeoutAction::TIMEOUT_ACTION_KILL => Some(keeper::TimeoutAction::Kill),
         v1::TimeoutAction::TIMEOUT_ACTION_PAUSE => Some(keeper::TimeoutAction::Pause),
@@ -277,7 +275,7 @@ fn isolation(isolation: Isolation) -> v1::SandboxIsolation {
     }
 }
 
-/// What a sandbox uses now of what it may.
+/// Converts the resource usage of a sandbox, with its limits.
 pub(super) fn metrics(metrics: keeper::SandboxMetrics, allowed: &Limits) -> v1::SandboxMetrics {
     let disks = metrics.disks.into_iter().map(|disk| v1::SandboxDisk {
         path: disk.path,
@@ -303,7 +301,7 @@ pub(super) fn metrics(metrics: keeper::SandboxMetrics, allowed: &Limits) -> v1::
     }
 }
 
-/// Something that happened to a sandbox.
+/// Converts an entry of a sandbox's log.
 pub(super) fn log_entry(entry: keeper::LogEntry) -> v1::SandboxLogEntry {
     v1::SandboxLogEntry {
         seq: entry.seq,
@@ -315,7 +313,7 @@ pub(super) fn log_entry(entry: keeper::LogEntry) -> v1::SandboxLogEntry {
     }
 }
 
-/// Something that happened.
+/// Converts an event.
 pub(super) fn event(occurrence: keeper::Occurrence) -> v1::Event {
     let event = match occurrence {
         keeper::Occurrence::Missed(missed) => {
@@ -336,12 +334,12 @@ pub(super) fn event(occurrence: keeper::Occurrence) -> v1::Event {
     }
 }
 
-/// A token.
+/// Converts a token.
 pub(super) fn token(token: keeper::IssuedToken) -> v1::IssuedToken {
     v1::IssuedToken { token: token.token, expires_at: time(token.expires_at).into(), ..Default::default() }
 }
 
-/// A template.
+/// Converts a template.
 pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
     let kind = match info.kind {
         keeper::TemplateKind::Builtin => v1::TemplateKind::TEMPLATE_KIND_BUILTIN,
@@ -363,12 +361,12 @@ pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
     }
 }
 
-/// The most bytes of each stream in a result: all of it came before.
+/// Maximum number of bytes of each stream in a result; the full output was streamed before.
 const MAX_KEPT_BYTES: u64 = 256 * 1024;
 
-/// What came of a command.
+/// Converts the result of a command.
 pub(super) fn exec_result(result: keeper::ExecResult) -> v1::ExecResult {
-    let result = result.cut(MAX_KEPT_BYTES);
+    let result = result.truncate(MAX_KEPT_BYTES);
     let session_state = match result.session_kept {
         None => v1::SessionState::SESSION_STATE_UNSPECIFIED,
         Some(true) => v1::SessionState::SESSION_STATE_PRESERVED,
@@ -380,8 +378,8 @@ pub(super) fn exec_result(result: keeper::ExecResult) -> v1::ExecResult {
         outcome: outcome(result.outcome).into(),
         exit_code: result.exit_code,
         signal: result.signal,
-        stdout: kept(&result.stdout).into(),
-        stderr: kept(&result.stderr).into(),
+        stdout: kept_output(&result.stdout).into(),
+        stderr: kept_output(&result.stderr).into(),
         wall_time: duration(result.wall).into(),
         cpu_time: result.cpu.map(duration).into(),
         peak_memory_bytes: result.peak_memory_bytes,
@@ -392,7 +390,7 @@ pub(super) fn exec_result(result: keeper::ExecResult) -> v1::ExecResult {
     }
 }
 
-fn kept(output: &StreamOutput) -> v1::KeptOutput {
+fn kept_output(output: &StreamOutput) -> v1::KeptOutput {
     v1::KeptOutput {
         data: output.decode().unwrap_or_default().into(),
         total_bytes: output.total_bytes,

@@ -11,10 +11,10 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::problem::{Code, Problem};
 
-/// The name of the message that is in each error.
+/// Name of the message in the details of each error.
 const DETAIL: &str = "belljar.v1.Problem";
 
-/// The problem as an error, with [`v1::Problem`] as its detail.
+/// Converts a problem to an error, with [`v1::Problem`] as its detail.
 pub(crate) fn error(problem: &Problem, request_id: &str) -> ConnectError {
     with_code(code(problem.code()), problem, request_id)
 }
@@ -33,7 +33,7 @@ fn with_code(code: ErrorCode, problem: &Problem, request_id: &str) -> ConnectErr
     error.with_detail(ErrorDetail::from_message(DETAIL, &message))
 }
 
-/// The problem as a message.
+/// Converts a problem to a message.
 pub(super) fn message(problem: &Problem, request_id: &str) -> v1::Problem {
     let body = problem.body(request_id);
     v1::Problem {
@@ -49,9 +49,9 @@ pub(super) fn message(problem: &Problem, request_id: &str) -> v1::Problem {
     }
 }
 
-/// What the guest answered instead of a result. The guest's own code stays where a guest may say such a thing: who
-/// speaks with the guest by way of the server is to see what it would see without.
-pub(crate) fn of_guest(failed: KeeperError, request_id: &str) -> ConnectError {
+/// Converts an error of the guest. The guest's own code is kept where a guest may use it, so that callers see the same
+/// codes as with a direct connection to the guest.
+pub(crate) fn guest_error(failed: KeeperError, request_id: &str) -> ConnectError {
     let kept = match &failed {
         KeeperError::Guest { source: GuestError::Refused { code, .. }, .. } => Some(*code).filter(|code| {
             use ErrorCode::{
@@ -79,7 +79,7 @@ pub(crate) fn of_guest(failed: KeeperError, request_id: &str) -> ConnectError {
     with_code(kept.unwrap_or_else(|| code(problem.code())), &problem, request_id)
 }
 
-/// The code that the protocols have for it.
+/// Returns the protocols' code for a problem's code.
 fn code(code: Code) -> ErrorCode {
     match code {
         Code::InvalidField
@@ -133,12 +133,12 @@ fn code(code: Code) -> ErrorCode {
     }
 }
 
-/// What an answer to an RPC must look like, as far as it is known before the request is read.
+/// The headers of an RPC that determine the format of its response, known before the request is read.
 pub(crate) struct Wire(HeaderMap);
 
 impl Wire {
-    /// The form of the answer to this request, if it is an RPC.
-    pub(crate) fn of(path: &str, headers: &HeaderMap) -> Option<Self> {
+    /// Returns the format of the response to this request, if it is an RPC.
+    pub(crate) fn detect(path: &str, headers: &HeaderMap) -> Option<Self> {
         if !super::router::is_rpc(path) {
             return None;
         }
@@ -152,10 +152,10 @@ impl Wire {
     }
 }
 
-/// The answer to an RPC that a guard has refused.
+/// Returns the response to an RPC that a guard has refused.
 pub(crate) fn refusal(problem: &Problem, wire: &Wire, request_id: &str) -> Response {
     let error = match problem.code() {
-        // No such place is no such procedure.
+        // An unknown path is an unknown procedure.
         Code::NotFound => with_code(ErrorCode::Unimplemented, problem, request_id),
         _ => error(problem, request_id),
     };

@@ -1,6 +1,6 @@
 //! The health service for load balancers and probes: it reveals only whether the server is serving.
 //!
-//! Checks need no key. Watches do: anybody could hold streams open otherwise.
+//! Checks need no key. Watches need one, so that streams cannot be held open without a key.
 
 use std::sync::Arc;
 use std::time::Duration;

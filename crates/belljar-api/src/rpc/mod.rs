@@ -13,5 +13,5 @@ mod router;
 mod sandboxes;
 mod templates;
 
-pub(crate) use error::{Wire, error, of_guest, refusal};
+pub(crate) use error::{Wire, error, guest_error, refusal};
 pub(crate) use router::{is_open, may_be_silent, router};

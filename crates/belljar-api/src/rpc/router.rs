@@ -94,7 +94,7 @@ fn services(shared: &Shared) -> connectrpc::Router {
         Ok(reflector) => connectrpc_reflection::install(services, reflector),
         // The set is compiled in, and a test reads it.
         Err(error) => {
-            tracing::error!(%error, "the descriptor set cannot be read; there is no reflection");
+            tracing::error!(%error, "cannot read the descriptor set; reflection is disabled");
             services
         }
     }

@@ -1,4 +1,4 @@
-//! Templates.
+//! The service `Templates`.
 
 use std::path::PathBuf;
 
@@ -18,9 +18,9 @@ use super::call::Call;
 use super::convert;
 use crate::api::Shared;
 use crate::problem::Problem;
-use crate::rest::types::{DEFAULT_MODE, build_files, definition};
+use crate::rest::types::{DEFAULT_MODE, check_build_files, check_definition};
 
-/// Bytes of a file in one message.
+/// Maximum number of bytes of a file in one message.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The service `Templates`.
@@ -32,8 +32,9 @@ impl v1::Templates for Templates {
         context: RequestContext,
         _: ServiceRequest<'_, v1::ListTemplatesRequest>,
     ) -> ServiceResult<v1::ListTemplatesResponse> {
-        let call = Call::of(&self.0, &context)?;
-        let templates = self.0.keeper.templates(&call.caller).await.map_err(|error| call.failed(error))?;
+        let call = Call::new(&self.0, &context)?;
+        let templates =
+            self.0.keeper.templates(&call.caller).await.map_err(|error| call.keeper_error(error))?;
         let templates = templates.into_iter().map(convert::template).collect();
         Response::ok(v1::ListTemplatesResponse { templates, ..Default::default() })
     }
@@ -43,9 +44,9 @@ impl v1::Templates for Templates {
         context: RequestContext,
         request: ServiceRequest<'_, v1::GetTemplateRequest>,
     ) -> ServiceResult<v1::TemplateInfo> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let template = self.0.keeper.template(&call.caller, request.template).await;
-        Response::ok(convert::template(template.map_err(|error| call.failed(error))?))
+        Response::ok(convert::template(template.map_err(|error| call.keeper_error(error))?))
     }
 
     async fn remove(
@@ -53,9 +54,9 @@ impl v1::Templates for Templates {
         context: RequestContext,
         request: ServiceRequest<'_, v1::RemoveTemplateRequest>,
     ) -> ServiceResult<v1::RemoveTemplateResponse> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let removed = self.0.keeper.remove_template(&call.caller, request.template).await;
-        removed.map_err(|error| call.failed(error))?;
+        removed.map_err(|error| call.keeper_error(error))?;
         Response::ok(v1::RemoveTemplateResponse::default())
     }
 
@@ -64,11 +65,11 @@ impl v1::Templates for Templates {
         context: RequestContext,
         request: ServiceRequest<'_, v1::BuildTemplateRequest>,
     ) -> ServiceResult<ServiceStream<v1::BuildTemplateEvent>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let parsed = parse_request(request.to_owned_message()).map_err(|problem| call.problem(&problem))?;
         let building = self.0.keeper.build_template(&call.caller, parsed).await;
-        let building = building.map_err(|error| call.failed(error))?;
+        let building = building.map_err(|error| call.keeper_error(error))?;
         Response::ok(call.until_stopped(slot, events(call.clone(), building)))
     }
 
@@ -77,10 +78,10 @@ impl v1::Templates for Templates {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ExportTemplateRequest>,
     ) -> ServiceResult<ServiceStream<v1::ExportTemplateResponse>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let exported = self.0.keeper.export_template(&call.caller, request.template).await;
-        let Exported { head, layer, .. } = exported.map_err(|error| call.failed(error))?;
+        let Exported { head, layer, .. } = exported.map_err(|error| call.keeper_error(error))?;
         let rest = layer.map(|(file, length)| {
             ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(length), PIECE_BYTES)
         });
@@ -89,7 +90,7 @@ impl v1::Templates for Templates {
             .chain(futures::stream::iter(rest).flatten())
             .map(move |piece| match piece {
                 Ok(data) => Ok(v1::ExportTemplateResponse { data, ..Default::default() }),
-                Err(source) => Err(broken.failed(KeeperError::File {
+                Err(source) => Err(broken.keeper_error(KeeperError::File {
                     action: "read",
                     path: PathBuf::from("the template's layer"),
                     source,
@@ -103,13 +104,13 @@ impl v1::Templates for Templates {
         context: RequestContext,
         mut requests: InboundStream<v1::ImportTemplateRequest>,
     ) -> ServiceResult<v1::TemplateInfo> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let _slot = call.slot()?;
         let Some(first) = requests.next().await else {
             return Err(call.field("data", "it is missing; give the file's bytes"));
         };
         let first = first?.to_owned_message();
-        let name = convert::given(first.name).map(|name| name.parse::<SandboxName>()).transpose();
+        let name = convert::non_empty(first.name).map(|name| name.parse::<SandboxName>()).transpose();
         let name = name.map_err(|error| call.problem(&Problem::from(error)))?;
         let rest = requests.map(|message| match message {
             Ok(message) => Ok(message.to_owned_message().data),
@@ -117,7 +118,7 @@ impl v1::Templates for Templates {
         });
         let file = futures::stream::iter([Ok(first.data)]).chain(rest);
         let imported = self.0.keeper.import_template(&call.caller, name, StreamReader::new(Box::pin(file)));
-        Response::ok(convert::template(imported.await.map_err(|error| call.failed(error))?))
+        Response::ok(convert::template(imported.await.map_err(|error| call.keeper_error(error))?))
     }
 }
 
@@ -125,11 +126,11 @@ fn parse_request(request: v1::BuildTemplateRequest) -> Result<BuildTemplate, Pro
     let mode = |mode: u32| if mode == 0 { DEFAULT_MODE } else { mode };
     let files = request.files.into_iter().map(|file| (file.path, mode(file.mode), file.content)).collect();
     Ok(BuildTemplate {
-        definition: definition(request.definition)?,
-        name: convert::given(request.name).map(|name| name.parse()).transpose()?,
-        mirror: convert::given(request.mirror).map(PathBuf::from),
-        image: convert::given(request.image).map(PathBuf::from),
-        files: build_files(files)?,
+        definition: check_definition(request.definition)?,
+        name: convert::non_empty(request.name).map(|name| name.parse()).transpose()?,
+        mirror: convert::non_empty(request.mirror).map(PathBuf::from),
+        image: convert::non_empty(request.image).map(PathBuf::from),
+        files: check_build_files(files)?,
         fresh: request.fresh,
     })
 }
@@ -146,7 +147,7 @@ fn events(
                 BuildProgress::Done(result) => match *result {
                     Ok(info) => convert::template(info).into(),
                     Err(error) => {
-                        yield Err(call.failed(error));
+                        yield Err(call.keeper_error(error));
                         return;
                     }
                 },

@@ -1,4 +1,4 @@
-//! One connection.
+//! Serving of one connection.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::flight::{Clock, Flight, Outgoing, PIECE_BYTES, Streams};
-use super::io::{Activity, InFlight, STALL_TIMEOUT, Watched};
+use super::io::{Activity, InFlight, STALL_TIMEOUT, WatchedIo};
 use crate::guard::{KeyId, Peer};
 
 /// Maximum size of the head of a request, in bytes.
@@ -59,7 +59,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// of the shutdown, and still gets its response.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time that a connection has to finish after it was told to.
+/// Time that a connection has to finish its requests during a graceful shutdown.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Grace period of a connection beyond the stall timeout of a stream.
@@ -87,16 +87,16 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let activity = Arc::clone(&self.activity);
-        let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
+        let io = TokioIo::new(WatchedIo::new(stream, Arc::clone(&activity)));
         let (router, peer, finish_signal) = (self.router, self.peer, self.finish);
         let flight = Arc::clone(&self.flight);
-        let counted = Arc::clone(&activity);
+        let requests = Arc::clone(&activity);
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-            let in_flight = counted.begin(request.version() == http::Version::HTTP_2);
+            let in_flight = requests.begin(request.version() == http::Version::HTTP_2);
             request.extensions_mut().insert(peer.clone());
             let answer = router.clone().oneshot(drain_on_drop(request));
             let flight = Arc::clone(&flight);
-            async move { answer.await.map(|response| counted_answer(response, in_flight, &flight)) }
+            async move { answer.await.map(|response| count_response(response, in_flight, &flight)) }
         });
         let builder = builder();
         let mut serving = pin!(builder.serve_connection_with_upgrades(io, service));
@@ -110,7 +110,7 @@ impl Connection {
             tokio::select! {
                 // Errors of a connection concern only the client.
                 _ = serving.as_mut() => return,
-                () = activity.evicted() => return,
+                () = activity.wait_for_eviction() => return,
                 () = finish.as_mut(), if !is_finishing => {
                     is_finishing = true;
                     serving.as_mut().graceful_shutdown();
@@ -140,8 +140,8 @@ impl Connection {
 
 /// Returns the time until the next check whether the connection has to end.
 fn wait(activity: &Activity, is_finishing: bool) -> Duration {
-    let most = if is_finishing { FINISH_TIMEOUT } else { IDLE_TIMEOUT };
-    let left = most.saturating_sub(activity.idle().unwrap_or_default());
+    let max = if is_finishing { FINISH_TIMEOUT } else { IDLE_TIMEOUT };
+    let left = max.saturating_sub(activity.idle().unwrap_or_default());
     left.clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
@@ -226,19 +226,19 @@ impl Drop for DrainOnDrop {
 
 /// Keeps the request in flight until its response body has been sent, or, after a protocol upgrade, until the response
 /// head.
-fn counted_answer(response: Response, in_flight: InFlight, flight: &Arc<Flight>) -> Response {
+fn count_response(response: Response, in_flight: InFlight, flight: &Arc<Flight>) -> Response {
     let key = response.extensions().get::<KeyId>().map(|key| key.0.as_str());
     let outgoing = Outgoing::new(flight, key);
-    response.map(|body| Body::new(Counted { body, outgoing, _in_flight: in_flight }))
+    response.map(|body| Body::new(CountedBody { body, outgoing, _in_flight: in_flight }))
 }
 
-struct Counted {
+struct CountedBody {
     body: Body,
     outgoing: Outgoing,
     _in_flight: InFlight,
 }
 
-impl HttpBody for Counted {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -246,17 +246,17 @@ impl HttpBody for Counted {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let counted = &mut *self;
+        let this = &mut *self;
         loop {
-            if !counted.outgoing.is_empty() {
-                let piece = counted.outgoing.poll_piece(context);
+            if !this.outgoing.is_empty() {
+                let piece = this.outgoing.poll_piece(context);
                 Clock::note(piece.is_ready());
                 return piece.map(|piece| Some(Ok(Frame::data(piece))));
             }
-            let frame = Pin::new(&mut counted.body).poll_frame(context);
+            let frame = Pin::new(&mut this.body).poll_frame(context);
             match frame.map_ok(Frame::into_data) {
                 Poll::Ready(Some(Ok(Ok(data)))) if data.is_empty() => {}
-                Poll::Ready(Some(Ok(Ok(data)))) => counted.outgoing.put(data),
+                Poll::Ready(Some(Ok(Ok(data)))) => this.outgoing.put(data),
                 Poll::Ready(Some(Ok(Err(other)))) => return Poll::Ready(Some(Ok(other))),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => return Poll::Ready(None),
@@ -310,8 +310,8 @@ mod tests {
         tokio::spawn(connection.serve(far));
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(65_535).initial_connection_window_size(4 << 20);
-        let (client, talking) = builder.handshake(TokioIo::new(near)).await.unwrap();
-        tokio::spawn(talking);
+        let (client, connection) = builder.handshake(TokioIo::new(near)).await.unwrap();
+        tokio::spawn(connection);
         client
     }
 
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_whose_client_takes_nothing_is_reset_alone() {
+    async fn only_the_stalled_stream_is_reset() {
         let mut client = client().await;
         let (stale, mut slow) = (send_get(&mut client).await, send_get(&mut client).await);
         // The other stream's client reads something now and then.

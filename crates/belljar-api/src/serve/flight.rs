@@ -1,7 +1,7 @@
 //! Limits on response bytes in flight, which clients have not read yet: per connection, per key and in all, and
 //! on the time that they may stay.
 //!
-//! The body of a response waits for room before it hands over its next bytes, and gives the room back when they have
+//! The body of a response acquires permits before it hands over its next bytes, and releases them when the bytes have
 //! been written to the socket. A connection with nothing in flight never waits: clients that read are not blocked by
 //! clients that do not.
 
@@ -68,17 +68,17 @@ impl Flights {
 pub(super) struct Flight {
     flights: Flights,
     own: Arc<Semaphore>,
-    since: Mutex<Since>,
+    since: Mutex<HandoverTimes>,
 }
 
 /// Time at which each piece was handed over.
 #[derive(Default)]
-struct Since {
+struct HandoverTimes {
     last: u64,
     pieces: BTreeMap<u64, Instant>,
 }
 
-type Room = Vec<OwnedSemaphorePermit>;
+type Permits = Vec<OwnedSemaphorePermit>;
 
 impl Flight {
     /// Returns how long the oldest piece has been in flight.
@@ -86,30 +86,30 @@ impl Flight {
         self.since().pieces.first_key_value().map(|(_, since)| since.elapsed())
     }
 
-    /// Waits for room for a piece of a response to this key.
-    async fn room(self: Arc<Self>, key: Option<Arc<Semaphore>>, bytes: u32) -> Room {
+    /// Waits until a piece of a response to this key may be in flight.
+    async fn acquire(self: Arc<Self>, key: Option<Arc<Semaphore>>, bytes: u32) -> Permits {
         let is_first = self.own.available_permits() == MAX_CONNECTION_BYTES;
-        let mut room = Vec::with_capacity(3);
+        let mut permits = Vec::with_capacity(3);
         let shared = [key, Some(Arc::clone(&self.flights.all))];
         let shared = shared.into_iter().flatten().filter(|_| !is_first);
         for semaphore in std::iter::once(Arc::clone(&self.own)).chain(shared) {
             // The semaphores are never closed.
-            room.extend(semaphore.acquire_many_owned(bytes).await);
+            permits.extend(semaphore.acquire_many_owned(bytes).await);
         }
-        room
+        permits
     }
 
     /// Wraps the bytes so that they count as in flight until they are dropped.
-    fn track(self: &Arc<Self>, bytes: Bytes, room: Room) -> Bytes {
+    fn track(self: &Arc<Self>, bytes: Bytes, permits: Permits) -> Bytes {
         let mut since = self.since();
         since.last += 1;
         let number = since.last;
         since.pieces.insert(number, Instant::now());
         drop(since);
-        Bytes::from_owner(Tracked { bytes, flight: Arc::clone(self), number, _room: room })
+        Bytes::from_owner(Tracked { bytes, flight: Arc::clone(self), number, _permits: permits })
     }
 
-    fn since(&self) -> MutexGuard<'_, Since> {
+    fn since(&self) -> MutexGuard<'_, HandoverTimes> {
         self.since.lock()
     }
 }
@@ -118,7 +118,7 @@ struct Tracked {
     bytes: Bytes,
     flight: Arc<Flight>,
     number: u64,
-    _room: Room,
+    _permits: Permits,
 }
 
 impl AsRef<[u8]> for Tracked {
@@ -139,8 +139,8 @@ pub(super) struct Outgoing {
     key: Option<Arc<Semaphore>>,
     /// Bytes that were not handed over yet.
     rest: Bytes,
-    /// Pending request for room, for the first bytes of the rest.
-    waiting: Option<Pin<Box<dyn Future<Output = Room> + Send>>>,
+    /// Pending acquisition of permits for the first bytes of the rest.
+    waiting: Option<Pin<Box<dyn Future<Output = Permits> + Send>>>,
 }
 
 impl Outgoing {
@@ -163,16 +163,16 @@ impl Outgoing {
         self.rest = bytes;
     }
 
-    /// Returns the next piece as soon as there is room for it.
+    /// Returns the next piece as soon as it may be in flight.
     pub(super) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Bytes> {
         let count = self.rest.len().min(PIECE_BYTES);
         let waiting = self.waiting.get_or_insert_with(|| {
             let flight = Arc::clone(&self.flight);
-            Box::pin(flight.room(self.key.clone(), u32::try_from(count).unwrap_or(u32::MAX)))
+            Box::pin(flight.acquire(self.key.clone(), u32::try_from(count).unwrap_or(u32::MAX)))
         });
-        let room = std::task::ready!(waiting.as_mut().poll(context));
+        let permits = std::task::ready!(waiting.as_mut().poll(context));
         self.waiting = None;
-        Poll::Ready(self.flight.track(self.rest.split_to(count), room))
+        Poll::Ready(self.flight.track(self.rest.split_to(count), permits))
     }
 }
 
@@ -210,7 +210,7 @@ where
 {
     fn execute(&self, stream: F) {
         let clock = Arc::new(Clock::default());
-        let watched = Watched {
+        let watched = WatchedStream {
             stream: Some(Box::pin(stream)),
             clock: Arc::clone(&clock),
             late: None,
@@ -220,14 +220,14 @@ where
     }
 }
 
-struct Watched<F> {
+struct WatchedStream<F> {
     stream: Option<Pin<Box<F>>>,
     clock: Arc<Clock>,
     late: Option<Pin<Box<Sleep>>>,
     stall: Duration,
 }
 
-impl<F: Future> Future for Watched<F> {
+impl<F: Future> Future for WatchedStream<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

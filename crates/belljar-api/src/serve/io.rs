@@ -24,7 +24,7 @@ pub(super) struct Activity {
     in_flight: AtomicUsize,
     /// Number of requests so far, and the maximum.
     requests: AtomicU64,
-    most: u64,
+    max: u64,
     /// Notified when the maximum number of requests has been reached.
     full: tokio::sync::Notify,
     /// Notified when the first request has begun.
@@ -38,11 +38,11 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    pub(super) fn new(most: u64) -> Arc<Self> {
+    pub(super) fn new(max: u64) -> Arc<Self> {
         Arc::new(Self {
             in_flight: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
-            most,
+            max,
             full: tokio::sync::Notify::new(),
             first: tokio::sync::Notify::new(),
             idle_since: Mutex::new(Instant::now()),
@@ -58,7 +58,7 @@ impl Activity {
         if count == 1 {
             self.first.notify_one();
         }
-        if count == self.most {
+        if count == self.max {
             self.full.notify_one();
         }
         self.is_http2.store(is_http2, Ordering::Release);
@@ -89,7 +89,7 @@ impl Activity {
     }
 
     /// Waits until the connection is evicted.
-    pub(super) async fn evicted(&self) {
+    pub(super) async fn wait_for_eviction(&self) {
         self.evicted.cancelled().await;
     }
 
@@ -113,7 +113,7 @@ impl Drop for InFlight {
 }
 
 /// A stream with timeouts on heads and on stalled writes.
-pub(super) struct Watched<S> {
+pub(super) struct WatchedIo<S> {
     stream: S,
     activity: Arc<Activity>,
     /// Deadline of the head that is being read.
@@ -122,19 +122,19 @@ pub(super) struct Watched<S> {
     stall: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Watched<S> {
+impl<S> WatchedIo<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
         Self { stream, activity, head: Some(Box::pin(sleep(HEAD_TIMEOUT))), stall: None }
     }
 
     /// Maintains the deadline of a head. A head begins with the first bytes that arrive while no request is in flight.
-    fn watch_head(&mut self, context: &mut Context<'_>, came: bool) -> io::Result<()> {
+    fn watch_head(&mut self, context: &mut Context<'_>, received: bool) -> io::Result<()> {
         let is_head = self.activity.idle().is_some();
         if !is_head || self.activity.is_http2.load(Ordering::Acquire) {
             self.head = None;
             return Ok(());
         }
-        if came && self.head.is_none() {
+        if received && self.head.is_none() {
             self.head = Some(Box::pin(sleep(HEAD_TIMEOUT)));
         }
         if belljar_keeper::ServiceWall::SlowHeads.is_down() {
@@ -142,7 +142,7 @@ impl<S> Watched<S> {
         }
         let late = self.head.as_mut().is_some_and(|head| head.as_mut().poll(context).is_ready());
         if late {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the head of a request came too slowly"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the head of a request arrived too slowly"));
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -170,15 +170,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let came = read.is_ready() && buffer.filled().len() > before;
-        if let Err(late) = self.watch_head(context, came) {
+        let received = read.is_ready() && buffer.filled().len() > before;
+        if let Err(late) = self.watch_head(context, received) {
             return Poll::Ready(Err(late));
         }
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -222,14 +222,14 @@ mod tests {
     async fn slow_heads_time_out() {
         let (mut client, server) = duplex(64);
         let activity = Activity::new(10);
-        let mut watched = Watched::new(server, Arc::clone(&activity));
+        let mut watched = WatchedIo::new(server, Arc::clone(&activity));
         let mut buffer = [0; 64];
         // No bytes at all.
         let late = watched.read(&mut buffer).await.unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
         // A slow trickle.
         let (mut trickle, server) = duplex(64);
-        let mut watched = Watched::new(server, Arc::clone(&activity));
+        let mut watched = WatchedIo::new(server, Arc::clone(&activity));
         let began = Instant::now();
         let feeding = tokio::spawn(async move {
             while trickle.write_all(b"x").await.is_ok() {
@@ -242,7 +242,7 @@ mod tests {
         feeding.abort();
         // Requests in flight may stall, and so may a connection between requests.
         let (mut between, server) = duplex(64);
-        let mut watched = Watched::new(server, Arc::clone(&activity));
+        let mut watched = WatchedIo::new(server, Arc::clone(&activity));
         between.write_all(b"GET").await.unwrap();
         assert_eq!(watched.read(&mut buffer).await.unwrap(), 3);
         let in_flight = activity.begin(false);
@@ -257,7 +257,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stalled_clients_time_out() {
         let (_client, server) = duplex(4);
-        let mut watched = Watched::new(server, Activity::new(10));
+        let mut watched = WatchedIo::new(server, Activity::new(10));
         let late = watched.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  accept ──► slot ──► TLS ──► HTTP/1.1 or HTTP/2 ──► closed
-//!    │          │        └ 10 s      │ idle for 75 s, or as many requests as allowed: told to finish
+//!    │          │        └ 10 s      │ idle for 75 s, or maximum number of requests: graceful shutdown
 //!    │          └ too many: closed   │ first head within 10 s of the first byte
-//!    └ told to stop ────────────────►│ told to finish, cut off after the drain time
+//!    └ server shutdown ─────────────►│ graceful shutdown, cut off after the drain time
 //! ```
 
 mod connection;
@@ -74,7 +74,7 @@ impl Api {
             router: self.router(),
             slots: self.shared.connections.clone(),
             flights: self.shared.flights.clone(),
-            most_requests: config.max_requests_per_connection,
+            max_requests: config.max_requests_per_connection,
             tasks: TaskTracker::new(),
             finish: CancellationToken::new(),
             cut: CancellationToken::new(),
@@ -125,7 +125,7 @@ struct Server {
     slots: Slots,
     flights: Flights,
     /// Maximum number of requests on one connection, after which it is closed.
-    most_requests: u64,
+    max_requests: u64,
     tasks: TaskTracker,
     /// Cancelled when connections have to finish their requests.
     finish: CancellationToken,
@@ -156,7 +156,7 @@ impl Server {
 
     fn tcp(&self, stream: TcpStream, remote: std::net::SocketAddr, tls: Option<&Tls>) {
         // Over the limit: closed at once. The client may retry later.
-        let activity = Activity::new(self.most_requests);
+        let activity = Activity::new(self.max_requests);
         let Some(slot) = self.slots.take(Some(remote.ip()), &activity) else { return };
         let _ = stream.set_nodelay(true);
         let peer =
@@ -184,10 +184,10 @@ impl Server {
     }
 
     fn unix(&self, stream: UnixStream) {
-        let activity = Activity::new(self.most_requests);
+        let activity = Activity::new(self.max_requests);
         let Some(slot) = self.slots.take(None, &activity) else { return };
         if self.operator_socket && !is_operator(&stream) {
-            tracing::warn!("a user other than the server's own opened the operator's socket");
+            tracing::warn!("a user other than the server's own connected to the operator's socket");
             return;
         }
         let peer = Peer { unix: true, ..Peer::default() };

@@ -24,21 +24,21 @@ pub(crate) struct Slots {
 }
 
 struct Inner {
-    most: usize,
-    most_per_client: usize,
-    open: Mutex<Open>,
+    max: usize,
+    max_per_client: usize,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     /// Open connections by number, oldest first.
-    connections: BTreeMap<u64, Known>,
+    connections: BTreeMap<u64, OpenConnection>,
     last: u64,
     by_client: HashMap<IpAddr, usize>,
 }
 
 /// A counted connection.
-struct Known {
+struct OpenConnection {
     client: Option<IpAddr>,
     activity: Arc<Activity>,
 }
@@ -50,8 +50,8 @@ pub(super) struct Slot {
 }
 
 impl Slots {
-    pub(crate) fn new(most: usize, most_per_client: usize) -> Self {
-        let inner = Inner { most, most_per_client, open: Mutex::default() };
+    pub(crate) fn new(max: usize, max_per_client: usize) -> Self {
+        let inner = Inner { max, max_per_client, open: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -60,18 +60,18 @@ impl Slots {
     pub(super) fn take(&self, client: Option<IpAddr>, activity: &Arc<Activity>) -> Option<Slot> {
         let mut open = self.inner.open();
         let of_client = client.and_then(|client| open.by_client.get(&client)).copied().unwrap_or_default();
-        if client.is_some() && of_client >= self.inner.most_per_client {
+        if client.is_some() && of_client >= self.inner.max_per_client {
             // Only this address's own connections may be evicted for it.
-            open.evict(|known| known.client == client)?;
+            open.evict(|connection| connection.client == client)?;
         }
-        let reserve = if client.is_some() { self.inner.most / RESERVED_DIVISOR } else { 0 };
-        if open.connections.len() >= self.inner.most - reserve {
-            // Nobody is evicted for the server's own user.
-            open.evict(|known| known.client.is_some())?;
+        let reserve = if client.is_some() { self.inner.max / RESERVED_DIVISOR } else { 0 };
+        if open.connections.len() >= self.inner.max - reserve {
+            // Connections of the server's own user are never evicted.
+            open.evict(|connection| connection.client.is_some())?;
         }
         open.last += 1;
         let number = open.last;
-        open.connections.insert(number, Known { client, activity: Arc::clone(activity) });
+        open.connections.insert(number, OpenConnection { client, activity: Arc::clone(activity) });
         if let Some(client) = client {
             *open.by_client.entry(client).or_default() += 1;
         }
@@ -79,23 +79,26 @@ impl Slots {
     }
 }
 
-impl Open {
+impl OpenConnections {
     /// Evicts the connection that has been idle longest among the candidates. Returns `None` if all of them are in use.
-    fn evict(&mut self, is_candidate: impl Fn(&Known) -> bool) -> Option<()> {
-        let idle = |known: &Known| known.activity.idle().filter(|idle| *idle >= MIN_IDLE);
-        let candidates = self.connections.iter().filter(|(_, known)| is_candidate(known));
-        let longest = candidates.filter_map(|(number, known)| Some((idle(known)?, *number))).max()?;
+    fn evict(&mut self, is_candidate: impl Fn(&OpenConnection) -> bool) -> Option<()> {
+        let idle = |connection: &OpenConnection| connection.activity.idle().filter(|idle| *idle >= MIN_IDLE);
+        let candidates = self.connections.iter().filter(|(_, connection)| is_candidate(connection));
+        let longest =
+            candidates.filter_map(|(number, connection)| Some((idle(connection)?, *number))).max()?;
         if ServiceWall::EvictIdle.is_down() {
             return None;
         }
-        let known = self.connections.get(&longest.1)?;
-        known.activity.evict();
-        self.forget(longest.1);
+        let connection = self.connections.get(&longest.1)?;
+        connection.activity.evict();
+        self.remove(longest.1);
         Some(())
     }
 
-    fn forget(&mut self, number: u64) {
-        let Some(Known { client: Some(client), .. }) = self.connections.remove(&number) else { return };
+    fn remove(&mut self, number: u64) {
+        let Some(OpenConnection { client: Some(client), .. }) = self.connections.remove(&number) else {
+            return;
+        };
         if let Some(count) = self.by_client.get_mut(&client) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -106,14 +109,14 @@ impl Open {
 }
 
 impl Inner {
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock()
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.inner.open().forget(self.number);
+        self.inner.open().remove(self.number);
     }
 }
 

@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or is not what it should be.
+    /// A file cannot be read, or has the wrong format.
     #[error("cannot read the {what} in {path}; give a file in PEM form")]
     Read {
         /// `certificate` or `private key`.
@@ -29,7 +29,7 @@ pub enum TlsError {
         source: rustls::pki_types::pem::Error,
     },
     /// The file contains no certificate.
-    #[error("there is no certificate in {path}; give a file in PEM form, the server's own certificate first")]
+    #[error("no certificate in {path}; give a file in PEM form, the server's own certificate first")]
     NoCertificate {
         /// The file.
         path: PathBuf,
@@ -52,11 +52,11 @@ pub enum TlsError {
 pub struct Tls {
     certificate: PathBuf,
     key: PathBuf,
-    current: Arc<Current>,
+    current: Arc<CurrentCertificate>,
     config: Arc<ServerConfig>,
 }
 
-struct Current(RwLock<Arc<CertifiedKey>>);
+struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl Tls {
     /// Loads a certificate chain, the server's own certificate first, and its private key, both in PEM form.
@@ -64,7 +64,7 @@ impl Tls {
     /// # Errors
     /// Returns [`TlsError`] if the files cannot be used.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let current = Arc::new(Current(RwLock::new(read(certificate, key)?)));
+        let current = Arc::new(CurrentCertificate(RwLock::new(read(certificate, key)?)));
         let provider = Arc::new(aws_lc_rs::default_provider());
         let unusable =
             |source| TlsError::Unusable { certificate: certificate.into(), key: key.into(), source };
@@ -96,13 +96,13 @@ impl fmt::Debug for Tls {
     }
 }
 
-impl fmt::Debug for Current {
+impl fmt::Debug for CurrentCertificate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Current")
+        formatter.write_str("CurrentCertificate")
     }
 }
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read()))
     }

@@ -21,14 +21,14 @@ pub(crate) struct Traffic {
 
 /// A connection that counts as open until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<Traffic>);
+pub(crate) struct OpenConnection(Arc<Traffic>);
 
 impl Traffic {
     /// Counts an accepted connection.
-    pub(crate) fn begin(self: &Arc<Self>) -> Counted {
+    pub(crate) fn begin(self: &Arc<Self>) -> OpenConnection {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::clone(self))
+        OpenConnection(Arc::clone(self))
     }
 
     /// Returns the current counts.
@@ -40,7 +40,7 @@ impl Traffic {
     }
 }
 
-impl Drop for Counted {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }

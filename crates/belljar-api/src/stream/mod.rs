@@ -6,4 +6,4 @@ mod websocket;
 
 pub(crate) use sse::{event, events, problem_event};
 pub(crate) use text::{Piece, Pieces};
-pub(crate) use websocket::{Attachment, MAX_MESSAGE_BYTES, attach, no_upgrade};
+pub(crate) use websocket::{Attachment, MAX_MESSAGE_BYTES, attach, upgrade_required};

@@ -40,7 +40,7 @@ where
                     Some(event) => yield Ok::<_, Infallible>(event),
                     None => break,
                 },
-                problem = slot.ended() => {
+                problem = slot.wait_for_end() => {
                     yield Ok(problem_event(&problem, &request_id));
                     break;
                 }

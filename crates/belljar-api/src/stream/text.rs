@@ -18,11 +18,11 @@ pub(crate) struct Piece {
 /// Bytes held back from each stream: the beginning of a character.
 #[derive(Default)]
 pub(crate) struct Pieces {
-    held: [Held; 3],
+    held: [HeldBytes; 3],
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldBytes {
     offset: u64,
     bytes: BytesMut,
 }
@@ -65,7 +65,7 @@ impl Pieces {
     }
 }
 
-impl Held {
+impl HeldBytes {
     fn end(&self) -> u64 {
         self.offset.saturating_add(u64::try_from(self.bytes.len()).unwrap_or(u64::MAX))
     }

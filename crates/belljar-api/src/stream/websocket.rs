@@ -1,4 +1,4 @@
-//! A process over a WebSocket: its output as binary messages, its input too, and control in JSON.
+//! Processes over a WebSocket: input and output as binary messages, control messages and events as JSON.
 
 use std::time::Duration;
 
@@ -18,53 +18,53 @@ use crate::guard::StreamSlot;
 use crate::problem::{Code, Problem};
 use crate::rest::types::{ExitedBody, TerminalBody, signal_number};
 
-/// The longest message of a client, in bytes.
+/// Maximum length of a client's message, in bytes.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// The longest control message, in bytes.
+/// Maximum length of a control message, in bytes.
 const MAX_CONTROL_BYTES: usize = 4096;
 
-/// How often the client is asked whether it is there.
-const PING_EVERY: Duration = Duration::from_secs(20);
+/// Interval of pings.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How long a client may say nothing, not even that it is there.
-const MAX_SILENCE: Duration = Duration::from_secs(60);
+/// Maximum time without any message from the client, pongs included.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a client may take for one message before it counts as too slow.
-const MAX_SEND: Duration = Duration::from_secs(30);
+/// Maximum time to send one message, after which the client counts as too slow.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a process may take for the input that came before the client left.
-const MAX_FINISH: Duration = Duration::from_secs(2);
+/// Maximum time for the process to read the remaining input after the client has disconnected.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Messages of input that wait for the process.
-const INPUT_PIECES: usize = 1;
+/// Maximum number of input messages that wait for the process.
+const MAX_WAITING_INPUTS: usize = 1;
 
-/// Messages to the client that wait besides output.
-const NOTES: usize = 16;
+/// Maximum number of control errors that wait for the client.
+const MAX_WAITING_ERRORS: usize = 16;
 
-/// What is attached to.
+/// A process to attach to, with its caller.
 pub(crate) struct Attachment {
     /// The process.
     pub(crate) execution: Opened<Execution>,
-    /// What is said first.
+    /// First message to the client.
     pub(crate) greeting: Option<String>,
-    /// Counts as an open stream.
+    /// Slot of an open stream.
     pub(crate) slot: StreamSlot,
-    /// Who asked.
+    /// The caller.
     pub(crate) caller: Caller,
 }
 
-/// Why a connection ends, as a close frame.
-struct Ending {
+/// Reason for the end of a connection, as a close frame.
+struct Closing {
     code: u16,
     reason: &'static str,
 }
 
-const fn ending(code: u16, reason: &'static str) -> Ending {
-    Ending { code, reason }
+const fn closing(code: u16, reason: &'static str) -> Closing {
+    Closing { code, reason }
 }
 
-/// Passes on what process and client say to each other, until one of them is through or the server stops.
+/// Relays messages between process and client, until either ends, the key is revoked or the server shuts down.
 pub(crate) async fn attach(socket: WebSocket, shared: Shared, attachment: Attachment) {
     let Attachment { execution, greeting, slot, caller } = attachment;
     let (mut sink, source) = socket.split();
@@ -74,32 +74,32 @@ pub(crate) async fn attach(socket: WebSocket, shared: Shared, attachment: Attach
         process: execution.get().id,
         caller,
     };
-    let (notes, mut noted) = mpsc::channel(NOTES);
-    let ending = {
-        let talk = Talk { shared: &shared, request_id: &target.caller.request_id };
+    let (errors, mut reported) = mpsc::channel(MAX_WAITING_ERRORS);
+    let closing = {
+        let sender = OutputSender { shared: &shared, request_id: &target.caller.request_id };
         let outgoing = async {
             if let Some(text) = greeting {
                 send(&mut sink, Message::text(text)).await?;
             }
-            talk.outgoing(&mut sink, execution, &mut noted).await
+            sender.send_output(&mut sink, execution, &mut reported).await
         };
-        let incoming = incoming(source, target.clone(), notes);
+        let incoming = receive_input(source, target.clone(), errors);
         tokio::select! {
-            ended = outgoing => ended.err().unwrap_or(ending(close_code::NORMAL, "the process has ended")),
+            ended = outgoing => ended.err().unwrap_or(closing(close_code::NORMAL, "the process has ended")),
             ended = incoming => ended,
-            problem = slot.ended() => match problem.code() {
-                Code::ShuttingDown => ending(close_code::AWAY, "the server is shutting down"),
-                _ => ending(close_code::POLICY, "the key was revoked"),
+            problem = slot.wait_for_end() => match problem.code() {
+                Code::ShuttingDown => closing(close_code::AWAY, "the server is shutting down"),
+                _ => closing(close_code::POLICY, "the key was revoked"),
             },
         }
     };
-    let frame = CloseFrame { code: ending.code, reason: ending.reason.into() };
-    // The client may be gone, or not listen.
-    let _ = timeout(MAX_SEND, sink.send(Message::Close(Some(frame)))).await;
+    let frame = CloseFrame { code: closing.code, reason: closing.reason.into() };
+    // The client may have disconnected, or not read.
+    let _ = timeout(SEND_TIMEOUT, sink.send(Message::Close(Some(frame)))).await;
     let _ = timeout(Duration::from_secs(1), sink.close()).await;
 }
 
-/// The process that is attached to, for what is asked of it besides.
+/// The attached process, for input and control.
 #[derive(Clone)]
 struct Target {
     keeper: Keeper,
@@ -114,22 +114,22 @@ impl Target {
     }
 }
 
-struct Talk<'a> {
+struct OutputSender<'a> {
     shared: &'a Shared,
     request_id: &'a str,
 }
 
 type Sink = SplitSink<WebSocket, Message>;
 
-impl Talk<'_> {
-    /// Sends output, answers and questions, until the process has ended or the client does not take them.
-    async fn outgoing(
+impl OutputSender<'_> {
+    /// Sends output, events and pings, until the process has ended or the client reads too slowly.
+    async fn send_output(
         &self,
         sink: &mut Sink,
         mut execution: Opened<Execution>,
-        noted: &mut mpsc::Receiver<String>,
-    ) -> Result<(), Ending> {
-        let mut pings = interval(PING_EVERY);
+        reported: &mut mpsc::Receiver<String>,
+    ) -> Result<(), Closing> {
+        let mut pings = interval(PING_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         pings.reset();
         loop {
@@ -138,19 +138,19 @@ impl Talk<'_> {
                     Ok(Some(ProcessEvent::Output { stream, offset, data })) => Message::Binary(frame(stream, offset, &data)),
                     Ok(Some(ProcessEvent::Exited(exited))) => {
                         let judgement = self.shared.keeper.judge(&exited);
-                        let body = Told { event: "exited", body: ExitedBody::new(&exited, judgement) };
+                        let body = JsonEvent { event: "exited", body: ExitedBody::new(&exited, judgement) };
                         return send(sink, Message::text(json(&body))).await;
                     }
                     Ok(Some(ProcessEvent::Started { .. })) => continue,
                     Ok(None) => return Ok(()),
                     Err(error) => {
                         let problem = Problem::from(error);
-                        let body = Told { event: "error", body: problem.body(self.request_id) };
+                        let body = JsonEvent { event: "error", body: problem.body(self.request_id) };
                         return send(sink, Message::text(json(&body))).await;
                     }
                 },
-                Some(problem) = noted.recv() => {
-                    let body = Told { event: "error", body: Problem::field("message", problem).body(self.request_id) };
+                Some(problem) = reported.recv() => {
+                    let body = JsonEvent { event: "error", body: Problem::field("message", problem).body(self.request_id) };
                     Message::text(json(&body))
                 }
                 _ = pings.tick() => Message::Ping(Bytes::new()),
@@ -160,15 +160,15 @@ impl Talk<'_> {
     }
 }
 
-async fn send(sink: &mut Sink, message: Message) -> Result<(), Ending> {
-    match timeout(MAX_SEND, sink.send(message)).await {
+async fn send(sink: &mut Sink, message: Message) -> Result<(), Closing> {
+    match timeout(SEND_TIMEOUT, sink.send(message)).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err(ending(close_code::ABNORMAL, "the client is gone")),
-        Err(_) => Err(ending(close_code::POLICY, "the client takes too slowly what it asked for")),
+        Ok(Err(_)) => Err(closing(close_code::ABNORMAL, "the client has disconnected")),
+        Err(_) => Err(closing(close_code::POLICY, "the client reads too slowly")),
     }
 }
 
-/// One message of output: which stream, where in it, what.
+/// Encodes a message of output: the stream's number, the offset, and the data.
 fn frame(stream: v1::Stream, offset: u64, data: &[u8]) -> Bytes {
     let number = match stream {
         v1::Stream::STREAM_UNSPECIFIED | v1::Stream::STREAM_STDOUT => 1,
@@ -182,9 +182,9 @@ fn frame(stream: v1::Stream, offset: u64, data: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// A message to the client in JSON.
+/// An event to the client, as JSON.
 #[derive(Serialize)]
-struct Told<T> {
+struct JsonEvent<T> {
     event: &'static str,
     #[serde(flatten)]
     body: T,
@@ -203,57 +203,65 @@ struct Control {
     close_stdin: Option<bool>,
 }
 
-/// Takes input and control, until the client is gone. `notes` tell it what was wrong with a control message.
-async fn incoming(source: SplitStream<WebSocket>, target: Target, notes: mpsc::Sender<String>) -> Ending {
+/// Receives input and control messages, until the client disconnects. `errors` gets the errors of control messages.
+async fn receive_input(
+    source: SplitStream<WebSocket>,
+    target: Target,
+    errors: mpsc::Sender<String>,
+) -> Closing {
     let mut input = Input::new(target);
-    let ending = take(source, &mut input, &notes).await;
+    let closing = receive_messages(source, &mut input, &errors).await;
     input.finish().await;
-    ending
+    closing
 }
 
-async fn take(mut source: SplitStream<WebSocket>, input: &mut Input, notes: &mpsc::Sender<String>) -> Ending {
-    let mut spoken = Instant::now();
+async fn receive_messages(
+    mut source: SplitStream<WebSocket>,
+    input: &mut Input,
+    errors: &mpsc::Sender<String>,
+) -> Closing {
+    let mut last_message = Instant::now();
     loop {
-        // What waits for the process to take its input is not silence: nothing is read meanwhile.
-        let left = MAX_SILENCE.saturating_sub(spoken.elapsed());
+        // Waiting for the process to read its input is not silence: nothing is received meanwhile.
+        let left = SILENCE_TIMEOUT.saturating_sub(last_message.elapsed());
         let message = match timeout(left, source.next()).await {
-            Err(_) => return ending(close_code::AWAY, "the client is silent"),
-            Ok(None) => return ending(close_code::NORMAL, "the client is gone"),
-            Ok(Some(Err(error))) => return of_error(&error),
+            Err(_) => return closing(close_code::AWAY, "the client is silent"),
+            Ok(None) => return closing(close_code::NORMAL, "the client has disconnected"),
+            Ok(Some(Err(error))) => return read_error(&error),
             Ok(Some(Ok(message))) => message,
         };
         match message {
             Message::Binary(data) => input.write(data).await,
             Message::Text(text) => {
-                if let Err(reason) = control(&text, input).await {
-                    // A client that does not listen need not be told.
-                    let _ = notes.try_send(reason);
+                if let Err(reason) = apply_control(&text, input).await {
+                    // Dropped if the client does not read.
+                    let _ = errors.try_send(reason);
                 }
             }
-            Message::Close(_) => return ending(close_code::NORMAL, "closed by the client"),
+            Message::Close(_) => return closing(close_code::NORMAL, "closed by the client"),
             Message::Ping(_) | Message::Pong(_) => {}
         }
-        spoken = Instant::now();
+        last_message = Instant::now();
     }
 }
 
-/// Why the client's message could not be read.
-fn of_error(error: &axum::Error) -> Ending {
+/// Returns the reason why a message could not be read.
+fn read_error(error: &axum::Error) -> Closing {
     use tokio_tungstenite::tungstenite::Error;
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         match error.downcast_ref::<Error>() {
-            Some(Error::Capacity(_)) => return ending(close_code::SIZE, "the message is larger than 1 MiB"),
-            Some(Error::Utf8(_)) => return ending(close_code::INVALID, "a text message is not UTF-8"),
-            Some(Error::Protocol(_)) => return ending(close_code::PROTOCOL, "that is no WebSocket message"),
+            Some(Error::Capacity(_)) => return closing(close_code::SIZE, "the message is larger than 1 MiB"),
+            Some(Error::Utf8(_)) => return closing(close_code::INVALID, "a text message is not UTF-8"),
+            Some(Error::Protocol(_)) => return closing(close_code::PROTOCOL, "invalid WebSocket message"),
             _ => cause = error.source(),
         }
     }
-    ending(close_code::ABNORMAL, "the client is gone")
+    closing(close_code::ABNORMAL, "the client has disconnected")
 }
 
-/// Does what a control message says.
-async fn control(text: &str, input: &mut Input) -> Result<(), String> {
+/// Applies a control message.
+async fn apply_control(text: &str, input: &mut Input) -> Result<(), String> {
     if text.len() > MAX_CONTROL_BYTES {
         return Err(format!("it is longer than {MAX_CONTROL_BYTES} bytes"));
     }
@@ -263,7 +271,7 @@ async fn control(text: &str, input: &mut Input) -> Result<(), String> {
     let id = input.target.process;
     match control {
         Control { resize: Some(size), signal: None, close_stdin: None } => {
-            let (rows, columns) = size.checked("resize.").map_err(problem)?;
+            let (rows, columns) = size.validate("resize.").map_err(problem)?;
             let terminal = v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() };
             let request = v1::ResizeRequest { id, terminal: terminal.into(), ..Default::default() };
             input.target.perform(request).await.map_err(refused)
@@ -282,7 +290,7 @@ async fn control(text: &str, input: &mut Input) -> Result<(), String> {
     }
 }
 
-/// The standard input of the process. It begins with the first byte.
+/// The standard input of the process. It is opened with the first message.
 struct Input {
     target: Target,
     pipe: Option<mpsc::Sender<Bytes>>,
@@ -295,24 +303,24 @@ impl Input {
         Self { target, pipe: None, feeding: None, ended: false }
     }
 
-    /// Writes, as fast as the process reads. What a process does not take that reads no more is dropped.
+    /// Writes as fast as the process reads. Input is dropped once the process no longer reads.
     async fn write(&mut self, data: Bytes) {
         if self.ended {
             return;
         }
         if self.pipe.is_none() {
-            let (near, mut far) = mpsc::channel(INPUT_PIECES);
+            let (sender, mut receiver) = mpsc::channel(MAX_WAITING_INPUTS);
             let (target, id) = (self.target.clone(), self.target.process);
             let pieces = async_stream::stream! {
-                while let Some(data) = far.recv().await {
+                while let Some(data) = receiver.recv().await {
                     yield Ok(v1::InputRequest { id, data, ..Default::default() });
                 }
             };
             self.feeding = Some(tokio::spawn(async move {
-                // It ends with the pipe, or when the process takes no more.
+                // Ends with the pipe, or when the process no longer reads.
                 let _ = target.perform(Feed(pieces.boxed())).await;
             }));
-            self.pipe = Some(near);
+            self.pipe = Some(sender);
         }
         if let Some(pipe) = &mut self.pipe
             && pipe.send(data).await.is_err()
@@ -321,7 +329,7 @@ impl Input {
         }
     }
 
-    /// Says that no more comes, after all that came has been taken.
+    /// Closes the input, after all of it has been written.
     async fn close(&mut self) {
         self.pipe = None;
         if let Some(feeding) = &mut self.feeding {
@@ -334,11 +342,11 @@ impl Input {
         }
     }
 
-    /// Lets the process take what came before the client left, if it takes it soon.
+    /// Waits up to [`FINISH_TIMEOUT`] for the process to read the remaining input.
     async fn finish(&mut self) {
         self.pipe = None;
         if let Some(feeding) = &mut self.feeding {
-            let _ = timeout(MAX_FINISH, feeding).await;
+            let _ = timeout(FINISH_TIMEOUT, feeding).await;
         }
     }
 }
@@ -351,9 +359,9 @@ impl Drop for Input {
     }
 }
 
-/// What is answered to a request that should have been a WebSocket.
-pub(crate) fn no_upgrade() -> Problem {
-    Problem::new(Code::UpgradeRequired, "this place speaks WebSocket; connect with a WebSocket client")
+/// Returns the problem for a request that is not a WebSocket upgrade.
+pub(crate) fn upgrade_required() -> Problem {
+    Problem::new(Code::UpgradeRequired, "a WebSocket is required; connect with a WebSocket client")
 }
 
 #[cfg(test)]
@@ -372,8 +380,8 @@ mod tests {
     }
 
     #[test]
-    fn told_events_are_flat() {
-        let body = Told { event: "error", body: Problem::field("a", "b").body("r") };
+    fn json_events_are_flat() {
+        let body = JsonEvent { event: "error", body: Problem::field("a", "b").body("r") };
         let value: serde_json::Value = serde_json::from_str(&json(&body)).unwrap();
         assert_eq!((value["event"].as_str(), value["field"].as_str()), (Some("error"), Some("a")));
     }

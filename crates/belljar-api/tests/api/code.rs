@@ -9,23 +9,23 @@ use crate::client::Client;
 use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
-    variables_live_on,
-    what_happens_comes_while_it_happens,
-    bad_input_is_refused_by_name,
-    contexts_are_made_and_removed,
-    contexts_are_of_their_tenant,
-    two_contexts_run_at_once,
+    variables_persist_between_executions,
+    output_is_streamed_while_code_runs,
+    invalid_input_is_refused_with_its_field,
+    contexts_are_created_and_removed,
+    contexts_belong_to_their_tenant,
+    contexts_run_concurrently,
     busy_code_is_interrupted,
-    a_timeout_says_what_it_did_to_the_variables,
-    an_interpreter_that_ends_is_rebuilt,
+    timeout_reports_the_state_of_the_variables,
+    ended_interpreter_is_restarted,
     questions_are_answered,
-    a_client_that_leaves_is_in_the_audit_trail,
-    the_same_key_runs_code_once,
-    a_pause_keeps_the_variables,
-    bash_is_a_context_too,
+    client_disconnect_is_audited,
+    idempotent_code_runs_once,
+    pause_preserves_variables,
+    bash_has_contexts,
 ];
 
-/// Whether this machine has what a Python context needs.
+/// Reports whether this machine has what a Python context needs.
 fn has_ipython() -> bool {
     let found = std::process::Command::new("python3").args(["-c", "import IPython"]).output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -36,7 +36,7 @@ fn has_ipython() -> bool {
     found
 }
 
-/// A sandbox, if there are Python contexts in it.
+/// Creates a sandbox, if it can have Python contexts.
 async fn python(fixture: &Fixture) -> Option<(Client, String)> {
     if !has_ipython() {
         return None;
@@ -68,7 +68,7 @@ fn streamed(user: &Client, id: &str, body: &Value) -> http::Request<Body> {
     request.body(Body::from(body.to_string())).unwrap()
 }
 
-/// The last record about code in a sandbox.
+/// Returns the last audit record about code in a sandbox.
 async fn last_record(fixture: &Fixture, id: &str, action: &str) -> Option<Value> {
     let admin = fixture.client("default", Role::Admin).await;
     let records = admin.get("/v1/audit?limit=1000").await.json();
@@ -76,7 +76,7 @@ async fn last_record(fixture: &Fixture, id: &str, action: &str) -> Option<Value>
     records.into_iter().rev().find(|record| record["sandbox"] == id && record["action"] == action)
 }
 
-async fn variables_live_on(fixture: Fixture) {
+async fn variables_persist_between_executions(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     let first = code(&user, &id, "import sys; x = 20; print('out'); print('err', file=sys.stderr)").await;
     assert_eq!((&first["status"], &first["state"]), (&json!("ok"), &json!("preserved")), "{first}");
@@ -107,7 +107,7 @@ async fn variables_live_on(fixture: Fixture) {
     assert!(record["code_digest"].is_string() && record["output_digest"].is_string(), "{record}");
 }
 
-async fn what_happens_comes_while_it_happens(fixture: Fixture) {
+async fn output_is_streamed_while_code_runs(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     let text = "import os, time\nprint('one', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\nprint('tw\\u00f6')\ndisplay(3)\n4";
     let mut events = user.events(streamed(&user, &id, &json!({"code": text}))).await;
@@ -140,7 +140,7 @@ async fn what_happens_comes_while_it_happens(fixture: Fixture) {
     );
 }
 
-async fn bad_input_is_refused_by_name(fixture: Fixture) {
+async fn invalid_input_is_refused_with_its_field(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "kept = 7").await;
     let path = format!("/v1/sandboxes/{id}/code");
@@ -162,7 +162,7 @@ async fn bad_input_is_refused_by_name(fixture: Fixture) {
     for (body, status, code, field) in cases {
         user.post(&path, &body).await.refused(status, code, field);
     }
-    // It is refused before it comes.
+    // It is refused before the body arrives.
     let announced = user.request("POST", &path).header("content-type", "application/json");
     let announced = announced.header("content-length", 10 << 20);
     let never = futures::stream::pending::<std::io::Result<bytes::Bytes>>();
@@ -192,7 +192,7 @@ async fn bad_input_is_refused_by_name(fixture: Fixture) {
     assert_eq!(plain(&code(&user, &id, "kept").await), "7");
 }
 
-async fn contexts_are_made_and_removed(fixture: Fixture) {
+async fn contexts_are_created_and_removed(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     let contexts = format!("/v1/sandboxes/{id}/contexts");
     assert_eq!(user.get(&contexts).await.json(), json!({"contexts": []}));
@@ -204,13 +204,13 @@ async fn contexts_are_made_and_removed(fixture: Fixture) {
         (&json!("c1"), &json!("python"), &json!("idle"))
     );
     assert_eq!((&context["cwd"], &context["generation"]), (&json!("/tmp"), &json!(1)));
-    let told = run(
+    let result = run(
         &user,
         &id,
         json!({"code": "import os; v = 1; print(os.environ['A'], os.getcwd())", "context": "c1"}),
     )
     .await;
-    assert_eq!(told["stdout"]["data"], "b /tmp\n");
+    assert_eq!(result["stdout"]["data"], "b /tmp\n");
     assert_eq!(code(&user, &id, "v").await["error"]["name"], "NameError");
     let listed = user.get(&contexts).await.json();
     let ids: Vec<_> =
@@ -233,7 +233,7 @@ async fn contexts_are_made_and_removed(fixture: Fixture) {
     }
 }
 
-async fn contexts_are_of_their_tenant(fixture: Fixture) {
+async fn contexts_belong_to_their_tenant(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "secret = 1").await;
     let other = fixture.client("other", Role::User).await;
@@ -252,13 +252,13 @@ async fn contexts_are_of_their_tenant(fixture: Fixture) {
     assert_eq!(plain(&code(&user, &id, "secret").await), "1");
 }
 
-async fn two_contexts_run_at_once(fixture: Fixture) {
+async fn contexts_run_concurrently(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     let contexts = format!("/v1/sandboxes/{id}/contexts");
     for _ in 0..2 {
         assert_eq!(user.post(&contexts, &json!({})).await.status, 201);
     }
-    // Each waits for the other: one after the other they would wait for ever.
+    // Each waits for the other: run one after the other, they would wait forever.
     let meet = |mine: &str, other: &str| {
         format!(
             "import os, time\nopen('{mine}', 'w').close()\nwhile not os.path.exists('{other}'): time.sleep(0.01)\n'{mine} met'"
@@ -293,7 +293,7 @@ async fn busy_code_is_interrupted(fixture: Fixture) {
     assert!(last_record(&fixture, &id, "context.interrupt").await.is_some());
 }
 
-async fn a_timeout_says_what_it_did_to_the_variables(fixture: Fixture) {
+async fn timeout_reports_the_state_of_the_variables(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "kept = 5").await;
     let late = run(&user, &id, json!({"code": "while True: pass", "timeout": "300ms"})).await;
@@ -308,7 +308,7 @@ async fn a_timeout_says_what_it_did_to_the_variables(fixture: Fixture) {
     assert!(fresh["rebuilt"].is_string(), "{fresh}");
 }
 
-async fn an_interpreter_that_ends_is_rebuilt(fixture: Fixture) {
+async fn ended_interpreter_is_restarted(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     let left = code(&user, &id, "import os; os._exit(3)").await;
     assert_eq!(
@@ -350,7 +350,7 @@ async fn questions_are_answered(fixture: Fixture) {
     assert_eq!(result.1["data"]["text/plain"], "'hello Ada'");
 }
 
-async fn a_client_that_leaves_is_in_the_audit_trail(fixture: Fixture) {
+async fn client_disconnect_is_audited(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     let leave = async |on_disconnect: &str| {
         let text = "import time\nprint('in', flush=True)\nfor _ in range(60): time.sleep(0.02)\nopen('done', 'w').close()";
@@ -379,7 +379,7 @@ async fn a_client_that_leaves_is_in_the_audit_trail(fixture: Fixture) {
     .await;
 }
 
-async fn the_same_key_runs_code_once(fixture: Fixture) {
+async fn idempotent_code_runs_once(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "runs = 0").await;
     let body = json!({"code": "runs += 1\nprint('out')\nruns"});
@@ -398,17 +398,17 @@ async fn the_same_key_runs_code_once(fixture: Fixture) {
     assert_eq!(plain(&code(&user, &id, "runs").await), "1");
 }
 
-async fn a_pause_keeps_the_variables(fixture: Fixture) {
+async fn pause_preserves_variables(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "kept = 5").await;
     let paused = user.post(&format!("/v1/sandboxes/{id}/pause"), &json!({})).await;
     assert_eq!(paused.status, 200, "{paused:?}");
-    // The use of it resumes it.
+    // Using it resumes it.
     assert_eq!(plain(&code(&user, &id, "kept + 1").await), "6");
     assert_eq!(user.get(&format!("/v1/sandboxes/{id}")).await.json()["state"], "running");
 }
 
-async fn bash_is_a_context_too(fixture: Fixture) {
+async fn bash_has_contexts(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let done = run(&user, &id, json!({"code": "cd /tmp; N=41", "language": "bash"})).await;

@@ -10,18 +10,18 @@ use crate::client::Client;
 use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
-    a_command_has_a_result,
-    output_comes_while_it_runs,
-    what_cannot_start_is_an_answer_of_its_own,
-    a_client_that_leaves_ends_its_command,
-    the_same_key_runs_once,
+    command_returns_a_result,
+    output_is_streamed_while_it_runs,
+    failure_to_start_is_a_result,
+    client_disconnect_ends_its_command,
+    idempotent_execution_runs_once,
     processes_run_in_the_background,
     output_is_read_by_offset,
     sessions_are_opened_and_closed,
     streams_of_a_key_are_bounded,
 ];
 
-async fn a_command_has_a_result(fixture: Fixture) {
+async fn command_returns_a_result(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let result = sh(&user, &id, "echo out; echo err >&2; exit 3").await;
@@ -56,7 +56,7 @@ fn streamed(client: &Client, id: &str, body: &Value) -> http::Request<Body> {
     request.body(Body::from(body.to_string())).unwrap()
 }
 
-async fn output_comes_while_it_runs(fixture: Fixture) {
+async fn output_is_streamed_while_it_runs(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let body = json!({"command": "echo one; while [ ! -e go ]; do sleep 0.05; done; printf 'tw\\303'; printf '\\266' ; echo >&2 e"});
@@ -84,7 +84,7 @@ async fn output_comes_while_it_runs(fixture: Fixture) {
     );
 }
 
-async fn what_cannot_start_is_an_answer_of_its_own(fixture: Fixture) {
+async fn failure_to_start_is_a_result(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let refused = user.send_request(streamed(&user, &id, &json!({"argv": ["no-such-program"]}))).await;
@@ -94,14 +94,14 @@ async fn what_cannot_start_is_an_answer_of_its_own(fixture: Fixture) {
     refused.refused(404, "sandbox_not_found", None);
 }
 
-/// Whether a command that has this in its line runs.
+/// Reports whether a command with this text in its command line is running.
 async fn is_running(client: &Client, id: &str, what: &str) -> bool {
     let listed = client.get(&format!("/v1/sandboxes/{id}/processes")).await.json();
     let mut processes = listed["processes"].as_array().unwrap().iter();
     processes.any(|one| one["running"] == true && one["argv"].to_string().contains(what))
 }
 
-async fn a_client_that_leaves_ends_its_command(fixture: Fixture) {
+async fn client_disconnect_ends_its_command(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     for accept in ["application/json", "text/event-stream"] {
@@ -119,7 +119,7 @@ async fn a_client_that_leaves_ends_its_command(fixture: Fixture) {
     }
 }
 
-async fn the_same_key_runs_once(fixture: Fixture) {
+async fn idempotent_execution_runs_once(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let run = |key: &'static str, line: &'static str| {

@@ -1,4 +1,4 @@
-//! The OpenAPI document: current, complete, and true.
+//! The OpenAPI document is current, complete and correct.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 use crate::fixture::{Fixture, cases, sandbox};
 
 cases![
-    the_copy_is_current,
-    it_is_complete,
+    checked_in_copy_is_current,
+    document_is_complete,
     every_route_needs_a_key,
     every_code_is_documented,
-    bodies_may_be_left_out_where_it_says_so,
-    archives_are_of_a_documented_kind,
+    optional_bodies_can_be_omitted,
+    archive_types_are_documented,
 ];
 
 const COPY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
@@ -23,7 +23,7 @@ fn document() -> Value {
     serde_json::from_str(&openapi_json()).unwrap()
 }
 
-async fn the_copy_is_current(_: Fixture) {
+async fn checked_in_copy_is_current(_: Fixture) {
     let fresh = openapi_json() + "\n";
     if std::env::var_os("BELLJAR_BLESS").is_some() {
         std::fs::write(COPY, &fresh).unwrap();
@@ -32,7 +32,7 @@ async fn the_copy_is_current(_: Fixture) {
     assert!(copy == fresh, "docs/openapi.json is old; write it anew with BELLJAR_BLESS=1");
 }
 
-/// Each operation: method, path, description.
+/// Returns the operations: method, path, description.
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let paths = document["paths"].as_object().unwrap();
     let of = |(path, item): (&String, &Value)| -> Vec<_> {
@@ -45,7 +45,7 @@ fn operations(document: &Value) -> Vec<(String, String, Value)> {
     paths.iter().flat_map(of).collect()
 }
 
-async fn it_is_complete(_: Fixture) {
+async fn document_is_complete(_: Fixture) {
     let document = document();
     assert_eq!(document["openapi"], "3.1.0");
     let schemes = document["components"]["securitySchemes"].as_object().unwrap();
@@ -89,7 +89,7 @@ async fn it_is_complete(_: Fixture) {
             );
         }
     }
-    // Every name that is referred to is there.
+    // Every referenced name exists.
     let text = document.to_string();
     for reference in text.split("#/components/schemas/").skip(1) {
         let name = reference.split('"').next().unwrap();
@@ -142,7 +142,7 @@ async fn every_code_is_documented(_: Fixture) {
     }
 }
 
-async fn bodies_may_be_left_out_where_it_says_so(fixture: Fixture) {
+async fn optional_bodies_can_be_omitted(fixture: Fixture) {
     let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let mut optional = BTreeSet::new();
@@ -161,7 +161,7 @@ async fn bodies_may_be_left_out_where_it_says_so(fixture: Fixture) {
                     .replace("{context}", "python"),
             )
             .await;
-        // Nothing else is wrong with it, or what is there does not exist.
+        // The request is otherwise valid, or names something that does not exist.
         let is_taken = answer.status.is_success() || answer.status == 404;
         assert_eq!(is_taken, may_be_empty, "{method} {path}: {answer:?}");
         if may_be_empty {
@@ -171,7 +171,7 @@ async fn bodies_may_be_left_out_where_it_says_so(fixture: Fixture) {
     assert!(optional.contains("sandboxes_fork") && !optional.contains("commands_exec"), "{optional:?}");
 }
 
-async fn archives_are_of_a_documented_kind(fixture: Fixture) {
+async fn archive_types_are_documented(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let document = document();

@@ -1,4 +1,4 @@
-//! The events of the service: who is told what, and how one goes on after a stream has broken off.
+//! Events of the service: their visibility, and how a broken stream is resumed.
 
 use axum::body::Body;
 use belljar_model::Role;
@@ -8,20 +8,20 @@ use crate::client::{Client, Events};
 use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
-    what_happens_is_told_as_it_happens,
-    a_stream_goes_on_after_an_id,
-    an_id_of_an_earlier_start_is_answered_with_what_is_kept,
-    events_are_told_to_those_whom_they_concern,
-    filters_take_kinds_labels_and_a_sandbox,
-    wrong_filters_are_refused,
+    events_are_streamed_as_they_happen,
+    stream_resumes_after_an_id,
+    id_of_an_earlier_start_returns_retained_events,
+    events_are_visible_to_their_tenant_and_admins,
+    events_are_filtered_by_kind_label_and_sandbox,
+    invalid_filters_are_refused,
 ];
 
 async fn follow(client: &Client, query: &str) -> Events {
     client.events(client.request("GET", &format!("/v1/events{query}")).body(Body::empty()).unwrap()).await
 }
 
-/// What is kept.
-async fn told(client: &Client, query: &str) -> Vec<Value> {
+/// Returns the retained events that match a query.
+async fn retained_events(client: &Client, query: &str) -> Vec<Value> {
     let and = if query.is_empty() { "?" } else { "&" };
     let events = follow(client, &format!("{query}{and}follow=false")).await.rest().await;
     events.into_iter().map(|(_, data)| data).collect()
@@ -31,7 +31,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["kind"].as_str().unwrap()).collect()
 }
 
-async fn what_happens_is_told_as_it_happens(fixture: Fixture) {
+async fn events_are_streamed_as_they_happen(fixture: Fixture) {
     let user = fixture.user().await;
     let mut events = follow(&user, "").await;
     let made = user.post("/v1/sandboxes", &json!({"labels": {"job": "42"}})).await.json();
@@ -69,26 +69,26 @@ async fn what_happens_is_told_as_it_happens(fixture: Fixture) {
     }
 }
 
-async fn a_stream_goes_on_after_an_id(fixture: Fixture) {
+async fn stream_resumes_after_an_id(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "true").await;
-    let all = told(&user, "").await;
+    let all = retained_events(&user, "").await;
     assert_eq!(kinds(&all), ["sandbox.created", "process.started", "process.exited"]);
     let first = all[0]["id"].as_str().unwrap();
-    assert_eq!(told(&user, &format!("?after={first}")).await, all[1..]);
-    // As a browser asks, and wins over the address that it asks with.
+    assert_eq!(retained_events(&user, &format!("?after={first}")).await, all[1..]);
+    // The header of a browser overrides the query.
     let last = all[2]["id"].as_str().unwrap();
     let request = user.request("GET", &format!("/v1/events?after={last}"));
     let mut events = user.events(request.header("last-event-id", first).body(Body::empty()).unwrap()).await;
     assert_eq!(events.next().await.unwrap().1, all[1]);
     assert_eq!(events.next().await.unwrap().1, all[2]);
-    // And goes on with what happens.
+    // New events follow.
     sh(&user, &id, "true").await;
     assert_eq!(events.next().await.unwrap().0, "process.started");
 }
 
-async fn an_id_of_an_earlier_start_is_answered_with_what_is_kept(fixture: Fixture) {
+async fn id_of_an_earlier_start_returns_retained_events(fixture: Fixture) {
     let user = fixture.user().await;
     sandbox(&user).await;
     let mut events = follow(&user, "?after=00000000-7").await;
@@ -96,7 +96,7 @@ async fn an_id_of_an_earlier_start_is_answered_with_what_is_kept(fixture: Fixtur
     assert_eq!(events.next().await.unwrap().0, "sandbox.created");
 }
 
-async fn events_are_told_to_those_whom_they_concern(fixture: Fixture) {
+async fn events_are_visible_to_their_tenant_and_admins(fixture: Fixture) {
     let user = fixture.user().await;
     let (reader, admin) =
         (fixture.client("default", Role::Read).await, fixture.client("ops", Role::Admin).await);
@@ -111,13 +111,13 @@ async fn events_are_told_to_those_whom_they_concern(fixture: Fixture) {
         let all = events.iter().map(|event| event["sandbox"].as_str().unwrap_or_default().to_owned());
         all.collect::<Vec<_>>()
     };
-    assert_eq!(sandboxes(told(&user, "").await), [mine.clone(), beside.clone()]);
-    assert_eq!(sandboxes(told(&reader, "").await), [mine.clone(), beside.clone()]);
-    assert_eq!(sandboxes(told(&other, "").await), std::slice::from_ref(&theirs));
-    assert_eq!(told(&other, &format!("?sandbox={mine}")).await, Vec::<Value>::new());
-    assert_eq!(sandboxes(told(&admin, "?kind=sandbox").await), [mine, beside, theirs]);
-    // Keys are the administrators' alone, and the secret is nobody's.
-    let keys = told(&admin, "?kind=key").await;
+    assert_eq!(sandboxes(retained_events(&user, "").await), [mine.clone(), beside.clone()]);
+    assert_eq!(sandboxes(retained_events(&reader, "").await), [mine.clone(), beside.clone()]);
+    assert_eq!(sandboxes(retained_events(&other, "").await), std::slice::from_ref(&theirs));
+    assert_eq!(retained_events(&other, &format!("?sandbox={mine}")).await, Vec::<Value>::new());
+    assert_eq!(sandboxes(retained_events(&admin, "?kind=sandbox").await), [mine, beside, theirs]);
+    // Only administrators see events of keys, which never contain the secret.
+    let keys = retained_events(&admin, "?kind=key").await;
     assert_eq!(keys.last().unwrap()["kind"], "key.create");
     assert_eq!(keys.last().unwrap()["detail"], made["id"]);
     assert!(!json!(keys).to_string().contains(made["key"].as_str().unwrap()));
@@ -125,7 +125,7 @@ async fn events_are_told_to_those_whom_they_concern(fixture: Fixture) {
     fixture.stranger().get("/v1/events").await.refused(401, "unauthenticated", None);
 }
 
-async fn filters_take_kinds_labels_and_a_sandbox(fixture: Fixture) {
+async fn events_are_filtered_by_kind_label_and_sandbox(fixture: Fixture) {
     let user = fixture.user().await;
     let labelled = json!({"labels": {"job": "1", "all": "yes"}});
     let id = user.post("/v1/sandboxes", &labelled).await.json()["id"].as_str().unwrap().to_owned();
@@ -144,11 +144,11 @@ async fn filters_take_kinds_labels_and_a_sandbox(fixture: Fixture) {
         (format!("?sandbox={other}"), &["sandbox.created"]),
         ("?kind=proc".to_owned(), &[]),
     ] {
-        assert_eq!(kinds(&told(&user, &query).await), expected, "{query}");
+        assert_eq!(kinds(&retained_events(&user, &query).await), expected, "{query}");
     }
 }
 
-async fn wrong_filters_are_refused(fixture: Fixture) {
+async fn invalid_filters_are_refused(fixture: Fixture) {
     let user = fixture.user().await;
     for (query, field) in [
         ("label=job", "label"),

@@ -1,4 +1,4 @@
-//! Every field of every body and query: what is wrong is a 4xx that names the field.
+//! Every field of every body and query: an invalid value gives a 4xx that names the field.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ async fn bodies_are_checked(fixture: Fixture) {
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"content": "x"}]}), "files[0].path"),
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "a"}]}), "files[0].content"),
         ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "", "content": ""}]}), "files[0].path"),
-        // The guest is asked first: nothing may have such rights inside, and this is a directory.
+        // The guest checks the mode first: no file may have these bits, and this is a directory.
         (
             "POST",
             "/v1/sandboxes".into(),
@@ -226,7 +226,7 @@ async fn bodies_are_bounded(fixture: Fixture) {
         user.send_request(request.body(body.into()).unwrap())
     };
     let json = "application/json";
-    // The refusal arrives, although the client goes on sending.
+    // The refusal arrives although the client is still sending.
     for length in [(2 << 20) + 1, 32 << 20] {
         send(json, None, vec![b' '; length]).await.refused(413, "too_large", None);
     }

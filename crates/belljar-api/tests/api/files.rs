@@ -9,17 +9,17 @@ use crate::client::{Answer, Client, escaped};
 use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
-    files_go_up_and_down,
+    files_are_uploaded_and_downloaded,
     ranges_and_conditions_work,
     names_of_any_bytes_work,
-    a_broken_upload_leaves_the_old_file,
+    broken_upload_keeps_the_old_file,
     directories_are_made_listed_moved_and_removed,
-    what_is_no_file_is_refused,
+    non_files_are_refused,
     forms_carry_many_files,
-    trees_travel_as_archives,
-    changes_are_told,
-    signed_addresses_open_one_file,
-    files_are_found_and_get_modes,
+    trees_are_transferred_as_archives,
+    changes_are_streamed,
+    signed_links_open_one_file,
+    files_are_searched_and_modes_are_set,
     large_files_stream,
 ];
 
@@ -27,7 +27,7 @@ fn content(id: &str, path: &str) -> String {
     format!("/v1/sandboxes/{id}/files/content?path={path}")
 }
 
-async fn files_go_up_and_down(fixture: Fixture) {
+async fn files_are_uploaded_and_downloaded(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let written = user.put(&format!("{}&mode=0750", content(&id, "a/b/c.txt")), "hello\n").await;
@@ -64,7 +64,7 @@ async fn files_go_up_and_down(fixture: Fixture) {
         "invalid_field",
         Some("Content-Range"),
     );
-    // The kernel says that files of /proc are empty.
+    // The kernel reports files of /proc as empty.
     let status = user.get(&content(&id, "/proc/self/status")).await;
     assert!(status.text().starts_with("Name:"), "{status:?}");
     assert_eq!(user.put(&content(&id, "empty"), "").await.json()["bytes"], 0);
@@ -141,7 +141,7 @@ async fn names_of_any_bytes_work(fixture: Fixture) {
             (name, true)
         );
     }
-    // No UTF-8: ff, in base64.
+    // Not UTF-8: the byte ff, in base64.
     let odd = format!("/v1/sandboxes/{id}/files/content?path_base64=%2Fw%3D%3D");
     let written = user.put(&odd, "odd").await.json();
     assert_eq!((&written["path"], &written["path_base64"]), (&json!("\u{fffd}"), &json!("/w==")));
@@ -158,7 +158,7 @@ async fn names_of_any_bytes_work(fixture: Fixture) {
     user.get(&format!("/v1/sandboxes/{id}/files/content")).await.refused(400, "invalid_field", Some("path"));
 }
 
-async fn a_broken_upload_leaves_the_old_file(fixture: Fixture) {
+async fn broken_upload_keeps_the_old_file(fixture: Fixture) {
     use tokio::io::AsyncWriteExt as _;
     let user = fixture.user().await;
     let id = sandbox(&user).await;
@@ -238,7 +238,7 @@ async fn directories_are_made_listed_moved_and_removed(fixture: Fixture) {
     user.delete(&files).await.refused(400, "invalid_field", Some("path"));
 }
 
-async fn what_is_no_file_is_refused(fixture: Fixture) {
+async fn non_files_are_refused(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "mkfifo fifo; mkdir dir; ln -s /etc/shadow secret").await;
@@ -306,7 +306,7 @@ async fn forms_carry_many_files(fixture: Fixture) {
     assert_eq!(sh(&user, &id, "ls; ls many | wc -l").await["stdout"]["data"], "many\nup\n1000\n");
 }
 
-async fn trees_travel_as_archives(fixture: Fixture) {
+async fn trees_are_transferred_as_archives(fixture: Fixture) {
     let user = fixture.user().await;
     let (from, to) = (sandbox(&user).await, sandbox(&user).await);
     sh(&user, &from, "mkdir -p t/sub; echo one > t/a; echo two > t/sub/b; chmod 750 t/sub/b; ln -s a t/link")
@@ -343,7 +343,7 @@ async fn trees_travel_as_archives(fixture: Fixture) {
     assert_eq!(sh(&user, &to, "ls").await["stdout"]["data"], "tar-out\ntar.gz-out\n");
 }
 
-async fn changes_are_told(fixture: Fixture) {
+async fn changes_are_streamed(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let request =
@@ -362,7 +362,7 @@ async fn changes_are_told(fixture: Fixture) {
     refused.refused(404, "path_not_found", None);
 }
 
-async fn signed_addresses_open_one_file(fixture: Fixture) {
+async fn signed_links_open_one_file(fixture: Fixture) {
     let user = fixture.user().await;
     let stranger = fixture.stranger();
     let id = sandbox(&user).await;
@@ -416,7 +416,7 @@ async fn large_files_stream(fixture: Fixture) {
     assert_eq!(sh(&user, &id, "ls").await["stdout"]["data"], "big\n");
 }
 
-async fn files_are_found_and_get_modes(fixture: Fixture) {
+async fn files_are_searched_and_modes_are_set(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let files = format!("/v1/sandboxes/{id}/files");

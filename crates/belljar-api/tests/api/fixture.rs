@@ -1,4 +1,4 @@
-//! The server of a case, as clients of REST use it.
+//! The server of a case, as REST clients use it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::client::Client;
 pub(crate) use crate::common::{Case, Fixture, Named, cases, config, run};
 
 impl Fixture {
-    /// Makes another server for the same keeper.
+    /// Starts another server for the same keeper.
     pub(crate) async fn beside(&self, config: ApiConfig) -> Self {
         self.listen_beside(&Arc::new(Api::new(config, self.keeper.clone()))).await
     }
@@ -20,23 +20,23 @@ impl Fixture {
         Self::serve(Arc::clone(api), self.keeper.clone(), tempfile::tempdir().unwrap()).await
     }
 
-    /// Makes a client with a key of this tenant and role.
+    /// Creates a client with a key of this tenant and role.
     pub(crate) async fn client(&self, tenant: &str, role: Role) -> Client {
         Client::new(self.address, Some(&self.key(tenant, role).await))
     }
 
-    /// Makes a client with a key for sandboxes.
+    /// Creates a client with a key for sandboxes.
     pub(crate) async fn user(&self) -> Client {
         self.client("default", Role::User).await
     }
 
-    /// Makes a client without a key.
+    /// Creates a client without a key.
     pub(crate) fn stranger(&self) -> Client {
         Client::new(self.address, None)
     }
 }
 
-/// Makes a sandbox, and returns its id.
+/// Creates a sandbox, and returns its id.
 pub(crate) async fn sandbox(client: &Client) -> String {
     client.sandbox(&json!({})).await
 }

@@ -1,5 +1,5 @@
-//! Every field and every parameter of the OpenAPI document, each with what it does not take: made from the document, so that a new
-//! one cannot be forgotten. Only what must be refused is sent, so nothing happens.
+//! Every field and every parameter of the OpenAPI document with invalid values, generated from the document so that no new field
+//! can be forgotten. Only requests that must be refused are sent, so nothing happens.
 
 use belljar_api::openapi_json;
 use serde_json::{Map, Value, json};
@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use crate::client::{Answer, Client};
 use crate::fixture::{Fixture, cases, sandbox, sh};
 
-cases![no_field_takes_what_it_does_not_take, no_parameter_takes_what_it_does_not_take];
+cases![invalid_fields_are_refused, invalid_parameters_are_refused];
 
-/// A value of each kind, by the document's name of the kind.
+/// Returns a value of each type, by the document's name of the type.
 fn kinds() -> [(&'static str, Value); 8] {
     [
         ("null", Value::Null),
@@ -30,7 +30,7 @@ impl Document {
         Self(serde_json::from_str(&openapi_json()).unwrap())
     }
 
-    /// Method, path and description of each operation.
+    /// Returns the method, path and description of each operation.
     fn operations(&self) -> Vec<(String, String, &Value)> {
         let mut all = Vec::new();
         for (path, item) in self.0["paths"].as_object().unwrap() {
@@ -46,7 +46,7 @@ impl Document {
         &self.0["components"]["schemas"][name.rsplit('/').next().unwrap()]
     }
 
-    /// All that a value may be: the schema itself, or those that it is one of.
+    /// Returns the alternatives of a schema: the schema itself, or those of `oneOf`.
     fn forms<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
         let schema = self.resolved(schema);
         let of = |name: &str| schema[name].as_array();
@@ -56,7 +56,7 @@ impl Document {
         }
     }
 
-    /// Names of the kinds of which a value may be.
+    /// Returns the names of the types that a value may have.
     fn kinds_of(&self, schema: &Value) -> Vec<String> {
         let mut kinds = Vec::new();
         for form in self.forms(schema) {
@@ -74,76 +74,78 @@ impl Document {
         kinds
     }
 
-    /// What the value at `place` does not take: the whole body with it, and the field that is at fault.
-    fn wrong(&self, schema: &Value, place: &Place) -> Vec<(Place, Value)> {
+    /// Returns bodies with an invalid value at `place`, each with the invalid field.
+    fn invalid_values(&self, schema: &Value, place: &Place) -> Vec<(Place, Value)> {
         let kinds_taken = self.kinds_of(schema);
         assert!(!kinds_taken.is_empty(), "{place:?} has no type: {schema}");
         let is_taken = |kind: &str| kinds_taken.iter().any(|taken| taken == kind);
-        let mut wrong: Vec<(Place, Value)> = kinds()
+        let mut invalid_values: Vec<(Place, Value)> = kinds()
             .into_iter()
-            // Nothing is the same as not given, wherever something may be left out.
+            // Null is the same as omitted, wherever a field is optional.
             .filter(|(kind, _)| *kind != "null" && !is_taken(kind))
             .map(|(_, value)| (place.clone(), value))
             .collect();
         for form in self.forms(schema) {
-            wrong.extend(out_of_range(form).into_iter().map(|value| (place.clone(), value)));
+            invalid_values.extend(out_of_range(form).into_iter().map(|value| (place.clone(), value)));
             if !form["enum"].is_null() {
-                wrong.push((place.clone(), json!("no such word")));
+                invalid_values.push((place.clone(), json!("no such word")));
             }
             if !form["properties"].is_null() {
-                wrong.extend(self.wrong_inside(form, place));
+                invalid_values.extend(self.invalid_fields_of(form, place));
             }
             if form["items"].is_object() {
                 let item = place.item();
-                wrong.extend(
-                    self.wrong(&form["items"], &item).into_iter().filter(|(found, _)| found.is_below(&item)),
+                invalid_values.extend(
+                    self.invalid_values(&form["items"], &item)
+                        .into_iter()
+                        .filter(|(found, _)| found.is_below(&item)),
                 );
             }
             if form["additionalProperties"].is_object() {
                 let entry = place.field("KEY");
-                wrong.extend(self.wrong(&form["additionalProperties"], &entry));
+                invalid_values.extend(self.invalid_values(&form["additionalProperties"], &entry));
             }
         }
-        wrong
+        invalid_values
     }
 
-    /// The same for each field of an object, and for what is none of them.
-    fn wrong_inside(&self, object: &Value, place: &Place) -> Vec<(Place, Value)> {
+    /// Returns such bodies for each field of an object, and for an unknown field.
+    fn invalid_fields_of(&self, object: &Value, place: &Place) -> Vec<(Place, Value)> {
         assert_eq!(object["additionalProperties"], false, "{place:?} takes anything: {object}");
-        let mut wrong = vec![(place.field("no_such_field"), json!(1))];
+        let mut invalid_values = vec![(place.field("no_such_field"), json!(1))];
         for (name, schema) in object["properties"].as_object().unwrap() {
-            wrong.extend(self.wrong(schema, &place.field(name)));
+            invalid_values.extend(self.invalid_values(schema, &place.field(name)));
         }
         for name in object["required"].as_array().into_iter().flatten() {
-            wrong.push((place.field(name.as_str().unwrap()), Value::Null));
+            invalid_values.push((place.field(name.as_str().unwrap()), Value::Null));
         }
-        wrong
+        invalid_values
     }
 }
 
-/// Numbers that a schema says it does not take.
+/// Returns numbers outside the range of a schema.
 fn out_of_range(form: &Value) -> Vec<Value> {
     let number = |name: &str| form[name].as_i64();
-    let mut wrong: Vec<Value> = Vec::new();
-    wrong.extend(number("minimum").map(|least| json!(least - 1)));
-    wrong.extend(number("maximum").map(|most| json!(most + 1)));
+    let mut invalid_values: Vec<Value> = Vec::new();
+    invalid_values.extend(number("minimum").map(|least| json!(least - 1)));
+    invalid_values.extend(number("maximum").map(|most| json!(most + 1)));
     match form["format"].as_str() {
-        Some("int32" | "uint32") => wrong.push(json!(1_u64 << 32)),
-        Some("int64" | "uint64") => wrong.push(json!(1e30)),
-        Some("uint16") => wrong.push(json!(1 << 16)),
+        Some("int32" | "uint32") => invalid_values.push(json!(1_u64 << 32)),
+        Some("int64" | "uint64") => invalid_values.push(json!(1e30)),
+        Some("uint16") => invalid_values.push(json!(1 << 16)),
         _ => {}
     }
-    wrong
+    invalid_values
 }
 
-/// Where in a body something is.
+/// Path of a value in a body.
 #[derive(Debug, Clone, PartialEq)]
 struct Place(Vec<Step>);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Field(String),
-    /// The first of a list.
+    /// The first item of a list.
     Item,
 }
 
@@ -160,7 +162,7 @@ impl Place {
         self.0.starts_with(&other.0)
     }
 
-    /// As a problem names it.
+    /// Returns the name that a problem has for it.
     fn name(&self) -> String {
         let mut name = String::new();
         for step in &self.0 {
@@ -173,7 +175,7 @@ impl Place {
         name
     }
 
-    /// `whole` with `value` here. Nothing takes away what is here.
+    /// Replaces the value at this path in `whole`. Null removes it.
     fn put(&self, whole: &mut Value, value: Value) {
         let Some((last, above)) = self.0.split_last() else {
             *whole = value;
@@ -202,7 +204,7 @@ impl Place {
     }
 }
 
-/// The object that is here, or that is made here.
+/// Returns the object at this path, creating it if needed.
 fn object(at: &mut Value) -> &mut Map<String, Value> {
     if !at.is_object() {
         *at = json!({});
@@ -210,8 +212,8 @@ fn object(at: &mut Value) -> &mut Map<String, Value> {
     at.as_object_mut().unwrap()
 }
 
-/// The path with things in it that are there.
-fn real(path: &str, id: &str) -> String {
+/// Returns the path with existing ids.
+fn with_existing_ids(path: &str, id: &str) -> String {
     let id = if path.starts_with("/v1/templates/") { "default" } else { id };
     let path = path
         .replace("{id}", id)
@@ -221,7 +223,7 @@ fn real(path: &str, id: &str) -> String {
     path.replace("{port}", "8000").replace("{token}", "x")
 }
 
-async fn no_field_takes_what_it_does_not_take(fixture: Fixture) {
+async fn invalid_fields_are_refused(fixture: Fixture) {
     let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let document = Document::new();
@@ -232,7 +234,7 @@ async fn no_field_takes_what_it_does_not_take(fixture: Fixture) {
             continue;
         }
         let form = document.resolved(&content["schema"]);
-        let mut cases = document.wrong_inside(form, &Place(Vec::new()));
+        let mut cases = document.invalid_fields_of(form, &Place(Vec::new()));
         for (_, value) in kinds().into_iter().filter(|(kind, _)| *kind != "object") {
             cases.push((Place(Vec::new()), value));
         }
@@ -240,7 +242,7 @@ async fn no_field_takes_what_it_does_not_take(fixture: Fixture) {
             let mut body = form["example"].clone();
             assert!(body.is_object(), "{method} {path} has no example");
             place.put(&mut body, value);
-            let answer = user.json(&method, &real(&path, &id), &body).await;
+            let answer = user.json(&method, &with_existing_ids(&path, &id), &body).await;
             tried += 1;
             if !is_refused(&answer, &place.name()) {
                 faults.push(format!("{method} {path} {body}: {}: {answer:?}", place.name()));
@@ -252,21 +254,21 @@ async fn no_field_takes_what_it_does_not_take(fixture: Fixture) {
     assert_eq!(sh(&user, &id, "ls -A; echo whole").await["stdout"]["data"], "whole\n");
 }
 
-/// Whether this field is named as the one at fault.
+/// Reports whether the answer names this field as invalid.
 fn is_refused(answer: &Answer, field: &str) -> bool {
     if answer.status != 400 {
         return false;
     }
     let (code, named) = answer.problem();
     let named = named.unwrap_or_default();
-    // Where an object was made for one field, another one that it needs may be missed first.
+    // If an object was created for one field, another required field may be reported first.
     let of = |name: &str| name.rsplit_once('.').map(|(object, _)| object.to_owned());
     let is_beside = of(&named).is_some() && of(&named) == of(field);
     let is_missed = answer.json()["detail"].as_str().is_some_and(|detail| detail.contains("missing field"));
     code == "invalid_field" && (named == field || (is_beside && is_missed))
 }
 
-async fn no_parameter_takes_what_it_does_not_take(fixture: Fixture) {
+async fn invalid_parameters_are_refused(fixture: Fixture) {
     let user = fixture.client("default", belljar_model::Role::Admin).await;
     let id = sandbox(&user).await;
     let document = Document::new();
@@ -276,30 +278,43 @@ async fn no_parameter_takes_what_it_does_not_take(fixture: Fixture) {
         let in_query: Vec<_> = parameters.iter().filter(|one| one["in"] == "query").collect();
         for parameter in &in_query {
             let name = parameter["name"].as_str().unwrap();
-            for value in wrong_texts(&document, &parameter["schema"]) {
+            for value in invalid_texts(&document, &parameter["schema"]) {
                 let query = format!("{name}={value}");
                 tried += 1;
-                faults.extend(tell(&user, &method, &real(&path, &id), &query, name).await);
+                faults.extend(
+                    send_invalid_query(&user, &method, &with_existing_ids(&path, &id), &query, name).await,
+                );
             }
             if document.kinds_of(&parameter["schema"]).iter().all(|kind| kind != "array") {
                 let query = format!("{name}=1&{name}=1");
                 tried += 1;
-                faults.extend(tell(&user, &method, &real(&path, &id), &query, name).await);
+                faults.extend(
+                    send_invalid_query(&user, &method, &with_existing_ids(&path, &id), &query, name).await,
+                );
             }
         }
         if !in_query.is_empty() {
             let query = "no_such_parameter=1";
             tried += 1;
-            faults.extend(tell(&user, &method, &real(&path, &id), query, "no_such_parameter").await);
+            faults.extend(
+                send_invalid_query(
+                    &user,
+                    &method,
+                    &with_existing_ids(&path, &id),
+                    query,
+                    "no_such_parameter",
+                )
+                .await,
+            );
         }
         for name in
             ["process", "session", "port"].into_iter().filter(|name| path.contains(&format!("{{{name}}}")))
         {
-            for wrong in ["x", "-1", "99999999999999999999", "1x", "%00", "%F0%9F"] {
-                let path = real(&path.replace(&format!("{{{name}}}"), wrong), &id);
+            for invalid in ["x", "-1", "99999999999999999999", "1x", "%00", "%F0%9F"] {
+                let path = with_existing_ids(&path.replace(&format!("{{{name}}}"), invalid), &id);
                 let answer = user.call(&method, &path).await;
                 tried += 1;
-                // There is nothing of that name, or no text is a name.
+                // Nothing has that name, or the text cannot be a name.
                 let missing = format!("{name}_not_found");
                 if (answer.status != 404 || answer.problem().0 != missing) && answer.status != 400 {
                     faults.push(format!("{method} {path}: {answer:?}"));
@@ -311,26 +326,32 @@ async fn no_parameter_takes_what_it_does_not_take(fixture: Fixture) {
     assert!(tried > 150, "{tried}");
 }
 
-/// What a parameter does not take, as it stands in a query.
-fn wrong_texts(document: &Document, schema: &Value) -> Vec<String> {
+/// Returns invalid values of a parameter, as encoded in a query.
+fn invalid_texts(document: &Document, schema: &Value) -> Vec<String> {
     let kinds = document.kinds_of(schema);
     let takes = |kind: &str| kinds.iter().any(|taken| taken == kind);
-    let mut wrong = Vec::new();
+    let mut invalid_values = Vec::new();
     for form in document.forms(schema) {
-        wrong.extend(out_of_range(form).into_iter().map(|number| number.to_string()));
+        invalid_values.extend(out_of_range(form).into_iter().map(|number| number.to_string()));
         if !form["enum"].is_null() {
-            wrong.push("no-such-word".to_owned());
+            invalid_values.push("no-such-word".to_owned());
         }
     }
     if !takes("string") && !takes("array") {
-        // Nothing is the same as not given.
-        wrong.extend(["x", "%00", "%FF", "1.5", "[]", "null"].map(str::to_owned));
+        // An empty value is the same as an omitted one.
+        invalid_values.extend(["x", "%00", "%FF", "1.5", "[]", "null"].map(str::to_owned));
     }
-    wrong
+    invalid_values
 }
 
-/// Sends a request as its route wants it, but for what is in the query; tells how the answer is not the refusal of `field`.
-async fn tell(user: &Client, method: &str, path: &str, query: &str, field: &str) -> Option<String> {
+/// Sends a request that is valid except for its query. Returns a description of the answer if it does not refuse `field`.
+async fn send_invalid_query(
+    user: &Client,
+    method: &str,
+    path: &str,
+    query: &str,
+    field: &str,
+) -> Option<String> {
     let mut request = user.request(method, &format!("{path}?{query}"));
     if path.ends_with("/attach") || path.ends_with("/terminal") {
         for (name, value) in [
@@ -345,7 +366,7 @@ async fn tell(user: &Client, method: &str, path: &str, query: &str, field: &str)
     let request = request.body(axum::body::Body::empty()).unwrap();
     let (parts, body) = user.open(request).await.into_parts();
     if parts.status.as_u16() < 400 {
-        // It may be a stream without an end.
+        // The body may be an endless stream.
         return Some(format!("{method} {path}?{query}: {field}: {}", parts.status));
     }
     let body = axum::body::to_bytes(axum::body::Body::new(body), 1 << 20).await.unwrap();

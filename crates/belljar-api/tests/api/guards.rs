@@ -1,4 +1,4 @@
-//! What stands before every route.
+//! The guards of every route.
 
 use axum::body::Body;
 use belljar_api::ApiConfig;
@@ -7,16 +7,16 @@ use serde_json::json;
 use crate::fixture::{Fixture, cases, config, sandbox};
 
 cases![
-    without_a_key_there_is_almost_nothing,
+    almost_every_route_needs_a_key,
     hosts_and_origins_are_checked,
     wrong_keys_are_counted,
     requests_have_ids,
-    unknown_places_and_methods_are_problems,
+    unknown_paths_and_methods_return_problems,
     the_docs_work_offline,
-    other_facades_stand_behind_the_same_guards,
+    other_facades_have_the_same_guards,
 ];
 
-async fn without_a_key_there_is_almost_nothing(fixture: Fixture) {
+async fn almost_every_route_needs_a_key(fixture: Fixture) {
     let stranger = fixture.stranger();
     for path in ["/health", "/ready", "/version"] {
         let answer = stranger.get(path).await;
@@ -34,7 +34,7 @@ async fn without_a_key_there_is_almost_nothing(fixture: Fixture) {
     closed.stranger().get("/docs/").await.refused(401, "unauthenticated", None);
     closed.stranger().get("/openapi.json").await.refused(401, "unauthenticated", None);
     assert_eq!(closed.stranger().get("/metrics").await.status, 200);
-    // A body is not waited for.
+    // The body is not awaited.
     let pending = futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
     let request = stranger.request("POST", "/v1/sandboxes").header("content-type", "application/json");
     let answer = stranger.open(request.body(Body::from_stream(pending)).unwrap()).await;
@@ -82,7 +82,7 @@ async fn hosts_and_origins_are_checked(fixture: Fixture) {
     assert_eq!((preflight.status.as_u16(), preflight.body.len()), (204, 0));
     assert!(preflight.header("access-control-allow-methods").contains("DELETE"));
     assert_eq!(preflight.header("access-control-allow-credentials"), "");
-    // A page gets to know what is wrong, too.
+    // A web page can read the error, too.
     let request = http::Request::builder()
         .uri("/v1/me")
         .header("host", "localhost")
@@ -103,7 +103,7 @@ async fn wrong_keys_are_counted(fixture: Fixture) {
     waiting.refused(429, "too_many_attempts", None);
     assert!((1..=60).contains(&waiting.header("retry-after").parse::<u64>().unwrap()));
     user.get("/v1/me").await.refused(429, "too_many_attempts", None);
-    // Whoever comes without a key does not guess.
+    // A request without a key does not count as a failed attempt.
     few.stranger().get("/v1/me").await.refused(401, "unauthenticated", None);
     assert_eq!(few.stranger().get("/health").await.status, 200);
 }
@@ -128,7 +128,7 @@ async fn requests_have_ids(fixture: Fixture) {
     );
 }
 
-async fn unknown_places_and_methods_are_problems(fixture: Fixture) {
+async fn unknown_paths_and_methods_return_problems(fixture: Fixture) {
     let user = fixture.user().await;
     user.get("/v1/none").await.refused(404, "not_found", None);
     user.get("/none").await.refused(404, "not_found", None);
@@ -157,7 +157,7 @@ async fn the_docs_work_offline(fixture: Fixture) {
     assert_eq!(stranger.get("/openapi.json").await.json()["openapi"], "3.1.0");
 }
 
-async fn other_facades_stand_behind_the_same_guards(fixture: Fixture) {
+async fn other_facades_have_the_same_guards(fixture: Fixture) {
     let facade = tower::service_fn(|request: axum::extract::Request| async move {
         let key = request.extensions().get::<belljar_keeper::Caller>().map(|caller| caller.key.clone());
         Ok::<_, std::convert::Infallible>(format!("{} by {}", request.uri().path(), key.unwrap_or_default()))

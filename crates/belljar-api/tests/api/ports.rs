@@ -11,17 +11,17 @@ use crate::common::DOMAIN;
 use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
-    ports_are_published_and_taken_back,
-    to_look_at_ports_resumes_nothing,
-    pages_come_by_path_and_by_host,
-    credentials_open_a_port_and_stay_outside,
+    ports_are_published_and_unpublished,
+    listing_ports_does_not_resume_a_sandbox,
+    pages_are_served_by_path_and_by_host,
+    credentials_open_a_port_and_are_not_forwarded,
     tokens_become_cookies,
-    ports_have_one_form,
+    ports_have_one_spelling,
     websockets_pass,
     hostile_programs_are_bounded,
 ];
 
-/// A server inside that says what it was asked, and does what the path says.
+/// Server in the sandbox that returns the request, and behaves as the path selects.
 const SERVER: &str = r#"
 import http.server, json, os
 class H(http.server.BaseHTTPRequestHandler):
@@ -68,7 +68,7 @@ async fn start(client: &Client, id: &str, program: &str, port: u16) {
     assert_eq!(published.status, 201, "{published:?}");
 }
 
-async fn to_look_at_ports_resumes_nothing(fixture: Fixture) {
+async fn listing_ports_does_not_resume_a_sandbox(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
@@ -79,12 +79,12 @@ async fn to_look_at_ports_resumes_nothing(fixture: Fixture) {
     let listed = user.get(&ports).await.json();
     assert_eq!((&listed["ports"][0]["port"], &listed["listening"]), (&json!(8000), &json!([])));
     assert_eq!(user.get(&place).await.json()["state"], "paused");
-    // A request to the port is a use.
+    // A request to the port resumes the sandbox.
     assert_eq!(user.get(&format!("{ports}/8000/proxy/")).await.status, 200);
     assert_eq!(user.get(&place).await.json()["state"], "running");
 }
 
-async fn ports_are_published_and_taken_back(fixture: Fixture) {
+async fn ports_are_published_and_unpublished(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let ports = format!("/v1/sandboxes/{id}/ports");
@@ -107,8 +107,8 @@ async fn ports_are_published_and_taken_back(fixture: Fixture) {
     user.post(&ports, &json!({"port": 65536})).await.refused(400, "invalid_field", Some("port"));
 }
 
-/// What the program inside was asked.
-fn seen(answer: &Answer) -> Value {
+/// Returns the request that the program in the sandbox received.
+fn received(answer: &Answer) -> Value {
     answer.json()
 }
 
@@ -128,7 +128,7 @@ async fn by_host(
     client.send_request(request.body(body).unwrap()).await
 }
 
-async fn pages_come_by_path_and_by_host(fixture: Fixture) {
+async fn pages_are_served_by_path_and_by_host(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
@@ -138,8 +138,8 @@ async fn pages_come_by_path_and_by_host(fixture: Fixture) {
     assert_eq!((bare.status.as_u16(), bare.header("location")), (308, format!("{base}/?a=b").as_str()));
     let page = user.get(&format!("{base}/x//y%2Fz?q=1&belljar=2")).await;
     assert_eq!(page.status, 200, "{page:?}");
-    assert_eq!(seen(&page)["path"], "/x//y%2Fz?q=1&belljar=2");
-    assert_eq!(seen(&page)["headers"]["x-forwarded-prefix"], base);
+    assert_eq!(received(&page)["path"], "/x//y%2Fz?q=1&belljar=2");
+    assert_eq!(received(&page)["headers"]["x-forwarded-prefix"], base);
     let policies: Vec<_> =
         page.headers.get_all("content-security-policy").iter().map(|value| value.to_str().unwrap()).collect();
     assert!(policies.len() == 2 && policies[1].starts_with("sandbox"), "{policies:?}");
@@ -149,23 +149,23 @@ async fn pages_come_by_path_and_by_host(fixture: Fixture) {
     assert_eq!(user.get(&format!("{base}/redirect")).await.header("location"), format!("{base}/login"));
     let posted =
         user.send_request(user.request("POST", &format!("{base}/p")).body("data".into()).unwrap()).await;
-    assert_eq!((&seen(&posted)["method"], &seen(&posted)["body"]), (&json!("POST"), &json!("data")));
+    assert_eq!((&received(&posted)["method"], &received(&posted)["body"]), (&json!("POST"), &json!("data")));
     let pieces = futures::stream::iter(
         ["a", "b", "c"].map(|piece| Ok::<_, std::io::Error>(bytes::Bytes::from(piece))),
     );
     let posted = user
         .send_request(user.request("POST", &format!("{base}/p")).body(Body::from_stream(pieces)).unwrap())
         .await;
-    assert_eq!(seen(&posted)["body"], "abc");
+    assert_eq!(received(&posted)["body"], "abc");
     let head = user.call("HEAD", &format!("{base}/")).await;
     assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
 
     let key = user.key.clone().unwrap();
     let page = by_host(&user, &id, "GET", "/x?y", &[("x-belljar-token", &key)], Body::empty()).await;
     assert_eq!(page.status, 200, "{page:?}");
-    let headers = seen(&page)["headers"].clone();
+    let headers = received(&page)["headers"].clone();
     assert_eq!(
-        (&seen(&page)["path"], &headers["host"]),
+        (&received(&page)["path"], &headers["host"]),
         (&json!("/x?y"), &json!(format!("8000-{id}.{DOMAIN}")))
     );
     assert_eq!(
@@ -178,7 +178,7 @@ async fn pages_come_by_path_and_by_host(fixture: Fixture) {
     );
     assert_eq!(page.header("set-cookie"), "a=b; Path=/");
 
-    // What comes first is passed on first.
+    // The first part is forwarded before the rest arrives.
     let slow = user.request("GET", &format!("{base}/slow")).body(Body::empty()).unwrap();
     let mut body = Body::new(user.open(slow).await.into_body()).into_data_stream();
     assert_eq!(body.next().await.unwrap().unwrap(), "one");
@@ -186,7 +186,7 @@ async fn pages_come_by_path_and_by_host(fixture: Fixture) {
     assert_eq!(body.next().await.unwrap().unwrap(), "two");
 }
 
-async fn credentials_open_a_port_and_stay_outside(fixture: Fixture) {
+async fn credentials_open_a_port_and_are_not_forwarded(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
@@ -220,9 +220,9 @@ async fn credentials_open_a_port_and_stay_outside(fixture: Fixture) {
             let page = stranger.send_request(request.body(Body::empty()).unwrap()).await;
             assert_eq!(page.status, 200, "{path} {page:?}");
             assert!(!page.text().contains(credential.as_str()), "{page:?}");
-            assert_eq!(seen(&page)["headers"]["cookie"], "mine=1");
+            assert_eq!(received(&page)["headers"]["cookie"], "mine=1");
             if header != Some("x-api-key") {
-                assert_eq!(seen(&page)["headers"]["authorization"], "Bearer apps-own");
+                assert_eq!(received(&page)["headers"]["authorization"], "Bearer apps-own");
             }
         }
     }
@@ -231,7 +231,7 @@ async fn credentials_open_a_port_and_stay_outside(fixture: Fixture) {
     with_port_token.get(&format!("/v1/sandboxes/{id}")).await.refused(401, "unauthenticated", None);
     user.post(&ports, &json!({"port": 8001})).await;
     with_port_token.get(&format!("{ports}/8001/proxy/")).await.refused(401, "unauthenticated", None);
-    // Nobody gets to know what there is.
+    // Other tenants cannot find out which ports exist.
     let other = fixture.client("other", belljar_model::Role::User).await;
     let missing = "/v1/sandboxes/abcdefghij0123456789/ports/8000/proxy/";
     for path in [proxy.as_str(), &format!("{ports}/9/proxy/"), missing] {
@@ -246,7 +246,7 @@ async fn credentials_open_a_port_and_stay_outside(fixture: Fixture) {
             None,
         );
     }
-    // A public port needs nothing.
+    // A public port needs no key.
     user.post(&ports, &json!({"port": 8000, "public": true})).await;
     assert_eq!(stranger.get(&proxy).await.status, 200);
     assert_eq!(by_host(&stranger, &id, "GET", "/", &[], Body::empty()).await.status, 200);
@@ -268,7 +268,7 @@ async fn tokens_become_cookies(fixture: Fixture) {
     assert_eq!(cookie, format!("belljar_token={token}; Path=/; HttpOnly; SameSite=Lax"));
     let cookie = cookie.split(';').next().unwrap();
     let page = by_host(&stranger, &id, "GET", "/a", &[("cookie", cookie)], Body::empty()).await;
-    assert_eq!((page.status.as_u16(), seen(&page)["headers"].get("cookie")), (200, None), "{page:?}");
+    assert_eq!((page.status.as_u16(), received(&page)["headers"].get("cookie")), (200, None), "{page:?}");
     let own = format!("http://8000-{id}.{DOMAIN}");
     assert_eq!(
         by_host(&stranger, &id, "POST", "/a", &[("cookie", cookie), ("origin", &own)], "x".into())
@@ -283,7 +283,7 @@ async fn tokens_become_cookies(fixture: Fixture) {
     refused.refused(401, "unauthenticated", None);
 }
 
-async fn ports_have_one_form(fixture: Fixture) {
+async fn ports_have_one_spelling(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     start(&user, &id, SERVER, 8000).await;
@@ -300,7 +300,7 @@ async fn ports_have_one_form(fixture: Fixture) {
     }
 }
 
-/// A server inside that answers every WebSocket message with itself.
+/// Server in the sandbox that echoes every WebSocket message.
 const ECHO: &str = r#"
 import socket, hashlib, base64, threading
 def serve(c):
@@ -342,7 +342,7 @@ async fn websockets_pass(fixture: Fixture) {
     let (mut socket, answer) =
         tokio_tungstenite::client_async(request.body(()).unwrap(), stream).await.unwrap();
     assert_eq!(answer.status(), 101);
-    // What a page below a path may not say of the whole host, an answer that ends HTTP may not either.
+    // Headers that a page below a path must not set for the whole host are also removed from an upgrade response.
     assert_eq!(answer.headers()["set-cookie"], format!("a=b; Path=/v1/sandboxes/{id}/ports/8000/proxy/"));
     for name in ["clear-site-data", "strict-transport-security"] {
         assert!(!answer.headers().contains_key(name), "{name}");
@@ -359,7 +359,7 @@ async fn websockets_pass(fixture: Fixture) {
     socket.close(None).await.unwrap();
 }
 
-/// A server inside that sends whatever stands in the file `answer`, and then waits.
+/// Server in the sandbox that sends the content of the file `answer`, and then waits.
 const LIAR: &str = r#"
 import socket, threading, time
 def serve(c):
@@ -397,7 +397,7 @@ async fn hostile_programs_are_bounded(fixture: Fixture) {
             "{shown}: {page:?}"
         );
     }
-    // Names that only the server may say.
+    // Headers that only the server may set.
     let answer = "HTTP/1.1 200 OK\r\nx-request-id: evil\r\nalt-svc: h3=\":1\"\r\ncontent-length: 2\r\n\r\nok";
     user.put(&format!("/v1/sandboxes/{id}/files/content?path=answer"), answer).await;
     let page = user.get(&format!("/v1/sandboxes/{id}/ports/8000/proxy/")).await;

@@ -143,7 +143,7 @@ async fn no_request_makes_a_5xx(fixture: Fixture) {
         let request = strategy.new_tree(&mut runner).unwrap().current();
         check(&user, &request).await;
     }
-    // Others notice nothing.
+    // Other clients are not affected.
     let fresh = sandbox(&user).await;
     assert_eq!(sh(&user, &fresh, "echo fine").await["stdout"]["data"], "fine\n");
 }
@@ -160,7 +160,7 @@ async fn check(user: &Client, any: &Any) {
     *request.uri_mut() = uri;
     let answer = user.send_request(request).await;
     let status = answer.status.as_u16();
-    // That the machine has no room is no fault of the server.
+    // A full machine is not a failure of the server.
     assert!(status < 500 || (status == 503 && answer.problem().0 == "machine_full"), "{any:?}: {answer:?}");
     if status >= 400 && any.method != "HEAD" {
         answer.problem();

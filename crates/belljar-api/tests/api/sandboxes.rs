@@ -1,4 +1,4 @@
-//! Sandboxes, from beginning to end.
+//! Life cycle of sandboxes.
 
 use belljar_model::Role;
 use belljar_testing::wait::until;
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
-    a_sandbox_lives_and_ends,
-    names_and_idempotency_keys_give_the_same_sandbox,
-    lists_have_pages_and_filters,
+    sandbox_lifecycle,
+    names_and_idempotency_keys_return_the_same_sandbox,
+    lists_are_paginated_and_filtered,
     sandboxes_are_changed_paused_and_resumed,
     files_are_copied_into_templates_and_forks,
     tokens_open_their_own_sandbox_only,
@@ -17,7 +17,7 @@ cases![
     keys_and_audit_are_for_admins,
 ];
 
-async fn a_sandbox_lives_and_ends(fixture: Fixture) {
+async fn sandbox_lifecycle(fixture: Fixture) {
     let user = fixture.user().await;
     let body = json!({
         "timeout": "10m", "idle_timeout": 120, "labels": {"job": "42"}, "env": {"GREETING": "hi"},
@@ -72,7 +72,7 @@ async fn a_sandbox_lives_and_ends(fixture: Fixture) {
     user.get("/v1/sandboxes/abcdefghij0123456789").await.refused(404, "sandbox_not_found", None);
 }
 
-async fn names_and_idempotency_keys_give_the_same_sandbox(fixture: Fixture) {
+async fn names_and_idempotency_keys_return_the_same_sandbox(fixture: Fixture) {
     let user = fixture.user().await;
     let made = user.post("/v1/sandboxes", &json!({"name": "box"})).await;
     assert_eq!(made.status, 201);
@@ -93,7 +93,7 @@ async fn names_and_idempotency_keys_give_the_same_sandbox(fixture: Fixture) {
     keyed("k 1", "{}").await.refused(400, "invalid_field", Some("Idempotency-Key"));
 }
 
-async fn lists_have_pages_and_filters(fixture: Fixture) {
+async fn lists_are_paginated_and_filtered(fixture: Fixture) {
     let user = fixture.user().await;
     let mut ids = Vec::new();
     for number in 0..3 {
@@ -131,7 +131,7 @@ async fn sandboxes_are_changed_paused_and_resumed(fixture: Fixture) {
     assert_eq!((&changed["limits"]["pids"], &changed["on_timeout"]), (&json!(99), &json!("pause")));
     let changed = user.json("PATCH", &path, &json!({"labels": {"a": null}, "idle_timeout": 0})).await.json();
     assert_eq!((&changed["labels"], &changed["idle_timeout_s"]), (&json!({"b": "2"}), &Value::Null));
-    // What cannot be as things are is said with its reason, and changes nothing.
+    // A conflicting update is refused with the reason, and changes nothing.
     let none = user.json("PATCH", &path, &json!({"network": "disabled", "labels": {"c": "3"}})).await.json();
     assert_eq!((&none["network"], &none["labels"]), (&json!("disabled"), &json!({"b": "2", "c": "3"})));
     let refused = user.json("PATCH", &path, &json!({"network": "open", "limits": {"pids": 98}})).await;
@@ -162,7 +162,7 @@ async fn sandboxes_are_changed_paused_and_resumed(fixture: Fixture) {
     assert_eq!((resumed.status.as_u16(), &resumed.json()["state"]), (200, &json!("running")));
     let again = user.call("POST", &format!("{path}/resume")).await;
     assert_eq!(again.status, 200, "an empty body is an empty request: {again:?}");
-    // A use resumes it as well.
+    // Using it resumes it as well.
     user.call("POST", &format!("{path}/pause")).await;
     assert_eq!(sh(&user, &id, "echo on").await["stdout"]["data"], "on\n");
     user.json("PATCH", &path, &json!({"on_timeout": "kill"})).await;

@@ -117,7 +117,7 @@ async fn secrets_belong_to_a_tenant(fixture: Fixture) {
             change.refused(404, "secret_not_found", None);
         }
     }
-    // Each tenant has names of its own.
+    // Names are per tenant.
     let second = fixture.client("second", Role::User).await;
     assert_eq!(second.post("/v1/secrets", &secret("key")).await.status, 201);
     assert_eq!(second.delete("/v1/secrets/key").await.status, 204);

@@ -1,4 +1,4 @@
-//! Connections: both versions of HTTP, slow clients, the end of the server, TLS, the operator's socket.
+//! Connections: both versions of HTTP, slow clients, shutdown, TLS, the operator's socket.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::fixture::{Fixture, cases, config, sandbox};
 
 cases![
     http2_by_prior_knowledge_works,
-    connections_are_kept_and_bounded,
+    connections_are_reused_and_bounded,
     all_listeners_share_one_count,
     slow_heads_are_cut_off,
-    the_server_ends_in_order,
-    whoever_opens_the_socket_is_the_operator,
+    server_shuts_down_gracefully,
+    socket_clients_are_the_operator,
     tls_speaks_both_versions,
 ];
 
@@ -40,7 +40,7 @@ async fn http2_by_prior_knowledge_works(fixture: Fixture) {
     assert_eq!(sender.send_request(request).await.unwrap().status(), 403);
 }
 
-async fn connections_are_kept_and_bounded(fixture: Fixture) {
+async fn connections_are_reused_and_bounded(fixture: Fixture) {
     let few =
         fixture.beside(ApiConfig { max_connections: 2, max_requests_per_connection: 3, ..config() }).await;
     let stream = TcpStream::connect(few.address).await.unwrap();
@@ -55,9 +55,9 @@ async fn connections_are_kept_and_bounded(fixture: Fixture) {
     }
     tokio::time::timeout(DEADLINE, connection).await.unwrap().unwrap().unwrap();
 
-    // The place of the one that has just ended may be free only a little later.
-    let _first = placed(few.address).await;
-    let _second = placed(few.address).await;
+    // The slot of the connection that has just ended may be released a little later.
+    let _first = connect_in_free_slot(few.address).await;
+    let _second = connect_in_free_slot(few.address).await;
     no_room(few.address).await;
 }
 
@@ -77,21 +77,21 @@ async fn all_listeners_share_one_count(fixture: Fixture) {
     let api =
         std::sync::Arc::new(Api::new(ApiConfig { max_connections: 3, ..config() }, fixture.keeper.clone()));
     let (one, other) = (fixture.listen_beside(&api).await, fixture.listen_beside(&api).await);
-    let _first = placed(one.address).await;
-    let _second = placed(one.address).await;
-    let third = placed(other.address).await;
+    let _first = connect_in_free_slot(one.address).await;
+    let _second = connect_in_free_slot(one.address).await;
+    let third = connect_in_free_slot(other.address).await;
     no_room(one.address).await;
     no_room(other.address).await;
-    // Room that is left on one is had on all.
+    // A slot that is released on one listener is free on all.
     drop(third);
-    until("there is room again", || async { answered(one.address).await.is_some() }).await;
+    until("there is room again", || async { connect_and_request(one.address).await.is_some() }).await;
 }
 
-/// A connection that counts, as soon as there is room for it.
-async fn placed(address: std::net::SocketAddr) -> TcpStream {
+/// Opens a connection that counts, as soon as there is a free slot.
+async fn connect_in_free_slot(address: std::net::SocketAddr) -> TcpStream {
     let begin = Instant::now();
     loop {
-        if let Some(kept) = answered(address).await {
+        if let Some(kept) = connect_and_request(address).await {
             return kept;
         }
         assert!(begin.elapsed() < DEADLINE, "no room came for a connection");
@@ -99,8 +99,8 @@ async fn placed(address: std::net::SocketAddr) -> TcpStream {
     }
 }
 
-/// A connection that has had an answer, so that it is known to count.
-async fn answered(address: std::net::SocketAddr) -> Option<TcpStream> {
+/// Opens a connection and awaits an answer, so that it is known to count.
+async fn connect_and_request(address: std::net::SocketAddr) -> Option<TcpStream> {
     let mut kept = TcpStream::connect(address).await.unwrap();
     let request = format!("GET /health HTTP/1.1\r\nhost: {address}\r\n\r\n");
     kept.write_all(request.as_bytes()).await.ok()?;
@@ -125,7 +125,7 @@ async fn slow_heads_are_cut_off(fixture: Fixture) {
         _ = read.read_to_end(&mut answer) => {}
     }
     assert!((8..15).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
-    // Another one is not held up by it, and may be quiet between two requests.
+    // Another connection is not delayed by it, and may be idle between two requests.
     let mut kept = TcpStream::connect(fixture.address).await.unwrap();
     let request = format!("GET /health HTTP/1.1\r\nhost: {}\r\n\r\n", fixture.address);
     kept.write_all(request.as_bytes()).await.unwrap();
@@ -135,7 +135,7 @@ async fn slow_heads_are_cut_off(fixture: Fixture) {
     assert!(kept.read(&mut [0; 4096]).await.unwrap() > 0);
 }
 
-async fn the_server_ends_in_order(fixture: Fixture) {
+async fn server_shuts_down_gracefully(fixture: Fixture) {
     let mut serving = fixture.beside(config()).await;
     let user = serving.user().await;
     let id = sandbox(&user).await;
@@ -157,19 +157,19 @@ async fn the_server_ends_in_order(fixture: Fixture) {
     })
     .await;
     serving.stop();
-    let (name, told) = loop {
+    let (name, problem) = loop {
         let event = events.next().await.unwrap();
         if event.0 == "error" {
             break event;
         }
     };
-    assert_eq!((name.as_str(), &told["code"]), ("error", &json!("shutting_down")));
+    assert_eq!((name.as_str(), &problem["code"]), ("error", &json!("shutting_down")));
     assert_eq!(running.await.unwrap().json()["stdout"]["data"], "whole\n");
     serving.stopped().await;
     assert!(TcpStream::connect(serving.address).await.is_err());
 }
 
-async fn whoever_opens_the_socket_is_the_operator(fixture: Fixture) {
+async fn socket_clients_are_the_operator(fixture: Fixture) {
     for (operator_socket, status) in [(true, 200), (false, 401)] {
         let path = fixture.dir.path().join(format!("{operator_socket}.sock"));
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -187,7 +187,7 @@ async fn whoever_opens_the_socket_is_the_operator(fixture: Fixture) {
     }
 }
 
-/// Makes a certificate with the program openssl.
+/// Creates a certificate with the program openssl.
 fn certificate(dir: &std::path::Path, name: &str) -> Option<(std::path::PathBuf, std::path::PathBuf)> {
     let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
     let done = std::process::Command::new("openssl")

@@ -13,12 +13,12 @@ use crate::client::Client;
 use crate::fixture::{Fixture, cases, sandbox};
 
 cases![
-    a_terminal_is_a_terminal,
-    a_process_is_attached_to_by_offset,
+    terminal_behaves_like_a_terminal,
+    process_is_attached_at_an_offset,
     control_messages_are_checked,
     messages_are_bounded,
-    what_is_no_websocket_is_told_so,
-    the_process_goes_on_without_its_client,
+    requests_without_an_upgrade_are_refused,
+    process_outlives_its_client,
 ];
 
 struct Socket(WebSocketStream<TcpStream>);
@@ -48,7 +48,7 @@ impl Socket {
         }
     }
 
-    /// The next text message; output before it is passed over.
+    /// Returns the next text message, skipping output before it.
     async fn text(&mut self) -> Value {
         loop {
             match self.next().await {
@@ -59,7 +59,7 @@ impl Socket {
         }
     }
 
-    /// Output of this stream, until `end` is in it. Hands back the first offset, too.
+    /// Reads output of this stream until it contains `end`. Also returns the first offset.
     async fn until(&mut self, stream: u8, end: &str) -> (u64, String) {
         let (mut first, mut all) = (None, String::new());
         while !all.contains(end) {
@@ -89,7 +89,7 @@ impl Socket {
     }
 }
 
-async fn a_terminal_is_a_terminal(fixture: Fixture) {
+async fn terminal_behaves_like_a_terminal(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let command =
@@ -114,7 +114,7 @@ async fn a_terminal_is_a_terminal(fixture: Fixture) {
     );
     assert_eq!(socket.closed().await, CloseCode::Normal);
 
-    // Without a command there is a shell that waits for one.
+    // Without a command, a shell is started.
     let mut shell = connect(&user, &format!("/v1/sandboxes/{id}/terminal")).await;
     assert_eq!(shell.text().await["event"], "started");
     shell.input("echo $((20+22)); exit\n").await;
@@ -126,7 +126,7 @@ async fn start(client: &Client, id: &str, body: &Value) -> u64 {
     started.json()["process"].as_u64().unwrap_or_else(|| panic!("{started:?}"))
 }
 
-async fn a_process_is_attached_to_by_offset(fixture: Fixture) {
+async fn process_is_attached_at_an_offset(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let number =
@@ -136,7 +136,7 @@ async fn a_process_is_attached_to_by_offset(fixture: Fixture) {
     until("there is output", || async { user.get(&path).await.json()["stdout_bytes"] == 6 }).await;
     let mut socket = connect(&user, &format!("{path}/attach?stdout=4")).await;
     assert_eq!(socket.until(1, "ef").await, (4, "ef".to_owned()));
-    // A second one sees the same.
+    // A second client gets the same output.
     let mut second = connect(&user, &format!("{path}/attach")).await;
     assert_eq!(second.until(1, "abcdef").await.0, 0);
     socket.input("ghi").await;
@@ -174,8 +174,12 @@ async fn control_messages_are_checked(fixture: Fixture) {
         &long,
     ] {
         socket.send(bad).await;
-        let told = socket.text().await;
-        assert_eq!((&told["event"], &told["code"]), (&json!("error"), &json!("invalid_field")), "{bad}");
+        let message = socket.text().await;
+        assert_eq!(
+            (&message["event"], &message["code"]),
+            (&json!("error"), &json!("invalid_field")),
+            "{bad}"
+        );
     }
     socket.send(r#"{"signal":"SIGINT"}"#).await;
     socket.until(1, "caught\n").await;
@@ -198,7 +202,7 @@ async fn messages_are_bounded(fixture: Fixture) {
     assert_eq!(socket.until(1, "\n").await.1, "4194304\n");
 }
 
-async fn what_is_no_websocket_is_told_so(fixture: Fixture) {
+async fn requests_without_an_upgrade_are_refused(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     user.get(&format!("/v1/sandboxes/{id}/terminal")).await.refused(426, "upgrade_required", None);
@@ -210,12 +214,12 @@ async fn what_is_no_websocket_is_told_so(fixture: Fixture) {
     user.get(&format!("/v1/sandboxes/{id}/processes/1/attach")).await.refused(426, "upgrade_required", None);
 }
 
-async fn the_process_goes_on_without_its_client(fixture: Fixture) {
+async fn process_outlives_its_client(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let mut socket = connect(&user, &format!("/v1/sandboxes/{id}/terminal?command=cat")).await;
     let number = socket.text().await["process"].as_u64().unwrap();
-    // What was sent before the client left is taken.
+    // Input that was sent before the client left is processed.
     socket.input("last words\n").await;
     drop(socket);
     let path = format!("/v1/sandboxes/{id}/processes/{number}");
@@ -223,6 +227,6 @@ async fn the_process_goes_on_without_its_client(fixture: Fixture) {
     again.until(3, "last words\r\nlast words\r\n").await;
     assert_eq!(user.get(&path).await.json()["running"], true);
     user.delete(&format!("/v1/sandboxes/{id}")).await;
-    let told = again.text().await;
-    assert_eq!(told["event"], "error", "{told}");
+    let message = again.text().await;
+    assert_eq!(message["event"], "error", "{message}");
 }

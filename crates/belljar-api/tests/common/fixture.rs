@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belljar_api::{Api, ApiConfig, Listener};
 use belljar_engine::Engines;
-use belljar_keeper::{Caller, Keeper, KeeperConfig, Leave, NewKey, Quotas};
+use belljar_keeper::{Caller, Keeper, KeeperConfig, NewKey, OnShutdown, Quotas};
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::Role;
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
@@ -16,11 +16,11 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A case: its name, and its test.
+/// A case: its name and its test function.
 pub(crate) type Named = (&'static str, Case);
 pub(crate) type Case = fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>>;
 
-/// Makes a list of cases of functions that take a fixture.
+/// Lists functions that take a fixture as cases.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         pub(crate) fn all() -> Vec<crate::fixture::Named> {
@@ -34,10 +34,10 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// The domain of ports' host names.
+/// Domain of the host names of ports.
 pub(crate) const DOMAIN: &str = "box.test";
 
-/// The origin that pages may come from.
+/// Allowed origin of web pages.
 pub(crate) const ORIGIN: &str = "https://console.example.com";
 
 /// A server.
@@ -55,11 +55,11 @@ pub(crate) fn run(case: Case) {
         let fixture = Fixture::new(config(), engine()).await;
         let keeper = fixture.keeper.clone();
         case(fixture).await;
-        keeper.close(Leave::Nothing).await.unwrap();
+        keeper.close(OnShutdown::Kill).await.unwrap();
     });
 }
 
-/// The configuration of a server for tests.
+/// Returns the configuration of a server for tests.
 pub(crate) fn config() -> ApiConfig {
     ApiConfig {
         domain: Some(DOMAIN.to_owned()),
@@ -70,7 +70,7 @@ pub(crate) fn config() -> ApiConfig {
     }
 }
 
-/// The local engine with all its walls.
+/// Creates the local engine with all walls.
 pub(crate) fn engine() -> Arc<LocalEngine> {
     Arc::new(LocalEngine::new(LocalConfig::new(LocalKind::Local)))
 }
@@ -88,7 +88,7 @@ impl Fixture {
         Self::serve(Arc::new(Api::new(config, keeper.clone())), keeper, dir).await
     }
 
-    /// Serves on a listener of its own.
+    /// Starts to serve on a new listener.
     pub(crate) async fn serve(api: Arc<Api>, keeper: Keeper, dir: tempfile::TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -113,7 +113,7 @@ impl Fixture {
         tokio::time::timeout(DEADLINE, &mut self.serving).await.unwrap().unwrap();
     }
 
-    /// Makes a key of this tenant and role.
+    /// Creates a key of this tenant and role.
     pub(crate) async fn key(&self, tenant: &str, role: Role) -> String {
         let key = NewKey {
             name: "test".to_owned(),

@@ -1,4 +1,4 @@
-//! Who may call what: a table over every procedure of the descriptor set.
+//! Access rights: a table over every procedure of the descriptor set.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::fixture::{Fixture, cases, code, sandbox};
 use crate::wire::{call, frame, frames, http};
 
 cases![
-    every_procedure_asks_for_a_key,
-    foreign_and_missing_sandboxes_are_alike,
+    every_procedure_needs_a_key,
+    foreign_and_missing_sandboxes_are_indistinguishable,
     administration_is_for_administrators,
     readers_change_nothing,
     the_guest_header_must_name_one_sandbox,
@@ -24,7 +24,7 @@ pub(crate) struct Procedure {
     pub(crate) streams: bool,
 }
 
-/// Every procedure of the service.
+/// Returns every procedure of the service.
 pub(crate) fn procedures() -> Vec<Procedure> {
     use belljar_proto::Message as _;
     let set = FileDescriptorSet::decode_from_slice(belljar_proto::DESCRIPTOR_SET).unwrap();
@@ -43,7 +43,7 @@ pub(crate) fn procedures() -> Vec<Procedure> {
     found
 }
 
-/// Calls a procedure with an empty message, and hands back the code of the error, or `ok`.
+/// Calls a procedure with an empty message, and returns the code of the error, or `ok`.
 async fn outcome(fixture: &Fixture, procedure: &Procedure, headers: &[(&str, &str)]) -> String {
     let kind = if procedure.streams { "application/connect+json" } else { "application/json" };
     let body = if procedure.streams { frame(0, b"{}") } else { b"{}".as_slice().into() };
@@ -64,7 +64,7 @@ async fn outcome(fixture: &Fixture, procedure: &Procedure, headers: &[(&str, &st
     error["code"].as_str().unwrap_or("ok").to_owned()
 }
 
-async fn every_procedure_asks_for_a_key(fixture: Fixture) {
+async fn every_procedure_needs_a_key(fixture: Fixture) {
     let revoked = {
         let secret = fixture.key("default", Role::User).await;
         let me: belljar_keeper::Me =
@@ -93,7 +93,7 @@ async fn every_procedure_asks_for_a_key(fixture: Fixture) {
     }
 }
 
-async fn foreign_and_missing_sandboxes_are_alike(fixture: Fixture) {
+async fn foreign_and_missing_sandboxes_are_indistinguishable(fixture: Fixture) {
     let owner = fixture.user().await;
     let id = sandbox(&owner).await;
     let missing = "a0000000000000000000";

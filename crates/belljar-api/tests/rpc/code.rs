@@ -6,9 +6,9 @@ use belljar_model::Role;
 
 use crate::fixture::{Fixture, cases, sandbox, trail};
 
-cases![a_large_result_comes_whole, code_is_in_the_trail, what_is_wrong_is_refused];
+cases![large_result_is_complete, code_is_audited, invalid_requests_are_refused];
 
-/// Whether this machine has what a Python context needs.
+/// Reports whether this machine has what a Python context needs.
 fn has_ipython() -> bool {
     let found = std::process::Command::new("python3").args(["-c", "import IPython"]).output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -32,13 +32,13 @@ async fn run(guest: &GuestClient, code: &str) -> Vec<CodeEvent> {
     events
 }
 
-async fn a_large_result_comes_whole(fixture: Fixture) {
+async fn large_result_is_complete(fixture: Fixture) {
     if !has_ipython() {
         return;
     }
     let user = fixture.user().await;
     let guest = user.guest(&sandbox(&user).await).unwrap();
-    // Each form is larger than a message may be, or they are together.
+    // Each representation is larger than the maximum message, or all are together.
     let code = "import base64\nfrom IPython.display import display\n\
                 png = base64.b64encode(b'p' * 6_000_000).decode()\n\
                 display({'text/plain': 'x' * 3_000_000, 'image/png': png, 'text/html': ''}, raw=True)\n'end'";
@@ -59,7 +59,7 @@ async fn a_large_result_comes_whole(fixture: Fixture) {
     assert_eq!(ended.state, v1::Survival::SURVIVAL_PRESERVED);
 }
 
-async fn code_is_in_the_trail(fixture: Fixture) {
+async fn code_is_audited(fixture: Fixture) {
     if !has_ipython() {
         return;
     }
@@ -72,10 +72,10 @@ async fn code_is_in_the_trail(fixture: Fixture) {
     assert_eq!(guest.restart_context(&made.id).await.unwrap().generation, 2);
     guest.remove_context(&made.id).await.unwrap();
     assert_eq!(guest.list_contexts().await.unwrap().len(), 1);
-    let mut told = Vec::new();
+    let mut actions = Vec::new();
     for record in trail(&fixture.admin().await, &id).await {
         let record: serde_json::Value = serde_json::from_str(&record).unwrap();
-        told.push(record["action"].as_str().unwrap().to_owned());
+        actions.push(record["action"].as_str().unwrap().to_owned());
         if record["action"] == "code" {
             assert_eq!(record["details"]["outcome"], "error", "{record}");
         }
@@ -88,10 +88,10 @@ async fn code_is_in_the_trail(fixture: Fixture) {
         "context.restart",
         "context.remove",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actions, expected);
 }
 
-async fn what_is_wrong_is_refused(fixture: Fixture) {
+async fn invalid_requests_are_refused(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();

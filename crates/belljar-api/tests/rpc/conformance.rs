@@ -1,4 +1,4 @@
-//! The conformance suite of engines, through a server: what a sandbox does is the same over the network.
+//! The conformance suite of engines through a server: sandboxes behave the same over the network.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belljar_api::ApiConfig;
 use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome, cases};
-use belljar_keeper::Leave;
+use belljar_keeper::OnShutdown;
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{EngineName, LimitsGrade, Role, SandboxSpec};
 use libtest_mimic::{Completion, Failed, Trial};
@@ -20,7 +20,7 @@ use Capability::{
     OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
 };
 
-/// All that the local engine has as root, but the count of refused forks, of which the server does not tell.
+/// The capabilities of the local engine as root, without the count of refused forks, which the server does not report.
 const CAPABILITIES: &[Capability] = &[
     OwnTree,
     OwnPids,
@@ -38,17 +38,17 @@ const CAPABILITIES: &[Capability] = &[
     Mounts,
 ];
 
-/// Cases that are about what stands behind a server, each with the reason.
+/// Cases that test parts behind a server, each with the reason.
 const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[
-    ("deadline_is_kept_by_the_guest", DEADLINE),
+    ("deadline_is_enforced_by_the_guest", DEADLINE),
     ("deadline_can_be_moved", DEADLINE),
-    ("run_refuses_a_guest_that_is_gone", DEADLINE),
+    ("run_fails_if_the_guest_is_gone", DEADLINE),
     ("ended_sandbox_leaves_nothing", DEADLINE),
-    ("deadline_is_kept_outside", ID),
+    ("deadline_is_enforced_outside", ID),
     ("deadline_outside_can_be_moved", ID),
-    ("launch_takes_the_chosen_id", ID),
-    ("connections_come_and_go", ID),
-    ("broken_connections_end_nothing", ID),
+    ("launch_uses_the_chosen_id", ID),
+    ("connections_are_independent", ID),
+    ("broken_connections_do_no_harm", ID),
     ("connections_are_bounded", ID),
     ("freezing_needs_control_groups", ID),
     ("stop_is_shared_and_repeated", ID),
@@ -57,9 +57,12 @@ const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[
     ("wrong_engine_is_refused", REFUSAL),
     (
         "report_names_every_layer",
-        "the layer of the process limit stands, and forks that it refused are not told",
+        "the layer of the process limit stands, and forks that it refused are not reported",
     ),
-    ("rename_race_leads_nowhere", "it is many thousand calls, to code that is the same behind the server"),
+    (
+        "rename_race_does_not_leave_the_sandbox",
+        "it is many thousand calls, to code that is the same behind the server",
+    ),
 ];
 
 const DEADLINE: &str = "the guest's deadline is the server's own";
@@ -67,12 +70,12 @@ const ID: &str = "the server chooses the ids, and holds the sandboxes";
 const REFUSAL: &str =
     "the server refuses by a code, not by the engine's own error; the cases of services look at that";
 
-/// A trial for each case.
+/// Returns a trial for each case.
 pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
     let trial = |case: Case| {
         let left_out = NOT_OVER_THE_NETWORK.iter().any(|(name, _)| *name == case.name);
-        let lacks = case.lacks(CAPABILITIES).is_some();
-        // The gate leaves the rest to `make conformance` (.config/nextest.toml).
+        let lacks = case.missing_capability(CAPABILITIES).is_some();
+        // The other cases are run by `make conformance` (.config/nextest.toml).
         let rest = if case.is_smoke() { "" } else { "rest::" };
         let name = format!("conformance::{rest}{}", case.name);
         Trial::ignorable_test(name, move || run(&case)).with_ignored_flag(ignored || left_out || lacks)
@@ -129,6 +132,6 @@ async fn through_a_server(case: &Case) -> Result<Outcome, Failed> {
         .with_leftovers(crate::leftovers::of);
     let outcome = case.run(&context).await;
     drop(context);
-    fixture.keeper.close(Leave::Nothing).await?;
+    fixture.keeper.close(OnShutdown::Kill).await?;
     Ok(outcome)
 }

@@ -1,4 +1,4 @@
-//! The server of a case, as clients of RPC use it.
+//! The server of a case, as RPC clients use it.
 
 use belljar_client::{Client, ClientError, Credential, Target, v1};
 use belljar_model::Role;
@@ -6,33 +6,33 @@ use belljar_model::Role;
 pub(crate) use crate::common::{Case, DOMAIN, Fixture, Named, ORIGIN, cases, config, engine, run};
 
 impl Fixture {
-    /// Makes a client with this credential.
+    /// Creates a client with this credential.
     pub(crate) fn with_key(&self, credential: Credential) -> Client {
         Client::connect(Target::http(&self.address.to_string()).unwrap(), credential).unwrap()
     }
 
-    /// Makes a client with a key of this tenant and role.
+    /// Creates a client with a key of this tenant and role.
     pub(crate) async fn client(&self, tenant: &str, role: Role) -> Client {
         self.with_key(Credential::key(self.key(tenant, role).await))
     }
 
-    /// Makes a client with a key for sandboxes.
+    /// Creates a client with a key for sandboxes.
     pub(crate) async fn user(&self) -> Client {
         self.client("default", Role::User).await
     }
 
-    /// Makes a client with an administrator's key.
+    /// Creates a client with an administrator's key.
     pub(crate) async fn admin(&self) -> Client {
         self.client("default", Role::Admin).await
     }
 }
 
-/// Makes a sandbox, and returns its id.
+/// Creates a sandbox, and returns its id.
 pub(crate) async fn sandbox(client: &Client) -> String {
     client.create(v1::CreateSandboxRequest::default(), None).await.unwrap().sandbox.id.clone()
 }
 
-/// A request to run a line.
+/// Returns a request to run a line.
 pub(crate) fn line(sandbox: &str, line: &str) -> v1::ExecRequest {
     v1::ExecRequest { sandbox: sandbox.to_owned(), command: line.to_owned().into(), ..Default::default() }
 }
@@ -48,7 +48,7 @@ pub(crate) async fn sh(client: &Client, sandbox: &str, text: &str) -> v1::ExecRe
     panic!("a command ended without a result");
 }
 
-/// The stable name of the kind of error.
+/// Returns the stable code of an error, or `ok`.
 pub(crate) fn code<T>(result: Result<T, ClientError>) -> String {
     match result {
         Ok(_) => "ok".to_owned(),
@@ -56,8 +56,8 @@ pub(crate) fn code<T>(result: Result<T, ClientError>) -> String {
     }
 }
 
-/// All of an answer.
-pub(crate) async fn text(mut answer: belljar_client::RestAnswer) -> String {
+/// Reads an answer to its end.
+pub(crate) async fn text(mut answer: belljar_client::RestResponse) -> String {
     let mut text = Vec::new();
     while let Some(piece) = answer.next().await.unwrap() {
         text.extend_from_slice(&piece);
@@ -65,7 +65,7 @@ pub(crate) async fn text(mut answer: belljar_client::RestAnswer) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// The records of the audit about a sandbox, one line each.
+/// Returns the audit records about a sandbox, one line each.
 pub(crate) async fn trail(admin: &Client, sandbox: &str) -> Vec<String> {
     let path = format!("/v1/audit/export?sandbox={sandbox}");
     let body = belljar_client::RestBody::Empty;

@@ -1,21 +1,21 @@
-//! Foreign clients: Python's grpcio, which learns all it needs by reflection, and curl.
+//! Foreign clients: Python's grpcio, which uses reflection, and curl.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use belljar_keeper::Leave;
+use belljar_keeper::OnShutdown;
 use belljar_model::Role;
 use libtest_mimic::{Completion, Failed, Trial};
 
 use crate::fixture::Fixture;
 
-/// The interpreter that has grpcio: that of `scripts/install-deps.sh`, or the one that the caller names.
+/// Variable that names the Python interpreter with grpcio; the default is that of `scripts/install-deps.sh`.
 const PYTHON: &str = "BELLJAR_GRPC_PYTHON";
 
-/// The trials with programs of others.
+/// Returns the trials.
 pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
     vec![
-        Trial::ignorable_test("foreign::grpcio_knows_what_to_do", grpcio).with_ignored_flag(ignored),
+        Trial::ignorable_test("foreign::grpcio_works_by_reflection", grpcio).with_ignored_flag(ignored),
         Trial::ignorable_test("foreign::the_commands_of_the_page_work", page).with_ignored_flag(ignored),
     ]
 }
@@ -37,17 +37,17 @@ fn skipped(name: &str, reason: String) -> Result<Completion, Failed> {
 fn grpcio() -> Result<Completion, Failed> {
     if !works(&python(), &["-c", "import grpc, grpc_reflection"]) {
         let reason = format!("{} has no grpcio and grpcio-reflection; see {PYTHON}", python());
-        return skipped("grpcio_knows_what_to_do", reason);
+        return skipped("grpcio_works_by_reflection", reason);
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rpc/foreign.py");
-    with_a_server(|address, key| {
+    with_server(|address, key| {
         let mut command = Command::new(python());
         command.args([script, address, key]);
         command
     })
 }
 
-/// Runs what docs/rpc.md has as commands, in one shell, as it is written.
+/// Runs the commands of docs/rpc.md unchanged, in one shell.
 fn page() -> Result<Completion, Failed> {
     if let Some(missing) = ["curl", "jq", "bash"].into_iter().find(|program| !works(program, &["--version"]))
     {
@@ -57,7 +57,7 @@ fn page() -> Result<Completion, Failed> {
     let blocks =
         page.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
     let script = format!("set -euo pipefail\n{}", blocks.collect::<String>());
-    let output = with_a_server_told(|address, key| {
+    let output = with_server_output(|address, key| {
         let mut command = Command::new("bash");
         command
             .args(["-c", &script])
@@ -78,31 +78,31 @@ fn page() -> Result<Completion, Failed> {
         "belljar.v1.Problem",
         "{}",
     ];
-    let told: Vec<&str> = output.lines().collect();
-    if told == expected {
+    let output_lines: Vec<&str> = output.lines().collect();
+    if output_lines == expected {
         Ok(Completion::Completed)
     } else {
-        Err(format!("the page's commands say {told:#?}").into())
+        Err(format!("the page's commands say {output_lines:#?}").into())
     }
 }
 
-fn with_a_server(command: impl FnOnce(&str, &str) -> Command) -> Result<Completion, Failed> {
-    with_a_server_told(command).map(|_| Completion::Completed)
+fn with_server(command: impl FnOnce(&str, &str) -> Command) -> Result<Completion, Failed> {
+    with_server_output(command).map(|_| Completion::Completed)
 }
 
-/// Runs a program with a server's address and a key to it, and hands back what it wrote.
-fn with_a_server_told(command: impl FnOnce(&str, &str) -> Command) -> Result<String, Failed> {
+/// Runs a program with a server's address and a key, and returns its output.
+fn with_server_output(command: impl FnOnce(&str, &str) -> Command) -> Result<String, Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let fixture = Fixture::new(crate::fixture::config(), crate::fixture::engine()).await;
         let key = fixture.key("default", Role::User).await;
         let mut command = command(&fixture.address.to_string(), &key);
         let output = tokio::task::spawn_blocking(move || command.output()).await??;
-        fixture.keeper.close(Leave::Nothing).await?;
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        fixture.keeper.close(OnShutdown::Kill).await?;
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
-            return Ok(told);
+            return Ok(stdout);
         }
-        Err(Failed::from(format!("{told}\n{}", String::from_utf8_lossy(&output.stderr))))
+        Err(Failed::from(format!("{stdout}\n{}", String::from_utf8_lossy(&output.stderr))))
     })
 }

@@ -1,4 +1,4 @@
-//! The guest's own services by way of the server. The conformance suite has the rest.
+//! The guest's services through the server, as far as the conformance suite does not cover them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use belljar_testing::wait::{DEADLINE, until};
 use crate::fixture::{Fixture, cases, sandbox, sh, trail};
 
 cases![
-    the_deadline_is_not_the_callers,
-    a_stream_that_breaks_leaves_the_old_file,
-    a_flood_waits_for_its_reader,
-    a_tunnel_carries_both_ways_at_once,
-    a_silent_stream_stays_open,
-    deeds_are_in_the_trail,
-    a_guest_that_is_gone_is_a_sandbox_that_is_gone,
+    guest_deadline_cannot_be_set_by_callers,
+    broken_stream_keeps_the_old_file,
+    flood_is_throttled_by_its_reader,
+    tunnel_is_bidirectional,
+    idle_stream_stays_open,
+    guest_actions_are_audited,
+    lost_guest_is_reported_as_a_gone_sandbox,
     streams_of_a_key_are_bounded,
 ];
 
-async fn the_deadline_is_not_the_callers(fixture: Fixture) {
+async fn guest_deadline_cannot_be_set_by_callers(fixture: Fixture) {
     let user = fixture.user().await;
     let guest = user.guest(&sandbox(&user).await).unwrap();
     let refused = guest.set_deadline(None).await.unwrap_err();
@@ -29,7 +29,7 @@ async fn the_deadline_is_not_the_callers(fixture: Fixture) {
     assert!(guest.metrics().await.unwrap().disks.iter().any(|disk| disk.bytes_total > 0));
 }
 
-/// Gives some bytes and then fails.
+/// Reader that yields some bytes and then fails.
 struct Broken {
     left: usize,
 }
@@ -50,7 +50,7 @@ impl tokio::io::AsyncRead for Broken {
     }
 }
 
-async fn a_stream_that_breaks_leaves_the_old_file(fixture: Fixture) {
+async fn broken_stream_keeps_the_old_file(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
@@ -65,13 +65,13 @@ async fn a_stream_that_breaks_leaves_the_old_file(fixture: Fixture) {
     .await;
 }
 
-async fn a_flood_waits_for_its_reader(fixture: Fixture) {
+async fn flood_is_throttled_by_its_reader(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
     let request = v1::StartRequest { shell: "yes".into(), ..Default::default() };
     let mut flood = guest.start(request).await.unwrap();
-    // Nobody reads it, and everybody else is served.
+    // It is not read, and all other clients are served.
     for _ in 0..20 {
         tokio::time::timeout(DEADLINE, guest.stat(Path::new("."), true)).await.unwrap().unwrap();
     }
@@ -98,7 +98,7 @@ while True:
     connection.close()
 '";
 
-async fn a_tunnel_carries_both_ways_at_once(fixture: Fixture) {
+async fn tunnel_is_bidirectional(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
@@ -106,7 +106,7 @@ async fn a_tunnel_carries_both_ways_at_once(fixture: Fixture) {
     guest.start(request).await.unwrap();
     until("the server listens", || async { guest.list_ports().await.unwrap().contains(&7000) }).await;
     let mut tunnel = guest.tunnel(7000).await.unwrap();
-    // All of it is sent before anything is read, and the other side sends first.
+    // Everything is sent before anything is read, and the other side sends first.
     for _ in 0..50 {
         tokio::time::timeout(DEADLINE, tunnel.send(vec![b'y'; 100_000].into())).await.unwrap().unwrap();
     }
@@ -128,7 +128,7 @@ async fn a_tunnel_carries_both_ways_at_once(fixture: Fixture) {
     assert!(refused.is(ErrorCode::Unavailable), "{refused:?}");
 }
 
-async fn a_silent_stream_stays_open(fixture: Fixture) {
+async fn idle_stream_stays_open(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
@@ -138,7 +138,7 @@ async fn a_silent_stream_stays_open(fixture: Fixture) {
     let (feeder, number) = (guest.clone(), process.id);
     let feeding = tokio::spawn(async move { feeder.feed(number, input, true).await });
     tokio::io::AsyncWriteExt::write_all(&mut keyboard, b"first ").await.unwrap();
-    // Longer than any single wait for a body elsewhere would need to show, and short enough for a test.
+    // Longer than other timeouts for a body, and short enough for a test.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     tokio::io::AsyncWriteExt::write_all(&mut keyboard, b"second").await.unwrap();
     drop(keyboard);
@@ -152,7 +152,7 @@ async fn a_silent_stream_stays_open(fixture: Fixture) {
     assert_eq!(feeding.await.unwrap().unwrap(), 12);
 }
 
-async fn deeds_are_in_the_trail(fixture: Fixture) {
+async fn guest_actions_are_audited(fixture: Fixture) {
     let (admin, user) = (fixture.admin().await, fixture.user().await);
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
@@ -166,11 +166,15 @@ async fn deeds_are_in_the_trail(fixture: Fixture) {
     let request = v1::StartRequest { shell: "true".into(), ..Default::default() };
     let mut process = guest.start(request).await.unwrap();
     while process.next().await.unwrap().is_some() {}
-    let mut told = Vec::new();
+    let mut actions = Vec::new();
     for record in trail(&admin, &id).await {
         assert!(!record.contains('\u{1b}'), "{record}");
         let record: serde_json::Value = serde_json::from_str(&record).unwrap();
-        told.push(format!("{} {}", record["action"].as_str().unwrap(), record["outcome"].as_str().unwrap()));
+        actions.push(format!(
+            "{} {}",
+            record["action"].as_str().unwrap(),
+            record["outcome"].as_str().unwrap()
+        ));
     }
     let expected = [
         "sandbox.create ok",
@@ -182,10 +186,10 @@ async fn deeds_are_in_the_trail(fixture: Fixture) {
         "file.remove path_not_found",
         "exec.start ok",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actions, expected);
 }
 
-async fn a_guest_that_is_gone_is_a_sandbox_that_is_gone(fixture: Fixture) {
+async fn lost_guest_is_reported_as_a_gone_sandbox(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let guest = user.guest(&id).unwrap();
@@ -194,7 +198,7 @@ async fn a_guest_that_is_gone_is_a_sandbox_that_is_gone(fixture: Fixture) {
     user.kill(v1::KillSandboxRequest { sandbox: id.clone(), ..Default::default() }).await.unwrap();
     let error = loop {
         match process.next().await {
-            Ok(Some(belljar_engine::ProcessEvent::Exited(_)) | None) => panic!("nobody can have told that"),
+            Ok(Some(belljar_engine::ProcessEvent::Exited(_)) | None) => panic!("no end can be reported"),
             Ok(Some(_)) => {}
             Err(error) => break error,
         }
@@ -224,5 +228,5 @@ async fn streams_of_a_key_are_bounded(fixture: Fixture) {
     assert!(guest.stat(Path::new("."), true).await.is_ok());
     open.clear();
     until("streams can be opened again", || async { guest.watch(Path::new("."), false).await.is_ok() }).await;
-    fixture.keeper.close(belljar_keeper::Leave::Nothing).await.unwrap();
+    fixture.keeper.close(belljar_keeper::OnShutdown::Kill).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Frames that no client sends (C09).
+//! Hostile frames (C09).
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +12,21 @@ use crate::fixture::{Fixture, cases, sandbox};
 use crate::wire::{call, frame, frames, http, http2, status};
 
 cases![
-    a_length_of_four_gigabytes_is_refused_at_once,
-    messages_have_a_bound,
-    nested_messages_have_a_bound,
-    many_empty_parts_have_a_bound,
-    broken_messages_are_refused,
-    a_stream_that_ends_in_a_message_is_refused,
-    a_connection_reset_again_and_again_is_closed,
+    length_of_four_gigabytes_is_refused_at_once,
+    message_size_is_bounded,
+    message_nesting_is_bounded,
+    number_of_empty_parts_is_bounded,
+    invalid_messages_are_refused,
+    truncated_stream_is_refused,
+    connection_with_repeated_resets_is_closed,
 ];
 
-/// A header that claims a message of nearly 4 GiB.
-fn claimed() -> [u8; 5] {
+/// Returns a header that announces a message of nearly 4 GiB.
+fn oversized_header() -> [u8; 5] {
     [0, 0xff, 0xff, 0xff, 0xff]
 }
 
-async fn a_length_of_four_gigabytes_is_refused_at_once(fixture: Fixture) {
+async fn length_of_four_gigabytes_is_refused_at_once(fixture: Fixture) {
     let key = fixture.key("default", Role::User).await;
     let user = fixture.user().await;
     let id = sandbox(&user).await;
@@ -35,18 +35,19 @@ async fn a_length_of_four_gigabytes_is_refused_at_once(fixture: Fixture) {
         |kind| [("content-type", kind), ("authorization", bearer.as_str()), ("belljar-sandbox", id.as_str())];
     for path in ["/belljar.v1.Sandboxes/Get", "/belljar.v1.Sandboxes/Logs", "/belljar.v1.Filesystem/Write"] {
         let began = Instant::now();
-        let answer = http2(&fixture, "POST", path, &headers("application/grpc"), &claimed()).await;
+        let answer = http2(&fixture, "POST", path, &headers("application/grpc"), &oversized_header()).await;
         assert_eq!(status(&answer), "8", "{path} {answer:?}");
         assert!(began.elapsed() < Duration::from_secs(2), "{path}");
     }
     for path in ["/belljar.v1.Sandboxes/Logs", "/belljar.v1.Process/Input"] {
-        let answer = http(&fixture, "POST", path, &headers("application/connect+proto"), &claimed()).await;
+        let answer =
+            http(&fixture, "POST", path, &headers("application/connect+proto"), &oversized_header()).await;
         let end = frames(answer.body.clone()).pop().unwrap().1;
         assert!(String::from_utf8_lossy(&end).contains("resource_exhausted"), "{path} {answer:?}");
     }
 }
 
-async fn messages_have_a_bound(fixture: Fixture) {
+async fn message_size_is_bounded(fixture: Fixture) {
     let key = fixture.key("default", Role::User).await;
     let body = vec![b' '; (4 << 20) + 100];
     let bearer = format!("Bearer {key}");
@@ -55,23 +56,23 @@ async fn messages_have_a_bound(fixture: Fixture) {
     assert_eq!(answer.json()["code"], "resource_exhausted", "{}", answer.status);
 }
 
-async fn nested_messages_have_a_bound(fixture: Fixture) {
+async fn message_nesting_is_bounded(fixture: Fixture) {
     let key = fixture.key("default", Role::User).await;
     let bearer = format!("Bearer {key}");
-    // JSON, in an unknown field and in one that is known.
+    // JSON, in an unknown field and in a known one.
     for body in ["[".repeat(100_000), format!("{{\"labels\":{}", "{\"a\":".repeat(100_000))] {
         let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
         let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, body.as_bytes()).await;
         assert_eq!(answer.json()["code"], "invalid_argument", "{}", answer.status);
     }
-    // Groups within groups, in a field that nobody knows.
+    // Nested groups in an unknown field.
     let groups: Vec<u8> = std::iter::repeat_n([0x93_u8, 0x3e], 50_000).flatten().collect();
     let headers = [("content-type", "application/proto"), ("authorization", bearer.as_str())];
     let answer = http(&fixture, "POST", "/belljar.v1.Sandboxes/Create", &headers, &groups).await;
     assert_eq!(answer.json()["code"], "invalid_argument", "{}", answer.status);
 }
 
-async fn many_empty_parts_have_a_bound(fixture: Fixture) {
+async fn number_of_empty_parts_is_bounded(fixture: Fixture) {
     let key = fixture.key("default", Role::User).await;
     let bearer = format!("Bearer {key}");
     // `files` is field 16 of the request: three bytes for each empty file.
@@ -82,7 +83,7 @@ async fn many_empty_parts_have_a_bound(fixture: Fixture) {
     assert!(["resource_exhausted", "invalid_argument"].contains(&code.as_str()), "{answer:?}");
 }
 
-async fn broken_messages_are_refused(fixture: Fixture) {
+async fn invalid_messages_are_refused(fixture: Fixture) {
     let key = fixture.key("default", Role::User).await;
     let bearer = format!("Bearer {key}");
     let bodies: [(&str, &[u8]); 7] = [
@@ -103,7 +104,7 @@ async fn broken_messages_are_refused(fixture: Fixture) {
     assert_eq!(listed.json(), json!({}));
 }
 
-async fn a_stream_that_ends_in_a_message_is_refused(fixture: Fixture) {
+async fn truncated_stream_is_refused(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let bearer = format!("Bearer {}", fixture.key("default", Role::User).await);
@@ -120,14 +121,14 @@ async fn a_stream_that_ends_in_a_message_is_refused(fixture: Fixture) {
     assert!(String::from_utf8_lossy(&end).contains("\"error\""), "{answer:?}");
     let guest = user.guest(&id).unwrap();
     assert!(guest.stat(std::path::Path::new("a"), false).await.is_err());
-    // A compressed message, where none was agreed on.
+    // A compressed message without negotiated compression.
     let answer = http(&fixture, "POST", "/belljar.v1.Filesystem/Write", &headers, &frame(1, b"xxx")).await;
     let end = frames(answer.body.clone()).pop().unwrap().1;
     assert!(String::from_utf8_lossy(&end).contains("\"error\""), "{answer:?}");
 }
 
-/// Streams that are opened and reset at once, for as long as the server takes it.
-async fn a_connection_reset_again_and_again_is_closed(fixture: Fixture) {
+/// Opens streams and resets them at once, until the server closes the connection.
+async fn connection_with_repeated_resets_is_closed(fixture: Fixture) {
     let key = fixture.key("default", Role::User).await;
     let mut stream = TcpStream::connect(fixture.address).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
@@ -172,6 +173,6 @@ async fn a_connection_reset_again_and_again_is_closed(fixture: Fixture) {
     let closed = async { while from.read(&mut sink).await.is_ok_and(|bytes| bytes > 0) {} };
     tokio::time::timeout(Duration::from_secs(15), closed).await.unwrap();
     assert!(flood.await.unwrap().is_some(), "all resets were taken");
-    // Others notice nothing.
+    // Other clients are not affected.
     assert_eq!(call(&fixture, &key, "Sandboxes/List", json!({})).await.status, 200);
 }

@@ -1,4 +1,4 @@
-//! What there is, as clients ask that know nothing, and health as probes ask.
+//! Reflection, for clients without the protocol definition, and health checks.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ async fn health_needs_no_key(fixture: Fixture) {
     assert_eq!(client.check(request).await.unwrap_err().code, ErrorCode::NotFound);
 }
 
-/// A probe that watches sees each change, and the end of the server; without a key it sees nothing.
+/// A watching probe gets each change and the end of the server, and without a key nothing.
 async fn health_is_watched(mut fixture: Fixture) {
     let (shared, config) = connection(&fixture);
     let stranger = HealthClient::new(shared.clone(), config.clone());
@@ -111,7 +111,7 @@ async fn health_is_watched(mut fixture: Fixture) {
     assert_eq!(watch(&client, "belljar.v1.Nothing").await.err().unwrap().code, ErrorCode::NotFound);
     let mut health = watch(&client, "belljar.v1.Sandboxes").await.unwrap();
     assert_eq!(health.0, ServingStatus::SERVING);
-    // A machine that has no room makes no sandboxes.
+    // A full machine cannot create sandboxes.
     let room = |bytes| {
         let mut config = KeeperConfig::new(fixture.dir.path().to_owned());
         config.pool = 0;
@@ -139,14 +139,14 @@ async fn watchers_are_bounded(fixture: Fixture) {
     assert_eq!(watch(&client, "").await.err().unwrap().code, ErrorCode::ResourceExhausted);
     let answer = client.check(HealthCheckRequest::default()).await.unwrap().into_owned();
     assert_eq!(answer.status.as_known(), Some(ServingStatus::SERVING));
-    // Whoever goes away leaves room.
+    // A disconnected watcher releases its slot.
     drop(watching);
     until("there is room again", || async { watch(&client, "").await.is_ok() }).await;
 }
 
 type Statuses = mpsc::UnboundedReceiver<ServingStatus>;
 
-/// Begins to watch, and hands back the first status and those that follow.
+/// Starts to watch, and returns the first status and the stream of the following ones.
 async fn watch(
     client: &HealthClient<SharedHttp2Connection>,
     service: &str,
@@ -166,7 +166,7 @@ async fn watch(
                     let Ok(Some(answer)) = message else { break };
                     let _ = sender.send(status(&answer.to_owned_message()));
                 }
-                // Whoever does not look any more ends the stream.
+                // The stream ends when its receiver is dropped.
                 () = sender.closed() => break,
             }
         }
@@ -174,7 +174,7 @@ async fn watch(
     Ok((first, statuses))
 }
 
-/// The next status; nothing when the stream has ended.
+/// Returns the next status; `None` when the stream has ended.
 async fn next(statuses: &mut Statuses) -> Option<ServingStatus> {
     tokio::time::timeout(DEADLINE, statuses.recv()).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! An engine whose sandboxes a server makes, over the network. Its guests are reached by way of the same server.
+//! Engine whose sandboxes are created by a server over the network. Their guests are reached through the same server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use belljar_model::{EngineName, Isolation, Layer, LayerState, LimitsChange, Netw
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-/// How long to wait for the reason of an end.
+/// Timeout for the reason of an end.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The engine.
@@ -56,7 +56,7 @@ impl Engine for RemoteEngine {
     }
 }
 
-/// What a server holds.
+/// A sandbox on a server.
 struct RemoteWalls {
     client: Client,
     id: String,
@@ -70,7 +70,7 @@ impl RemoteWalls {
         let request = v1::KillSandboxRequest { sandbox: self.id.clone(), ..Default::default() };
         match self.client.kill(request).await {
             Ok(_) => Ok(()),
-            // It had ended before.
+            // It has already ended.
             Err(error) if error.is("sandbox_gone") => Ok(()),
             Err(error) => Err(refused(error)),
         }
@@ -187,7 +187,7 @@ impl Walls for RemoteWalls {
     }
 }
 
-/// The request for a sandbox of this specification.
+/// Returns the request for a sandbox of this specification.
 fn request(spec: &SandboxSpec) -> v1::CreateSandboxRequest {
     let limits = &spec.limits;
     v1::CreateSandboxRequest {
@@ -219,7 +219,7 @@ fn request(spec: &SandboxSpec) -> v1::CreateSandboxRequest {
     }
 }
 
-/// What the server says about the walls.
+/// Returns the isolation that the server reports.
 fn isolation(kind: EngineName, spec: &SandboxSpec, info: &v1::SandboxInfo) -> Isolation {
     let layers = info.isolation.layers.iter().map(|layer| Layer {
         name: layer.name.clone(),

@@ -1,4 +1,4 @@
-//! Every call of the services of the whole server.
+//! Every call of the server's services.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,30 +18,30 @@ use v1::__buffa::oneof::fork_sandbox_response::Result as Fork;
 use crate::fixture::{DOMAIN, Fixture, cases, code, line, sandbox, sh, text};
 
 cases![
-    a_sandbox_is_made_used_and_ended,
-    what_is_asked_for_is_what_one_gets,
-    wrong_values_name_their_field,
-    the_same_key_makes_one_sandbox,
-    a_list_has_pages_and_filters,
-    labels_limits_and_time_can_change,
-    paused_and_resumed,
-    a_snapshot_becomes_a_template,
-    a_template_is_built_exported_and_imported,
-    forks_come_one_by_one,
-    a_log_is_followed_to_the_end,
+    sandbox_lifecycle,
+    request_fields_are_applied,
+    invalid_values_name_their_field,
+    idempotent_create_makes_one_sandbox,
+    list_is_paginated_and_filtered,
+    labels_limits_and_timeout_can_be_updated,
+    sandbox_is_paused_and_resumed,
+    snapshot_creates_template,
+    template_is_built_exported_and_imported,
+    forks_are_streamed_one_by_one,
+    log_is_followed_to_its_end,
     events_are_followed_and_filtered,
-    metrics_tell_what_is_used,
-    commands_end_in_a_judged_result,
-    output_comes_while_it_runs,
-    a_command_ends_with_its_stream,
-    the_same_key_runs_once,
-    background_commands_are_seen,
-    ports_are_published_and_taken_back,
-    a_signed_file_needs_no_key,
-    a_sandbox_token_opens_that_one_only,
-    keys_come_and_go,
-    the_trail_is_told_checked_and_exported,
-    the_server_says_who_it_is,
+    metrics_report_usage,
+    commands_return_a_result_with_an_outcome,
+    output_is_streamed_while_it_runs,
+    command_ends_with_its_stream,
+    idempotent_execution_runs_once,
+    background_commands_are_listed,
+    ports_are_published_and_unpublished,
+    signed_file_needs_no_key,
+    sandbox_token_opens_only_its_sandbox,
+    key_lifecycle,
+    audit_log_is_read_verified_and_exported,
+    server_info_is_returned,
     streams_end_when_the_server_stops,
 ];
 
@@ -53,7 +53,7 @@ fn span(duration: Duration) -> belljar_client::MessageField<belljar_client::well
     belljar_client::well_known::Duration::from(duration).into()
 }
 
-async fn a_sandbox_is_made_used_and_ended(fixture: Fixture) {
+async fn sandbox_lifecycle(fixture: Fixture) {
     let user = fixture.user().await;
     let made = user.create(v1::CreateSandboxRequest::default(), None).await.unwrap();
     assert!(!made.existing);
@@ -81,7 +81,7 @@ async fn a_sandbox_is_made_used_and_ended(fixture: Fixture) {
     assert_eq!(code(user.exec(line(&info.id, "true"), None).await.map(drop)), "sandbox_gone");
 }
 
-async fn what_is_asked_for_is_what_one_gets(fixture: Fixture) {
+async fn request_fields_are_applied(fixture: Fixture) {
     let user = fixture.user().await;
     let request = v1::CreateSandboxRequest {
         name: "mine".to_owned(),
@@ -128,7 +128,7 @@ async fn what_is_asked_for_is_what_one_gets(fixture: Fixture) {
     assert_eq!(again.sandbox.id, info.id);
 }
 
-async fn wrong_values_name_their_field(fixture: Fixture) {
+async fn invalid_values_name_their_field(fixture: Fixture) {
     type Change = fn(&mut v1::CreateSandboxRequest);
     let user = fixture.user().await;
     let cases: &[(&str, &str, Change)] = &[
@@ -171,7 +171,7 @@ async fn wrong_values_name_their_field(fixture: Fixture) {
     assert!(user.list(v1::ListSandboxesRequest::default()).await.unwrap().sandboxes.is_empty());
 }
 
-async fn the_same_key_makes_one_sandbox(fixture: Fixture) {
+async fn idempotent_create_makes_one_sandbox(fixture: Fixture) {
     let user = fixture.user().await;
     let request = v1::CreateSandboxRequest::default();
     let first = user.create(request.clone(), Some("job-1")).await.unwrap();
@@ -186,7 +186,7 @@ async fn the_same_key_makes_one_sandbox(fixture: Fixture) {
     );
 }
 
-async fn a_list_has_pages_and_filters(fixture: Fixture) {
+async fn list_is_paginated_and_filtered(fixture: Fixture) {
     let user = fixture.user().await;
     let mut ids = Vec::new();
     for number in 0..3 {
@@ -219,7 +219,7 @@ async fn a_list_has_pages_and_filters(fixture: Fixture) {
     assert!(other.list(v1::ListSandboxesRequest::default()).await.unwrap().sandboxes.is_empty());
 }
 
-async fn labels_limits_and_time_can_change(fixture: Fixture) {
+async fn labels_limits_and_timeout_can_be_updated(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let change = v1::UpdateSandboxRequest {
@@ -257,7 +257,7 @@ async fn labels_limits_and_time_can_change(fixture: Fixture) {
     until("the sandbox is gone", || async { code(user.get(named(&id)).await) == "sandbox_gone" }).await;
 }
 
-async fn paused_and_resumed(fixture: Fixture) {
+async fn sandbox_is_paused_and_resumed(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let pause = v1::PauseSandboxRequest { sandbox: id.clone(), ..Default::default() };
@@ -277,7 +277,7 @@ async fn paused_and_resumed(fixture: Fixture) {
     assert_eq!(sh(&user, &id, "echo on").await.stdout.data, "on\n");
 }
 
-async fn a_snapshot_becomes_a_template(fixture: Fixture) {
+async fn snapshot_creates_template(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "echo kept > note").await;
@@ -306,38 +306,38 @@ async fn a_snapshot_becomes_a_template(fixture: Fixture) {
     assert_eq!(code(user.remove_template(remove).await), "template_not_found");
 }
 
-/// What is told of a build, as words, and what comes of it.
+/// Runs a build, and returns its events in words and its result.
 async fn build(
     client: &Client,
     request: v1::BuildTemplateRequest,
 ) -> (Vec<String>, Result<v1::TemplateInfo, ClientError>) {
     use v1::__buffa::oneof::build_template_event::Event;
-    let mut told = Vec::new();
+    let mut progress = Vec::new();
     let mut events = match client.build_template(request).await {
         Ok(events) => events,
-        Err(error) => return (told, Err(error)),
+        Err(error) => return (progress, Err(error)),
     };
     loop {
         match events.next().await.map(|event| event.and_then(|event| event.event)) {
             Ok(Some(Event::Template(info))) => {
                 assert!(events.next().await.unwrap().is_none());
-                return (told, Ok(*info));
+                return (progress, Ok(*info));
             }
             Ok(Some(Event::Step(step))) => {
-                told.push(format!("{}/{} {} {}", step.number, step.total, step.kind, step.cached));
+                progress.push(format!("{}/{} {} {}", step.number, step.total, step.kind, step.cached));
             }
-            Ok(Some(Event::Log(log))) => told.push(format!("{} {}", log.number, log.line)),
+            Ok(Some(Event::Log(log))) => progress.push(format!("{} {}", log.number, log.line)),
             Ok(Some(Event::Layer(layer))) => {
                 assert_eq!((layer.digest.len(), layer.bytes > 0), (64, true));
-                told.push(format!("{} layer", layer.number));
+                progress.push(format!("{} layer", layer.number));
             }
-            Ok(None) => panic!("the stream has no end: {told:?}"),
-            Err(error) => return (told, Err(error)),
+            Ok(None) => panic!("the stream has no end: {progress:?}"),
+            Err(error) => return (progress, Err(error)),
         }
     }
 }
 
-async fn a_template_is_built_exported_and_imported(fixture: Fixture) {
+async fn template_is_built_exported_and_imported(fixture: Fixture) {
     let (admin, user) = (fixture.client("acme", Role::Admin).await, fixture.client("acme", Role::User).await);
     let request = v1::BuildTemplateRequest {
         definition:
@@ -352,18 +352,18 @@ async fn a_template_is_built_exported_and_imported(fixture: Fixture) {
         }],
         ..Default::default()
     };
-    let (told, built) = build(&admin, request.clone()).await;
+    let (progress, built) = build(&admin, request.clone()).await;
     let built = built.unwrap();
     let all = ["1/2 copy false", "1 layer", "2/2 run false", "2 hello", "2 layer"];
-    assert_eq!(told, all);
+    assert_eq!(progress, all);
     assert_eq!(built.kind.as_known(), Some(v1::TemplateKind::TEMPLATE_KIND_BUILT));
     assert_eq!((built.name.as_str(), built.base.as_str(), built.digest.len()), ("one", "host", 64));
-    let (told, again) = build(&admin, request.clone()).await;
+    let (progress, again) = build(&admin, request.clone()).await;
     assert_eq!(
-        (told, again.unwrap().digest),
+        (progress, again.unwrap().digest),
         (vec!["1/2 copy true".to_owned(), "2/2 run true".to_owned()], built.digest.clone())
     );
-    // Who may use it may not build it, and what is wrong has a name.
+    // Users of a template may not build it, and errors have a code.
     assert_eq!(code(build(&user, request.clone()).await.1), "forbidden");
     let mut wrong = request.clone();
     wrong.files[0].path = "../a.txt".to_owned();
@@ -373,8 +373,8 @@ async fn a_template_is_built_exported_and_imported(fixture: Fixture) {
         definition: "name = \"bad\"\nbase = \"host\"\n[[step]]\nrun = \"echo why; exit 3\"\n".to_owned(),
         ..Default::default()
     };
-    let (told, failed) = build(&admin, failing).await;
-    assert_eq!(told, ["1/1 run false", "1 why"]);
+    let (progress, failed) = build(&admin, failing).await;
+    assert_eq!(progress, ["1/1 run false", "1 why"]);
     assert_eq!(code(failed), "build_failed");
 
     let export = v1::ExportTemplateRequest { template: "one".to_owned(), ..Default::default() };
@@ -405,13 +405,13 @@ async fn a_template_is_built_exported_and_imported(fixture: Fixture) {
     let made = user.create(request, None).await.unwrap().sandbox.id.clone();
     let said = sh(&user, &made, "cat /opt/template/b.txt").await;
     assert_eq!(said.stdout.data, "of the build\n", "{said:?}");
-    // Who may not build does not remove what was built.
+    // A caller who may not build may not remove built templates.
     let remove = |name: &str| v1::RemoveTemplateRequest { template: name.to_owned(), ..Default::default() };
     assert_eq!(code(user.remove_template(remove("one")).await), "forbidden");
     admin.remove_template(remove("one")).await.unwrap();
 }
 
-async fn forks_come_one_by_one(fixture: Fixture) {
+async fn forks_are_streamed_one_by_one(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "echo mine > note").await;
@@ -433,7 +433,7 @@ async fn forks_come_one_by_one(fixture: Fixture) {
     assert_eq!(code(user.fork(request).await.map(drop)), "invalid_field");
 }
 
-async fn a_log_is_followed_to_the_end(fixture: Fixture) {
+async fn log_is_followed_to_its_end(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "true").await;
@@ -490,7 +490,7 @@ async fn events_are_followed_and_filtered(fixture: Fixture) {
     }
 }
 
-async fn metrics_tell_what_is_used(fixture: Fixture) {
+async fn metrics_report_usage(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "head -c 1000000 /dev/zero > zeros").await;
@@ -504,7 +504,7 @@ async fn metrics_tell_what_is_used(fixture: Fixture) {
     assert!(metrics.pids_limit > 0 && metrics.cpus > 0.0 && metrics.at.seconds > 0);
 }
 
-async fn commands_end_in_a_judged_result(fixture: Fixture) {
+async fn commands_return_a_result_with_an_outcome(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let result = sh(&user, &id, "echo out; echo err >&2; exit 3").await;
@@ -571,7 +571,7 @@ async fn commands_end_in_a_judged_result(fixture: Fixture) {
     }
 }
 
-async fn output_comes_while_it_runs(fixture: Fixture) {
+async fn output_is_streamed_while_it_runs(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let mut events = user
@@ -596,7 +596,7 @@ async fn output_comes_while_it_runs(fixture: Fixture) {
     assert_eq!(output, b"first\nsecond\n");
 }
 
-async fn a_command_ends_with_its_stream(fixture: Fixture) {
+async fn command_ends_with_its_stream(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let mut events = user.exec(line(&id, "sleep 1000"), None).await.unwrap();
@@ -609,7 +609,7 @@ async fn a_command_ends_with_its_stream(fixture: Fixture) {
     .await;
 }
 
-async fn the_same_key_runs_once(fixture: Fixture) {
+async fn idempotent_execution_runs_once(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     for _ in 0..2 {
@@ -624,7 +624,7 @@ async fn the_same_key_runs_once(fixture: Fixture) {
     }
 }
 
-async fn background_commands_are_seen(fixture: Fixture) {
+async fn background_commands_are_listed(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let mut request = line(&id, "cat");
@@ -644,7 +644,7 @@ async fn background_commands_are_seen(fixture: Fixture) {
     assert_eq!(output, b"in and out");
 }
 
-async fn ports_are_published_and_taken_back(fixture: Fixture) {
+async fn ports_are_published_and_unpublished(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let publish =
@@ -666,7 +666,7 @@ async fn ports_are_published_and_taken_back(fixture: Fixture) {
     assert_eq!(code(user.unpublish_port(unpublish).await.map(drop)), "not_found");
 }
 
-async fn a_signed_file_needs_no_key(fixture: Fixture) {
+async fn signed_file_needs_no_key(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     sh(&user, &id, "echo signed > a.txt").await;
@@ -678,7 +678,7 @@ async fn a_signed_file_needs_no_key(fixture: Fixture) {
     assert_eq!((answer.status, answer.body.as_ref()), (200, b"signed\n".as_ref()));
 }
 
-async fn a_sandbox_token_opens_that_one_only(fixture: Fixture) {
+async fn sandbox_token_opens_only_its_sandbox(fixture: Fixture) {
     let user = fixture.user().await;
     let (id, other) = (sandbox(&user).await, sandbox(&user).await);
     let issue = v1::IssueTokenRequest { sandbox: id.clone(), ..Default::default() };
@@ -696,7 +696,7 @@ async fn a_sandbox_token_opens_that_one_only(fixture: Fixture) {
     assert_eq!(code(inside.kill(kill).await), "forbidden");
 }
 
-async fn keys_come_and_go(fixture: Fixture) {
+async fn key_lifecycle(fixture: Fixture) {
     let (admin, user) = (fixture.admin().await, fixture.user().await);
     let request = json!({
         "name": "ci", "role": "read", "tenant": "team", "expires": "1h", "quotas": {"sandboxes": 2},
@@ -724,7 +724,7 @@ async fn keys_come_and_go(fixture: Fixture) {
     assert_eq!(code(revoke("none").await), "key_not_found");
 }
 
-async fn the_trail_is_told_checked_and_exported(fixture: Fixture) {
+async fn audit_log_is_read_verified_and_exported(fixture: Fixture) {
     let (admin, user) = (fixture.admin().await, fixture.user().await);
     let id = sandbox(&user).await;
     let path = format!("/v1/audit/export?follow=true&sandbox={id}");
@@ -733,7 +733,7 @@ async fn the_trail_is_told_checked_and_exported(fixture: Fixture) {
     };
     assert_eq!(code(follow(&user).await.map(drop)), "forbidden");
     let mut following = follow(&admin).await.unwrap();
-    // What happens while somebody looks is seen.
+    // New events are streamed.
     sh(&user, &id, "true").await;
     user.guest(&id).unwrap().write(Path::new("a"), 0o644, "b".into()).await.unwrap();
     let mut seen = String::new();
@@ -767,7 +767,7 @@ async fn the_trail_is_told_checked_and_exported(fixture: Fixture) {
     assert_eq!(code(verify(Some("1".to_owned())).await), "invalid_field");
 }
 
-async fn the_server_says_who_it_is(fixture: Fixture) {
+async fn server_info_is_returned(fixture: Fixture) {
     let nobody = fixture.with_key(belljar_client::Credential::None);
     let version: serde_json::Value = nobody.fetch("/version").await.unwrap();
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));

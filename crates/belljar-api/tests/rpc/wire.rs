@@ -15,15 +15,15 @@ use tokio::net::TcpStream;
 use crate::fixture::{Fixture, ORIGIN, cases, line, sandbox};
 
 cases![
-    json_by_hand_is_enough,
-    a_call_without_side_effects_is_a_get,
-    streams_of_json_by_hand,
-    every_protocol_gets_the_same,
-    errors_are_told_in_each_protocol,
+    plain_json_request_works,
+    call_without_side_effects_works_as_get,
+    plain_json_streams_work,
+    protocols_return_the_same_responses,
+    errors_are_encoded_in_each_protocol,
     pages_of_allowed_origins_may_call,
-    a_deadline_ends_a_call,
-    what_is_not_there_is_unimplemented,
-    other_kinds_of_content_are_refused,
+    deadline_ends_a_call,
+    unknown_procedures_are_unimplemented,
+    unknown_content_types_are_refused,
 ];
 
 /// An answer.
@@ -65,7 +65,7 @@ async fn answer(response: http::Response<hyper::body::Incoming>) -> Answer {
     Answer { status: parts.status.as_u16(), headers: parts.headers, body: collected.to_bytes(), trailers }
 }
 
-/// A request over HTTP/1.1.
+/// Sends a request over HTTP/1.1.
 pub(crate) async fn http(
     fixture: &Fixture,
     method: &str,
@@ -83,7 +83,7 @@ pub(crate) async fn http(
     answer(sender.send_request(request).await.unwrap()).await
 }
 
-/// A request over HTTP/2.
+/// Sends a request over HTTP/2.
 pub(crate) async fn http2(
     fixture: &Fixture,
     method: &str,
@@ -98,14 +98,14 @@ pub(crate) async fn http2(
     answer(sender.send_request(request(fixture, method, path, headers, body)).await.unwrap()).await
 }
 
-/// A unary call in JSON.
+/// Makes a unary call in JSON.
 pub(crate) async fn call(fixture: &Fixture, key: &str, procedure: &str, body: Value) -> Answer {
     let bearer = format!("Bearer {key}");
     let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
     http(fixture, "POST", &format!("/belljar.v1.{procedure}"), &headers, body.to_string().as_bytes()).await
 }
 
-/// One message as streams have it.
+/// Encodes one message of a stream.
 pub(crate) fn frame(flags: u8, message: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(flags);
@@ -114,7 +114,7 @@ pub(crate) fn frame(flags: u8, message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// The messages of a stream, each with its flags.
+/// Decodes the messages of a stream, each with its flags.
 pub(crate) fn frames(mut body: Bytes) -> Vec<(u8, Bytes)> {
     let mut found = Vec::new();
     while body.len() >= 5 {
@@ -126,7 +126,7 @@ pub(crate) fn frames(mut body: Bytes) -> Vec<(u8, Bytes)> {
     found
 }
 
-async fn json_by_hand_is_enough(fixture: Fixture) {
+async fn plain_json_request_works(fixture: Fixture) {
     let key = fixture.key("default", belljar_model::Role::User).await;
     let made =
         call(&fixture, &key, "Sandboxes/Create", json!({"timeout": "90.5s", "labels": {"job": "42"}})).await;
@@ -148,19 +148,19 @@ async fn json_by_hand_is_enough(fixture: Fixture) {
     assert!(with_header.headers.contains_key("x-request-id"));
     let killed = call(&fixture, &key, "Sandboxes/Kill", json!({"sandbox": id})).await;
     assert_eq!((killed.status, killed.json()), (200, json!({})));
-    // As the protocols have it, for clients that are newer than the server.
+    // The protocols require it, for clients that are newer than the server.
     let unknown = call(&fixture, &key, "Sandboxes/List", json!({"of_tomorrow": 1})).await;
     assert_eq!((unknown.status, unknown.json()), (200, json!({})), "{unknown:?}");
 }
 
-async fn a_call_without_side_effects_is_a_get(fixture: Fixture) {
+async fn call_without_side_effects_works_as_get(fixture: Fixture) {
     let key = fixture.key("default", belljar_model::Role::User).await;
     let bearer = format!("Bearer {key}");
     let path = |procedure: &str| format!("/belljar.v1.{procedure}?connect=v1&encoding=json&message=%7B%7D");
     let listed = http(&fixture, "GET", &path("Sandboxes/List"), &[("authorization", &bearer)], b"").await;
     assert_eq!((listed.status, listed.json()), (200, json!({})));
     assert_eq!(http(&fixture, "GET", &path("Sandboxes/List"), &[], b"").await.status, 401);
-    // A page could make a browser load it.
+    // A web page could make a browser load it.
     let made = http(&fixture, "GET", &path("Sandboxes/Create"), &[("authorization", &bearer)], b"").await;
     assert!(made.status >= 400, "{made:?}");
     assert_eq!(
@@ -169,7 +169,7 @@ async fn a_call_without_side_effects_is_a_get(fixture: Fixture) {
     );
 }
 
-async fn streams_of_json_by_hand(fixture: Fixture) {
+async fn plain_json_streams_work(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let key = fixture.key("default", belljar_model::Role::User).await;
@@ -190,7 +190,7 @@ async fn streams_of_json_by_hand(fixture: Fixture) {
     assert_eq!(found.last().unwrap(), &(2, json!({})));
 }
 
-/// Clients of one service, one for each protocol.
+/// Returns clients of one service, one for each protocol.
 fn clients(
     fixture: &Fixture,
     key: &str,
@@ -208,7 +208,7 @@ fn clients(
         .collect()
 }
 
-async fn every_protocol_gets_the_same(fixture: Fixture) {
+async fn protocols_return_the_same_responses(fixture: Fixture) {
     let key = fixture.key("default", belljar_model::Role::User).await;
     let user = fixture.with_key(belljar_client::Credential::key(key.clone()));
     let id = sandbox(&user).await;
@@ -227,7 +227,7 @@ async fn every_protocol_gets_the_same(fixture: Fixture) {
     }
 }
 
-async fn errors_are_told_in_each_protocol(fixture: Fixture) {
+async fn errors_are_encoded_in_each_protocol(fixture: Fixture) {
     let key = fixture.key("default", belljar_model::Role::User).await;
     for (protocol, client) in clients(&fixture, &key) {
         let request = v1::GetSandboxRequest { sandbox: "nobody".to_owned(), ..Default::default() };
@@ -247,7 +247,7 @@ async fn errors_are_told_in_each_protocol(fixture: Fixture) {
         };
         assert_eq!(failed.code, belljar_client::ErrorCode::NotFound, "{protocol:?}");
     }
-    // What a guard refuses comes in the protocol's own form as well, and before any message is read.
+    // Refusals of the guards have the protocol's form as well, and are sent before any message is read.
     for (protocol, client) in clients(&fixture, "bj_wrong") {
         let error = client.list(v1::ListSandboxesRequest::default()).await.unwrap_err();
         assert_eq!(error.code, belljar_client::ErrorCode::Unauthenticated, "{protocol:?}");
@@ -305,15 +305,15 @@ async fn pages_of_allowed_origins_may_call(fixture: Fixture) {
     );
     let refused = web("https://evil.example").await;
     assert!(!refused.headers.contains_key("access-control-allow-origin"), "{refused:?}");
-    let told = frames(refused.body.clone()).pop().map(|(_, trailer)| trailer).unwrap_or_default();
+    let trailer = frames(refused.body.clone()).pop().map(|(_, trailer)| trailer).unwrap_or_default();
     assert!(
-        String::from_utf8_lossy(&told).contains("grpc-status: 7")
-            || String::from_utf8_lossy(&told).contains("grpc-status:7"),
+        String::from_utf8_lossy(&trailer).contains("grpc-status: 7")
+            || String::from_utf8_lossy(&trailer).contains("grpc-status:7"),
         "{refused:?}"
     );
 }
 
-async fn a_deadline_ends_a_call(fixture: Fixture) {
+async fn deadline_ends_a_call(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let hasty = user.clone().with_timeout(Duration::from_millis(400)).without_retries();
@@ -334,7 +334,7 @@ async fn a_deadline_ends_a_call(fixture: Fixture) {
     })
     .await;
 
-    // The server keeps it too, for who only says so and waits.
+    // The server enforces it too, for a client that only announces it.
     let key = fixture.key("default", belljar_model::Role::User).await;
     let bearer = format!("Bearer {key}");
     let message = json!({"sandbox": id, "command": "c2xlZXAgMTAwMA=="}).to_string();
@@ -349,17 +349,17 @@ async fn a_deadline_ends_a_call(fixture: Fixture) {
                 .await;
         assert!(began.elapsed() < Duration::from_secs(5), "{answer:?}");
         let last = frames(answer.body.clone()).pop().unwrap().1;
-        let told = String::from_utf8_lossy(&last).into_owned();
+        let text = String::from_utf8_lossy(&last).into_owned();
         assert!(
-            told.contains("deadline_exceeded")
-                || told.contains("grpc-status: 4")
-                || told.contains("grpc-status:4"),
-            "{told}"
+            text.contains("deadline_exceeded")
+                || text.contains("grpc-status: 4")
+                || text.contains("grpc-status:4"),
+            "{text}"
         );
     }
 }
 
-async fn what_is_not_there_is_unimplemented(fixture: Fixture) {
+async fn unknown_procedures_are_unimplemented(fixture: Fixture) {
     let key = fixture.key("default", belljar_model::Role::User).await;
     for procedure in ["Sandboxes/Nothing", "Nothing/Get"] {
         let answer = call(&fixture, &key, procedure, json!({})).await;
@@ -369,19 +369,19 @@ async fn what_is_not_there_is_unimplemented(fixture: Fixture) {
     let headers = [("content-type", "application/grpc"), ("authorization", bearer.as_str())];
     let answer = http2(&fixture, "POST", "/belljar.v1.Sandboxes/Nothing", &headers, &frame(0, b"")).await;
     assert_eq!(status(&answer), "12", "{answer:?}");
-    // A stranger does not get to know what there is.
+    // A client without a key cannot find out which procedures exist.
     let answer =
         http2(&fixture, "POST", "/belljar.v1.Sandboxes/Nothing", &headers[..1], &frame(0, b"")).await;
     assert_eq!(status(&answer), "16", "{answer:?}");
 }
 
-/// A gRPC answer's status.
+/// Returns the status of a gRPC answer.
 pub(crate) fn status(answer: &Answer) -> &str {
     let found = answer.trailers.get("grpc-status").or_else(|| answer.headers.get("grpc-status"));
     found.map_or("none", |value| value.to_str().unwrap())
 }
 
-async fn other_kinds_of_content_are_refused(fixture: Fixture) {
+async fn unknown_content_types_are_refused(fixture: Fixture) {
     let key = fixture.key("default", belljar_model::Role::User).await;
     let bearer = format!("Bearer {key}");
     let before = fixture.keeper.me(&belljar_keeper::Caller::operator("test", "r")).unwrap().usage.sandboxes;

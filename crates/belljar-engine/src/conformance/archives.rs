@@ -16,8 +16,8 @@ pub(super) const CASES: &[Case] = cases![
     packed_trees_are_read_by_others [],
     archives_of_others_are_unpacked [],
     pack_and_unpack_carry_a_tree_between_sandboxes [],
-    what_changes_while_packed_is_counted [],
-    packing_does_not_hang_and_follows_nothing [],
+    files_changing_while_packed_are_counted [],
+    packing_does_not_hang_or_follow_links [],
     packing_has_the_users_rights [],
     wide_directories_are_packed [],
     packing_is_bounded_by_the_host [],
@@ -231,7 +231,7 @@ async fn pack_and_unpack_carry_a_tree_between_sandboxes(context: &Context) -> Ch
 
 /// Files are truncated, extended and replaced continuously while they are packed: each archive is complete, and no file
 /// is longer or shorter than announced.
-async fn what_changes_while_packed_is_counted(context: &Context) -> Checked {
+async fn files_changing_while_packed_are_counted(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let code = "
@@ -266,7 +266,7 @@ while True:
     context.stop(sandbox).await
 }
 
-async fn packing_does_not_hang_and_follows_nothing(context: &Context) -> Checked {
+async fn packing_does_not_hang_or_follow_links(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let code = "

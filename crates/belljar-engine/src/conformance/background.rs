@@ -12,14 +12,14 @@ use super::streams::{pattern, pattern_code};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
-    detached_process_goes_on [],
+    detached_process_keeps_running [],
     output_is_read_by_offset [],
     two_readers_read_everything [],
-    reader_that_leaves_ends_nothing [],
-    broken_start_is_attached_to [],
-    process_ends_with_its_reader_when_asked_to [],
-    forgotten_process_is_named_as_such [],
-    nobody_reading_does_not_stop_a_process [],
+    departing_reader_does_not_stop_the_process [],
+    lost_start_stream_can_be_reattached [],
+    process_ends_with_its_reader_on_request [],
+    evicted_process_is_reported_as_evicted [],
+    unread_output_does_not_stop_a_process [],
     head_and_tail_are_kept_for_late_readers [],
     unknown_process_cannot_be_attached_to [],
 ];
@@ -40,7 +40,7 @@ async fn wait_ended(sandbox: &Sandbox, id: u64) -> Checked {
     .await
 }
 
-async fn detached_process_goes_on(context: &Context) -> Checked {
+async fn detached_process_keeps_running(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let mut request = shell("echo begun; read word; echo got $word; exit 9");
     request.stdin_open = true;
@@ -93,7 +93,7 @@ async fn two_readers_read_everything(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn reader_that_leaves_ends_nothing(context: &Context) -> Checked {
+async fn departing_reader_does_not_stop_the_process(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     // The program writes far more than the departing reader has read.
     let code =
@@ -108,7 +108,7 @@ async fn reader_that_leaves_ends_nothing(context: &Context) -> Checked {
 }
 
 /// The stream that started a process is lost while the process is throttled: it continues, and no recent output is lost.
-async fn broken_start_is_attached_to(context: &Context) -> Checked {
+async fn lost_start_stream_can_be_reattached(context: &Context) -> Checked {
     const SIZE: usize = 3 << 20;
     let sandbox = context.sandbox().await?;
     let code = format!(
@@ -128,7 +128,7 @@ async fn broken_start_is_attached_to(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn process_ends_with_its_reader_when_asked_to(context: &Context) -> Checked {
+async fn process_ends_with_its_reader_on_request(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let kill = |line: &str| {
         let mut request = shell(line);
@@ -159,7 +159,7 @@ async fn process_ends_with_its_reader_when_asked_to(context: &Context) -> Checke
     context.stop(sandbox).await
 }
 
-async fn forgotten_process_is_named_as_such(context: &Context) -> Checked {
+async fn evicted_process_is_reported_as_evicted(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let first = sh(&sandbox, "echo first").await?.expect_success()?.id;
     let kept = collect(sandbox.guest().attach(first, [0; 3]).await?).await?;
@@ -175,7 +175,7 @@ async fn forgotten_process_is_named_as_such(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn nobody_reading_does_not_stop_a_process(context: &Context) -> Checked {
+async fn unread_output_does_not_stop_a_process(context: &Context) -> Checked {
     const SIZE: usize = 32 << 20;
     let sandbox = context.sandbox().await?;
     let code = format!("import sys\n{}sys.stdout.buffer.write(data)", pattern_code(SIZE));

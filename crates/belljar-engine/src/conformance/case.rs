@@ -10,7 +10,7 @@ use super::context::Context;
 /// Timeout of one case.
 const CASE_TIMEOUT: Duration = Duration::from_secs(100);
 
-/// Something that not every engine can do. A case lists the capabilities that it needs.
+/// Capability that not every engine has. A case lists the capabilities that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Capability {
@@ -90,7 +90,7 @@ pub enum Outcome {
 /// Reason why a case stopped early.
 #[derive(Debug)]
 pub enum Stop {
-    /// Something that the case needs is missing.
+    /// A requirement of the case is missing.
     Skipped(String),
     /// A check failed.
     Failed(String),
@@ -122,7 +122,7 @@ pub(super) enum Body {
     Language(&'static str),
 }
 
-/// One required behaviour of engines.
+/// A required behaviour of engines.
 #[derive(Clone)]
 pub struct Case {
     /// Name, which is stable.
@@ -141,18 +141,18 @@ impl std::fmt::Debug for Case {
 impl Case {
     /// Returns the first needed capability that is not in `has`.
     #[must_use]
-    pub fn lacks(&self, has: &[Capability]) -> Option<Capability> {
+    pub fn missing_capability(&self, has: &[Capability]) -> Option<Capability> {
         self.needs.iter().copied().find(|need| !has.contains(need))
     }
 
     /// Runs the case with a timeout. The future is not `Send`.
     pub async fn run(&self, context: &Context) -> Outcome {
-        if let Some(lacking) = self.lacks(context.capabilities()) {
+        if let Some(lacking) = self.missing_capability(context.capabilities()) {
             return Outcome::Skipped(format!("the engine lacks {}", lacking.as_str()));
         }
         let body = match self.body {
             Body::Fixed(body) => body(context),
-            Body::Language(name) => Box::pin(super::languages::greets(context, name)),
+            Body::Language(name) => Box::pin(super::languages::run_hello(context, name)),
         };
         match tokio::time::timeout(CASE_TIMEOUT, body).await {
             Ok(Ok(())) => Outcome::Passed,

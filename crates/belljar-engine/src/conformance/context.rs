@@ -26,7 +26,7 @@ pub struct HostDirs {
     pub closed: PathBuf,
 }
 
-/// One engine in one configuration.
+/// An engine in one configuration.
 pub struct Context {
     engine: Arc<dyn Engine>,
     spec: SandboxSpec,
@@ -134,7 +134,7 @@ impl Context {
     }
 
     /// Waits until a sandbox that was not stopped explicitly has no leftovers.
-    pub(super) async fn wait_cleaned_up(&self, id: &SandboxId) -> Checked {
+    pub(super) async fn wait_for_cleanup(&self, id: &SandboxId) -> Checked {
         let waited =
             eventually("nothing is left", CLEANUP_TIMEOUT, async || Ok((self.leftovers)(id).is_empty()))
                 .await;

@@ -13,28 +13,28 @@ use crate::client::{CodeEvent, CodeExecution, GuestClient, GuestError};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
-    context_remembers_and_shows [],
-    context_errors_leave_it_whole [],
+    context_keeps_state_and_displays_results [],
+    context_survives_errors [],
     context_output_and_results_keep_their_order [],
     context_executions_wait_their_turn [],
-    contexts_run_at_once [],
-    context_surroundings_are_put_back [],
-    context_questions_are_answered_or_refused [],
-    context_interrupt_keeps_it [VisibleContexts],
-    context_time_out_keeps_it_if_it_can [],
-    context_that_dies_is_made_anew [],
-    context_that_ends_between_executions_is_made_anew[Siblings],
+    contexts_run_concurrently [],
+    context_environment_is_restored [],
+    context_input_requests_are_answered_or_refused [],
+    context_survives_interrupt [VisibleContexts],
+    context_survives_timeout_if_possible [],
+    context_that_dies_is_restarted [],
+    context_that_ends_between_executions_is_restarted[Siblings],
     context_without_memory_is_lost [EnforcedMemory],
     context_is_restarted_and_removed [],
     context_requests_are_checked [],
     context_that_breaks_the_protocol_is_ended [],
-    context_closes_all_and_is_ended [],
-    context_shows_within_bounds [],
-    context_output_is_whole [],
-    context_children_hold_nothing_up [VisibleContexts],
-    context_follows_its_stream [],
-    context_threads_speak_later [],
-    context_shows_charts_and_tables [],
+    context_that_closes_all_descriptors_is_ended [],
+    context_results_are_bounded [],
+    context_output_is_complete [],
+    context_children_do_not_delay_the_end [VisibleContexts],
+    context_disconnect_continues_or_kills_as_requested [],
+    context_threads_may_print_later [],
+    context_displays_charts_and_tables [],
     context_of_bash [],
     context_of_javascript [],
     context_of_typescript [],
@@ -153,7 +153,7 @@ pub(super) async fn value(guest: &GuestClient, text: &str) -> Checked<String> {
     Ok(done.value())
 }
 
-async fn context_remembers_and_shows(context: &Context) -> Checked {
+async fn context_keeps_state_and_displays_results(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     equal!(value(guest, "import math\nx = 20\ndef f(y):\n    return x + y").await?, "");
@@ -178,7 +178,7 @@ async fn context_remembers_and_shows(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_errors_leave_it_whole(context: &Context) -> Checked {
+async fn context_survives_errors(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     value(guest, "kept = 7").await?;
@@ -278,7 +278,7 @@ async fn context_executions_wait_their_turn(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn contexts_run_at_once(context: &Context) -> Checked {
+async fn contexts_run_concurrently(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     value(guest, "x = 'default'").await?;
@@ -296,7 +296,7 @@ async fn contexts_run_at_once(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_surroundings_are_put_back(context: &Context) -> Checked {
+async fn context_environment_is_restored(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     super::program::sh(&sandbox, "mkdir -p a/b c").await?.expect_success()?;
@@ -330,7 +330,7 @@ async fn context_surroundings_are_put_back(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_questions_are_answered_or_refused(context: &Context) -> Checked {
+async fn context_input_requests_are_answered_or_refused(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let done = run(guest, "input('name? ')").await?;
@@ -415,7 +415,7 @@ pub(super) async fn collect_rest(mut execution: CodeExecution) -> Checked<(v1::C
     Ok((end, name))
 }
 
-async fn context_interrupt_keeps_it(context: &Context) -> Checked {
+async fn context_survives_interrupt(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     value(guest, "kept = 7\nimport time, subprocess, asyncio").await?;
@@ -471,7 +471,7 @@ pub(super) fn with_timeout(text: &str, timeout_ms: u64, grace_ms: u64) -> v1::Ex
     v1::ExecuteCodeRequest { timeout_ms, grace_ms, ..code(text) }
 }
 
-async fn context_time_out_keeps_it_if_it_can(context: &Context) -> Checked {
+async fn context_survives_timeout_if_possible(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     value(guest, "kept = 7\nimport time, signal, threading").await?;
@@ -493,7 +493,7 @@ async fn context_time_out_keeps_it_if_it_can(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_that_dies_is_made_anew(context: &Context) -> Checked {
+async fn context_that_dies_is_restarted(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     for (text, end, exit, why) in [
@@ -517,7 +517,7 @@ async fn context_that_dies_is_made_anew(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_that_ends_between_executions_is_made_anew(context: &Context) -> Checked {
+async fn context_that_ends_between_executions_is_restarted(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     value(guest, "import os, threading\nkept = 7").await?;
@@ -662,7 +662,7 @@ async fn context_that_breaks_the_protocol_is_ended(context: &Context) -> Checked
     context.stop(sandbox).await
 }
 
-async fn context_closes_all_and_is_ended(context: &Context) -> Checked {
+async fn context_that_closes_all_descriptors_is_ended(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     for text in [
@@ -676,7 +676,7 @@ async fn context_closes_all_and_is_ended(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_shows_within_bounds(context: &Context) -> Checked {
+async fn context_results_are_bounded(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let done = run(guest, "'x' * (64 << 20)").await?;
@@ -702,7 +702,7 @@ async fn context_shows_within_bounds(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_output_is_whole(context: &Context) -> Checked {
+async fn context_output_is_complete(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let done = run(guest, "import sys\nfor n in range(300): sys.stdout.write(chr(65 + n % 26) * 100_000); sys.stderr.write('e' * 1000)").await?;
@@ -719,7 +719,7 @@ async fn context_output_is_whole(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_children_hold_nothing_up(context: &Context) -> Checked {
+async fn context_children_do_not_delay_the_end(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let done = run(guest, "import subprocess, os\nchild = subprocess.Popen(['sleep', '1000'])\n5").await?;
@@ -732,7 +732,7 @@ async fn context_children_hold_nothing_up(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_follows_its_stream(context: &Context) -> Checked {
+async fn context_disconnect_continues_or_kills_as_requested(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     value(guest, "import time, os\nkept = 7").await?;
@@ -753,7 +753,7 @@ async fn context_follows_its_stream(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_threads_speak_later(context: &Context) -> Checked {
+async fn context_threads_may_print_later(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let text = "import threading, os, time\ndef later():\n    while not os.path.exists('go'): time.sleep(0.01)\n    print('late', flush=True)\n    open('said', 'w').close()\nthreading.Thread(target=later).start()";
@@ -766,7 +766,7 @@ async fn context_threads_speak_later(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_shows_charts_and_tables(context: &Context) -> Checked {
+async fn context_displays_charts_and_tables(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let text = "import pandas as pd\ndf = pd.DataFrame({'region': ['a', 'b'], 'sales': [1.5, None]})\ndf";

@@ -17,15 +17,15 @@ use crate::client::{CodeEvent, CodeExecution, GuestClient};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
-    context_frames_of_many_values_end_nothing [],
-    context_json_comes_as_it_was_said [],
-    context_is_ended_though_its_reader_stands_still [],
-    context_interrupt_reaches_code_whose_reader_stands_still [],
-    context_of_bash_runs_nothing_in_a_wrong_place [],
-    context_of_bash_puts_everything_back [],
+    context_frames_of_many_values_do_no_harm [],
+    context_json_arrives_unchanged [],
+    context_is_ended_despite_a_stalled_reader [],
+    context_interrupt_reaches_code_with_a_stalled_reader [],
+    context_of_bash_refuses_invalid_directories [],
+    context_of_bash_restores_everything [],
     context_of_bash_counts_processor_time [],
-    context_of_bash_hears_what_was_written_before [],
-    context_that_forks_without_end_is_ended [EnforcedPids],
+    context_of_bash_delivers_earlier_background_output [],
+    context_with_a_fork_bomb_is_ended [EnforcedPids],
     context_directories_are_checked [],
 ];
 
@@ -45,7 +45,7 @@ def frame(data):
         except OSError: pass
 ";
 
-async fn context_frames_of_many_values_end_nothing(context: &Context) -> Checked {
+async fn context_frames_of_many_values_do_no_harm(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let pid = value(guest, &format!("{FRAMES}os.getpid()")).await?;
@@ -65,7 +65,7 @@ async fn context_frames_of_many_values_end_nothing(context: &Context) -> Checked
     context.stop(sandbox).await
 }
 
-async fn context_json_comes_as_it_was_said(context: &Context) -> Checked {
+async fn context_json_arrives_unchanged(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let json = |text: &str| format!("display({{'application/json': {text}}}, raw=True)");
@@ -125,7 +125,7 @@ fn in_language(language: &str, text: &str) -> v1::ExecuteCodeRequest {
     v1::ExecuteCodeRequest { language: language.to_owned(), ..code(text) }
 }
 
-async fn context_is_ended_though_its_reader_stands_still(context: &Context) -> Checked {
+async fn context_is_ended_despite_a_stalled_reader(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     for (language, text) in FLOODS {
@@ -165,7 +165,7 @@ async fn context_is_ended_though_its_reader_stands_still(context: &Context) -> C
     context.stop(sandbox).await
 }
 
-async fn context_interrupt_reaches_code_whose_reader_stands_still(context: &Context) -> Checked {
+async fn context_interrupt_reaches_code_with_a_stalled_reader(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let [(language, text), _] = FLOODS;
@@ -187,7 +187,7 @@ fn bash(text: &str) -> v1::ExecuteCodeRequest {
     in_language("bash", text)
 }
 
-async fn context_of_bash_runs_nothing_in_a_wrong_place(context: &Context) -> Checked {
+async fn context_of_bash_refuses_invalid_directories(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     execute(guest, bash("cd /tmp; x=5")).await?;
@@ -203,7 +203,7 @@ async fn context_of_bash_runs_nothing_in_a_wrong_place(context: &Context) -> Che
     context.stop(sandbox).await
 }
 
-async fn context_of_bash_puts_everything_back(context: &Context) -> Checked {
+async fn context_of_bash_restores_everything(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     // Functions with these names do not interfere.
@@ -243,7 +243,7 @@ async fn context_of_bash_counts_processor_time(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn context_of_bash_hears_what_was_written_before(context: &Context) -> Checked {
+async fn context_of_bash_delivers_earlier_background_output(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     execute(guest, bash("(while [ ! -e go ]; do sleep 0.01; done; echo late; touch said) &")).await?;
@@ -254,7 +254,7 @@ async fn context_of_bash_hears_what_was_written_before(context: &Context) -> Che
     context.stop(sandbox).await
 }
 
-async fn context_that_forks_without_end_is_ended(context: &Context) -> Checked {
+async fn context_with_a_fork_bomb_is_ended(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass";

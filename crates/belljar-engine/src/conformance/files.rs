@@ -18,10 +18,10 @@ pub(super) const CASES: &[Case] = cases![
     file_mode_and_owner_are_right [],
     file_ranges_are_read [],
     file_is_written_in_place [],
-    file_exclusive_write_refuses_what_is_there [],
+    file_exclusive_write_refuses_existing_files [],
     file_of_20_mb_goes_in_and_out [],
-    file_entries_tell_their_kind [],
-    directories_are_made [],
+    file_entries_have_their_kind [],
+    directories_are_created [],
     directory_listing_is_ordered_and_deep [],
     directory_listing_comes_in_pages [],
     files_are_moved [],
@@ -115,7 +115,7 @@ async fn file_is_written_in_place(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn file_exclusive_write_refuses_what_is_there(context: &Context) -> Checked {
+async fn file_exclusive_write_refuses_existing_files(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let new = || v1::WriteOpen { exclusive: true, ..open("once") };
@@ -137,7 +137,7 @@ async fn file_of_20_mb_goes_in_and_out(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn file_entries_tell_their_kind(context: &Context) -> Checked {
+async fn file_entries_have_their_kind(context: &Context) -> Checked {
     use v1::FileKind as Kind;
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
@@ -165,7 +165,7 @@ async fn file_entries_tell_their_kind(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn directories_are_made(context: &Context) -> Checked {
+async fn directories_are_created(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     guest.make_dir("one".as_ref(), false).await?;

@@ -18,11 +18,11 @@ use super::program::{check_usable, py, sh};
 use crate::client::GuestError;
 
 pub(super) const CASES: &[Case] = cases![
-    links_are_refused_when_asked_to [],
-    links_lead_nowhere_outside [OwnTree],
-    rename_race_leads_nowhere [OwnTree],
-    what_would_hang_is_refused [],
-    names_are_bytes [],
+    links_are_refused_on_request [],
+    links_do_not_leave_the_sandbox [OwnTree],
+    rename_race_does_not_leave_the_sandbox [OwnTree],
+    files_that_would_block_are_refused [],
+    file_names_may_be_any_bytes [],
     broken_upload_leaves_nothing [],
     upload_follows_a_link_and_keeps_it [],
     file_service_has_the_users_rights [],
@@ -30,7 +30,7 @@ pub(super) const CASES: &[Case] = cases![
     deep_trees_are_handled [],
 ];
 
-async fn links_are_refused_when_asked_to(context: &Context) -> Checked {
+async fn links_are_refused_on_request(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     sh(&sandbox, "echo x > file; ln -s file link; ln -s loop loop").await?.expect_success()?;
@@ -43,7 +43,7 @@ async fn links_are_refused_when_asked_to(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn links_lead_nowhere_outside(context: &Context) -> Checked {
+async fn links_do_not_leave_the_sandbox(context: &Context) -> Checked {
     let canary = context.scratch().join("canary");
     std::fs::write(&canary, "of the host")?;
     let sandbox = context.sandbox().await?;
@@ -65,7 +65,7 @@ async fn links_lead_nowhere_outside(context: &Context) -> Checked {
 
 /// A directory is continuously replaced by a link to a directory of the host and back, while files below it are read
 /// and written.
-async fn rename_race_leads_nowhere(context: &Context) -> Checked {
+async fn rename_race_does_not_leave_the_sandbox(context: &Context) -> Checked {
     const READS: u32 = 10_000;
     const RACE_TIME: Duration = Duration::from_secs(20);
     const WRITES: u32 = 500;
@@ -131,7 +131,7 @@ while True:
     context.stop(sandbox).await
 }
 
-async fn what_would_hang_is_refused(context: &Context) -> Checked {
+async fn files_that_would_block_are_refused(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let code = "
@@ -166,7 +166,7 @@ os.mkdir('directory')
     context.stop(sandbox).await
 }
 
-async fn names_are_bytes(context: &Context) -> Checked {
+async fn file_names_may_be_any_bytes(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let long = [b'n'; 255];

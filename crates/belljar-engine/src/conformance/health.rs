@@ -7,15 +7,15 @@ use super::context::Context;
 use super::program::{argv, py, python, read_until};
 
 pub(super) const CASES: &[Case] = cases![
-    health_is_told [],
+    health_is_reported [],
     metrics_count_processes_and_threads [],
     metrics_count_memory_and_time [],
-    metrics_tell_disk_use [DiskQuota],
-    usage_is_known_outside [EnforcedMemory],
+    metrics_count_disk_usage [DiskQuota],
+    usage_is_measured_outside [EnforcedMemory],
     launch_phases_are_timed [],
 ];
 
-async fn health_is_told(context: &Context) -> Checked {
+async fn health_is_reported(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let first = sandbox.guest().check().await?;
     ensure!(first.generation >= 1, "its generation is {}", first.generation);
@@ -84,7 +84,7 @@ time.sleep(1000)
     context.stop(sandbox).await
 }
 
-async fn metrics_tell_disk_use(context: &Context) -> Checked {
+async fn metrics_count_disk_usage(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.disk = "16m".parse()?;
     spec.limits.tmp = "4m".parse()?;
@@ -107,7 +107,7 @@ async fn metrics_tell_disk_use(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn usage_is_known_outside(context: &Context) -> Checked {
+async fn usage_is_measured_outside(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     py(&sandbox, "held = b'x' * (64 << 20)").await?;
     let usage = sandbox.usage().await;

@@ -10,15 +10,15 @@ use crate::engine::Sandbox;
 pub(super) const CASES: &[Case] = cases![
     guest_survives_every_signal [ProtectedGuest],
     guest_survives_a_storm_of_signals [ProtectedGuest],
-    guest_survives_a_crowd [ProtectedGuest],
+    guest_survives_many_processes [ProtectedGuest],
     guest_cannot_be_written_in_proc [ProtectedGuest],
     guest_cannot_be_limited [ProtectedGuest],
     run_times_out_with_a_slow_guest [],
     guest_cannot_be_traced [ProtectedGuest],
-    program_that_closes_everything_ends_well [],
+    program_that_closes_all_descriptors_exits_normally [],
     programs_get_three_descriptors [],
-    programs_begin_with_no_odd_state [],
-    output_of_strange_shapes_does_no_harm [],
+    programs_start_with_clean_state [],
+    unusual_output_does_no_harm [],
 ];
 
 /// Checks that the guest responds and the sandbox is usable.
@@ -67,7 +67,7 @@ for turn in range(50000):
     context.stop(sandbox).await
 }
 
-async fn guest_survives_a_crowd(context: &Context) -> Checked {
+async fn guest_survives_many_processes(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "256".parse()?;
     // A watcher counts shared memory once per process.
@@ -186,7 +186,7 @@ if pidfd >= 0 and libc.syscall(438, pidfd, 3, 0) >= 0: print('took its descripto
     context.stop(sandbox).await
 }
 
-async fn program_that_closes_everything_ends_well(context: &Context) -> Checked {
+async fn program_that_closes_all_descriptors_exits_normally(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let finished = finish(&sandbox, python("import os; os.closerange(0, 65536); os._exit(3)")).await?;
     equal!(finished.end(), (3, 0));
@@ -206,7 +206,7 @@ for name in sorted(os.listdir('/proc/self/fd')):
     context.stop(sandbox).await
 }
 
-async fn programs_begin_with_no_odd_state(context: &Context) -> Checked {
+async fn programs_start_with_clean_state(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let code = "
 import os
@@ -224,7 +224,7 @@ print(status['SigBlk'], oct(os.umask(0o77)), os.getpgid(0) == os.getpid())
     context.stop(sandbox).await
 }
 
-async fn output_of_strange_shapes_does_no_harm(context: &Context) -> Checked {
+async fn unusual_output_does_no_harm(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     // Single bytes, an endless line, only NUL bytes, terminal control sequences.
     let code = "

@@ -17,7 +17,7 @@ pub(super) const CASES: &[Case] = cases![
     sandboxes_do_not_see_each_others_processes [OwnPids],
     sandboxes_do_not_see_each_others_files [HiddenHost],
     sandboxes_do_not_reach_each_others_sockets [OwnNetwork],
-    eight_at_once_work [],
+    eight_concurrent_sandboxes_work [],
     wrong_engine_is_refused [],
 ];
 
@@ -256,7 +256,7 @@ for family, address in ((socket.AF_UNIX, '\\0conformance'), (socket.AF_INET, ('1
     context.stop(other).await
 }
 
-async fn eight_at_once_work(context: &Context) -> Checked {
+async fn eight_concurrent_sandboxes_work(context: &Context) -> Checked {
     let spec: SandboxSpec = context.spec();
     let whole = (0..8).map(|number| {
         let spec = &spec;

@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Runs the language's `hello` program.
-pub(super) async fn greets(context: &Context, name: &'static str) -> Checked {
+pub(super) async fn run_hello(context: &Context, name: &'static str) -> Checked {
     let language = Languages::builtin().by_name(name)?;
     let program = hello(context, language)?;
     let source = std::fs::read(&program)?;

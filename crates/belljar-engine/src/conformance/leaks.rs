@@ -56,7 +56,7 @@ async fn drop_leaves_nothing(context: &Context) -> Checked {
     start_busy_processes(&sandbox).await?;
     let id = sandbox.id.clone();
     drop(sandbox);
-    context.wait_cleaned_up(&id).await
+    context.wait_for_cleanup(&id).await
 }
 
 async fn ended_sandbox_leaves_nothing(context: &Context) -> Checked {
@@ -65,7 +65,7 @@ async fn ended_sandbox_leaves_nothing(context: &Context) -> Checked {
     sandbox.guest().set_deadline(Some(Duration::from_millis(1))).await?;
     super::case::within("the sandbox's end", Duration::from_secs(10), sandbox.wait_ended()).await?;
     // Without an explicit stop.
-    context.wait_cleaned_up(&sandbox.id).await?;
+    context.wait_for_cleanup(&sandbox.id).await?;
     context.stop(sandbox).await
 }
 

@@ -17,9 +17,9 @@ pub(super) const CASES: &[Case] = cases![
     threads_count_as_processes[PidsLimit],
     memory_hog_is_reported[MemoryLimit],
     memory_hog_leaves_neighbours_alone[EnforcedMemory],
-    memory_within_the_limit_is_given[MemoryLimit],
-    memory_of_many_processes_is_one_sum[MemoryLimit],
-    cpu_limit_is_kept[EnforcedCpu],
+    memory_within_the_limit_is_available[MemoryLimit],
+    memory_of_all_processes_is_summed[MemoryLimit],
+    cpu_limit_is_enforced[EnforcedCpu],
     open_files_are_limited[OpenFilesLimit],
 ];
 
@@ -174,7 +174,7 @@ async fn memory_hog_leaves_neighbours_alone(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn memory_within_the_limit_is_given(context: &Context) -> Checked {
+async fn memory_within_the_limit_is_available(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.memory = "96m".parse()?;
     let sandbox = context.sandbox_with(&spec).await?;
@@ -183,7 +183,7 @@ async fn memory_within_the_limit_is_given(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn memory_of_many_processes_is_one_sum(context: &Context) -> Checked {
+async fn memory_of_all_processes_is_summed(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.memory = "96m".parse()?;
     let sandbox = context.sandbox_with(&spec).await?;
@@ -206,7 +206,7 @@ sys.exit(9 if killed else 0)
     context.stop(sandbox).await
 }
 
-async fn cpu_limit_is_kept(context: &Context) -> Checked {
+async fn cpu_limit_is_enforced(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.cpus = "0.5".parse()?;
     let sandbox = context.sandbox_with(&spec).await?;

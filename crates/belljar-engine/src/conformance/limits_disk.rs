@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = cases![
     full_disk_is_an_error_inside[DiskQuota],
     full_tmp_is_an_error_inside[DiskQuota],
     full_inodes_are_an_error_inside[DiskQuota],
-    sparse_giants_take_no_room[DiskQuota],
+    large_sparse_files_take_no_space[DiskQuota],
     full_disk_refuses_uploads[DiskQuota],
 ];
 
@@ -87,7 +87,7 @@ for dir in (os.environ['HOME'], '/tmp'):
     context.stop(sandbox).await
 }
 
-async fn sparse_giants_take_no_room(context: &Context) -> Checked {
+async fn large_sparse_files_take_no_space(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.disk = "8m".parse()?;
     let sandbox = context.sandbox_with(&spec).await?;

@@ -14,18 +14,18 @@ use crate::engine::{CreateRequest, Sandbox};
 use crate::engine_error::EngineError;
 
 pub(super) const CASES: &[Case] = cases![
-    launch_takes_the_chosen_id [],
-    connections_come_and_go [],
-    broken_connections_end_nothing [],
+    launch_uses_the_chosen_id [],
+    connections_are_independent [],
+    broken_connections_do_no_harm [],
     connections_are_bounded [],
-    frozen_stands_still_and_goes_on [EnforcedPids],
-    frozen_is_stopped_at_once [EnforcedPids],
-    frozen_is_killed_at_once [EnforcedPids],
+    frozen_sandbox_pauses_and_continues [EnforcedPids],
+    frozen_sandbox_is_stopped_at_once [EnforcedPids],
+    frozen_sandbox_is_killed_at_once [EnforcedPids],
     freezing_needs_control_groups [],
     limits_change_while_it_runs [EnforcedPids, EnforcedMemory],
-    a_change_of_limits_is_whole_or_not_at_all [EnforcedPids, EnforcedMemory],
-    usage_now_is_known_outside [EnforcedPids, EnforcedMemory],
-    deadline_is_kept_outside [],
+    limit_changes_are_atomic [EnforcedPids, EnforcedMemory],
+    current_usage_is_measured_outside [EnforcedPids, EnforcedMemory],
+    deadline_is_enforced_outside [],
     deadline_outside_can_be_moved [],
     stop_is_shared_and_repeated [],
     kill_then_usage_then_stop [],
@@ -44,12 +44,12 @@ fn chosen_id() -> Checked<SandboxId> {
 }
 
 async fn launch(context: &Context, deadline: Option<Duration>) -> Checked<Sandbox> {
-    Ok(context.engine().create(CreateRequest::long(&chosen_id()?, &context.spec(), deadline)).await?)
+    Ok(context.engine().create(CreateRequest::long_lived(&chosen_id()?, &context.spec(), deadline)).await?)
 }
 
-async fn launch_takes_the_chosen_id(context: &Context) -> Checked {
+async fn launch_uses_the_chosen_id(context: &Context) -> Checked {
     let id = chosen_id()?;
-    let sandbox = context.engine().create(CreateRequest::long(&id, &context.spec(), None)).await?;
+    let sandbox = context.engine().create(CreateRequest::long_lived(&id, &context.spec(), None)).await?;
     equal!(sandbox.id, id);
     let output = sh(&sandbox, "echo $BELLJAR_SANDBOX").await?.expect_success()?;
     equal!(output.text(), id.as_str());
@@ -79,7 +79,7 @@ async fn start_counter(sandbox: &Sandbox) -> Checked<u64> {
     Ok(execution.id)
 }
 
-async fn connections_come_and_go(context: &Context) -> Checked {
+async fn connections_are_independent(context: &Context) -> Checked {
     let sandbox = context.long_lived_sandbox().await?;
     let first = sandbox.connect().await?;
     let mut request = shell("echo begun; read word; echo got $word");
@@ -102,7 +102,7 @@ async fn connections_come_and_go(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn broken_connections_end_nothing(context: &Context) -> Checked {
+async fn broken_connections_do_no_harm(context: &Context) -> Checked {
     let sandbox = context.long_lived_sandbox().await?;
     let id = start_counter(&sandbox).await?;
     for _ in 0..3 * MAX_CONNECTIONS {
@@ -140,7 +140,7 @@ async fn connections_are_bounded(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn frozen_stands_still_and_goes_on(context: &Context) -> Checked {
+async fn frozen_sandbox_pauses_and_continues(context: &Context) -> Checked {
     let sandbox = context.long_lived_sandbox().await?;
     start_counter(&sandbox).await?;
     sandbox.freeze().await?;
@@ -163,14 +163,14 @@ async fn frozen_stands_still_and_goes_on(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn frozen_is_stopped_at_once(context: &Context) -> Checked {
+async fn frozen_sandbox_is_stopped_at_once(context: &Context) -> Checked {
     let sandbox = context.long_lived_sandbox().await?;
     start_counter(&sandbox).await?;
     sandbox.freeze().await?;
     within("the end of a frozen sandbox", Duration::from_secs(3), context.stop(sandbox)).await?
 }
 
-async fn frozen_is_killed_at_once(context: &Context) -> Checked {
+async fn frozen_sandbox_is_killed_at_once(context: &Context) -> Checked {
     let sandbox = context.long_lived_sandbox().await?;
     start_counter(&sandbox).await?;
     sandbox.freeze().await?;
@@ -202,7 +202,7 @@ async fn limits_change_while_it_runs(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.limits.pids = "8".parse()?;
     spec.limits.memory = "64m".parse()?;
-    let sandbox = context.engine().create(CreateRequest::long(&chosen_id()?, &spec, None)).await?;
+    let sandbox = context.engine().create(CreateRequest::long_lived(&chosen_id()?, &spec, None)).await?;
     let forks = async |how_many: u32| -> Checked<bool> {
         let code = format!(
             "
@@ -245,7 +245,7 @@ print(int(time.process_time() / 1.5 * 100))
     context.stop(sandbox).await
 }
 
-async fn a_change_of_limits_is_whole_or_not_at_all(context: &Context) -> Checked {
+async fn limit_changes_are_atomic(context: &Context) -> Checked {
     let sandbox = context.long_lived_sandbox().await?;
     let mut holder = sandbox
         .guest()
@@ -281,7 +281,7 @@ time.sleep(1000)
     context.stop(sandbox).await
 }
 
-async fn usage_now_is_known_outside(context: &Context) -> Checked {
+async fn current_usage_is_measured_outside(context: &Context) -> Checked {
     let sandbox = context.long_lived_sandbox().await?;
     let code = "import time\nheld = b'x' * (64 << 20)\nwhile time.process_time() < 0.3: pass\nprint('ready', flush=True); time.sleep(1000)";
     let mut holder = sandbox.guest().start(python(code)).await?;
@@ -299,7 +299,7 @@ async fn usage_now_is_known_outside(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn deadline_is_kept_outside(context: &Context) -> Checked {
+async fn deadline_is_enforced_outside(context: &Context) -> Checked {
     let after = Duration::from_millis(700);
     let begin = tokio::time::Instant::now();
     let sandbox = launch(context, Some(after)).await?;
@@ -309,7 +309,7 @@ async fn deadline_is_kept_outside(context: &Context) -> Checked {
     ensure!(begin.elapsed() >= after, "it ended before its deadline: {how}");
     ensure!(how.contains("deadline"), "the reason is missing: {how}");
     let id = sandbox.id.clone();
-    context.wait_cleaned_up(&id).await?;
+    context.wait_for_cleanup(&id).await?;
     sandbox.stop().await?;
     Ok(())
 }

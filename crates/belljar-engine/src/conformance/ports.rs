@@ -14,11 +14,11 @@ use crate::client::{Execution, Tunnel};
 use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
-    tunnel_carries_both_ways [Loopback],
+    tunnel_is_bidirectional [Loopback],
     tunnel_closes_half [Loopback],
     tunnels_run_side_by_side [Loopback],
     tunnel_to_a_closed_port_is_refused [Loopback],
-    tunnel_to_no_port_is_refused [],
+    tunnel_to_port_zero_is_refused [],
     tunnel_ends_when_the_server_does [Loopback],
     listening_ports_are_listed [Loopback],
 ];
@@ -71,7 +71,7 @@ async fn receive(tunnel: &mut Tunnel, length: usize) -> Checked<Vec<u8>> {
     Ok(all)
 }
 
-async fn tunnel_carries_both_ways(context: &Context) -> Checked {
+async fn tunnel_is_bidirectional(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let (_server, port) = start_server(&sandbox, ECHO).await?;
     let mut tunnel = sandbox.guest().tunnel(port).await?;
@@ -144,7 +144,7 @@ async fn tunnel_to_a_closed_port_is_refused(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn tunnel_to_no_port_is_refused(context: &Context) -> Checked {
+async fn tunnel_to_port_zero_is_refused(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let result = within("port 0", Duration::from_secs(10), try_tunnel(&sandbox, 0)).await?;
     expect_refused(result, ErrorCode::InvalidArgument, &["port", "0"])?;

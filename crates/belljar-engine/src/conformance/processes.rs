@@ -18,13 +18,13 @@ pub(super) const CASES: &[Case] = cases![
     shell_line_runs [],
     bad_requests_are_refused [],
     programs_that_cannot_start_are_refused [],
-    environment_is_what_was_given [],
-    working_directory_is_what_was_given [],
+    environment_is_as_requested [],
+    working_directory_is_as_requested [],
     other_users_are_refused [],
     exit_codes_are_exact [],
     signals_are_reported [],
     usage_of_a_process_is_reported [],
-    many_at_once_keep_apart [],
+    concurrent_processes_are_independent [],
     list_names_processes [],
 ];
 
@@ -130,7 +130,7 @@ async fn programs_that_cannot_start_are_refused(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn environment_is_what_was_given(context: &Context) -> Checked {
+async fn environment_is_as_requested(context: &Context) -> Checked {
     let mut spec = context.spec();
     spec.env.push(EnvVar::new("GIVEN", "to all")?);
     spec.env.push(EnvVar::new("CHANGED", "before")?);
@@ -166,7 +166,7 @@ async fn environment_is_what_was_given(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn working_directory_is_what_was_given(context: &Context) -> Checked {
+async fn working_directory_is_as_requested(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     guest.make_dir("below/it".as_ref(), true).await?;
@@ -238,7 +238,7 @@ while time.process_time() < 0.3: pass
     context.stop(sandbox).await
 }
 
-async fn many_at_once_keep_apart(context: &Context) -> Checked {
+async fn concurrent_processes_are_independent(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let running = (0..24).map(|number| {
         let line = format!("read go; for i in 1 2 3; do echo {number}; done; exit {number}");

@@ -13,19 +13,19 @@ use crate::run::{InputFile, OutputStream, RunRequest, Silent, Sink};
 
 pub(super) const CASES: &[Case] = cases![
     run_python_prints [],
-    run_tells_exit_codes [],
-    run_tells_signals [],
+    run_reports_exit_codes [],
+    run_reports_signals [],
     run_times_out [],
     run_passes_stdin [],
     run_passes_arguments [],
-    run_puts_files_in [],
-    run_of_odd_sources [],
+    run_uploads_files [],
+    run_accepts_unusual_sources [],
     run_compiles_first [],
     run_stops_at_a_failed_compile [],
-    run_compile_has_a_time_of_its_own [],
+    run_compile_has_its_own_timeout [],
     run_without_interpreter_is_127 [],
-    run_tells_phases_and_output_as_they_come [],
-    run_refuses_a_guest_that_is_gone [ProtectedGuest],
+    run_reports_phases_and_output_live [],
+    run_fails_if_the_guest_is_gone [ProtectedGuest],
 ];
 
 /// Returns Python as used by the suite, independent of the built-in languages.
@@ -100,7 +100,7 @@ async fn run_python_prints(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn run_tells_exit_codes(context: &Context) -> Checked {
+async fn run_reports_exit_codes(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     for code in [1, 2, 77, 124, 125, 126, 127, 137, 255] {
@@ -111,7 +111,7 @@ async fn run_tells_exit_codes(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn run_tells_signals(context: &Context) -> Checked {
+async fn run_reports_signals(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     for (signal, name) in [(6, "SIGABRT"), (9, "SIGKILL"), (11, "SIGSEGV"), (15, "SIGTERM")] {
@@ -172,7 +172,7 @@ async fn run_passes_arguments(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn run_puts_files_in(context: &Context) -> Checked {
+async fn run_uploads_files(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     let language = sh_language()?;
@@ -188,7 +188,7 @@ async fn run_puts_files_in(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn run_of_odd_sources(context: &Context) -> Checked {
+async fn run_accepts_unusual_sources(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     let language = sh_language()?;
@@ -236,7 +236,7 @@ async fn run_stops_at_a_failed_compile(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn run_compile_has_a_time_of_its_own(context: &Context) -> Checked {
+async fn run_compile_has_its_own_timeout(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     let language = language("fake", COMPILER)?;
@@ -280,7 +280,7 @@ impl Sink for Recorder {
     }
 }
 
-async fn run_tells_phases_and_output_as_they_come(context: &Context) -> Checked {
+async fn run_reports_phases_and_output_live(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     let language = language("fake", COMPILER)?;
@@ -295,7 +295,7 @@ async fn run_tells_phases_and_output_as_they_come(context: &Context) -> Checked 
     context.stop(sandbox).await
 }
 
-async fn run_refuses_a_guest_that_is_gone(context: &Context) -> Checked {
+async fn run_fails_if_the_guest_is_gone(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     sandbox.guest().set_deadline(Some(Duration::from_millis(1))).await?;

@@ -12,9 +12,9 @@ use crate::run::Silent;
 pub(super) const CASES: &[Case] = cases![
     run_keeps_head_and_tail_and_logs_the_rest [],
     run_logs_no_more_than_allowed [],
-    run_keeps_bytes_that_are_no_text [],
+    run_keeps_binary_output [],
     run_lists_changed_files [],
-    run_lists_no_more_files_than_it_may [],
+    run_bounds_the_list_of_changed_files [],
     run_hints_at_the_missing_network [OwnNetwork],
     run_hints_at_the_full_disk [DiskQuota],
     run_result_is_stable_json [],
@@ -58,7 +58,7 @@ async fn run_logs_no_more_than_allowed(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn run_keeps_bytes_that_are_no_text(context: &Context) -> Checked {
+async fn run_keeps_binary_output(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     let source = "import sys; sys.stdout.buffer.write(bytes(range(256))); print('\u{e9}', file=sys.stderr)";
@@ -106,7 +106,7 @@ async fn run_lists_changed_files(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn run_lists_no_more_files_than_it_may(context: &Context) -> Checked {
+async fn run_bounds_the_list_of_changed_files(context: &Context) -> Checked {
     let spec = context.spec();
     let sandbox = context.sandbox_with(&spec).await?;
     let language = python_language()?;

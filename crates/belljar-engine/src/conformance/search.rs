@@ -13,7 +13,7 @@ use crate::client::{GuestClient, GuestError};
 
 pub(super) const CASES: &[Case] = cases![
     search_finds_lines_and_names [],
-    search_hangs_nowhere_and_follows_nothing [],
+    search_does_not_hang_or_follow_links [],
     search_is_bounded [],
     modes_and_times_are_set [],
 ];
@@ -77,7 +77,7 @@ os.symlink('src', 'link')
     context.stop(sandbox).await
 }
 
-async fn search_hangs_nowhere_and_follows_nothing(context: &Context) -> Checked {
+async fn search_does_not_hang_or_follow_links(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let canary = context.scratch().join("found-canary");

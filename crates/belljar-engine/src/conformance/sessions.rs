@@ -12,18 +12,18 @@ use super::program::{Finished, check_usable, collect, count_processes, read_unti
 use crate::client::{GuestClient, GuestError};
 
 pub(super) const CASES: &[Case] = cases![
-    session_remembers [],
-    session_runs_what_a_shell_takes [],
-    session_output_is_whole [],
+    session_keeps_state [],
+    session_runs_any_shell_command [],
+    session_output_is_complete [],
     session_ends_with_its_shell [],
     session_runs_one_command_at_a_time [],
-    session_background_jobs_hold_nothing_up [],
-    session_time_out_keeps_the_shell_if_it_can [],
+    session_background_jobs_do_not_delay_commands [],
+    session_survives_timeout_if_possible [],
     session_commands_are_signalled_and_attached_to [],
     session_ends_cannot_be_forged_by_output [],
     session_requests_are_checked [],
     sessions_are_bounded_and_listed [],
-    session_closes_with_all_that_it_started [],
+    session_close_kills_everything_it_started [],
 ];
 
 const LOST: v1::SessionState = v1::SessionState::SESSION_STATE_LOST;
@@ -61,7 +61,7 @@ fn ok(text: &str) -> (String, i32) {
     (text.to_owned(), 0)
 }
 
-async fn session_remembers(context: &Context) -> Checked {
+async fn session_keeps_state(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     for shell in ["", "/bin/sh"] {
@@ -94,7 +94,7 @@ async fn session_remembers(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn session_runs_what_a_shell_takes(context: &Context) -> Checked {
+async fn session_runs_any_shell_command(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     for shell in ["", "/bin/sh"] {
@@ -130,7 +130,7 @@ async fn session_runs_what_a_shell_takes(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn session_output_is_whole(context: &Context) -> Checked {
+async fn session_output_is_complete(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let id = open(guest, "").await?;
@@ -210,7 +210,7 @@ async fn session_runs_one_command_at_a_time(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn session_background_jobs_hold_nothing_up(context: &Context) -> Checked {
+async fn session_background_jobs_do_not_delay_commands(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let id = open(guest, "").await?;
@@ -250,7 +250,7 @@ async fn session_background_jobs_hold_nothing_up(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn session_time_out_keeps_the_shell_if_it_can(context: &Context) -> Checked {
+async fn session_survives_timeout_if_possible(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let with_timeout = |id, text: &str| {
@@ -423,7 +423,7 @@ async fn sessions_are_bounded_and_listed(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn session_closes_with_all_that_it_started(context: &Context) -> Checked {
+async fn session_close_kills_everything_it_started(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let guest = sandbox.guest();
     let id = open(guest, "").await?;

@@ -23,10 +23,10 @@ pub(super) const CASES: &[Case] = cases![
     siblings_see_each_other [Siblings],
     bad_signals_are_refused [],
     exec_returns_when_the_command_does [],
-    rest_is_killed_and_counted [],
-    daemons_do_not_stay [],
+    leftovers_are_killed_and_counted [],
+    daemons_are_killed [],
     orphans_are_reaped [],
-    deadline_is_kept_by_the_guest [],
+    deadline_is_enforced_by_the_guest [],
     deadline_can_be_moved [],
 ];
 
@@ -216,7 +216,7 @@ async fn exec_returns_when_the_command_does(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn rest_is_killed_and_counted(context: &Context) -> Checked {
+async fn leftovers_are_killed_and_counted(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let mut request = shell("sleep 1000 & sleep 1000 & setsid sleep 1000 & exit 0");
     request.kill_rest = true;
@@ -229,7 +229,7 @@ async fn rest_is_killed_and_counted(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn daemons_do_not_stay(context: &Context) -> Checked {
+async fn daemons_are_killed(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let code = "
 import os, signal, time
@@ -288,7 +288,7 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
     context.stop(sandbox).await
 }
 
-async fn deadline_is_kept_by_the_guest(context: &Context) -> Checked {
+async fn deadline_is_enforced_by_the_guest(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let request = shell("trap '' TERM; echo ready; while :; do sleep 0.05; done");
     let mut execution = sandbox.guest().start(request).await?;

@@ -13,17 +13,17 @@ use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
     stdout_and_stderr_are_apart [],
-    order_within_a_stream_holds [],
+    order_within_a_stream_is_kept [],
     output_is_binary_exact [],
-    output_comes_while_it_is_written [],
+    output_is_streamed [],
     flood_is_complete [],
     slow_reader_makes_the_process_wait [],
-    stdin_is_at_its_end_when_not_given [],
+    stdin_is_empty_by_default [],
     stdin_streams_and_closes [],
     stdin_stays_open_between_feeds [],
     stdin_closed_early_by_the_program [],
     stdin_of_an_unknown_process_is_refused [],
-    program_that_closes_its_output_goes_on [],
+    program_that_closes_its_output_keeps_running [],
 ];
 
 /// Returns bytes that identify their offset: the byte at `offset` is `offset % 251`.
@@ -45,7 +45,7 @@ async fn stdout_and_stderr_are_apart(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn order_within_a_stream_holds(context: &Context) -> Checked {
+async fn order_within_a_stream_is_kept(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let code = "
 import os
@@ -69,7 +69,7 @@ async fn output_is_binary_exact(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn output_comes_while_it_is_written(context: &Context) -> Checked {
+async fn output_is_streamed(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let mut request = shell("echo first; read go; echo second");
     request.stdin_open = true;
@@ -152,7 +152,7 @@ while written < {SIZE}:
     context.stop(sandbox).await
 }
 
-async fn stdin_is_at_its_end_when_not_given(context: &Context) -> Checked {
+async fn stdin_is_empty_by_default(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let finished =
         within("cat without input", Duration::from_secs(10), sh(&sandbox, "cat; echo end")).await??;
@@ -232,7 +232,7 @@ async fn stdin_of_an_unknown_process_is_refused(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn program_that_closes_its_output_goes_on(context: &Context) -> Checked {
+async fn program_that_closes_its_output_keeps_running(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     let finished = sh(&sandbox, "echo last; exec >&- 2>&-; sleep 0.1; exit 4").await?;
     equal!((finished.text().as_str(), finished.end()), ("last", (4, 0)));

@@ -16,7 +16,7 @@ pub(super) const CASES: &[Case] = cases![
     terminal_echoes [],
     terminal_ctrl_c_interrupts [],
     terminal_ctrl_d_ends_input [],
-    terminal_tells_the_exit_status [],
+    terminal_reports_the_exit_status [],
     terminal_carries_bulk [],
     terminal_times_out [],
     terminal_is_not_inherited [],
@@ -106,7 +106,7 @@ async fn terminal_ctrl_d_ends_input(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-async fn terminal_tells_the_exit_status(context: &Context) -> Checked {
+async fn terminal_reports_the_exit_status(context: &Context) -> Checked {
     let sandbox = context.sandbox().await?;
     for (line, end) in [("exit 7", (7, 0)), ("kill -9 $$", (0, 9)), ("true", (0, 0))] {
         equal!(finish(&sandbox, on_terminal(shell(line), 24, 80)).await?.end(), end);

@@ -1,4 +1,4 @@
-//! Lists a tree page by page, in byte order of the paths. Memory is check_limit by the page, not by the tree: of all names
+//! Lists a tree page by page, in byte order of the paths. Memory is bounded by the page, not by the tree: of all names
 //! after the cursor, only the smallest are kept.
 
 use std::collections::BTreeMap;

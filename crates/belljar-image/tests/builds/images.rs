@@ -17,7 +17,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         ("oci_image_becomes_a_separate_tree", |fixture| Box::pin(image(fixture))),
         ("volumes_are_mounted_in_a_separate_tree", |fixture| Box::pin(volumes(fixture))),
         ("only_steps_with_a_network_have_a_resolver", |fixture| Box::pin(resolver(fixture))),
-        ("a_debian_is_made_from_a_mirror", |fixture| Box::pin(debian(fixture))),
+        ("debian_is_built_from_a_mirror", |fixture| Box::pin(debian(fixture))),
         ("layer_with_a_wrong_digest_is_refused", |fixture| Box::pin(changed(fixture))),
         ("links_devices_and_set_uid_files_of_an_image_are_harmless", |fixture| Box::pin(hostile(fixture))),
     ]
@@ -213,7 +213,7 @@ async fn resolver(fixture: Fixture) {
 async fn debian(fixture: Fixture) {
     let mirror = std::env::var_os("BELLJAR_TEST_MIRROR").map(PathBuf::from);
     let (Some(mirror), true) = (mirror, Path::new("/usr/bin/mmdebstrap").exists()) else {
-        eprintln!("SKIPPED a_debian_is_made_from_a_mirror: set BELLJAR_TEST_MIRROR, and install mmdebstrap");
+        eprintln!("SKIPPED debian_is_built_from_a_mirror: set BELLJAR_TEST_MIRROR, and install mmdebstrap");
         return;
     };
     let text = "name = \"d\"\nbase = \"debian\"\n[[step]]\napt = [\"python3\"]\n";

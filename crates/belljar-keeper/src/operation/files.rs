@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
 
 use super::{Detail, Details, Kind, number, operations, path};
-use crate::error::About::{Content, File};
+use crate::error::GuestResource::{Content, File};
 
 /// Writes a file.
 pub struct Write {
@@ -26,8 +26,8 @@ pub struct Unpack {
     archive: BoxStream<'static, io::Result<Bytes>>,
 }
 
-/// The same bytes, counted as they pass.
-fn counted(
+/// Counts the bytes of a stream.
+fn count_bytes(
     source: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
 ) -> (Arc<AtomicU64>, BoxStream<'static, io::Result<Bytes>>) {
     let count = Arc::new(AtomicU64::new(0));
@@ -41,20 +41,20 @@ fn counted(
 }
 
 impl Write {
-    /// A file as `open` says, with this content. Where that fails, the file is left as it was.
+    /// Creates a request to write a file. If that fails, the file is unchanged.
     pub fn new(open: v1::WriteOpen, content: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
-        let (bytes, content) = counted(content);
+        let (bytes, content) = count_bytes(content);
         Self { open, bytes, content }
     }
 }
 
 impl Unpack {
-    /// An archive as `open` says, of these bytes. Where they fail, nothing of it is left.
+    /// Creates a request to unpack an archive. If that fails, nothing of it is left.
     pub fn new(
         open: v1::UnpackOpen,
         archive: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     ) -> Self {
-        let (bytes, archive) = counted(archive);
+        let (bytes, archive) = count_bytes(archive);
         Self { open, bytes, archive }
     }
 }
@@ -75,11 +75,11 @@ impl GuestCall for Unpack {
     }
 }
 
-fn sent(at: &[u8], bytes: &Arc<AtomicU64>) -> Details {
+fn transfer_details(at: &[u8], bytes: &Arc<AtomicU64>) -> Details {
     vec![path("path", at), ("bytes", Detail::Count(Arc::clone(bytes)))]
 }
 
-fn mode(request: &v1::SetModeRequest) -> Details {
+fn mode_details(request: &v1::SetModeRequest) -> Details {
     let mode = request.mode.map_or_else(|| "unchanged".to_owned(), |mode| format!("{mode:04o}"));
     vec![path("path", &request.path), number("mode", mode)]
 }
@@ -92,11 +92,11 @@ operations! {
     v1::ReadRequest = Kind::new("file.read", Content).audited(), at |request| [request.path],
         |request| vec![path("path", &request.path)];
     Write = Kind::new("file.write", Content).audited().with_caller(), at |write| [write.open.path],
-        |write| sent(&write.open.path, &write.bytes);
+        |write| transfer_details(&write.open.path, &write.bytes);
     v1::MakeDirRequest = Kind::new("file.mkdir", File).audited(), at |request| [request.path],
         |request| vec![path("path", &request.path)];
     v1::SetModeRequest = Kind::new("file.chmod", File).audited(), at |request| [request.path],
-        |request| mode(request);
+        |request| mode_details(request);
     v1::MoveRequest = Kind::new("file.move", File).audited(), at |request| [request.from, request.to],
         |request| vec![path("from", &request.from), path("to", &request.to)];
     v1::RemoveRequest = Kind::new("file.remove", File).audited(), at |request| [request.path],
@@ -105,5 +105,5 @@ operations! {
     Pack = Kind::new("file.pack", File).audited(), at |pack| [pack.request.base],
         |pack| vec![path("path", &pack.request.base)];
     Unpack = Kind::new("file.unpack", File).audited().with_caller(), at |unpack| [unpack.open.path],
-        |unpack| sent(&unpack.open.path, &unpack.bytes);
+        |unpack| transfer_details(&unpack.open.path, &unpack.bytes);
 }

@@ -1,12 +1,12 @@
-//! What may be asked of a sandbox, and the one way in.
+//! Operations on the guest of a sandbox, and the only path to it.
 //!
 //! ```text
 //!  Keeper::perform(caller, sandbox, operation)
 //!    role ─► sandbox, resumed and in use ─► checks: quota, … ─► to its end, by the guest ─► audit ─► answer
 //! ```
 //!
-//! An operation is a request to the guest ([`GuestCall`]) with what the keeper has to know of it: its [`Kind`], and what of it goes into
-//! the audit. A facade decodes an operation, has it performed, and encodes its answer.
+//! An operation is a request to the guest ([`GuestCall`]) with the properties that the keeper needs: its [`Kind`], and its audit
+//! details. A facade decodes an operation, calls the keeper to perform it, and encodes its answer.
 
 mod files;
 mod processes;
@@ -26,24 +26,24 @@ pub use processes::{Connect, Feed};
 
 use crate::action::Action;
 use crate::caller::Caller;
-use crate::error::{About, KeeperError};
+use crate::error::{GuestResource, KeeperError};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::steps::{run_detached, step};
 
-/// What the keeper has to know of an operation.
+/// Properties of a kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// The action that it is.
+    /// The action, for access control and the audit log.
     pub action: Action,
-    /// What a refusal of the guest is about.
-    pub about: About,
-    /// Whether it goes on when its caller goes away, so that it is in the audit. What its caller sends meanwhile cannot.
+    /// The resource that the guest's errors are about.
+    pub resource: GuestResource,
+    /// Whether it continues when its caller disconnects, so that its outcome is audited. Impossible for uploads.
     pub detached: bool,
 }
 
 impl Kind {
-    const fn new(name: &'static str, about: About) -> Self {
-        Self { action: Action::within(name), about, detached: false }
+    const fn new(name: &'static str, resource: GuestResource) -> Self {
+        Self { action: Action::in_sandbox(name), resource, detached: false }
     }
 
     const fn audited(self) -> Self {
@@ -59,12 +59,12 @@ impl Kind {
     }
 }
 
-/// Something for the audit.
+/// Value of an audit detail.
 #[derive(Debug, Clone)]
 pub enum Detail {
-    /// It is known before.
+    /// Known before the operation.
     Text(String),
-    /// It is counted meanwhile.
+    /// Counted during the operation.
     Count(Arc<AtomicU64>),
 }
 
@@ -77,41 +77,41 @@ impl From<Detail> for String {
     }
 }
 
-/// Names and values for the audit.
+/// Names and values of audit details.
 pub type Details = Vec<(&'static str, Detail)>;
 
 fn number(name: &'static str, value: impl ToString) -> (&'static str, Detail) {
     (name, Detail::Text(value.to_string()))
 }
 
-/// A path, with everything that is no printable ASCII escaped.
+/// Returns a path as an audit detail, with everything but printable ASCII escaped.
 fn path(name: &'static str, path: &[u8]) -> (&'static str, Detail) {
     (name, Detail::Text(path.escape_ascii().to_string()))
 }
 
-/// Something that may be asked of a sandbox.
+/// An operation on the guest of a sandbox.
 pub trait Operation: GuestCall {
-    /// What it is.
+    /// Its kind.
     const KIND: Kind;
 
-    /// What of it goes into the audit, besides its outcome.
+    /// Returns its audit details, besides the outcome.
     fn details(&self) -> Details {
         Vec::new()
     }
 
-    /// Returns the paths in the request, if it is about files alone. A volume refuses all other operations.
+    /// Returns the paths in the request, if it concerns files only. All other operations are refused in volumes.
     fn paths(&mut self) -> Option<Vec<&mut Bytes>> {
         None
     }
 
-    /// Adds what the sandbox itself says, such as its environment.
+    /// Adds properties of the sandbox, such as its environment.
     fn complete(&mut self, _: &Entered) {}
 
-    /// Notes in the sandbox's log what has begun.
+    /// Logs the start of the operation in the sandbox's log.
     fn note(_: &Self::Response, _: &Entered) {}
 }
 
-/// Says what each operation is, and lists them.
+/// Implements [`Operation`] for types, and lists their kinds.
 macro_rules! operations {
     ($(
         $type:ty = $kind:expr
@@ -153,7 +153,7 @@ macro_rules! operations {
             }
         )*
 
-        /// What they are.
+        /// Kinds of the operations above.
         pub(super) const KINDS: &[$crate::operation::Kind] =
             &[$(<$type as $crate::operation::Operation>::KIND),*];
     };
@@ -163,11 +163,11 @@ use operations;
 /// Every operation on a guest.
 pub(crate) const KINDS: &[&[Kind]] = &[files::KINDS, processes::KINDS, sessions::KINDS];
 
-/// The answer of an operation. The sandbox counts as in use for as long as it is held.
+/// The answer of an operation. The sandbox counts as in use until this is dropped.
 pub struct Opened<A> {
     answer: A,
     entered: Entered,
-    about: About,
+    resource: GuestResource,
 }
 
 impl<A> std::fmt::Debug for Opened<A> {
@@ -177,13 +177,13 @@ impl<A> std::fmt::Debug for Opened<A> {
 }
 
 impl<A> Opened<A> {
-    /// The sandbox, in use.
+    /// Returns the sandbox.
     #[must_use]
     pub fn sandbox(&self) -> &Entered {
         &self.entered
     }
 
-    /// The answer itself.
+    /// Returns a reference to the answer.
     #[must_use]
     pub fn get(&self) -> &A {
         &self.answer
@@ -196,15 +196,15 @@ impl<A> Opened<A> {
     }
 }
 
-/// An answer that comes in pieces.
+/// A streamed answer.
 pub trait Pieces: Send {
     /// A piece.
     type Piece: Send;
 
-    /// Notes in the sandbox's log what a piece says.
+    /// Logs a piece in the sandbox's log.
     fn note(&self, _: &Self::Piece, _: &Entered) {}
 
-    /// The next one; nothing after the last.
+    /// Waits for the next piece; returns `None` after the last.
     fn next(&mut self) -> impl Future<Output = std::result::Result<Option<Self::Piece>, GuestError>> + Send;
 }
 
@@ -235,27 +235,26 @@ pieces! {
 }
 
 impl<A: Pieces> Opened<A> {
-    /// The next piece; nothing after the last.
+    /// Waits for the next piece; returns `None` after the last.
     ///
     /// # Errors
-    /// What became of the stream.
+    /// Fails if the stream or the sandbox does.
     pub async fn next(&mut self) -> Result<Option<A::Piece>> {
         match self.answer.next().await {
             Ok(piece) => {
                 piece.iter().for_each(|piece| self.answer.note(piece, &self.entered));
                 Ok(piece)
             }
-            Err(error) => Err(self.entered.explain_about(error, self.about).await),
+            Err(error) => Err(self.entered.explain_about(error, self.resource).await),
         }
     }
 }
 
 impl Keeper {
-    /// Has something done in the caller's sandbox. It goes to its end, and into the audit, also when the future is dropped.
+    /// Performs an operation in the caller's sandbox. It is completed and audited even if the future is dropped.
     ///
     /// # Errors
-    /// As [`Keeper::enter`]; the key has used up its quota; what the guest refuses; what is done without a record in the audit is
-    /// not told as done.
+    /// As [`Keeper::enter`]; fails if a quota is exceeded or the guest refuses, or if the audit record cannot be written.
     pub async fn perform<O: Operation>(
         &self,
         caller: &Caller,
@@ -265,7 +264,7 @@ impl Keeper {
         Ok(self.begin(caller, id, operation).await?.answer)
     }
 
-    /// The same for an answer that is a stream. What is refused is refused here.
+    /// Begins an operation with a streamed answer. Refusals are reported here.
     ///
     /// # Errors
     /// As [`Keeper::perform`].
@@ -279,7 +278,7 @@ impl Keeper {
         self.begin_in(caller, &entered, operation).await
     }
 
-    /// The same in a sandbox that the caller, or a token of his, has been let into.
+    /// Performs an operation in a sandbox that has been entered.
     ///
     /// # Errors
     /// As [`Keeper::perform`].
@@ -292,7 +291,7 @@ impl Keeper {
         Ok(self.begin_in(caller, entered, operation).await?.answer)
     }
 
-    /// The same for an answer that is a stream.
+    /// Begins an operation with a streamed answer in a sandbox that has been entered.
     ///
     /// # Errors
     /// As [`Keeper::perform`].
@@ -307,9 +306,9 @@ impl Keeper {
         if entered.volume().is_some() {
             keep_in_volume(kind, &mut operation)?;
         }
-        // Who is not served yet goes with its caller, so that callers that come and go pile nothing up.
-        let under_way = match kind.detached {
-            true => Arc::clone(&entered.entry.under_way).acquire_owned().await.ok(),
+        // Waiting requests are cancelled with their callers, so that they cannot pile up.
+        let in_flight = match kind.detached {
+            true => Arc::clone(&entered.entry.in_flight).acquire_owned().await.ok(),
             false => None,
         };
         operation.complete(&entered);
@@ -320,7 +319,7 @@ impl Keeper {
         let (_here, gone) = oneshot::channel::<()>();
         let (keeper, caller) = (self.clone(), caller.clone());
         let steps = async move {
-            let _under_way = under_way;
+            let _in_flight = in_flight;
             let asked = async {
                 let asking = entered.guest().call(operation);
                 let answer = if kind.detached {
@@ -336,7 +335,7 @@ impl Keeper {
                         O::note(&answer, &entered);
                         Ok(answer)
                     }
-                    Err(error) => Err(entered.explain_about(error, kind.about).await),
+                    Err(error) => Err(entered.explain_about(error, kind.resource).await),
                 }
             };
             let done = asked.instrument(step!("guest.ask", operation = kind.action.name)).await;
@@ -344,7 +343,7 @@ impl Keeper {
                 let details = details.into_iter().map(|(name, detail)| (name, detail.into())).collect();
                 keeper.audit(&caller, kind.action, sandbox.as_ref(), &done, details).await?;
             }
-            Ok(Opened { answer: done?, entered, about: kind.about })
+            Ok(Opened { answer: done?, entered, resource: kind.resource })
         };
         run_detached(&self.inner.tasks, steps).await
     }
@@ -380,8 +379,8 @@ fn make_relative(path: &[u8]) -> Result<Bytes> {
     Ok(if below.is_empty() { Bytes::from_static(b".") } else { below.into() })
 }
 
-/// The environment of something that is started: the sandbox's own, which its guest may not know if it was made ahead, and what was
-/// asked for, which wins.
+/// Adds the sandbox's own environment, which the guest of a pre-warmed one does not have, to the requested one, which takes
+/// precedence.
 fn with_own_env(entered: &Entered, asked: &mut Vec<v1::EnvVar>) {
     let own = entered.spec().env.iter().map(|variable| v1::EnvVar {
         name: Bytes::copy_from_slice(variable.name().as_bytes()),

@@ -1,4 +1,4 @@
-//! Processes, ports and how the guest is.
+//! Processes, ports, and health and metrics of the guest.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Kind, number, operations, with_own_env};
 use crate::audit::CODE_DIGEST;
-use crate::error::About::{File, Port, Process};
+use crate::error::GuestResource::{File, Port, Process};
 use crate::operation::Detail;
 
 /// Feeds the input of a process. The first message names it.
@@ -22,7 +22,7 @@ impl GuestCall for Feed {
     }
 }
 
-/// Connects to a port that a program inside listens on.
+/// Connects to a port on which a program in the sandbox listens.
 #[derive(Debug)]
 pub struct Connect(pub u16);
 
@@ -34,7 +34,7 @@ impl GuestCall for Connect {
     }
 }
 
-/// SHA-256 over the parts of what is run, each with its length before it, in hexadecimal.
+/// Returns the SHA-256 over the parts of a command, each preceded by its length, in hexadecimal.
 pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> (&'static str, Detail) {
     let mut hash = Sha256::new();
     for part in parts {
@@ -44,7 +44,7 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> (&'static
     (CODE_DIGEST, Detail::Text(hex::encode(hash.finalize())))
 }
 
-/// Of what is run and what it is fed first: as for the commands that the keeper runs.
+/// Returns the digest of a command and its input, computed as for the keeper's own commands.
 fn command_digest(request: &v1::StartRequest) -> (&'static str, Detail) {
     let (kind, parts) = match request.shell.is_empty() {
         true => (b"argv".as_slice(), request.argv.as_slice()),

@@ -4,7 +4,7 @@ use belljar_engine::v1;
 
 use super::processes::digest;
 use super::{Kind, number, operations, with_own_env};
-use crate::error::About::{File, Session};
+use crate::error::GuestResource::{File, Session};
 
 operations! {
     v1::SessionOpen = Kind::new("session.open", File).audited(),

@@ -1,5 +1,5 @@
-# Puts what was unpacked into its place. $1: the directory with all of it, which is removed, $2: what of it, $3: where to, $4: permission
-# bits, nothing for its own.
+# Moves unpacked files to their target. $1: directory with all unpacked files, removed at the end; $2: the part to move; $3: target;
+# $4: permission bits, empty to keep them.
 trap 'chmod -R u+rwX -- "$1" 2>/dev/null; rm -rf -- "$1"' EXIT
 from=$1/$2
 if [ ! -e "$from" ] && [ ! -L "$from" ]; then
@@ -10,7 +10,7 @@ if [ -n "$4" ] && [ ! -L "$from" ]; then
   chmod -R -- "$4" "$from" || exit 1
 fi
 if [ -d "$from" ] && [ ! -L "$from" ]; then
-  # What is in a directory is merged into what is there.
+  # A directory is merged into an existing one.
   mkdir -p -- "$3" && cp -R -P -p --remove-destination -- "$from/." "$3"
 else
   case $3 in

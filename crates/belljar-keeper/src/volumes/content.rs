@@ -21,14 +21,14 @@ use crate::caller::Caller;
 use crate::create::new_id;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::Left;
+use crate::head_room::Headroom;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::pool::has_ended;
 use crate::request::{Lifetime, Settings, TimeoutAction};
 use crate::steps::{run_detached, step};
 
 /// Idle time after which a content sandbox is stopped.
-const KEEP: Duration = Duration::from_secs(60);
+const RETENTION: Duration = Duration::from_secs(60);
 
 /// Deadline of a content sandbox without a server.
 const HOLDER_DEADLINE: Duration = Duration::from_secs(600);
@@ -167,16 +167,16 @@ impl Keeper {
 
     async fn start_content(&self, caller: &Caller, row: &VolumeRow) -> Result<Running> {
         let config = self.inner.config.now();
-        Left::look(&config.state_dir).check(&config.head_room)?;
-        let waiting = self.inner.gate.pass(&caller.key).instrument(step!("keeper.wait_for_turn"));
-        let _permit = waiting.await.map_err(|too_many| KeeperError::Full {
-            what: format!("{} sandboxes wait to be started already", too_many.waiting),
+        Headroom::measure(&config.state_dir).check(&config.head_room)?;
+        let waiting = self.inner.gate.acquire(&caller.key).instrument(step!("keeper.wait_for_turn"));
+        let _permit = waiting.await.map_err(|full| KeeperError::Full {
+            what: format!("{} sandboxes are already waiting to be started", full.waiting),
             retry_after: RETRY_AFTER,
         })?;
         let engine = self.find_volume_engine()?;
         let spec = Arc::new(self.content_spec(row, engine.name())?);
         let id = new_id()?;
-        let launching = engine.create(CreateRequest::long(&id, &spec, Some(HOLDER_DEADLINE)));
+        let launching = engine.create(CreateRequest::long_lived(&id, &spec, Some(HOLDER_DEADLINE)));
         let sandbox = Arc::new(launching.instrument(step!("engine.launch", sandbox = %id)).await?);
         let now = Timestamp::now();
         let record = SandboxRow {
@@ -201,8 +201,8 @@ impl Keeper {
             generation: 0,
         };
         let lifetime = Lifetime {
-            timeout: KEEP,
-            idle_timeout: Some(KEEP),
+            timeout: RETENTION,
+            idle_timeout: Some(RETENTION),
             on_timeout: TimeoutAction::Kill,
             auto_resume: false,
         };
@@ -241,7 +241,7 @@ impl Keeper {
         let Running { entry, sandbox } = started.clone();
         tokio::spawn(async move {
             loop {
-                let idle_until = entry.idle_until().unwrap_or_else(|| Instant::now() + KEEP);
+                let idle_until = entry.idle_until().unwrap_or_else(|| Instant::now() + RETENTION);
                 let has_ended = tokio::select! {
                     _ = sandbox.wait_ended() => true,
                     () = tokio::time::sleep_until(idle_until.into()) => false,

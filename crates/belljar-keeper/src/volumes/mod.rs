@@ -33,7 +33,7 @@ use crate::collect::Leftover;
 use crate::create::new_id;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::Left;
+use crate::head_room::Headroom;
 use crate::json;
 use crate::keeper::{Keeper, Result};
 use crate::steps::run_detached;
@@ -115,7 +115,7 @@ impl Keeper {
     /// Creates a volume.
     ///
     /// # Errors
-    /// Fails if the name is taken, or if a quota or the machine's head-room would be exceeded. Leaves nothing behind then.
+    /// Fails if the name is taken, or if a quota or the machine's headroom would be exceeded. Leaves nothing behind then.
     pub async fn create_volume(&self, caller: &Caller, request: NewVolume) -> Result<VolumeInfo> {
         let (keeper, caller) = (self.clone(), caller.clone());
         run_detached(&self.inner.tasks, async move { keeper.create_volume_inner(&caller, request).await })
@@ -159,7 +159,7 @@ impl Keeper {
             return Err(taken(name.as_str()));
         }
         check_quotas(caller, &config.volumes, &volumes.list(Some(&caller.tenant)).await?, bytes)?;
-        Left::look(&config.state_dir).check_file(&config.head_room, bytes)?;
+        Headroom::measure(&config.state_dir).check_file(&config.head_room, bytes)?;
         let row = VolumeRow {
             id: new_id()?,
             tenant: caller.tenant.clone(),
@@ -170,8 +170,8 @@ impl Keeper {
             created_at: Timestamp::now(),
         };
         let file = image::make(&self.volumes_dir(), &row.id, bytes).await?;
-        // Other writers may have used up the room meanwhile.
-        Left::look(&config.state_dir).check(&config.head_room)?;
+        // Other writers may have used up the disk meanwhile.
+        Headroom::measure(&config.state_dir).check(&config.head_room)?;
         // Until the file has its final name the volume has a record and cannot be used.
         let Some(_closed) = self.inner.volumes.uses.close(&row.id) else {
             return Err(missing(row.id.as_str()));
@@ -276,7 +276,7 @@ impl Keeper {
     /// # Errors
     /// Returns [`KeeperError::NotFound`], or [`KeeperError::VolumeInUse`] while a sandbox mounts it.
     pub async fn remove_volume(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.remove_volume_inner(&caller, &id).await }).await
     }
 
@@ -419,14 +419,14 @@ impl Keeper {
 /// Checks that a tenant may have another volume of `more` bytes.
 fn check_quotas(caller: &Caller, config: &VolumesConfig, rows: &[VolumeRow], more: u64) -> Result<()> {
     let over = |quota, used, limit| Err(KeeperError::Quota { quota, used, limit, retry_after: None });
-    let (count, most) = (rows.len() as u64, u64::from(config.max_count));
-    if count >= most {
-        return over("volumes", count, most);
+    let (count, max) = (rows.len() as u64, u64::from(config.max_count));
+    if count >= max {
+        return over("volumes", count, max);
     }
     let used: u64 = rows.iter().map(|row| u64::try_from(row.bytes).unwrap_or(0)).sum();
-    let most = config.max_bytes.min(caller.quotas.disk_bytes.unwrap_or(u64::MAX));
-    if used.saturating_add(more) > most {
-        return over("volume_bytes", used, most);
+    let max = config.max_bytes.min(caller.quotas.disk_bytes.unwrap_or(u64::MAX));
+    if used.saturating_add(more) > max {
+        return over("volume_bytes", used, max);
     }
     Ok(())
 }

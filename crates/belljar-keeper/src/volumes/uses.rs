@@ -6,6 +6,7 @@ use std::sync::Arc;
 use belljar_model::VolumeId;
 use parking_lot::Mutex;
 
+/// Use counts of all volumes.
 #[derive(Clone, Default)]
 pub(crate) struct Uses(Arc<Mutex<HashMap<VolumeId, Use>>>);
 

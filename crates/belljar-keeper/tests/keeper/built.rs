@@ -10,7 +10,7 @@ use belljar_keeper::{
 use belljar_model::{LimitsFile, Role};
 use belljar_testing::wait::DEADLINE;
 
-use crate::world::{World, plain, text, user};
+use crate::fixture::{Fixture, plain, text, user};
 
 const ONE: &str = r#"
 name = "one"
@@ -23,14 +23,14 @@ run = "echo made > /opt/template/made"
 env = { GREETING = "hello" }
 "#;
 
-/// A key that may build.
+/// Returns a caller who may build templates.
 fn admin(tenant: &str) -> Caller {
     Caller { role: Role::Admin, ..user(tenant) }
 }
 
-async fn build(world: &World, caller: &Caller, definition: &str) -> Result<TemplateInfo, KeeperError> {
+async fn build(fixture: &Fixture, caller: &Caller, definition: &str) -> Result<TemplateInfo, KeeperError> {
     let request = BuildTemplate { definition: definition.to_owned(), ..BuildTemplate::default() };
-    let mut building = world.keeper.build_template(caller, request).await?;
+    let mut building = fixture.keeper.build_template(caller, request).await?;
     while let Some(progress) = building.next().await {
         if let BuildProgress::Done(result) = progress {
             return *result;
@@ -39,83 +39,83 @@ async fn build(world: &World, caller: &Caller, definition: &str) -> Result<Templ
     panic!("a build has no end");
 }
 
-fn of(template: &str) -> CreateSandbox {
+fn request_for(template: &str) -> CreateSandbox {
     CreateSandbox { template: Some(template.to_owned()), ..plain() }
 }
 
-/// A sandbox has the template's files, environment and service; so have its copies and those of its snapshot.
-pub(crate) async fn life(world: World) {
+/// A sandbox has the template's files, environment and service, as have its forks and those of its snapshot.
+pub(crate) async fn template_lifecycle(fixture: Fixture) {
     let caller = admin("acme");
-    let info = build(&world, &caller, ONE).await.unwrap();
+    let info = build(&fixture, &caller, ONE).await.unwrap();
     assert_eq!((info.kind, info.base, info.digest.len()), (TemplateKind::Built, "host", 64));
-    let made = world.keeper.create(&caller, of("one")).await.unwrap().info;
+    let made = fixture.keeper.create(&caller, request_for("one")).await.unwrap().info;
     let look = "cat /opt/template/made ~/log; echo $GREETING; ls ~";
-    let said = world.sh(&caller, made.id.as_str(), look).await;
+    let said = fixture.sh(&caller, made.id.as_str(), look).await;
     assert!(text(&said).starts_with("made\nstarted\nhello\n"), "{said:?}");
-    world.sh(&caller, made.id.as_str(), "echo mine > ~/mine").await;
+    fixture.sh(&caller, made.id.as_str(), "echo mine > ~/mine").await;
     let fork = ForkRequest { count: 1, timeout: None, labels: Labels::default(), env: Default::default() };
-    let copies = world.keeper.fork(&caller, made.id.as_str(), fork).await.unwrap().all().await;
+    let copies = fixture.keeper.fork(&caller, made.id.as_str(), fork).await.unwrap().all().await;
     let copy = copies.into_iter().next().unwrap().unwrap();
     let twice = format!("until [ $(grep -c started ~/log) = 2 ]; do sleep 0.05; done; {look}");
-    let said = world.sh(&caller, copy.id.as_str(), &twice).await;
-    // The copy has the file in which the service has left its mark, and its own service has left another.
+    let said = fixture.sh(&caller, copy.id.as_str(), &twice).await;
+    // The copy has the file that the service has written to, and its own service has appended to it.
     assert!(
         text(&said).starts_with("made\nstarted\nstarted\nhello\n") && text(&said).contains("mine"),
         "{said:?}"
     );
     let request = SnapshotRequest { name: Some("kept".parse().unwrap()), note: None };
-    world.keeper.snapshot(&caller, made.id.as_str(), request).await.unwrap();
-    let again = world.keeper.create(&caller, of("kept")).await.unwrap().info;
-    let said = world.sh(&caller, again.id.as_str(), &twice).await;
+    fixture.keeper.snapshot(&caller, made.id.as_str(), request).await.unwrap();
+    let again = fixture.keeper.create(&caller, request_for("kept")).await.unwrap().info;
+    let said = fixture.sh(&caller, again.id.as_str(), &twice).await;
     assert!(text(&said).starts_with("made\nstarted\nstarted\n") && text(&said).contains("mine"), "{said:?}");
-    // A new build takes the name; what runs goes on, and the layer in use stays.
-    let newer = build(&world, &caller, &ONE.replace("echo made", "echo newer")).await.unwrap();
+    // A new build takes over the name; running sandboxes are unaffected, and the layer in use is kept.
+    let newer = build(&fixture, &caller, &ONE.replace("echo made", "echo newer")).await.unwrap();
     assert_ne!(newer.id, info.id);
-    assert!(text(&world.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
-    // Only who may build can remove what was built.
-    let refused = world.keeper.remove_template(&user("acme"), "one").await.unwrap_err();
+    assert!(text(&fixture.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
+    // Only a caller who may build can remove a built template.
+    let refused = fixture.keeper.remove_template(&user("acme"), "one").await.unwrap_err();
     assert_eq!(refused.code(), "forbidden", "{refused}");
-    world.keeper.remove_template(&user("acme"), "kept").await.unwrap();
-    world.keeper.remove_template(&caller, "one").await.unwrap();
-    assert!(text(&world.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
-    steps_are_left_over(&world, &newer.digest).await;
-    assert!(text(&world.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
+    fixture.keeper.remove_template(&user("acme"), "kept").await.unwrap();
+    fixture.keeper.remove_template(&caller, "one").await.unwrap();
+    assert!(text(&fixture.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
+    check_unused_steps_are_collected(&fixture, &newer.digest).await;
+    assert!(text(&fixture.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
 }
 
-/// A template on another one has what that one has, but for what it says itself.
-pub(crate) async fn on_another(world: World) {
+/// A template inherits from its base what it does not define itself.
+pub(crate) async fn template_based_on_another_inherits_from_it(fixture: Fixture) {
     let caller = admin("acme");
     let one = ONE.replacen(
         "[[step]]",
         "warm = [\"json\"]\n[limits]\npids = 77\n[[step]]\nworkdir = \"/tmp\"\n[[step]]",
         1,
     );
-    build(&world, &caller, &one).await.unwrap();
+    build(&fixture, &caller, &one).await.unwrap();
     let two = "name = \"two\"\nbase = \"template:one\"\nwarm = [\"csv\", \"json\"]\n[[step]]\nrun = \"pwd > /opt/template/where\"\n";
-    let info = build(&world, &caller, two).await.unwrap();
+    let info = build(&fixture, &caller, two).await.unwrap();
     assert_eq!(info.warm, ["json", "csv"]);
-    let made = world.keeper.create(&caller, of("two")).await.unwrap().info;
+    let made = fixture.keeper.create(&caller, request_for("two")).await.unwrap().info;
     assert_eq!(made.spec.limits.pids.to_string(), "77");
     let look = "cat /opt/template/made /opt/template/where ~/log; echo $GREETING";
-    let said = world.sh(&caller, made.id.as_str(), look).await;
+    let said = fixture.sh(&caller, made.id.as_str(), look).await;
     assert_eq!(text(&said), "made\n/tmp\nstarted\nhello\n", "{said:?}");
     let three = "name = \"three\"\nbase = \"template:two\"\nstart = \"echo mine > ~/log; sleep 1000\"\nready = \"test -s ~/log\"\n";
-    build(&world, &caller, three).await.unwrap();
-    let made = world.keeper.create(&caller, of("three")).await.unwrap().info;
-    let said = world.sh(&caller, made.id.as_str(), "cat ~/log").await;
+    build(&fixture, &caller, three).await.unwrap();
+    let made = fixture.keeper.create(&caller, request_for("three")).await.unwrap().info;
+    let said = fixture.sh(&caller, made.id.as_str(), "cat ~/log").await;
     assert_eq!(text(&said), "mine\n", "{said:?}");
 }
 
-/// Whoever may make sandboxes builds on what an administrator has built, and keeps its tree for as long as is needed.
-pub(crate) async fn step_by_step(world: World) {
-    build(&world, &admin("acme"), ONE).await.unwrap();
+/// A key for sandboxes can build on an administrator's template, whose tree is kept for as long as it is needed.
+pub(crate) async fn template_is_built_step_by_step(fixture: Fixture) {
+    build(&fixture, &admin("acme"), ONE).await.unwrap();
     let caller = user("acme");
     let new = NewBuild {
         name: "two:v1".parse().unwrap(),
         tags: vec!["v2".to_owned()],
         limits: LimitsFile { memory: Some("300m".to_owned()), ..LimitsFile::default() },
     };
-    let requested = world.keeper.request_build(&caller, new).await.unwrap();
+    let requested = fixture.keeper.request_build(&caller, new).await.unwrap();
     let plan = BuildPlan {
         base: "one".to_owned(),
         steps: vec![
@@ -128,11 +128,11 @@ pub(crate) async fn step_by_step(world: World) {
         network: None,
     };
     let name: TaggedName = "two".parse().unwrap();
-    world.keeper.start_build(&caller, &name, &requested.id, Ok(plan)).unwrap();
+    fixture.keeper.start_build(&caller, &name, &requested.id, Ok(plan)).unwrap();
     let part = (0, 100, LogLevel::Debug);
     let until = Instant::now() + DEADLINE;
     let report = loop {
-        let report = world.keeper.build_report(&caller, &name, &requested.id, part).await.unwrap();
+        let report = fixture.keeper.build_report(&caller, &name, &requested.id, part).await.unwrap();
         if !matches!(report.status, BuildStatus::Waiting | BuildStatus::Building) {
             break report;
         }
@@ -140,47 +140,47 @@ pub(crate) async fn step_by_step(world: World) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
     assert_eq!((report.status, report.failure), (BuildStatus::Ready, None));
-    // The sandbox that built is gone, and its share of the quotas with it.
-    assert!(world.keeper.is_empty());
-    let foreign = world.keeper.build_report(&user("other"), &name, &requested.id, part).await;
+    // The build's sandbox has ended, and no longer counts against the quotas.
+    assert!(fixture.keeper.is_empty());
+    let foreign = fixture.keeper.build_report(&user("other"), &name, &requested.id, part).await;
     assert_eq!(foreign.unwrap_err().code(), "not_found");
-    // The layer goes with the last template that has it.
-    world.keeper.remove_template(&admin("acme"), "one").await.unwrap();
+    // The layer is removed with the last template that uses it.
+    fixture.keeper.remove_template(&admin("acme"), "one").await.unwrap();
     for template in ["two:v1", "two:v2"] {
-        let made = world.keeper.create(&caller, of(template)).await.unwrap().info;
+        let made = fixture.keeper.create(&caller, request_for(template)).await.unwrap().info;
         assert_eq!(made.spec.limits.memory.to_string(), "300 MiB");
         let said =
-            world.sh(&caller, made.id.as_str(), "cat /opt/template/made work/copied; echo $BOTH").await;
+            fixture.sh(&caller, made.id.as_str(), "cat /opt/template/made work/copied; echo $BOTH").await;
         assert_eq!(text(&said), "made\nmade\nhello you\nhello you\n", "{said:?}");
-        world.keeper.kill(&caller, made.id.as_str()).await.unwrap();
+        fixture.keeper.kill(&caller, made.id.as_str()).await.unwrap();
     }
-    assert!(world.keeper.remove_tagged(&caller, &name).await.unwrap());
-    assert!(!world.keeper.remove_tagged(&caller, &name).await.unwrap());
-    let archives = std::fs::read_dir(world.config.state_dir.join("templates")).unwrap();
+    assert!(fixture.keeper.remove_tagged(&caller, &name).await.unwrap());
+    assert!(!fixture.keeper.remove_tagged(&caller, &name).await.unwrap());
+    let archives = std::fs::read_dir(fixture.config.state_dir.join("templates")).unwrap();
     assert_eq!(archives.filter(|entry| entry.as_ref().unwrap().path().is_file()).count(), 0);
 }
 
-/// Steps that were not used for long are left over, with the layers that nothing else is made of.
-async fn steps_are_left_over(world: &World, digest: &str) {
+/// Unused steps become leftovers, with the layers that nothing else uses.
+async fn check_unused_steps_are_collected(fixture: &Fixture, digest: &str) {
     let admin = Caller::operator("test", "collect");
-    let layers = world.config.state_dir.join("templates/layers");
+    let layers = fixture.config.state_dir.join("templates/layers");
     assert!(layers.join(digest).exists());
-    assert_eq!(world.keeper.collect(&admin, false).await.unwrap(), []);
-    world.keeper.reconfigure(KeeperConfig { keep_steps: Duration::ZERO, ..world.config.clone() });
-    let left = world.keeper.collect(&admin, true).await.unwrap();
+    assert_eq!(fixture.keeper.collect(&admin, false).await.unwrap(), []);
+    fixture.keeper.reconfigure(KeeperConfig { keep_steps: Duration::ZERO, ..fixture.config.clone() });
+    let left = fixture.keeper.collect(&admin, true).await.unwrap();
     let steps: u64 = left.iter().filter(|one| one.kind == "step").map(|one| one.count).sum();
     let files: Vec<_> =
         left.iter().filter(|one| one.kind == "layer").filter_map(|one| one.path.clone()).collect();
-    // The sandboxes that still run are made of the other one.
+    // The running sandboxes use the other layer.
     assert_eq!((steps, files), (2, vec![layers.join(digest)]), "{left:?}");
     assert!(layers.join(digest).exists());
-    assert_eq!(world.keeper.collect(&admin, false).await.unwrap(), left);
+    assert_eq!(fixture.keeper.collect(&admin, false).await.unwrap(), left);
     assert!(!layers.join(digest).exists());
-    assert_eq!(world.keeper.collect(&admin, true).await.unwrap(), []);
+    assert_eq!(fixture.keeper.collect(&admin, true).await.unwrap(), []);
 }
 
-/// What is refused, and by which name.
-pub(crate) async fn refused(world: World) {
+/// Invalid builds are refused with the name of the field.
+pub(crate) async fn invalid_builds_are_refused(fixture: Fixture) {
     let caller = admin("acme");
     for (definition, code, said) in [
         ("name = \"a\"\nbase = \"template:a\"", "invalid_field", "start from itself"),
@@ -188,7 +188,7 @@ pub(crate) async fn refused(world: World) {
         ("name = \"a\"\nbase = \"host\"\nmore = 1", "invalid_field", "line 3, column 1: more"),
         ("name = \"a\"\nbase = \"host\"\n[[step]]\nrun = \"exit 3\"", "build_failed", "step 1 of 1 (run)"),
     ] {
-        let error = build(&world, &caller, definition).await.unwrap_err();
+        let error = build(&fixture, &caller, definition).await.unwrap_err();
         assert_eq!(error.code(), code, "{error}");
         assert!(error.to_string().contains(said), "{error}");
     }
@@ -197,41 +197,41 @@ pub(crate) async fn refused(world: World) {
         mirror: Some(path.into()),
         ..BuildTemplate::default()
     };
-    let error = world.keeper.build_template(&caller, with("relative")).await.err().unwrap();
+    let error = fixture.keeper.build_template(&caller, with("relative")).await.err().unwrap();
     assert_eq!(error.code(), "invalid_field", "{error}");
-    // The kernel reads what comes of it, so not every key may.
+    // The kernel parses the result, so not every key may build.
     for role in [Role::Read, Role::User] {
         let caller = Caller { role, ..user("acme") };
-        assert_eq!(build(&world, &caller, ONE).await.unwrap_err().code(), "forbidden");
+        assert_eq!(build(&fixture, &caller, ONE).await.unwrap_err().code(), "forbidden");
         let source = std::io::Cursor::new(Vec::new());
-        let error = world.keeper.import_template(&caller, None, source).await.unwrap_err();
+        let error = fixture.keeper.import_template(&caller, None, source).await.unwrap_err();
         assert_eq!(error.code(), "forbidden", "{error}");
     }
-    // It is its tenant's alone.
-    build(&world, &caller, ONE).await.unwrap();
-    let error = world.keeper.create(&admin("other"), of("one")).await.unwrap_err();
+    // Only its tenant can use it.
+    build(&fixture, &caller, ONE).await.unwrap();
+    let error = fixture.keeper.create(&admin("other"), request_for("one")).await.unwrap_err();
     assert_eq!(error.code(), "template_not_found", "{error}");
-    let error = world.keeper.export_template(&admin("other"), "one").await.unwrap_err();
+    let error = fixture.keeper.export_template(&admin("other"), "one").await.unwrap_err();
     assert_eq!(error.code(), "template_not_found", "{error}");
 }
 
-/// A template as a file is the same template again.
-pub(crate) async fn file(world: World) {
+/// A template that was exported to a file and imported again is the same.
+pub(crate) async fn template_round_trips_through_a_file(fixture: Fixture) {
     let caller = admin("acme");
-    let info = build(&world, &caller, ONE).await.unwrap();
-    let exported = world.keeper.export_template(&caller, "one").await.unwrap();
+    let info = build(&fixture, &caller, ONE).await.unwrap();
+    let exported = fixture.keeper.export_template(&caller, "one").await.unwrap();
     let mut whole = exported.head;
     std::io::Read::read_to_end(&mut exported.layer.unwrap().0, &mut whole).unwrap();
     let other = admin("other");
     let source = std::io::Cursor::new(whole.clone());
-    let back = world.keeper.import_template(&other, Some("two".parse().unwrap()), source).await.unwrap();
+    let back = fixture.keeper.import_template(&other, Some("two".parse().unwrap()), source).await.unwrap();
     assert_eq!((back.digest.as_str(), back.name.as_deref()), (info.digest.as_str(), Some("two")));
-    let made = world.keeper.create(&other, of("two")).await.unwrap().info;
-    let said = world.sh(&other, made.id.as_str(), "cat /opt/template/made; echo $GREETING").await;
+    let made = fixture.keeper.create(&other, request_for("two")).await.unwrap().info;
+    let said = fixture.sh(&other, made.id.as_str(), "cat /opt/template/made; echo $GREETING").await;
     assert_eq!(text(&said), "made\nhello\n");
     for bad in [b"PK".to_vec(), whole[..whole.len() - 1].to_vec(), Vec::new()] {
         let source = std::io::Cursor::new(bad);
-        let error = world.keeper.import_template(&other, None, source).await.unwrap_err();
+        let error = fixture.keeper.import_template(&other, None, source).await.unwrap_err();
         assert_eq!(error.code(), "invalid_field", "{error}");
     }
 }

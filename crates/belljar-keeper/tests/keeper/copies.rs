@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use belljar_keeper::{
-    AuditFilter, Caller, CreateSandbox, ForkRequest, KeeperError, Labels, Leave, ListSandboxes,
+    AuditFilter, Caller, CreateSandbox, ForkRequest, KeeperError, Labels, ListSandboxes, OnShutdown,
     SnapshotRequest, TemplateKind,
 };
 use belljar_model::SandboxState;
 
-use crate::world::{World, plain, shell, text, until, user};
+use crate::fixture::{Fixture, plain, shell, text, until, user};
 
-pub(crate) async fn snapshot_creates_template(world: World) {
+pub(crate) async fn snapshot_creates_template(fixture: Fixture) {
     let ann = user("ann");
-    let id = world.create(&ann).await.id.to_string();
-    world
+    let id = fixture.create(&ann).await.id.to_string();
+    fixture
         .sh(
             &ann,
             &id,
@@ -22,103 +22,104 @@ pub(crate) async fn snapshot_creates_template(world: World) {
         .await;
     let named =
         |name: &str| SnapshotRequest { name: Some(name.parse().unwrap()), note: Some("kept".to_owned()) };
-    let template = world.keeper.snapshot(&ann, &id, named("deep")).await.unwrap();
+    let template = fixture.keeper.snapshot(&ann, &id, named("deep")).await.unwrap();
     assert!(template.bytes > 0 && template.digest.len() == 64 && template.kind == TemplateKind::Snapshot);
     assert_eq!(template.note.as_deref(), Some("kept"));
-    let clash = world.keeper.snapshot(&ann, &id, named("deep")).await.unwrap_err();
+    let clash = fixture.keeper.snapshot(&ann, &id, named("deep")).await.unwrap_err();
     assert!(matches!(clash, KeeperError::Field { field: "name", .. }), "{clash}");
     // The template does not depend on the original.
-    world.keeper.kill(&ann, &id).await.unwrap();
+    fixture.keeper.kill(&ann, &id).await.unwrap();
     for reference in ["deep", template.id.as_str()] {
         let request = CreateSandbox { template: Some(reference.to_owned()), ..plain() };
-        let made = world.keeper.create(&ann, request).await.unwrap().info;
+        let made = fixture.keeper.create(&ann, request).await.unwrap().info;
         assert_eq!(made.template, "deep");
-        let seen = world.sh(&ann, made.id.as_str(), "cat link; stat -c %a d; ls /tmp; ls -A").await;
+        let seen = fixture.sh(&ann, made.id.as_str(), "cat link; stat -c %a d; ls /tmp; ls -A").await;
         assert_eq!(text(&seen), "deep\n750\nd\nlink\n", "/tmp is not copied");
     }
     let bob = user("bob");
     for id in ["deep", template.id.as_str()] {
-        assert_eq!(world.keeper.template(&bob, id).await.unwrap_err().code(), "template_not_found");
+        assert_eq!(fixture.keeper.template(&bob, id).await.unwrap_err().code(), "template_not_found");
         let request = CreateSandbox { template: Some(id.to_owned()), ..plain() };
-        assert_eq!(world.keeper.create(&bob, request).await.unwrap_err().code(), "template_not_found");
+        assert_eq!(fixture.keeper.create(&bob, request).await.unwrap_err().code(), "template_not_found");
     }
     let names: Vec<_> =
-        world.keeper.templates(&ann).await.unwrap().into_iter().filter_map(|one| one.name).collect();
+        fixture.keeper.templates(&ann).await.unwrap().into_iter().filter_map(|one| one.name).collect();
     assert_eq!(names, ["default", "deep"]);
-    world.keeper.remove_template(&ann, "deep").await.unwrap();
-    assert_eq!(world.keeper.template(&ann, "deep").await.unwrap_err().code(), "template_not_found");
-    assert_eq!(std::fs::read_dir(world.config.state_dir.join("templates")).unwrap().count(), 0);
-    assert_eq!(world.keeper.remove_template(&ann, "default").await.unwrap_err().code(), "policy_refused");
+    fixture.keeper.remove_template(&ann, "deep").await.unwrap();
+    assert_eq!(fixture.keeper.template(&ann, "deep").await.unwrap_err().code(), "template_not_found");
+    assert_eq!(std::fs::read_dir(fixture.config.state_dir.join("templates")).unwrap().count(), 0);
+    assert_eq!(fixture.keeper.remove_template(&ann, "default").await.unwrap_err().code(), "policy_refused");
 }
 
-pub(crate) async fn fork_copies_files_only(world: World) {
+pub(crate) async fn fork_copies_files_only(fixture: Fixture) {
     let ann = user("ann");
     let labels = Labels::new(BTreeMap::from([("job".to_owned(), "1".to_owned())])).unwrap();
     let name = Some("origin".parse().unwrap());
-    let original = world.keeper.create(&ann, CreateSandbox { labels, name, ..plain() }).await.unwrap().info;
+    let original = fixture.keeper.create(&ann, CreateSandbox { labels, name, ..plain() }).await.unwrap().info;
     let id = original.id.to_string();
-    world.sh(&ann, &id, "echo kept > f").await;
-    world.keeper.publish_port(&ann, &id, 8000, true).await.unwrap();
-    world.keeper.start(&ann, &id, shell("sleep 1000")).await.unwrap();
+    fixture.sh(&ann, &id, "echo kept > f").await;
+    fixture.keeper.publish_port(&ann, &id, 8000, true).await.unwrap();
+    fixture.keeper.start(&ann, &id, shell("sleep 1000")).await.unwrap();
     let request = ForkRequest {
         count: 3,
         timeout: None,
         labels: Labels::new(BTreeMap::from([("fork".to_owned(), "yes".to_owned())])).unwrap(),
         env: BTreeMap::from([("WHO".to_owned(), "fork".to_owned())]),
     };
-    let forks = world.keeper.fork(&ann, &id, request).await.unwrap().all().await;
+    let forks = fixture.keeper.fork(&ann, &id, request).await.unwrap().all().await;
     assert_eq!(forks.len(), 3);
     let mut seen = std::collections::BTreeSet::from([original.id.clone()]);
     for fork in forks {
         let fork = fork.unwrap();
         assert!(seen.insert(fork.id.clone()), "each fork has its own id");
         assert_eq!((fork.labels.len(), fork.name.as_deref(), fork.ports.len()), (2, None, 0));
-        let result = world.sh(&ann, fork.id.as_str(), "cat f; echo $WHO; echo own > f").await;
+        let result = fixture.sh(&ann, fork.id.as_str(), "cat f; echo $WHO; echo own > f").await;
         assert_eq!(text(&result), "kept\nfork\n");
-        assert_eq!(world.running(&ann, fork.id.as_str()).await, 0);
+        assert_eq!(fixture.running(&ann, fork.id.as_str()).await, 0);
     }
-    assert_eq!(text(&world.sh(&ann, &id, "cat f").await), "kept\n");
-    assert_eq!(world.running(&ann, &id).await, 1);
-    assert_eq!(std::fs::read_dir(world.config.state_dir.join("templates")).unwrap().count(), 0);
+    assert_eq!(text(&fixture.sh(&ann, &id, "cat f").await), "kept\n");
+    assert_eq!(fixture.running(&ann, &id).await, 1);
+    assert_eq!(std::fs::read_dir(fixture.config.state_dir.join("templates")).unwrap().count(), 0);
     for count in [0, 21] {
         let request = ForkRequest { count, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
-        let refused = world.keeper.fork(&ann, &id, request).await.err().unwrap();
+        let refused = fixture.keeper.fork(&ann, &id, request).await.err().unwrap();
         assert!(matches!(refused, KeeperError::Field { field: "count", .. }), "{refused}");
     }
 }
 
 /// With one start at a time, the first fork can be used before the last one exists.
-pub(crate) async fn forks_are_returned_as_they_become_ready(_: World) {
-    let world = World::new(|config| config.max_starts = 1).await;
+pub(crate) async fn forks_are_returned_as_they_become_ready(_: Fixture) {
+    let fixture = Fixture::new(|config| config.max_starts = 1).await;
     let ann = user("ann");
-    let id = world.create(&ann).await.id.to_string();
-    world.sh(&ann, &id, "seq 2000 | xargs touch").await;
+    let id = fixture.create(&ann).await.id.to_string();
+    fixture.sh(&ann, &id, "seq 2000 | xargs touch").await;
     let request = ForkRequest { count: 6, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
-    let mut forks = world.keeper.fork(&ann, &id, request.clone()).await.unwrap();
+    let mut forks = fixture.keeper.fork(&ann, &id, request.clone()).await.unwrap();
     let first = forks.next().await.unwrap().unwrap();
     let list = || ListSandboxes { limit: 100, ..ListSandboxes::default() };
     let running = |info: &belljar_keeper::SandboxInfo| info.state == SandboxState::Running;
-    let there = world.keeper.list(&ann, list()).await.unwrap().items;
+    let there = fixture.keeper.list(&ann, list()).await.unwrap().items;
     let ready = there.iter().filter(|info| running(info)).count();
     assert!((2..7).contains(&ready), "{ready} of 7 run when the first fork is returned");
-    assert_eq!(text(&world.sh(&ann, first.id.as_str(), "ls | wc -l").await), "2000\n");
+    assert_eq!(text(&fixture.sh(&ann, first.id.as_str(), "ls | wc -l").await), "2000\n");
     // Dropping the stream does not cancel the remaining forks, as with a create.
     drop(forks);
     until("all forks exist", || async {
-        let there = world.keeper.list(&ann, list()).await.unwrap().items;
+        let there = fixture.keeper.list(&ann, list()).await.unwrap().items;
         there.len() == 7 && there.iter().all(running)
     })
     .await;
     let operator = Caller::operator("test", "r");
-    let records = world.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
+    let records =
+        fixture.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
     let forked = records.iter().filter(|record| record.action == "sandbox.fork").count();
     assert_eq!(forked, 6, "each fork is in the audit log");
-    world.keeper.close(Leave::Nothing).await.unwrap();
+    fixture.keeper.close(OnShutdown::Kill).await.unwrap();
 }
 
-pub(crate) async fn snapshot_of_odd_files(world: World) {
+pub(crate) async fn snapshot_of_odd_files(fixture: Fixture) {
     let operator = Caller::operator("test", "r");
-    let id = world.create(&operator).await.id.to_string();
+    let id = fixture.create(&operator).await.id.to_string();
     let odd = r#"
 import os
 for name in [b"new\nline", b"\xff\xfe", b"-rf", b" sp ace ", "\u202e".encode(), b"x" * 255]:
@@ -129,38 +130,38 @@ with open("sparse", "wb") as file:
 os.makedirs("/".join(["deep"] * 400))
 "#;
     let write = format!("cat > odd.py << 'END'\n{odd}\nEND\npython3 odd.py && find . | sort | sha256sum");
-    let before = world.sh(&operator, &id, &write).await;
+    let before = fixture.sh(&operator, &id, &write).await;
     assert_eq!(before.exit_code, Some(0), "{before:?}");
     let request = SnapshotRequest { name: Some("odd".parse().unwrap()), note: None };
-    let template = world.keeper.snapshot(&operator, &id, request).await.unwrap();
+    let template = fixture.keeper.snapshot(&operator, &id, request).await.unwrap();
     assert!(template.bytes < 4 << 20, "a hole is not stored: {} bytes", template.bytes);
     let request = CreateSandbox { template: Some("odd".to_owned()), ..plain() };
-    let copy = world.keeper.create(&operator, request).await.unwrap().info.id.to_string();
+    let copy = fixture.keeper.create(&operator, request).await.unwrap().info.id.to_string();
     // FIFOs are not copied; everything else keeps its name.
     let after =
-        world.sh(&operator, &copy, "mkfifo fifo && find . | sort | sha256sum; stat -c %s sparse").await;
+        fixture.sh(&operator, &copy, "mkfifo fifo && find . | sort | sha256sum; stat -c %s sparse").await;
     assert_eq!(text(&after), format!("{}8796093022208\n", text(&before)));
 }
 
-pub(crate) async fn collect_ignores_snapshots_in_progress(world: World) {
+pub(crate) async fn collect_ignores_snapshots_in_progress(fixture: Fixture) {
     let (ann, operator) = (user("ann"), Caller::operator("test", "collect"));
-    let id = world.create(&ann).await.id.to_string();
-    world.sh(&ann, &id, "head -c 8M /dev/urandom > large").await;
-    let dir = world.config.state_dir.join("templates");
+    let id = fixture.create(&ann).await.id.to_string();
+    fixture.sh(&ann, &id, "head -c 8M /dev/urandom > large").await;
+    let dir = fixture.config.state_dir.join("templates");
     let keeping = async {
         for number in 0..4 {
             let request = SnapshotRequest { name: Some(format!("n{number}").parse().unwrap()), note: None };
-            world.keeper.snapshot(&ann, &id, request).await.unwrap();
+            fixture.keeper.snapshot(&ann, &id, request).await.unwrap();
             let request =
                 ForkRequest { count: 2, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
-            for fork in world.keeper.fork(&ann, &id, request).await.unwrap().all().await {
-                world.keeper.kill(&ann, fork.unwrap().id.as_str()).await.unwrap();
+            for fork in fixture.keeper.fork(&ann, &id, request).await.unwrap().all().await {
+                fixture.keeper.kill(&ann, fork.unwrap().id.as_str()).await.unwrap();
             }
         }
     };
     let collecting = async {
         loop {
-            assert_eq!(world.keeper.collect(&operator, false).await.unwrap(), []);
+            assert_eq!(fixture.keeper.collect(&operator, false).await.unwrap(), []);
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     };
@@ -170,13 +171,13 @@ pub(crate) async fn collect_ignores_snapshots_in_progress(world: World) {
     }
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 4);
     let request = CreateSandbox { template: Some("n3".to_owned()), ..plain() };
-    let made = world.keeper.create(&ann, request).await.unwrap().info;
-    assert_eq!(text(&world.sh(&ann, made.id.as_str(), "stat -c %s large").await), "8388608\n");
+    let made = fixture.keeper.create(&ann, request).await.unwrap().info;
+    assert_eq!(text(&fixture.sh(&ann, made.id.as_str(), "stat -c %s large").await), "8388608\n");
     // A file that is no longer being written is collected.
     std::fs::write(dir.join("tpl_left.tar"), "left").unwrap();
-    let left = world.keeper.collect(&operator, true).await.unwrap();
+    let left = fixture.keeper.collect(&operator, true).await.unwrap();
     assert_eq!((left.len(), left[0].kind.as_ref(), left[0].bytes), (1, "archive", 4));
-    assert_eq!(world.keeper.collect(&operator, false).await.unwrap(), left);
+    assert_eq!(fixture.keeper.collect(&operator, false).await.unwrap(), left);
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 4);
-    assert_eq!(world.keeper.collect(&ann, true).await.unwrap_err().code(), "forbidden");
+    assert_eq!(fixture.keeper.collect(&ann, true).await.unwrap_err().code(), "forbidden");
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Engines, Offer, Sandbox};
 use belljar_keeper::{
-    BuildTemplate, Caller, CreateSandbox, Leave, Lifetime, ListSandboxes, SandboxUpdate, TimeoutAction,
+    BuildTemplate, Caller, CreateSandbox, Lifetime, ListSandboxes, OnShutdown, SandboxUpdate, TimeoutAction,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{EngineName, SandboxSpec, SpecFile, Timeout};
 use futures::future::BoxFuture;
 
-use crate::world::{World, plain, shell, text, user};
+use crate::fixture::{Fixture, plain, shell, text, user};
 
 const TRIVIAL: EngineName = EngineName::known("trivial");
 
@@ -53,21 +53,21 @@ impl Engine for Trivial {
     }
 }
 
-fn of(json: &str) -> CreateSandbox {
+fn request_for(json: &str) -> CreateSandbox {
     CreateSandbox { spec: SpecFile::from_json(json).unwrap(), ..plain() }
 }
 
-pub(crate) async fn second_engine_is_selected_by_name(world: World) {
+pub(crate) async fn second_engine_is_selected_by_name(fixture: Fixture) {
     let ann = user("ann");
     let can_pause = Arc::default();
-    let engines = crate::world::engines().with(Arc::new(Trivial::new(&can_pause)), Offer::Offered);
-    let keeper = world.with_engines(engines).await;
+    let engines = crate::fixture::engines().with(Arc::new(Trivial::new(&can_pause)), Offer::Offered);
+    let keeper = fixture.with_engines(engines).await;
     let engines = keeper.engines(&ann).unwrap();
     let names: Vec<_> = engines.iter().map(|engine| (engine.name.as_str(), engine.is_default)).collect();
     assert_eq!(names, [("local", true), ("trivial", false)], "engines that are not offered are not listed");
     assert!(engines[0].capabilities.pause && !engines[1].capabilities.pause);
 
-    let made = keeper.create(&ann, of(r#"{"engine":"trivial"}"#)).await.unwrap().info;
+    let made = keeper.create(&ann, request_for(r#"{"engine":"trivial"}"#)).await.unwrap().info;
     assert_eq!((made.spec.engine, made.isolation.as_ref().unwrap().engine), (TRIVIAL, TRIVIAL));
     assert_eq!(made.spec.limits.timeout.duration(), Duration::from_secs(7));
     let id = made.id.as_str();
@@ -87,9 +87,9 @@ pub(crate) async fn second_engine_is_selected_by_name(world: World) {
     let operator = Caller::operator("t", "r");
     let lifetime = Lifetime { on_timeout: TimeoutAction::Pause, ..Lifetime::default() };
     let refused = [
-        (of(r#"{"engine":"trivial","mounts":["/usr/share:/mnt/share"]}"#), "mounts: "),
-        (CreateSandbox { lifetime, ..of(r#"{"engine":"trivial"}"#) }, "on_timeout: "),
-        (of(r#"{"engine":"mars"}"#), "engine: \"mars\" "),
+        (request_for(r#"{"engine":"trivial","mounts":["/usr/share:/mnt/share"]}"#), "mounts: "),
+        (CreateSandbox { lifetime, ..request_for(r#"{"engine":"trivial"}"#) }, "on_timeout: "),
+        (request_for(r#"{"engine":"mars"}"#), "engine: \"mars\" "),
     ];
     for (request, begin) in refused {
         let refused = keeper.create(&operator, request).await.unwrap_err();
@@ -101,21 +101,21 @@ pub(crate) async fn second_engine_is_selected_by_name(world: World) {
     // A sandbox with `on_timeout` pause can still be updated after the engine has lost the capability.
     can_pause.store(true, Ordering::Relaxed);
     let lifetime = Lifetime { on_timeout: TimeoutAction::Pause, ..Lifetime::default() };
-    let request = CreateSandbox { lifetime, ..of(r#"{"engine":"trivial"}"#) };
+    let request = CreateSandbox { lifetime, ..request_for(r#"{"engine":"trivial"}"#) };
     let made = keeper.create(&ann, request).await.unwrap().info;
     can_pause.store(false, Ordering::Relaxed);
     let labels = [("job".to_owned(), Some("1".to_owned()))].into();
     let update = SandboxUpdate { labels, ..SandboxUpdate::default() };
     assert_eq!(keeper.update(&ann, made.id.as_str(), update).await.unwrap().labels["job"], "1");
-    keeper.close(Leave::Nothing).await.unwrap();
+    keeper.close(OnShutdown::Kill).await.unwrap();
 }
 
-pub(crate) async fn template_build_needs_own_tree(world: World) {
-    let keeper = world.with_engines(Engines::new(Arc::new(Trivial::new(&Arc::default())))).await;
+pub(crate) async fn template_build_needs_own_tree(fixture: Fixture) {
+    let keeper = fixture.with_engines(Engines::new(Arc::new(Trivial::new(&Arc::default())))).await;
     let definition = "name = \"one\"\nbase = \"host\"\n".to_owned();
     let request = BuildTemplate { definition, ..BuildTemplate::default() };
     let refused = keeper.build_template(&Caller::operator("t", "r"), request).await.err().unwrap();
     assert_eq!(refused.code(), "policy_refused", "{refused}");
     assert!(refused.to_string().contains("trivial"), "{refused}");
-    keeper.close(Leave::Nothing).await.unwrap();
+    keeper.close(OnShutdown::Kill).await.unwrap();
 }

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use belljar_keeper::{
     AuditFilter, Caller, CreateSandbox, CreatedKey, Denied, ExecRequest, FileOperation, Idempotency,
-    KeeperError, Leave, NewKey, Quotas, Verification,
+    KeeperError, NewKey, OnShutdown, Quotas, Verification,
 };
 use belljar_model::{Role, SandboxId, SpecFile};
 
-use crate::world::{World, plain, shell, text, user};
+use crate::fixture::{Fixture, plain, shell, text, user};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub(crate) async fn foreign_and_missing_sandboxes_are_indistinguishable(world: World) {
+pub(crate) async fn foreign_and_missing_sandboxes_are_indistinguishable(fixture: Fixture) {
     let (ann, bob) = (user("ann"), user("bob"));
-    let foreign = world.create(&ann).await.id.to_string();
+    let foreign = fixture.create(&ann).await.id.to_string();
     let missing = SandboxId::from_entropy([9; 20]).to_string();
     let errors = async |id: &str| {
-        let keeper = &world.keeper;
+        let keeper = &fixture.keeper;
         let errors = [
             keeper.get(&bob, id).await.unwrap_err(),
             keeper.kill(&bob, id).await.unwrap_err(),
@@ -32,50 +32,50 @@ pub(crate) async fn foreign_and_missing_sandboxes_are_indistinguishable(world: W
         errors.map(|error| (error.code(), error.to_string().replace(id, "ID")))
     };
     assert_eq!(errors(&foreign).await, errors(&missing).await);
-    assert!(world.keeper.list(&bob, Default::default()).await.unwrap().items.is_empty());
+    assert!(fixture.keeper.list(&bob, Default::default()).await.unwrap().items.is_empty());
     // Sandboxes that are gone are visible to their tenant only.
-    world.keeper.kill(&ann, &foreign).await.unwrap();
+    fixture.keeper.kill(&ann, &foreign).await.unwrap();
     assert_eq!(errors(&foreign).await, errors(&missing).await);
 }
 
-pub(crate) async fn roles_are_enforced(world: World) {
+pub(crate) async fn roles_are_enforced(fixture: Fixture) {
     let ann = user("ann");
-    let id = world.create(&ann).await.id.to_string();
+    let id = fixture.create(&ann).await.id.to_string();
     let reader = Caller { role: Role::Read, ..ann.clone() };
-    assert!(world.keeper.get(&reader, &id).await.is_ok());
-    assert!(world.keeper.list(&reader, Default::default()).await.is_ok());
+    assert!(fixture.keeper.get(&reader, &id).await.is_ok());
+    assert!(fixture.keeper.list(&reader, Default::default()).await.is_ok());
     let refused = [
-        world.keeper.create(&reader, plain()).await.map(drop),
-        world.keeper.kill(&reader, &id).await,
-        world.keeper.exec(&reader, &id, shell("true"), None).await.map(drop),
-        world.keeper.enter(&reader, &id).await.map(drop),
-        world.keeper.pause(&reader, &id).await.map(drop),
-        world.keeper.keys(&ann).await.map(drop),
-        world.keeper.create_key(&ann, new_key("x")).await.map(drop),
-        world.keeper.audit_verify(&ann, 1, None).await.map(drop),
+        fixture.keeper.create(&reader, plain()).await.map(drop),
+        fixture.keeper.kill(&reader, &id).await,
+        fixture.keeper.exec(&reader, &id, shell("true"), None).await.map(drop),
+        fixture.keeper.enter(&reader, &id).await.map(drop),
+        fixture.keeper.pause(&reader, &id).await.map(drop),
+        fixture.keeper.keys(&ann).await.map(drop),
+        fixture.keeper.create_key(&ann, new_key("x")).await.map(drop),
+        fixture.keeper.audit_verify(&ann, 1, None).await.map(drop),
     ];
     for (index, refused) in refused.into_iter().enumerate() {
         assert_eq!(refused.unwrap_err().code(), "forbidden", "{index}");
     }
 }
 
-pub(crate) async fn tokens_open_one_sandbox_only(world: World) {
+pub(crate) async fn tokens_open_one_sandbox_only(fixture: Fixture) {
     let operator = Caller::operator("test", "r");
-    let secret = world.keeper.create_key(&operator, new_key("agent")).await.unwrap().key;
-    let owner = world.keeper.authenticate(&secret, "c", "r").await.unwrap();
+    let secret = fixture.keeper.create_key(&operator, new_key("agent")).await.unwrap().key;
+    let owner = fixture.keeper.authenticate(&secret, "c", "r").await.unwrap();
     let (mine, other) =
-        (world.create(&owner).await.id.to_string(), world.create(&owner).await.id.to_string());
-    let token = world.keeper.sandbox_token(&owner, &mine, HOUR).await.unwrap().token;
-    let holder = world.keeper.authenticate(&token, "c", "r").await.unwrap();
-    assert_eq!(text(&world.sh(&holder, &mine, "echo in").await), "in\n");
-    assert_eq!(world.keeper.get(&holder, &other).await.unwrap_err().code(), "sandbox_not_found");
-    assert_eq!(world.keeper.enter(&holder, &other).await.err().unwrap().code(), "sandbox_not_found");
+        (fixture.create(&owner).await.id.to_string(), fixture.create(&owner).await.id.to_string());
+    let token = fixture.keeper.sandbox_token(&owner, &mine, HOUR).await.unwrap().token;
+    let holder = fixture.keeper.authenticate(&token, "c", "r").await.unwrap();
+    assert_eq!(text(&fixture.sh(&holder, &mine, "echo in").await), "in\n");
+    assert_eq!(fixture.keeper.get(&holder, &other).await.unwrap_err().code(), "sandbox_not_found");
+    assert_eq!(fixture.keeper.enter(&holder, &other).await.err().unwrap().code(), "sandbox_not_found");
     for refused in [
-        world.keeper.create(&holder, plain()).await.map(drop),
-        world.keeper.kill(&holder, &mine).await,
-        world.keeper.list(&holder, Default::default()).await.map(drop),
-        world.keeper.sandbox_token(&holder, &mine, HOUR).await.map(drop),
-        world.keeper.templates(&holder).await.map(drop),
+        fixture.keeper.create(&holder, plain()).await.map(drop),
+        fixture.keeper.kill(&holder, &mine).await,
+        fixture.keeper.list(&holder, Default::default()).await.map(drop),
+        fixture.keeper.sandbox_token(&holder, &mine, HOUR).await.map(drop),
+        fixture.keeper.templates(&holder).await.map(drop),
     ] {
         assert_eq!(refused.unwrap_err().code(), "forbidden");
     }
@@ -83,15 +83,15 @@ pub(crate) async fn tokens_open_one_sandbox_only(world: World) {
     let last = forged.len() - 3;
     forged[last] = if forged[last] == b'A' { b'B' } else { b'A' };
     let forged = String::from_utf8(forged).unwrap();
-    assert_eq!(world.keeper.authenticate(&forged, "c", "r").await.unwrap_err(), Denied::Unknown);
+    assert_eq!(fixture.keeper.authenticate(&forged, "c", "r").await.unwrap_err(), Denied::Unknown);
     // Revoking the key revokes the tokens that it issued.
-    world.keeper.revoke_key(&operator, &owner.key).await.unwrap();
-    assert_eq!(world.keeper.authenticate(&token, "c", "r").await.unwrap_err(), Denied::Revoked);
+    fixture.keeper.revoke_key(&operator, &owner.key).await.unwrap();
+    assert_eq!(fixture.keeper.authenticate(&token, "c", "r").await.unwrap_err(), Denied::Revoked);
 }
 
-pub(crate) async fn unpublished_port_is_not_found(world: World) {
+pub(crate) async fn unpublished_port_is_not_found(fixture: Fixture) {
     let operator = Caller::operator("test", "r");
-    let keeper = world.again(|config| config.share_host_tree = true).await;
+    let keeper = fixture.reopen(|config| config.share_host_tree = true).await;
     let secret = keeper.create_key(&operator, new_key("ann")).await.unwrap().key;
     let other = keeper.create_key(&operator, new_key("bob")).await.unwrap().key;
     let ann = keeper.authenticate(&secret, "c", "r").await.unwrap();
@@ -119,36 +119,38 @@ pub(crate) async fn unpublished_port_is_not_found(world: World) {
     keeper.unpublish_port(&ann, &id, 8001).await.unwrap();
     assert_eq!(open(None, 8001).await, Err("sandbox_not_found"));
     assert_eq!(keeper.publish_port(&ann, &id, 0, true).await.unwrap_err().code(), "invalid_field");
-    keeper.close(Leave::Nothing).await.unwrap();
+    keeper.close(OnShutdown::Kill).await.unwrap();
 }
 
-pub(crate) async fn signed_files_open_that_file_only(world: World) {
+pub(crate) async fn signed_files_open_that_file_only(fixture: Fixture) {
     let operator = Caller::operator("test", "r");
-    let id = world.create(&operator).await.id.to_string();
+    let id = fixture.create(&operator).await.id.to_string();
     let sign = async |operation| {
-        world.keeper.sign_file(&operator, &id, "a.csv".into(), operation, HOUR).await.unwrap().token
+        fixture.keeper.sign_file(&operator, &id, "a.csv".into(), operation, HOUR).await.unwrap().token
     };
     let (read, write) = (sign(FileOperation::Read).await, sign(FileOperation::Write).await);
-    let opened = world.keeper.open_signed(&read, "c", "r").await.unwrap();
+    let opened = fixture.keeper.open_signed(&read, "c", "r").await.unwrap();
     assert_eq!((&opened.path[..], opened.operation), (&b"a.csv"[..], FileOperation::Read));
-    assert_eq!(world.keeper.open_signed(&write, "c", "r").await.unwrap().operation, FileOperation::Write);
-    let token = world.keeper.sandbox_token(&operator, &id, HOUR).await.unwrap().token;
-    assert!(world.keeper.open_signed(&token, "c", "r").await.is_err());
-    assert_eq!(world.keeper.authenticate(&read, "c", "r").await.unwrap_err(), Denied::Unknown);
-    let expired =
-        world.keeper.sign_file(&operator, &id, "a".into(), FileOperation::Read, Duration::from_secs(1)).await;
+    assert_eq!(fixture.keeper.open_signed(&write, "c", "r").await.unwrap().operation, FileOperation::Write);
+    let token = fixture.keeper.sandbox_token(&operator, &id, HOUR).await.unwrap().token;
+    assert!(fixture.keeper.open_signed(&token, "c", "r").await.is_err());
+    assert_eq!(fixture.keeper.authenticate(&read, "c", "r").await.unwrap_err(), Denied::Unknown);
+    let expired = fixture
+        .keeper
+        .sign_file(&operator, &id, "a".into(), FileOperation::Read, Duration::from_secs(1))
+        .await;
     let expired = expired.unwrap().token;
-    crate::world::until("the token has expired", || async {
-        world.keeper.open_signed(&expired, "c", "r").await.is_err()
+    crate::fixture::until("the token has expired", || async {
+        fixture.keeper.open_signed(&expired, "c", "r").await.is_err()
     })
     .await;
 }
 
-pub(crate) async fn tenant_requests_are_restricted(world: World) {
+pub(crate) async fn tenant_requests_are_restricted(fixture: Fixture) {
     let ann = user("ann");
     let refuse = async |caller: &Caller, json: &str| {
         let spec = SpecFile::from_json(json).unwrap();
-        world.keeper.create(caller, CreateSandbox { spec, ..plain() }).await.unwrap_err()
+        fixture.keeper.create(caller, CreateSandbox { spec, ..plain() }).await.unwrap_err()
     };
     for json in [r#"{"mounts":["/etc:/mnt/etc"]}"#, r#"{"engine":"process"}"#, r#"{"grade":"watched"}"#] {
         let refused = refuse(&ann, json).await;
@@ -167,46 +169,46 @@ pub(crate) async fn tenant_requests_are_restricted(world: World) {
     assert_eq!(refused.code(), "policy_refused", "{refused}");
     let operator = Caller::operator("t", "r");
     let filter = AuditFilter { action: Some("policy.refused".to_owned()), ..AuditFilter::default() };
-    let records = world.keeper.audit_records(&operator, &filter, Some(0), 100).await.unwrap();
+    let records = fixture.keeper.audit_records(&operator, &filter, Some(0), 100).await.unwrap();
     assert_eq!(records.len(), 3);
     assert!(records.iter().all(|record| record.outcome == "policy_refused" && record.tenant == "ann"));
 }
 
-pub(crate) async fn tenants_do_not_share_the_host_tree_unasked(world: World) {
+pub(crate) async fn host_tree_is_shared_by_tenants_only_on_request(fixture: Fixture) {
     let operator = Caller::operator("t", "r");
-    world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
+    fixture.keeper.create_key(&operator, new_key("ann")).await.unwrap();
     // A key that could create no sandbox is refused, and other keys are unaffected.
     for role in [Role::Read, Role::User, Role::Admin] {
         let key = NewKey { role, ..new_key("bob") };
-        let refused = world.keeper.create_key(&operator, key).await.unwrap_err();
+        let refused = fixture.keeper.create_key(&operator, key).await.unwrap_err();
         let KeeperError::Policy { field: "tenant", reason } = &refused else { panic!("{refused}") };
         assert!(reason.contains("sandboxes.share_host_tree = true"), "{reason}");
     }
-    assert_eq!(world.keeper.keys(&operator).await.unwrap().len(), 1);
+    assert_eq!(fixture.keeper.keys(&operator).await.unwrap().len(), 1);
     // A key that was created while sharing was allowed blocks others when sharing is disallowed again.
-    let shared = world.again(|config| config.share_host_tree = true).await;
+    let shared = fixture.reopen(|config| config.share_host_tree = true).await;
     let second = shared.create_key(&operator, new_key("bob")).await.unwrap().info;
-    world.keeper.create_key(&operator, new_key("ann")).await.unwrap();
-    let refused = world.keeper.create(&user("ann"), plain()).await.unwrap_err();
+    fixture.keeper.create_key(&operator, new_key("ann")).await.unwrap();
+    let refused = fixture.keeper.create(&user("ann"), plain()).await.unwrap_err();
     assert!(matches!(refused, KeeperError::Policy { field: "template", .. }), "{refused}");
-    world.keeper.revoke_key(&operator, &second.id).await.unwrap();
-    assert!(world.keeper.create(&user("ann"), plain()).await.is_ok());
+    fixture.keeper.revoke_key(&operator, &second.id).await.unwrap();
+    assert!(fixture.keeper.create(&user("ann"), plain()).await.is_ok());
 }
 
-pub(crate) async fn the_same_key_makes_one_sandbox(world: World) {
+pub(crate) async fn idempotent_create_makes_one_sandbox(fixture: Fixture) {
     let ann = user("ann");
     let request = |key: &str, digest| CreateSandbox {
         idempotency: Some(Idempotency { key: key.to_owned(), request_digest: [digest; 32] }),
         ..plain()
     };
-    let first = world.keeper.create(&ann, request("k", 1)).await.unwrap();
-    let second = world.keeper.create(&ann, request("k", 1)).await.unwrap();
+    let first = fixture.keeper.create(&ann, request("k", 1)).await.unwrap();
+    let second = fixture.keeper.create(&ann, request("k", 1)).await.unwrap();
     assert_eq!((first.existing, second.existing, &second.info.id), (false, true, &first.info.id));
-    let other = world.keeper.create(&ann, request("k", 2)).await.unwrap_err();
+    let other = fixture.keeper.create(&ann, request("k", 2)).await.unwrap_err();
     assert_eq!(other.code(), "idempotency_mismatch");
     let both = futures::future::join(
-        world.keeper.create(&ann, request("j", 1)),
-        world.keeper.create(&ann, request("j", 1)),
+        fixture.keeper.create(&ann, request("j", 1)),
+        fixture.keeper.create(&ann, request("j", 1)),
     );
     let (one, two) = both.await;
     let made = [&one, &two].iter().filter(|made| made.as_ref().is_ok_and(|made| !made.existing)).count();
@@ -214,57 +216,58 @@ pub(crate) async fn the_same_key_makes_one_sandbox(world: World) {
     // A failed request may be retried.
     let mut bad = request("b", 1);
     bad.lifetime.timeout = Duration::ZERO;
-    assert!(world.keeper.create(&ann, bad).await.is_err());
-    crate::world::until("the key is free again", || async {
-        world.keeper.create(&ann, request("b", 1)).await.is_ok_and(|made| !made.existing)
+    assert!(fixture.keeper.create(&ann, bad).await.is_err());
+    crate::fixture::until("the key is free again", || async {
+        fixture.keeper.create(&ann, request("b", 1)).await.is_ok_and(|made| !made.existing)
     })
     .await;
 }
 
-pub(crate) async fn the_same_key_runs_once(world: World) {
+pub(crate) async fn idempotent_execution_runs_once(fixture: Fixture) {
     let ann = user("ann");
-    let id = world.create(&ann).await.id.to_string();
+    let id = fixture.create(&ann).await.id.to_string();
     let request = || ExecRequest {
         idempotency: Some(Idempotency { key: "once".to_owned(), request_digest: [1; 32] }),
         ..shell("echo x >> f; wc -l < f")
     };
-    let first = world.keeper.exec(&ann, &id, request(), None).await.unwrap();
-    let second = world.keeper.exec(&ann, &id, request(), None).await.unwrap();
+    let first = fixture.keeper.exec(&ann, &id, request(), None).await.unwrap();
+    let second = fixture.keeper.exec(&ann, &id, request(), None).await.unwrap();
     assert_eq!((text(&first).trim(), text(&second)), ("1", text(&first)));
     assert_eq!((first.process, first.wall), (second.process, second.wall));
-    assert_eq!(text(&world.sh(&ann, &id, "wc -l < f").await).trim(), "1");
+    assert_eq!(text(&fixture.sh(&ann, &id, "wc -l < f").await).trim(), "1");
 }
 
-pub(crate) async fn quotas_are_enforced(world: World) {
+pub(crate) async fn quotas_are_enforced(fixture: Fixture) {
     let limited = |quotas| Caller { quotas, ..user("ann") };
     let ann = limited(Quotas { sandboxes: Some(1), executions_per_minute: Some(2), ..Quotas::default() });
-    let id = world.create(&ann).await.id.to_string();
-    let refused = world.keeper.create(&ann, plain()).await.unwrap_err();
+    let id = fixture.create(&ann).await.id.to_string();
+    let refused = fixture.keeper.create(&ann, plain()).await.unwrap_err();
     assert_eq!(refused.code(), "quota_exceeded", "{refused}");
-    world.sh(&ann, &id, "true").await;
-    world.sh(&ann, &id, "true").await;
-    let refused = world.keeper.exec(&ann, &id, shell("true"), None).await.unwrap_err();
+    fixture.sh(&ann, &id, "true").await;
+    fixture.sh(&ann, &id, "true").await;
+    let refused = fixture.keeper.exec(&ann, &id, shell("true"), None).await.unwrap_err();
     assert!(
         matches!(refused, KeeperError::Quota { quota: "executions_per_minute", retry_after: Some(_), .. }),
         "{refused}"
     );
-    world.keeper.kill(&ann, &id).await.unwrap();
-    assert!(world.keeper.create(&ann, plain()).await.is_ok());
+    fixture.keeper.kill(&ann, &id).await.unwrap();
+    assert!(fixture.keeper.create(&ann, plain()).await.is_ok());
     let busy = limited(Quotas { cpu_seconds_per_hour: Some(1), ..Quotas::default() });
     let busy = Caller { key: "busy".to_owned(), ..busy };
-    let id = world.create(&busy).await.id.to_string();
-    world.sh(&busy, &id, "python3 -c 'import time\nwhile time.process_time() < 1.2: pass'").await;
-    let refused = world.keeper.exec(&busy, &id, shell("true"), None).await.unwrap_err();
+    let id = fixture.create(&busy).await.id.to_string();
+    fixture.sh(&busy, &id, "python3 -c 'import time\nwhile time.process_time() < 1.2: pass'").await;
+    let refused = fixture.keeper.exec(&busy, &id, shell("true"), None).await.unwrap_err();
     assert!(matches!(refused, KeeperError::Quota { quota: "cpu_seconds_per_hour", .. }), "{refused}");
 }
 
-pub(crate) async fn audit_log_is_complete_and_names_the_caller(world: World) {
+pub(crate) async fn audit_log_is_complete_and_names_the_caller(fixture: Fixture) {
     let ann = user("ann");
-    let id = world.create(&ann).await.id.to_string();
-    world.sh(&ann, &id, "echo secret-in-code").await;
-    world.keeper.kill(&ann, &id).await.unwrap();
+    let id = fixture.create(&ann).await.id.to_string();
+    fixture.sh(&ann, &id, "echo secret-in-code").await;
+    fixture.keeper.kill(&ann, &id).await.unwrap();
     let operator = Caller::operator("t", "r");
-    let records = world.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
+    let records =
+        fixture.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
     let actions: Vec<_> = records.iter().map(|record| record.action.as_str()).collect();
     assert_eq!(actions, ["sandbox.create", "exec", "sandbox.kill"]);
     for record in &records {
@@ -275,44 +278,48 @@ pub(crate) async fn audit_log_is_complete_and_names_the_caller(world: World) {
     assert!(records[0].policy_digest.is_some() && records[0].isolation.as_deref() == Some("local"));
     assert!(records[1].code_digest.is_some() && records[1].output_digest.is_some());
     assert!(!format!("{records:?}").contains("secret-in-code"));
-    let verified = world.keeper.audit_verify(&operator, 1, None).await.unwrap();
+    let verified = fixture.keeper.audit_verify(&operator, 1, None).await.unwrap();
     assert!(matches!(verified, Verification::Verified(ref chain) if chain.records == 3), "{verified:?}");
 }
 
-pub(crate) async fn key_lifecycle(world: World) {
+pub(crate) async fn key_lifecycle(fixture: Fixture) {
     let operator = Caller::operator("t", "r");
     let CreatedKey { info, key: secret } =
-        world.keeper.create_key(&operator, new_key("agent")).await.unwrap();
+        fixture.keeper.create_key(&operator, new_key("agent")).await.unwrap();
     assert_eq!(secret.len(), 3 + 64);
     assert!(secret.starts_with(&info.hint) && info.hint.len() == 8);
-    let caller = world.keeper.authenticate(&secret, "c", "r").await.unwrap();
+    let caller = fixture.keeper.authenticate(&secret, "c", "r").await.unwrap();
     assert_eq!((caller.tenant.as_str(), caller.role), ("agent", Role::User));
-    let listed = world.keeper.keys(&operator).await.unwrap();
+    let listed = fixture.keeper.keys(&operator).await.unwrap();
     assert!(listed[0].last_used_at.is_some() && !format!("{listed:?}").contains(&secret));
     for wrong in ["", "bj_", "x", &secret[..66], &secret.to_uppercase()] {
-        assert_eq!(world.keeper.authenticate(wrong, "c", "r").await.unwrap_err(), Denied::Unknown, "{wrong}");
+        assert_eq!(
+            fixture.keeper.authenticate(wrong, "c", "r").await.unwrap_err(),
+            Denied::Unknown,
+            "{wrong}"
+        );
     }
-    world.keeper.revoke_key(&operator, &info.id).await.unwrap();
-    assert_eq!(world.keeper.authenticate(&secret, "c", "r").await.unwrap_err(), Denied::Revoked);
-    assert_eq!(world.keeper.revoke_key(&operator, "key_none").await.unwrap_err().code(), "key_not_found");
+    fixture.keeper.revoke_key(&operator, &info.id).await.unwrap();
+    assert_eq!(fixture.keeper.authenticate(&secret, "c", "r").await.unwrap_err(), Denied::Revoked);
+    assert_eq!(fixture.keeper.revoke_key(&operator, "key_none").await.unwrap_err().code(), "key_not_found");
     let short = NewKey { expires: Some(Duration::from_millis(1)), ..new_key("short") };
-    let secret = world.keeper.create_key(&operator, short).await.unwrap().key;
+    let secret = fixture.keeper.create_key(&operator, short).await.unwrap().key;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(world.keeper.authenticate(&secret, "c", "r").await.unwrap_err(), Denied::Expired);
+    assert_eq!(fixture.keeper.authenticate(&secret, "c", "r").await.unwrap_err(), Denied::Expired);
     let long = NewKey { name: "x".repeat(129), ..new_key("long") };
-    assert_eq!(world.keeper.create_key(&operator, long).await.unwrap_err().code(), "invalid_field");
+    assert_eq!(fixture.keeper.create_key(&operator, long).await.unwrap_err().code(), "invalid_field");
 }
 
-pub(crate) async fn a_full_machine_says_so(world: World) {
-    let keeper = world.again(|config| config.head_room.memory_bytes = u64::MAX).await;
+pub(crate) async fn full_machine_is_reported(fixture: Fixture) {
+    let keeper = fixture.reopen(|config| config.head_room.memory_bytes = u64::MAX).await;
     let refused = keeper.create(&user("ann"), plain()).await.unwrap_err();
     assert!(matches!(&refused, KeeperError::Full { what, .. } if what.contains("memory")), "{refused}");
     assert!(keeper.ready().await.is_err());
-    keeper.close(Leave::Nothing).await.unwrap();
-    let keeper = world.again(|config| config.max_sandboxes = 1).await;
+    keeper.close(OnShutdown::Kill).await.unwrap();
+    let keeper = fixture.reopen(|config| config.max_sandboxes = 1).await;
     keeper.create(&user("ann"), plain()).await.unwrap();
     assert_eq!(keeper.create(&user("ann"), plain()).await.unwrap_err().code(), "machine_full");
-    keeper.close(Leave::Nothing).await.unwrap();
+    keeper.close(OnShutdown::Kill).await.unwrap();
     assert_eq!(keeper.create(&user("ann"), plain()).await.unwrap_err().code(), "shutting_down");
 }
 

@@ -8,7 +8,7 @@ use super::errno::FilterErrno;
 use super::evaluate::Action;
 use super::source;
 
-/// Why a policy or a program was not accepted.
+/// Error that refuses a policy or a program.
 #[derive(Debug, thiserror::Error)]
 pub enum SeccompError {
     /// The text is not a policy's TOML.

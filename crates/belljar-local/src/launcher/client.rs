@@ -166,7 +166,7 @@ impl RequestContext {
                 self.launcher.check_single_threaded()?;
                 let reserved = self.launcher.table.reserve(&id)?;
                 let deadline = deadline_ms.map(Duration::from_millis);
-                let launched = self.engine.launch(CreateRequest::long(&id, &spec, deadline)).await?;
+                let launched = self.engine.launch(CreateRequest::long_lived(&id, &spec, deadline)).await?;
                 let tied_to = tied.then_some(self.client);
                 let (held, stream) = HeldSandbox::new(self.kind, launched, tied_to)
                     .map_err(crate::engine::launch("pass on the guest's connection"))?;

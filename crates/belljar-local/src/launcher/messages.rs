@@ -237,7 +237,7 @@ impl From<&LocalConfig> for Setup {
             kind: config.kind,
             mount_policy: config.mount_policy.clone(),
             cgroup_base: config.cgroup_base.as_deref().map(FilePath::from),
-            when_alone: config.when_alone,
+            when_alone: config.on_host_loss,
             guest: config.guest.as_deref().map(FilePath::from),
             network: config.network.clone(),
         }
@@ -250,7 +250,7 @@ impl From<Setup> for LocalConfig {
             kind: setup.kind,
             mount_policy: setup.mount_policy,
             cgroup_base: setup.cgroup_base.as_ref().map(FilePath::to_path_buf),
-            when_alone: setup.when_alone,
+            on_host_loss: setup.when_alone,
             guest: setup.guest.as_ref().map(FilePath::to_path_buf),
             network: setup.network,
         }

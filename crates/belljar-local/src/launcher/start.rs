@@ -67,7 +67,7 @@ impl Start {
         command.envs(variables);
         let mut child = command.spawn()?;
         let output = child.stdout.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
-        crate::gateway::watched(child)?;
+        crate::gateway::watch_child(child)?;
         let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(output)?.take(MAX_REASON);
         let mut output = String::new();
         let reading = tokio::time::timeout(START_TIMEOUT, pipe.read_to_string(&mut output));

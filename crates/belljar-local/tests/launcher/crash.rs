@@ -58,7 +58,7 @@ pub(crate) async fn killed_server_ends_tied_sandboxes(fixture: &Fixture) -> Test
 
 pub(crate) async fn killed_launcher_ends_all_sandboxes(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
-    let first = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let first = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let tied = engine.create(CreateRequest::run(&spec())).await?;
     let mut running = first.guest().start(shell("echo ready; setsid sleep 1000 & sleep 1000")).await?;
     read_until(&mut running, "ready").await?;
@@ -87,7 +87,7 @@ pub(crate) async fn killed_launcher_ends_all_sandboxes(fixture: &Fixture) -> Tes
     assert!(engine.survivors().await?.is_empty());
     assert!(engine.adopt(&first.id).await?.is_none());
     // The next launch starts another launcher.
-    let next = engine.create(CreateRequest::long(&first.id, &spec(), None)).await?;
+    let next = engine.create(CreateRequest::long_lived(&first.id, &spec(), None)).await?;
     next.guest().check().await?;
     assert_ne!(fixture.launcher(), Some(launcher));
     next.stop().await?;
@@ -103,7 +103,7 @@ fn lease_slot(isolation: &belljar_model::Isolation) -> Option<i64> {
 
 pub(crate) async fn killed_launcher_leaves_no_lease(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let slot = lease_slot(&sandbox.isolation).ok_or("no lease")?;
     let file = std::fs::OpenOptions::new().read(true).write(true).open("/run/belljar/uids")?;
     let is_free = || lock_byte(std::os::fd::AsFd::as_fd(&file), slot).is_ok();
@@ -115,7 +115,7 @@ pub(crate) async fn killed_launcher_leaves_no_lease(fixture: &Fixture) -> TestRe
 
 pub(crate) async fn terminated_launcher_cleans_up(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let mut running = sandbox.guest().start(shell("trap '' TERM; echo ready; sleep 1000")).await?;
     read_until(&mut running, "ready").await?;
     signal(fixture.launcher().ok_or("no launcher")?, Signal::TERM)?;

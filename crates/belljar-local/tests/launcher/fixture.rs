@@ -237,9 +237,11 @@ fn run_server(what: &str, dir: &Path) -> TestResult {
             let sandbox = match what {
                 "tied" => engine.create(CreateRequest::run(&spec())).await?,
                 "deadline" => {
-                    engine.create(CreateRequest::long(&id()?, &spec(), Some(Duration::from_secs(2)))).await?
+                    engine
+                        .create(CreateRequest::long_lived(&id()?, &spec(), Some(Duration::from_secs(2))))
+                        .await?
                 }
-                _ => engine.create(CreateRequest::long(&id()?, &spec(), None)).await?,
+                _ => engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?,
             };
             let mut counter = sandbox.guest().start(shell(COUNTER)).await?;
             read_until(&mut counter, "\n5\n").await?;

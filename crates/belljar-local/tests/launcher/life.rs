@@ -18,8 +18,10 @@ pub(crate) async fn one_launcher_serves_all_engines(fixture: &Fixture) -> TestRe
     let spec = spec();
     let ids = (0..8).map(|_| id()).collect::<Result<Vec<_>, _>>()?;
     // All at once, with no launcher running yet.
-    let launches =
-        engines.iter().zip(&ids).map(|(engine, id)| engine.create(CreateRequest::long(id, &spec, None)));
+    let launches = engines
+        .iter()
+        .zip(&ids)
+        .map(|(engine, id)| engine.create(CreateRequest::long_lived(id, &spec, None)));
     let sandboxes = within("eight launches", futures::future::try_join_all(launches)).await??;
     let launcher = fixture.launcher().ok_or("no launcher")?;
     for engine in &engines {
@@ -46,7 +48,7 @@ pub(crate) async fn idle_launcher_exits(fixture: &Fixture) -> TestResult {
     let engine = LauncherEngine::new(config.clone());
     assert!(engine.survivors().await?.is_empty());
     assert!(fixture.launcher().is_none(), "a query has started it");
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let launcher = fixture.launcher().ok_or("no launcher")?;
     let sandbox_id = sandbox.id.clone();
     // It stays for its client, and then for its sandbox.
@@ -62,7 +64,7 @@ pub(crate) async fn idle_launcher_exits(fixture: &Fixture) -> TestResult {
     eventually("it exits", async || Ok(fixture.launcher().is_none())).await?;
     // The next launcher can use the same run directory.
     let engine = LauncherEngine::new(config);
-    let sandbox = engine.create(CreateRequest::long(&sandbox_id, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&sandbox_id, &spec(), None)).await?;
     sandbox.stop().await?;
     Ok(())
 }
@@ -72,22 +74,25 @@ pub(crate) async fn id_in_use_is_refused(fixture: &Fixture) -> TestResult {
     let spec = spec();
     let taken = id()?;
     let both = futures::future::join(
-        engine.create(CreateRequest::long(&taken, &spec, None)),
-        engine.create(CreateRequest::long(&taken, &spec, None)),
+        engine.create(CreateRequest::long_lived(&taken, &spec, None)),
+        engine.create(CreateRequest::long_lived(&taken, &spec, None)),
     );
     let (first, second) = within("two launches", both).await?;
     let ((Ok(sandbox), Err(error)) | (Err(error), Ok(sandbox))) = (first, second) else {
         return Err("both or none were launched".into());
     };
     assert!(matches!(error, EngineError::IdInUse { .. }), "{error}");
-    let error =
-        engine.create(CreateRequest::long(&taken, &spec, None)).await.err().ok_or("it was launched again")?;
+    let error = engine
+        .create(CreateRequest::long_lived(&taken, &spec, None))
+        .await
+        .err()
+        .ok_or("it was launched again")?;
     assert!(matches!(error, EngineError::IdInUse { .. }), "{error}");
     sandbox.guest().check().await?;
     sandbox.stop().await?;
     // Afterwards the id is free, and the end of the previous sandbox is not taken for that of the next.
     for _ in 0..10 {
-        let next = engine.create(CreateRequest::long(&taken, &spec, None)).await?;
+        let next = engine.create(CreateRequest::long_lived(&taken, &spec, None)).await?;
         let ended = tokio::time::timeout(Duration::from_millis(20), next.wait_ended()).await;
         assert!(ended.is_err(), "it has ended: {ended:?}");
         next.guest().check().await?;
@@ -102,10 +107,10 @@ pub(crate) async fn id_in_use_is_refused_without_a_launcher(_: &Fixture) -> Test
     for kind in [LocalKind::Local, LocalKind::Process] {
         let engine = LocalEngine::new(LocalConfig::new(kind));
         let spec = SandboxSpec { engine: kind.name(), ..spec() };
-        let sandbox = engine.create(CreateRequest::long(&id()?, &spec, None)).await?;
+        let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec, None)).await?;
         let mut running = sandbox.guest().start(shell("echo ready; exec sleep 1000")).await?;
         read_until(&mut running, "ready").await?;
-        let again = engine.create(CreateRequest::long(&sandbox.id, &spec, None)).await;
+        let again = engine.create(CreateRequest::long_lived(&sandbox.id, &spec, None)).await;
         assert!(again.is_err(), "the same id twice");
         sandbox.guest().check().await?;
         sandbox.set_limits(&LimitsChange { pids: Some("50".parse()?), ..LimitsChange::default() }).await?;
@@ -119,11 +124,11 @@ pub(crate) async fn id_in_use_is_refused_without_a_launcher(_: &Fixture) -> Test
 pub(crate) async fn dropped_launch_leaves_nothing(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
     let spec = spec();
-    engine.create(CreateRequest::long(&id()?, &spec, None)).await?.stop().await?;
+    engine.create(CreateRequest::long_lived(&id()?, &spec, None)).await?.stop().await?;
     let mut ids = Vec::new();
     for round in 0..20u64 {
         let id = id()?;
-        let launch = engine.create(CreateRequest::long(&id, &spec, None));
+        let launch = engine.create(CreateRequest::long_lived(&id, &spec, None));
         let timeout = Duration::from_micros(round * 700);
         if let Ok(sandbox) = tokio::time::timeout(timeout, launch).await {
             sandbox?.stop().await?;
@@ -143,7 +148,7 @@ pub(crate) async fn dropped_launch_leaves_nothing(fixture: &Fixture) -> TestResu
 pub(crate) async fn dropped_sandbox_keeps_running(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
     let sandbox =
-        engine.create(CreateRequest::long(&id()?, &spec(), Some(Duration::from_secs(3600)))).await?;
+        engine.create(CreateRequest::long_lived(&id()?, &spec(), Some(Duration::from_secs(3600)))).await?;
     let id = sandbox.id.clone();
     drop(sandbox);
     let survivors = engine.survivors().await?;
@@ -164,10 +169,13 @@ pub(crate) async fn engines_do_not_mix(fixture: &Fixture) -> TestResult {
     let local = fixture.engine();
     let none = LauncherEngine::new(fixture.config(LocalKind::None));
     let spec_none = SandboxSpec { engine: LocalKind::None.name(), ..spec() };
-    let error =
-        local.create(CreateRequest::long(&id()?, &spec_none, None)).await.err().ok_or("it was launched")?;
+    let error = local
+        .create(CreateRequest::long_lived(&id()?, &spec_none, None))
+        .await
+        .err()
+        .ok_or("it was launched")?;
     assert!(matches!(error, EngineError::WrongEngine { .. }), "{error}");
-    let sandbox = none.create(CreateRequest::long(&id()?, &spec_none, None)).await?;
+    let sandbox = none.create(CreateRequest::long_lived(&id()?, &spec_none, None)).await?;
     assert!(local.survivors().await?.is_empty());
     assert!(local.adopt(&sandbox.id).await?.is_none());
     assert_eq!(none.survivors().await?.len(), 1);
@@ -178,7 +186,7 @@ pub(crate) async fn engines_do_not_mix(fixture: &Fixture) -> TestResult {
 
 pub(crate) async fn ends_are_reported_once(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let id = sandbox.id.clone();
     sandbox.set_deadline(Some(Duration::from_millis(500))).await?;
     // No client is connected when it ends.
@@ -205,12 +213,12 @@ pub(crate) async fn program_can_be_replaced(fixture: &Fixture) -> TestResult {
     std::fs::copy(account::guest_program()?, &guest)?;
     let inode = std::fs::metadata(&guest)?.ino();
     let engine = LauncherEngine::new(config);
-    let first = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let first = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     for path in [&program, &guest] {
         std::fs::remove_file(path)?;
         std::fs::write(path, "#!/bin/false\n")?;
     }
-    let second = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let second = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let is_guest = |process: &std::fs::DirEntry| {
         process.path().join("exe").metadata().is_ok_and(|exe| exe.ino() == inode)
     };

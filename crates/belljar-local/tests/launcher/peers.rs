@@ -45,7 +45,7 @@ fn read(stream: &mut UnixStream) -> std::io::Result<String> {
 
 pub(crate) async fn invalid_frames_disconnect_their_sender(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let unknown = r#"{"number":2,"request":{"ask":"become_root"}}"#;
     let more = r#"{"number":2,"request":{"ask":"kill","id":"abcdefghij0123456789","also":1}}"#;
     let bad_id = r#"{"number":2,"request":{"ask":"kill","id":"../../etc"}}"#;
@@ -93,7 +93,7 @@ pub(crate) async fn invalid_frames_disconnect_their_sender(fixture: &Fixture) ->
 
 pub(crate) async fn descriptors_disconnect_their_sender(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let count = || -> Result<usize, Failed> {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", fixture.launcher().ok_or("no launcher")?))?.count())
     };
@@ -117,7 +117,7 @@ pub(crate) async fn other_users_are_refused(fixture: &Fixture) -> TestResult {
         return skipped(&format!("there is no account {}", account::ACCOUNT));
     };
     let engine = fixture.engine();
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let script = r#"
 import socket, sys
 peer = socket.socket(socket.AF_UNIX)
@@ -176,8 +176,11 @@ pub(crate) async fn older_launcher_is_refused_by_name(fixture: &Fixture) -> Test
         Ok(received + &read(&mut stream)?)
     });
     let engine = fixture.engine();
-    let error =
-        engine.create(CreateRequest::long(&id()?, &spec(), None)).await.err().ok_or("it was launched")?;
+    let error = engine
+        .create(CreateRequest::long_lived(&id()?, &spec(), None))
+        .await
+        .err()
+        .ok_or("it was launched")?;
     let text = error.to_string();
     assert!(matches!(error, EngineError::Unsupported { .. }), "{text}");
     assert!(text.contains("launch") && text.contains("0.0.1"), "{text}");

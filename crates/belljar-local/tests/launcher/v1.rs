@@ -24,7 +24,7 @@ pub(crate) async fn freeze_with_v1(_: &Fixture) -> TestResult {
         };
         let spec = SandboxSpec { engine: kind.name(), ..spec() };
         for end in ["stop", "kill", "drop", "thaw"] {
-            let sandbox = engine.create(CreateRequest::long(&id()?, &spec, None)).await?;
+            let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec, None)).await?;
             let groups = leftovers::of(&sandbox.id);
             assert!(groups.iter().any(|group| group.contains("freezer")), "{groups:?}");
             assert!(!groups.iter().any(|group| group.contains("unified")), "{groups:?}");

@@ -84,7 +84,7 @@ impl Warm {
         owner: &str,
         imports: &[&str],
     ) -> Result<Self, libtest_mimic::Failed> {
-        let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+        let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
         let imports: Vec<String> = imports.iter().map(|name| (*name).to_owned()).collect();
         let begin = std::time::Instant::now();
         while let Err(why) = sandbox.offer_interpreter(owner, &imports).await {
@@ -128,7 +128,7 @@ async fn run_code(sandbox: &Sandbox, context: &str, code: &str) -> Result<String
 
 /// Returns what code prints in a context that was started plainly.
 async fn run_plain(engine: &LauncherEngine, code: &str) -> Result<String, libtest_mimic::Failed> {
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let context = sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
     assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
     let printed = run_code(&sandbox, &context.id, code).await?;
@@ -192,7 +192,7 @@ pub(crate) async fn warm_context_behaves_like_plain_one(fixture: &Fixture) -> Te
         match within("the end", execution.next()).await?? {
             Some(CodeEvent::Ended(ended)) => break ended,
             Some(_) => {}
-            None => return Err("no end was told".into()),
+            None => return Err("no end was reported".into()),
         }
     };
     assert_eq!((ended.state, ended.exit_code), (v1::Survival::SURVIVAL_LOST.into(), 7));
@@ -276,7 +276,7 @@ pub(crate) async fn start_time_settings_need_plain_start(fixture: &Fixture) -> T
 
 pub(crate) async fn failed_parent_start_is_reported(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let imports = ["no_such_module".to_owned()];
     let mut why = String::new();
     eventually("the reason is reported", async || {
@@ -294,7 +294,7 @@ pub(crate) async fn failed_parent_start_is_reported(fixture: &Fixture) -> TestRe
 
 pub(crate) async fn only_root_has_warm_interpreters(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
-    let sandbox = engine.create(CreateRequest::long(&id()?, &spec(), None)).await?;
+    let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let offered = sandbox.offer_interpreter("a", &[]).await;
     if rustix::process::geteuid().is_root() {
         assert!(offered.is_err_and(|why| why.contains("is being started")));

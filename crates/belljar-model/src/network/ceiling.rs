@@ -1,4 +1,4 @@
-//! The most that policies may reach.
+//! Ceilings of network policies.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::network::mode::NetworkMode;
 use crate::network::policy::NetworkPolicy;
 use crate::network::preset::Preset;
 
-/// The most that the network policies of sandboxes may reach: those of a key, or of a server.
+/// Ceiling of the network policies of sandboxes: of a key, or of a server.
 ///
 /// Written as a mode (`whitelist`: any host, as long as policies name it), or as a table with `presets` and `allow`: policies of
 /// mode `whitelist` whose hosts are all among these. The default bounds nothing.
@@ -41,7 +41,7 @@ impl NetworkCeiling {
     ///
     /// # Errors
     ///
-    /// What exceeds it, as half a sentence that goes on with what is within.
+    /// Returns the part that exceeds it and what is allowed, as the end of a sentence.
     pub fn check(&self, policy: &NetworkPolicy) -> Result<(), String> {
         if policy.mode() > self.mode {
             return Err(format!("mode {}; give at most {}", policy.mode(), self.mode));
@@ -50,11 +50,10 @@ impl NetworkCeiling {
         let matcher = Matcher::new(within, &[]);
         let preset = policy.presets().iter().filter_map(|name| Preset::find(name)).find_map(|preset| {
             let mut rules = preset.hosts().iter().flat_map(|host| host.rules());
-            let beyond = rules.find(|rule| !matcher.allows_all_of(rule))?;
+            let beyond = rules.find(|rule| !matcher.covers_rule(rule))?;
             Some(format!("preset {} ({beyond})", preset.name()))
         });
-        let rule =
-            || policy.allow().iter().find(|rule| !matcher.allows_all_of(rule)).map(ToString::to_string);
+        let rule = || policy.allow().iter().find(|rule| !matcher.covers_rule(rule)).map(ToString::to_string);
         match preset.or_else(rule) {
             Some(beyond) => Err(format!("{beyond}; within are {}", matcher.summary())),
             None => Ok(()),
@@ -62,7 +61,7 @@ impl NetworkCeiling {
     }
 }
 
-/// The table, whose keys a reader can name when one is wrong.
+/// The form as a table, for errors that name its keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_within_or_say_what_is_not() {
+    fn parts_of_policies_beyond_the_ceiling_are_named() {
         let lists =
             r#"{"presets": ["pip"], "allow": ["api.example", "*.corp.example:*", "192.0.2.0/24:443"]}"#;
         for (most, policies, beyond) in [
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn ceilings_read_back() {
+    fn ceiling_round_trip() {
         for text in
             [r#""whitelist""#, r#"{"presets": []}"#, r#"{"presets": ["pip"], "allow": ["a.example:22"]}"#]
         {

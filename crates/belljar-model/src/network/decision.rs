@@ -19,7 +19,7 @@ pub struct Decision {
 
 impl Decision {
     /// Denies an address that the gateway has identified as one of its own machine's.
-    pub fn of_own_address(address: Ipv4Addr) -> Self {
+    pub fn deny_own_address(address: Ipv4Addr) -> Self {
         Self {
             allowed: false,
             by: DecidedBy::OwnAddress,
@@ -31,12 +31,12 @@ impl Decision {
     }
 
     /// Denies a connection whose first bytes are for another name than the one that it was opened to.
-    pub fn of_other_name(reason: String) -> Self {
+    pub fn deny_other_name(reason: String) -> Self {
         Self { allowed: false, by: DecidedBy::OtherName, reason }
     }
 
     /// Denies a request that the host's rules do not allow.
-    pub fn of_request(reason: String) -> Self {
+    pub fn deny_request(reason: String) -> Self {
         Self { allowed: false, by: DecidedBy::Requests, reason }
     }
 }
@@ -70,7 +70,7 @@ pub enum DecidedBy {
     Requests,
     /// Mode `disabled` denies it.
     Disabled,
-    /// Nothing allows it.
+    /// No rule allows it.
     NoRule,
 }
 

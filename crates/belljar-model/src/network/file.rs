@@ -44,12 +44,12 @@ pub struct NetworkFile {
 }
 
 impl NetworkFile {
-    /// Checks everything and brings it into the canonical form. Whether this version can enforce it is another question:
-    /// [`NetworkPolicy::check_available`].
+    /// Validates the policy and converts it to its canonical form. [`NetworkPolicy::check_available`] checks whether this version can
+    /// enforce it.
     ///
     /// # Errors
     ///
-    /// When a mode, preset, rule or secret is not allowed, when a list is too long, or when parts contradict each other.
+    /// Fails if a mode, preset, rule or secret is invalid, a list is too long, or parts contradict each other.
     pub fn resolve(self) -> Result<NetworkPolicy, ModelError> {
         let field = if self.is_mode_alone() { "network" } else { "network.mode" };
         let mode = match &self.mode {
@@ -76,11 +76,11 @@ impl NetworkFile {
     }
 
     /// Adds a secret in the form of a flag, `NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=STORED]`; without a source it is in the variable `NAME`.
-    /// Nothing after the name is shown in an error: it may be a value that was given by mistake.
+    /// Errors show only the name, as the rest may be a value that was given by mistake.
     ///
     /// # Errors
     ///
-    /// When the text is not of this form, or when there is a secret of that name already.
+    /// Fails if the text is not of this form, or a secret of that name already exists.
     pub fn add_secret(&mut self, text: &str) -> Result<(), ModelError> {
         let (name, secret) = SecretFile::parse_flag(text)?;
         match self.secrets.get_or_insert_default().insert(name.clone(), secret) {
@@ -93,13 +93,13 @@ impl NetworkFile {
     ///
     /// # Errors
     ///
-    /// When the text is not of this form. Host and header are checked by [`resolve`](Self::resolve).
+    /// Fails if the text is not of this form. Host and header are checked by [`resolve`](Self::resolve).
     pub fn add_header(&mut self, text: &str) -> Result<(), ModelError> {
         self.headers.get_or_insert_default().push(SecretFile::parse_header_flag(text)?);
         Ok(())
     }
 
-    /// Secrets and headers, each with its name in errors.
+    /// Iterates over secrets and headers, each with its name in errors.
     pub fn sources_mut(&mut self) -> impl Iterator<Item = (String, &mut SecretFile)> {
         let secrets = self.secrets.iter_mut().flatten();
         let secrets = secrets.map(|(name, secret)| (format!("{}: {name}", secret::FIELD), secret));
@@ -114,7 +114,7 @@ impl NetworkFile {
     ///
     /// # Errors
     ///
-    /// When the text is not of this form. Host, method and path are checked by [`resolve`](Self::resolve).
+    /// Fails if the text is not of this form. Host, method and path are checked by [`resolve`](Self::resolve).
     pub fn add_request(&mut self, text: &str) -> Result<(), ModelError> {
         let Some((host, rule)) = text.split_once('=') else {
             let allowed = "HOST=METHOD PATH, such as 'api.example.com=GET /v1/*'";
@@ -165,7 +165,7 @@ impl NetworkFile {
     }
 }
 
-/// Refuses parts that the mode has no use for: their author expects something of them.
+/// Refuses parts that have no effect in the mode, as their author expects one.
 fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
     const WHITELIST: &str = "mode whitelist with it: mode disabled reaches nothing";
     const EITHER: &str = "mode whitelist or open with it: mode disabled reaches nothing";

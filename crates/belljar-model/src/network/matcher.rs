@@ -69,7 +69,7 @@ impl Matcher {
         let what = format!(
             "{method} {path} is not allowed at {host}: {reason}; ask whoever created the sandbox to allow it"
         );
-        Some(Decision::of_request(what))
+        Some(Decision::deny_request(what))
     }
 
     /// Reports whether a host has rules for requests, so that nothing but requests may reach it.
@@ -123,7 +123,7 @@ impl Matcher {
     }
 
     /// Reports whether the allow rules cover every host and port of `rule`.
-    pub(super) fn allows_all_of(&self, rule: &Rule) -> bool {
+    pub(super) fn covers_rule(&self, rule: &Rule) -> bool {
         let of_target: Vec<&ByPort> = match rule.target() {
             Target::Name(DomainPattern::Exact(name)) => self.allow.targets(name).collect(),
             Target::Name(DomainPattern::Below(suffix)) => {
@@ -235,7 +235,7 @@ fn summary(policy: &NetworkPolicy) -> String {
 
 type ByPort = BTreeMap<Ports, DecidedBy>;
 
-/// Rules by their targets. A look-up takes as many steps as the name has labels, or the address has bits.
+/// Rules by their targets. A lookup takes as many steps as the name has labels, or the address has bits.
 ///
 /// The maps are ordered: hashing would need random keys, and this crate has no source of them.
 #[derive(Debug, Clone, Default)]

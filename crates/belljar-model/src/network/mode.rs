@@ -10,7 +10,7 @@ use crate::text::serde_as_text;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum NetworkMode {
-    /// Nothing but itself: the only interface is loopback. The default.
+    /// Only the sandbox itself: the only interface is loopback. The default.
     #[default]
     Disabled,
     /// The hosts that presets and allow rules name, and nothing else.
@@ -23,7 +23,7 @@ impl NetworkMode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Disabled, Self::Whitelist, Self::Open];
 
-    /// The mode's name: `disabled`, `whitelist` or `open`.
+    /// Returns the mode's name: `disabled`, `whitelist` or `open`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",

@@ -26,7 +26,7 @@ const DOTS: [char; 4] = ['.', '\u{3002}', '\u{ff0e}', '\u{ff61}'];
 pub struct DomainName(String);
 
 impl DomainName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -139,7 +139,7 @@ impl fmt::Display for DomainName {
 
 serde_as_text!(DomainName);
 
-/// One name, or all names below one.
+/// Pattern of names: one name, or all names below one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DomainPattern {
     /// This name alone: `example.com`.

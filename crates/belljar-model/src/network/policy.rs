@@ -15,11 +15,11 @@ use crate::network::rule::Rule;
 use crate::network::secret::{self, Secret, SecretSource};
 use crate::network::stored;
 
-/// The network policy of a sandbox. Made by [`NetworkFile::resolve`]; the default reaches nothing.
+/// Network policy of a sandbox. Created by [`NetworkFile::resolve`]; the default reaches nothing.
 ///
-/// Always valid, and canonical: names and ports are in one form and lists are sorted, each meaning once, so policies that
-/// say the same are equal and have the same bytes. Serde stores it whole, the values of secrets included, and checks it
-/// again when it is read.
+/// Always valid and canonical: names and ports have one form, and lists are sorted without duplicates, so equivalent policies
+/// are equal and have the same bytes. Serde serializes it in full, including the values of secrets, and validates it on
+/// deserialization.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "NetworkFile", into = "NetworkFile")]
 pub struct NetworkPolicy {
@@ -48,12 +48,12 @@ impl NetworkPolicy {
         &self.allow
     }
 
-    /// The rules that deny, sorted. They beat all that allows.
+    /// The rules that deny, sorted. They take precedence over everything that allows.
     pub fn deny(&self) -> &[Rule] {
         &self.deny
     }
 
-    /// The requests that hosts may get, of those that have such rules.
+    /// Rules for requests, by host.
     pub fn requests(&self) -> &BTreeMap<DomainName, Vec<RequestRule>> {
         &self.requests
     }
@@ -91,7 +91,7 @@ impl NetworkPolicy {
     ///
     /// # Errors
     ///
-    /// When a value refers to one.
+    /// Fails if a value refers to one.
     pub fn check_filled(&self) -> Result<(), ModelError> {
         match self.stored_secrets().into_iter().next() {
             Some(name) => {
@@ -112,17 +112,16 @@ impl NetworkPolicy {
         &self.secrets
     }
 
-    /// The mode's name: `disabled`, `whitelist` or `open`.
+    /// Returns the mode's name: `disabled`, `whitelist` or `open`.
     pub fn as_str(&self) -> &'static str {
         self.mode.as_str()
     }
 
-    /// Refuses a policy whose secrets are still to be read: variables and files are read by whoever wrote it, and a gateway
-    /// needs the values.
+    /// Refuses a policy with unread secrets: its author's program must read variables and files, as a gateway needs the values.
     ///
     /// # Errors
     ///
-    /// When a secret has another source than its value.
+    /// Fails if a secret has another source than its value.
     pub fn check_available(&self) -> Result<(), ModelError> {
         let unread = |source: &SecretSource| !matches!(source, SecretSource::Value(_));
         let secret = self.secrets.iter().find(|(_, secret)| unread(secret.source()));
@@ -147,19 +146,19 @@ impl NetworkPolicy {
     }
 
     /// Removes secrets and headers.
-    pub fn forget_secrets(&mut self) {
+    pub fn remove_secrets(&mut self) {
         self.secrets.clear();
         self.headers.clear();
     }
 
     /// Returns the policy as canonical JSON, for digests and logs: the same policy gives the same bytes.
     ///
-    /// Of a secret's source only the kind is there (its key, with an empty text): a digest is published, and a weak value
-    /// could be found from it by trying.
+    /// Of a secret's source only the kind is included (its key, with an empty text): digests are published, and a weak value could be
+    /// guessed from one.
     pub fn canonical_json(&self) -> String {
         let mut file = NetworkFile::from(self);
         file.sources_mut().for_each(|(_, secret)| secret.redact());
-        // Texts, lists and maps with text keys: there is nothing in it that JSON cannot hold.
+        // Cannot fail: texts, lists and maps with text keys only.
         serde_json::to_string(&file).unwrap_or_default()
     }
 }

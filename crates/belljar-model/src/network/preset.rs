@@ -29,7 +29,7 @@ pub struct Preset {
     hosts: Vec<PresetHost>,
 }
 
-/// One host of a preset.
+/// Host of a preset.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PresetHost {
@@ -75,7 +75,7 @@ impl Preset {
         })
     }
 
-    /// The preset's name, such as `pip`.
+    /// Returns the preset's name, such as `pip`.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// One record of the log of a network.
+/// Record of the log of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkRecord {
     /// Sequence number from 1; a gap means that older records were overwritten.
@@ -31,7 +31,7 @@ pub enum NetworkEvent {
     },
     /// A decision about a connection.
     Connection {
-        /// Which connection.
+        /// Number of the connection.
         flow: u64,
         /// The name, or the address if the program used that.
         host: String,
@@ -39,7 +39,7 @@ pub enum NetworkEvent {
         port: u16,
         /// Whether it was allowed.
         allowed: bool,
-        /// The address that it goes to, once the gateway has resolved the name.
+        /// The destination address, once the gateway has resolved the name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         address: Option<Ipv4Addr>,
         /// The rule or mode that decided.
@@ -49,7 +49,7 @@ pub enum NetworkEvent {
     },
     /// An allowed connection has ended.
     Ended {
-        /// Which connection.
+        /// Number of the connection.
         flow: u64,
         /// The name or address.
         host: String,

@@ -12,7 +12,7 @@ use crate::network::ranges::always_denied_name;
 /// Maximum number of rules in one list. Held by `network::tests::rules::lists_are_bounded`.
 pub const MAX_RULES: usize = 10_000;
 
-/// One rule of the allow list or the deny list.
+/// Rule of the allow list or the deny list.
 ///
 /// Written as `example.com`, `example.com:5432`, `example.com:*`, `*.example.com:443` or `192.0.2.0/24:443`. Without a
 /// port, a name that is allowed is allowed on 443 and 80, and what is denied is denied on every port; a range that is
@@ -89,7 +89,7 @@ impl List {
         Ok(rules)
     }
 
-    /// Removes ports that others of the same target cover, and merges 443 and 80 into the short form if there is one.
+    /// Removes ports that others of the same target cover, and merges 443 and 80 into the short form, where one exists.
     fn normalize(self, target: &Target, ports: &mut BTreeSet<Ports>) {
         let web = [Ports::One(80), Ports::One(443)];
         if ports.contains(&Ports::Any) {

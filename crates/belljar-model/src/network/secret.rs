@@ -14,7 +14,7 @@ use crate::node::Fields;
 
 pub(super) const FIELD: &str = "network.secrets";
 const MAX_NAME_BYTES: usize = 128;
-/// The longest value: common servers take no longer header line.
+/// Maximum length of a value: common servers accept no longer header lines.
 const MAX_VALUE_BYTES: usize = 8192;
 
 /// Headers that say how a message is framed or routed, and `proxy-*`: a secret in one would change that.
@@ -28,7 +28,7 @@ pub struct SecretFile {
     /// The one host that gets the secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The one header that it may stand in.
+    /// The one header that may contain it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
     /// The secret itself.
@@ -52,7 +52,7 @@ pub struct Secret {
 
 /// The source of a secret's value. `Debug` does not show the value.
 ///
-/// A variable or file is that of whoever wrote the policy. A server must not read its own for a caller.
+/// A variable or file belongs to the author of the policy. A server must not read its own for a caller.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum SecretSource {
     /// The value itself.
@@ -81,7 +81,7 @@ impl SecretSource {
         }
     }
 
-    /// The source's kind: `value`, `env` or `file`.
+    /// Returns the source's kind: `value`, `env` or `file`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Value(_) => "value",
@@ -103,7 +103,7 @@ impl Secret {
         &self.host
     }
 
-    /// The one header that it may stand in, in lower case.
+    /// The one header that may contain it, in lower case.
     pub fn header(&self) -> &str {
         &self.header
     }
@@ -165,7 +165,7 @@ impl SecretFile {
         Some((secret, is_source))
     }
 
-    /// Checks a secret with its name; whether the policy allows the host is left to the caller.
+    /// Checks a secret with its name, but not whether the policy allows its host.
     pub(super) fn resolve(self, name: &str) -> Result<Secret, ModelError> {
         check_name(name)?;
         let (host, header, source) = self.check(FIELD, name)?;
@@ -234,7 +234,7 @@ impl SecretFile {
     }
 }
 
-/// Returns what code in a sandbox has in place of the secret of this name, in the environment variable of the same name.
+/// Returns the placeholder for the secret of this name, which code in a sandbox finds in the environment variable of the same name.
 pub fn placeholder(name: &str) -> String {
     format!("belljar-secret-{name}")
 }
@@ -301,7 +301,7 @@ fn header_name(field: &'static str, name: &str) -> Result<String, ModelError> {
 ///
 /// # Errors
 ///
-/// When it is empty, too long, has characters that are not visible ASCII, or a space at either end.
+/// Fails if it is empty or too long, has characters other than visible ASCII and spaces, or a space at either end.
 pub fn check_secret_value(value: &str) -> Result<(), &'static str> {
     let visible = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     let trimmed = value.trim_matches(' ').len() == value.len();

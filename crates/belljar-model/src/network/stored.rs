@@ -11,7 +11,7 @@ const MAX_REFERENCES: usize = 8;
 /// Replacement for the literal parts of a value.
 const LITERAL: &str = "…";
 
-/// Whether a text is a valid name of a stored secret: 1 to 128 of `a-z`, `0-9`, `-`, `_` and `.`, of which the first is
+/// Reports whether a text is a valid name of a stored secret: 1 to 128 of `a-z`, `0-9`, `-`, `_` and `.`, of which the first is
 /// a letter or a digit.
 pub fn is_secret_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -65,7 +65,7 @@ fn intact_chain_is_verified() {
     );
     let other = Head { seq: 5, hash: [1; 32] };
     assert_eq!(broken_at(&verify(&part, Expected { first: None, head: Some(other) })), Some(6));
-    // A head before the part says nothing about it.
+    // A head before the part cannot confirm it.
     assert_eq!(broken_at(&verify(&part, Expected { first: None, head: Some(records[2].head()) })), Some(3));
 }
 

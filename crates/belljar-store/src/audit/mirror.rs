@@ -226,7 +226,7 @@ impl Mirror {
                 self.set_state(MirrorState::Current { seq: last.seq });
                 Ok(())
             }
-            Written::Moved => Err(None),
+            Written::Displaced => Err(None),
             Written::Failed(error) => {
                 self.file = Some(file);
                 Err(Some(error.to_string()))

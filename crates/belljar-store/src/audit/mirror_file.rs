@@ -46,7 +46,7 @@ pub(crate) enum Opened {
 pub(crate) enum Written {
     Done,
     /// The file is no longer in its place. Nothing was written.
-    Moved,
+    Displaced,
     /// Nothing was written, or a partial write was undone.
     Failed(io::Error),
 }
@@ -90,7 +90,7 @@ impl MirrorFile {
     pub(crate) fn append(&mut self, first: i64, last: Head, lines: &[u8]) -> Written {
         match self.is_in_place() {
             Ok(true) => {}
-            Ok(false) => return Written::Moved,
+            Ok(false) => return Written::Displaced,
             Err(error) => return Written::Failed(error),
         }
         if self.len >= self.rotate_at

@@ -19,13 +19,13 @@ fn chain(error: &StoreError) -> String {
     text
 }
 
-pub(crate) async fn a_server_is_known_by_its_certificate(fixture: Fixture) {
+pub(crate) async fn server_certificate_is_verified(fixture: Fixture) {
     // Free now; it is very unlikely that another test takes it meanwhile.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = match Server::start_with_tls(port) {
         Ok(server) => server,
         Err(reason) => {
-            println!("SKIPPED tls::a_server_is_known_by_its_certificate: {reason}");
+            println!("SKIPPED tls::server_certificate_is_verified: {reason}");
             return;
         }
     };

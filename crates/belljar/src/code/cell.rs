@@ -1,4 +1,4 @@
-//! One execution: what it prints, shows and asks, on this terminal.
+//! One execution of code: its output, results and questions on this terminal.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,30 +17,30 @@ use crate::message::{Quit, clean, say, without_controls};
 use crate::output::write_failed;
 use crate::signals::{self, SIGINT, Signals};
 
-/// Bytes that are kept of each output stream for the JSON result.
+/// Maximum bytes of each output stream in the JSON result.
 const KEEP_BYTES: u64 = 8 << 20;
 
-/// Code that is to run.
+/// A request to run code.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked {
+pub(super) struct CodeRequest {
     pub(super) code: Bytes,
     pub(super) language: String,
-    /// How long it may take.
+    /// Time limit.
     pub(super) limit: Option<Duration>,
-    /// Whether somebody is there to answer questions.
-    pub(super) may_ask: bool,
+    /// Whether the user can answer questions.
+    pub(super) allow_input: bool,
 }
 
-/// How results are told.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// For people.
+    /// Text for people.
     Plain,
-    /// As one JSON value at the end.
+    /// One JSON value at the end.
     Json,
 }
 
-/// Where results go.
+/// Destination of results.
 pub(super) struct Screen {
     form: Form,
     quiet: bool,
@@ -93,10 +93,10 @@ impl Screen {
             }
             return Ok(());
         }
-        if let Some(text) = words(result) {
+        if let Some(text) = preferred_text(result) {
             let text = plain(&text);
             let number = if self.numbered && result.main { format!("Out[{count}]: ") } else { String::new() };
-            // What has several lines begins on its own.
+            // Text of several lines starts on a line of its own.
             let gap = if !number.is_empty() && text.contains('\n') { "\n" } else { "" };
             let line = format!("{number}{gap}{text}\n");
             self.stdout.write_all(line.as_bytes()).await.map_err(write_failed)?;
@@ -120,8 +120,8 @@ impl Screen {
         }
     }
 
-    /// Tells the end, and gives the exit status.
-    async fn end(&mut self, done: &CodeExecution) -> Result<u8, Quit> {
+    /// Reports the end, and returns the exit status.
+    async fn report_end(&mut self, done: &CodeExecution) -> Result<u8, Quit> {
         if self.form == Form::Json {
             let line = without_controls(&serde_json::to_string(done)?) + "\n";
             self.stdout.write_all(line.as_bytes()).await.map_err(write_failed)?;
@@ -147,20 +147,20 @@ impl Screen {
     }
 }
 
-/// The most telling text of a result.
-fn words(result: &CodeResult) -> Option<String> {
+/// Returns the preferred text form of a result.
+fn preferred_text(result: &CodeResult) -> Option<String> {
     let texts = ["text/plain", "text/markdown", "text/latex", "text/html"];
     let text = texts.iter().find_map(|mime| result.text(mime)).map(str::to_owned);
     text.or_else(|| result.data.get("application/json").map(ToString::to_string))
 }
 
-/// Text from inside for a terminal: lines and tabs stay, and nothing else that it acts on.
+/// Sanitizes text from the sandbox for a terminal: of all that it interprets, only line ends and tabs are kept.
 fn plain(text: &str) -> String {
-    text.split_inclusive(['\n', '\t', ' ']).map(kept).collect()
+    text.split_inclusive(['\n', '\t', ' ']).map(clean_word).collect()
 }
 
-/// One word with what follows it: the end of a word is what [`clean`] would take away.
-fn kept(part: &str) -> String {
+/// Sanitizes one word, and keeps the white space that follows it, which [`clean`] would remove.
+fn clean_word(part: &str) -> String {
     let word = part.trim_end_matches(['\n', '\t', ' ']);
     let rest = part.get(word.len()..).unwrap_or_default();
     let marked = format!("{word}.");
@@ -171,30 +171,30 @@ fn kept(part: &str) -> String {
 /// Runs code. The first Ctrl-C interrupts it; another one ends the command.
 pub(super) async fn run(
     place: &Place,
-    asked: Asked,
+    request: CodeRequest,
     screen: &mut Screen,
     signals: &mut Signals,
 ) -> Result<u8, Quit> {
-    let done = execute(place, asked, screen, signals, None).await?;
-    screen.end(&done).await
+    let done = execute(place, request, screen, signals, None).await?;
+    screen.report_end(&done).await
 }
 
-/// The same, in a session whose lines may answer questions.
-pub(super) async fn in_session(
+/// Runs code in a session, whose input lines may answer questions.
+pub(super) async fn run_in_session(
     place: &Place,
-    asked: Asked,
+    request: CodeRequest,
     screen: &mut Screen,
     signals: &mut Signals,
     lines: &mut Lines,
 ) -> Result<CodeExecution, Quit> {
-    let done = execute(place, asked, screen, signals, Some(lines)).await?;
-    screen.end(&done).await?;
+    let done = execute(place, request, screen, signals, Some(lines)).await?;
+    screen.report_end(&done).await?;
     Ok(done)
 }
 
 async fn execute(
     place: &Place,
-    asked: Asked,
+    request: CodeRequest,
     screen: &mut Screen,
     signals: &mut Signals,
     mut lines: Option<&mut Lines>,
@@ -202,10 +202,10 @@ async fn execute(
     let guest = place.guest();
     let before = place.usage().await;
     let request = v1::ExecuteCodeRequest {
-        code: asked.code,
-        language: asked.language,
-        timeout_ms: milliseconds(asked.limit),
-        allow_input: asked.may_ask,
+        code: request.code,
+        language: request.language,
+        timeout_ms: milliseconds(request.limit),
+        allow_input: request.allow_input,
         on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
         ..Default::default()
     };
@@ -222,13 +222,13 @@ async fn execute(
                 }
                 interrupted = true;
                 let (guest, context) = (guest.clone(), context.clone());
-                // If it does not arrive, there is the next one.
+                // If this one gets lost, the user can press Ctrl-C again.
                 tokio::spawn(async move { guest.interrupt_context(&context).await });
                 continue;
             }
         };
         let Some(event) = event else {
-            return Err(anyhow::anyhow!("the sandbox did not tell the end of the code").into());
+            return Err(anyhow::anyhow!("the sandbox did not report the end of the code").into());
         };
         collector.push(&event);
         match event {
@@ -275,7 +275,7 @@ async fn execute(
 }
 
 async fn interrupt(guest: &GuestClient, context: &str) {
-    // What has ended meanwhile needs none.
+    // The code may have just ended.
     let _ = guest.interrupt_context(context).await;
 }
 
@@ -284,18 +284,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_from_inside_cannot_steer_a_terminal() {
+    fn terminal_controls_are_removed_from_sandbox_text() {
         assert_eq!(plain("a\tb\n c\u{1b}[31m\u{9b}2J\r\n"), "a\tb\n c\u{fffd}[31m\u{fffd}2J\u{fffd}\n");
         assert_eq!(plain("  x  y \n\n"), "  x  y \n\n");
     }
 
     #[test]
-    fn the_most_telling_text_is_shown() {
+    fn preferred_text_is_shown() {
         let mut result = CodeResult::default();
         result.add("application/json", b"{\"a\": 1}");
-        assert_eq!(words(&result).as_deref(), Some("{\"a\":1}"));
+        assert_eq!(preferred_text(&result).as_deref(), Some("{\"a\":1}"));
         result.add("text/html", b"<b>");
         result.add("text/plain", b"b");
-        assert_eq!(words(&result).as_deref(), Some("b"));
+        assert_eq!(preferred_text(&result).as_deref(), Some("b"));
     }
 }

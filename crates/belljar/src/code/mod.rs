@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use self::cell::{Asked, Form, Screen};
-use self::place::{Place, Wanted};
+use self::cell::{CodeRequest, Form, Screen};
+use self::place::{Place, PlaceRequest};
 use crate::cli::RunArgs;
 use crate::files::Inputs;
 use crate::input::{Program, by_name, read_stdin};
 use crate::message::Quit;
 use crate::run::runtime;
 use crate::service::args::{Format, ServerArgs};
-use crate::service::words;
+use crate::service::values;
 use crate::signals::Signals;
 
 /// Prefix of the languages that name a Jupyter kernel.
@@ -35,8 +35,8 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
         Some(name) if name.starts_with(JUPYTER) => name.to_owned(),
         name => by_name(name.unwrap_or("python"))?.name.clone(),
     };
-    let limit = args.timeout.as_deref().map(|text| words::time("timeout", text)).transpose()?;
-    let wanted = Wanted::of_code(args)?;
+    let limit = args.timeout.as_deref().map(|text| values::time("timeout", text)).transpose()?;
+    let request = PlaceRequest::from_code_args(args)?;
     let is_terminal = rustix::termios::isatty(rustix::stdio::stdin());
     let form = if args.server.format == Format::Json { Form::Json } else { Form::Plain };
     let code = match is_terminal {
@@ -46,12 +46,14 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let place = Place::open(wanted, Inputs::default(), &mut signals).await?;
+        let place = Place::open(request, Inputs::default(), &mut signals).await?;
         let mut screen = Screen::new(form, pictures, args.server.quiet);
-        let asked = Asked { language, limit, ..Asked::default() };
+        let code_request = CodeRequest { language, limit, ..CodeRequest::default() };
         let done = match code {
-            Some(code) => cell::run(&place, Asked { code, ..asked }, &mut screen, &mut signals).await,
-            None => session::session(&place, &asked, &mut screen, &mut signals).await,
+            Some(code) => {
+                cell::run(&place, CodeRequest { code, ..code_request }, &mut screen, &mut signals).await
+            }
+            None => session::session(&place, &code_request, &mut screen, &mut signals).await,
         };
         place.end(done).await
     })
@@ -73,31 +75,31 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
         _ => return Err(Quit::Usage("--out: with --rich it is one directory, for pictures".to_owned())),
     };
     let limit = match args.sandbox.timeout.as_deref() {
-        Some(text) => words::time("timeout", text)?,
+        Some(text) => values::time("timeout", text)?,
         None => belljar_model::Timeout::default().duration(),
     };
-    let wanted = Wanted::of_run(args, program.language)?;
+    let request = PlaceRequest::from_run_args(args, program.language)?;
     let inputs = Inputs::find(&args.files, None)?;
     let form = if args.json { Form::Json } else { Form::Plain };
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let place = Place::open(wanted, inputs, &mut signals).await?;
+        let place = Place::open(request, inputs, &mut signals).await?;
         let mut screen = Screen::new(form, pictures, args.sandbox.quiet);
-        let asked = Asked {
+        let code_request = CodeRequest {
             code: program.source,
             language: program.language.name.clone(),
             limit: Some(limit),
-            ..Asked::default()
+            ..CodeRequest::default()
         };
-        let done = cell::run(&place, asked, &mut screen, &mut signals).await;
+        let done = cell::run(&place, code_request, &mut screen, &mut signals).await;
         place.end(done).await
     });
     std::mem::forget(runtime);
     done
 }
 
-/// The directory for pictures, which must exist.
+/// Returns the directory for pictures, which must exist.
 fn directory(named: Option<&Path>) -> Result<PathBuf, Quit> {
     let Some(dir) = named else { return Ok(PathBuf::from(".")) };
     match std::fs::metadata(dir) {
@@ -107,7 +109,7 @@ fn directory(named: Option<&Path>) -> Result<PathBuf, Quit> {
     }
 }
 
-/// A time in milliseconds; `None` is 0.
+/// Converts a time to milliseconds; `None` is 0.
 fn milliseconds(time: Option<Duration>) -> u64 {
     time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

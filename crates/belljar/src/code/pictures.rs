@@ -136,7 +136,7 @@ fn iterm(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn of(pairs: &[(&str, &str)]) -> Option<Protocol> {
+    fn detect(pairs: &[(&str, &str)]) -> Option<Protocol> {
         let find =
             |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         protocol(find)
@@ -144,13 +144,13 @@ mod tests {
 
     #[test]
     fn protocol_is_detected_from_the_environment() {
-        assert_eq!(of(&[("TERM", "xterm-256color")]), None);
-        assert_eq!(of(&[("TERM", "xterm-kitty")]), Some(Protocol::Kitty));
-        assert_eq!(of(&[("KITTY_WINDOW_ID", "1")]), Some(Protocol::Kitty));
-        assert_eq!(of(&[("KITTY_WINDOW_ID", "1"), ("TMUX", "/tmp/x")]), None);
-        assert_eq!(of(&[("TERM_PROGRAM", "iTerm.app")]), Some(Protocol::Iterm));
-        assert_eq!(of(&[("TERM_PROGRAM", "iTerm.app"), ("TERM", "screen-256color")]), None);
-        assert_eq!(of(&[("TERM_PROGRAM", "vscode"), ("TERM", "xterm")]), None);
+        assert_eq!(detect(&[("TERM", "xterm-256color")]), None);
+        assert_eq!(detect(&[("TERM", "xterm-kitty")]), Some(Protocol::Kitty));
+        assert_eq!(detect(&[("KITTY_WINDOW_ID", "1")]), Some(Protocol::Kitty));
+        assert_eq!(detect(&[("KITTY_WINDOW_ID", "1"), ("TMUX", "/tmp/x")]), None);
+        assert_eq!(detect(&[("TERM_PROGRAM", "iTerm.app")]), Some(Protocol::Iterm));
+        assert_eq!(detect(&[("TERM_PROGRAM", "iTerm.app"), ("TERM", "screen-256color")]), None);
+        assert_eq!(detect(&[("TERM_PROGRAM", "vscode"), ("TERM", "xterm")]), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where code runs: in a sandbox of a server, or in one that this command makes itself.
+//! The sandbox that code runs in: one of a server, or one that this command creates itself.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -14,34 +14,34 @@ use crate::cli::{RunArgs, SandboxArgs};
 use crate::files::Inputs;
 use crate::message::{Quit, say};
 use crate::progress::{Progress, STARTING};
-use crate::run::made;
+use crate::run::wait_for_creation;
 use crate::service::args::Format;
 use crate::service::link::{Link, is_missing};
-use crate::service::words;
+use crate::service::values;
 use crate::signals::Signals;
-use crate::spec::{Asked, weaker_grade};
+use crate::spec::{UncheckedSpec, weaker_grade};
 
-/// The life of a sandbox for a session, if nothing else is said.
+/// Default lifetime of a session's sandbox.
 const LIFE: &str = "1h";
 
-/// A place that has been asked for, checked as far as can be without it.
-pub(super) enum Wanted {
-    /// A sandbox that is there.
-    There { server: ServerArgs, sandbox: String },
-    /// A sandbox that the server makes.
+/// A validated request for a place.
+pub(super) enum PlaceRequest {
+    /// An existing sandbox of a server.
+    Existing { server: ServerArgs, sandbox: String },
+    /// A new sandbox of a server.
     Server { server: ServerArgs, request: Box<CreateSandboxRequest> },
     /// A sandbox without a server.
     Embedded { engine: Box<LocalEngine>, spec: Box<SandboxSpec>, quiet: bool },
 }
 
-/// A place.
+/// A sandbox that code runs in.
 pub(super) enum Place {
     Server { link: Box<Link>, guest: Box<GuestClient>, sandbox: String, made: bool },
     Embedded { sandbox: Box<Sandbox> },
 }
 
-impl Wanted {
-    pub(super) fn of_code(args: &CodeArgs) -> Result<Self, Quit> {
+impl PlaceRequest {
+    pub(super) fn from_code_args(args: &CodeArgs) -> Result<Self, Quit> {
         let server = args.server.clone();
         if let Some(engine) = &args.engine {
             let sandbox = SandboxArgs {
@@ -53,18 +53,18 @@ impl Wanted {
             return Self::embedded(&sandbox, None);
         }
         if let Some(sandbox) = &args.sandbox {
-            return Ok(Self::There { server, sandbox: sandbox.clone() });
+            return Ok(Self::Existing { server, sandbox: sandbox.clone() });
         }
         let request = CreateSandboxRequest {
             template: args.template.clone().unwrap_or_default(),
-            timeout: words::span("life", Some(args.life.as_deref().unwrap_or(LIFE)))?,
-            env: words::variables(&args.env)?.into_iter().collect(),
+            timeout: values::span("life", Some(args.life.as_deref().unwrap_or(LIFE)))?,
+            env: values::variables(&args.env)?.into_iter().collect(),
             ..Default::default()
         };
         Ok(Self::Server { server, request: Box::new(request) })
     }
 
-    pub(super) fn of_run(args: &RunArgs, language: &Language) -> Result<Self, Quit> {
+    pub(super) fn from_run_args(args: &RunArgs, language: &Language) -> Result<Self, Quit> {
         let sandbox = &args.sandbox;
         if sandbox.engine.is_some() {
             return Self::embedded(sandbox, Some(language));
@@ -84,16 +84,16 @@ impl Wanted {
             return Err(Quit::Usage(text));
         }
         let limits = SandboxLimits {
-            memory_bytes: words::size("memory", sandbox.memory.as_deref())?,
-            cpus: words::cpus(sandbox.cpus.as_deref())?,
-            pids: words::number("pids", sandbox.pids.as_deref())?,
-            disk_bytes: words::size("disk", sandbox.disk.as_deref())?,
-            tmp_bytes: words::size("tmp", sandbox.tmp.as_deref())?,
+            memory_bytes: values::size("memory", sandbox.memory.as_deref())?,
+            cpus: values::cpus(sandbox.cpus.as_deref())?,
+            pids: values::number("pids", sandbox.pids.as_deref())?,
+            disk_bytes: values::size("disk", sandbox.disk.as_deref())?,
+            tmp_bytes: values::size("tmp", sandbox.tmp.as_deref())?,
             ..Default::default()
         };
         let request = CreateSandboxRequest {
-            timeout: words::span("life", Some(LIFE))?,
-            env: words::variables(&sandbox.env)?.into_iter().collect(),
+            timeout: values::span("life", Some(LIFE))?,
+            env: values::variables(&sandbox.env)?.into_iter().collect(),
             limits: if limits == SandboxLimits::default() { Default::default() } else { limits.into() },
             network_policy: sandbox.net.message()?.map_or_else(Default::default, Into::into),
             mounts: sandbox.mounts.clone(),
@@ -111,26 +111,30 @@ impl Wanted {
     }
 
     fn embedded(args: &SandboxArgs, language: Option<&Language>) -> Result<Self, Quit> {
-        let mut asked = Asked::from_args(args)?;
-        // The time of one execution is kept by itself; the sandbox lives as long as this command.
-        asked.set_timeout(LIFE);
-        let sandboxed = asked.resolve(language, args.policy.as_deref())?;
-        let engine = Box::new(sandboxed.engine());
-        Ok(Self::Embedded { engine, spec: Box::new(sandboxed.spec), quiet: args.quiet })
+        let mut unchecked = UncheckedSpec::from_args(args)?;
+        // The time limit applies to one execution; the sandbox lives as long as this command.
+        unchecked.set_timeout(LIFE);
+        let checked = unchecked.resolve(language, args.policy.as_deref())?;
+        let engine = Box::new(checked.engine());
+        Ok(Self::Embedded { engine, spec: Box::new(checked.spec), quiet: args.quiet })
     }
 }
 
 impl Place {
-    /// Makes the place, and puts files in. If that fails, nothing is left of it.
-    pub(super) async fn open(wanted: Wanted, files: Inputs, signals: &mut Signals) -> Result<Self, Quit> {
+    /// Opens the place, and copies files into it. If that fails, a sandbox that was created for it is removed.
+    pub(super) async fn open(
+        request: PlaceRequest,
+        files: Inputs,
+        signals: &mut Signals,
+    ) -> Result<Self, Quit> {
         let mut memory = None;
-        let place = match wanted {
-            Wanted::There { server, sandbox } => {
+        let place = match request {
+            PlaceRequest::Existing { server, sandbox } => {
                 let link = Link::open(&server).await?;
                 let guest = link.client.guest(&sandbox)?;
                 Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: false }
             }
-            Wanted::Server { server, request } => {
+            PlaceRequest::Server { server, request } => {
                 let link = Link::open(&server).await?;
                 let made = link.client.create(*request, None).await?;
                 let info = made.sandbox.into_option().unwrap_or_default();
@@ -139,10 +143,11 @@ impl Place {
                 let guest = link.client.guest(&sandbox)?;
                 Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: true }
             }
-            Wanted::Embedded { engine, spec, quiet } => {
+            PlaceRequest::Embedded { engine, spec, quiet } => {
                 memory = (spec.engine == EngineName::LOCAL).then(|| spec.limits.memory.bytes());
                 let progress = Progress::new(STARTING, quiet);
-                let sandbox = made(engine.create(CreateRequest::run(&spec)), signals, &progress).await;
+                let sandbox =
+                    wait_for_creation(engine.create(CreateRequest::run(&spec)), signals, &progress).await;
                 progress.clear();
                 let sandbox = sandbox?;
                 if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !quiet) {
@@ -151,11 +156,11 @@ impl Place {
                 Self::Embedded { sandbox: Box::new(sandbox) }
             }
         };
-        let put = match memory.map_or(Ok(()), |memory| files.check_size(memory)) {
-            Ok(()) => put(place.guest(), files).await,
+        let uploaded = match memory.map_or(Ok(()), |memory| files.check_size(memory)) {
+            Ok(()) => upload(place.guest(), files).await,
             refused => refused,
         };
-        match put {
+        match uploaded {
             Ok(()) => Ok(place),
             Err(error) => match place.end(Err(error)).await {
                 Err(quit) => Err(quit),
@@ -164,7 +169,7 @@ impl Place {
         }
     }
 
-    /// The guest of the sandbox.
+    /// Returns the guest of the sandbox.
     pub(super) fn guest(&self) -> &GuestClient {
         match self {
             Self::Server { guest, .. } => guest,
@@ -172,7 +177,7 @@ impl Place {
         }
     }
 
-    /// What the sandbox has used, where nobody else looks.
+    /// Returns the usage of an embedded sandbox. A server measures its own.
     pub(super) async fn usage(&self) -> Usage {
         match self {
             Self::Server { .. } => Usage::default(),
@@ -180,7 +185,7 @@ impl Place {
         }
     }
 
-    /// Ends what was made, and hands on how the command ends.
+    /// Ends a sandbox that was created for this command, and returns the command's result.
     pub(super) async fn end(self, done: Result<u8, Quit>) -> Result<u8, Quit> {
         match self {
             Self::Embedded { sandbox } => {
@@ -196,7 +201,7 @@ impl Place {
                 } else {
                     Ok(())
                 };
-                let status = done.map_err(|quit| link.explained(quit))?;
+                let status = done.map_err(|quit| link.explain(quit))?;
                 match ended {
                     Err(error) if !is_missing(&error) => Err(error.into()),
                     _ => Ok(status),
@@ -206,7 +211,7 @@ impl Place {
     }
 }
 
-async fn put(guest: &GuestClient, mut files: Inputs) -> Result<(), Quit> {
+async fn upload(guest: &GuestClient, mut files: Inputs) -> Result<(), Quit> {
     files.prepare(guest).await?;
     for file in files.into_files() {
         let open = WriteOpen {

@@ -3,7 +3,7 @@
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
-use super::cell::{Asked, Screen, in_session};
+use super::cell::{CodeRequest, Screen, run_in_session};
 use super::complete::is_complete;
 use super::place::Place;
 use crate::message::Quit;
@@ -67,7 +67,7 @@ impl Drop for Hidden {
 /// Runs cells until the end of the input.
 pub(super) async fn session(
     place: &Place,
-    asked: &Asked,
+    request: &CodeRequest,
     screen: &mut Screen,
     signals: &mut Signals,
 ) -> Result<u8, Quit> {
@@ -75,7 +75,7 @@ pub(super) async fn session(
     screen.numbered = true;
     let mut number = 1;
     loop {
-        let Some(code) = cell(&mut lines, &asked.language, number, screen, signals).await? else {
+        let Some(code) = cell(&mut lines, &request.language, number, screen, signals).await? else {
             screen.hint("\n").await;
             return Ok(0);
         };
@@ -86,8 +86,8 @@ pub(super) async fn session(
         if code.trim().is_empty() {
             continue;
         }
-        let asked = Asked { code: code.into(), may_ask: true, ..asked.clone() };
-        let done = in_session(place, asked, screen, signals, &mut lines).await?;
+        let request = CodeRequest { code: code.into(), allow_input: true, ..request.clone() };
+        let done = run_in_session(place, request, screen, signals, &mut lines).await?;
         number = done.count + 1;
     }
 }

@@ -35,7 +35,7 @@ fn check(file: Option<&std::path::PathBuf>, service: &ServiceArgs) -> Result<Str
     }
     Ok(match &loaded.file {
         Some(path) => format!("{}: good\n", path.display()),
-        None => "good; there is no file, so the defaults hold where no variable and no flag says otherwise\n"
+        None => "good; there is no file: the defaults apply except where variables or flags override them\n"
             .to_owned(),
     })
 }
@@ -43,5 +43,5 @@ fn check(file: Option<&std::path::PathBuf>, service: &ServiceArgs) -> Result<Str
 fn show_effective(service: &ServiceArgs) -> Result<String, Quit> {
     let loaded = Sources::new(service).load()?;
     let file = loaded.file.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string());
-    Ok(format!("# home: {}\n# file: {file}\n\n{}", loaded.home.display(), show(&loaded.said)))
+    Ok(format!("# home: {}\n# file: {file}\n\n{}", loaded.home.display(), show(&loaded.layers)))
 }

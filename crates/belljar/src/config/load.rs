@@ -1,4 +1,4 @@
-//! Where the configuration comes from.
+//! Sources of the configuration: flags, the environment and the file.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,16 @@ use crate::cli::ServiceArgs;
 use crate::input::{InputError, read_text};
 use crate::serve::SOCKET_FILE;
 
-/// Where the settings of a server in the background come from that nobody else says.
+/// Origin of the default settings of a server in the background.
 const IN_BACKGROUND: &str = "--background";
 
-/// Why there is no configuration.
+/// Error from loading the configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    /// Nothing says where the service's files are.
+    /// The service's directory is not configured, and has no default.
     #[error("there is no home directory; name one with BELLJAR_HOME or --home")]
     NoHome,
-    /// The working directory is gone, so that a relative path means nothing.
+    /// The working directory no longer exists, so a relative path cannot be resolved.
     #[error("home: cannot use {path:?}")]
     Home { path: PathBuf, source: std::io::Error },
     /// See [`InputError`].
@@ -33,23 +33,23 @@ pub(crate) enum LoadError {
     Config(#[from] ConfigErrors),
 }
 
-/// Where the configuration comes from. A reload asks the same again.
+/// Sources of the configuration. A reload reads the same ones again.
 #[derive(Debug)]
 pub(crate) struct Sources<'a> {
     args: &'a ServiceArgs,
     background: bool,
 }
 
-/// A configuration, and where it comes from.
+/// A configuration, and its sources.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     /// The service's directory, an absolute path.
     pub(crate) home: PathBuf,
     /// The file, if there is one.
     pub(crate) file: Option<PathBuf>,
-    /// What was said, and where.
-    pub(crate) said: ConfigLayers,
-    /// What it means.
+    /// The settings, with the origin of each.
+    pub(crate) layers: ConfigLayers,
+    /// The resolved configuration.
     pub(crate) config: Config,
 }
 
@@ -58,49 +58,49 @@ impl<'a> Sources<'a> {
         Self { args, background: false }
     }
 
-    /// Those of a server that a command has started: it listens on its socket in the home, and nowhere else.
+    /// Returns the sources of a server that a command has started, which listens only on its socket in the home.
     pub(crate) fn in_background(args: &'a ServiceArgs) -> Self {
         Self { args, background: true }
     }
 
-    /// Reads everything, the later over the earlier: the file, the environment, flags.
+    /// Loads the configuration. Flags override the environment, which overrides the file.
     pub(crate) fn load(&self) -> Result<Loaded, LoadError> {
         let (loaded, errors) = self.read()?;
         ConfigErrors::check(errors)?;
         Ok(loaded)
     }
 
-    /// The same, with the default in the place of each value that is wrong, and all that is wrong.
+    /// Like [`Sources::load`], but replaces each invalid value by its default, and returns all errors.
     pub(crate) fn read(&self) -> Result<(Loaded, Vec<ConfigError>), LoadError> {
         let mut errors = Vec::new();
-        let mut note = |said: Result<(), ConfigErrors>| {
-            errors.extend(said.err().iter().flat_map(|wrong| wrong.errors().iter().cloned()));
+        let mut note = |added: Result<(), ConfigErrors>| {
+            errors.extend(added.err().iter().flat_map(|wrong| wrong.errors().iter().cloned()));
         };
         let home = self.home()?;
         let file = self.file(&home);
-        let mut said = ConfigLayers::default();
+        let mut layers = ConfigLayers::default();
         if self.background {
-            // What is said anywhere wins over this: sandboxes that are made ahead would keep memory for a few commands.
-            said.add_flag(IN_BACKGROUND, "sandboxes.pool", &["0".to_owned()])?;
+            // Every other source overrides this. Pre-warmed sandboxes would hold memory for the sake of a few commands.
+            layers.add_flag(IN_BACKGROUND, "sandboxes.pool", &["0".to_owned()])?;
         }
         if let Some(path) = &file {
             let text = read_text("config", path, MAX_FILE_BYTES as u64)?;
-            note(said.add_file(path, &text));
+            note(layers.add_file(path, &text));
         }
-        note(said.add_environment(std::env::vars_os()));
+        note(layers.add_environment(std::env::vars_os()));
         for (name, key, values) in self.args.flags()? {
-            note(said.add_flag(&name, &key, &values));
+            note(layers.add_flag(&name, &key, &values));
         }
         if self.background {
-            said.add_flag(IN_BACKGROUND, "server.listen", &[String::new()])?;
-            said.add_flag(IN_BACKGROUND, "server.socket", &[format!("$BELLJAR_HOME/{SOCKET_FILE}")])?;
+            layers.add_flag(IN_BACKGROUND, "server.listen", &[String::new()])?;
+            layers.add_flag(IN_BACKGROUND, "server.socket", &[format!("$BELLJAR_HOME/{SOCKET_FILE}")])?;
         }
-        let (config, wrong) = Config::resolve_all(&said, &home);
+        let (config, wrong) = Config::resolve_all(&layers, &home);
         errors.extend(wrong);
-        Ok((Loaded { home, file, said, config }, errors))
+        Ok((Loaded { home, file, layers, config }, errors))
     }
 
-    /// The service's directory, an absolute path.
+    /// Returns the service's directory, an absolute path.
     pub(crate) fn home(&self) -> Result<PathBuf, LoadError> {
         let is_root = rustix::process::geteuid().is_root();
         let variable = |name: &str| std::env::var_os(name);
@@ -111,19 +111,19 @@ impl<'a> Sources<'a> {
         std::path::absolute(&path).map_err(|source| LoadError::Home { path, source })
     }
 
-    /// One that was named must be there; else the first that is.
+    /// Returns the configuration file: the named one, which must exist, else the first existing default.
     fn file(&self, home: &Path) -> Option<PathBuf> {
         let variable =
             || std::env::var_os("BELLJAR_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
         let named = self.args.config.clone().or_else(variable);
-        // Only a file that is surely not there is passed over.
-        let is_there = |path: &PathBuf| !matches!(path.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound);
-        named.or_else(|| config_candidates(home).into_iter().find(is_there))
+        // A file is skipped only if it certainly does not exist.
+        let may_exist = |path: &PathBuf| !matches!(path.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound);
+        named.or_else(|| config_candidates(home).into_iter().find(may_exist))
     }
 }
 
 impl ServiceArgs {
-    /// The flags that were given: as they were written, with their key and their values.
+    /// Returns the given flags: as written, with their key and their values.
     fn flags(&self) -> Result<Vec<(String, String, Vec<String>)>, LoadError> {
         let named = [
             ("--listen", "server.listen", self.listen.clone()),

@@ -47,7 +47,7 @@ pub(crate) enum E2bWay {
 
 impl E2bWay {
     /// Returns the way that a configuration gives; `None` if E2B's clients are not served.
-    pub(crate) fn of(server: &ServerConfig) -> Option<Self> {
+    pub(crate) fn from_config(server: &ServerConfig) -> Option<Self> {
         let way = server.domain.clone().zip(server.tls.as_ref()).map_or(Self::Address, |(domain, tls)| {
             let certificates = tls.certificate.parent().map(Path::to_owned).unwrap_or_default();
             Self::Domain { domain, certificates }
@@ -119,7 +119,7 @@ impl Welcome {
     }
 
     /// Prints what is needed to use the server. A key that could not be printed is revoked.
-    pub(crate) async fn tell(self, keeper: &Keeper, listening: &Listening) -> Result<(), FirstKeyError> {
+    pub(crate) async fn print(self, keeper: &Keeper, listening: &Listening) -> Result<(), FirstKeyError> {
         let Err(error) = io::stdout().write_all(self.text(listening).as_bytes()) else { return Ok(()) };
         let Some((id, _)) = self.key else { return Ok(()) };
         keeper.revoke_key(&Caller::operator("serve", "first-key"), &id).await?;

@@ -40,7 +40,7 @@ pub(crate) enum HomeError {
     #[error("cannot {action} {path:?}")]
     File { action: &'static str, path: PathBuf, source: io::Error },
     /// The path exists and is not a directory.
-    #[error("{path:?} is no directory; name another one with BELLJAR_HOME or --home")]
+    #[error("{path:?} is not a directory; name another one with BELLJAR_HOME or --home")]
     NotADirectory { path: PathBuf },
     /// Other users could create files in the directory.
     #[error(
@@ -143,7 +143,7 @@ impl Home {
     }
 
     /// Publishes where this server listens.
-    pub(crate) fn tell(&mut self, socket: Option<&Path>, url: Option<String>) -> io::Result<()> {
+    pub(crate) fn publish(&mut self, socket: Option<&Path>, url: Option<String>) -> io::Result<()> {
         self.holder.serves = true;
         self.holder.socket = socket.and_then(Path::to_str).map(str::to_owned);
         self.holder.url = url;
@@ -222,7 +222,7 @@ mod tests {
         let refused = Home::take(&path, true).unwrap_err();
         let HomeError::Taken { holder: Some(found), .. } = &refused else { panic!("{refused}") };
         assert_eq!((found.pid, found.serves), (std::process::id(), false));
-        home.tell(Some(Path::new("/x/y.sock")), None).unwrap();
+        home.publish(Some(Path::new("/x/y.sock")), None).unwrap();
         let found = holder(&path).unwrap();
         assert_eq!((found.serves, found.socket.as_deref(), found.url), (true, Some("/x/y.sock"), None));
         drop(home);

@@ -21,7 +21,7 @@ pub(crate) enum ListenError {
     #[error("{origin}: cannot listen on {path:?}")]
     Socket { origin: String, path: PathBuf, source: io::Error },
     /// The socket's path exists and is not a socket.
-    #[error("{origin}: {path:?} is there and is no socket; name another path with server.socket")]
+    #[error("{origin}: {path:?} exists and is not a socket; name another path with server.socket")]
     NoSocket { origin: String, path: PathBuf },
     /// A passed descriptor is not a listening socket.
     #[error(
@@ -129,7 +129,7 @@ impl Listening {
     async fn bind_addresses(&mut self, loaded: &Loaded, tls: Option<&Tls>) -> Result<(), ListenError> {
         for address in &loaded.config.server.listen {
             let failed = |source| ListenError::Address {
-                origin: loaded.said.origin("server.listen").to_string(),
+                origin: loaded.layers.origin("server.listen").to_string(),
                 address: *address,
                 source,
             };
@@ -152,7 +152,7 @@ impl Listening {
 pub(crate) fn tls(loaded: &Loaded) -> Result<Option<Tls>, ListenError> {
     let Some(files) = &loaded.config.server.tls else { return Ok(None) };
     let tls = Tls::load(&files.certificate, &files.key).map_err(|source| ListenError::Tls {
-        origin: loaded.said.origin("server.tls_certificate").to_string(),
+        origin: loaded.layers.origin("server.tls_certificate").to_string(),
         source: Box::new(source),
     })?;
     Ok(Some(tls))
@@ -161,7 +161,7 @@ pub(crate) fn tls(loaded: &Loaded) -> Result<Option<Tls>, ListenError> {
 /// Binds the configured socket. A leftover of an earlier server is removed first: this one holds the home, so no other listens
 /// there.
 fn unix(loaded: &Loaded, path: &Path) -> Result<UnixListener, ListenError> {
-    let origin = loaded.said.origin("server.socket").to_string();
+    let origin = loaded.layers.origin("server.socket").to_string();
     match path.symlink_metadata() {
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(ListenError::NoSocket { origin, path: path.to_owned() });

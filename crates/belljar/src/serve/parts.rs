@@ -1,4 +1,4 @@
-//! From the configuration to what the parts of the server take.
+//! Converts the configuration to the options of the server's parts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use belljar_api::ApiConfig;
 use belljar_config::{OnExit, StoreDurability};
 use belljar_engine::{Engine, Engines, Offer};
-use belljar_keeper::{HeadRoom, KeeperConfig, Leave, Quotas, VolumesConfig};
+use belljar_keeper::{HeadRoom, KeeperConfig, OnShutdown, Quotas, VolumesConfig};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalKind};
 use belljar_model::{ModelError, MountPolicy, NetworkSetup};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, ServiceWall, StoreError, StoreUrl};
@@ -15,24 +15,27 @@ use crate::config::Loaded;
 use crate::message::Quit;
 use crate::policy;
 
-/// Why a part cannot be set up as it is configured.
+/// Error from configuring a part of the server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PartError {
-    /// The store's address is wrong.
+    /// The store's address is invalid.
     #[error("{origin}: store.url cannot be used")]
     StoreUrl { origin: String, source: StoreError },
-    /// A path cannot be in the mount policy.
+    /// A path is not allowed in the mount policy.
     #[error("{origin}: {key} cannot be used")]
     Mounts { origin: String, key: &'static str, source: Box<ModelError> },
 }
 
-/// Where the store is.
+/// Returns the address of the store.
 pub(crate) fn store_url(loaded: &Loaded) -> Result<StoreUrl, PartError> {
     let url = loaded.config.store.url.reveal().parse();
-    url.map_err(|source| PartError::StoreUrl { origin: loaded.said.origin("store.url").to_string(), source })
+    url.map_err(|source| PartError::StoreUrl {
+        origin: loaded.layers.origin("store.url").to_string(),
+        source,
+    })
 }
 
-/// What the store's ordinary rows survive.
+/// Returns the durability of the store's ordinary rows.
 pub(crate) fn durability(loaded: &Loaded) -> Durability {
     match loaded.config.store.durability {
         StoreDurability::Process => Durability::Process,
@@ -40,12 +43,12 @@ pub(crate) fn durability(loaded: &Loaded) -> Durability {
     }
 }
 
-/// With which key it is sealed.
+/// Returns the key that seals the store's secrets.
 pub(crate) fn store_key(loaded: &Loaded) -> KeyFile {
     KeyFile::at(loaded.config.store.key_file.clone())
 }
 
-/// How the audit trail is kept.
+/// Returns the options of the audit log.
 pub(crate) fn audit(loaded: &Loaded) -> AuditOptions {
     let audit = &loaded.config.audit;
     let mirror = audit.file.as_ref().map(|path| MirrorOptions {
@@ -56,12 +59,12 @@ pub(crate) fn audit(loaded: &Loaded) -> AuditOptions {
     AuditOptions { mirror, ..AuditOptions::default() }
 }
 
-/// What the operator allows to be mounted. Secrets of the machine's users and the service's own files are forbidden always.
+/// Returns the operator's mount policy. Secrets of the machine's users and the service's own files are always forbidden.
 pub(crate) fn mount_policy(loaded: &Loaded) -> Result<MountPolicy, Quit> {
     let mounts = &loaded.config.sandboxes.mounts;
     let mut policy = MountPolicy::new(&policy::homes());
     let refused = |key: &'static str| {
-        let origin = loaded.said.origin(key).to_string();
+        let origin = loaded.layers.origin(key).to_string();
         move |source| PartError::Mounts { origin, key, source: Box::new(source) }
     };
     for path in &mounts.read {
@@ -78,7 +81,7 @@ pub(crate) fn mount_policy(loaded: &Loaded) -> Result<MountPolicy, Quit> {
     Ok(policy)
 }
 
-/// Every engine of this version, and which of them make sandboxes. The others take care of those that an earlier server made.
+/// Returns every engine of this version, and those that are offered for new sandboxes. The others serve sandboxes of an earlier server.
 pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engines), Quit> {
     let sandboxes = &loaded.config.sandboxes;
     let policy = mount_policy(loaded)?;
@@ -109,12 +112,12 @@ pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engi
     Ok((all, engines))
 }
 
-/// Where the launcher is, and its log.
+/// Returns the directory of the launcher and its log.
 fn run_dir(loaded: &Loaded) -> PathBuf {
     loaded.home.join("launcher")
 }
 
-/// How the keeper is to be.
+/// Returns the configuration of the keeper.
 pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
     let config = &loaded.config;
     let sandboxes = &config.sandboxes;
@@ -142,7 +145,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
         keep_steps: sandboxes.keep_steps,
         keep_idempotency: sandboxes.keep_idempotency,
         share_host_tree: sandboxes.share_host_tree,
-        most_network: sandboxes.network_ceiling.clone(),
+        max_network: sandboxes.network_ceiling.clone(),
         default_quotas: Quotas {
             sandboxes: config.quotas.sandboxes,
             memory_bytes: config.quotas.memory_bytes,
@@ -160,7 +163,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
     }
 }
 
-/// How the API is to be.
+/// Returns the configuration of the API.
 pub(crate) fn api(loaded: &Loaded) -> ApiConfig {
     let server = &loaded.config.server;
     ApiConfig {
@@ -182,8 +185,8 @@ pub(crate) fn api(loaded: &Loaded) -> ApiConfig {
     }
 }
 
-/// How many connections there may be for the descriptors that the process may have: half of them. The other half is for
-/// sandboxes, files and the launcher, without which nothing could be ended any more.
+/// Returns the maximum number of connections for the process's limit of descriptors: half of it. The other half is for sandboxes,
+/// files and the launcher, without which nothing could be ended any more.
 fn connections_by_descriptors() -> usize {
     if ServiceWall::Descriptors.is_down() {
         return usize::MAX;
@@ -192,10 +195,10 @@ fn connections_by_descriptors() -> usize {
     limit.map_or(usize::MAX, |limit| usize::try_from(limit / 2).unwrap_or(usize::MAX).max(1))
 }
 
-/// What becomes of sandboxes when the server stops.
-pub(crate) fn leave(loaded: &Loaded) -> Leave {
+/// Returns what happens to sandboxes when the server stops.
+pub(crate) fn on_shutdown(loaded: &Loaded) -> OnShutdown {
     match loaded.config.sandboxes.on_exit {
-        OnExit::Keep => Leave::Running,
-        OnExit::End => Leave::Nothing,
+        OnExit::Keep => OnShutdown::Keep,
+        OnExit::End => OnShutdown::Kill,
     }
 }

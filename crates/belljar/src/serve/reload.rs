@@ -1,4 +1,4 @@
-//! A new configuration for a running server: what can change does, and the log says what cannot.
+//! Applies a new configuration to a running server. Changes that need a restart are logged.
 
 use belljar_api::{Api, Tls};
 use belljar_keeper::Keeper;
@@ -8,7 +8,7 @@ use super::parts;
 use crate::config::{Loaded, Sources};
 use crate::message::chain;
 
-/// What holds now, and what can be changed.
+/// The configuration in effect, and the parts that can be changed.
 pub(crate) struct Reload {
     loaded: Loaded,
     log: Log,
@@ -20,45 +20,45 @@ impl Reload {
         Self { loaded, log, tls }
     }
 
-    /// The configuration that holds.
+    /// Returns the configuration in effect.
     pub(crate) fn loaded(&self) -> &Loaded {
         &self.loaded
     }
 
-    /// Reads everything again. What is wrong changes nothing. No sandbox and no connection is dropped.
+    /// Loads and applies the configuration. An invalid one changes nothing. No sandbox and no connection is dropped.
     pub(crate) fn reload(&mut self, sources: &Sources<'_>, keeper: &Keeper, api: &Api) {
-        if let Err(error) = self.take(sources, keeper, api) {
+        if let Err(error) = self.apply(sources, keeper, api) {
             tracing::error!(
                 error = chain(&*error),
-                "the configuration is as before: the new one cannot be used"
+                "the configuration is unchanged: the new one cannot be used"
             );
         }
     }
 
-    fn take(
+    fn apply(
         &mut self,
         sources: &Sources<'_>,
         keeper: &Keeper,
         api: &Api,
     ) -> Result<(), Box<dyn std::error::Error>> {
         let new = sources.load()?;
-        // What can fail comes first.
+        // Steps that can fail come first.
         if let Some(tls) = &self.tls {
             tls.reload()?;
         }
         self.log.change(&new.config.log)?;
         keeper.reconfigure(parts::keeper(&new));
         api.reconfigure(&parts::api(&new));
-        let changed = self.loaded.said.changes(&new.said);
+        let changed = self.loaded.layers.changes(&new.layers);
         let keys = |reload| {
             let keys: Vec<_> =
                 changed.iter().filter(|change| change.reload == reload).map(|change| change.key).collect();
             keys.join(" ")
         };
-        let (taken, left) = (keys(true), keys(false));
-        tracing::info!(changed = taken, "the configuration was read again");
-        if !left.is_empty() {
-            tracing::warn!(changed = left, "these changes need a restart");
+        let (applied, pending) = (keys(true), keys(false));
+        tracing::info!(changed = applied, "the configuration was read again");
+        if !pending.is_empty() {
+            tracing::warn!(changed = pending, "these changes need a restart");
         }
         self.loaded = new;
         Ok(())

@@ -1,9 +1,9 @@
-//! One server, from its start to its end.
+//! Life cycle of one server.
 
 use std::sync::Arc;
 
 use belljar_api::{Api, ServeError};
-use belljar_keeper::{Keeper, Leave};
+use belljar_keeper::{Keeper, OnShutdown};
 use belljar_local::LauncherEngine;
 use belljar_store::{AuditLog, NameLock, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,7 +24,7 @@ use crate::config::{Loaded, Sources};
 use crate::message::{Quit, chain};
 use crate::signals;
 
-/// Serves until a signal says otherwise, and gives the exit status.
+/// Serves until a signal ends the server, and returns the exit status.
 pub(crate) async fn run(
     sources: &Sources<'_>,
     loaded: Loaded,
@@ -40,11 +40,11 @@ pub(crate) async fn run(
     let log = Log::start(&loaded.config.log, layers)?;
     let served = serve(sources, loaded, log, passed, home, background).await;
     if let (Err(Quit::Error(error)), true) = (&served, has_log_file) {
-        // Standard error is told in any case.
-        tracing::error!(error = chain(error.as_ref()), "the server cannot go on");
+        // The caller reports it on standard error anyway.
+        tracing::error!(error = chain(error.as_ref()), "the server failed");
     }
     if let Some(otlp) = otlp {
-        // It waits for the collector's last answers.
+        // Blocks until the collector has answered the last requests.
         let _ = tokio::task::spawn_blocking(move || otlp.close()).await;
     }
     served
@@ -68,31 +68,31 @@ async fn serve(
     }
     tokio::select! {
         closed = server.close() => closed?,
-        status = signals.again() => return Ok(status),
+        status = signals.next_stop() => return Ok(status),
     }
     tracing::info!("stopped");
     served
 }
 
-/// A server that stands.
+/// A server whose parts are all open.
 struct Server {
     listening: Listening,
     store: Store,
-    /// Nobody else who shares the store is called so.
+    /// Keeps other servers that share the store from using the same name.
     _name: NameLock,
     keeper: Keeper,
     engines: Vec<Arc<LauncherEngine>>,
     api: Arc<Api>,
-    /// One for each listener.
+    /// One task for each listener.
     facades: JoinSet<Result<(), ServeError>>,
     stopping: CancellationToken,
-    leave: Leave,
+    on_shutdown: OnShutdown,
     /// Set if a command has started this server.
     background: Option<Background>,
 }
 
 impl Server {
-    /// Opens everything. Sandboxes of an earlier server are taken over here.
+    /// Opens all parts. Takes over the sandboxes of an earlier server.
     async fn open(loaded: &Loaded, passed: Passed, background: Option<Background>) -> Result<Self, Quit> {
         let listening = Listening::open(loaded, passed).await?;
         let store = Store::open_with(
@@ -108,11 +108,22 @@ impl Server {
         keeper.register_metrics(|registry| registry.register_collector(Box::new(ProcessMetrics::new())));
         let api = Arc::new(Api::new(parts::api(loaded), keeper.clone()));
         if loaded.config.otlp.is_some() {
-            api.pass_traces_on(Arc::new(W3c::default()));
+            api.set_trace_context(Arc::new(W3c::default()));
         }
         let (facades, stopping) = (JoinSet::new(), CancellationToken::new());
-        let leave = parts::leave(loaded);
-        Ok(Self { listening, store, _name: name, keeper, engines, api, facades, stopping, leave, background })
+        let on_shutdown = parts::on_shutdown(loaded);
+        Ok(Self {
+            listening,
+            store,
+            _name: name,
+            keeper,
+            engines,
+            api,
+            facades,
+            stopping,
+            on_shutdown,
+            background,
+        })
     }
 
     /// Answers requests until a signal comes.
@@ -125,11 +136,11 @@ impl Server {
         manager: &Manager,
         signals: &mut Signals,
     ) -> Result<u8, Quit> {
-        // Nobody reads what a server in the background says, and the operator's socket needs no key.
+        // The output of a server in the background is not read, and the operator's socket needs no key.
         let welcome = match self.background {
             Some(_) => None,
             None => {
-                let e2b = E2bWay::of(&loaded.config.server);
+                let e2b = E2bWay::from_config(&loaded.config.server);
                 Some(Welcome::prepare(&self.keeper, &self.listening, e2b).await?)
             }
         };
@@ -137,9 +148,9 @@ impl Server {
             let (api, stopping) = (Arc::clone(&self.api), self.stopping.clone());
             self.facades.spawn(async move { api.serve(listener, stopping.cancelled_owned()).await });
         }
-        home.tell(self.listening.socket.as_deref(), self.listening.url())?;
+        home.publish(self.listening.socket.as_deref(), self.listening.url())?;
         if let Some(welcome) = welcome {
-            welcome.tell(&self.keeper, &self.listening).await?;
+            welcome.print(&self.keeper, &self.listening).await?;
         }
         if let Some(background) = &mut self.background {
             background.ready()?;
@@ -150,22 +161,22 @@ impl Server {
         let mut reload = Reload::new(loaded, log, self.listening.tls.clone());
         loop {
             tokio::select! {
-                order = signals.next() => match order {
-                    Order::Stop { status } => return Ok(status),
-                    Order::Reload => {
+                action = signals.next() => match action {
+                    SignalAction::Stop { status } => return Ok(status),
+                    SignalAction::Reload => {
                         manager.reloading();
                         reload.reload(sources, &self.keeper, &self.api);
-                        self.leave = parts::leave(reload.loaded());
+                        self.on_shutdown = parts::on_shutdown(reload.loaded());
                         manager.ready();
                     }
                 },
                 Some(ended) = self.facades.join_next() => ended??,
                 end = end(&mut self.background, &self.keeper, &self.api, reload.loaded()) => {
                     match end {
-                        End::Idle => tracing::info!("no sandbox and no connection: nothing to stay for"),
+                        End::Idle => tracing::info!("no sandbox and no connection: exiting"),
                         End::Asked => {
                             tracing::info!("another server takes over");
-                            self.leave = Leave::Running;
+                            self.on_shutdown = OnShutdown::Keep;
                         }
                     }
                     return Ok(0);
@@ -181,7 +192,7 @@ impl Server {
         while let Some(facade) = self.facades.join_next().await {
             ended = ended.and(facade.map_err(Quit::from).and_then(|facade| facade.map_err(Quit::from)));
         }
-        let closed = self.keeper.close(self.leave).await;
+        let closed = self.keeper.close(self.on_shutdown).await;
         if self.keeper.is_empty()
             && let Err(error) = LauncherEngine::shut_down_if_idle(&self.engines).await
         {
@@ -189,14 +200,14 @@ impl Server {
         }
         self.store.close().await;
         if let (Some(path), true) = (&self.listening.socket, self.listening.owns_socket) {
-            // A next server takes away what is left of it.
+            // The next server removes a leftover.
             let _ = std::fs::remove_file(path);
         }
         ended.and(closed.map_err(Quit::from))
     }
 }
 
-/// Waits until a server in the background is to end. One that was started by hand ends by signals alone.
+/// Waits for a reason to end a server in the background. One that was started by hand is only ended by signals.
 async fn end(background: &mut Option<Background>, keeper: &Keeper, api: &Api, loaded: &Loaded) -> End {
     match background {
         Some(background) => background.end(keeper, api, loaded.config.server.linger).await,
@@ -204,15 +215,15 @@ async fn end(background: &mut Option<Background>, keeper: &Keeper, api: &Api, lo
     }
 }
 
-/// What a signal asks for.
-enum Order {
-    /// To read the configuration again.
+/// The action that a signal requests.
+enum SignalAction {
+    /// Reload the configuration.
     Reload,
-    /// To end in peace, with the exit status that whoever sent it expects.
+    /// Shut down gracefully, with the conventional exit status for the signal.
     Stop { status: u8 },
 }
 
-/// The signals that a server answers.
+/// The signals that a server handles.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -228,19 +239,19 @@ impl Signals {
         })
     }
 
-    /// Waits for an order.
-    async fn next(&mut self) -> Order {
+    /// Waits for the next signal.
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.hangup.recv() => Order::Reload,
+            _ = self.hangup.recv() => SignalAction::Reload,
             _ = self.interrupt.recv() => {
-                Order::Stop { status: signals::status(SignalKind::interrupt().as_raw_value()) }
+                SignalAction::Stop { status: signals::status(SignalKind::interrupt().as_raw_value()) }
             }
-            _ = self.terminate.recv() => Order::Stop { status: 0 },
+            _ = self.terminate.recv() => SignalAction::Stop { status: 0 },
         }
     }
 
-    /// Waits for a second order to stop, which is obeyed at once.
-    async fn again(&mut self) -> u8 {
+    /// Waits for a second signal to stop, and returns the exit status.
+    async fn next_stop(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => signals::status(SignalKind::interrupt().as_raw_value()),
             _ = self.terminate.recv() => signals::status(SignalKind::terminate().as_raw_value()),

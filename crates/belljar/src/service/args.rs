@@ -1,4 +1,4 @@
-//! What can be said on the command line about the service: sandboxes that live on, keys, the audit trail.
+//! Command-line arguments of the commands that use a server.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use belljar_store::Head;
 use clap::{Args, Subcommand, ValueEnum};
 
-/// Where the server is, and how answers are shown.
+/// The server to use, and the output format.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
     /// Server, as http://HOST:PORT, https://HOST or unix:PATH [default: $BELLJAR_API_URL, else the one of this user's home]
@@ -21,15 +21,15 @@ pub(crate) struct ServerArgs {
     /// Use the server of this directory [default: $BELLJAR_HOME, ~/.local/share/belljar, for root /var/lib/belljar]
     #[arg(long, global = true, value_name = "DIR", help_heading = "Server")]
     pub(crate) home: Option<PathBuf>,
-    /// How answers are shown
+    /// Output format
     #[arg(long, global = true, value_enum, default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
-    /// Print ids only, and say nothing but errors
+    /// Print only ids, and no messages except errors
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(crate) quiet: bool,
 }
 
-/// How answers are shown.
+/// Output format of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
@@ -50,7 +50,7 @@ pub(crate) struct SandboxCommandArgs {
 /// The commands of `belljar sandbox`. A sandbox is named by its id or by its name.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
-    /// Make a sandbox, and print its id
+    /// Create a sandbox and print its id
     Create(Box<CreateArgs>),
     /// Run a command in a sandbox, and end with its status
     Exec(ExecArgs),
@@ -74,7 +74,7 @@ pub(crate) enum SandboxCommand {
         /// Only those with this label; may be given more than once
         #[arg(long, value_name = "KEY=VALUE")]
         label: Vec<String>,
-        /// Those that are gone, too
+        /// Include ended sandboxes
         #[arg(short, long)]
         all: bool,
     },
@@ -83,20 +83,20 @@ pub(crate) enum SandboxCommand {
         /// Sandbox
         sandbox: String,
     },
-    /// Say what happened to a sandbox
+    /// Show the log of a sandbox
     Logs {
         /// Sandbox
         sandbox: String,
-        /// Go on with what happens
+        /// Follow new records
         #[arg(short, long)]
         follow: bool,
     },
-    /// Say what a sandbox uses
+    /// Show the resource usage of a sandbox
     Stats {
         /// Sandbox
         sandbox: String,
     },
-    /// List what runs in a sandbox
+    /// List the processes in a sandbox
     Ps {
         /// Sandbox
         sandbox: String,
@@ -116,17 +116,17 @@ pub(crate) enum SandboxCommand {
         #[arg(required = true)]
         sandboxes: Vec<String>,
     },
-    /// Set how long a sandbox lives from now on, and what else may change while it runs
+    /// Change the timeout, limits and labels of a sandbox
     Set {
         /// Sandbox
         sandbox: String,
-        /// Life from now on, such as 10m; 0 ends it now
+        /// New timeout from now on, such as 10m; 0 ends the sandbox now
         #[arg(long, value_name = "TIME")]
         timeout: Option<String>,
-        /// Time without use after which it ends; 0 is none
+        /// Idle timeout; 0 is none
         #[arg(long, value_name = "TIME")]
         idle_timeout: Option<String>,
-        /// What happens when its time is over: kill or pause
+        /// Action when its timeout expires: kill or pause
         #[arg(long, value_name = "WHAT")]
         on_timeout: Option<String>,
         /// Memory and swap of everything in it
@@ -142,7 +142,7 @@ pub(crate) enum SandboxCommand {
         #[arg(long, value_name = "KEY=VALUE")]
         label: Vec<String>,
     },
-    /// Show or change what a running sandbox may reach
+    /// Show or change the network policy of a running sandbox
     Net {
         /// Sandbox
         sandbox: String,
@@ -164,10 +164,10 @@ pub(crate) enum SandboxCommand {
     Fork {
         /// Sandbox
         sandbox: String,
-        /// How many
+        /// Number
         #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 1)]
         count: u32,
-        /// How long they live
+        /// Timeout of the new sandboxes
         #[arg(long, value_name = "TIME")]
         timeout: Option<String>,
         /// Set a label
@@ -188,10 +188,10 @@ pub(crate) enum SandboxCommand {
         sandbox: String,
         /// Port
         port: Option<u16>,
-        /// Anybody may use it
+        /// Allow access without a token
         #[arg(long)]
         public: bool,
-        /// Take it back
+        /// Unpublish it
         #[arg(long, conflicts_with = "public")]
         remove: bool,
         /// Print only a token for it that lasts this long, such as 10m; the address has one of 1h
@@ -204,7 +204,7 @@ pub(crate) enum SandboxCommand {
         /// Sandboxes
         #[arg(required_unless_present_any = ["all", "label"])]
         sandboxes: Vec<String>,
-        /// All of them
+        /// All sandboxes
         #[arg(long, conflicts_with = "sandboxes")]
         all: bool,
         /// All with this label; may be given more than once
@@ -255,12 +255,12 @@ pub(crate) enum ProcessCommand {
 const COPY_EXAMPLES: &str = "\
 Examples:
   belljar sandbox cp a.csv ID:              into the home directory
-  belljar sandbox cp src ID:/home/user/app  a directory, as app, or into app if that is there
+  belljar sandbox cp src ID:/home/user/app  a directory, as app, or into app if it exists
   belljar sandbox cp ID:out/. results       what is in out, into results
   belljar sandbox cp - ID:notes.txt         standard input, as a file
   belljar sandbox cp ID:out - | tar tf -    a directory, as a tar
 
-Exit status 1: it was copied but for what cannot be, such as sockets and files that may not be read.";
+Exit status 1: some entries could not be copied, such as sockets and unreadable files.";
 
 /// Arguments of `belljar sandbox cp` and `belljar volume cp`.
 #[derive(Debug, Args)]
@@ -279,28 +279,28 @@ pub(crate) struct CopyArgs {
 /// Arguments of `belljar sandbox create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What it starts from
+    /// Template
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<String>,
-    /// Its name
+    /// Name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// If there is one of that name, take it
+    /// Use the existing sandbox of that name, if any
     #[arg(long, requires = "name")]
     pub(crate) or_get: bool,
-    /// Its life, such as 10m [default: 5m]
+    /// Timeout, such as 10m [default: 5m]
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
-    /// Time without use after which it ends
+    /// Idle timeout
     #[arg(long, value_name = "TIME")]
     pub(crate) idle_timeout: Option<String>,
-    /// What happens when its time is over: kill or pause
+    /// Action when its timeout expires: kill or pause
     #[arg(long, value_name = "WHAT")]
     pub(crate) on_timeout: Option<String>,
-    /// A use of it while it is paused is refused, instead of resuming it
+    /// Refuse use while it is paused, instead of resuming it
     #[arg(long)]
     pub(crate) no_auto_resume: bool,
-    /// A note; may be given more than once
+    /// Set a label; may be given more than once
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) label: Vec<String>,
     /// Set an environment variable; NAME alone takes its value from here
@@ -324,7 +324,7 @@ pub(crate) struct CreateArgs {
     /// Size of /tmp
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) tmp: Option<String>,
-    /// Time of one execution for which none is given
+    /// Default timeout of an execution
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub(crate) exec_timeout: Option<String>,
     /// Show a directory or file of the server's machine inside (administrators only)
@@ -348,13 +348,13 @@ pub(crate) struct ExecArgs {
     /// Set an environment variable; NAME alone takes its value from here
     #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
-    /// Time it may take; 0 is without end
+    /// Timeout; 0 is none
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
-    /// Run in the background, and print its number
+    /// Run in the background and print the process number
     #[arg(short, long, visible_alias = "background")]
     pub(crate) detach: bool,
-    /// The command is one line for the shell
+    /// Run the command as one line in the shell
     #[arg(short = 'c', long)]
     pub(crate) shell: bool,
     /// Program and arguments
@@ -374,18 +374,18 @@ pub(crate) struct KeyCommandArgs {
 /// The commands of `belljar key`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a key, and print it: this once
+    /// Create a key and print it; it is not shown again
     Create {
-        /// What it is for
+        /// Name or purpose
         #[arg(long, value_name = "TEXT", default_value = "")]
         name: String,
-        /// What its holder may do: admin, user or read
+        /// Role: admin, user or read
         #[arg(long, value_name = "ROLE", default_value = "user")]
         role: String,
-        /// Whose sandboxes it sees
+        /// Tenant
         #[arg(long, value_name = "NAME", default_value = "default")]
         tenant: String,
-        /// How long it works, such as 24h
+        /// Lifetime, such as 24h
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
         #[command(flatten)]
@@ -401,7 +401,7 @@ pub(crate) enum KeyCommand {
         #[command(flatten)]
         quotas: QuotaArgs,
     },
-    /// Take a key back, for good
+    /// Revoke a key permanently
     Revoke {
         /// Its id
         id: String,
@@ -465,7 +465,7 @@ pub(crate) struct SecretSourceArgs {
     pub(crate) metadata: Vec<String>,
 }
 
-/// What is done about a sandbox's network.
+/// The commands of `belljar sandbox net`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetworkCommand {
     /// Show the network policy
@@ -477,13 +477,13 @@ pub(crate) enum NetworkCommand {
     },
     /// Print what was decided about connections
     Log {
-        /// Go on with what is decided
+        /// Follow new records
         #[arg(short, long)]
         follow: bool,
     },
 }
 
-/// What the sandboxes of a key may use together. `none` is as much as the machine has.
+/// Quotas of all sandboxes of a key together. `none` removes a quota.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Quotas")]
 pub(crate) struct QuotaArgs {
@@ -555,11 +555,11 @@ pub(crate) enum VolumeCommand {
 const VOLUME_COPY_EXAMPLES: &str = "\
 Examples:
   belljar volume cp a.csv data:             into the volume's root
-  belljar volume cp src data:/app           a directory, as app, or into app if that is there
+  belljar volume cp src data:/app           a directory, as app, or into app if it exists
   belljar volume cp data:/out/. results     what is in out, into results
   belljar volume cp data:/out - | tar tf -  a directory, as a tar
 
-Exit status 1: it was copied but for what cannot be, such as sockets and files that may not be read.";
+Exit status 1: some entries could not be copied, such as sockets and unreadable files.";
 
 /// Arguments of `belljar template`.
 #[derive(Debug, Args)]
@@ -576,7 +576,7 @@ pub(crate) enum TemplateCommand {
     /// List templates
     #[command(visible_alias = "list")]
     Ls,
-    /// Say what a template is
+    /// Show template details
     Info {
         /// Id or name
         template: String,
@@ -589,10 +589,10 @@ pub(crate) enum TemplateCommand {
         /// Directory with packages on the server's machine; see templates/mirror.sh
         #[arg(long, value_name = "DIR")]
         mirror: Option<PathBuf>,
-        /// Another name than the file says
+        /// Another name than in the file
         #[arg(long)]
         name: Option<String>,
-        /// Run all steps, also those whose result is known
+        /// Run all steps, including those with a cached result
         #[arg(long)]
         fresh: bool,
     },
@@ -603,15 +603,15 @@ pub(crate) enum TemplateCommand {
         /// The file; - is standard output
         file: PathBuf,
     },
-    /// Take a template from a file that was exported
+    /// Import a template from an exported file
     Import {
         /// The file; - is standard input
         file: PathBuf,
-        /// Another name than the file says
+        /// Another name than in the file
         #[arg(long)]
         name: Option<String>,
     },
-    /// Remove a template; sandboxes that were made from it go on
+    /// Remove a template; sandboxes that use it keep running
     Rm {
         /// Id or name
         template: String,
@@ -632,7 +632,7 @@ pub(crate) struct AuditCommandArgs {
 pub(crate) enum AuditCommand {
     /// Print the last records, one JSON object a line
     Tail {
-        /// Go on with what happens
+        /// Follow new records
         #[arg(short, long)]
         follow: bool,
         /// Only records of this sandbox
@@ -641,7 +641,7 @@ pub(crate) enum AuditCommand {
         /// Only records of this action, such as exec
         #[arg(long, value_name = "NAME")]
         action: Option<String>,
-        /// How many
+        /// Number
         #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 20)]
         lines: u32,
     },
@@ -667,7 +667,7 @@ pub(crate) enum AuditCommand {
 pub(crate) struct EventsArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Print what happens from now on, instead of what happened lately
+    /// Print new events instead of recent ones
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only events of this kind, such as sandbox or process.exited; may be given more than once
@@ -689,7 +689,7 @@ pub(crate) struct EventsArgs {
 pub(crate) struct CollectArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Only say what would be removed
+    /// Only print what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -30,7 +30,7 @@ struct Leftovers {
 pub(crate) async fn run(link: &Link, args: &CollectArgs) -> Result<u8, Quit> {
     let request = json!({"dry_run": args.dry_run});
     let request = link.client.send(Method::POST, "/v1/gc", &request);
-    let Leftovers { mut leftovers } = link.long("looking for what is left over", request).await?;
+    let Leftovers { mut leftovers } = link.with_progress("looking for what is left over", request).await?;
     if link.is_own {
         leftovers.extend(old_log(&home(&args.server)?, args.dry_run)?);
     }

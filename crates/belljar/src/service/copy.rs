@@ -22,9 +22,9 @@ use belljar_engine::{ErrorCode, GuestClient, GuestError};
 use tokio::io::AsyncRead;
 
 use super::args::CopyArgs;
-use super::create::put;
+use super::create::upload;
 use super::link::Link;
-use super::long::{Counted, Moved};
+use super::long::{ByteCounter, Counted};
 use super::{tree, volume};
 use crate::copy_out::Outputs;
 use crate::descriptor::Inherited;
@@ -39,15 +39,15 @@ const MAX_BYTES: u64 = 1 << 40;
 /// Progress message of a copy.
 const COPYING: &str = "copying";
 
-/// Kind of place that files are copied to or from.
+/// Kind of the remote side of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum RemoteKind {
     Sandbox,
     Volume,
 }
 
 /// A path in a sandbox or a volume.
-pub(crate) struct Inside<'a> {
+pub(crate) struct RemotePath<'a> {
     pub(crate) guest: GuestClient,
     /// As given; the home directory or the volume's root if empty.
     pub(crate) path: &'a OsStr,
@@ -63,7 +63,7 @@ pub(super) enum CopyError {
     Missing { place: String },
     /// The metadata cannot be read.
     #[error("cannot open {place}")]
-    Look { place: String, source: GuestError },
+    Stat { place: String, source: GuestError },
     /// The sandbox's file cannot be read or written.
     #[error("cannot copy {place}")]
     Guest { place: String, source: GuestError },
@@ -76,18 +76,18 @@ pub(super) enum CopyError {
 }
 
 /// Copies `from` to `to`.
-pub(crate) async fn copy(link: &Link, args: &CopyArgs, of: Of) -> Result<u8, Quit> {
-    match (inside(&args.from), inside(&args.to)) {
+pub(crate) async fn copy(link: &Link, args: &CopyArgs, kind: RemoteKind) -> Result<u8, Quit> {
+    match (split_remote(&args.from), split_remote(&args.to)) {
         (None, Some((name, path))) => {
-            find(link, &name, of).await?;
-            copy_in(link, &args.from, place(link, &name, path, of)?).await
+            find(link, &name, kind).await?;
+            copy_in(link, &args.from, place(link, &name, path, kind)?).await
         }
         (Some((name, path)), None) => {
-            let most = find(link, &name, of).await?;
-            copy_out(link, place(link, &name, path, of)?, args, most).await
+            let most = find(link, &name, kind).await?;
+            copy_out(link, place(link, &name, path, kind)?, args, most).await
         }
         _ => {
-            let place = if of == Of::Volume { "VOLUME:PATH" } else { "SANDBOX:PATH" };
+            let place = if kind == RemoteKind::Volume { "VOLUME:PATH" } else { "SANDBOX:PATH" };
             Err(Quit::Usage(format!(
                 "one of the two places must be {place}, and the other a file or directory here, or -; write ./a:b for a \
                  file here with a colon in its name"
@@ -96,9 +96,10 @@ pub(crate) async fn copy(link: &Link, args: &CopyArgs, of: Of) -> Result<u8, Qui
     }
 }
 
-/// Returns the maximum size of a copy out. Fails if the sandbox or volume is missing, for which the guest has the same error as for a missing file.
-async fn find(link: &Link, name: &str, of: Of) -> Result<u64, Quit> {
-    if of == Of::Volume {
+/// Returns the maximum size of a copy out. Fails if the sandbox or volume does not exist: the guest cannot distinguish that from a
+/// missing file.
+async fn find(link: &Link, name: &str, kind: RemoteKind) -> Result<u64, Quit> {
+    if kind == RemoteKind::Volume {
         return Ok(volume::find(link, name).await?.bytes);
     }
     let request = v1::GetSandboxRequest { sandbox: name.to_owned(), ..Default::default() };
@@ -107,27 +108,27 @@ async fn find(link: &Link, name: &str, of: Of) -> Result<u64, Quit> {
     Ok(info.limits.as_option().and_then(most).unwrap_or(MAX_BYTES))
 }
 
-fn place<'a>(link: &Link, name: &str, path: &'a OsStr, of: Of) -> Result<Inside<'a>, Quit> {
+fn place<'a>(link: &Link, name: &str, path: &'a OsStr, kind: RemoteKind) -> Result<RemotePath<'a>, Quit> {
     let shown = format!("{name}:{}", Path::new(path).display());
-    let guest = match of {
-        Of::Sandbox => link.client.guest(name)?,
-        Of::Volume => link.client.volume(name)?,
+    let guest = match kind {
+        RemoteKind::Sandbox => link.client.guest(name)?,
+        RemoteKind::Volume => link.client.volume(name)?,
     };
-    Ok(Inside { guest, path, shown })
+    Ok(RemotePath { guest, path, shown })
 }
 
-impl Inside<'_> {
+impl RemotePath<'_> {
     /// Returns the metadata of `path`, if it exists.
-    pub(super) async fn look(&self, path: &OsStr, follow: bool) -> Result<Option<v1::Entry>, CopyError> {
+    pub(super) async fn stat(&self, path: &OsStr, follow: bool) -> Result<Option<v1::Entry>, CopyError> {
         match self.guest.stat(Path::new(path), follow).await {
             Ok(entry) => Ok(Some(entry)),
             Err(error) if error.is(ErrorCode::NotFound) => Ok(None),
-            Err(source) => Err(CopyError::Look { place: self.shown.clone(), source }),
+            Err(source) => Err(CopyError::Stat { place: self.shown.clone(), source }),
         }
     }
 
     async fn is_dir(&self) -> Result<bool, CopyError> {
-        Ok(self.look(self.path, true).await?.is_some_and(|entry| is_dir(&entry)))
+        Ok(self.stat(self.path, true).await?.is_some_and(|entry| is_dir(&entry)))
     }
 
     pub(super) fn failed(&self, source: GuestError) -> CopyError {
@@ -139,41 +140,41 @@ pub(crate) fn is_dir(entry: &v1::Entry) -> bool {
     entry.kind.as_known() == Some(v1::FileKind::FILE_KIND_DIRECTORY)
 }
 
-async fn copy_in(link: &Link, from: &OsStr, to: Inside<'_>) -> Result<u8, Quit> {
-    let moved = Moved::default();
+async fn copy_in(link: &Link, from: &OsStr, to: RemotePath<'_>) -> Result<u8, Quit> {
+    let moved = ByteCounter::default();
     let into_dir = to.path.as_bytes().ends_with(b"/") || to.is_dir().await?;
     if from == "-" {
         let source = Counted::new(input(), &moved);
         let copied =
             async { if into_dir { tree::unpack(&to, source).await } else { write(&to, source).await } };
-        link.long_move(COPYING, &moved, copied).await?;
+        link.with_byte_progress(COPYING, &moved, copied).await?;
         return Ok(0);
     }
     let path = Path::new(from);
     let read = |source| CopyError::Read { path: path.to_owned(), source };
     if std::fs::metadata(path).map_err(read)?.is_dir() {
-        return link.long_move(COPYING, &moved, tree::copy_in(path, &to, &moved)).await;
+        return link.with_byte_progress(COPYING, &moved, tree::copy_in(path, &to, &moved)).await;
     }
     let target = if into_dir { joined(to.path, from) } else { to.path.to_owned() };
     let files = Inputs::find(&[pair(from, &target)], None)?;
-    link.long_move(COPYING, &moved, put(&to.guest, files, &moved)).await?;
+    link.with_byte_progress(COPYING, &moved, upload(&to.guest, files, &moved)).await?;
     Ok(0)
 }
 
-async fn copy_out(link: &Link, from: Inside<'_>, args: &CopyArgs, most: u64) -> Result<u8, Quit> {
-    let entry = from.look(from.path, false).await?;
+async fn copy_out(link: &Link, from: RemotePath<'_>, args: &CopyArgs, most: u64) -> Result<u8, Quit> {
+    let entry = from.stat(from.path, false).await?;
     let entry = entry.ok_or_else(|| CopyError::Missing { place: from.shown.clone() })?;
-    let moved = Moved::default();
+    let moved = ByteCounter::default();
     if args.to != "-" {
         if is_dir(&entry) {
             let hint = "; with --outward-links such links are made, too";
             let rules = tree::Rules { most, outward_links: args.outward_links, hint };
             let copied = tree::copy_out(&from, Path::new(&args.to), &entry, rules, &moved);
-            return link.long_move(COPYING, &moved, copied).await;
+            return link.with_byte_progress(COPYING, &moved, copied).await;
         }
         let outputs = Outputs::find(&[pair(from.path, &args.to)])?;
-        let copied = outputs.bring_at_most(&from.guest, most);
-        return match link.long(COPYING, copied).await.into_iter().next() {
+        let copied = outputs.copy_all(&from.guest, most);
+        return match link.with_progress(COPYING, copied).await.into_iter().next() {
             Some(error) => Err(error.into()),
             None => Ok(0),
         };
@@ -182,9 +183,9 @@ async fn copy_out(link: &Link, from: Inside<'_>, args: &CopyArgs, most: u64) -> 
         if rustix::termios::isatty(rustix::stdio::stdout()) {
             return Err(CopyError::Terminal { place: from.shown }.into());
         }
-        link.long_move(COPYING, &moved, tree::pack(&from, &moved)).await?;
+        link.with_byte_progress(COPYING, &moved, tree::pack(&from, &moved)).await?;
     } else {
-        link.long_move(COPYING, &moved, read(&from, &moved)).await?;
+        link.with_byte_progress(COPYING, &moved, read(&from, &moved)).await?;
     }
     Ok(0)
 }
@@ -198,8 +199,8 @@ fn input() -> Box<dyn AsyncRead + Send + Unpin> {
 }
 
 /// Writes a file in the sandbox.
-async fn write(to: &Inside<'_>, source: impl AsyncRead + Send + Unpin + 'static) -> Result<(), Quit> {
-    let path = crate::files::plain(Path::new(to.path))?;
+async fn write(to: &RemotePath<'_>, source: impl AsyncRead + Send + Unpin + 'static) -> Result<(), Quit> {
+    let path = crate::files::checked_path(Path::new(to.path))?;
     let path = bytes::Bytes::copy_from_slice(path.as_os_str().as_bytes());
     let open = v1::WriteOpen { path, make_parents: true, ..Default::default() };
     to.guest.write_from(open, source).await.map_err(|error| to.failed(error))?;
@@ -207,7 +208,7 @@ async fn write(to: &Inside<'_>, source: impl AsyncRead + Send + Unpin + 'static)
 }
 
 /// Reads a file to standard output.
-async fn read(from: &Inside<'_>, moved: &Moved) -> Result<(), Quit> {
+async fn read(from: &RemotePath<'_>, moved: &ByteCounter) -> Result<(), Quit> {
     let mut stdout = Inherited::stdout();
     let download = from.guest.read(Path::new(from.path), 0, 0, true).await;
     let mut download = download.map_err(|error| from.failed(error))?;
@@ -219,7 +220,7 @@ async fn read(from: &Inside<'_>, moved: &Moved) -> Result<(), Quit> {
 }
 
 /// Splits `SANDBOX:PATH`. Text with a slash or a dot before its first colon is a local path.
-fn inside(place: &OsStr) -> Option<(String, &OsStr)> {
+fn split_remote(place: &OsStr) -> Option<(String, &OsStr)> {
     let bytes = place.as_bytes();
     let colon = bytes.iter().position(|byte| *byte == b':')?;
     let (sandbox, path) = (&bytes[..colon], &bytes[colon + 1..]);
@@ -252,7 +253,8 @@ mod tests {
     #[test]
     fn sandbox_paths_and_local_paths_are_distinguished() {
         let split = |text: &'static str| {
-            inside(OsStr::new(text)).map(|(sandbox, path)| (sandbox, path.to_string_lossy().into_owned()))
+            split_remote(OsStr::new(text))
+                .map(|(sandbox, path)| (sandbox, path.to_string_lossy().into_owned()))
         };
         let id = "abcdefghij0123456789";
         assert_eq!(

@@ -7,56 +7,56 @@ use belljar_model::{ModelError, VolumeFile};
 
 use super::args::CreateArgs;
 use super::link::Link;
-use super::long::{Counted, Moved};
-use super::sandbox::shown;
-use super::words;
+use super::long::{ByteCounter, Counted};
+use super::sandbox::print_changed;
+use super::values;
 use crate::files::Inputs;
 use crate::message::Quit;
 
-/// Makes a sandbox and puts its files in. If that fails, nothing is left of it.
+/// Creates a sandbox, and copies its files into it. If that fails, the sandbox is removed.
 pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
-    // Everything here is checked before the server is asked for anything.
+    // All input is checked before a request is sent.
     let files = Inputs::find(&args.files, None)?;
     let request = request(args)?;
     let made = link.client.create(request, None).await?;
     let info = made.sandbox.into_option().unwrap_or_default();
-    let moved = Moved::default();
-    let put = async {
+    let moved = ByteCounter::default();
+    let upload_files = async {
         if let Some(memory) = info.limits.as_option().and_then(|limits| limits.memory_bytes) {
             files.check_size(memory)?;
         }
-        put(&link.client.guest(&info.id)?, files, &moved).await
+        upload(&link.client.guest(&info.id)?, files, &moved).await
     };
-    if let Err(error) = link.long_move("putting files in", &moved, put).await {
+    if let Err(error) = link.with_byte_progress("putting files in", &moved, upload_files).await {
         if !made.existing {
             let request = v1::KillSandboxRequest { sandbox: info.id, ..Default::default() };
             link.client.kill(request).await?;
         }
         return Err(error);
     }
-    shown(link, &info)
+    print_changed(link, &info)
 }
 
 fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
     let limits = v1::SandboxLimits {
-        memory_bytes: words::size("memory", args.memory.as_deref())?,
-        cpus: words::cpus(args.cpus.as_deref())?,
-        pids: words::number("pids", args.pids.as_deref())?,
-        disk_bytes: words::size("disk", args.disk.as_deref())?,
-        tmp_bytes: words::size("tmp", args.tmp.as_deref())?,
-        timeout: words::span("exec-timeout", args.exec_timeout.as_deref())?,
+        memory_bytes: values::size("memory", args.memory.as_deref())?,
+        cpus: values::cpus(args.cpus.as_deref())?,
+        pids: values::number("pids", args.pids.as_deref())?,
+        disk_bytes: values::size("disk", args.disk.as_deref())?,
+        tmp_bytes: values::size("tmp", args.tmp.as_deref())?,
+        timeout: values::span("exec-timeout", args.exec_timeout.as_deref())?,
         ..Default::default()
     };
     Ok(v1::CreateSandboxRequest {
         template: args.template.clone().unwrap_or_default(),
         name: args.name.clone().unwrap_or_default(),
         return_existing: args.or_get,
-        timeout: words::span("timeout", args.timeout.as_deref())?,
-        idle_timeout: words::span("idle-timeout", args.idle_timeout.as_deref())?,
-        on_timeout: words::on_timeout(args.on_timeout.as_deref())?.into(),
+        timeout: values::span("timeout", args.timeout.as_deref())?,
+        idle_timeout: values::span("idle-timeout", args.idle_timeout.as_deref())?,
+        on_timeout: values::on_timeout(args.on_timeout.as_deref())?.into(),
         auto_resume: args.no_auto_resume.then_some(false),
-        labels: words::labels(&args.label)?.into_iter().collect(),
-        env: words::variables(&args.env)?.into_iter().collect(),
+        labels: values::labels(&args.label)?.into_iter().collect(),
+        env: values::variables(&args.env)?.into_iter().collect(),
         limits: if limits == v1::SandboxLimits::default() { Default::default() } else { limits.into() },
         network_policy: args.net.message()?.map_or_else(Default::default, Into::into),
         mounts: args.mounts.clone(),
@@ -72,8 +72,8 @@ fn volume(text: &str) -> Result<v1::VolumeMount, Quit> {
     Ok(v1::VolumeMount { name, path, mode: mode.unwrap_or_default(), ..Default::default() })
 }
 
-/// Puts files into a sandbox or a volume.
-pub(super) async fn put(guest: &GuestClient, mut files: Inputs, moved: &Moved) -> Result<(), Quit> {
+/// Copies files into a sandbox or a volume.
+pub(super) async fn upload(guest: &GuestClient, mut files: Inputs, moved: &ByteCounter) -> Result<(), Quit> {
     use std::os::unix::ffi::OsStrExt as _;
     files.prepare(guest).await?;
     for file in files.into_files() {

@@ -5,14 +5,14 @@ use belljar_client::v1;
 use super::args::EventsArgs;
 use super::link::Link;
 use super::show::{distance, print};
-use super::words;
+use super::values;
 use crate::message::{Quit, one_line, say};
 
 /// Prints past events of the service, and follows new ones if asked to.
 pub(super) async fn run(link: &Link, args: &EventsArgs) -> Result<u8, Quit> {
     let request = v1::EventsRequest {
         kinds: args.kind.clone(),
-        labels: words::labels(&args.label)?.into_iter().collect(),
+        labels: values::labels(&args.label)?.into_iter().collect(),
         sandbox: args.sandbox.clone().unwrap_or_default(),
         after: args.after.clone().unwrap_or_default(),
         follow: args.follow,

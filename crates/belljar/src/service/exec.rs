@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::args::ExecArgs;
 use super::link::Link;
 use super::show::{bytes, print};
-use super::words;
+use super::values;
 use crate::descriptor::Inherited;
 use crate::message::{FAILED, Quit, say};
 use crate::output::write_failed;
@@ -27,8 +27,8 @@ const OUT_OF_MEMORY: u8 = 137;
 
 /// Runs a command, and returns its status.
 pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
-    let env = words::variables(&args.env)?;
-    let timeout = args.timeout.as_deref().map(|text| words::time("timeout", text)).transpose()?;
+    let env = values::variables(&args.env)?;
+    let timeout = args.timeout.as_deref().map(|text| values::time("timeout", text)).transpose()?;
     if args.detach {
         return background(link, args, env).await;
     }
@@ -138,7 +138,7 @@ async fn background(
         command,
         env: env.into_iter().collect(),
         cwd: args.cwd.as_ref().map(|dir| Bytes::copy_from_slice(dir.as_bytes())).unwrap_or_default(),
-        timeout: words::span("timeout", args.timeout.as_deref())?,
+        timeout: values::span("timeout", args.timeout.as_deref())?,
         ..Default::default()
     };
     let started = link.client.start(request).await?;

@@ -10,7 +10,7 @@ use super::args::{Format, KeyCommand, QuotaArgs, TemplateCommand};
 use super::build::{self, in_path};
 use super::link::Link;
 use super::show::{Table, away, bytes, distance, print};
-use super::words;
+use super::values;
 use crate::message::Quit;
 
 /// Response of the server with the keys.
@@ -40,7 +40,7 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let role: Role = role
         .parse()
         .map_err(|_| Quit::Usage(format!("--role: {role:?} is not allowed; give admin, user or read")))?;
-    let expires = expires.as_deref().map(|expires| words::time("expires", expires)).transpose()?;
+    let expires = expires.as_deref().map(|expires| values::time("expires", expires)).transpose()?;
     let request = json!({
         "name": name,
         "role": role,
@@ -75,19 +75,19 @@ async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
 fn merge_quotas(given: &QuotaArgs, current: Quotas) -> Result<Quotas, Quit> {
     Ok(Quotas {
         sandboxes: or_current(&given.max_sandboxes, current.sandboxes, |text| {
-            words::number("max-sandboxes", text)
+            values::number("max-sandboxes", text)
         })?,
         memory_bytes: or_current(&given.max_memory, current.memory_bytes, |text| {
-            words::size("max-memory", text)
+            values::size("max-memory", text)
         })?,
-        disk_bytes: or_current(&given.max_disk, current.disk_bytes, |text| words::size("max-disk", text))?,
+        disk_bytes: or_current(&given.max_disk, current.disk_bytes, |text| values::size("max-disk", text))?,
         cpu_seconds_per_hour: or_current(&given.max_cpu_per_hour, current.cpu_seconds_per_hour, |text| {
-            words::number("max-cpu-per-hour", text)
+            values::number("max-cpu-per-hour", text)
         })?,
         executions_per_minute: or_current(
             &given.max_executions_per_minute,
             current.executions_per_minute,
-            |text| words::number("max-executions-per-minute", text),
+            |text| values::number("max-executions-per-minute", text),
         )?,
         network: ceiling(given, current.network)?,
     })

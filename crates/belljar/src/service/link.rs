@@ -72,7 +72,7 @@ impl Link {
     }
 
     /// Replaces an error of a guest call with that of the server, if the server cannot be reached: guest calls go through it.
-    pub(crate) fn explained(&self, quit: Quit) -> Quit {
+    pub(crate) fn explain(&self, quit: Quit) -> Quit {
         let Quit::Error(error) = &quit else { return quit };
         let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<GuestError>());
         let unreachable = causes.find_map(|error| self.client.unreachable(error));

@@ -17,9 +17,9 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counter of transferred bytes. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Moved(Arc<AtomicU64>);
+pub(crate) struct ByteCounter(Arc<AtomicU64>);
 
-impl Moved {
+impl ByteCounter {
     pub(super) fn add(&self, count: usize) {
         self.0.fetch_add(count as u64, Ordering::Relaxed);
     }
@@ -27,12 +27,17 @@ impl Moved {
 
 impl Link {
     /// Runs `work`, with a progress line if it takes long.
-    pub(super) async fn long<T>(&self, what: &str, work: impl Future<Output = T>) -> T {
-        self.long_move(what, &Moved::default(), work).await
+    pub(super) async fn with_progress<T>(&self, what: &str, work: impl Future<Output = T>) -> T {
+        self.with_byte_progress(what, &ByteCounter::default(), work).await
     }
 
-    /// Like [`Link::long`], with the bytes transferred so far.
-    pub(super) async fn long_move<T>(&self, what: &str, moved: &Moved, work: impl Future<Output = T>) -> T {
+    /// Like [`Link::with_progress`], with the bytes transferred so far.
+    pub(super) async fn with_byte_progress<T>(
+        &self,
+        what: &str,
+        moved: &ByteCounter,
+        work: impl Future<Output = T>,
+    ) -> T {
         let progress = Progress::new(what.to_owned(), self.quiet);
         let updating = async {
             loop {
@@ -56,11 +61,11 @@ impl Link {
 /// Reader that counts the bytes read.
 pub(super) struct Counted<R> {
     source: R,
-    moved: Moved,
+    moved: ByteCounter,
 }
 
 impl<R> Counted<R> {
-    pub(super) fn new(source: R, moved: &Moved) -> Self {
+    pub(super) fn new(source: R, moved: &ByteCounter) -> Self {
         Self { source, moved: moved.clone() }
     }
 }

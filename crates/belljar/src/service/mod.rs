@@ -20,8 +20,8 @@ mod show;
 mod start;
 mod terminal;
 pub(crate) mod tree;
+pub(crate) mod values;
 mod volume;
-pub(crate) mod words;
 
 use belljar_client::ClientError;
 use belljar_engine::{ErrorCode, GuestError};
@@ -34,66 +34,65 @@ use args::{
 };
 use link::Link;
 
-/// Adds how a key is given where the server wants one. A value that the server refuses is wrong usage, as one that is refused
-/// here.
+/// Adds a hint to an error if the server requires a key. A value that the server refuses is wrong usage, as if it were refused here.
 pub(crate) fn with_hint(quit: Quit) -> Quit {
     let Quit::Error(error) = quit else { return quit };
     if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("invalid_field")) {
         return Quit::Usage(chain(error.as_ref()));
     }
-    let wants_key = error.chain().any(|cause| {
+    let needs_key = error.chain().any(|cause| {
         cause.downcast_ref::<ClientError>().is_some_and(|error| error.is("unauthenticated"))
             || cause.downcast_ref::<GuestError>().is_some_and(|error| error.is(ErrorCode::Unauthenticated))
     });
-    if !wants_key {
+    if !needs_key {
         return Quit::Error(error);
     }
     let text = chain(error.as_ref());
     anyhow::anyhow!("{text}; give a key of this server with --api-key or BELLJAR_API_KEY").into()
 }
 
-/// Does what `belljar sandbox` asks for.
+/// Runs `belljar sandbox`.
 pub(crate) fn sandbox(args: &SandboxCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async {
         let link = Link::open(&args.server).await?;
-        sandbox::run(&link, &args.command).await.map_err(|quit| link.explained(quit))
+        sandbox::run(&link, &args.command).await.map_err(|quit| link.explain(quit))
     })
 }
 
-/// Does what `belljar volume` asks for.
+/// Runs `belljar volume`.
 pub(crate) fn volume(args: &VolumeCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async {
         let link = Link::open(&args.server).await?;
-        volume::run(&link, &args.command).await.map_err(|quit| link.explained(quit))
+        volume::run(&link, &args.command).await.map_err(|quit| link.explain(quit))
     })
 }
 
-/// Does what `belljar key` asks for.
+/// Runs `belljar key`.
 pub(crate) fn key(args: &KeyCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { keys::keys(&Link::open(&args.server).await?, &args.command).await })
 }
 
-/// Does what `belljar secret` asks for.
+/// Runs `belljar secret`.
 pub(crate) fn secret(args: &SecretCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { secrets::secrets(&Link::open(&args.server).await?, &args.command).await })
 }
 
-/// Does what `belljar template` asks for.
+/// Runs `belljar template`.
 pub(crate) fn template(args: &TemplateCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { keys::templates(&Link::open(&args.server).await?, &args.command).await })
 }
 
-/// Does what `belljar audit` asks for.
+/// Runs `belljar audit`.
 pub(crate) fn audit(args: &AuditCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(audit::run(&args.server, &args.command))
 }
 
-/// Does what `belljar events` asks for.
+/// Runs `belljar events`.
 pub(crate) fn events(args: &EventsArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { events::run(&Link::open(&args.server).await?, args).await })
 }
 
-/// Does what `belljar gc` asks for.
+/// Runs `belljar gc`.
 pub(crate) fn collect(args: &CollectArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { collect::run(&Link::open(&args.server).await?, args).await })
 }

@@ -1,4 +1,4 @@
-//! `belljar sandbox net`: what a running sandbox may reach.
+//! `belljar sandbox net`: the network policy of a running sandbox.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use belljar_client::v1;
 
 use super::args::NetworkCommand;
 use super::link::Link;
-use super::sandbox::shown;
+use super::sandbox::print_changed;
 use super::show::{Table, bytes, distance, print};
 use crate::message::{Quit, one_line};
 
-/// The longest sentence that is shown, in characters.
-const SHOWN_CHARS: usize = 300;
+/// Maximum length of a printed record, in characters.
+const MAX_SHOWN_CHARS: usize = 300;
 
-/// Does what was asked for.
+/// Runs `belljar sandbox net`.
 pub(crate) async fn network(link: &Link, sandbox: &str, command: &NetworkCommand) -> Result<(), Quit> {
     match command {
         NetworkCommand::Get => get(link, sandbox).await,
@@ -27,7 +27,7 @@ pub(crate) async fn network(link: &Link, sandbox: &str, command: &NetworkCommand
                 network_policy: policy.into(),
                 ..Default::default()
             };
-            shown(link, &link.client.update(update).await?)
+            print_changed(link, &link.client.update(update).await?)
         }
         NetworkCommand::Log { follow } => log(link, sandbox, *follow).await,
     }
@@ -50,7 +50,7 @@ async fn get(link: &Link, sandbox: &str) -> Result<(), Quit> {
         let rules = if rules.is_empty() { "none".to_owned() } else { rules.join(", ") };
         table.row(vec!["request".to_owned(), format!("{host}={rules}")]);
     }
-    // Of a value there are the names of stored secrets alone.
+    // The only values that the server returns are names of stored secrets.
     let target = |v1::NetworkSecret { host, header, value, .. }: &v1::NetworkSecret| match value.as_str() {
         "" => format!("{host}:{header}"),
         value => format!("{host}:{header}  {value}"),
@@ -69,13 +69,17 @@ async fn log(link: &Link, sandbox: &str, follow: bool) -> Result<(), Quit> {
     let mut records = link.client.network_log(request).await?;
     while let Some(record) = records.next().await? {
         if !link.json(&record)? {
-            print(&format!("{:>12}  {}\n", distance(&record.at), one_line(&in_words(&record), SHOWN_CHARS)))?;
+            print(&format!(
+                "{:>12}  {}\n",
+                distance(&record.at),
+                one_line(&format_record(&record), MAX_SHOWN_CHARS)
+            ))?;
         }
     }
     Ok(())
 }
 
-fn in_words(record: &v1::NetworkRecord) -> String {
+fn format_record(record: &v1::NetworkRecord) -> String {
     let v1::NetworkRecord { host, port, address, rule, reason, .. } = record;
     match (record.event.as_str(), record.allowed) {
         ("ended", _) => {

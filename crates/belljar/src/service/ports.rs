@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::args::SandboxCommand;
 use super::link::Link;
 use super::show::{Table, print};
-use super::words;
+use super::values;
 use crate::message::{Quit, chain, say};
 
 /// Default life of the token in the address of a private port.
@@ -54,7 +54,7 @@ pub(super) async fn port(link: &Link, command: &SandboxCommand) -> Result<(), Qu
             let request = v1::IssuePortTokenRequest {
                 sandbox: sandbox.clone(),
                 port: (*port).into(),
-                expires: words::span("token", Some(life))?,
+                expires: values::span("token", Some(life))?,
                 ..Default::default()
             };
             Some(link.client.issue_port_token(request).await?)

@@ -5,7 +5,7 @@ use belljar_client::v1;
 use super::args::SandboxCommand;
 use super::link::{Link, is_missing};
 use super::show::{Table, bytes, distance, print, rough, state};
-use super::{copy, create, exec, network, ports, process, terminal, words};
+use super::{copy, create, exec, network, ports, process, terminal, values};
 use crate::message::{Quit, clean, one_line};
 
 /// Maximum number of sandboxes per page of the server.
@@ -20,7 +20,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
         SandboxCommand::Create(args) => create::create(link, args).await?,
         SandboxCommand::Exec(args) => return exec::exec(link, args).await,
         SandboxCommand::Shell { sandbox, command } => return terminal::shell(link, sandbox, command).await,
-        SandboxCommand::Cp(args) => return copy::copy(link, args, copy::Of::Sandbox).await,
+        SandboxCommand::Cp(args) => return copy::copy(link, args, copy::RemoteKind::Sandbox).await,
         SandboxCommand::Ls { state, label, all } => list(link, state, label, *all).await?,
         SandboxCommand::Info { sandbox } => info(link, sandbox).await?,
         SandboxCommand::Logs { sandbox, follow } => logs(link, sandbox, *follow).await?,
@@ -30,13 +30,13 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
         SandboxCommand::Pause { sandboxes } => {
             for sandbox in sandboxes {
                 let request = v1::PauseSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
-                shown(link, &link.client.pause(request).await?)?;
+                print_changed(link, &link.client.pause(request).await?)?;
             }
         }
         SandboxCommand::Resume { sandboxes } => {
             for sandbox in sandboxes {
                 let request = v1::ResumeSandboxRequest { sandbox: sandbox.clone(), ..Default::default() };
-                shown(link, &link.client.resume(request).await?)?;
+                print_changed(link, &link.client.resume(request).await?)?;
             }
         }
         SandboxCommand::Set { .. } => set(link, command).await?,
@@ -48,7 +48,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
                 note: note.clone().unwrap_or_default(),
                 ..Default::default()
             };
-            let template = link.long("keeping the files", link.client.snapshot(request)).await?;
+            let template = link.with_progress("keeping the files", link.client.snapshot(request)).await?;
             if !link.json(&template)? {
                 print(&format!("{}\n", template.id))?;
                 link.remark(&format!("kept {} as a template", bytes(template.bytes)));
@@ -65,7 +65,7 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
 }
 
 /// Prints a changed sandbox: as JSON, or only its id.
-pub(crate) fn shown(link: &Link, info: &v1::SandboxInfo) -> Result<(), Quit> {
+pub(crate) fn print_changed(link: &Link, info: &v1::SandboxInfo) -> Result<(), Quit> {
     if !link.json(info)? {
         print(&format!("{}\n", info.id))?;
     }
@@ -98,7 +98,7 @@ async fn find_all(
     }
     let mut request = v1::ListSandboxesRequest {
         states: selected,
-        labels: words::labels(labels)?.into_iter().collect(),
+        labels: values::labels(labels)?.into_iter().collect(),
         limit: PAGE,
         ..Default::default()
     };
@@ -295,17 +295,17 @@ async fn set(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {
     };
     let (removed, kept): (Vec<String>, Vec<String>) =
         label.iter().cloned().partition(|text| text.ends_with('-') && !text.contains('='));
-    let memory = words::size("memory", memory.as_deref())?;
-    let (cpus, pids) = (words::cpus(cpus.as_deref())?, words::number("pids", pids.as_deref())?);
+    let memory = values::size("memory", memory.as_deref())?;
+    let (cpus, pids) = (values::cpus(cpus.as_deref())?, values::number("pids", pids.as_deref())?);
     let changes_limits = memory.is_some() || cpus.is_some() || pids.is_some();
     let limits = v1::SandboxLimits { memory_bytes: memory, cpus, pids, ..Default::default() };
     let update = v1::UpdateSandboxRequest {
         sandbox: sandbox.clone(),
-        set_labels: words::labels(&kept)?.into_iter().collect(),
+        set_labels: values::labels(&kept)?.into_iter().collect(),
         remove_labels: removed.iter().map(|text| text.trim_end_matches('-').to_owned()).collect(),
         limits: if changes_limits { limits.into() } else { Default::default() },
-        idle_timeout: words::span("idle-timeout", idle_timeout.as_deref())?,
-        on_timeout: words::on_timeout(on_timeout.as_deref())?.into(),
+        idle_timeout: values::span("idle-timeout", idle_timeout.as_deref())?,
+        on_timeout: values::on_timeout(on_timeout.as_deref())?.into(),
         ..Default::default()
     };
     let changes = changes_limits || !label.is_empty() || idle_timeout.is_some() || on_timeout.is_some();
@@ -319,12 +319,12 @@ async fn set(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {
     if let Some(timeout) = timeout {
         let request = v1::SetTimeoutRequest {
             sandbox: sandbox.clone(),
-            timeout: words::span("timeout", Some(timeout))?,
+            timeout: values::span("timeout", Some(timeout))?,
             ..Default::default()
         };
         info = Some(link.client.set_timeout(request).await?);
     }
-    info.map_or(Ok(()), |info| shown(link, &info))
+    info.map_or(Ok(()), |info| print_changed(link, &info))
 }
 
 async fn fork(
@@ -338,16 +338,16 @@ async fn fork(
     let request = v1::ForkSandboxRequest {
         sandbox: sandbox.to_owned(),
         count,
-        timeout: words::span("timeout", timeout)?,
-        labels: words::labels(labels)?.into_iter().collect(),
+        timeout: values::span("timeout", timeout)?,
+        labels: values::labels(labels)?.into_iter().collect(),
         ..Default::default()
     };
     const COPYING: &str = "copying the files";
-    let mut forks = link.long(COPYING, link.client.fork(request)).await?;
+    let mut forks = link.with_progress(COPYING, link.client.fork(request)).await?;
     let mut failed = 0;
-    while let Some(fork) = link.long(COPYING, forks.next()).await? {
+    while let Some(fork) = link.with_progress(COPYING, forks.next()).await? {
         match fork.result {
-            Some(Forked::Sandbox(info)) => shown(link, &info)?,
+            Some(Forked::Sandbox(info)) => print_changed(link, &info)?,
             Some(Forked::Problem(problem)) => {
                 failed += 1;
                 crate::message::say(&problem.detail);

@@ -11,7 +11,7 @@ use super::args::{Format, SecretCommand, SecretSourceArgs};
 use super::build::in_path;
 use super::link::Link;
 use super::show::{Table, away, print};
-use super::words;
+use super::values;
 use crate::message::Quit;
 use crate::net::{MAX_SECRET_BYTES, read_secret_file, read_secret_variable, without_line_end};
 
@@ -63,7 +63,7 @@ fn value(source: &SecretSourceArgs) -> Result<String, Quit> {
 }
 
 fn metadata(source: &SecretSourceArgs) -> Result<std::collections::HashMap<String, String>, Quit> {
-    words::pairs("metadata", &source.metadata)
+    values::pairs("metadata", &source.metadata)
 }
 
 fn show(link: &Link, secret: &SecretInfo) -> Result<(), Quit> {

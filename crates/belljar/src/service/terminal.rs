@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::exec::status;
 use super::link::Link;
 use crate::message::Quit;
-use crate::shell::{RawMode, SHELLS, pass, size, terminal_type};
+use crate::shell::{RawMode, SHELLS, forward_output, size, terminal_type};
 use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
 
@@ -32,7 +32,7 @@ pub(crate) async fn shell(link: &Link, sandbox: &str, command: &[OsString]) -> R
         let guest = guest.clone();
         tokio::spawn(async move { guest.feed(id, stdin, false).await })
     });
-    let passing = pass(execution);
+    let passing = forward_output(execution);
     tokio::pin!(passing);
     let ended = loop {
         tokio::select! {

@@ -1,5 +1,5 @@
-//! Directories on their way in and out, as archives. What comes out is hostile: the sandbox may send any bytes. It is unpacked
-//! by way of descriptors alone, beside its place, and appears when all of it has come and has been found good.
+//! Copies directories in and out as archives. Archives from a sandbox are hostile and may contain any bytes. They are unpacked
+//! through descriptors into a temporary place beside the target, and appear there only when complete and valid.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -22,8 +22,8 @@ use rustix::io::Errno;
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
-use super::copy::{CopyError, Inside, is_dir, joined};
-use super::long::Moved;
+use super::copy::{CopyError, RemotePath, is_dir, joined};
+use super::long::ByteCounter;
 use crate::copy_out::Place;
 use crate::descriptor::Inherited;
 use crate::files::{is_content, unpack_open};
@@ -31,76 +31,76 @@ use crate::message::{Quit, say};
 use crate::output::write_failed;
 use crate::signals::{self, Signals};
 
-/// How long the next piece of an archive may take: [`PIECE_BYTES`], or what there is of it.
+/// Timeout for the next [`PIECE_BYTES`] of an archive, or for its shorter rest.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A piece in this sense, in bytes. A guest that hands out single bytes gets no more time than one that does not.
+/// Bytes that must arrive within [`PIECE_TIMEOUT`]. A guest that sends single bytes gets no more time than another.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// The most entries of an archive that comes out.
-const MOST_ENTRIES: u64 = 1_000_000;
+/// Maximum number of entries of an archive from a sandbox.
+const MAX_ENTRIES: u64 = 1_000_000;
 
-/// What the names and headers of an archive may take beside the content, in bytes.
-const MOST_HEADERS_BYTES: u64 = 1 << 30;
+/// Maximum size of the names and headers of an archive, besides the content, in bytes.
+const MAX_HEADERS_BYTES: u64 = 1 << 30;
 
-/// The status of a copy that is not whole.
+/// Exit status of an incomplete copy.
 const INCOMPLETE: u8 = 1;
 
-/// Why a directory was not copied.
+/// Error from copying a directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TreeError {
-    /// It cannot be packed here.
+    /// The local directory cannot be packed.
     #[error("cannot read {path:?}")]
     Pack { path: PathBuf, source: FileError },
-    /// The place for it cannot be used.
+    /// The local target cannot be used.
     #[error("cannot use {path:?}")]
     Target { path: PathBuf, source: io::Error },
-    /// Something else is there.
-    #[error("{path:?} is no directory; name another place for {place}")]
+    /// The local target exists and is not a directory.
+    #[error("{path:?} is not a directory; name another place for {place}")]
     NotADirectory { path: PathBuf, place: String },
-    /// Inside something else is there.
-    #[error("{place} is no directory; name another place")]
+    /// The target in the sandbox exists and is not a directory.
+    #[error("{place} is not a directory; name another place")]
     NotADirectoryInside { place: String },
-    /// The source has no name, and so no place of its own.
+    /// The source has no name that the copy could have.
     #[error("{place} has no name; add /. to copy what is in it")]
     NoName { place: String },
-    /// A link leads out.
-    #[error("{place} does not come out{hint}")]
+    /// A symbolic link leads out of the directory.
+    #[error("{place} cannot be copied out{hint}")]
     OutwardLink { place: String, hint: &'static str, source: FileError },
-    /// It is not what can be unpacked.
-    #[error("{place} does not come out")]
+    /// The archive is invalid or cannot be unpacked.
+    #[error("{place} cannot be copied out")]
     Unpack { place: String, source: FileError },
     /// The guest stalls.
-    #[error("{place} does not come out of the sandbox in time")]
+    #[error("timed out copying {place} out of the sandbox")]
     Stalled { place: String },
 }
 
-/// What may come out.
+/// Restrictions on a copy out of a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// Most bytes, of all files together.
+    /// Maximum size of all files together, in bytes.
     pub(crate) most: u64,
     /// Make symbolic links that lead out of the directory.
     pub(crate) outward_links: bool,
-    /// What to do about such a link.
+    /// Hint in the error for such a link.
     pub(crate) hint: &'static str,
 }
 
 /// Copies a directory in.
-pub(super) async fn copy_in(dir: &Path, to: &Inside<'_>, moved: &Moved) -> Result<u8, Quit> {
+pub(super) async fn copy_in(dir: &Path, to: &RemotePath<'_>, moved: &ByteCounter) -> Result<u8, Quit> {
     let mode = dir.metadata().map_err(|source| CopyError::Read { path: dir.to_owned(), source })?.mode();
-    let there = to.look(to.path, true).await?;
-    if there.as_ref().is_some_and(|entry| !is_dir(entry)) {
+    let existing = to.stat(to.path, true).await?;
+    if existing.as_ref().is_some_and(|entry| !is_dir(entry)) {
         return Err(TreeError::NotADirectoryInside { place: to.shown.clone() }.into());
     }
-    let target = match (&there, is_content(dir.as_os_str())) {
+    let target = match (&existing, is_content(dir.as_os_str())) {
         (Some(_), false) if dir.file_name().is_none() => {
             return Err(TreeError::NoName { place: dir.display().to_string() }.into());
         }
         (Some(_), false) => joined(to.path, dir.as_os_str()),
         _ => to.path.to_owned(),
     };
-    let is_new = to.look(&target, true).await?.is_none();
+    let is_new = to.stat(&target, true).await?.is_none();
     let packer = Packer::begin(dir, &PackOptions::default());
     let packer = packer.map_err(|source| TreeError::Pack { path: dir.to_owned(), source })?;
     let summary = Arc::new(Mutex::new(PackSummary::default()));
@@ -115,11 +115,11 @@ pub(super) async fn copy_in(dir: &Path, to: &Inside<'_>, moved: &Moved) -> Resul
         to.guest.set_mode(request).await.map_err(|error| to.failed(error))?;
     }
     let summary = *summary.lock();
-    Ok(say_incomplete(summary.skipped, summary.changed))
+    Ok(report_incomplete(summary.skipped, summary.changed))
 }
 
-/// Says what is missing, and returns the status of the command.
-fn say_incomplete(left_out: u64, changed: u64) -> u8 {
+/// Reports what is missing from the copy, and returns the exit status.
+fn report_incomplete(left_out: u64, changed: u64) -> u8 {
     if left_out > 0 {
         say(&format!("{left_out} left out: FIFOs, sockets, devices, or what cannot be read"));
     }
@@ -129,10 +129,10 @@ fn say_incomplete(left_out: u64, changed: u64) -> u8 {
     if left_out + changed > 0 { INCOMPLETE } else { 0 }
 }
 
-/// An archive as a stream. `summary` is what is in it, when it has ended.
+/// Returns the archive as a stream. `summary` is set at its end.
 fn pieces(
     packer: Packer,
-    moved: Moved,
+    moved: ByteCounter,
     summary: Arc<Mutex<PackSummary>>,
 ) -> impl futures::Stream<Item = io::Result<Bytes>> {
     futures::stream::unfold(packer, move |mut packer| {
@@ -148,9 +148,9 @@ fn pieces(
     })
 }
 
-/// Unpacks an archive inside.
+/// Unpacks an archive in the sandbox.
 pub(super) async fn unpack(
-    to: &Inside<'_>,
+    to: &RemotePath<'_>,
     source: impl AsyncRead + Send + Unpin + 'static,
 ) -> Result<(), Quit> {
     to.guest.unpack(unpack_open(to.path), source).await.map_err(|error| to.failed(error))?;
@@ -158,7 +158,7 @@ pub(super) async fn unpack(
 }
 
 /// Packs a directory to standard output.
-pub(super) async fn pack(from: &Inside<'_>, moved: &Moved) -> Result<(), Quit> {
+pub(super) async fn pack(from: &RemotePath<'_>, moved: &ByteCounter) -> Result<(), Quit> {
     let mut stdout = Inherited::stdout();
     let mut archive = begin(from, u64::MAX).await?;
     while let Some(piece) = archive.next().await.map_err(|error| from.failed(error))? {
@@ -168,7 +168,7 @@ pub(super) async fn pack(from: &Inside<'_>, moved: &Moved) -> Result<(), Quit> {
     Ok(())
 }
 
-async fn begin(from: &Inside<'_>, most: u64) -> Result<Archive, CopyError> {
+async fn begin(from: &RemotePath<'_>, most: u64) -> Result<Archive, CopyError> {
     let request =
         v1::PackRequest { base: Bytes::copy_from_slice(from.path.as_bytes()), ..Default::default() };
     from.guest.pack(request, most).await.map_err(|error| from.failed(error))
@@ -176,24 +176,24 @@ async fn begin(from: &Inside<'_>, most: u64) -> Result<Archive, CopyError> {
 
 /// Copies a directory out.
 pub(super) async fn copy_out(
-    from: &Inside<'_>,
+    from: &RemotePath<'_>,
     to: &Path,
     entry: &v1::Entry,
     rules: Rules,
-    moved: &Moved,
+    moved: &ByteCounter,
 ) -> Result<u8, Quit> {
     let name = Path::new(from.path).file_name().filter(|_| !is_content(from.path));
     let target = Target::find(to, name, &from.shown)?;
-    bring(from, target, entry, rules, moved, &mut Signals::catch()?).await
+    copy_to(from, target, entry, rules, moved, &mut Signals::catch()?).await
 }
 
-/// The same, to a directory that was found already.
-pub(crate) async fn bring(
-    from: &Inside<'_>,
+/// Copies a directory out to a target that is already open.
+pub(crate) async fn copy_to(
+    from: &RemotePath<'_>,
     target: Target,
     entry: &v1::Entry,
     rules: Rules,
-    moved: &Moved,
+    moved: &ByteCounter,
     signals: &mut Signals,
 ) -> Result<u8, Quit> {
     let mask = 0o777 & !umask();
@@ -204,7 +204,7 @@ pub(crate) async fn bring(
         links_may_lead_out: rules.outward_links,
         is_host_target: true,
         max_bytes: rules.most,
-        max_entries: MOST_ENTRIES,
+        max_entries: MAX_ENTRIES,
         ..UnpackOptions::default()
     };
     let failed = |source: FileError| match source.kind() == ErrorKind::OutwardLink {
@@ -215,13 +215,13 @@ pub(crate) async fn bring(
         let dir = target.dir.try_clone().map_err(|source| target.failed(source))?;
         let mut unpacker = Unpacker::begin(dir, CreatedDirs::default(), &options).map_err(failed)?;
         let taken = tokio::select! {
-            taken = take(from, &mut unpacker, rules.most, moved, &failed) => taken,
+            taken = receive(from, &mut unpacker, rules.most, moved, &failed) => taken,
             signal = signals.next() => Err(Quit::Status(signals::status(signal))),
         };
         match taken {
             Ok(summary) => {
                 let unpacked = unpacker.finish().await.map_err(failed)?;
-                Ok(say_incomplete(summary.skipped + unpacked.skipped, summary.changed))
+                Ok(report_incomplete(summary.skipped + unpacked.skipped, summary.changed))
             }
             Err(error) => {
                 unpacker.discard().await;
@@ -234,25 +234,25 @@ pub(crate) async fn bring(
     done
 }
 
-async fn take(
-    from: &Inside<'_>,
+async fn receive(
+    from: &RemotePath<'_>,
     unpacker: &mut Unpacker,
     most: u64,
-    moved: &Moved,
+    moved: &ByteCounter,
     failed: &impl Fn(FileError) -> TreeError,
 ) -> Result<v1::PackSummary, Quit> {
-    let mut archive = in_time(from, begin(from, most.saturating_add(MOST_HEADERS_BYTES))).await??;
+    let mut archive = with_timeout(from, begin(from, most.saturating_add(MAX_HEADERS_BYTES))).await??;
     let mut bytes = 0;
-    let mut due = tokio::time::Instant::now() + PIECE_TIMEOUT;
+    let mut deadline = tokio::time::Instant::now() + PIECE_TIMEOUT;
     loop {
         let stalled = |_| TreeError::Stalled { place: from.shown.clone() };
         let next: Result<_, GuestError> =
-            tokio::time::timeout_at(due, archive.next()).await.map_err(stalled)?;
+            tokio::time::timeout_at(deadline, archive.next()).await.map_err(stalled)?;
         let Some(piece) = next.map_err(|error| from.failed(error))? else { break };
         let before = bytes / PIECE_BYTES;
         bytes += piece.len() as u64;
         if bytes / PIECE_BYTES > before {
-            due = tokio::time::Instant::now() + PIECE_TIMEOUT;
+            deadline = tokio::time::Instant::now() + PIECE_TIMEOUT;
         }
         unpacker.take(&piece).await.map_err(failed)?;
         moved.add(piece.len());
@@ -260,21 +260,21 @@ async fn take(
     Ok(archive.summary().cloned().unwrap_or_default())
 }
 
-async fn in_time<T>(from: &Inside<'_>, call: impl Future<Output = T>) -> Result<T, TreeError> {
+async fn with_timeout<T>(from: &RemotePath<'_>, call: impl Future<Output = T>) -> Result<T, TreeError> {
     let stalled = |_| TreeError::Stalled { place: from.shown.clone() };
     tokio::time::timeout(PIECE_TIMEOUT, call).await.map_err(stalled)
 }
 
-/// The directory here that is copied to. One that was made for it goes again unless all went well.
+/// The local directory that is copied to. If it was created for the copy, it is removed again on failure.
 pub(crate) struct Target {
     path: PathBuf,
     dir: OwnedFd,
-    /// The directory above and the name, if it was made.
+    /// The parent directory and the name, if it was created.
     made: Option<(OwnedFd, OsString)>,
 }
 
 impl Target {
-    /// `to` if it is free or has no name to be put into it, else the name in it.
+    /// Opens `to/name` if `to` is a directory and there is a name, else `to`, which is created if missing.
     fn find(to: &Path, name: Option<&OsStr>, place: &str) -> Result<Self, TreeError> {
         let path = match name {
             Some(name) if to.is_dir() => to.join(name),
@@ -286,7 +286,7 @@ impl Target {
             _ => Path::new("."),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // `.`, `..` and `/` are there.
+        // `.`, `..` and `/` always exist.
         let Some(name) = path.file_name().filter(|_| !is_content(path.as_os_str())) else {
             let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
             return Ok(Self { path, dir, made: None });
@@ -295,12 +295,12 @@ impl Target {
         let above =
             above.map_err(|errno| TreeError::Target { path: parent.to_owned(), source: errno.into() })?;
         let name = name.to_owned();
-        // A link of this user's own may lead to the directory that was named, but none within it.
+        // The path that the user named may be a symbolic link; a name within it may not.
         let may_follow = path == to;
         Self::within(above, name, path, may_follow, place)
     }
 
-    /// The place itself, which was opened before.
+    /// Opens the place itself, whose parent directory is already open.
     pub(crate) fn at(target: &Place, place: &str) -> Result<Self, TreeError> {
         let path = target.path.clone();
         let failed = |source: io::Error| TreeError::Target { path: path.clone(), source };
@@ -313,7 +313,7 @@ impl Target {
         Self::within(above, target.name.clone(), path, false, place)
     }
 
-    /// The directory `name` of `above`, which is made if it is not there.
+    /// Opens the directory `name` of `above`, which is created if missing.
     fn within(
         above: OwnedFd,
         name: OsString,
@@ -344,10 +344,10 @@ impl Target {
         TreeError::Target { path: self.path.clone(), source }
     }
 
-    /// Gives a directory that was made its mode, or removes it.
+    /// Sets the mode of a directory that was created, or removes it if there is no mode.
     fn end(self, mode: Option<u32>) {
         let Some((above, name)) = self.made else { return };
-        // What is there stays as it is: it was this program that made it, and it is this user's.
+        // Errors are ignored: the directory was created by this program and belongs to this user.
         let _ = match mode {
             Some(mode) => rustix::fs::fchmod(&self.dir, Mode::from_raw_mode(mode & 0o777)),
             None => rustix::fs::unlinkat(&above, &name, AtFlags::REMOVEDIR),
@@ -355,7 +355,7 @@ impl Target {
     }
 }
 
-/// The permission bits that this user does not give.
+/// Returns the umask of this process.
 fn umask() -> u32 {
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask);
@@ -367,9 +367,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_a_directory_is_found() {
+    fn target_directory_is_resolved() {
         let dir = tempfile::tempdir().unwrap();
-        let (is_there, file) = (dir.path().join("there"), dir.path().join("file"));
+        let (is_there, file) = (dir.path().join("existing"), dir.path().join("file"));
         std::fs::create_dir(&is_there).unwrap();
         std::fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&is_there, dir.path().join("link")).unwrap();

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::args::{Format, VolumeCommand};
 use super::build::in_path;
-use super::copy::{Of, copy};
+use super::copy::{RemoteKind, copy};
 use super::link::Link;
 use super::show::{Table, away, bytes, print};
 use crate::message::Quit;
@@ -23,13 +23,13 @@ pub(crate) async fn run(link: &Link, command: &VolumeCommand) -> Result<u8, Quit
     let shown = match command {
         VolumeCommand::Create { name, size } => {
             let request = json!({"name": name, "size": size});
-            let made: VolumeInfo = link.client.send(Method::POST, "/v1/volumes", &request).await?;
-            if !link.json(&made)? {
-                print(&format!("{}\n", made.id))?;
+            let created: VolumeInfo = link.client.send(Method::POST, "/v1/volumes", &request).await?;
+            if !link.json(&created)? {
+                print(&format!("{}\n", created.id))?;
             }
             return Ok(0);
         }
-        VolumeCommand::Cp(args) => return copy(link, args, Of::Volume).await,
+        VolumeCommand::Cp(args) => return copy(link, args, RemoteKind::Volume).await,
         VolumeCommand::Rm { volumes } => {
             for volume in volumes {
                 link.client.value::<()>(Method::DELETE, &path(volume), RestBody::Empty).await?;

@@ -1,4 +1,4 @@
-//! What is refused: one clear sentence each, before anything starts, with nothing left behind.
+//! Invalid input: refused with one clear sentence, before anything starts, with nothing left behind.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -26,7 +26,7 @@ fn check_with(host: &Host, args: &[&str], variables: &[(&str, &str)], message: &
         variables.iter().map(|(name, value)| (name, value.replace("DIR", &dir.to_string_lossy())));
     let done = Done::of(host.belljar(&args).envs(variables));
     let stderr = without_list(&done.stderr.replace(&*dir.to_string_lossy(), "DIR"));
-    // A value that cannot be is wrong usage; the rest is refused.
+    // An invalid value is wrong usage; other input is refused.
     let status = if BAD_VALUE.iter().any(|words| message.contains(words)) { 2 } else { 125 };
     assert_eq!(
         (done.status, stderr.as_str()),
@@ -37,7 +37,7 @@ fn check_with(host: &Host, args: &[&str], variables: &[(&str, &str)], message: &
     assert_eq!(host.names(), before);
 }
 
-/// What is said of a value that cannot be.
+/// Parts of the messages for invalid values.
 const BAD_VALUE: [&str; 8] = [
     "are both mounted on",
     "is not allowed",
@@ -49,7 +49,7 @@ const BAD_VALUE: [&str; 8] = [
     "this key is given twice",
 ];
 
-/// The list of languages grows without anything else having to change.
+/// Removes the list of languages, which may grow.
 fn without_list(stderr: &str) -> String {
     match stderr.split_once("known are ") {
         Some((before, _)) => format!("{before}known are …\n"),
@@ -82,11 +82,11 @@ fn scripts() {
         (&["/dev/zero"], "script: \"/dev/zero\" is a device; give a regular file"),
         (
             &["unknown.xyz"],
-            "language: \"unknown.xyz\" has no ending and no #! line that is known; name it with -l; known are …",
+            "language: \"unknown.xyz\" has no known extension and no known #! line; name it with -l; known are …",
         ),
         (
             &["plain"],
-            "language: \"plain\" has no ending and no #! line that is known; name it with -l; known are …",
+            "language: \"plain\" has no known extension and no known #! line; name it with -l; known are …",
         ),
         (&["latin.js"], "script: byte 2 of \"latin.js\" is not UTF-8; give text in UTF-8"),
         (&["huge.py"], "script: \"huge.py\" has 1073741824 bytes; at most 67108864 are allowed"),
@@ -101,7 +101,7 @@ fn scripts() {
 }
 
 #[test]
-fn arguments_that_are_no_text() {
+fn non_utf8_arguments_are_refused() {
     let host = Host::new();
     let args: [&OsStr; 5] =
         [OsStr::new("run"), OsStr::new("-c"), OsStr::new("1"), OsStr::new("a"), OsStr::from_bytes(b"b\xff")];
@@ -113,7 +113,7 @@ fn arguments_that_are_no_text() {
 }
 
 #[test]
-fn a_script_without_end_on_standard_input() {
+fn endless_script_on_standard_input_is_refused() {
     let host = Host::new();
     let mut command = host.belljar(&["run", "-"]);
     command.stdin(File::open("/dev/zero").unwrap());
@@ -451,9 +451,9 @@ fn files_out() {
 }
 
 #[test]
-fn an_unreadable_script() {
+fn unreadable_script_is_reported() {
     if rustix::process::geteuid().is_root() {
-        // Nothing is unreadable for an administrator; a directory that is none is the nearest thing.
+        // No file is unreadable for root; a path below a regular file comes closest.
         let host = Host::new();
         host.write("file", "");
         check(&host, &["file/x.py"], "script: cannot read \"file/x.py\": Not a directory (os error 20)");
@@ -466,7 +466,7 @@ fn an_unreadable_script() {
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_exits_with_2() {
     let host = Host::new();
     for args in [
         &[][..],
@@ -491,7 +491,7 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn more_memory_than_the_machine_has() {
+fn memory_limit_above_the_machines_is_refused() {
     let host = Host::new();
     let done = host.run(&["run", "--memory", "1000g", "-c", "print(1)"]);
     assert_eq!((done.status, done.text()), (2, ""), "{done:?}");

@@ -101,7 +101,11 @@ fn only_regular_files_are_copied_out() {
             "out: \"x\" is a symbolic link in the sandbox; only regular files and directories come out",
         ),
         ("mkfifo x", "x", "out: \"x\" is a FIFO in the sandbox; only regular files and directories come out"),
-        ("mkdir x", "x", "out: cannot bring out \"x\": \"x\" is no directory; name another place for \"x\""),
+        (
+            "mkdir x",
+            "x",
+            "out: cannot bring out \"x\": \"x\" is not a directory; name another place for \"x\"",
+        ),
         (
             "echo > y",
             "y/.",

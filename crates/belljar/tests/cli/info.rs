@@ -1,4 +1,4 @@
-//! What the tool says about itself and about this machine.
+//! Help, version, and information about this machine.
 
 use crate::host::{Done, Host};
 
@@ -16,9 +16,9 @@ fn help_and_version() {
 
     Commands:
       run         Run code in a sandbox
-      code        Run code in a context that remembers, cell by cell
+      code        Run code in a context that keeps its variables, cell by cell
       shell       Open an interactive terminal in a sandbox
-      doctor      Say what this machine can enforce, what is missing, and how to fix it
+      doctor      Show what this machine can enforce, what is missing, and how to fix it
       languages   List the languages that can be run here, with versions
       serve       Turn this machine into a sandbox service that programs use over the network
       config      Check, show or begin the service's configuration
@@ -27,7 +27,7 @@ fn help_and_version() {
       volume      Create and manage volumes: files that outlive sandboxes
       key         Create, list and revoke API keys
       secret      Store secrets on the server, for network policies
-      template    List what sandboxes can start from
+      template    Build and manage templates
       audit       Read and check the audit trail
       events      Print what happens to sandboxes, processes, templates and keys
       net         Show what network policies allow
@@ -75,20 +75,19 @@ fn help_and_version() {
           --tmp <SIZE>           Size of /tmp [default: 100m]
           --disk <SIZE>          Size of the home directory [default: 1g]
           --inodes <NUMBER>      Files and directories in each writable file system [default: 65536]
-          --output <SIZE>        What a result keeps of each output stream [default: 8m]
-          --log <SIZE>           What --log-dir may hold of each output stream [default: 256m]
+          --output <SIZE>        Maximum of each output stream in a result [default: 8m]
+          --log <SIZE>           Maximum of each output stream in --log-dir [default: 256m]
           --open-files <NUMBER>  Open files of each process [default: 1024]
-          --limits <GRADE>       How limits are held: cgroup, or watched, which is weaker
+          --limits <GRADE>       How limits are enforced: cgroup, or watched, which is weaker
 
     Sandbox:
-          --engine <ENGINE>          What builds the walls: local, process, or none for no walls
-                                     [default: local]
+          --engine <ENGINE>          Engine: local, process, or none for no walls [default: local]
           --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless
                                      rw
           --env <NAME[=VALUE]>       Set an environment variable; NAME alone takes its value from here
           --hostname <NAME>          Host name inside [default: belljar]
-          --spec <FILE>              Read what the sandbox is to be from a .toml or .json file; flags
-                                     win over it
+          --spec <FILE>              Read the sandbox's specification from a .toml or .json file; flags
+                                     override it
           --policy <FILE>            Read from a TOML file what may be mounted: read, write and
                                      forbidden paths
           --cleanup <WHEN>           Wait for the removal of the sandbox, or leave it to the background
@@ -111,12 +110,12 @@ fn help_and_version() {
                                  requests to an allowed host, or to all hosts below *.SUFFIX
 
     Output:
-      -q, --quiet          Say nothing but errors
+      -q, --quiet          Print no messages except errors
           --json           Print one JSON result instead of the program's output
           --rich           Show results and pictures, as a notebook does; -o is the directory for
                            pictures
           --events         Print one JSON event a line as things happen
-          --timings        Say where the time went
+          --timings        Print how long each step took
           --log-dir <DIR>  Directory for the whole of an output stream that is more than is kept
 
     Examples:
@@ -133,7 +132,7 @@ fn help_and_version() {
 }
 
 #[test]
-fn doctor_tries_a_sandbox() {
+fn doctor_creates_a_test_sandbox() {
     let host = Host::new();
     let done = host.run(&["doctor"]);
     assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
@@ -155,7 +154,7 @@ fn doctor_tries_a_sandbox() {
 }
 
 #[test]
-fn doctor_tries_the_engine_that_is_the_default_here() {
+fn doctor_tests_the_default_engine() {
     let host = Host::new();
     let report = Done::of(host.belljar(&["doctor", "--json"]).env("BELLJAR_ENGINE", "process")).json();
     assert_eq!(report["isolation"]["engine"], "process");
@@ -180,7 +179,7 @@ fn languages_are_listed_with_versions() {
 }
 
 #[test]
-fn the_self_test_attacks_and_says_what_held() {
+fn self_test_reports_contained_attacks() {
     let host = Host::new();
     let done = host.run(&["doctor", "--self-test"]);
     assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
@@ -200,7 +199,7 @@ fn the_self_test_attacks_and_says_what_held() {
 
 #[cfg(feature = "mutation")]
 #[test]
-fn the_self_test_fails_where_a_wall_is_missing() {
+fn self_test_fails_if_a_wall_is_missing() {
     let host = Host::new();
     let done = Done::of(host.belljar(&["doctor", "--self-test"]).env("BELLJAR_TEST_WITHOUT", "seccomp"));
     assert_eq!(done.status, 1, "{done:?}");

@@ -1,5 +1,5 @@
 //! Black-box tests of the command line tool: output, streams and exit status.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod bad_input;
 mod files;

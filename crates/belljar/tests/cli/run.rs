@@ -1,4 +1,4 @@
-//! What a user can do with `belljar run`.
+//! Behaviour of `belljar run`.
 
 use crate::host::{Done, Host};
 
@@ -8,7 +8,7 @@ fn python_is_the_default() {
 }
 
 #[test]
-fn the_language_is_named_or_recognised() {
+fn language_is_named_or_detected() {
     let host = Host::new();
     host.write("script.js", "console.log('js', ...process.argv.slice(2))");
     host.write("plain", "#!/usr/bin/env -S bash -e\necho bash $1");
@@ -25,7 +25,7 @@ fn the_language_is_named_or_recognised() {
 }
 
 #[test]
-fn a_script_comes_from_standard_input() {
+fn script_is_read_from_standard_input() {
     let host = Host::new();
     for args in [&["run"][..], &["run", "-"], &["run", "-", "x"]] {
         let done = host.run_with_stdin(args, b"import sys\nprint(sys.argv[1:], repr(sys.stdin.read()))");
@@ -36,7 +36,7 @@ fn a_script_comes_from_standard_input() {
 }
 
 #[test]
-fn the_exit_status_is_the_codes_own() {
+fn exit_status_is_that_of_the_code() {
     let host = Host::new();
     for (code, status) in [("exit 3", 3), ("exit 255", 255), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
         host.run(&["run", "-l", "sh", "-c", code]).check(status, "", "");
@@ -44,7 +44,7 @@ fn the_exit_status_is_the_codes_own() {
 }
 
 #[test]
-fn a_time_out_is_124_and_says_which_limit() {
+fn timeout_exits_with_124_and_names_the_limit() {
     let done = Host::new().run(&["run", "--timeout", "500ms", "-l", "sh", "-c", "echo before; sleep 100"]);
     done.check(
         124,
@@ -54,7 +54,7 @@ fn a_time_out_is_124_and_says_which_limit() {
 }
 
 #[test]
-fn too_much_memory_is_137_and_says_which_limit() {
+fn out_of_memory_exits_with_137_and_names_the_limit() {
     let code = "x = b'x' * (256 << 20); print(len(x))";
     let done = Host::new().run(&["run", "--memory", "64m", "-c", code]);
     done.check(
@@ -66,7 +66,7 @@ fn too_much_memory_is_137_and_says_which_limit() {
 }
 
 #[test]
-fn too_many_processes_are_refused_inside() {
+fn process_limit_is_enforced() {
     let code = "for i in $(seq 60); do sleep 5 & done; wait";
     let done = Host::new().run(&["run", "--pids", "16", "-l", "bash", "-c", code]);
     assert_ne!(done.status, 0, "{done:?}");
@@ -74,7 +74,7 @@ fn too_many_processes_are_refused_inside() {
 }
 
 #[test]
-fn there_is_no_network_and_the_rule_is_named() {
+fn network_is_denied_and_the_rule_is_named() {
     let host = Host::new();
     let python = "import urllib.request; urllib.request.urlopen('https://example.org')";
     let bash = "curl -sS https://example.org";
@@ -89,7 +89,7 @@ fn there_is_no_network_and_the_rule_is_named() {
 }
 
 #[test]
-fn quiet_leaves_out_hints() {
+fn quiet_omits_hints() {
     let code = "import sys; print('Network is unreachable', file=sys.stderr); sys.exit(4)";
     let done = Host::new().run(&["run", "--quiet", "-c", code]);
     done.check(4, "", "Network is unreachable\n");
@@ -108,7 +108,7 @@ fn variables_and_host_name_are_set() {
 }
 
 #[test]
-fn a_mount_is_seen_and_read_only_unless_asked_for() {
+fn mount_is_read_only_by_default() {
     let host = Host::new();
     std::fs::create_dir(host.path().join("data")).unwrap();
     host.write("data/in", "content\n");
@@ -123,7 +123,7 @@ fn a_mount_is_seen_and_read_only_unless_asked_for() {
 }
 
 #[test]
-fn a_policy_file_binds() {
+fn policy_file_is_enforced() {
     let host = Host::new();
     for name in ["open", "shut", "open/secret"] {
         std::fs::create_dir(host.path().join(name)).unwrap();
@@ -168,7 +168,7 @@ fn a_policy_file_binds() {
 }
 
 #[test]
-fn mounts_of_a_file_need_a_policy() {
+fn mounts_in_a_specification_need_a_policy() {
     let host = Host::new();
     let dir = host.path().canonicalize().unwrap();
     let dir = dir.display();
@@ -195,7 +195,7 @@ fn mounts_of_a_file_need_a_policy() {
 }
 
 #[test]
-fn a_specification_is_read_and_flags_win() {
+fn flags_override_the_specification() {
     let host = Host::new();
     host.write(
         "spec.toml",
@@ -216,7 +216,7 @@ fn a_specification_is_read_and_flags_win() {
 }
 
 #[test]
-fn the_engine_is_chosen_by_flag_then_environment_then_file() {
+fn engine_is_chosen_by_flag_then_environment_then_file() {
     let host = Host::new();
     host.write("spec.toml", "engine = 'local'\n");
     let engine = |args: &[&str], variables: &[(&str, &str)]| {
@@ -239,7 +239,7 @@ fn the_engine_is_chosen_by_flag_then_environment_then_file() {
 }
 
 #[test]
-fn the_weaker_grade_is_named_and_said() {
+fn weaker_grade_is_reported() {
     let host = Host::new();
     let warning = "belljar: warning: limits are watched, not enforced by control groups: \
                    a burst can pass a limit before it is seen\n";
@@ -271,7 +271,7 @@ fn compiled_languages_have_two_phases() {
 }
 
 #[test]
-fn json_is_one_result() {
+fn json_prints_one_result() {
     let host = Host::new();
     let code = "import os, sys; os.write(1, b'\\xff'); sys.stderr.write('err'); open('made', 'w').write('abc'); sys.exit(3)";
     let done = host.run(&["run", "--json", "-c", code]);
@@ -292,7 +292,7 @@ fn json_is_one_result() {
 }
 
 #[test]
-fn events_are_one_a_line_and_end_with_the_result() {
+fn events_are_lines_and_end_with_the_result() {
     let code = "import sys; print('a', flush=True); print('b', file=sys.stderr, flush=True)";
     let done = Host::new().run(&["run", "--events", "-c", code]);
     let events: Vec<serde_json::Value> =
@@ -310,7 +310,7 @@ fn events_are_one_a_line_and_end_with_the_result() {
 }
 
 #[test]
-fn a_flood_is_cut_in_the_result_and_whole_in_the_log() {
+fn flood_is_truncated_in_the_result_and_complete_in_the_log() {
     let host = Host::new();
     std::fs::create_dir(host.path().join("logs")).unwrap();
     let code = "for i in range(4000): print(f'{i:09}')";
@@ -324,7 +324,7 @@ fn a_flood_is_cut_in_the_result_and_whole_in_the_log() {
 }
 
 #[test]
-fn timings_go_to_standard_error_and_into_the_result() {
+fn timings_are_printed_and_part_of_the_result() {
     let host = Host::new();
     let done = host.run(&["run", "--timings", "-c", "print(1)"]);
     assert_eq!((done.status, done.text()), (0, "1\n"));
@@ -335,7 +335,7 @@ fn timings_go_to_standard_error_and_into_the_result() {
 }
 
 #[test]
-fn a_language_that_is_not_installed_names_its_package() {
+fn missing_language_names_its_package() {
     let host = Host::new();
     for (language, stderr) in [
         (
@@ -349,18 +349,18 @@ fn a_language_that_is_not_installed_names_its_package() {
              belljar: hint: The language c is not installed here: apt-get install gcc libc6-dev.\n",
         ),
     ] {
-        // A path without programs stands in for a machine without the language.
+        // A PATH without programs simulates a machine without the language.
         host.run(&["run", "--env", "PATH=/nowhere", "-l", language, "-c", "x"]).check(127, "", stderr);
     }
 }
 
-/// An ordinary user who has no control group gets the reason, the grade, its cost, and a command that works as printed.
+/// An ordinary user without a control group gets the reason, the grade, its cost, and a command that works as printed.
 #[test]
-fn an_ordinary_user_gets_the_command_that_works() {
+fn hint_for_an_ordinary_user_is_a_working_command() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     if !rustix::process::geteuid().is_root() {
-        // This user may well have a control group.
+        // This user has a control group.
         return;
     }
     let host = Host::new();
@@ -388,7 +388,7 @@ fn an_ordinary_user_gets_the_command_that_works() {
 }
 
 #[test]
-fn q_is_quiet() {
+fn q_means_quiet() {
     let watched = ["run", "--limits", "watched", "-c", "print(1)"];
     let host = Host::new();
     assert!(host.run(&watched).stderr.contains("warning"));
@@ -396,7 +396,7 @@ fn q_is_quiet() {
 }
 
 #[test]
-fn a_file_that_was_forgotten_is_not_blamed_on_the_network() {
+fn missing_file_is_not_attributed_to_the_network() {
     let host = Host::new();
     host.write("main.py", "import helper");
     host.write("helper.py", "print('here')");
@@ -406,7 +406,7 @@ fn a_file_that_was_forgotten_is_not_blamed_on_the_network() {
 }
 
 #[test]
-fn files_that_fill_the_memory_are_named_with_it() {
+fn out_of_memory_names_the_files_that_fill_it() {
     let host = Host::new();
     let code = "head -c 100m /dev/zero > big; head -c 100m /dev/zero > /tmp/big; echo done";
     let done = host.run(&["run", "--memory", "32m", "-l", "sh", "-c", code]);

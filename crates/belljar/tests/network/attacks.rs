@@ -1,99 +1,99 @@
-//! What a policy does not allow does not work, whatever the program tries.
+//! Attempts of programs to get around a network policy.
 
 use std::time::Instant;
 
 use crate::Case;
 use crate::clients::cases;
-use crate::world::World;
+use crate::fixture::Fixture;
 
 cases![
-    a_name_that_is_not_allowed_is_not_resolved,
-    no_name_leaves_the_sandbox_before_a_connection,
-    a_port_that_is_not_allowed_is_refused,
-    an_address_is_no_way_around_a_name,
-    a_connection_for_another_name_is_refused_in_tls,
-    a_request_for_another_name_is_refused,
+    denied_name_is_not_resolved,
+    names_do_not_leave_the_sandbox_before_a_connection,
+    denied_port_is_refused,
+    address_does_not_bypass_name_rules,
+    tls_for_another_name_is_refused,
+    request_for_another_name_is_refused,
     n15_ports_443_and_80_carry_their_own_protocols,
-    what_is_private_stays_out_of_reach,
-    what_is_the_machines_own_stays_out_of_reach,
-    deny_beats_allow,
-    nothing_but_tcp_leaves,
-    the_machines_own_loopback_is_not_the_sandboxes,
-    a_gateway_that_dies_leaves_no_way,
-    a_gateway_that_cannot_start_is_no_sandbox,
-    connections_are_counted,
-    the_resolver_answers_for_addresses_only,
-    streams_to_the_resolver_are_counted,
-    a_gateway_is_jailed,
-    nonsense_ends_nothing,
-    a_resolver_that_lies_or_hangs_ends_in_an_error,
-    an_answer_that_is_cut_is_seen_to_be_cut,
-    nothing_is_left_when_the_sandbox_ends,
+    private_addresses_are_unreachable,
+    own_addresses_of_the_machine_are_unreachable,
+    deny_overrides_allow,
+    only_tcp_leaves_the_sandbox,
+    loopback_of_the_machine_is_unreachable,
+    killed_gateway_leaves_no_network,
+    failed_gateway_start_fails_the_sandbox,
+    number_of_connections_is_bounded,
+    resolver_answers_only_address_queries,
+    number_of_streams_to_the_resolver_is_bounded,
+    gateway_is_jailed,
+    invalid_input_does_not_end_the_gateway,
+    lying_or_hanging_resolver_gives_an_error,
+    truncated_answer_is_detected,
+    nothing_is_left_after_the_sandbox_ends,
 ];
 
-fn a_name_that_is_not_allowed_is_not_resolved(world: &World) {
-    let done = world.run("--allow good.example", "print(get('other.example'), get('sub.good.example'))");
+fn denied_name_is_not_resolved(fixture: &Fixture) {
+    let done = fixture.run("--allow good.example", "print(get('other.example'), get('sub.good.example'))");
     assert_eq!(done.stdout, "gaierror gaierror\n");
-    let done = world.run("--allow *.good.example", "print(get('good.example'), get('xgood.example'))");
+    let done = fixture.run("--allow *.good.example", "print(get('good.example'), get('xgood.example'))");
     assert_eq!(done.stdout, "gaierror gaierror\n", "a wildcard is for names below it");
-    let done = world.run("--net whitelist", "print(get('good.example'))");
+    let done = fixture.run("--net whitelist", "print(get('good.example'))");
     assert_eq!(done.stdout, "gaierror\n");
 }
 
-fn no_name_leaves_the_sandbox_before_a_connection(world: &World) {
+fn names_do_not_leave_the_sandbox_before_a_connection(fixture: &Fixture) {
     let code = "
 for name in ['secret-data.good.example', 'more.good.example', 'other.example']:
     try: print(socket.gethostbyname(name).startswith('198.1'))
     except OSError as error: print(type(error).__name__)
 ";
-    let done = world.run("--allow *.good.example:5432", code);
+    let done = fixture.run("--allow *.good.example:5432", code);
     assert_eq!(done.stdout, "True\nTrue\ngaierror\n");
-    assert!(world.said().iter().all(|said| said["query"].is_null()), "{:?}", world.said());
+    assert!(fixture.said().iter().all(|said| said["query"].is_null()), "{:?}", fixture.said());
 }
 
-fn a_port_that_is_not_allowed_is_refused(world: &World) {
+fn denied_port_is_refused(fixture: &Fixture) {
     let code = "print(talk('good.example', 5432)); print(get('good.example'))";
-    let done = world.run("--allow good.example:443", code);
+    let done = fixture.run("--allow good.example:443", code);
     assert!(done.stdout.starts_with("ConnectionResetError\nHTTP/1.1 403 Forbidden"), "{done:?}");
     assert!(done.stdout.contains("good.example:80 is not allowed by the network policy"), "{done:?}");
-    let done = world.run("--allow good.example:80", "print(tls('good.example'))");
+    let done = fixture.run("--allow good.example:80", "print(tls('good.example'))");
     assert!(done.stdout.contains("ACCESS_DENIED"), "{done:?}");
-    assert!(!world.was_reached("93.184.216.34"));
+    assert!(!fixture.was_reached("93.184.216.34"));
 }
 
-fn an_address_is_no_way_around_a_name(world: &World) {
+fn address_does_not_bypass_name_rules(fixture: &Fixture) {
     let code = "
 print(talk('93.184.216.34'), get('93.184.216.34')[:12], tls('93.184.216.34', 'good.example'))
 first = socket.gethostbyname('good.example')
 base = struct.unpack('>I', socket.inet_aton(first))[0]
 print([talk(socket.inet_ntoa(struct.pack('>I', base + more))) for more in [1, 2, 255]])
 ";
-    let done = world.run("--allow good.example:5432", code);
+    let done = fixture.run("--allow good.example:5432", code);
     let expected = "ConnectionResetError HTTP/1.1 403 TLSV1_ALERT_ACCESS_DENIED\n['ConnectionResetError', \
                     'ConnectionResetError', 'ConnectionResetError']\n";
     assert_eq!(done.stdout, expected);
-    assert!(!world.was_reached("93.184.216.34"));
+    assert!(!fixture.was_reached("93.184.216.34"));
 }
 
-fn a_connection_for_another_name_is_refused_in_tls(world: &World) {
+fn tls_for_another_name_is_refused(fixture: &Fixture) {
     let (flags, code) = ("--allow good.example:443", "print(tls('good.example', 'other.example'))");
-    let done = world.run(flags, code);
+    let done = fixture.run(flags, code);
     assert!(done.stdout.contains("ACCESS_DENIED"), "{done:?}");
-    assert!(!world.was_reached("93.184.216.34"));
+    assert!(!fixture.was_reached("93.184.216.34"));
     let plain = "print(ask(b'GET / HTTP/1.1\\r\\n\\r\\n', 'good.example', 443) in ('', 'ConnectionResetError', '\\x15\\x03\\x03\\0\\2\\2\\x31'))";
-    assert_eq!(world.run(flags, plain).stdout, "True\n");
-    assert!(!world.was_reached("93.184.216.34"));
-    let done = world.run_without("gateway-names", flags, code);
+    assert_eq!(fixture.run(flags, plain).stdout, "True\n");
+    assert!(!fixture.was_reached("93.184.216.34"));
+    let done = fixture.run_without("gateway-names", flags, code);
     assert!(done.stdout.contains("hello from 93.184.216.34 as other.example"), "{done:?}");
 }
 
-fn a_request_for_another_name_is_refused(world: &World) {
+fn request_for_another_name_is_refused(fixture: &Fixture) {
     let flags = "--allow good.example:80";
     let code = "print(get('good.example', asked='other.example'))";
-    let done = world.run(flags, code);
+    let done = fixture.run(flags, code);
     assert!(done.stdout.starts_with("HTTP/1.1 403"), "{done:?}");
     assert!(done.stdout.contains("the request asks for other.example"), "{done:?}");
-    // The second of two as well, and what hides in the first.
+    // Also the second of two requests, and one that is smuggled in the first.
     let code = r"
 first = b'GET /first HTTP/1.1\r\nHost: good.example\r\n'
 second = b'GET /second HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n'
@@ -110,27 +110,27 @@ for hidden in [
 ]:
     print('/second' in ask(hidden, 'good.example'))
 ";
-    let done = world.run(flags, code);
+    let done = fixture.run(flags, code);
     assert_eq!(done.stdout, "False\n".repeat(9));
-    let others = world.said().iter().filter(|said| said["host"] == "other.example").count();
+    let others = fixture.said().iter().filter(|said| said["host"] == "other.example").count();
     assert_eq!(others, 0);
-    let done = world.run_without("gateway-names", flags, code);
+    let done = fixture.run_without("gateway-names", flags, code);
     let lines: Vec<&str> = done.stdout.lines().collect();
     assert_eq!((lines[0], lines[8]), ("True", "True"), "{done:?}");
 }
 
-fn n15_ports_443_and_80_carry_their_own_protocols(world: &World) {
+fn n15_ports_443_and_80_carry_their_own_protocols(fixture: &Fixture) {
     let code = r"
 for words in [b'SSH-2.0-OpenSSH_9.2\r\n', b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', b'\x80\x2e\x01\3\0\0\x15\0\0\0\x10']:
     for port in [443, 80]: ask(words, 'good.example', port)
 ";
-    world.run("--allow good.example", code);
-    assert!(!world.was_reached("93.184.216.34"));
-    world.run_without("gateway-names", "--allow good.example", code);
-    assert!(world.was_reached("93.184.216.34"));
+    fixture.run("--allow good.example", code);
+    assert!(!fixture.was_reached("93.184.216.34"));
+    fixture.run_without("gateway-names", "--allow good.example", code);
+    assert!(fixture.was_reached("93.184.216.34"));
 }
 
-/// Names that lead to what no policy can allow, and such addresses themselves.
+/// Names that resolve to addresses that no policy can allow, and such addresses themselves.
 const PRIVATE: &str = "
 for name in ['private.example', 'metadata.example', 'loopback.example']:
     print(talk(name))
@@ -138,38 +138,38 @@ for address in ['10.1.2.3', '169.254.169.254', '192.168.0.1', '172.16.0.1', '100
     print(talk(address))
 ";
 
-fn what_is_private_stays_out_of_reach(world: &World) {
+fn private_addresses_are_unreachable(fixture: &Fixture) {
     let flags = "--net open";
-    let done = world.run(flags, PRIVATE);
+    let done = fixture.run(flags, PRIVATE);
     assert_eq!(done.stdout.lines().count(), 11, "{done:?}");
     assert!(done.stdout.lines().all(|line| line.ends_with("Error")), "{done:?}");
-    let done = world.run("--allow private.example:5432", "print(talk('private.example'))");
+    let done = fixture.run("--allow private.example:5432", "print(talk('private.example'))");
     assert_eq!(done.stdout, "ConnectionResetError\n");
     for address in ["10.1.2.3", "169.254.169.254", "127.0.0.1", "192.168.0.1"] {
-        assert!(!world.was_reached(address), "{address}");
+        assert!(!fixture.was_reached(address), "{address}");
     }
     let flags = "--allow 0.0.0.0/0:5432 --allow private.example:5432 --allow metadata.example:5432";
-    assert!(!world.run(flags, PRIVATE).stdout.contains("banner"));
-    let done = world.run_without("gateway-ranges", flags, PRIVATE);
+    assert!(!fixture.run(flags, PRIVATE).stdout.contains("banner"));
+    let done = fixture.run_without("gateway-ranges", flags, PRIVATE);
     assert!(done.stdout.matches("banner").count() >= 6, "{done:?}");
 }
 
-fn what_is_the_machines_own_stays_out_of_reach(world: &World) {
+fn own_addresses_of_the_machine_are_unreachable(fixture: &Fixture) {
     let (flags, code) = ("--net open", "print(talk('93.184.200.1'), talk('machine.example'))");
-    assert_eq!(world.run(flags, code).stdout, "ConnectionResetError ConnectionResetError\n");
-    assert!(!world.was_reached("93.184.200.1"));
-    let done = world.run_without("gateway-own", flags, code);
+    assert_eq!(fixture.run(flags, code).stdout, "ConnectionResetError ConnectionResetError\n");
+    assert!(!fixture.was_reached("93.184.200.1"));
+    let done = fixture.run_without("gateway-own", flags, code);
     assert_eq!(done.stdout.matches("banner").count(), 2, "{done:?}");
 }
 
-fn deny_beats_allow(world: &World) {
+fn deny_overrides_allow(fixture: &Fixture) {
     let code = "print(get('good.example')[:12], talk('good.example'), talk('93.184.216.34'))";
-    let done = world.run("--net open --deny good.example --deny 93.184.216.34/32", code);
+    let done = fixture.run("--net open --deny good.example --deny 93.184.216.34/32", code);
     assert!(done.stdout.ends_with("ConnectionResetError\n"), "{done:?}");
-    assert!(!world.was_reached("93.184.216.34"), "{done:?}");
+    assert!(!fixture.was_reached("93.184.216.34"), "{done:?}");
 }
 
-fn nothing_but_tcp_leaves(world: &World) {
+fn only_tcp_leaves_the_sandbox(fixture: &Fixture) {
     let code = "
 def tried(what):
     try: return what()
@@ -182,16 +182,16 @@ print(tried(lambda: socket.create_connection(('2606:2800:21f::1', 80))), tried(l
 print(tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)), tried(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)))
 print(sorted(line.split(':')[0].strip() for line in open('/proc/net/dev') if ':' in line))
 ";
-    let done = world.run("--net open", code);
+    let done = fixture.run("--net open", code);
     assert_eq!(done.stdout.lines().next(), Some("ConnectionRefusedError ConnectionRefusedError"), "{done:?}");
     assert_eq!(done.stdout.lines().last(), Some("['lo']"), "{done:?}");
     let errors = done.stdout.lines().skip(1).take(2).flat_map(str::split_whitespace);
     assert!(errors.clone().all(|word| word.ends_with("Error")) && errors.count() == 4, "{done:?}");
-    assert!(world.said().iter().all(|said| said["query"].is_null()));
+    assert!(fixture.said().iter().all(|said| said["query"].is_null()));
 }
 
-fn the_machines_own_loopback_is_not_the_sandboxes(world: &World) {
-    // Its own is its own, on every port, also on one that the policy has.
+fn loopback_of_the_machine_is_unreachable(fixture: &Fixture) {
+    // The sandbox has a loopback of its own, on every port, including the allowed ones.
     let code = "
 server = socket.create_server(('127.0.0.1', 5432))
 def serve():
@@ -199,12 +199,12 @@ def serve():
 threading.Thread(target=serve).start()
 print(socket.create_connection(('127.0.0.1', 5432)).recv(10), talk('127.0.0.1', 80), talk('good.example')[:6])
 ";
-    let done = world.run("--allow good.example:5432", code);
+    let done = fixture.run("--allow good.example:5432", code);
     assert_eq!(done.stdout, "b'mine' ConnectionRefusedError banner\n");
-    assert!(!world.was_reached("127.0.0.1"));
+    assert!(!fixture.was_reached("127.0.0.1"));
 }
 
-fn a_gateway_that_dies_leaves_no_way(world: &World) {
+fn killed_gateway_leaves_no_network(fixture: &Fixture) {
     let code = "
 s = socket.create_connection(('good.example', 5432)); s.recv(10)
 print('ready', flush=True)
@@ -212,35 +212,35 @@ try: print(repr(s.recv(10)))
 except OSError as error: print(type(error).__name__)
 print(talk('good.example'), talk('93.184.216.34'), get('good.example'))
 ";
-    let mut child = world.command("--allow good.example --allow good.example:5432", code);
+    let mut child = fixture.command("--allow good.example --allow good.example:5432", code);
     let mut child = child.arg("--timeout").arg("60").stdout(std::process::Stdio::piped()).spawn().unwrap();
-    world.until(|said| said["connected"] == "93.184.216.34");
-    let gateway = crate::world::gateways()[0];
+    fixture.until(|said| said["connected"] == "93.184.216.34");
+    let gateway = crate::fixture::gateways()[0];
     let _ = rustix::process::kill_process(gateway, rustix::process::Signal::KILL);
-    let mut told = String::new();
-    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut told).unwrap();
-    assert!(child.wait().unwrap().success(), "{told}");
-    let mut lines = told.lines();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut text).unwrap();
+    assert!(child.wait().unwrap().success(), "{text}");
+    let mut lines = text.lines();
     assert_eq!(lines.next(), Some("ready"));
-    assert!(["b''", "ConnectionResetError"].contains(&lines.next().unwrap()), "{told}");
-    assert_eq!(lines.next(), Some("gaierror ConnectionRefusedError gaierror"), "{told}");
+    assert!(["b''", "ConnectionResetError"].contains(&lines.next().unwrap()), "{text}");
+    assert_eq!(lines.next(), Some("gaierror ConnectionRefusedError gaierror"), "{text}");
 }
 
-fn a_gateway_that_cannot_start_is_no_sandbox(world: &World) {
-    let ca = world.dir().join("broken.pem");
+fn failed_gateway_start_fails_the_sandbox(fixture: &Fixture) {
+    let ca = fixture.dir().join("broken.pem");
     std::fs::write(&ca, "-----BEGIN CERTIFICATE-----\nbroken\n-----END CERTIFICATE-----\n").unwrap();
     let why = format!(
         "cannot start the network's gateway: cannot end TLS: cannot read the certificates in {}",
         ca.display()
     );
-    world.policy(&format!("ca_file = \"{}\"", ca.display()));
+    fixture.policy(&format!("ca_file = \"{}\"", ca.display()));
     std::fs::write(
-        world.dir().join("spec.toml"),
+        fixture.dir().join("spec.toml"),
         "[network]\nallow = ['good.example']\nrequests = { 'good.example' = ['GET /*'] }\n",
     )
     .unwrap();
-    // Code may have begun by then, and ends with its sandbox.
-    let mut command = world.command("--spec spec.toml --timeout 100", "import time; time.sleep(1000)");
+    // Code may have started by then, and ends with its sandbox.
+    let mut command = fixture.command("--spec spec.toml --timeout 100", "import time; time.sleep(1000)");
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(125) && said.contains(&why), "{output:?}");
@@ -253,10 +253,10 @@ fn a_gateway_that_cannot_start_is_no_sandbox(world: &World) {
     let create = ["sandbox", "create", "--allow", "good.example"];
     home.run_args(&[&create[..], &secret].concat()).refused(125, &[&why]);
     assert!(home.good("sandbox ls --format json").is_empty());
-    assert!(crate::world::gateways().is_empty());
+    assert!(crate::fixture::gateways().is_empty());
 }
 
-fn connections_are_counted(world: &World) {
+fn number_of_connections_is_bounded(fixture: &Fixture) {
     let code = "
 held, refused = [], 0
 for _ in range(300):
@@ -268,7 +268,7 @@ print(len(held), refused)
 for s in held: s.close()
 print(any(talk('good.example').startswith('banner') for _ in range(50) if not time.sleep(0.1)))
 ";
-    let done = world.run("--allow good.example:5432 --timeout 100", code);
+    let done = fixture.run("--allow good.example:5432 --timeout 100", code);
     let words: Vec<&str> = done.stdout.split_whitespace().collect();
     let [held, refused, after] = words.as_slice() else { panic!("{done:?}") };
     let (held, refused): (u32, u32) = (held.parse().unwrap(), refused.parse().unwrap());
@@ -276,7 +276,7 @@ print(any(talk('good.example').startswith('banner') for _ in range(50) if not ti
     assert_eq!(*after, "True");
 }
 
-fn streams_to_the_resolver_are_counted(world: &World) {
+fn number_of_streams_to_the_resolver_is_bounded(fixture: &Fixture) {
     let code = "
 import time
 held = [socket.create_connection(('198.18.0.1', 53), timeout=20) for _ in range(40)]
@@ -291,17 +291,17 @@ while True:
     try: print(query('good.example', 1, stream=True)[:2]); break
     except (OSError, struct.error, IndexError): time.sleep(0.1)
 ";
-    let done = world.run("--allow good.example --timeout 60", &format!("{ASK}{code}"));
+    let done = fixture.run("--allow good.example --timeout 60", &format!("{ASK}{code}"));
     assert_eq!(done.stdout, "16\n(0, 1)\n", "{done:?}");
 }
 
-/// As an administrator sees it: what is closed is closed for whoever gets the gateway to run code of theirs.
-fn a_gateway_is_jailed(world: &World) {
+/// Inspects the gateway's jail as root: it also holds for an attacker who runs code in the gateway.
+fn gateway_is_jailed(fixture: &Fixture) {
     let code = "s = socket.create_connection(('good.example', 5432)); s.recv(10); sys.stdin.read()";
-    let mut child = world.command("--allow good.example:5432", code);
+    let mut child = fixture.command("--allow good.example:5432", code);
     let mut child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
-    world.until(|said| said["connected"] == "93.184.216.34");
-    let gateway = crate::world::gateways()[0].as_raw_nonzero();
+    fixture.until(|said| said["connected"] == "93.184.216.34");
+    let gateway = crate::fixture::gateways()[0].as_raw_nonzero();
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{gateway}/{name}")).unwrap();
     let (status, limits) = (read("status"), read("limits"));
     drop(child.stdin.take());
@@ -337,11 +337,11 @@ fn a_gateway_is_jailed(world: &World) {
     ] {
         assert_eq!(limit(name), expected, "{limits}");
     }
-    // It has a Landlock domain of its own, which only the kernel knows; that it opens nothing is the filter's doing as well.
+    // Its Landlock domain cannot be inspected, and the filter forbids opening files as well.
     assert!(child.wait().unwrap().success());
 }
 
-/// Asks the sandbox's resolver: what kind, and what becomes of it.
+/// Queries the sandbox's resolver for several record types, and prints the answers.
 const ASK: &str = "
 def query(name, kind, extra=b'', count=1, stream=False):
     question = b''.join(bytes([len(label)]) + label.encode() for label in name.split('.')) + b'\\0' + struct.pack('>HH', kind, 1)
@@ -356,20 +356,20 @@ def query(name, kind, extra=b'', count=1, stream=False):
     return got[3] & 15, struct.unpack_from('>H', got, 6)[0], got
 ";
 
-fn the_resolver_answers_for_addresses_only(world: &World) {
+fn resolver_answers_only_address_queries(fixture: &Fixture) {
     let code = r"
 for kind in [1, 28, 65, 16, 255, 5, 33]: print(kind, query('good.example', kind)[:2])
 print(query('other.example', 1)[:2], query('GOOD.example', 1)[:2], query('good.example', 1, stream=True)[:2])
 code, answers, said = query('other.example', 1, extra=b'\0\0\x29\x04\xd0\0\0\0\0\0\0')
 print(code, answers, b'not allowed by the network policy' in said)
 ";
-    let done = world.run("--allow good.example", &format!("{ASK}{code}"));
+    let done = fixture.run("--allow good.example", &format!("{ASK}{code}"));
     let expected = "1 (0, 1)\n28 (0, 0)\n65 (0, 0)\n16 (0, 0)\n255 (0, 0)\n5 (0, 0)\n33 (0, 0)\n(3, 0) (0, 1) (0, 1)\n3 0 True\n";
     assert_eq!(done.stdout, expected);
-    assert!(world.said().iter().all(|said| said["query"].is_null()));
+    assert!(fixture.said().iter().all(|said| said["query"].is_null()));
 }
 
-fn nonsense_ends_nothing(world: &World) {
+fn invalid_input_does_not_end_the_gateway(fixture: &Fixture) {
     let code = r"
 import random
 random.seed(1)
@@ -384,23 +384,23 @@ for port in [80, 443, 53]:
         ask(some, '198.18.0.1' if port == 53 else 'good.example', port)
 print(get('good.example')[:15])
 ";
-    let done = world.run("--allow good.example", &format!("{ASK}{code}"));
+    let done = fixture.run("--allow good.example", &format!("{ASK}{code}"));
     assert_eq!(done.stdout, "HTTP/1.1 200 OK\n");
 }
 
-fn a_resolver_that_lies_or_hangs_ends_in_an_error(world: &World) {
+fn lying_or_hanging_resolver_gives_an_error(fixture: &Fixture) {
     let begin = Instant::now();
     let code = "print(get('silent.example')); print(get('liar.example')); print(get('nothing.example'))";
-    let done = world.run("--allow silent.example --allow liar.example --allow nothing.example", code);
+    let done = fixture.run("--allow silent.example --allow liar.example --allow nothing.example", code);
     assert_eq!(done.stdout.matches("HTTP/1.1 502").count(), 3, "{done:?}");
     assert!(done.stdout.contains("silent.example cannot be looked up: the resolver 9.9.9.9:53"), "{done:?}");
     assert!(done.stdout.contains("nothing.example has no IPv4 address"), "{done:?}");
     assert!(begin.elapsed().as_secs() < 25, "{:?}", begin.elapsed());
-    assert!(!world.was_reached("93.184.216.34"));
-    assert!(world.was_asked("silent.example"));
+    assert!(!fixture.was_reached("93.184.216.34"));
+    assert!(fixture.was_asked("silent.example"));
 }
 
-fn an_answer_that_is_cut_is_seen_to_be_cut(world: &World) {
+fn truncated_answer_is_detected(fixture: &Fixture) {
     let code = "
 import http.client
 c = http.client.HTTPConnection('good.example', timeout=20)
@@ -408,11 +408,11 @@ c.request('GET', '/cut')
 try: print(len(c.getresponse().read()))
 except (OSError, http.client.IncompleteRead) as error: print(type(error).__name__)
 ";
-    let done = world.run("--allow good.example", code);
+    let done = fixture.run("--allow good.example", code);
     assert!(["IncompleteRead\n", "ConnectionResetError\n"].contains(&done.stdout.as_str()), "{done:?}");
 }
 
-fn nothing_is_left_when_the_sandbox_ends(world: &World) {
-    world.run("--allow good.example", "print(get('good.example'))");
-    assert_eq!(crate::world::gateways(), []);
+fn nothing_is_left_after_the_sandbox_ends(fixture: &Fixture) {
+    fixture.run("--allow good.example", "print(get('good.example'))");
+    assert_eq!(crate::fixture::gateways(), []);
 }

@@ -2,9 +2,9 @@
 
 use crate::Case;
 use crate::clients::cases;
+use crate::fixture::Fixture;
 use crate::home::Home;
 use crate::service::home;
-use crate::world::World;
 
 cases![steps_reach_only_what_their_policy_allows,];
 
@@ -27,15 +27,15 @@ fn build(home: &Home, text: &str) -> crate::home::Done {
     home.run("template build tiny.toml")
 }
 
-fn steps_reach_only_what_their_policy_allows(world: &World) {
+fn steps_reach_only_what_their_policy_allows(fixture: &Fixture) {
     let home = home();
-    home.write("ca.pem", &world.certificate());
+    home.write("ca.pem", &fixture.certificate());
     let done = build(&home, TEMPLATE);
     done.good();
     let sandbox = home.create("--template tiny");
     let look = "cat /opt/template/closed; /opt/template/bin/python3 -c 'import tiny; print(tiny.WORD)'";
     assert_eq!(home.inside(&sandbox, look), "closed\ntiny\n");
-    let reached = |address: &str| world.said().iter().filter(|said| said["connected"] == address).count();
+    let reached = |address: &str| fixture.said().iter().filter(|said| said["connected"] == address).count();
     assert_eq!((reached("93.184.216.40"), reached("93.184.216.41")), (1, 1));
     // An unchanged step under the same policy is cached; under another policy it runs again.
     build(&home, TEMPLATE).good();

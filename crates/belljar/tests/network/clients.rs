@@ -1,10 +1,10 @@
 //! Connections that a policy allows.
 
 use crate::Case;
-use crate::world::World;
+use crate::fixture::Fixture;
 
 macro_rules! cases {
-    ($($case:ident,)*) => { pub(crate) const CASES: &[Case] = &[$((stringify!($case), $case as fn(&World)),)*]; };
+    ($($case:ident,)*) => { pub(crate) const CASES: &[Case] = &[$((stringify!($case), $case as fn(&Fixture)),)*]; };
 }
 pub(crate) use cases;
 
@@ -27,32 +27,33 @@ cases![
     documented_commands_work,
 ];
 
-fn allowed_name_is_reached(world: &World) {
-    let done = world.run("--allow good.example", "print(get('good.example', '/a?b'))");
+fn allowed_name_is_reached(fixture: &Fixture) {
+    let done = fixture.run("--allow good.example", "print(get('good.example', '/a?b'))");
     assert!(
         done.stdout.contains("hello from 93.184.216.34 to good.example for /a?b with 0 bytes"),
         "{done:?}"
     );
     assert!(done.stdout.contains("X-Case-Kept: yes"), "{done:?}");
-    let done = world.run("--allow *.good.example:80", "print(get('sub.good.example'))");
+    let done = fixture.run("--allow *.good.example:80", "print(get('sub.good.example'))");
     assert!(done.stdout.contains("hello from 93.184.216.36"), "{done:?}");
 }
 
-fn any_tcp_protocol_is_allowed_by_name(world: &World) {
-    let done = world.run("--allow good.example:5432", "print(talk('good.example'))");
+fn any_tcp_protocol_is_allowed_by_name(fixture: &Fixture) {
+    let done = fixture.run("--allow good.example:5432", "print(talk('good.example'))");
     assert_eq!(done.stdout, "banner\nhellothe end\n\n");
 }
 
-fn tls_connects_to_the_requested_name(world: &World) {
-    let done = world.run("--allow good.example:443", "print(tls('good.example'))");
+fn tls_connects_to_the_requested_name(fixture: &Fixture) {
+    let done = fixture.run("--allow good.example:443", "print(tls('good.example'))");
     assert!(done.stdout.contains("hello from 93.184.216.34 as good.example"), "{done:?}");
 }
 
-fn git_and_curl_work(world: &World) {
+fn git_and_curl_work(fixture: &Fixture) {
     let code = "git -c http.sslCAInfo=$PWD/ca.pem ls-remote https://good.example/tiny.git main
 curl -s --cacert ca.pem https://good.example/a
 curl -sS --cacert ca.pem https://other.example/ 2>&1 | grep -c 'access denied'; exit 0";
-    let done = world.run_bash("--allow good.example --deny other.example:443 --allow other.example:80", code);
+    let done =
+        fixture.run_bash("--allow good.example --deny other.example:443 --allow other.example:80", code);
     let lines: Vec<&str> = done.stdout.lines().collect();
     let expected = [
         format!("{}\trefs/heads/main", "1".repeat(40)),
@@ -62,9 +63,9 @@ curl -sS --cacert ca.pem https://other.example/ 2>&1 | grep -c 'access denied'; 
     assert_eq!(lines, expected, "{done:?}");
 }
 
-fn mode_open_reaches_public_addresses(world: &World) {
+fn mode_open_reaches_public_addresses(fixture: &Fixture) {
     let code = "print(get('good.example')); print(talk('93.184.216.77')); print(get('93.184.216.34'))";
-    let done = world.run("--net open", code);
+    let done = fixture.run("--net open", code);
     for expected in
         ["from 93.184.216.34 to good.example", "banner\nhello", "from 93.184.216.34 to 93.184.216.34"]
     {
@@ -72,27 +73,27 @@ fn mode_open_reaches_public_addresses(world: &World) {
     }
 }
 
-fn range_allows_its_addresses(world: &World) {
+fn range_allows_its_addresses(fixture: &Fixture) {
     let done =
-        world.run("--allow 93.184.216.0/24:5432", "print(talk('93.184.216.34'), talk('93.184.217.34'))");
+        fixture.run("--allow 93.184.216.0/24:5432", "print(talk('93.184.216.34'), talk('93.184.217.34'))");
     assert_eq!(done.stdout, "banner\nhellothe end\n ConnectionResetError\n");
-    assert!(!world.was_reached("93.184.217.34"));
+    assert!(!fixture.was_reached("93.184.217.34"));
 }
 
-fn operator_exception_allows_private_addresses(world: &World) {
+fn operator_exception_allows_private_addresses(fixture: &Fixture) {
     let (flags, code) = ("--allow private.example", "print(get('private.example'))");
-    let done = world.run(flags, code);
+    let done = fixture.run(flags, code);
     assert!(done.stdout.contains("10.1.2.3") && done.stdout.contains("502"), "{done:?}");
-    assert!(!world.was_reached("10.1.2.3"));
-    world.policy("exceptions = [\"10.1.2.0/24\"]");
-    let done = world.run(flags, code);
+    assert!(!fixture.was_reached("10.1.2.3"));
+    fixture.policy("exceptions = [\"10.1.2.0/24\"]");
+    let done = fixture.run(flags, code);
     assert!(done.stdout.contains("hello from 10.1.2.3"), "{done:?}");
     // An exception is not a rule: what no policy allows stays unreachable.
-    let done = world.run("--allow good.example", "print(talk('10.1.2.3'))");
+    let done = fixture.run("--allow good.example", "print(talk('10.1.2.3'))");
     assert_eq!(done.stdout, "ConnectionResetError\n");
 }
 
-fn connections_transfer_much_data(world: &World) {
+fn connections_transfer_much_data(fixture: &Fixture) {
     let code = r"
 import hashlib
 data = os.urandom(1 << 20) * 24
@@ -105,10 +106,10 @@ with socket.create_connection(('good.example', 5432)) as s:
     while (some := s.recv(1 << 20)): got += some
 print(bytes(got) == data + b'the end\n')
 ";
-    assert_eq!(world.run("--allow good.example:5432", code).stdout, "True\n");
+    assert_eq!(fixture.run("--allow good.example:5432", code).stdout, "True\n");
 }
 
-fn keep_alive_and_protocol_upgrade_work(world: &World) {
+fn keep_alive_and_protocol_upgrade_work(fixture: &Fixture) {
     let code = r"
 import http.client
 c = http.client.HTTPConnection('good.example', timeout=20)
@@ -123,78 +124,78 @@ with socket.create_connection(('good.example', 80), timeout=20) as s:
     s.sendall(b'over and over')
     print(s.recv(100).decode())
 ";
-    let done = world.run("--allow good.example:80", code);
+    let done = fixture.run("--allow good.example:80", code);
     let expected = "hello from 93.184.216.34 to good.example for /a with 0 bytes\n\
                     hello from 93.184.216.34 to good.example for /b with 300000 bytes\n\
                     hello from 93.184.216.34 to good.example for /c with 0 bytes\n\
                     HTTP/1.1 101 Switching Protocols\nover and over\n";
     assert_eq!(done.stdout, expected);
-    let connected = world.said().iter().filter(|said| said["connected"].is_string()).count();
+    let connected = fixture.said().iter().filter(|said| said["connected"].is_string()).count();
     assert_eq!(connected, 2, "requests of one connection go over one");
 }
 
-fn truncated_dns_answer_is_retried_over_tcp(world: &World) {
-    let done = world.run("--allow long.example", "print(get('long.example'))");
+fn truncated_dns_answer_is_retried_over_tcp(fixture: &Fixture) {
+    let done = fixture.run("--allow long.example", "print(get('long.example'))");
     assert!(done.stdout.contains("to long.example"), "{done:?}");
-    let queries = world.said().iter().filter(|said| said["query"] == "long.example").count();
+    let queries = fixture.said().iter().filter(|said| said["query"] == "long.example").count();
     assert_eq!(queries, 2);
 }
 
-fn next_address_is_tried_after_a_failure(world: &World) {
-    let done = world.run("--allow mixed.example", "print(get('mixed.example'))");
+fn next_address_is_tried_after_a_failure(fixture: &Fixture) {
+    let done = fixture.run("--allow mixed.example", "print(get('mixed.example'))");
     assert!(done.stdout.contains("hello from 93.184.216.34 to mixed.example"), "{done:?}");
-    assert!(!world.was_reached("10.1.2.3"));
-    let done = world.run("--allow good.example:7", "print(talk('good.example', 7))");
+    assert!(!fixture.was_reached("10.1.2.3"));
+    let done = fixture.run("--allow good.example:7", "print(talk('good.example', 7))");
     assert_eq!(done.stdout, "ConnectionResetError\n", "nobody listens there");
 }
 
-fn mode_disabled_has_no_network(world: &World) {
+fn mode_disabled_has_no_network(fixture: &Fixture) {
     let code = "print(get('good.example'), talk('93.184.216.34'), open('/etc/resolv.conf').read())";
-    let done = world.run("", code);
+    let done = fixture.run("", code);
     assert_eq!(done.stdout, "gaierror OSError # The network of this sandbox is disabled.\n\n");
 }
 
 /// Returns the targets that were requested from the proxies.
-fn proxied(world: &World) -> Vec<String> {
-    let said = world.said().into_iter().filter_map(|said| said["proxied"].as_str().map(str::to_owned));
+fn proxied(fixture: &Fixture) -> Vec<String> {
+    let said = fixture.said().into_iter().filter_map(|said| said["proxied"].as_str().map(str::to_owned));
     said.collect()
 }
 
 const BOTH: [&str; 2] = ["http://me:hu%40sh@proxy.corp:3128", "socks5://me:hu%40sh@10.9.9.9:1080"];
 
-fn connections_use_the_operators_proxy(world: &World) {
+fn connections_use_the_operators_proxy(fixture: &Fixture) {
     for proxy in BOTH {
-        world.policy(&format!("proxy = \"{proxy}\""));
+        fixture.policy(&format!("proxy = \"{proxy}\""));
         let code = "
 print(get('good.example')[:15], talk('good.example'), tls('good.example').split('\\n')[0].strip())
 print(talk('10.9.9.9', 3128), talk('93.184.216.77'))
 print(get('metadata.example')[:12])
 ";
         let flags = "--allow good.example:* --allow metadata.example --allow 93.184.216.77/32:5432";
-        let done = world.run(flags, code);
+        let done = fixture.run(flags, code);
         let expected = "HTTP/1.1 200 OK banner\nhellothe end\n HTTP/1.1 200 OK\n\
                         ConnectionResetError banner\nhellothe end\n\nHTTP/1.1 502\n";
         assert_eq!(done.stdout, expected, "{proxy}");
     }
     // The gateway checked the addresses; denied ones were never requested from a proxy.
     let once = ["93.184.216.34:80", "93.184.216.34:5432", "93.184.216.34:443", "93.184.216.77:5432"];
-    assert_eq!(proxied(world), [once, once].concat());
-    assert!(world.was_asked("good.example") && !world.was_reached("169.254.169.254"));
+    assert_eq!(proxied(fixture), [once, once].concat());
+    assert!(fixture.was_asked("good.example") && !fixture.was_reached("169.254.169.254"));
 }
 
-fn proxy_can_resolve_names(world: &World) {
+fn proxy_can_resolve_names(fixture: &Fixture) {
     for proxy in BOTH {
-        world.policy(&format!("proxy = \"{proxy}\"\nproxy_resolves = true"));
+        fixture.policy(&format!("proxy = \"{proxy}\"\nproxy_resolves = true"));
         let code = "print(talk('good.example'), talk('other.example'), talk('93.184.216.77'))";
         let done =
-            world.run("--allow *.example:5432 --deny other.example --allow 93.184.216.77/32:5432", code);
+            fixture.run("--allow *.example:5432 --deny other.example --allow 93.184.216.77/32:5432", code);
         assert_eq!(done.stdout, "banner\nhellothe end\n gaierror banner\nhellothe end\n\n", "{proxy}");
     }
-    assert_eq!(proxied(world), ["good.example:5432", "93.184.216.77:5432"].repeat(2));
-    assert!(!world.was_asked("good.example"));
+    assert_eq!(proxied(fixture), ["good.example:5432", "93.184.216.77:5432"].repeat(2));
+    assert!(!fixture.was_asked("good.example"));
 }
 
-fn proxy_refusal_is_reported(world: &World) {
+fn proxy_refusal_is_reported(fixture: &Fixture) {
     let code = "print(get('good.example')); print(talk('good.example'))";
     for (proxy, expected) in [
         ("http://me:wrong@10.9.9.9:3128", "the operator's proxy: it wants a user name and a password"),
@@ -206,18 +207,18 @@ fn proxy_refusal_is_reported(world: &World) {
         ),
         ("socks5://10.9.9.9:5432", "the operator's proxy: it does not speak its protocol"),
     ] {
-        world.policy(&format!("proxy = \"{proxy}\""));
-        let done = world.run("--allow good.example:*", code);
+        fixture.policy(&format!("proxy = \"{proxy}\""));
+        let done = fixture.run("--allow good.example:*", code);
         assert!(done.stdout.contains(expected) && done.stdout.contains("HTTP/1.1 502"), "{proxy}: {done:?}");
         assert!(
             done.stdout.ends_with("ConnectionResetError\n") && !done.stdout.contains("wrong"),
             "{done:?}"
         );
     }
-    assert!(!world.was_reached("93.184.216.34"), "there is no way around it");
+    assert!(!fixture.was_reached("93.184.216.34"), "there is no way around it");
 }
 
-fn documented_commands_work(world: &World) {
+fn documented_commands_work(fixture: &Fixture) {
     let page = include_str!("../../../../docs/network.md");
     let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ belljar run ")).collect();
     let outputs: Vec<String> = commands
@@ -226,9 +227,9 @@ fn documented_commands_work(world: &World) {
             let (words, code) = command.split_once("-l bash -c '").expect("a command in Bash");
             let code = code.split_once('\'').expect("its end").0;
             // The test's certificate, which readers of the page do not need.
-            world.run_bash(words, &code.replace("curl ", "curl --cacert ca.pem ")).stdout
+            fixture.run_bash(words, &code.replace("curl ", "curl --cacert ca.pem ")).stdout
         })
         .collect();
     assert_eq!(outputs, ["", "HTTP/1.1 200 OK\r\n"]);
-    assert!(world.was_reached("93.184.216.34"));
+    assert!(fixture.was_reached("93.184.216.34"));
 }

@@ -4,18 +4,18 @@ use serde_json::{Value, json};
 
 use crate::Case;
 use crate::clients::cases;
+use crate::fixture::{Done, Fixture};
 use crate::home::Home;
 use crate::secrets::{PRELUDE, requests, rest};
-use crate::world::{Done, World};
 
 cases![
-    n23_headers_are_set_for_their_hosts_alone,
-    n23_an_impostor_gets_no_header,
-    headers_are_said_by_flags,
-    n23_stored_secrets_reach_their_host_alone,
+    n23_headers_are_set_only_for_their_hosts,
+    n23_impostor_gets_no_header,
+    flags_set_headers,
+    n23_stored_secrets_reach_only_their_host,
     stored_secrets_change_in_running_sandboxes,
     stored_secrets_have_a_quota,
-    e2bs_rules_set_headers,
+    e2b_rules_set_headers,
 ];
 
 const SPEC: &str = r#"[network]
@@ -35,53 +35,53 @@ value = "1mpostor-value"
 "#;
 
 /// Runs a program for which the gateway sets headers.
-fn run(world: &World, wall: &str, code: &str) -> Done {
-    let dir = world.dir();
-    world.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
+fn run(fixture: &Fixture, wall: &str, code: &str) -> Done {
+    let dir = fixture.dir();
+    fixture.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
     std::fs::write(dir.join("spec.toml"), SPEC).unwrap();
-    world.run_without(wall, "--spec spec.toml", &format!("{PRELUDE}\n{code}"))
+    fixture.run_without(wall, "--spec spec.toml", &format!("{PRELUDE}\n{code}"))
 }
 
-fn n23_headers_are_set_for_their_hosts_alone(world: &World) {
+fn n23_headers_are_set_only_for_their_hosts(fixture: &Fixture) {
     let code = "
 print(https('good.example', Authorization='mine'), https('good.example'))
 print(https('sub.good.example', X_Below='mine')[0], get('good.example')[:12])
 print([name for name, value in os.environ.items() if 's3cret' in value or '0ther' in value])
 import ssl; context = ssl.create_default_context(cafile='ca.pem'); print(tls('other.example').split()[1])
 ";
-    let done = run(world, "", code);
+    let done = run(fixture, "", code);
     assert_eq!(
         done.stdout, "(200, '[redacted]') (200, '[redacted]')\n200 HTTP/1.1 200\n[]\n200\n",
         "{done:?}"
     );
-    let sent: Vec<_> = requests(world).iter().map(|one| one["headers"].clone()).collect();
+    let sent: Vec<_> = requests(fixture).iter().map(|one| one["headers"].clone()).collect();
     assert_eq!(
         (&sent[0]["authorization"], &sent[1]["authorization"]),
         (&json!("Bearer s3cret-value"), &sent[0]["authorization"])
     );
     assert_eq!((&sent[2]["x-below"], &sent[2]["authorization"]), (&json!("0ther-value"), &Value::Null));
     assert_eq!((&sent[3]["x-below"], &sent[3]["authorization"]), (&Value::Null, &Value::Null));
-    run(world, "gateway-secret-host", "https('sub.good.example')");
-    assert_eq!(requests(world)[4]["headers"]["authorization"], "Bearer s3cret-value");
+    run(fixture, "gateway-secret-host", "https('sub.good.example')");
+    assert_eq!(requests(fixture)[4]["headers"]["authorization"], "Bearer s3cret-value");
 }
 
-fn n23_an_impostor_gets_no_header(world: &World) {
+fn n23_impostor_gets_no_header(fixture: &Fixture) {
     let code = "print(https('impostor.example'))";
-    assert_eq!(run(world, "", code).stdout, "(502, None)\n");
-    assert!(requests(world).is_empty(), "{:?}", requests(world));
-    run(world, "gateway-verify", code);
-    assert_eq!(requests(world)[0]["headers"]["x-key"], "1mpostor-value");
+    assert_eq!(run(fixture, "", code).stdout, "(502, None)\n");
+    assert!(requests(fixture).is_empty(), "{:?}", requests(fixture));
+    run(fixture, "gateway-verify", code);
+    assert_eq!(requests(fixture)[0]["headers"]["x-key"], "1mpostor-value");
 }
 
-fn headers_are_said_by_flags(world: &World) {
-    let dir = world.dir();
-    world.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
+fn flags_set_headers(fixture: &Fixture) {
+    let dir = fixture.dir();
+    fixture.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
     std::fs::write(dir.join("key"), "s3cret-value\n").unwrap();
     let code = format!("{PRELUDE}\nprint(https('good.example')[0])");
-    let done = world.run("--allow good.example --header good.example:authorization:file=key", &code);
+    let done = fixture.run("--allow good.example --header good.example:authorization:file=key", &code);
     assert_eq!(done.stdout, "200\n");
-    assert_eq!(requests(world)[0]["headers"]["authorization"], "s3cret-value");
-    for (flags, told) in [
+    assert_eq!(requests(fixture)[0]["headers"]["authorization"], "s3cret-value");
+    for (flags, text) in [
         ("--header good.example:authorization", "HOST:HEADER:env=VARIABLE"),
         ("--header good.example:authorization:s3cret", "HOST:HEADER:env=VARIABLE"),
         ("--header good.example:host:file=key", "does not frame or route"),
@@ -89,32 +89,32 @@ fn headers_are_said_by_flags(world: &World) {
         ("--secret KEY=good.example:authorization:secret=key", "secrets are stored on servers only"),
         ("--header good.example:x:file=key --header good.example:X:file=key", "each header of a host once"),
     ] {
-        let output = world.command(&format!("--allow good.example {flags}"), "").output().unwrap();
+        let output = fixture.command(&format!("--allow good.example {flags}"), "").output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(told), "{flags}: {said}");
+        assert!(output.status.code() == Some(2) && said.contains(text), "{flags}: {said}");
         assert!(!said.contains("s3cret"), "{said}");
     }
 }
 
-/// A home whose server trusts the world's hosts.
-fn home(world: &World, more: &str) -> Home {
+/// Creates a home whose server trusts the simulated hosts.
+fn home(fixture: &Fixture, more: &str) -> Home {
     Home::configured(&format!(
         "[server]\nlinger = '1s'\n{more}\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\nca_file = '{}'\n",
-        world.dir().join("ca.pem").display()
+        fixture.dir().join("ca.pem").display()
     ))
 }
 
-/// Asks two hosts with all that a sandbox has.
-fn ask(home: &Home, sandbox: &str) -> String {
+/// Sends requests to two hosts with everything that a sandbox has.
+fn send_requests(home: &Home, sandbox: &str) -> String {
     let code = "
 KEY = os.environ.get('KEY', '')
 print([https(host, X_Key=KEY)[0] for host in ['good.example', 'other.example']])
 ";
-    let code = format!("{}\n{PRELUDE}\n{code}", crate::world::PRELUDE);
+    let code = format!("{}\n{PRELUDE}\n{code}", crate::fixture::PRELUDE);
     home.run_args(&["sandbox", "exec", sandbox, "--", "python3", "-c", &code]).good()
 }
 
-/// The headers of a request that may hold secrets.
+/// Returns the headers of a request that may contain secrets.
 fn secrets_of(request: &Value) -> (Option<String>, Option<String>) {
     let text = |name: &str| request["headers"][name].as_str().map(str::to_owned);
     (text("authorization"), text("x-key"))
@@ -127,19 +127,19 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn n23_stored_secrets_reach_their_host_alone(world: &World) {
-    let home = home(world, "");
+fn n23_stored_secrets_reach_only_their_host(fixture: &Fixture) {
+    let home = home(fixture, "");
     home.write("other", "0ther-value");
     home.run(&format!("sandbox create {POLICY}")).refused(2, &["network.secrets", "\"openai\""]);
     let made = home.feed("secret create openai --metadata owner=me", b"s3cret-value\n").good();
     assert_eq!(made, "openai\n");
     let id = home.create(POLICY);
-    assert_eq!(ask(&home, &id), "[200, 200]\n");
-    let sent = requests(world);
+    assert_eq!(send_requests(&home, &id), "[200, 200]\n");
+    let sent = requests(fixture);
     assert_eq!(secrets_of(&sent[0]), (some("s3cret-value"), some("s3cret-value")));
     assert_eq!(secrets_of(&sent[1]), (None, some("belljar-secret-KEY")));
     assert_eq!(sent[1]["headers"]["x-other"], "0ther-value");
-    // What is told has the name of the secret, and no value.
+    // Responses contain the name of the secret, and not its value.
     let policy = home.json(&format!("sandbox net {id} get"));
     let kept = "${secrets.openai}";
     assert_eq!(policy["secrets"]["KEY"], json!({"host": "good.example", "header": "x-key", "value": kept}));
@@ -150,15 +150,15 @@ fn n23_stored_secrets_reach_their_host_alone(world: &World) {
     assert_eq!(policy["headers"], headers);
     let secret = home.json("secret info openai");
     assert_eq!((&secret["version"], &secret["metadata"]["owner"]), (&json!(1), &json!("me")));
-    let told = [
+    let texts = [
         &format!("sandbox info {id} --format json"),
         &format!("sandbox net {id} log"),
         "secret ls --format json",
         "audit tail -n 100 --format json",
     ];
-    let told: Vec<String> = told.iter().map(|line| home.good(line)).collect();
-    assert!(told.iter().all(|told| !told.contains("s3cret") && !told.contains("0ther")), "{told:?}");
-    assert!(told[3].contains("\"secret.create\""), "{}", told[3]);
+    let texts: Vec<String> = texts.iter().map(|line| home.good(line)).collect();
+    assert!(texts.iter().all(|text| !text.contains("s3cret") && !text.contains("0ther")), "{texts:?}");
+    assert!(texts[3].contains("\"secret.create\""), "{}", texts[3]);
     let mut left = vec![home.path()];
     while let Some(path) = left.pop() {
         if path.is_dir() {
@@ -172,21 +172,21 @@ fn n23_stored_secrets_reach_their_host_alone(world: &World) {
             );
         }
     }
-    // A copy has the secret too; a template for others has not.
+    // A fork has the secret too; a template has not.
     let fork = home.good(&format!("sandbox fork {id}"));
-    ask(&home, fork.trim());
-    assert_eq!(secrets_of(&requests(world)[2]), (some("s3cret-value"), some("s3cret-value")));
+    send_requests(&home, fork.trim());
+    assert_eq!(secrets_of(&requests(fixture)[2]), (some("s3cret-value"), some("s3cret-value")));
     home.good("sandbox kill --all");
 }
 
-fn stored_secrets_change_in_running_sandboxes(world: &World) {
-    let home = home(world, "");
+fn stored_secrets_change_in_running_sandboxes(fixture: &Fixture) {
+    let home = home(fixture, "");
     home.write("other", "0ther-value");
     home.feed("secret create openai", b"s3cret-value").good();
     let id = home.create(POLICY);
     let sent = |number: usize| {
-        ask(&home, &id);
-        secrets_of(&requests(world)[2 * number])
+        send_requests(&home, &id);
+        secrets_of(&requests(fixture)[2 * number])
     };
     assert_eq!(sent(0), (some("s3cret-value"), some("s3cret-value")));
     assert_eq!(
@@ -199,23 +199,23 @@ fn stored_secrets_change_in_running_sandboxes(world: &World) {
     home.run("secret rm openai").refused(125, &["openai"]);
     home.feed("secret create openai", b"s3cret-again").good();
     assert_eq!(sent(3), (some("s3cret-again"), some("s3cret-again")));
-    // Another policy: without them, and with them once more. Hosts that it could not read from the beginning get none.
+    // Other policies: without the headers, and with them again. Hosts without termination at the sandbox's start get none.
     home.good(&format!("sandbox net {id} set --allow *.example"));
     assert_eq!(sent(4), (None, some("belljar-secret-KEY")));
     let header = "--header good.example:authorization:secret=openai";
     home.good(&format!("sandbox net {id} set --allow *.example {header}"));
     assert_eq!(sent(5), (some("s3cret-again"), some("belljar-secret-KEY")));
-    for (flags, told) in [
+    for (flags, text) in [
         ("--header sub.good.example:x:secret=openai", "network.headers"),
         ("--header good.example:x:secret=none-such", "\"none-such\""),
     ] {
-        home.run(&format!("sandbox net {id} set --allow *.example {flags}")).refused(2, &[told]);
+        home.run(&format!("sandbox net {id} set --allow *.example {flags}")).refused(2, &[text]);
     }
     home.good("sandbox kill --all");
 }
 
-fn stored_secrets_have_a_quota(world: &World) {
-    let home = home(world, "[sandboxes]\nmax_secrets = 2");
+fn stored_secrets_have_a_quota(fixture: &Fixture) {
+    let home = home(fixture, "[sandboxes]\nmax_secrets = 2");
     for name in ["one", "two"] {
         home.feed(&format!("secret create {name}"), b"s3cret-value").good();
     }
@@ -237,9 +237,9 @@ fn stored_secrets_have_a_quota(world: &World) {
     assert_eq!(listed.iter().map(|secret| &secret["name"]).collect::<Vec<_>>(), ["one", "two"]);
 }
 
-/// What E2B's clients send, and what becomes of it.
-fn e2bs_rules_set_headers(world: &World) {
-    let home = home(world, "e2b = true");
+/// E2B's clients set headers with network rules.
+fn e2b_rules_set_headers(fixture: &Fixture) {
+    let home = home(fixture, "e2b = true");
     let (server, said) = home.serve(&[]);
     let key = home.json("key create")["key"].as_str().unwrap().to_owned();
     let e2b = |method: &str, path: &str, body: &Value| rest(&said, &key, method, path, body);
@@ -255,13 +255,13 @@ fn e2bs_rules_set_headers(world: &World) {
     let used = || {
         let code = format!(
             "{}\n{PRELUDE}\nprint(https('good.example', Authorization='mine'))",
-            crate::world::PRELUDE
+            crate::fixture::PRELUDE
         );
         home.run_args(&["sandbox", "exec", id, "--", "python3", "-c", &code]).good()
     };
     assert_eq!(used(), "(200, '[redacted]')\n");
-    assert_eq!(requests(world)[0]["headers"]["authorization"], "Bearer s3cret-value");
-    // As E2B's clients ask for it, and without a value.
+    assert_eq!(requests(fixture)[0]["headers"]["authorization"], "Bearer s3cret-value");
+    // In E2B's form, and without the value.
     let (_, info) = e2b("GET", &format!("/sandboxes/{id}"), &json!({}));
     let shown =
         json!({"good.example": [{"transform": {"headers": {"authorization": "…${e2b.secrets.openai}"}}}]});
@@ -269,7 +269,7 @@ fn e2bs_rules_set_headers(world: &World) {
     let (status, changed) = e2b("POST", "/secrets/openai", &json!({"value": "s3cret-later"}));
     assert_eq!((status, &changed["currentVersion"]), (200, &json!(2)));
     used();
-    assert_eq!(requests(world)[1]["headers"]["authorization"], "Bearer s3cret-later");
+    assert_eq!(requests(fixture)[1]["headers"]["authorization"], "Bearer s3cret-later");
     home.good("sandbox kill --all");
     crate::home::stop(server);
 }

@@ -1,4 +1,4 @@
-//! Programs that people use, through the gateway: what a policy allows works, and what it does not fails at once and says so.
+//! Common programs through the gateway: what a policy allows works, and what it denies fails at once with the reason.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -8,38 +8,38 @@ use serde_json::Value;
 
 use crate::Case;
 use crate::clients::cases;
-use crate::world::World;
+use crate::fixture::Fixture;
 
 cases![
     git_clones_over_https,
     git_clones_over_ssh,
-    psql_speaks_with_postgresql,
-    redis_cli_speaks_with_redis,
+    psql_connects_to_postgresql,
+    redis_cli_connects_to_redis,
     curl_speaks_http_1_and_2,
     curl_opens_a_websocket,
-    fetch_of_node,
-    requests_of_python,
-    httpx_of_python,
-    aiohttp_of_python,
+    node_fetch_works,
+    python_requests_works,
+    python_httpx_works,
+    python_aiohttp_works,
     aiohttp_opens_a_websocket,
 ];
 
-/// Where programs look for the authorities that they trust. The gateway's own variables have the same names.
+/// Sets the variables that name trusted authorities. The gateway's own variables have the same names.
 const TRUST: &str =
     "for name in SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE GIT_SSL_CAINFO NODE_EXTRA_CA_CERTS; do
   export $name=$PWD/ca.pem
 done
 ";
 
-/// Servers of servers.py, which end with this.
+/// Servers of servers.py, until dropped.
 struct Servers(Child);
 
 impl Servers {
-    /// Starts them; none where this machine lacks something, which is said.
-    fn start(world: &World, names: &[&str]) -> Option<Self> {
+    /// Starts the servers. Returns `None`, and prints why, if this machine lacks a requirement.
+    fn start(fixture: &Fixture, names: &[&str]) -> Option<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/servers.py");
         let mut command = Command::new("python3");
-        command.arg(script).args(names).current_dir(world.dir());
+        command.arg(script).args(names).current_dir(fixture.dir());
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let servers = Self(process);
@@ -62,11 +62,11 @@ impl Drop for Servers {
 }
 
 fn skip(reason: &str) {
-    // Not by the macro, whose output the harness keeps to itself.
+    // Not with the macro, whose output the harness captures.
     let _ = writeln!(std::io::stdout(), "SKIPPED: {reason}");
 }
 
-/// Whether this machine, whose programs sandboxes have, has a program.
+/// Reports whether this machine, whose programs sandboxes use, has a program.
 fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status();
     let found = found.unwrap().success();
@@ -76,7 +76,7 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// A line of Bash that has come to its end.
+/// Result of a line of Bash.
 #[derive(Debug)]
 struct Ran {
     status: Option<i32>,
@@ -85,7 +85,7 @@ struct Ran {
 }
 
 impl Ran {
-    /// Refuses an end that is none of the program's own: a time that is over, an error of Belljar's, no memory.
+    /// Checks that the program itself failed with this reason, and not because of a timeout, an error of Belljar or a lack of memory.
     #[track_caller]
     fn failed(&self, reason: &str) {
         assert!(!matches!(self.status, None | Some(0 | 124 | 125 | 137)), "{self:?}");
@@ -100,10 +100,10 @@ impl Ran {
 }
 
 /// Runs Bash in a sandbox with these flags.
-fn bash(world: &World, flags: &[&str], code: &str) -> Ran {
+fn bash(fixture: &Fixture, flags: &[&str], code: &str) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
     command.args(["run", "-q", "--policy", "policy.toml", "-f", "ca.pem"]).args(flags);
-    command.args(["-l", "bash", "-c", code]).current_dir(world.dir()).stdin(Stdio::null());
+    command.args(["-l", "bash", "-c", code]).current_dir(fixture.dir()).stdin(Stdio::null());
     let output = command.env_remove("BELLJAR_ENGINE").output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -111,115 +111,115 @@ fn bash(world: &World, flags: &[&str], code: &str) -> Ran {
 
 /// A program that asks good.example over HTTPS and prints what it says, `LACKS` if it is not installed, and fails with one of `reasons`:
 /// where the name is not resolved, and where the connection is refused.
-fn asks_over_https(world: &World, code: &str, reasons: [&str; 2]) {
+fn check_https(fixture: &Fixture, code: &str, reasons: [&str; 2]) {
     let trusting = format!("{TRUST}{code}");
     let hello = "hello from 93.184.216.34 as good.example\n";
-    let allowed = bash(world, &["--allow", "good.example"], &trusting);
+    let allowed = bash(fixture, &["--allow", "good.example"], &trusting);
     if let Some(lack) = allowed.stdout.trim().strip_prefix("LACKS ") {
         return skip(lack);
     }
     allowed.good(hello);
     // By the gateway's certificate, which it trusts by the variables that sandboxes have.
-    world.policy(&format!("ca_file = \"{}\"", world.dir().join("ca.pem").display()));
+    fixture.policy(&format!("ca_file = \"{}\"", fixture.dir().join("ca.pem").display()));
     let bound = ["--allow", "good.example", "--request", "good.example=GET /*"];
-    bash(world, &bound, code).good(hello);
-    let reached = || world.said().iter().filter(|said| said["connected"] == "93.184.216.34").count();
+    bash(fixture, &bound, code).good(hello);
+    let reached = || fixture.said().iter().filter(|said| said["connected"] == "93.184.216.34").count();
     let before = reached();
-    bash(world, &["--allow", "other.example"], &trusting).failed(reasons[0]);
-    bash(world, &["--allow", "good.example:80"], &trusting).failed(reasons[1]);
-    assert_eq!(reached(), before, "{:?}", world.said());
+    bash(fixture, &["--allow", "other.example"], &trusting).failed(reasons[0]);
+    bash(fixture, &["--allow", "good.example:80"], &trusting).failed(reasons[1]);
+    assert_eq!(reached(), before, "{:?}", fixture.said());
 }
 
-fn git_clones_over_https(world: &World) {
-    let Some(_servers) = Servers::start(world, &["web"]) else { return };
+fn git_clones_over_https(fixture: &Fixture) {
+    let Some(_servers) = Servers::start(fixture, &["web"]) else { return };
     let clone = "git clone -q https://git.example/repo.git && cat repo/README";
     let trusting = format!("{TRUST}{clone}");
-    bash(world, &["--allow", "git.example"], &trusting).good("hello from git\n");
-    bash(world, &["--allow", "good.example"], &trusting).failed("Could not resolve host: git.example");
-    bash(world, &["--allow", "git.example:80"], &trusting).failed("denied");
+    bash(fixture, &["--allow", "git.example"], &trusting).good("hello from git\n");
+    bash(fixture, &["--allow", "good.example"], &trusting).failed("Could not resolve host: git.example");
+    bash(fixture, &["--allow", "git.example:80"], &trusting).failed("denied");
     // It may fetch, and not push.
-    world.policy(&format!("ca_file = \"{}\"", world.dir().join("ca.pem").display()));
+    fixture.policy(&format!("ca_file = \"{}\"", fixture.dir().join("ca.pem").display()));
     let rules = ["git.example=GET /repo.git/*", "git.example=POST /repo.git/git-upload-pack"];
     let bound = ["--allow", "git.example", "--request", rules[0], "--request", rules[1]];
-    bash(world, &bound, clone).good("hello from git\n");
+    bash(fixture, &bound, clone).good("hello from git\n");
     let push = format!("{clone}; cd repo; git push -q origin HEAD:refs/heads/other");
-    bash(world, &bound, &push).failed("403");
+    bash(fixture, &bound, &push).failed("403");
 }
 
-fn git_clones_over_ssh(world: &World) {
-    let Some(_servers) = Servers::start(world, &["sshd"]) else { return };
+fn git_clones_over_ssh(fixture: &Fixture) {
+    let Some(_servers) = Servers::start(fixture, &["sshd"]) else { return };
     let flags = |allow| ["--allow", allow, "-f", "id", "-f", "known_hosts"];
     let clone = "chmod 600 id
 export GIT_SSH_COMMAND='ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=known_hosts -i id'
 git clone -q ssh://root@git.example/repo.git && cat repo/README";
-    bash(world, &flags("git.example:22"), clone).good("hello from git\n");
-    bash(world, &flags("git.example"), clone).failed("Connection reset by");
-    bash(world, &flags("good.example:22"), clone).failed("Could not resolve hostname git.example");
+    bash(fixture, &flags("git.example:22"), clone).good("hello from git\n");
+    bash(fixture, &flags("git.example"), clone).failed("Connection reset by");
+    bash(fixture, &flags("good.example:22"), clone).failed("Could not resolve hostname git.example");
 }
 
-fn psql_speaks_with_postgresql(world: &World) {
-    let Some(_servers) = Servers::start(world, &["postgres"]) else { return };
+fn psql_connects_to_postgresql(fixture: &Fixture) {
+    let Some(_servers) = Servers::start(fixture, &["postgres"]) else { return };
     let ask = "export PGSSLMODE=verify-full PGSSLROOTCERT=$PWD/ca.pem
 psql -h good.example -p 5433 -U postgres -Atc 'SELECT sum(n), sum(length(repeat(n::text, 100))) FROM generate_series(1, 10000) n'";
-    bash(world, &["--allow", "good.example:5433"], ask).good("50005000|3889400\n");
-    bash(world, &["--allow", "good.example"], ask).failed("(198.18.1.0), port 5433 failed");
-    bash(world, &["--allow", "other.example:5433"], ask)
+    bash(fixture, &["--allow", "good.example:5433"], ask).good("50005000|3889400\n");
+    bash(fixture, &["--allow", "good.example"], ask).failed("(198.18.1.0), port 5433 failed");
+    bash(fixture, &["--allow", "other.example:5433"], ask)
         .failed("could not translate host name \"good.example\"");
 }
 
-fn redis_cli_speaks_with_redis(world: &World) {
-    let Some(_servers) = Servers::start(world, &["redis"]) else { return };
+fn redis_cli_connects_to_redis(fixture: &Fixture) {
+    let Some(_servers) = Servers::start(fixture, &["redis"]) else { return };
     // It says why it cannot connect, and ends well.
     let ask = "printf 'SET key hello\\nGET key\\n' | redis-cli -h good.example >out 2>&1; cat out; ! grep -q -e Error -e 'Could not' out";
-    bash(world, &["--allow", "good.example:6379"], ask).good("OK\nhello\n");
-    bash(world, &["--allow", "good.example"], ask).failed("Connection reset by peer");
-    bash(world, &["--allow", "other.example:6379"], ask)
+    bash(fixture, &["--allow", "good.example:6379"], ask).good("OK\nhello\n");
+    bash(fixture, &["--allow", "good.example"], ask).failed("Connection reset by peer");
+    bash(fixture, &["--allow", "other.example:6379"], ask)
         .failed("Could not connect to Redis at good.example:6379");
 }
 
-fn curl_speaks_http_1_and_2(world: &World) {
+fn curl_speaks_http_1_and_2(fixture: &Fixture) {
     if !has("curl") {
         return;
     }
     let curl = |words: &str| format!("curl -sS --max-time 20 -w '%{{http_version}}\\n' {words}");
     let code = |words: &str| format!("{TRUST}{}", curl(words));
     let hello = "hello from 93.184.216.34 as good.example\n1.1\n";
-    bash(world, &["--allow", "good.example"], &code("--http1.1 https://good.example/")).good(hello);
+    bash(fixture, &["--allow", "good.example"], &code("--http1.1 https://good.example/")).good(hello);
     let both = code("https://http2.example/a https://http2.example/b");
-    bash(world, &["--allow", "http2.example"], &both).good("hello over 2\n2\nhello over 2\n2\n");
-    let denied = |allow, reason| bash(world, &["--allow", allow], &both).failed(reason);
+    bash(fixture, &["--allow", "http2.example"], &both).good("hello over 2\n2\nhello over 2\n2\n");
+    let denied = |allow, reason| bash(fixture, &["--allow", allow], &both).failed(reason);
     denied("http2.example:80", "access denied");
     denied("good.example", "Could not resolve host: http2.example");
     // Without TLS the answer is the gateway's.
     let plain = "curl -sS --max-time 20 -f http://other.example/";
-    bash(world, &["--allow", "good.example", "--allow", "other.example:443"], plain).failed("403");
+    bash(fixture, &["--allow", "good.example", "--allow", "other.example:443"], plain).failed("403");
 }
 
-fn curl_opens_a_websocket(world: &World) {
-    let Some(_servers) = Servers::start(world, &["web"]) else { return };
+fn curl_opens_a_websocket(fixture: &Fixture) {
+    let Some(_servers) = Servers::start(fixture, &["web"]) else { return };
     let open = "curl -sS --max-time 20 --http1.1 -i -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' \
                 -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' 'https://git.example/ws?greeting' | tr -cd '[:print:]\\n' | grep -e 101 -e Accept -e hello";
-    world.policy(&format!("ca_file = \"{}\"", world.dir().join("ca.pem").display()));
+    fixture.policy(&format!("ca_file = \"{}\"", fixture.dir().join("ca.pem").display()));
     // RFC 6455, 1.3 has this key and the answer to it.
     let greeting = "HTTP/1.1 101 Switching Protocols\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\n";
     for (flags, trust) in [
         (&["--allow", "git.example"][..], TRUST),
         (&["--allow", "git.example", "--request", "git.example=GET /ws"], ""),
     ] {
-        let ran = bash(world, flags, &format!("set -o pipefail\n{trust}{open}"));
+        let ran = bash(fixture, flags, &format!("set -o pipefail\n{trust}{open}"));
         assert!(ran.status == Some(0) && ran.stdout.starts_with(greeting), "{ran:?}");
         assert!(ran.stdout.ends_with("hello over a WebSocket\n"), "{ran:?}");
     }
     let bound = ["--allow", "git.example", "--request", "git.example=GET /other"];
-    bash(world, &bound, &open.replace(" | tr", " -f | tr")).failed("403");
+    bash(fixture, &bound, &open.replace(" | tr", " -f | tr")).failed("403");
 }
 
-fn fetch_of_node(world: &World) {
+fn node_fetch_works(fixture: &Fixture) {
     if !has("node") {
         return;
     }
     let code = "node -e \"fetch('https://good.example/a').then(answer => answer.text()).then(text => process.stdout.write(text))\"";
-    asks_over_https(world, code, ["ENOTFOUND", "fetch failed"]);
+    check_https(fixture, code, ["ENOTFOUND", "fetch failed"]);
 }
 
 /// A program of Python that needs a module.
@@ -234,28 +234,28 @@ python3 program.py"
     )
 }
 
-fn requests_of_python(world: &World) {
+fn python_requests_works(fixture: &Fixture) {
     let code = python("requests", "print(end=requests.get('https://good.example/a', timeout=20).text)");
-    asks_over_https(world, &code, ["requests.exceptions.ConnectionError", "requests.exceptions.SSLError"]);
+    check_https(fixture, &code, ["requests.exceptions.ConnectionError", "requests.exceptions.SSLError"]);
 }
 
-fn httpx_of_python(world: &World) {
+fn python_httpx_works(fixture: &Fixture) {
     let code = python("httpx", "print(end=httpx.get('https://good.example/a', timeout=20).text)");
-    asks_over_https(world, &code, ["httpx.ConnectError", "httpx.ConnectError"]);
+    check_https(fixture, &code, ["httpx.ConnectError", "httpx.ConnectError"]);
 }
 
-fn aiohttp_of_python(world: &World) {
+fn python_aiohttp_works(fixture: &Fixture) {
     let code = "import asyncio
 async def main():
     async with aiohttp.ClientSession() as session, session.get('https://good.example/a') as answer:
         print(end=await answer.text())
 asyncio.run(main())";
     let name = "aiohttp.client_exceptions.ClientConnector";
-    asks_over_https(world, &python("aiohttp", code), [name, name]);
+    check_https(fixture, &python("aiohttp", code), [name, name]);
 }
 
-fn aiohttp_opens_a_websocket(world: &World) {
-    let Some(_servers) = Servers::start(world, &["web"]) else { return };
+fn aiohttp_opens_a_websocket(fixture: &Fixture) {
+    let Some(_servers) = Servers::start(fixture, &["web"]) else { return };
     let code = "import asyncio
 async def main():
     async with aiohttp.ClientSession() as session, session.ws_connect('wss://git.example/ws') as socket:
@@ -265,13 +265,13 @@ async def main():
 asyncio.run(main())";
     let code = python("aiohttp", code);
     let said = "hello over a WebSocket\nover and over\n";
-    let allowed = bash(world, &["--allow", "git.example"], &format!("{TRUST}{code}"));
+    let allowed = bash(fixture, &["--allow", "git.example"], &format!("{TRUST}{code}"));
     if let Some(lack) = allowed.stdout.trim().strip_prefix("LACKS ") {
         return skip(lack);
     }
     allowed.good(said);
-    world.policy(&format!("ca_file = \"{}\"", world.dir().join("ca.pem").display()));
-    bash(world, &["--allow", "git.example", "--request", "git.example=GET /ws"], &code).good(said);
+    fixture.policy(&format!("ca_file = \"{}\"", fixture.dir().join("ca.pem").display()));
+    bash(fixture, &["--allow", "git.example", "--request", "git.example=GET /ws"], &code).good(said);
     let bound = ["--allow", "git.example", "--request", "git.example=GET /other"];
-    bash(world, &bound, &code).failed("403");
+    bash(fixture, &bound, &code).failed("403");
 }

@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 
 use crate::Case;
 use crate::clients::cases;
+use crate::fixture::{Done, Fixture};
 use crate::home::Home;
 use crate::service::address;
-use crate::world::{Done, World};
 
 cases![
-    n23_a_secret_reaches_its_host_in_its_header_alone,
-    n12_a_request_for_another_host_does_not_go_through,
-    n23_a_secret_is_for_one_host,
-    n23_an_impostor_gets_no_secret,
-    n23_a_secret_that_comes_back_is_redacted,
-    n23_nothing_in_the_sandbox_has_the_secret,
-    requests_are_bound_by_rules,
+    n23_secret_reaches_only_its_host_and_header,
+    n12_request_for_another_host_is_refused,
+    n23_secret_is_bound_to_one_host,
+    n23_impostor_gets_no_secret,
+    n23_echoed_secret_is_redacted,
+    n23_secret_is_nowhere_in_the_sandbox,
+    requests_are_restricted_by_rules,
     clients_trust_the_gateway,
     http_2_stays_http_2,
-    connections_switch_protocols_within_tls,
-    n23_a_server_keeps_secrets_to_itself,
-    flags_bind_requests_and_secrets,
-    flags_of_the_service_do_the_same,
+    protocol_upgrades_work_within_tls,
+    n23_server_does_not_reveal_secrets,
+    flags_set_request_rules_and_secrets,
+    service_flags_set_request_rules_and_secrets,
 ];
 
 pub(crate) const PRELUDE: &str = r#"
@@ -42,8 +42,8 @@ def https(host, path='/', body=None, **headers):
 const VARIABLES: &str = "KEY, OTHER = os.environ['KEY'], os.environ['OTHER']";
 
 /// Runs a program with two secrets for two hosts.
-fn run(world: &World, wall: &str, code: &str) -> Done {
-    let dir = world.dir();
+fn run(fixture: &Fixture, wall: &str, code: &str) -> Done {
+    let dir = fixture.dir();
     std::fs::write(dir.join("other.secret"), "0ther-value\n").unwrap();
     let spec = format!(
         r#"[network]
@@ -56,23 +56,23 @@ IMPOSTOR = {{ host = "impostor.example", header = "authorization", value = "1mpo
 "#,
         dir.join("other.secret").display()
     );
-    run_under(world, wall, &spec, &format!("{VARIABLES}\n{code}"))
+    run_under(fixture, wall, &spec, &format!("{VARIABLES}\n{code}"))
 }
 
 /// Runs a program under a policy that has requests read.
-fn run_under(world: &World, wall: &str, spec: &str, code: &str) -> Done {
-    let dir = world.dir();
-    world.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
+fn run_under(fixture: &Fixture, wall: &str, spec: &str, code: &str) -> Done {
+    let dir = fixture.dir();
+    fixture.policy(&format!("ca_file = \"{}\"", dir.join("ca.pem").display()));
     std::fs::write(dir.join("spec.toml"), spec).unwrap();
-    world.run_without(wall, "--spec spec.toml", &format!("{PRELUDE}\n{code}"))
+    fixture.run_without(wall, "--spec spec.toml", &format!("{PRELUDE}\n{code}"))
 }
 
-/// The requests that the world has had over TLS, each with all that was said.
-pub(crate) fn requests(world: &World) -> Vec<Value> {
-    world.said().into_iter().filter(|said| said["asked"].is_string()).collect()
+/// Returns the requests that the simulated hosts received over TLS.
+pub(crate) fn requests(fixture: &Fixture) -> Vec<Value> {
+    fixture.said().into_iter().filter(|said| said["asked"].is_string()).collect()
 }
 
-fn n23_a_secret_reaches_its_host_in_its_header_alone(world: &World) {
+fn n23_secret_reaches_only_its_host_and_header(fixture: &Fixture) {
     let code = "
 print(KEY, OTHER)
 print(https('good.example', Authorization='Bearer ' + KEY))
@@ -80,60 +80,60 @@ print(https('good.example', '/?' + KEY, body=KEY, X_Other=KEY, Cookie=KEY)[0])
 import base64
 print(https('good.example', Authorization='Basic ' + base64.b64encode(('me:' + KEY).encode()).decode())[0])
 ";
-    let done = run(world, "", code);
+    let done = run(fixture, "", code);
     let expected = "belljar-secret-KEY belljar-secret-OTHER\n(200, 'Bearer belljar-secret-KEY')\n200\n200\n";
     assert_eq!(done.stdout, expected, "{done:?}");
-    let requests = requests(world);
+    let requests = requests(fixture);
     assert_eq!(requests[0]["headers"]["authorization"], "Bearer s3cret-value");
     let elsewhere = requests[1].to_string();
     assert!(elsewhere.contains("belljar-secret-KEY") && !elsewhere.contains("s3cret"), "{elsewhere}");
     assert_eq!(requests[2]["headers"]["authorization"], "Basic bWU6czNjcmV0LXZhbHVl");
 }
 
-fn n12_a_request_for_another_host_does_not_go_through(world: &World) {
+fn n12_request_for_another_host_is_refused(fixture: &Fixture) {
     let code = "
 print(https('good.example', Host='other.example')[0], https('good.example', 'https://other.example/')[0])
 print(https('good.example', Host='good.example:443')[0])
 ";
-    assert_eq!(run(world, "", code).stdout, "403 403\n200\n");
-    assert_eq!(requests(world).len(), 1);
+    assert_eq!(run(fixture, "", code).stdout, "403 403\n200\n");
+    assert_eq!(requests(fixture).len(), 1);
 }
 
-fn n23_a_secret_is_for_one_host(world: &World) {
-    // As after a redirect that a client follows with all its headers.
+fn n23_secret_is_bound_to_one_host(fixture: &Fixture) {
+    // Like a redirect that a client follows with all its headers.
     let code =
         "print([https(host, Authorization=KEY + ' ' + OTHER) for host in ['other.example', 'good.example']])";
     let echo = "(200, 'belljar-secret-KEY belljar-secret-OTHER')";
-    assert_eq!(run(world, "", code).stdout, format!("[{echo}, {echo}]\n"));
-    let told: Vec<Value> =
-        requests(world).iter().map(|one| one["headers"]["authorization"].clone()).collect();
-    assert_eq!(told, ["belljar-secret-KEY 0ther-value", "s3cret-value belljar-secret-OTHER"]);
-    run(world, "gateway-secret-host", code);
-    assert_eq!(requests(world)[2]["headers"]["authorization"], "s3cret-value 0ther-value");
+    assert_eq!(run(fixture, "", code).stdout, format!("[{echo}, {echo}]\n"));
+    let values: Vec<Value> =
+        requests(fixture).iter().map(|one| one["headers"]["authorization"].clone()).collect();
+    assert_eq!(values, ["belljar-secret-KEY 0ther-value", "s3cret-value belljar-secret-OTHER"]);
+    run(fixture, "gateway-secret-host", code);
+    assert_eq!(requests(fixture)[2]["headers"]["authorization"], "s3cret-value 0ther-value");
 }
 
-fn n23_an_impostor_gets_no_secret(world: &World) {
+fn n23_impostor_gets_no_secret(fixture: &Fixture) {
     let code = "print(https('impostor.example', Authorization=os.environ['IMPOSTOR']))";
-    assert_eq!(run(world, "", code).stdout, "(502, None)\n");
-    // Why is told where the program looks.
+    assert_eq!(run(fixture, "", code).stdout, "(502, None)\n");
+    // The program gets the reason.
     let done = run(
-        world,
+        fixture,
         "",
         "import subprocess; print(subprocess.run(['curl', '-s', 'https://impostor.example'], capture_output=True, text=True).stdout)",
     );
     assert!(done.stdout.contains("impostor.example is not trusted over TLS: "), "{done:?}");
-    assert!(requests(world).is_empty(), "{:?}", requests(world));
-    run(world, "gateway-verify", code);
-    assert_eq!(requests(world)[0]["headers"]["authorization"], "1mpostor-value");
+    assert!(requests(fixture).is_empty(), "{:?}", requests(fixture));
+    run(fixture, "gateway-verify", code);
+    assert_eq!(requests(fixture)[0]["headers"]["authorization"], "1mpostor-value");
 }
 
-fn n23_a_secret_that_comes_back_is_redacted(world: &World) {
+fn n23_echoed_secret_is_redacted(fixture: &Fixture) {
     let code = "print(https('good.example', Authorization=KEY))";
-    assert_eq!(run(world, "", code).stdout, "(200, 'belljar-secret-KEY')\n");
-    assert_eq!(run(world, "gateway-redact", code).stdout, "(200, 's3cret-value')\n");
+    assert_eq!(run(fixture, "", code).stdout, "(200, 'belljar-secret-KEY')\n");
+    assert_eq!(run(fixture, "gateway-redact", code).stdout, "(200, 's3cret-value')\n");
 }
 
-fn n23_nothing_in_the_sandbox_has_the_secret(world: &World) {
+fn n23_secret_is_nowhere_in_the_sandbox(fixture: &Fixture) {
     let code = r#"
 https('good.example', Authorization=KEY)
 import glob, subprocess
@@ -145,14 +145,14 @@ for path in glob.glob('/proc/*/environ') + glob.glob('/proc/*/cmdline') + glob.g
 print(found)
 print(subprocess.run(['openssl', 'x509', '-noout', '-ext', 'nameConstraints,basicConstraints', '-in', '/dev/belljar/ca.pem'], capture_output=True, text=True).stdout)
 "#;
-    let done = run(world, "", code);
+    let done = run(fixture, "", code);
     assert!(done.stdout.starts_with("[]\n"), "{done:?}");
-    for told in ["DNS:good.example", "DNS:other.example", "DNS:impostor.example", "CA:TRUE, pathlen:0"] {
-        assert!(done.stdout.contains(told), "{told}: {done:?}");
+    for text in ["DNS:good.example", "DNS:other.example", "DNS:impostor.example", "CA:TRUE, pathlen:0"] {
+        assert!(done.stdout.contains(text), "{text}: {done:?}");
     }
 }
 
-fn requests_are_bound_by_rules(world: &World) {
+fn requests_are_restricted_by_rules(fixture: &Fixture) {
     let spec = r#"[network]
 allow = ["good.example:*", "other.example"]
 requests = { "good.example" = ["GET /v1/*"] }
@@ -163,7 +163,7 @@ print([https('good.example', path)[0] for path in paths], https('good.example', 
 print([get('good.example', path)[:12] for path in paths[:2]], talk('good.example'), get('other.example', '/v2')[:12])
 print(get('good.example', '/v2').splitlines()[-1])
 ";
-    let done = run_under(world, "", spec, code);
+    let done = run_under(fixture, "", spec, code);
     let lines: Vec<&str> = done.stdout.lines().collect();
     assert_eq!(lines[0], "[200, 403, 403, 403] 403", "{done:?}");
     assert_eq!(lines[1], "['HTTP/1.1 200', 'HTTP/1.1 403'] ConnectionResetError HTTP/1.1 200", "{done:?}");
@@ -171,23 +171,23 @@ print(get('good.example', '/v2').splitlines()[-1])
         lines[2],
         "GET /v2 is not allowed at good.example: allowed are GET /v1/*; ask whoever created the sandbox to allow it"
     );
-    let done = run_under(world, "gateway-requests", spec, code);
+    let done = run_under(fixture, "gateway-requests", spec, code);
     assert!(done.stdout.starts_with("[200, 200, 200, 200] 200\n"), "{done:?}");
 }
 
-fn clients_trust_the_gateway(world: &World) {
+fn clients_trust_the_gateway(fixture: &Fixture) {
     let code = r#"
 import subprocess
 def said(*words): return subprocess.run(words, capture_output=True, text=True).stdout
 print(said('curl', '-s', '-H', 'Authorization: ' + KEY, 'https://good.example/'))
 print(said('node', '-e', "fetch('https://good.example/', {headers: {authorization: process.env.KEY}}).then(r => r.text()).then(console.log)"))
 "#;
-    let done = run(world, "", code);
+    let done = run(fixture, "", code);
     assert_eq!(done.stdout.matches("hello from 93.184.216.34 as good.example").count(), 2, "{done:?}");
-    assert!(requests(world).iter().all(|one| one["headers"]["authorization"] == "s3cret-value"));
+    assert!(requests(fixture).iter().all(|one| one["headers"]["authorization"] == "s3cret-value"));
 }
 
-fn http_2_stays_http_2(world: &World) {
+fn http_2_stays_http_2(fixture: &Fixture) {
     let code = r#"
 import subprocess
 def curl(*words):
@@ -196,17 +196,17 @@ def curl(*words):
 curl('https://http2.example/a', 'https://http2.example/b')
 curl('-H', 'Host: good.example', '-o', '/dev/null', 'https://http2.example/c')
 "#;
-    let done = run(world, "", code);
+    let done = run(fixture, "", code);
     let good = "hello over 2\n2 200 belljar-secret-HTTP_2\n";
     assert_eq!(done.stdout, format!("{good}{good}2 403 \n"), "{done:?}");
-    let told: Vec<Value> =
-        requests(world).iter().map(|one| one["headers"]["authorization"].clone()).collect();
-    assert_eq!(told, ["s3cret-of-2", "s3cret-of-2"]);
-    let connections = world.said().iter().filter(|said| said["connected"] == "93.184.216.60").count();
+    let values: Vec<Value> =
+        requests(fixture).iter().map(|one| one["headers"]["authorization"].clone()).collect();
+    assert_eq!(values, ["s3cret-of-2", "s3cret-of-2"]);
+    let connections = fixture.said().iter().filter(|said| said["connected"] == "93.184.216.60").count();
     assert_eq!(connections, 2, "one for each run of curl");
 }
 
-fn connections_switch_protocols_within_tls(world: &World) {
+fn protocol_upgrades_work_within_tls(fixture: &Fixture) {
     let code = r"
 context = ssl.create_default_context()
 with context.wrap_socket(socket.create_connection(('good.example', 443), timeout=20), server_hostname='good.example') as s:
@@ -217,11 +217,11 @@ with context.wrap_socket(socket.create_connection(('good.example', 443), timeout
     s.sendall(b'over and over')
     print(s.recv(100).decode())
 ";
-    assert_eq!(run(world, "", code).stdout, "HTTP/1.1 101 Switching Protocols\nover and over\n");
-    assert_eq!(requests(world)[0]["headers"]["authorization"], "s3cret-value");
+    assert_eq!(run(fixture, "", code).stdout, "HTTP/1.1 101 Switching Protocols\nover and over\n");
+    assert_eq!(requests(fixture)[0]["headers"]["authorization"], "s3cret-value");
 }
 
-/// What a server answers to a request with a key.
+/// Sends a request with a key to a server, and returns the response's status and body.
 pub(crate) fn rest(said: &str, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let address = address(said);
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -239,10 +239,10 @@ pub(crate) fn rest(said: &str, key: &str, method: &str, path: &str, body: &Value
     (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
 }
 
-fn n23_a_server_keeps_secrets_to_itself(world: &World) {
+fn n23_server_does_not_reveal_secrets(fixture: &Fixture) {
     let home = Home::configured(&format!(
         "[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\nca_file = '{}'\n",
-        world.dir().join("ca.pem").display()
+        fixture.dir().join("ca.pem").display()
     ));
     let (server, said) = home.serve(&[]);
     let key = home.json("key create")["key"].as_str().unwrap().to_owned();
@@ -257,31 +257,31 @@ fn n23_a_server_keeps_secrets_to_itself(world: &World) {
     assert_eq!(made["network"]["secrets"], shown);
     let id = made["id"].as_str().unwrap();
     let used = || {
-        let code = format!("{}\n{PRELUDE}\nKEY = os.environ['KEY']", crate::world::PRELUDE);
+        let code = format!("{}\n{PRELUDE}\nKEY = os.environ['KEY']", crate::fixture::PRELUDE);
         let code = format!("{code}\nprint(https('good.example', Authorization=KEY))");
         home.run_args(&["sandbox", "exec", id, "--", "python3", "-c", &code]).good()
     };
     assert_eq!(used(), "(200, 'belljar-secret-KEY')\n");
-    assert_eq!(requests(world)[0]["headers"]["authorization"], "s3cret-value");
-    // Contexts of interpreters have the same, also where these were started ahead.
+    assert_eq!(requests(fixture)[0]["headers"]["authorization"], "s3cret-value");
+    // Interpreter contexts have the same variables, even in pre-warmed interpreters.
     let in_context = "import os; print(os.environ['KEY'], os.environ['SSL_CERT_FILE'])";
     let shown = home.feed(&format!("code --sandbox {id}"), in_context.as_bytes()).good();
     assert!(shown.contains("belljar-secret-KEY /dev/belljar/ca-bundle.pem"), "{shown}");
-    // It can have another value, and cannot go elsewhere.
+    // Its value can be changed, and its host cannot.
     let path = format!("/v1/sandboxes/{id}");
     let change = |body: &Value| rest(&said, &key, "PATCH", &path, body);
     assert_eq!(change(&policy(json!("s3cret-later"), "good.example")).0, 200);
     used();
-    assert_eq!(requests(world)[1]["headers"]["authorization"], "s3cret-later");
+    assert_eq!(requests(fixture)[1]["headers"]["authorization"], "s3cret-later");
     for bad in [policy(json!("s3cret-value"), "other.example"), policy(json!(null), "good.example")] {
         let (status, problem) = change(&bad);
         assert!(status == 400 && problem["detail"].to_string().contains("KEY"), "{problem}");
     }
-    // Nobody else has it: what is told, what is kept, what is logged.
-    let told =
+    // The secret is in no response, file or log.
+    let texts =
         [&format!("sandbox info {id} --format json"), &format!("sandbox net {id} log"), "audit tail -n 100"];
-    let told: Vec<String> = told.iter().map(|line| home.good(line)).collect();
-    assert!(told.iter().all(|told| !told.contains("s3cret")), "{told:?}");
+    let texts: Vec<String> = texts.iter().map(|line| home.good(line)).collect();
+    assert!(texts.iter().all(|text| !text.contains("s3cret")), "{texts:?}");
     let mut left = vec![home.dir.path().to_owned()];
     while let Some(path) = left.pop() {
         if path.is_dir() {
@@ -295,8 +295,8 @@ fn n23_a_server_keeps_secrets_to_itself(world: &World) {
     crate::home::stop(server);
 }
 
-/// Flags in which a value was given by mistake, or that are none.
-const WRONG: [&str; 6] = [
+/// Invalid flags, some with a value given by mistake.
+const INVALID: [&str; 6] = [
     "KEY=s3cret",
     "KEY=good.example:s3cret-header:s3cret",
     "KEY=good.example:authorization:value=s3cret",
@@ -305,14 +305,14 @@ const WRONG: [&str; 6] = [
     "KEY=good.example:authorization:env=",
 ];
 
-fn flags_bind_requests_and_secrets(world: &World) {
-    world.policy(&format!("ca_file = \"{}\"", world.dir().join("ca.pem").display()));
-    std::fs::write(world.dir().join("key:1"), "s3cret-value\n").unwrap();
+fn flags_set_request_rules_and_secrets(fixture: &Fixture) {
+    fixture.policy(&format!("ca_file = \"{}\"", fixture.dir().join("ca.pem").display()));
+    std::fs::write(fixture.dir().join("key:1"), "s3cret-value\n").unwrap();
     let run = |flags: &[&str], code: &str| {
-        let code = format!("{}\n{PRELUDE}\n{code}", crate::world::PRELUDE);
+        let code = format!("{}\n{PRELUDE}\n{code}", crate::fixture::PRELUDE);
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_belljar"));
         command.args(["run", "--policy", "policy.toml", "--allow", "*.example", "--secret"]).args(flags);
-        command.args(["-c", &code]).current_dir(world.dir()).env("OTHER", "0ther-value").env_remove("KEY");
+        command.args(["-c", &code]).current_dir(fixture.dir()).env("OTHER", "0ther-value").env_remove("KEY");
         command.output().unwrap()
     };
     let flags = ["KEY=good.example:Authorization:file=key:1", "--secret", "OTHER=other.example:x-key"];
@@ -324,23 +324,23 @@ print(https('other.example', '/v2', X_Key=OTHER)[0])
 ";
     let done = run(&[&flags[..], &rules].concat(), code);
     assert_eq!(String::from_utf8_lossy(&done.stdout), "[200, 200, 403]\n200\n", "{done:?}");
-    let requests = requests(world);
+    let requests = requests(fixture);
     assert_eq!(requests[0]["headers"]["authorization"], "s3cret-value");
     assert_eq!(requests[2]["headers"]["x-key"], "0ther-value");
-    for wrong in WRONG {
+    for wrong in INVALID {
         let done = run(&[wrong], "");
-        let told = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.code() == Some(2) && told.contains("network.secrets"), "{wrong}: {done:?}");
-        assert!(!told.contains("s3cret"), "{told}");
+        let text = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(2) && text.contains("network.secrets"), "{wrong}: {done:?}");
+        assert!(!text.contains("s3cret"), "{text}");
     }
     let done = run(&["KEY=good.example:authorization"], "");
     assert!(String::from_utf8_lossy(&done.stderr).contains("the variable KEY is not set"), "{done:?}");
 }
 
-fn flags_of_the_service_do_the_same(world: &World) {
+fn service_flags_set_request_rules_and_secrets(fixture: &Fixture) {
     let home = Home::configured(&format!(
         "[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\nca_file = '{}'\n",
-        world.dir().join("ca.pem").display()
+        fixture.dir().join("ca.pem").display()
     ));
     home.write("key", "s3cret-value\n");
     let create = ["sandbox", "create", "-q", "--allow", "good.example"];
@@ -348,26 +348,26 @@ fn flags_of_the_service_do_the_same(world: &World) {
         ["--secret", "KEY=good.example:authorization:file=key", "--request", "good.example=GET /v1/*"];
     let id = home.run_args(&[&create[..], &flags].concat()).good();
     let id = id.trim();
-    let code = format!("{}\n{PRELUDE}", crate::world::PRELUDE);
+    let code = format!("{}\n{PRELUDE}", crate::fixture::PRELUDE);
     let code = format!(
         "{code}\nprint([https('good.example', path, Authorization=os.environ['KEY'])[0] for path in ['/v1/a', '/v2']])"
     );
     let ask = || home.run_args(&["sandbox", "exec", id, "--", "python3", "-c", &code]).good();
     assert_eq!(ask(), "[200, 403]\n");
     let shown = home.good(&format!("sandbox net {id} get"));
-    for told in ["request  good.example=GET /v1/*", "secret   KEY=good.example:authorization"] {
-        assert!(shown.contains(told), "{told}: {shown}");
+    for text in ["request  good.example=GET /v1/*", "secret   KEY=good.example:authorization"] {
+        assert!(shown.contains(text), "{text}: {shown}");
     }
-    // Without the secret, and with other rules.
+    // Another policy: without the secret, and with other rules.
     let set = ["sandbox", "net", id, "set", "--allow", "good.example", "--request", "good.example=* /v2"];
     home.run_args(&set).good();
     assert_eq!(ask(), "[403, 200]\n");
     let policy = json!({"mode": "whitelist", "allow": ["good.example"], "requests": {"good.example": {"rules": ["* /v2"]}}});
     assert_eq!(home.json(&format!("sandbox net {id} get")), policy);
-    let told: Vec<Value> =
-        requests(world).iter().map(|one| one["headers"]["authorization"].clone()).collect();
-    assert_eq!(told, ["s3cret-value", "belljar-secret-KEY"]);
-    for wrong in WRONG {
+    let values: Vec<Value> =
+        requests(fixture).iter().map(|one| one["headers"]["authorization"].clone()).collect();
+    assert_eq!(values, ["s3cret-value", "belljar-secret-KEY"]);
+    for wrong in INVALID {
         let done = home.run_args(&[&create[..], &["--secret", wrong]].concat());
         assert!(!done.stderr.contains("s3cret"), "{wrong}: {}", done.stderr);
         done.refused(2, &["network.secrets"]);

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::Case;
 use crate::clients::cases;
+use crate::fixture::{Fixture, PRELUDE};
 use crate::home::Home;
-use crate::world::{PRELUDE, World};
 
 cases![
     policy_changes_while_connections_are_open,
@@ -30,7 +30,7 @@ fn python(home: &Home, sandbox: &str, code: &str) -> String {
     home.run_args(&["sandbox", "exec", sandbox, "--", "python3", "-c", &code]).good()
 }
 
-fn policy_changes_while_connections_are_open(world: &World) {
+fn policy_changes_while_connections_are_open(fixture: &Fixture) {
     let home = home();
     let id = home.create("--allow good.example:5432");
     let policy = home.json(&format!("sandbox net {id} get"));
@@ -69,10 +69,10 @@ print(talk('good.example'), talk('other.example')[:6])
     home.run(&format!("sandbox net {none} set --net open"))
         .refused(125, &["created without one", "whitelist"]);
     home.run(&format!("sandbox net {none} log")).refused(125, &["created without one"]);
-    assert!(!world.was_reached("93.184.216.99"));
+    assert!(!fixture.was_reached("93.184.216.99"));
 }
 
-fn failed_change_keeps_the_policy(_: &World) {
+fn failed_change_keeps_the_policy(_: &Fixture) {
     let home = home();
     let (server, said) = home.serve(&[]);
     let id = home.create("--allow good.example:5432 --memory 256m");
@@ -85,7 +85,7 @@ fn failed_change_keeps_the_policy(_: &World) {
          Content-Length: {}\r\n",
         body.len()
     );
-    let answer = ask(address(&said), &head, &body);
+    let answer = send_request(address(&said), &head, &body);
     assert!(answer.starts_with("HTTP/1.1 409 ") && answer.contains("failed_precondition"), "{answer}");
     assert_eq!(home.json(&format!("sandbox net {id} get"))["allow"], json!(["good.example:5432"]));
     assert_eq!(
@@ -96,7 +96,7 @@ fn failed_change_keeps_the_policy(_: &World) {
     crate::home::stop(server);
 }
 
-fn every_decision_is_logged(_: &World) {
+fn every_decision_is_logged(_: &Fixture) {
     let home = home();
     let id = home.create("--allow good.example:80");
     python(&home, &id, "get('good.example'); talk('good.example'); talk('other.example'); talk('10.1.2.3')");
@@ -126,7 +126,7 @@ fn every_decision_is_logged(_: &World) {
     );
     assert!(of("ended")["received"].as_u64() > Some(50) && of("ended")["sent"].as_u64() > Some(30), "{text}");
     assert!(of("lookup")["reason"].as_str().unwrap().contains("other.example"), "{text}");
-    // As text, followed until the sandbox is gone.
+    // As text, followed until the sandbox has ended.
     let mut follow = home.belljar(&["sandbox", "net", &id, "log", "-f"]);
     let mut follow = follow.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines().map(|line| line.unwrap());
@@ -140,7 +140,7 @@ fn every_decision_is_logged(_: &World) {
     assert!(follow.wait().unwrap().success());
 }
 
-fn policy_outlives_its_server(_: &World) {
+fn policy_outlives_its_server(_: &Fixture) {
     let home = home();
     let (mut server, _) = home.serve(&[]);
     let id = home.create("--allow good.example:5432");
@@ -162,7 +162,7 @@ fn policy_outlives_its_server(_: &World) {
     crate::home::stop(server);
 }
 
-fn ceilings_bound_what_policies_reach(_: &World) {
+fn ceilings_bound_what_policies_reach(_: &Fixture) {
     let home = Home::configured(
         "[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\nmost_presets = ['pip']\n\
          most_allow = ['*.example:*', '198.51.100.0/24:443']\n",
@@ -220,7 +220,7 @@ pub(crate) fn address(said: &str) -> &str {
 }
 
 /// Sends a request with the given start of the head and body, and returns the response.
-fn ask(address: &str, head: &str, body: &str) -> String {
+fn send_request(address: &str, head: &str, body: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "{head}Host: {address}\r\nConnection: close\r\n\r\n{body}").unwrap();
     let mut text = String::new();
@@ -228,7 +228,7 @@ fn ask(address: &str, head: &str, body: &str) -> String {
     text
 }
 
-fn decisions_are_counted_and_recorded(_: &World) {
+fn decisions_are_counted_and_recorded(_: &Fixture) {
     let home = home();
     let (server, said) = home.serve(&["--set", "metrics.open=true"]);
     let id = home.create("--allow good.example:80 --allow good.example:5432");
@@ -269,7 +269,7 @@ fn decisions_are_counted_and_recorded(_: &World) {
     assert_eq!(records[0]["details"]["address"], "93.184.216.34");
     let end = &records[4]["details"];
     assert_eq!((&end["allowed"], &end["denied"], &end["lost"]), (&json!(4), &json!(2), &json!(0)));
-    let counted = ask(address(&said), "GET /metrics HTTP/1.1\r\n", "");
+    let counted = send_request(address(&said), "GET /metrics HTTP/1.1\r\n", "");
     for line in [
         "belljar_network_verdicts_total{verdict=\"allowed\"} 4".to_owned(),
         "belljar_network_verdicts_total{verdict=\"denied\"} 2".to_owned(),
@@ -284,7 +284,7 @@ fn decisions_are_counted_and_recorded(_: &World) {
 }
 
 /// The offline check, the gateway, the log and the audit log agree on each decision.
-fn check_gateway_and_audit_agree(_: &World) {
+fn check_gateway_and_audit_agree(_: &Fixture) {
     let home = home();
     let goals = [
         "good.example:80",
@@ -348,7 +348,7 @@ fn check_gateway_and_audit_agree(_: &World) {
     }
 }
 
-fn documented_service_commands_work(_: &World) {
+fn documented_service_commands_work(_: &Fixture) {
     let home = home();
     let page = include_str!("../../../../docs/network.md");
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ belljar "));

@@ -7,7 +7,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
-    reason = "a test that cannot go on has failed, wherever it stands, and one that cannot begin says so"
+    reason = "a test that cannot continue has failed, and one that cannot start prints why"
 )]
 
 mod golden;

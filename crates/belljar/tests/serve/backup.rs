@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
+use crate::fixture::{Home, Server};
 use crate::pages::{blocks, lacks, page, say};
 use crate::postgres;
-use crate::world::{Home, Server};
 
 /// Addresses of a store, before and after it is restored.
 struct Places {
@@ -28,7 +28,7 @@ fn serve(home: &Home, setting: &str, key: &str) -> Server {
 /// Runs a block of the page in a shell.
 #[track_caller]
 fn run_block(home: &Home, service: &Path, backups: &Path, places: &Places, text: &str) {
-    let mut shell = home.alone("/bin/sh".as_ref());
+    let mut shell = home.isolated_command("/bin/sh".as_ref());
     shell.args(["-euc", text]).env("BELLJAR_HOME", service).env("BACKUPS", backups).env("KEYS", backups);
     shell.envs(places.variables.iter().map(|(name, value)| (name, value)));
     let output = shell.output().unwrap();

@@ -1,6 +1,6 @@
 //! `belljar config`.
 
-use crate::world::Home;
+use crate::fixture::Home;
 
 struct Done {
     status: Option<i32>,
@@ -18,7 +18,7 @@ fn run(home: &Home, args: &[&str]) -> Done {
 }
 
 #[test]
-fn a_file_is_checked() {
+fn file_is_checked() {
     let home = Home::new();
     let done = run(&home, &["config", "check"]);
     assert_eq!((done.status, done.stderr.as_str()), (Some(0), ""));

@@ -1,6 +1,6 @@
 //! Checks of the files in `deploy/`.
 
-use crate::world::{Home, repository};
+use crate::fixture::{Home, repository};
 
 fn read(name: &str) -> String {
     std::fs::read_to_string(repository().join("deploy").join(name)).unwrap()

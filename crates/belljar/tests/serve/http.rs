@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::world::DEADLINE;
+use crate::fixture::DEADLINE;
 
 /// A response.
 #[derive(Debug)]

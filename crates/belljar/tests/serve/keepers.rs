@@ -2,8 +2,8 @@
 
 use rustix::process::Signal;
 
+use crate::fixture::{Home, Refused, Server};
 use crate::postgres;
-use crate::world::{Home, Refused, Server};
 
 fn start(home: &Home, url: &str, keeper: &str, on_exit: &str) -> Result<Server, Refused> {
     let (url, keeper) = (format!("store.url={url}"), format!("store.keeper={keeper}"));
@@ -76,7 +76,7 @@ fn keepers_share_keys_and_audit_but_not_sandboxes() {
     let id = made["id"].as_str().unwrap();
     assert_eq!(one.call("DELETE", &format!("/v1/keys/{id}"), "").status / 100, 2);
     assert_eq!(ask(&one), 401);
-    crate::world::eventually(|| match ask(&two) {
+    crate::fixture::eventually(|| match ask(&two) {
         401 => Ok(()),
         status => Err(format!("{status} with a key that is revoked")),
     });

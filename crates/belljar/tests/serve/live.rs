@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::fixture::{DEADLINE, Home, Server, eventually};
 use crate::http::send;
-use crate::world::{DEADLINE, Home, Server, eventually};
 
 /// Runs a command in another thread, and waits until it has started.
 fn begin(server: &Server, id: &str, command: &str) -> std::thread::JoinHandle<Option<crate::http::Answer>> {

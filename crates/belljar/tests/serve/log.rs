@@ -2,8 +2,8 @@
 
 use rustix::process::Signal;
 
+use crate::fixture::{Home, eventually};
 use crate::http::send;
-use crate::world::{Home, eventually};
 
 #[test]
 fn lines_are_json_with_request_ids_and_without_secrets() {

@@ -1,9 +1,10 @@
 //! Black-box tests of `belljar serve`: real processes on free ports, each with a home of its own.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed, wherever it stands")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod backup;
 mod config;
 mod deploy;
+mod fixture;
 mod http;
 mod keepers;
 mod live;
@@ -18,4 +19,3 @@ mod reload;
 mod restart;
 mod sockets;
 mod start;
-mod world;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::fixture::{Home, repository};
 use crate::http::send;
-use crate::world::{Home, repository};
 
 #[test]
 fn metrics_need_an_admin_key_unless_open() {

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use rustix::process::Signal;
 
+use crate::fixture::Home;
 use crate::http::send;
-use crate::world::Home;
 
 /// Received requests: path, head and body.
 type Received = Arc<Mutex<Vec<(String, String, Vec<u8>)>>>;

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::world::{BELLJAR, Home, repository};
+use crate::fixture::{BELLJAR, Home, repository};
 
 pub(crate) fn page(name: &str) -> String {
     std::fs::read_to_string(repository().join("docs").join(name)).unwrap()
@@ -41,7 +41,7 @@ fn rest_page_commands_work() {
     }
     let home = Home::new();
     let server = home.serve(&[]);
-    let mut shell = home.alone("/bin/bash".as_ref());
+    let mut shell = home.isolated_command("/bin/bash".as_ref());
     shell.args(["-euxo", "pipefail", "-c", &blocks.concat()]);
     shell.env("BELLJAR_URL", format!("http://{}", server.address)).env("BELLJAR_API_KEY", &server.key);
     let output = shell.output().unwrap();
@@ -78,7 +78,7 @@ fn code_page_commands_work() {
     assert_eq!(blocks.len(), 2);
     let home = Home::new();
     let server = home.serve(&[]);
-    let mut shell = home.alone("/bin/bash".as_ref());
+    let mut shell = home.isolated_command("/bin/bash".as_ref());
     shell.args(["-euxo", "pipefail", "-c", &blocks[1]]);
     shell.env("BELLJAR_URL", format!("http://{}", server.address)).env("BELLJAR_API_KEY", &server.key);
     let output = shell.output().unwrap();
@@ -104,7 +104,7 @@ fn operator_page_commands_work() {
     let bin = std::path::Path::new(BELLJAR).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let shell = |home: &Home, line: &str| {
-        let mut shell = home.alone("/bin/bash".as_ref());
+        let mut shell = home.isolated_command("/bin/bash".as_ref());
         shell.args(["-ec", line]).env("PATH", &path).env("BELLJAR_API_KEY", &server.key);
         shell
     };

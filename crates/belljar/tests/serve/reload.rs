@@ -2,8 +2,8 @@
 
 use rustix::process::Signal;
 
+use crate::fixture::{Home, Server, eventually};
 use crate::http::send;
-use crate::world::{Home, Server, eventually};
 
 const FIRST: &str =
     "[server]\nlisten = ['127.0.0.1:0']\n[sandboxes]\non_exit = 'end'\npool = 0\nmax_sandboxes = 5\n";
@@ -68,7 +68,7 @@ fn invalid_file_changes_nothing() {
     let server = server(&home);
     home.configure("[sandboxes]\npool = 3\nmax_sandbox = 1\n");
     server.signal(Signal::HUP);
-    server.await_log("the configuration is as before");
+    server.await_log("the configuration is unchanged");
     assert!(server.log().contains("belljar.toml:3:1: "), "{}", server.log());
     assert_eq!(pool_size(&server).as_deref(), Some("0"));
     home.configure(&FIRST.replace("pool = 0", "pool = 1"));

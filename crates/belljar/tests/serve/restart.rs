@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::world::{Home, Server};
+use crate::fixture::{Home, Server};
 
 const KEEP: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--pool", "0"];
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::io::FdFlags;
 use rustix::process::Signal;
 
+use crate::fixture::{BELLJAR, Home, Refused, Server};
 use crate::http::{send, send_unix};
-use crate::world::{BELLJAR, Home, Refused, Server};
 
 /// Moves two descriptors to where sd_listen_fds(3) expects them, and executes the server.
 const PASS: &str = r#"exec 3<&"$1"- 4<&"$2"-; pid=${3:-$$}; shift 3; LISTEN_PID=$pid LISTEN_FDS=2 exec "$@""#;
@@ -27,7 +27,7 @@ fn start(home: &Home, passed: [&dyn AsFd; 2], pid: &str, args: &[&str]) -> Resul
             copy
         })
         .collect();
-    let mut command = home.alone(Path::new("/bin/bash"));
+    let mut command = home.isolated_command(Path::new("/bin/bash"));
     command.args(["-c", PASS, "pass"]);
     command.args(open.iter().map(|socket| socket.as_raw_fd().to_string()));
     command.args([pid, BELLJAR, "serve", "--on-exit", "end", "--pool", "0"]).args(args);
@@ -75,7 +75,7 @@ fn no_connection_is_lost_across_a_restart() {
             let before = answers.load(Ordering::Relaxed);
             assert_eq!(server.stop(Signal::TERM), Some(0));
             server = run(&key);
-            crate::world::eventually(|| match answers.load(Ordering::Relaxed) - before {
+            crate::fixture::eventually(|| match answers.load(Ordering::Relaxed) - before {
                 20.. => Ok(()),
                 few => Err(format!("{few} answers since the last server")),
             });

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixDatagram;
 
 use rustix::process::Signal;
 
+use crate::fixture::{Home, eventually};
 use crate::http::{send, send_unix};
-use crate::world::{Home, eventually};
 
 #[test]
 fn first_key_is_shown_once_and_is_an_admin_key() {
@@ -57,7 +57,7 @@ fn stale_socket_is_replaced_but_other_files_are_not() {
     server.stop(Signal::TERM);
     std::fs::write(home.socket(), "mine").unwrap();
     let refused = home.start(&["serve", "--listen", "127.0.0.1:0"]).err().unwrap();
-    assert!(refused.stderr.contains("is there and is no socket"), "{refused:?}");
+    assert!(refused.stderr.contains("exists and is not a socket"), "{refused:?}");
     assert_eq!(std::fs::read_to_string(home.socket()).unwrap(), "mine");
 }
 
@@ -181,7 +181,7 @@ fn service_manager_is_notified() {
     let home = Home::new();
     let path = home.dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(crate::world::DEADLINE)).unwrap();
+    socket.set_read_timeout(Some(crate::fixture::DEADLINE)).unwrap();
     let mut command = home.belljar(&["serve", "--listen", "127.0.0.1:0", "--on-exit", "end"]);
     let server =
         home.spawn(command.env("NOTIFY_SOCKET", &path)).unwrap_or_else(|refused| panic!("{refused:?}"));

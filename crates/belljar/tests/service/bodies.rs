@@ -109,7 +109,7 @@ fn c05_oversized_bodies_are_refused_at_once_and_cost_nothing() {
         let after = memory_kib(server.pid());
         assert!(after < before + GROWTH_KIB, "memory grew from {before} to {after} KiB");
         assert_eq!(client.get("/v1/sandboxes").await.json()["sandboxes"].as_array().map(Vec::len), Some(1));
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -193,6 +193,6 @@ fn c06_malformed_forms_leave_nothing() {
         assert!(after < before + GROWTH_KIB, "memory grew from {before} to {after} KiB");
         assert_eq!(form(&client, &id, kind, whole.into_bytes()).await.status, 200);
         assert_eq!(client.sh(&id, "cat in/one.txt").await, "whole");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }

@@ -206,7 +206,7 @@ const JAVASCRIPT: Language = Language {
 };
 
 /// A server, an administrator's client, and a sandbox each of two tenants.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     home: Home,
     pub(crate) server: Server,
     pub(crate) admin: Client,
@@ -215,7 +215,7 @@ pub(crate) struct Place {
     neighbour: (Client, String),
 }
 
-impl Place {
+impl Fixture {
     pub(crate) async fn new(settings: &[&str]) -> Self {
         let mut home = Home::new(settings);
         let server = home.start();
@@ -243,7 +243,7 @@ impl Place {
     fn peak_kib(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).expect("the server runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is told");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is reported");
         line.trim_end_matches("kB").trim().parse().expect("a number")
     }
 
@@ -254,9 +254,9 @@ impl Place {
     }
 
     /// Ends everything, and checks that no sandbox is left.
-    pub(crate) async fn leave(self) {
+    pub(crate) async fn shut_down(self) {
         let Self { home, server, .. } = self;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
         assert_eq!(home.alive(), std::collections::BTreeSet::new());
     }
 }
@@ -278,18 +278,18 @@ pub(crate) async fn printed(client: &Client, id: &str, context: (&str, &str), te
 
 /// Runs an attack in a context, and checks the outcome and the state of the context.
 async fn run_attack(
-    place: &Place,
+    fixture: &Fixture,
     language: &Language,
     context: (&str, &str),
     attack: Attack,
     timeout: &str,
 ) {
-    let client = place.client.apart();
+    let client = fixture.client.apart();
     let Attack { case, code: text, .. } = attack;
-    printed(&client, &place.id, context, language.mark).await;
+    printed(&client, &fixture.id, context, language.mark).await;
     let (key, value) = context;
     let body = json!({ "code": text, key: value, "timeout": timeout, "output": "1m" });
-    let done = code(&client, &place.id, &body).await;
+    let done = code(&client, &fixture.id, &body).await;
     let end = |name: &str| done[name].as_str().unwrap_or_default().to_owned();
     let (status, state) = (end("status"), end("state"));
     assert!(attack.ends.contains(&(status.as_str(), state.as_str())), "{case}: {done}");
@@ -308,7 +308,7 @@ async fn run_attack(
         }
     }
     // The reported state of the variables is true, and the context works.
-    let seen = printed(&client, &place.id, context, language.look).await;
+    let seen = printed(&client, &fixture.id, context, language.look).await;
     assert_eq!(seen, if state == "preserved" { "7\n" } else { "none\n" }, "{case}: {done}");
 }
 
@@ -318,42 +318,42 @@ fn attacks(language: &'static Language) {
         return;
     }
     run(async {
-        let place = Place::new(&["sandboxes.pool=0"]).await;
-        if !place.lacks(&name, language.needs).await {
-            let before = place.peak_kib();
+        let fixture = Fixture::new(&["sandboxes.pool=0"]).await;
+        if !fixture.lacks(&name, language.needs).await {
+            let before = fixture.peak_kib();
             for attack in language.quick {
-                run_attack(&place, language, ("language", language.name), *attack, "10m").await;
-                place.check_health().await;
+                run_attack(&fixture, language, ("language", language.name), *attack, "10m").await;
+                fixture.check_health().await;
             }
             // The server keeps no more output than requested.
-            let grown = place.peak_kib().saturating_sub(before);
+            let grown = fixture.peak_kib().saturating_sub(before);
             assert!(grown < 100 << 10, "the server grew by {grown} KiB");
-            check_leftovers(&place, language).await;
+            check_leftovers(&fixture, language).await;
             let endless = language.endless.iter().map(async |attack| {
-                let made = place
+                let made = fixture
                     .client
                     .apart()
                     .post(
-                        &format!("/v1/sandboxes/{}/contexts", place.id),
+                        &format!("/v1/sandboxes/{}/contexts", fixture.id),
                         &json!({ "language": language.name }),
                     )
                     .await
                     .json();
                 let context = made["id"].as_str().expect("a context is made");
-                run_attack(&place, language, ("context", context), *attack, "1s").await;
+                run_attack(&fixture, language, ("context", context), *attack, "1s").await;
             });
             futures::future::join_all(endless).await;
-            place.check_health().await;
-            check_audit_records(&place, language).await;
+            fixture.check_health().await;
+            check_audit_records(&fixture, language).await;
         }
-        place.leave().await;
+        fixture.shut_down().await;
     });
 }
 
 /// A child process of an attack ends with its context. A daemon in a session of its own belongs to the sandbox, and ends with
 /// it.
-async fn check_leftovers(place: &Place, language: &Language) {
-    let (client, id) = (&place.client, &place.id);
+async fn check_leftovers(fixture: &Fixture, language: &Language) {
+    let (client, id) = (&fixture.client, &fixture.id);
     let count = async |what: &str| {
         let line = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep 61[X]' | wc -l";
         client.sh(id, &line.replace("[X]", what)).await.trim().to_owned()
@@ -371,10 +371,10 @@ async fn check_leftovers(place: &Place, language: &Language) {
 }
 
 /// A flood of refused calls does not flood the audit log: there is one record for each execution.
-async fn check_audit_records(place: &Place, language: &Language) {
-    let records = place.admin.get("/v1/audit?action=code&limit=1000").await.json();
+async fn check_audit_records(fixture: &Fixture, language: &Language) {
+    let records = fixture.admin.get("/v1/audit?action=code&limit=1000").await.json();
     let records = records["records"].as_array().expect("a list").clone();
-    let of_it = |record: &&Value| record["sandbox"] == json!(place.id) && record["action"] == "code";
+    let of_it = |record: &&Value| record["sandbox"] == json!(fixture.id) && record["action"] == "code";
     // Each attack has two executions around it, and one follows the removal of the context.
     let expected = (language.quick.len() + language.endless.len()) * 3 + 1;
     assert_eq!(records.iter().filter(of_it).count(), expected);

@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use crate::client::Client;
-use crate::contexts::{Place, code, printed};
+use crate::contexts::{Fixture, code, printed};
 use crate::run;
 
 const IPYTHON: &str = "/usr/bin/python3 -c 'import IPython'";
 
 /// Returns the languages whose contexts work in these sandboxes.
-async fn languages(place: &Place, case: &str) -> Vec<&'static str> {
+async fn languages(fixture: &Fixture, case: &str) -> Vec<&'static str> {
     let mut there = vec!["bash"];
-    if !place.lacks(&format!("{case} in contexts of python"), IPYTHON).await {
+    if !fixture.lacks(&format!("{case} in contexts of python"), IPYTHON).await {
         there.push("python");
     }
     let node = "test \"$(node -p 'parseInt(process.versions.node) >= 18')\" = true";
-    if !place.lacks(&format!("{case} in contexts of javascript"), node).await {
+    if !fixture.lacks(&format!("{case} in contexts of javascript"), node).await {
         there.push("javascript");
     }
     there
@@ -87,15 +87,15 @@ fn x05_planted_code_reaches_no_other_sandbox() {
         return;
     }
     run(async {
-        let place = Place::new(&["sandboxes.pool=2"]).await;
-        let there = languages(&place, "X05").await;
+        let fixture = Fixture::new(&["sandboxes.pool=2"]).await;
+        let there = languages(&fixture, "X05").await;
         for (language, text) in
             [("python", PLANT_PYTHON), ("bash", PLANT_BASH), ("javascript", PLANT_JAVASCRIPT)]
         {
             if !there.contains(&language) {
                 continue;
             }
-            let planted = printed(&place.client, &place.id, ("language", language), text).await;
+            let planted = printed(&fixture.client, &fixture.id, ("language", language), text).await;
             if language == "python" {
                 let planted: u32 = planted.trim().parse().expect("a number");
                 assert!(planted >= 8, "it could plant {planted} files only");
@@ -103,9 +103,9 @@ fn x05_planted_code_reaches_no_other_sandbox() {
         }
         // The planted files exist in their own sandbox.
         let found = "find / -name '*poison*51c3*' 2>/dev/null; true";
-        assert_ne!(place.client.sh(&place.id, found).await, "");
-        let other = place.admin.with_key(&place.admin.new_key("user", "second").await.1);
-        for (client, whose) in [(&other, "another tenant"), (&place.client, "the same tenant")] {
+        assert_ne!(fixture.client.sh(&fixture.id, found).await, "");
+        let other = fixture.admin.with_key(&fixture.admin.new_key("user", "second").await.1);
+        for (client, whose) in [(&other, "another tenant"), (&fixture.client, "the same tenant")] {
             let id = client.sandbox(&json!({ "timeout": 3600 })).await;
             for (language, text) in SHOW {
                 if there.contains(&language) {
@@ -116,7 +116,7 @@ fn x05_planted_code_reaches_no_other_sandbox() {
             }
             assert_eq!(client.sh(&id, found).await, "", "{whose}");
         }
-        place.leave().await;
+        fixture.shut_down().await;
     });
 }
 
@@ -209,10 +209,10 @@ fn x08_pooled_sandbox_shows_no_residue() {
         return;
     }
     run(async {
-        let place = Place::new(&["sandboxes.pool=2"]).await;
-        let there = languages(&place, "X08").await;
+        let fixture = Fixture::new(&["sandboxes.pool=2"]).await;
+        let there = languages(&fixture, "X08").await;
         if there.contains(&"python") {
-            let client = &place.client;
+            let client = &fixture.client;
             let made = || json!({ "timeout": 3600 });
             let shown = async |id: &str| {
                 let text = printed(client, id, ("language", "python"), POSTURE).await;
@@ -248,7 +248,7 @@ fn x08_pooled_sandbox_shows_no_residue() {
             let names = "print('posture' in globals(), len(globals()['In']))";
             assert_eq!(printed(client, &after, ("context", &second), names).await, "False 2\n");
         }
-        place.leave().await;
+        fixture.shut_down().await;
     });
 }
 
@@ -309,9 +309,9 @@ fn x12_contexts_of_copies_draw_different_random_numbers() {
         return;
     }
     run(async {
-        let place = Place::new(&["sandboxes.pool=2"]).await;
-        let there = languages(&place, "X12").await;
-        let (client, first) = (&place.client, &place.id);
+        let fixture = Fixture::new(&["sandboxes.pool=2"]).await;
+        let there = languages(&fixture, "X12").await;
+        let (client, first) = (&fixture.client, &fixture.id);
         // The contexts of the copied sandbox have already drawn numbers.
         for (language, text) in DRAW {
             if there.contains(&language) {
@@ -335,7 +335,7 @@ fn x12_contexts_of_copies_draw_different_random_numbers() {
                 check_unique_draws(client, &ids, language, text).await;
             }
         }
-        place.leave().await;
+        fixture.shut_down().await;
     });
 }
 

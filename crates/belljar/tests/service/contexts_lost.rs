@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pid
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::contexts::{Place, code, printed};
+use crate::contexts::{Fixture, code, printed};
 use crate::{run, until};
 
 /// Code that waits until a file exists.
@@ -47,16 +47,16 @@ async fn start(client: &Client, id: &str) -> tokio::task::JoinHandle<Value> {
 }
 
 /// Runs a case with a sandbox in which Python contexts work.
-fn case(name: &str, case: impl AsyncFnOnce(&Place)) {
+fn case(name: &str, case: impl AsyncFnOnce(&Fixture)) {
     if crate::skipped(name) {
         return;
     }
     run(async {
-        let place = Place::new(&["sandboxes.pool=0"]).await;
-        if !place.lacks(name, "/usr/bin/python3 -c 'import IPython'").await {
-            case(&place).await;
+        let fixture = Fixture::new(&["sandboxes.pool=0"]).await;
+        if !fixture.lacks(name, "/usr/bin/python3 -c 'import IPython'").await {
+            case(&fixture).await;
         }
-        place.leave().await;
+        fixture.shut_down().await;
     });
 }
 
@@ -66,22 +66,22 @@ async fn wait(running: tokio::task::JoinHandle<Value>) -> Value {
 }
 
 /// Returns the record of the execution in the audit log.
-async fn record(place: &Place) -> Value {
-    let page = place.admin.get("/v1/audit?action=code&limit=1000").await.json();
+async fn record(fixture: &Fixture) -> Value {
+    let page = fixture.admin.get("/v1/audit?action=code&limit=1000").await.json();
     let records = page["records"].as_array().expect("a list").clone();
-    let of_it = |record: &Value| record["sandbox"] == json!(place.id) && record["action"] == "code";
+    let of_it = |record: &Value| record["sandbox"] == json!(fixture.id) && record["action"] == "code";
     records.into_iter().rev().find(of_it).expect("it is in the audit log")
 }
 
 #[test]
 fn broken_connection_leaves_the_state_unknown() {
-    case("a connection that breaks", async |place| {
-        let (client, id) = (&place.client, &place.id);
+    case("a connection that breaks", async |fixture| {
+        let (client, id) = (&fixture.client, &fixture.id);
         // The neighbouring sandbox has another connection.
-        let before = connections_to_guests(place.server.pid()).len();
+        let before = connections_to_guests(fixture.server.pid()).len();
         assert!(before >= 2, "{before} connections to guests are found");
         let running = start(client, id).await;
-        for connection in connections_to_guests(place.server.pid()) {
+        for connection in connections_to_guests(fixture.server.pid()) {
             rustix::net::shutdown(connection.as_fd(), Shutdown::Both).expect("it can be broken");
         }
         let done = wait(running).await;
@@ -89,7 +89,7 @@ fn broken_connection_leaves_the_state_unknown() {
         let reason = done["reason"].as_str().unwrap_or_default();
         assert!(reason.contains("the guest was lost in the middle of the execution"), "{reason}");
         assert_eq!(done["error"], Value::Null, "{done}");
-        let record = record(place).await;
+        let record = record(fixture).await;
         let text = record.to_string();
         assert!(text.contains("\"died\"") && text.contains("\"unknown\""), "{text}");
         // The server keeps working, and so do new sandboxes.
@@ -100,13 +100,13 @@ fn broken_connection_leaves_the_state_unknown() {
 
 #[test]
 fn stopped_guest_leaves_the_state_unknown() {
-    case("a guest that stands still", async |place| {
-        let (client, id) = (&place.client, &place.id);
+    case("a guest that stands still", async |fixture| {
+        let (client, id) = (&fixture.client, &fixture.id);
         printed(client, id, ("language", "python"), "mark = 7").await;
         let (runner, to) = (client.apart(), id.clone());
         let body = json!({ "code": WAITS, "timeout": "10s" });
         let running = tokio::spawn(async move { code(&runner, &to, &body).await });
-        let guest = guest_of(place).await;
+        let guest = guest_of(fixture).await;
         let busy = async || {
             let list = client.get(&format!("/v1/sandboxes/{id}/contexts")).await.json();
             list["contexts"][0]["state"] == json!("busy")
@@ -117,7 +117,7 @@ fn stopped_guest_leaves_the_state_unknown() {
         pidfd_send_signal(&guest, Signal::CONT).expect("the guest can go on");
         assert_eq!((&done["status"], &done["state"]), (&json!("timed_out"), &json!("unknown")), "{done}");
         let reason = done["reason"].as_str().unwrap_or_default();
-        assert!(reason.contains("the guest did not tell the end of the code in time"), "{reason}");
+        assert!(reason.contains("the guest did not report the end of the code in time"), "{reason}");
         // The guest responds again, and reports the state of the context.
         let seen = async || {
             let body = json!({ "code": "print(globals().get('mark', 'none'))" });
@@ -131,9 +131,9 @@ fn stopped_guest_leaves_the_state_unknown() {
 
 #[test]
 fn killed_guest_loses_the_state() {
-    case("a guest that dies", async |place| {
-        let (client, id) = (&place.client, &place.id);
-        let guest = guest_of(place).await;
+    case("a guest that dies", async |fixture| {
+        let (client, id) = (&fixture.client, &fixture.id);
+        let guest = guest_of(fixture).await;
         let running = start(client, id).await;
         pidfd_send_signal(&guest, Signal::KILL).expect("the guest can be killed");
         let done = wait(running).await;
@@ -146,7 +146,7 @@ fn killed_guest_loses_the_state() {
             _ => false,
         };
         assert!(is_consistent, "{done}");
-        let listed = async || crate::check::all_sandboxes(&place.admin).await.contains(id);
+        let listed = async || crate::check::all_sandboxes(&fixture.admin).await.contains(id);
         until("the sandbox is listed no more", async || !listed().await).await;
         let next = client.post(&format!("/v1/sandboxes/{id}/code"), &json!({ "code": "1" })).await;
         assert!(["sandbox_gone", "sandbox_not_found"].contains(&next.code().as_str()), "{next:?}");
@@ -154,14 +154,14 @@ fn killed_guest_loses_the_state() {
 }
 
 /// Finds the guest of the case's sandbox on the host: the first process of its pid namespace.
-async fn guest_of(place: &Place) -> OwnedFd {
+async fn guest_of(fixture: &Fixture) -> OwnedFd {
     let is_guest = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
         let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         inner.split_whitespace().count() > 1
             && inner.split_whitespace().last() == Some("1")
-            && groups.contains(&format!("belljar-{}", place.id))
+            && groups.contains(&format!("belljar-{}", fixture.id))
     };
     let pids = std::fs::read_dir("/proc").expect("processes are listed");
     let mut pids = pids.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

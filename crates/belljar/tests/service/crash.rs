@@ -83,14 +83,14 @@ fn crash_loses_nothing_acknowledged() {
         }
         let done: Vec<_> = workers.iter().map(|worker| &worker.done).collect();
         crate::say(&format!("crash: acknowledged {done:?}"));
-        leave(server, &crash.home).await;
+        shut_down(server, &crash.home).await;
     });
     let left = Traces::left_since(&before, true);
     assert!(left.is_empty(), "left behind, seed {seed}: {left:#?}");
 }
 
 /// Ends all sandboxes and the server in an orderly way.
-pub(crate) async fn leave(server: Server, home: &Home) {
+pub(crate) async fn shut_down(server: Server, home: &Home) {
     let client = server.admin();
     for id in all_sandboxes(&client).await {
         let ended = client.call("DELETE", &format!("/v1/sandboxes/{id}")).await;
@@ -98,7 +98,7 @@ pub(crate) async fn leave(server: Server, home: &Home) {
     }
     drop(client);
     server.stop();
-    home.wait_for_the_launcher_to_leave();
+    home.wait_for_launcher_exit();
 }
 
 struct Crash {

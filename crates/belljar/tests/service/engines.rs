@@ -6,7 +6,7 @@ use crate::run;
 use crate::server::Home;
 
 #[test]
-fn sandboxes_outlive_the_server_and_the_offer_of_their_engine() {
+fn sandboxes_outlive_the_server_and_the_withdrawal_of_their_engine() {
     if crate::skipped("engines") {
         return;
     }
@@ -53,6 +53,6 @@ fn sandboxes_outlive_the_server_and_the_offer_of_their_engine() {
         );
         assert_eq!(client.call("POST", &format!("/v1/sandboxes/{process}/pause")).await.status, 200);
         drop(client);
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }

@@ -100,7 +100,7 @@ async fn ask_all(client: &Client, id: &str, path: &str) -> Vec<(String, Answer)>
         if signed.status != 201 {
             continue;
         }
-        let url = signed.json()["url"].as_str().expect("it is told").to_owned();
+        let url = signed.json()["url"].as_str().expect("it is reported").to_owned();
         let target = format!("/v1/signed/{}", url.rsplit('/').next().unwrap_or_default());
         let mut stranger = client.apart();
         stranger.key = None;
@@ -187,7 +187,7 @@ fn f02_no_spelling_of_a_path_escapes() {
         }
         assert_eq!(client.sh(&id, "ls -d /tmp/x /home/x /x 2>/dev/null; true").await, "");
         assert_eq!(client.get(&content(&id, "a.txt")).await.text(), "inside\n");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -252,7 +252,7 @@ fn f03_f04_f06_links_do_not_reach_the_host() {
         client.sh(&id, "echo near > near; ln -s near link").await;
         assert_eq!(client.get(&content(&id, "link")).await.text(), "near\n");
         host.assert_untouched("all of it");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -277,7 +277,7 @@ fn f02_f03_f04_without_pivot_root_paths_escape() {
         let written = client.send(client.request("PUT", &content(&id, "through/new")), "planted").await;
         assert_eq!(written.status, 200, "{written:?}");
         assert!(host.dir.path().join("new").exists(), "nothing was planted");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -331,7 +331,7 @@ fn f08_special_files_do_not_block() {
         assert_eq!(searched.status, 200, "{searched:?}");
         assert!(begin.elapsed() < QUICK_TIMEOUT, "{:?}", begin.elapsed());
         assert_eq!(client.sh(&id, "echo lives").await, "lives\n");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -401,7 +401,7 @@ fn f10_file_names_of_any_bytes_round_trip() {
         for copy in [&to, &fork] {
             assert_eq!(client.sh(copy, look).await, there);
         }
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -462,7 +462,7 @@ fn f11_deep_trees_are_listed_packed_copied_and_removed() {
         );
         assert_eq!(timed("remove", "DELETE", &format!("{files}?path=t&recursive=true")).await.status, 204);
         assert_eq!(client.sh(&id, "ls").await, "deep.py\n");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -505,7 +505,7 @@ fn f12_wide_directories_are_paginated() {
         assert!(grown < 64 * 1024, "the server's memory grew by {grown} KiB");
         let removed = client.call("DELETE", &format!("/v1/sandboxes/{id}/files?path=w&recursive=true")).await;
         assert_eq!(removed.status, 204, "{removed:?}");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -587,7 +587,7 @@ fn f20_changing_file_never_yields_other_bytes() {
         let found = client.get(&up).await;
         assert!(bodies.contains(&found.body), "{} bytes of several uploads", found.body.len());
         assert_eq!(client.sh(&id, "ls -a | grep -c '^\\.belljar' || true").await, "0\n");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -678,7 +678,7 @@ fn c11_archives_stay_in_their_directory() {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(client.sh(&id, "stat -c %a in/su").await, "755\n");
         host.assert_untouched("all of it");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -697,7 +697,7 @@ fn c11_without_pivot_root_an_archive_reaches_the_host() {
         let answer = client.send(put, archive(&[entry(b'0', "planted", 0o644, "", b"planted")])).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         assert!(host.dir.path().join("planted").exists(), "nothing was planted");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -730,6 +730,6 @@ fn r22_archive_bombs_are_refused_and_leave_nothing() {
         assert_eq!(left, if answer.status == 200 { 60_000 } else { 0 }, "{answer:?}");
         let grown = memory_kib(server.pid()).saturating_sub(before);
         assert!(grown < 96 * 1024, "the server's memory grew by {grown} KiB");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }

@@ -1,6 +1,5 @@
 //! The service as a whole: real server processes, real sandboxes, clients that use it, and clients and sandboxes that attack it.
-//! What each case covers is in `docs/hostile-c.md` and
-//! `docs/hostile-x.md`.
+//! `docs/hostile-c.md` and `docs/hostile-x.md` describe the cases.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a case that fails says so")]
 
@@ -10,10 +9,9 @@ mod contexts;
 mod contexts_apart;
 mod contexts_lost;
 mod crash;
-mod doors;
 mod engines;
+mod exhaustion;
 mod files;
-mod greed;
 mod load;
 mod mutations;
 mod pages;
@@ -21,6 +19,7 @@ mod policy;
 mod programs;
 mod races;
 mod raw;
+mod routes;
 mod secrets;
 mod server;
 mod soak;
@@ -38,12 +37,12 @@ pub(crate) fn run(case: impl Future<Output = ()>) {
     runtime.expect("a runtime can be made").block_on(case);
 }
 
-/// Says something besides the outcome.
+/// Prints a message to standard error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Whether the machine lacks what all cases need; then it is said.
+/// Reports whether the machine lacks a requirement of all cases, and prints that the case is skipped.
 pub(crate) fn skipped(case: &str) -> bool {
     let lacks = !rustix::process::geteuid().is_root();
     if lacks {

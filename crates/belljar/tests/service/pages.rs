@@ -137,6 +137,6 @@ fn c23_web_pages_cannot_use_a_local_server() {
         let (status, text) =
             browse(&server, "GET /v1/me", &[("Host", &format!("localhost:{port}")), with_key], "").await;
         assert_eq!(status, 200, "{text}");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }

@@ -1,5 +1,4 @@
-//! What a tenant, a tool or a model must never be able to ask for (C19), and texts that pretend to be something else in logs
-//! and in the trail (C16).
+//! Requests that no tenant, tool or model may make (C19), and texts that try to forge entries of logs and the audit log (C16).
 
 use serde_json::{Value, json};
 
@@ -8,7 +7,7 @@ use crate::run;
 use crate::server::Home;
 
 #[test]
-fn c19_nobody_but_the_operator_widens_walls() {
+fn c19_only_the_operator_weakens_walls() {
     if crate::skipped("C19") {
         return;
     }
@@ -72,7 +71,7 @@ fn c19_nobody_but_the_operator_widens_walls() {
                 answer.text()
             );
         }
-        // A key makes no keys, and no role grows.
+        // A user's key cannot create keys, and no role can be raised.
         for body in [
             json!({ "name": "x", "role": "admin" }),
             json!({ "name": "x", "role": "user", "tenant": "other" }),
@@ -88,15 +87,15 @@ fn c19_nobody_but_the_operator_widens_walls() {
             .sandbox(&json!({ "network": "disabled", "engine": "local", "limits": { "memory": "64m" } }))
             .await;
         assert_eq!(user.sh(&other, "echo fine").await, "fine\n");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
-/// What would look like another line, another record, or a command to a terminal.
+/// Text that tries to look like another line, another record, or a command to a terminal.
 const NASTY: &str = "x\n{\"seq\":1,\"action\":\"forged\"}\r\n\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}\u{9b}31m\",\"outcome\":\"forged";
 
 #[test]
-fn c16_texts_stay_one_record_and_move_no_terminal() {
+fn c16_texts_stay_one_record_and_control_no_terminal() {
     if crate::skipped("C16") {
         return;
     }
@@ -164,7 +163,7 @@ fn c16_texts_stay_one_record_and_move_no_terminal() {
         }
         let verified = admin.call("POST", "/v1/audit/verify").await.json();
         assert_eq!(verified["ok"], true, "{verified}");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::contexts::{Place, code};
+use crate::contexts::{Fixture, code};
 use crate::run;
 
 /// Number of programs, to which the benchmark's result refers.
@@ -67,22 +67,23 @@ fn programs_run_in_one_context() {
         return;
     }
     run(async {
-        let place = Place::new(&["sandboxes.pool=0"]).await;
-        if !place.lacks(NAME, "/usr/bin/python3 -c 'import IPython'").await {
+        let fixture = Fixture::new(&["sandboxes.pool=0"]).await;
+        if !fixture.lacks(NAME, "/usr/bin/python3 -c 'import IPython'").await {
             for (path, text) in programs() {
-                let done = code(&place.client, &place.id, &json!({ "code": text })).await;
+                let done = code(&fixture.client, &fixture.id, &json!({ "code": text })).await;
                 let end = (&done["status"], &done["state"], &done["stdout"]["bytes"]);
                 let fine = (&json!("ok"), &json!("preserved"), &json!(0));
                 assert_eq!(end, fine, "{}: {done}", path.display());
             }
             // A failing program is reported.
             let wrong =
-                code(&place.client, &place.id, &json!({ "code": "assert sorted([2, 1]) == [2, 1]" })).await;
+                code(&fixture.client, &fixture.id, &json!({ "code": "assert sorted([2, 1]) == [2, 1]" }))
+                    .await;
             assert_eq!(
                 (&wrong["status"], &wrong["error"]["name"]),
                 (&json!("error"), &json!("AssertionError"))
             );
         }
-        place.leave().await;
+        fixture.shut_down().await;
     });
 }

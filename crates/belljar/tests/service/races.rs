@@ -1,6 +1,6 @@
-//! Many at once, and things that go away: races and repeated requests (C12), no space and no descriptors (C14), programs that
-//! attack the sandbox's own agent (C20), a server that is gone when a time is up (C21), slow clients and floods (C07, C08), copies that
-//! are no twins (X07, X12).
+//! Concurrency and failures: races and repeated requests (C12), a lack of space and descriptors (C14), programs that attack the
+//! sandbox's own agent (C20), a deadline while the server is down (C21), slow clients and floods (C07, C08), identities of copies
+//! (X07, X12).
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ async fn start(settings: &[&str], without: Option<&'static str>) -> (Home, Serve
     (home, server, client)
 }
 
-/// Codes with which a request may be answered whose sandbox is taken from under it.
+/// Allowed error codes for a request whose sandbox ends in the meantime.
 const LOST: &[&str] = &[
     "",
     "sandbox_gone",
@@ -40,10 +40,10 @@ const LOST: &[&str] = &[
     "machine_full",
 ];
 
-/// One step, and what came of it; nothing for a file whose sandbox ended while it was on its way.
+/// Runs one random step, and returns its answer; `None` for a file transfer during which the sandbox ended.
 async fn any_step(client: &Client, id: &str, random: &mut Random) -> (&'static str, Option<Answer>) {
     let of = |rest: &str| format!("/v1/sandboxes/{id}{rest}");
-    // A connection that ended with an early answer to an upload is no matter of the next step.
+    // A connection that was closed by an early answer to an upload must not affect the next step.
     let client = &client.apart();
     let post = async |rest: &str, body: Value| client.try_json("POST", &of(rest), &body).await;
     let (what, answered) = match random.below(12) {
@@ -64,13 +64,13 @@ async fn any_step(client: &Client, id: &str, random: &mut Random) -> (&'static s
 }
 
 #[test]
-fn c12_whoever_comes_first_each_answer_is_true() {
+fn c12_concurrent_requests_are_consistent() {
     if crate::skipped("C12") {
         return;
     }
     run(async {
         let (home, server, client) = start(&["sandboxes.pool=1"], None).await;
-        // Those that are made ahead too, and forks.
+        // Including pre-warmed sandboxes and forks.
         let mut ours = home.alive();
         let mut done = 0;
         for round in 0..12u64 {
@@ -112,7 +112,7 @@ fn c12_whoever_comes_first_each_answer_is_true() {
         }
         let left = std::fs::read_dir(home.path().join("templates")).into_iter().flatten().flatten().count();
         assert_eq!(left, 0, "archives stay");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
         assert!(ours.len() > 12, "nothing was made ahead: {ours:?}");
         assert_eq!(scratch(&home), BTreeSet::new(), "scratch stays");
         let left: Vec<_> = groups().intersection(&ours).cloned().collect();
@@ -120,7 +120,7 @@ fn c12_whoever_comes_first_each_answer_is_true() {
     });
 }
 
-/// Sends the same request many times at once, and hands back the sandboxes that were made of it.
+/// Sends the same request many times concurrently, and returns the sandboxes that were created.
 async fn replay(client: &Client) -> BTreeSet<String> {
     let body =
         json!({ "timeout": 3600, "limits": { "memory": "64m" }, "labels": { "of": "replay" } }).to_string();
@@ -143,13 +143,13 @@ async fn replay(client: &Client) -> BTreeSet<String> {
     assert_eq!(
         there["sandboxes"].as_array().map(Vec::len),
         Some(ids.len()),
-        "one was made that nobody was told of"
+        "a sandbox was created that no answer names"
     );
     ids
 }
 
 #[test]
-fn c12_a_replayed_request_is_done_once() {
+fn c12_replayed_request_is_executed_once() {
     if crate::skipped("C12") {
         return;
     }
@@ -162,25 +162,25 @@ fn c12_a_replayed_request_is_done_once() {
             .send(request.header("idempotency-key", "replayed"), other)
             .await
             .assert(422, "idempotency_mismatch");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c12_without_the_memory_of_requests_each_is_done() {
+fn c12_without_stored_answers_each_replay_is_executed() {
     if crate::skipped("C12") {
         return;
     }
     run(async {
         let (home, server, client) = start(&["sandboxes.pool=0"], Some("service:idempotency")).await;
         assert!(replay(&client).await.len() > 1);
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
 #[test]
-fn c14_a_machine_without_room_takes_nothing_new_and_lets_go() {
+fn c14_full_machine_refuses_new_work_and_releases() {
     if crate::skipped("C14") {
         return;
     }
@@ -188,7 +188,7 @@ fn c14_a_machine_without_room_takes_nothing_new_and_lets_go() {
         let (home, server, client) = start(&["sandboxes.pool=0"], None).await;
         let id = client.sandbox(&json!({ "timeout": 3600 })).await;
         server.stop();
-        // The same sandboxes, on a machine that has less than is to stay free.
+        // The same sandboxes, on a machine with less than the required head-room.
         let mut home = home;
         home.flags.extend(["--set".to_owned(), "head_room.disk=16384g".to_owned()]);
         let server = home.start();
@@ -200,7 +200,7 @@ fn c14_a_machine_without_room_takes_nothing_new_and_lets_go() {
         client.post(&format!("/v1/sandboxes/{id}/snapshot"), &json!({})).await.assert(503, "machine_full");
         assert_eq!(client.sh(&id, "echo lives").await, "lives\n");
         assert_eq!(client.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, 204);
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -218,7 +218,7 @@ fn c14_without_head_room_the_machine_is_filled() {
         let client = server.admin();
         crate::until("it answers", async || client.try_call("GET", "/health").await.is_ok()).await;
         client.sandbox(&json!({ "timeout": 3600 })).await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -254,7 +254,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Fills the disk of a server with a sandbox, and says what comes of ending that.
+/// Fills the disk of a server with a sandbox, and returns the status of ending that.
 async fn full_disk(without: Option<&'static str>) -> u16 {
     let mut home = Home::new(&["sandboxes.pool=0", "head_room.disk=0", "head_room.inodes_percent=0"]);
     home.without = without;
@@ -265,7 +265,7 @@ async fn full_disk(without: Option<&'static str>) -> u16 {
     let id = client.sandbox(&json!({ "timeout": 3600 })).await;
     client.post(&format!("/v1/sandboxes/{id}/processes"), &json!({ "argv": ["sleep", "600"] })).await;
     disk.fill();
-    // Until what the database has in hand is used up.
+    // Until the database's free pages are used up.
     crate::until("it is full", async || {
         let made = client.post("/v1/sandboxes", &json!({ "timeout": 60 })).await;
         assert!(matches!(made.status.as_u16(), 201 | 503 | 507), "{made:?}");
@@ -275,7 +275,7 @@ async fn full_disk(without: Option<&'static str>) -> u16 {
     for path in ["/exec", "/snapshot", "/fork"] {
         let body = if path == "/exec" { json!({ "command": "true" }) } else { json!({}) };
         let refused = client.post(&format!("/v1/sandboxes/{id}{path}"), &body).await;
-        // Copies are told one by one, those that could not be made as well.
+        // Forks are reported one by one, including failed ones.
         let status = match refused.status.as_u16() {
             201 if path == "/fork" => {
                 refused.json()["sandboxes"][0]["error"]["status"].as_u64().unwrap_or_default()
@@ -300,17 +300,17 @@ async fn full_disk(without: Option<&'static str>) -> u16 {
     let verified = client.call("POST", "/v1/audit/verify").await.json();
     assert_eq!(verified["ok"], true, "{verified}");
     assert!(!home.log().contains("panicked"), "{}", home.log());
-    crate::crash::leave(server, &home).await;
+    crate::crash::shut_down(server, &home).await;
     drop(disk);
     ended.as_u16()
 }
 
 #[test]
-fn c14_a_full_disk_stops_what_is_new_and_not_what_ends() {
+fn c14_full_disk_blocks_new_work_and_no_endings() {
     if crate::skipped("C14") {
         return;
     }
-    // It ends, and that is written: room for it was set aside.
+    // It ends, and that is recorded: space was reserved for it.
     run(async { assert_eq!(full_disk(None).await, 204) });
 }
 
@@ -323,24 +323,24 @@ fn c25_without_the_reserve_a_full_disk_keeps_sandboxes_from_ending() {
     run(async { assert_eq!(full_disk(Some("service:reserve")).await, 507) });
 }
 
-/// Descriptors of a server that has few.
+/// Maximum number of descriptors of a server in these tests.
 const FEW: u32 = 200;
 
-/// Has clients take all connections that there are, and says how the sandbox's owner fares meanwhile: what came of another
-/// sandbox, of a command, and of ending it.
+/// Uses up all connections, and returns the statuses that a sandbox's owner gets meanwhile: for another sandbox, a command, and
+/// ending it.
 async fn crowd(without: Option<&'static str>) -> Vec<u16> {
     let mut home = Home::new(&["sandboxes.pool=0", "server.max_connections_per_client=10000"]);
     home.descriptors = Some(FEW);
     home.without = without;
     let server = home.start();
     server.ready().await;
-    // A connection from the crowd's address may have to give way to one of the crowd's.
+    // A connection from the crowd's address could be evicted for one of the crowd.
     let client = server.admin().by_socket(home.path().join("belljar.sock"));
     let id = client.sandbox(&json!({ "timeout": 3600 })).await;
     let mut held = Vec::new();
     for _ in 0..FEW * 2 {
         let mut stream = TcpStream::connect(server.address).await.expect("the kernel takes it");
-        // One that is held counts until it is closed.
+        // An open connection counts until it is closed.
         let _ = stream.write_all(b"GET /health HTTP/1.1\r\n").await;
         held.push(stream);
     }
@@ -363,16 +363,16 @@ async fn crowd(without: Option<&'static str>) -> Vec<u16> {
     .await;
     assert!(!home.log().contains("panicked"), "{}", home.log());
     if without.is_some() {
-        // It may have lost sight of what its launcher holds; that ends with the home.
+        // The server may not know all sandboxes of its launcher; these end with the home.
         server.stop();
         return statuses;
     }
-    crate::crash::leave(server, &home).await;
+    crate::crash::shut_down(server, &home).await;
     statuses
 }
 
 #[test]
-fn c14_a_crowd_takes_no_descriptors_from_sandboxes() {
+fn c14_many_connections_leave_descriptors_for_sandboxes() {
     if crate::skipped("C14") {
         return;
     }
@@ -393,7 +393,7 @@ fn c14_without_their_share_sandboxes_have_no_descriptors() {
     });
 }
 
-/// What a program does to the process that answers the host, and to whoever connects to it.
+/// Program that attacks the process that answers the host, and clients that connect to it.
 const AGENT: &str = r#"
 import os, signal, socket, glob
 done = []
@@ -428,7 +428,7 @@ fn c20_programs_do_not_reach_the_agent() {
             .await;
         assert_eq!(client.sh(&id, "python3 a.py").await, "[]\n");
         assert_eq!(client.sh(&id, "echo lives").await, "lives\n");
-        // A flood of what the agent has to look after, and an agent that is short of processor time: others notice nothing.
+        // A flood of processes that the agent has to supervise, and a lack of processor time: other sandboxes are not affected.
         let other = client.sandbox(&json!({ "timeout": 3600 })).await;
         let flood = json!({ "command": "while :; do (:) & done", "timeout": 20 });
         client.post(&format!("/v1/sandboxes/{id}/processes"), &flood).await;
@@ -440,12 +440,12 @@ fn c20_programs_do_not_reach_the_agent() {
         let begin = Instant::now();
         assert_eq!(client.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, 204);
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
 #[test]
-fn c21_the_end_comes_without_the_server() {
+fn c21_deadline_is_enforced_without_the_server() {
     if crate::skipped("C21") {
         return;
     }
@@ -462,14 +462,14 @@ fn c21_the_end_comes_without_the_server() {
         let client = server.admin();
         client.get(&format!("/v1/sandboxes/{short}")).await.assert(410, "sandbox_gone");
         assert_eq!(client.sh(&long, "echo lives").await, "lives\n");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
-/// Clients that send a byte now and then.
+/// Number of slow clients.
 const SLOW: usize = 300;
 
-/// Opens connections that send half a head and then nothing, and says how many are still open after a time.
+/// Opens connections that send half a head and then nothing, and returns how many are still open after `wait`.
 async fn slow_heads(server: &Server, wait: Duration) -> usize {
     let mut open = Vec::new();
     for _ in 0..SLOW {
@@ -477,7 +477,7 @@ async fn slow_heads(server: &Server, wait: Duration) -> usize {
         stream.write_all(b"GET /health HTTP/1.1\r\nHost: x").await.expect("it takes that");
         open.push(stream);
     }
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     let admin = server.admin();
     let begin = Instant::now();
     while begin.elapsed() < wait {
@@ -490,7 +490,7 @@ async fn slow_heads(server: &Server, wait: Duration) -> usize {
     for stream in &mut open {
         let mut buffer = [0; 256];
         let read = tokio::time::timeout(Duration::from_millis(5), stream.read(&mut buffer)).await;
-        // What has been answered or ended is not held any more.
+        // A connection that was answered or closed is no longer held.
         left += usize::from(read.is_err());
     }
     left
@@ -508,13 +508,13 @@ fn c07_slow_clients_are_dropped() {
         assert_eq!(slow_heads(&server, Duration::from_secs(16)).await, 0, "slow clients are still there");
         let grown = memory_kib(server.pid()).saturating_sub(before);
         assert!(grown < 64 * 1024, "the server's memory grew by {grown} KiB");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c07_without_the_clock_slow_clients_stay() {
+fn c07_without_timeouts_slow_clients_stay() {
     if crate::skipped("C07") {
         return;
     }
@@ -522,11 +522,11 @@ fn c07_without_the_clock_slow_clients_stay() {
         let settings = ["sandboxes.pool=0", "server.max_connections_per_client=1000", "server.drain=1s"];
         let (home, server, _) = start(&settings, Some("service:slow-heads")).await;
         assert_eq!(slow_heads(&server, Duration::from_secs(16)).await, SLOW);
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
-/// A connection to a process's WebSocket, for frames that no client sends.
+/// Opens a connection to a process's WebSocket, for hostile frames.
 async fn socket(server: &Server, id: &str, process: u64) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).await.expect("the server is there");
     let head = format!(
@@ -544,7 +544,7 @@ async fn socket(server: &Server, id: &str, process: u64) -> TcpStream {
     stream
 }
 
-/// A frame of a client. Its mask is zero.
+/// Encodes a frame of a client. Its mask is zero.
 fn frame(first: u8, length: u64, content: &[u8]) -> Vec<u8> {
     let mut frame = vec![first, 0xff];
     frame.extend_from_slice(&length.to_be_bytes());
@@ -553,8 +553,8 @@ fn frame(first: u8, length: u64, content: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Sends this again and again until the server closes, or until `most` bytes were taken. Says how many were, and what the server has
-/// said. Where it is to close, that is waited for.
+/// Sends `again` repeatedly until the server closes the connection or has accepted `most` bytes. Returns how many it accepted, and what
+/// it sent. Waits for the close if one is expected.
 async fn feed(
     mut stream: TcpStream,
     first: &[u8],
@@ -570,13 +570,13 @@ async fn feed(
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = read.read(&mut buffer).await {
             heard.extend_from_slice(&buffer[..count]);
-            // The end is what counts.
+            // Only the end is examined.
             heard.drain(..heard.len().saturating_sub(64 * 1024));
         }
     });
     let speak = async {
         while sent < most {
-            // A frame goes on where the last write stopped.
+            // Continues the frame where the last write stopped.
             let mut rest = again;
             while !rest.is_empty() {
                 match write.write(rest).await {
@@ -597,7 +597,7 @@ async fn feed(
     (sent, heard)
 }
 
-/// What the server says at the end: the status of the last close frame, 0 if there is none.
+/// Returns the status of the server's last close frame, 0 if there is none.
 fn close_status(heard: &[u8]) -> u16 {
     let at = heard.iter().rposition(|byte| *byte == 0x88);
     let status = at.and_then(|at| heard.get(at + 2..at + 4));
@@ -645,7 +645,7 @@ fn c08_floods_of_frames_are_bounded() {
             assert!(grown < 64 * 1024, "{what}: the server's memory grew by {grown} KiB");
             assert_eq!(client.sh(&id, "echo lives").await, "lives\n", "{what}");
         }
-        // Somebody who does not read, while the process writes and writes.
+        // A client that does not read, while the process keeps writing.
         let body = json!({ "command": "yes", "timeout": 60 });
         let started = client.post(&format!("/v1/sandboxes/{id}/processes"), &body).await;
         let mut deaf = Vec::new();
@@ -662,7 +662,7 @@ fn c08_floods_of_frames_are_bounded() {
         let grown = memory_kib(server.pid()).saturating_sub(before);
         assert!(grown < 64 * 1024, "the server's memory grew by {grown} KiB");
         drop(deaf);
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -680,11 +680,11 @@ fn c08_without_a_bound_messages_grow() {
         let (first, again) = (frame(0x02, fill.len() as u64, &fill), frame(0x00, fill.len() as u64, &fill));
         let (sent, _) = feed(socket(&server, &id, process).await, &first, &again, 32 << 20, false).await;
         assert!(sent >= 32 << 20, "only {sent} bytes were taken");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
-/// What must differ between two sandboxes, a line each.
+/// Prints the values that must differ between two sandboxes, a line each.
 const TWINS: &str = r#"
 import os, random, secrets, ssl, uuid, socket
 print(os.urandom(16).hex()); print(uuid.uuid4()); print(uuid.uuid1().hex[:8] + secrets.token_hex(8))
@@ -698,7 +698,7 @@ print(open('/proc/self/stat').read().split()[21] and os.popen("cat /proc/sys/ker
 "#;
 
 #[test]
-fn x07_x12_copies_are_no_twins() {
+fn x07_x12_copies_have_identities_of_their_own() {
     if crate::skipped("X07, X12") {
         return;
     }
@@ -719,27 +719,27 @@ fn x07_x12_copies_are_no_twins() {
         for _ in 0..3 {
             ids.push(client.sandbox(&json!({ "timeout": 3600, "template": "kept" })).await);
         }
-        // One after the other and at once.
-        let told = futures::future::join_all(ids.iter().map(|id| {
+        // Sequentially and concurrently.
+        let outputs = futures::future::join_all(ids.iter().map(|id| {
             let (client, id) = (client.apart(), id.clone());
             async move { client.sh(&id, "python3 t.py").await }
         }))
         .await;
-        let rows: Vec<Vec<&str>> = told.iter().map(|text| text.lines().collect()).collect();
+        let rows: Vec<Vec<&str>> = outputs.iter().map(|text| text.lines().collect()).collect();
         assert!(rows.iter().all(|row| row.len() == rows[0].len() && row.len() == 11), "{rows:?}");
         for line in 0..rows[0].len() {
-            // An object's address has fewer random bits than there would have to be for no two ever to be the same.
+            // The address of an object has so few random bits that two may be equal.
             let values: BTreeSet<&str> = rows.iter().map(|row| row[line]).collect();
             let least = if (7..10).contains(&line) { rows.len() - 1 } else { rows.len() };
             assert!(values.len() >= least, "line {line}: {values:?}");
         }
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
-/// Whether a sandbox's own changes of what others share, or might, are seen by another one.
+/// Changes of a sandbox to shared or possibly shared state are invisible to other sandboxes.
 #[test]
-fn x02_x05_nothing_is_shared_that_can_be_written() {
+fn x02_x05_nothing_writable_is_shared() {
     if crate::skipped("X02, X05") {
         return;
     }
@@ -765,7 +765,7 @@ fn x02_x05_nothing_is_shared_that_can_be_written() {
             "",
             "the shared system can be written"
         );
-        // By its id, with every kind of request that looks.
+        // By its id, with every kind of read request.
         for path in [
             "",
             "/files/content?path=x",
@@ -778,13 +778,13 @@ fn x02_x05_nothing_is_shared_that_can_be_written() {
         ] {
             two.get(&format!("/v1/sandboxes/{writer}{path}")).await.assert(404, "sandbox_not_found");
         }
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
-/// With several tenants the machine's own tree, and its page cache with it, is not shared unless the operator says so.
+/// With several tenants, the machine's own tree and so its page cache are shared only if the operator allows it.
 #[test]
-fn x06_tenants_do_not_share_a_page_cache_unasked() {
+fn x06_page_cache_is_shared_by_tenants_only_on_request() {
     if crate::skipped("X06") {
         return;
     }
@@ -792,7 +792,7 @@ fn x06_tenants_do_not_share_a_page_cache_unasked() {
         let (home, server, admin) =
             start(&["sandboxes.pool=0", "sandboxes.share_host_tree=false"], None).await;
         let one = admin.with_key(&admin.new_key("user", "default").await.1);
-        // One tenant alone may use it, and is not disturbed by the attempt to make a second.
+        // A single tenant may use it, and is not disturbed by an attempt of a second one.
         one.sandbox(&json!({ "timeout": 3600 })).await;
         for role in ["read", "user", "admin"] {
             let key = json!({ "name": "x", "role": role, "tenant": "second" });
@@ -801,10 +801,10 @@ fn x06_tenants_do_not_share_a_page_cache_unasked() {
             assert!(refused.text().contains("sandboxes.share_host_tree = true"), "{refused:?}");
         }
         one.sandbox(&json!({ "timeout": 3600 })).await;
-        let told: Value = admin.get("/v1/audit?action=key.create&limit=10").await.json();
-        let records = told["records"].as_array().expect("a list");
+        let answer: Value = admin.get("/v1/audit?action=key.create&limit=10").await.json();
+        let records = answer["records"].as_array().expect("a list");
         let refused = records.iter().filter(|record| record["outcome"] == "policy_refused").count();
-        assert_eq!(refused, 3, "{told}");
-        crate::crash::leave(server, &home).await;
+        assert_eq!(refused, 3, "{answer}");
+        crate::crash::shut_down(server, &home).await;
     });
 }

@@ -110,7 +110,7 @@ fn c17_secrets_are_nowhere_in_plain_text() {
         // The server's own secrets: keys and tokens.
         let (key_id, key) = client.new_key("user", "default").await;
         let token = client.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await.json();
-        let token = token["token"].as_str().expect("it is told").to_owned();
+        let token = token["token"].as_str().expect("it is reported").to_owned();
         for credential in [&key, &token] {
             let holder = client.with_key(credential);
             assert_eq!(holder.get(&format!("/v1/sandboxes/{id}")).await.status, 200);
@@ -119,7 +119,7 @@ fn c17_secrets_are_nowhere_in_plain_text() {
             .post(&format!("/v1/sandboxes/{id}/files/sign"), &json!({ "path": "x", "operation": "write" }))
             .await
             .json();
-        let url = url["url"].as_str().expect("it is told").to_owned();
+        let url = url["url"].as_str().expect("it is reported").to_owned();
         let signed = url.rsplit('/').next().expect("it has a last part").to_owned();
         let written = server.stranger();
         let written = written.send(written.request("PUT", &format!("/v1/signed/{signed}")), "x").await;
@@ -154,7 +154,7 @@ fn c17_secrets_are_nowhere_in_plain_text() {
         let copy = client.sandbox(&json!({ "timeout": 3600, "template": "kept" })).await;
         assert_eq!(client.sh(&copy, "printf %s \"$SECRET\" | tr a-z A-Z").await, MARKERS[0].to_uppercase());
         assert_eq!(find_words(&everywhere, &words), [] as [String; 0], "after another start");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -176,7 +176,7 @@ fn c17_without_sealing_the_secrets_are_found() {
         for word in [MARKERS[0], MARKERS[1], MARKERS[3]] {
             assert!(found.iter().any(|place| place.ends_with(word)), "{word} is not in {found:?}");
         }
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -190,7 +190,7 @@ fn c17_server_without_its_key_does_not_start() {
         let server = home.start();
         server.ready().await;
         server.stop();
-        home.wait_for_the_launcher_to_leave();
+        home.wait_for_launcher_exit();
         let key = home.path().join("store.key");
         let kept = std::fs::read(&key).expect("it is there");
         std::fs::remove_file(&key).expect("it can be removed");
@@ -203,7 +203,7 @@ fn c17_server_without_its_key_does_not_start() {
         write_private(&key, &kept);
         let server = home.start();
         server.ready().await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -241,7 +241,7 @@ async fn send_invalid_keys(server: &Server, times: usize) -> Vec<String> {
 }
 
 #[test]
-fn c16b_a_flood_of_wrong_keys_is_counted_and_not_written() {
+fn c16b_flood_of_invalid_keys_is_counted_and_not_recorded() {
     if crate::skipped("C16") {
         return;
     }
@@ -294,13 +294,13 @@ fn c16b_a_flood_of_wrong_keys_is_counted_and_not_written() {
         assert_eq!(find_words(&everywhere, &words), [] as [String; 0]);
         let verified = admin.call("POST", "/v1/audit/verify").await.json();
         assert_eq!(verified["ok"], true, "{verified}");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c16b_without_the_bound_each_wrong_key_is_a_record() {
+fn c16b_without_the_bound_each_invalid_key_is_recorded() {
     if crate::skipped("C16") {
         return;
     }
@@ -316,6 +316,6 @@ fn c16b_without_the_bound_each_wrong_key_is_a_record() {
         server.ready().await;
         let records = denials(&server.admin()).await;
         assert_eq!(records.len(), attempts, "each refusal is a record, also at the server's end");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }

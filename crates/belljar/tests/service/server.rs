@@ -13,26 +13,26 @@ use crate::client::Client;
 
 const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
 
-/// How long a server may take until it is ready, also on a machine with much else to do.
-const START: Duration = Duration::from_secs(30);
+/// Timeout for a server to become ready, also on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The directory of a server: it outlives its processes.
+/// The directory of a server, which outlives its processes.
 pub(crate) struct Home {
     dir: tempfile::TempDir,
-    /// What every server in it is started with, besides its home and its address.
+    /// Flags of every server in it, besides its home and its address.
     pub(crate) flags: Vec<String>,
-    /// What is run.
+    /// The program to run.
     pub(crate) program: PathBuf,
-    /// Walls that are left out, in builds where that can be.
+    /// Disabled walls, in builds that support it.
     pub(crate) without: Option<&'static str>,
-    /// The most descriptors of the server, if it has fewer than the machine would give it.
+    /// Limit of the server's descriptors, if lower than the machine's.
     pub(crate) descriptors: Option<u32>,
-    /// The first administrator's key, once a server has told it.
+    /// The first administrator's key, once a server has printed it.
     pub(crate) key: Option<String>,
 }
 
 impl Home {
-    /// An empty home, and servers that are as `settings` say.
+    /// Creates an empty home, for servers with these settings.
     pub(crate) fn new(settings: &[&str]) -> Self {
         let dir =
             tempfile::Builder::new().prefix("belljar-service-").tempdir().expect("a directory can be made");
@@ -42,7 +42,7 @@ impl Home {
         Self::at(dir, settings)
     }
 
-    /// A home in this directory, which has the directories `home` and `tmp`.
+    /// Creates a home in this directory, which contains the directories `home` and `tmp`.
     pub(crate) fn at(dir: tempfile::TempDir, settings: &[&str]) -> Self {
         let always = [
             "server.max_failed_attempts=1000000",
@@ -55,24 +55,24 @@ impl Home {
         Self { dir, flags, program: BELLJAR.into(), without: None, descriptors: None, key: None }
     }
 
-    /// The server's own directory.
+    /// Returns the server's own directory.
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("home")
     }
 
-    /// Where its temporary files go.
+    /// Returns the directory of its temporary files.
     pub(crate) fn tmp(&self) -> PathBuf {
         self.dir.path().join("tmp")
     }
 
-    /// All that servers in it have logged.
+    /// Returns the log of all servers in it.
     pub(crate) fn log(&self) -> String {
         let read =
             |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
         read(&self.dir.path().join("log")) + &read(&self.path().join("launcher/launcher.log"))
     }
 
-    /// Starts a process, without waiting for anything.
+    /// Starts a server without waiting for it.
     pub(crate) fn spawn(&self) -> Child {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("log"));
         let mut command = match self.descriptors {
@@ -104,7 +104,7 @@ impl Home {
         self.try_start().unwrap_or_else(|why| panic!("the server does not start: {why}\n{}", self.log()))
     }
 
-    /// As [`Home::start`]; says why it does not start.
+    /// Like [`Home::start`], but returns the reason if the server does not start.
     pub(crate) fn try_start(&mut self) -> Result<Server, String> {
         let mut child = self.spawn();
         let output = child.stdout.take().expect("it is piped");
@@ -116,12 +116,12 @@ impl Home {
         });
         let mut server = Server { child, address: ([127, 0, 0, 1], 0).into(), key: String::new() };
         let first = lines
-            .recv_timeout(START)
+            .recv_timeout(START_TIMEOUT)
             .map_err(|_| format!("it says nothing, and {:?}", server.child.try_wait()))?;
         let address = first.rsplit_once("http://").and_then(|(_, address)| address.parse().ok());
         server.address = address.ok_or_else(|| format!("it says {first:?}"))?;
         if self.key.is_none() {
-            let second = lines.recv_timeout(START).map_err(|_| "it tells no key".to_owned())?;
+            let second = lines.recv_timeout(START_TIMEOUT).map_err(|_| "it prints no key".to_owned())?;
             let key = second.split(['=', ' ']).find(|word| word.starts_with("bj_"));
             self.key = Some(key.ok_or_else(|| format!("it says {second:?}"))?.to_owned());
         }
@@ -129,7 +129,7 @@ impl Home {
         Ok(server)
     }
 
-    /// The launcher of this home, if it runs: a descriptor that means this very process, and its pid.
+    /// Returns the launcher of this home, if it runs: its pidfd and pid.
     pub(crate) fn launcher(&self) -> Option<(OwnedFd, u32)> {
         let run_dir = self.path().join("launcher");
         let is_it = |pid: u32| {
@@ -138,43 +138,43 @@ impl Home {
             words.get(1) == Some(&b"launcher".as_slice())
                 && words.get(2) == Some(&run_dir.as_os_str().as_encoded_bytes())
         };
-        // Its supervisors are forks of it until they have the name of their own.
+        // Its supervisors are forks with the same name until they set their own.
         let pid = processes().filter(|pid| is_it(*pid)).min_by_key(|pid| depth(*pid))?;
         let fd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
-        // The number may have been another's when the descriptor was opened, but not if it still is the same command.
+        // The pid may have been reused before the descriptor was opened, but not if it still runs the same command.
         is_it(pid).then_some((fd, pid))
     }
 
-    /// Kills the launcher, and returns when it is gone. Says whether there was one.
+    /// Kills the launcher, waits for its end, and reports whether there was one.
     pub(crate) fn kill_launcher(&self) -> bool {
         let Some((launcher, pid)) = self.launcher() else { return false };
         let _ = pidfd_send_signal(launcher, Signal::KILL);
         let begin = Instant::now();
         while self.launcher().is_some_and(|(_, other)| other == pid) {
-            assert!(begin.elapsed() < START, "the launcher does not die");
+            assert!(begin.elapsed() < START_TIMEOUT, "the launcher does not die");
             std::thread::sleep(Duration::from_millis(1));
         }
         true
     }
 
-    /// Sandboxes of this home that have processes, by what the kernel says of the launcher's descendants.
+    /// Returns the sandboxes of this home that have processes, according to the launcher's descendants.
     pub(crate) fn alive(&self) -> std::collections::BTreeSet<String> {
         let Some((_, launcher)) = self.launcher() else { return std::collections::BTreeSet::new() };
         let of_launcher = processes().filter(|pid| ancestors(*pid).contains(&launcher));
         of_launcher.flat_map(sandboxes_of).collect()
     }
 
-    /// Waits until the launcher has nothing to do and has gone.
-    pub(crate) fn wait_for_the_launcher_to_leave(&self) {
+    /// Waits until the launcher is idle and has exited.
+    pub(crate) fn wait_for_launcher_exit(&self) {
         let begin = Instant::now();
         while self.launcher().is_some() {
-            assert!(begin.elapsed() < START * 2, "the launcher stays, with {:?}", self.alive());
+            assert!(begin.elapsed() < START_TIMEOUT * 2, "the launcher stays, with {:?}", self.alive());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 }
 
-/// A server that listens.
+/// A listening server.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -187,17 +187,17 @@ impl Server {
         self.child.id()
     }
 
-    /// A client with the first key.
+    /// Returns a client with the first key.
     pub(crate) fn admin(&self) -> Client {
         Client::new(self.address, Some(&self.key)).keep_alive()
     }
 
-    /// A client without a key.
+    /// Returns a client without a key.
     pub(crate) fn stranger(&self) -> Client {
         Client::new(self.address, None).keep_alive()
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the server reports that it is ready.
     pub(crate) async fn ready(&self) {
         let stranger = self.stranger();
         let begin = Instant::now();
@@ -207,29 +207,29 @@ impl Server {
             if matches!(&asked, Ok(Ok(answer)) if answer.status == 200) {
                 return;
             }
-            assert!(begin.elapsed() < START, "the server does not become ready: {asked:?}");
+            assert!(begin.elapsed() < START_TIMEOUT, "the server does not become ready: {asked:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");
     }
 
-    /// SIGTERM, and waits for its end.
+    /// Stops the server with SIGTERM, and waits for its end.
     pub(crate) fn stop(mut self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("it is a pid");
-        // It has not been waited for, so the number is its own.
-        rustix::process::kill_process(pid, Signal::TERM).expect("it can be told");
+        // The process has not been waited for, so the pid is still its own.
+        rustix::process::kill_process(pid, Signal::TERM).expect("it can be signalled");
         let begin = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
                 assert!(status.success(), "{status}");
                 return;
             }
-            assert!(begin.elapsed() < START, "the server does not stop");
+            assert!(begin.elapsed() < START_TIMEOUT, "the server does not stop");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -237,7 +237,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // After a failure nothing of it may stay; one that has been waited for is left alone by the library.
+        // Nothing may be left after a failure. The library does not signal a process that has been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -261,7 +261,7 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// The processes above one, the nearest first.
+/// Returns the ancestors of a process, the nearest first.
 fn ancestors(pid: u32) -> Vec<u32> {
     let mut above = Vec::new();
     let mut at = pid;
@@ -276,14 +276,14 @@ fn depth(pid: u32) -> usize {
     ancestors(pid).len()
 }
 
-/// The sandboxes in whose control groups a process is.
+/// Returns the sandboxes whose control groups contain a process.
 fn sandboxes_of(pid: u32) -> Vec<String> {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let names = groups.lines().filter_map(|line| line.rsplit_once("belljar-"));
     names.map(|(_, id)| id.chars().take_while(char::is_ascii_alphanumeric).collect()).collect()
 }
 
-/// Ids of all sandboxes of which the machine still has a control group, whoever they belong to.
+/// Returns the ids of all sandboxes with a control group on this machine, including those of other homes.
 pub(crate) fn groups() -> std::collections::BTreeSet<String> {
     let mut found = std::collections::BTreeSet::new();
     let mut dirs = vec![PathBuf::from("/sys/fs/cgroup")];
@@ -302,14 +302,14 @@ pub(crate) fn groups() -> std::collections::BTreeSet<String> {
     found
 }
 
-/// Ids of the sandboxes of this home that have scratch.
+/// Returns the ids of the sandboxes of this home with a scratch directory.
 pub(crate) fn scratch(home: &Home) -> std::collections::BTreeSet<String> {
     let entries = std::fs::read_dir(home.tmp()).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter_map(|name| name.strip_prefix("belljar-").map(str::to_owned)).collect()
 }
 
-/// A file of the sandbox's control group, by the names that it has in either version.
+/// Returns the content of a file of the sandbox's control group, by its names in both versions.
 pub(crate) fn group_file(id: &str, names: &[&str]) -> Option<String> {
     let mut dirs = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(dir) = dirs.pop() {

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::check::{self, Doomed};
 use crate::client::Client;
-use crate::crash::{leave, seed};
+use crate::crash::{seed, shut_down};
 use crate::load::Worker;
 use crate::run;
 use crate::server::{Home, Server};
@@ -82,8 +82,9 @@ async fn soak(seed: u64) {
     drop(first);
     // Their responses do not matter, only their effect on the workers, the process and the leftovers.
     let enough = Arc::new(AtomicBool::new(false));
-    let greed: JoinSet<()> =
-        (0..GREEDY_CLIENTS).map(|_| crate::greed::take(greedy.apart(), Arc::clone(&enough))).collect();
+    let greed: JoinSet<()> = (0..GREEDY_CLIENTS)
+        .map(|_| crate::exhaustion::exhaust(greedy.apart(), Arc::clone(&enough)))
+        .collect();
     drop(greedy);
     let (mut workers, samples) = load(&server, launcher, seed).await;
     enough.store(true, Ordering::Relaxed);
@@ -117,7 +118,7 @@ async fn soak(seed: u64) {
     let now = settled_descriptors(server.pid(), idle + MAX_LEFTOVER_DESCRIPTORS).await;
     crate::say(&format!("soak: {idle} descriptors of the server before, {now} after"));
     assert!(now <= idle + MAX_LEFTOVER_DESCRIPTORS, "{:#?}", descriptors(server.pid()));
-    leave(server, &home).await;
+    shut_down(server, &home).await;
     let files = files_left(&home);
     assert!(files.is_empty(), "files are left: {files:?}");
 }

@@ -49,7 +49,7 @@ fn c02_foreign_and_missing_resources_take_the_same_time() {
         };
         let asks = [look(other.clone(), foreign), look(other, "zzzzzzzzzzzzzzzzzzzz".to_owned())];
         assert_alike(["foreign", "missing"], asks).await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -72,6 +72,6 @@ fn c03_response_time_does_not_reveal_a_matching_key_prefix() {
             |client: Client| async move || client.get("/v1/me").await.assert(401, "unauthenticated");
         let asks = [try_key(wrong_at(3)), try_key(wrong_at(server.key.len() - 1))];
         assert_alike(["wrong at once", "wrong at the end"], asks).await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }

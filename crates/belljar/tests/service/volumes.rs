@@ -140,7 +140,7 @@ fn volumes_are_created_listed_and_removed() {
         for action in ["volume.create", "volume.remove"] {
             assert!(audit.contains(action), "{action} is not in the audit trail");
         }
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -155,7 +155,7 @@ async fn without_room(without: Option<&'static str>) -> Answer {
     let answer = client.post("/v1/volumes", &json!({ "name": "v", "size": "16m" })).await;
     let made = usize::from(answer.status == 201);
     assert_eq!(files(&home).len(), made, "{answer:?}");
-    crate::crash::leave(server, &home).await;
+    crate::crash::shut_down(server, &home).await;
     answer
 }
 
@@ -171,7 +171,7 @@ fn c14_volumes_leave_the_head_room() {
             start(&["head_room.disk=0", "sandboxes.volumes.max_bytes=16t"], None).await;
         client.post("/v1/volumes", &json!({ "name": "v", "size": "15t" })).await.assert(503, "machine_full");
         assert_eq!(files(&home), Vec::<std::path::PathBuf>::new());
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -246,7 +246,7 @@ fn files_of_a_volume_are_reached_without_a_sandbox() {
         assert_eq!(remove(&client, "v").await.status, 204);
         client.get(&content("v", "a")).await.assert(404, "volume_not_found");
         assert_eq!(devices(&home), Vec::<String>::new());
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -269,7 +269,7 @@ fn idle_content_sandboxes_are_evicted() {
             let name = format!("v{number}");
             assert_eq!(client.get(&content(&name, "a")).await.text(), name);
         }
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -328,7 +328,7 @@ fn several_sandboxes_share_a_volume_at_once() {
         end(&client, &next).await;
         assert_eq!(remove(&client, "v").await.status, 204);
         assert_eq!((files(&home).len(), devices(&home).len()), (0, 0));
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -381,7 +381,7 @@ fn unmountable_volumes_are_refused() {
         assert_eq!(can, [("local", true), ("process", false), ("none", false)], "{engines}");
         // No refused request holds the volume.
         assert_eq!(remove(&client, "v").await.status, 204);
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -429,7 +429,7 @@ fn volume_outlives_pause_server_and_launcher() {
         end(&client, &next).await;
         crate::until("the volume is free", async || remove(&client, "v").await.status == 204).await;
         crate::until("its device is free", async || devices(&home).is_empty()).await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -465,7 +465,7 @@ fn forks_share_the_volume_and_snapshots_omit_it() {
             end(&client, id).await;
         }
         assert_eq!(remove(&client, "v").await.status, 204);
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -506,7 +506,7 @@ fn r05_r06_volume_size_is_enforced() {
         assert_eq!(client.call("DELETE", "/v1/volumes/v/files?path=full").await.status, 204);
         assert_eq!(put(&client, "v", "more", vec![b'x'; 1 << 20]).await.status, 200);
         end(&client, &id).await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -566,7 +566,7 @@ fn f02_f03_f08_links_and_special_files_in_a_volume_are_harmless() {
         assert_eq!(removed.status, 204, "{removed:?}");
         host.assert_untouched("all of it");
         end(&client, &id).await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -588,7 +588,7 @@ fn f02_f03_without_pivot_links_in_a_volume_lead_out() {
         assert_eq!(put(&client, "v", "through/new", "planted").await.status, 200);
         assert!(host.dir.path().join("new").exists(), "nothing was planted");
         end(&client, &id).await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -622,7 +622,7 @@ async fn foreign_access(without: Option<&'static str>) -> (Vec<String>, u16) {
     // The same name is free for another tenant.
     volume(&second, "mine", "16m").await;
     let removed = remove(&second, &id).await.status.as_u16();
-    crate::crash::leave(server, &home).await;
+    crate::crash::shut_down(server, &home).await;
     (got, removed)
 }
 
@@ -659,7 +659,7 @@ fn x02_snapshot_contains_no_volume() {
         let spec = &kept["spec"];
         assert!(!kept.to_string().contains("/mnt/v"), "{spec}");
         end(&client, &id).await;
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -699,6 +699,6 @@ fn leftover_volume_files_are_removed() {
         found.sort();
         assert_eq!(found, left);
         assert_eq!(server.admin().get(&content("v", "a")).await.text(), "kept");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }

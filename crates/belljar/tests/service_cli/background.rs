@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::world::{DEADLINE, Done, Home, eventually, stop};
+use crate::fixture::{DEADLINE, Done, Home, eventually, stop};
 
 const FIRST: &str = "belljar: started a background server";
 
@@ -195,7 +195,7 @@ fn command_reports_why_no_server_can_start() {
     home.write("file", "");
     let file = home.file("file");
     let refused = home.run_args(&["sandbox", "ls", "--home", file.to_str().unwrap()]);
-    refused.refused(125, &["is no directory; name another one with BELLJAR_HOME or --home"]);
+    refused.refused(125, &["is not a directory; name another one with BELLJAR_HOME or --home"]);
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     home.run("sandbox ls").refused(125, &["may be written by others (mode 0777); chmod go-w it"]);

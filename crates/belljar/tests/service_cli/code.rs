@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::fixture::{Home, eventually};
 use crate::terminal::Terminal;
-use crate::world::{Home, eventually};
 
 /// A picture of one point.
 const PNG: &str =

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::world::{Home, eventually};
+use crate::fixture::{Home, eventually};
 
 #[test]
 fn exec_passes_streams_arguments_and_status() {
@@ -108,8 +108,7 @@ fn background_command_can_be_read_attached_awaited_and_killed() {
     home.run(&format!("sandbox process kill {id} 1 -s NOSUCH")).refused(2, &["--signal", "TERM"]);
     for what in ["attach", "read", "wait", "kill"] {
         home.run(&format!("sandbox process {what} {id} 999999")).refused(125, &["999999"]);
-        home.run(&format!("sandbox process {what} nosuch 1"))
-            .refused(125, &["there is no sandbox \"nosuch\""]);
+        home.run(&format!("sandbox process {what} nosuch 1")).refused(125, &["sandbox \"nosuch\" not found"]);
     }
 }
 
@@ -145,7 +144,7 @@ fn logs_contain_foreground_runs_and_outlive_the_sandbox() {
         }
     };
     look();
-    // The next server knows the history as well.
+    // The next server has the history as well.
     eventually(|| if home.is_held() { Err("the server stays".to_owned()) } else { Ok(()) });
     look();
     home.run(&format!("sandbox ps {id}")).refused(125, &["ended on request"]);
@@ -280,7 +279,7 @@ fn snapshots_and_forks_copy_files() {
     assert_eq!(home.good("sandbox ls -q --label kind=fork").lines().count(), 3);
     assert_eq!(home.good("template rm base"), "");
     assert!(!home.good("template ls").contains("base"));
-    home.run("template info base").refused(125, &["there is no template"]);
+    home.run("template info base").refused(125, &["template \"base\" not found"]);
     assert_eq!(home.good("sandbox kill --label kind=fork").lines().count(), 3);
     assert_eq!(home.good("sandbox kill --all").lines().count(), 2);
     assert_eq!(home.good("sandbox ls -q"), "");
@@ -309,7 +308,7 @@ fn ports_are_published_and_unpublished() {
         .unwrap();
     curl(&[&format!("{}file", line.trim())]);
     home.run(&format!("sandbox port-forward {id} 0:0")).refused(2, &["is not allowed"]);
-    home.run("sandbox port-forward nosuch 0:80").refused(125, &["there is no sandbox \"nosuch\""]);
+    home.run("sandbox port-forward nosuch 0:80").refused(125, &["sandbox \"nosuch\" not found"]);
     forwarding.kill().unwrap();
     forwarding.wait().unwrap();
     // With a server that has an address, the URL uses it.
@@ -318,7 +317,7 @@ fn ports_are_published_and_unpublished() {
     let done = home.run(&format!("sandbox port {id} 8000"));
     assert!(done.stdout.starts_with(&format!("http://{address}/v1/")) && done.stderr.is_empty(), "{done:?}");
     curl(&[&done.stdout.trim().replace("/?", "/file?")]);
-    crate::world::stop(server);
+    crate::fixture::stop(server);
     home.good(&format!("sandbox port {id} 9000 --public"));
     let table = home.good(&format!("sandbox port {id}"));
     assert!(table.contains("with a token") && table.contains("anybody"), "{table}");
@@ -379,7 +378,7 @@ fn keys_are_limited_by_role_and_quota() {
     let quotas = (&set["quotas"]["sandboxes"], &set["quotas"]["memory_bytes"]);
     assert_eq!(quotas, (&2.into(), &serde_json::Value::Null), "{set}");
     home.run(&format!("key set {key} --max-sandboxes many")).refused(2, &["--max-sandboxes"]);
-    home.run("key set nosuch --max-sandboxes 1").refused(125, &["there is no key \"nosuch\""]);
+    home.run("key set nosuch --max-sandboxes 1").refused(125, &["key \"nosuch\" not found"]);
     assert_eq!(with(user, &format!("key set {key} --max-sandboxes 9")).0, Some(125));
     // The operator sees both sandboxes, the key only its tenant's.
     assert_eq!(home.good("sandbox ls -q").lines().count(), 2);

@@ -1,9 +1,9 @@
-//! Files and directories, in and out. What comes out is hostile.
+//! Copies files and directories in and out. Content from a sandbox is hostile.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use crate::world::Home;
+use crate::fixture::Home;
 
 fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -14,7 +14,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn files_go_in_and_out() {
+fn files_are_copied_in_and_out() {
     let home = Home::new();
     let id = home.create("");
     home.write("a.csv", "1,2\n");
@@ -30,14 +30,14 @@ fn files_go_in_and_out() {
     assert_eq!(home.good(&format!("sandbox cp {id}:bytes -")), "x\0y");
     home.feed(&format!("sandbox cp - {id}:from/stdin"), b"piped").good();
     assert_eq!(home.inside(&id, "cat from/stdin"), "piped");
-    // A link inside is not followed on the way out.
+    // Links in the sandbox are not followed when copying out.
     home.inside(&id, "ln -s /etc/passwd link");
     home.run(&format!("sandbox cp {id}:link .")).refused(125, &["a symbolic link"]);
     assert!(!home.file("link").exists());
 }
 
 #[test]
-fn directories_go_in_with_what_they_hold() {
+fn directories_are_copied_in_recursively() {
     let home = Home::new();
     let id = home.create("");
     home.write("tree/file", "content\n");
@@ -55,7 +55,7 @@ fn directories_go_in_with_what_they_hold() {
         "tree 710 directory\ntree/empty 755 directory\ntree/file 751 regular file\ntree/link 777 symbolic link\n\
          tree/outward 777 symbolic link\ntree/sub 700 directory\ntree/sub/deep 644 regular file\n"
     );
-    // Under another name, then into it as it is there now, then only what is in it.
+    // Under a new name, then into the now existing directory, then only the content.
     home.good(&format!("sandbox cp tree {id}:other"));
     home.good(&format!("sandbox cp tree {id}:other"));
     home.good(&format!("sandbox cp tree/. {id}:content"));
@@ -63,11 +63,11 @@ fn directories_go_in_with_what_they_hold() {
         home.inside(&id, "cat other/file other/tree/sub/deep content/file"),
         "content\ndeep\ncontent\n"
     );
-    // What is there is replaced, and what else is there stays.
+    // Existing files are replaced, and other files are kept.
     home.inside(&id, "echo old > content/file; echo mine > content/mine");
     home.good(&format!("sandbox cp tree/. {id}:content"));
     assert_eq!(home.inside(&id, "cat content/file content/mine"), "content\nmine\n");
-    home.run(&format!("sandbox cp tree {id}:content/file")).refused(125, &["is no directory"]);
+    home.run(&format!("sandbox cp tree {id}:content/file")).refused(125, &["is not a directory"]);
     rustix::fs::mknodat(
         rustix::fs::CWD,
         home.file("tree/fifo"),
@@ -80,7 +80,7 @@ fn directories_go_in_with_what_they_hold() {
 }
 
 #[test]
-fn directories_come_out_with_what_they_hold() {
+fn directories_are_copied_out_recursively() {
     let home = Home::new();
     let id = home.create("");
     let make = "mkdir -p out/sub out/empty; echo a > out/a; echo b > out/sub/b; ln -s a out/link; ln -s ../a out/sub/up; \
@@ -90,7 +90,7 @@ fn directories_come_out_with_what_they_hold() {
     assert_eq!((home.read("out/a"), home.read("out/sub/up")), ("a\n".to_owned(), "a\n".to_owned()));
     assert_eq!(std::fs::read_link(home.file("out/link")).unwrap(), Path::new("a"));
     let metadata = home.file("out/a").metadata().unwrap();
-    // As the umask allows, and never set-user-ID.
+    // The mode is masked by the umask, and never set-user-ID.
     assert_eq!((metadata.mode() & 0o7022, metadata.mtime(), metadata.nlink()), (0, 1_000_000_000, 2));
     assert_eq!(mode(&home.file("out/sub")) & 0o700, 0o700);
     assert!(home.file("out/empty").is_dir());
@@ -100,12 +100,12 @@ fn directories_come_out_with_what_they_hold() {
     for name in ["renamed/a", "renamed/out/sub/b", "content/a"] {
         assert!(home.file(name).is_file(), "{name}");
     }
-    // Directories that are there keep their modes.
+    // Existing directories keep their modes.
     set_mode(&home.file("content/sub"), 0o700);
     home.write("content/mine", "mine");
     home.good(&format!("sandbox cp {id}:out/. content"));
     assert_eq!((mode(&home.file("content/sub")), home.read("content/mine").as_str()), (0o700, "mine"));
-    // As an archive, there and back.
+    // An archive round trip.
     let listed = std::process::Command::new("sh")
         .args(["-c", &format!("\"$0\" sandbox cp {id}:out - > out.tar && tar tf out.tar | sort")])
         .arg(home.belljar(&[]).get_program())
@@ -124,7 +124,7 @@ fn directories_come_out_with_what_they_hold() {
 }
 
 #[test]
-fn what_comes_out_stays_where_it_was_sent() {
+fn copies_out_stay_in_their_target() {
     let home = Home::new();
     let id = home.create("");
     home.write("secret", "secret");
@@ -137,11 +137,11 @@ fn what_comes_out_stays_where_it_was_sent() {
     for (number, (make, why)) in cases.iter().enumerate() {
         home.inside(&id, &format!("rm -rf evil; mkdir evil; echo good > evil/a; {make}"));
         let refused = home.run(&format!("sandbox cp {id}:evil out{number}"));
-        refused.refused(125, &["does not come out", why]);
+        refused.refused(125, &["cannot be copied out", why]);
         assert_eq!(refused.stderr.contains("--outward-links"), make.contains("ln -s"), "{refused:?}");
         assert!(!home.file(&format!("out{number}")).exists(), "{make} left something");
     }
-    // Asked for, such a link is made, and nothing is ever written through it: not by this copy, and not by a next one.
+    // On request such a link is created, and nothing is ever written through it, neither by this copy nor by a later one.
     std::fs::create_dir(home.file("outside")).unwrap();
     home.inside(&id, "rm -rf evil; mkdir evil; ln -s ../outside evil/d");
     home.good(&format!("sandbox cp --outward-links {id}:evil links"));
@@ -149,11 +149,11 @@ fn what_comes_out_stays_where_it_was_sent() {
     home.inside(&id, "rm evil/d; mkdir evil/d; echo x > evil/d/x");
     home.run(&format!("sandbox cp {id}:evil/. links")).refused(125, &["exists and is not a directory"]);
     assert_eq!(std::fs::read_dir(home.file("outside")).unwrap().count(), 0);
-    // The place itself may be a link of the user's own, but not one that lies where the directory goes.
+    // The target itself may be a link of the user, but not a path within it.
     symlink("outside", home.file("evil")).unwrap();
-    home.run(&format!("sandbox cp {id}:evil .")).refused(125, &["is no directory"]);
+    home.run(&format!("sandbox cp {id}:evil .")).refused(125, &["is not a directory"]);
     assert_eq!(std::fs::read_dir(home.file("outside")).unwrap().count(), 0);
-    // Devices, sockets and FIFOs stay inside.
+    // Devices, sockets and FIFOs are not copied out.
     home.inside(&id, "rm -rf evil; mkdir evil; mkfifo evil/fifo; echo a > evil/a");
     let left = home.run(&format!("sandbox cp {id}:evil left"));
     left.refused(1, &["1 left out"]);
@@ -161,7 +161,7 @@ fn what_comes_out_stays_where_it_was_sent() {
 }
 
 #[test]
-fn odd_names_come_out_as_they_are_and_are_shown_as_text() {
+fn odd_names_are_preserved_and_escaped_in_messages() {
     use std::os::unix::ffi::OsStrExt as _;
     let home = Home::new();
     let id = home.create("");

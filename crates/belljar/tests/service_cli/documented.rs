@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::world::Home;
+use crate::fixture::Home;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -65,9 +65,9 @@ fn command_page_scripts_work() {
 
 /// Runs the commands of the page on volumes, and checks their errors.
 #[test]
-fn volumes_page_works_as_written() {
+fn volumes_page_works() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-        println!("SKIPPED volumes_page_works_as_written: needs root and loop devices, for volumes");
+        println!("SKIPPED volumes_page_works: needs root and loop devices, for volumes");
         return;
     }
     let home = Home::new();
@@ -87,10 +87,10 @@ fn volumes_page_works_as_written() {
     home.write("file", "content\n");
     for (line, expected) in [
         ("volume rm data", "is in use by sandbox"),
-        ("volume rm none", "there is no volume \"none\""),
+        ("volume rm none", "volume \"none\" not found"),
         ("volume create data", "\"data\" already exists (a volume)"),
         ("volume create data --size 1", "size: "),
-        ("volume cp file none:file", "there is no volume \"none\""),
+        ("volume cp file none:file", "volume \"none\" not found"),
         ("volume cp file data:../file", "which may lead out of the volume"),
         ("volume cp data:none back", "none"),
         ("sandbox create --volume data", "NAME:PATH"),

@@ -1,6 +1,6 @@
 //! Help texts of the commands.
 
-use crate::world::Home;
+use crate::fixture::Home;
 
 #[test]
 fn help_texts_match_snapshots() {

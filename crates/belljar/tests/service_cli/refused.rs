@@ -1,6 +1,6 @@
 //! Invalid requests: each error says what to do.
 
-use crate::world::Home;
+use crate::fixture::Home;
 
 #[test]
 fn unknown_names_are_reported() {
@@ -19,10 +19,10 @@ fn unknown_names_are_reported() {
         "ps nosuch",
         "set nosuch --timeout 1h",
     ] {
-        home.run(&format!("sandbox {line}")).refused(125, &["there is no sandbox \"nosuch\""]);
+        home.run(&format!("sandbox {line}")).refused(125, &["sandbox \"nosuch\" not found"]);
     }
     home.write("file", "");
-    home.run("sandbox cp file nosuch:x").refused(125, &["there is no sandbox \"nosuch\""]);
+    home.run("sandbox cp file nosuch:x").refused(125, &["sandbox \"nosuch\" not found"]);
     home.run("template rm nosuch").refused(125, &["nosuch"]);
     home.run("sandbox create --template nosuch").refused(125, &["nosuch"]);
     home.run("key revoke nosuch").refused(125, &["nosuch"]);

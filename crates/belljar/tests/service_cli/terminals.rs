@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use rustix::process::Signal;
 
+use crate::fixture::{Home, eventually};
 use crate::terminal::Terminal;
-use crate::world::{Home, eventually};
 
 fn wait(terminal: &mut Terminal) -> i32 {
     let status =

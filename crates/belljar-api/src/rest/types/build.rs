@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::bytes::base64_of;
+use super::bytes::decode_base64;
 use super::{Mode, objects};
 use crate::problem::Problem;
 
@@ -58,15 +58,15 @@ impl BuildBody {
         let mut files = Vec::with_capacity(sent.len().min(MAX_FILES));
         for (index, file) in sent.into_iter().enumerate() {
             let mode = file.mode.map_or(DEFAULT_MODE, |mode| mode.0);
-            let content = base64_of(&format!("files[{index}].content_base64"), &file.content_base64)?;
+            let content = decode_base64(&format!("files[{index}].content_base64"), &file.content_base64)?;
             files.push((file.path, mode, content));
         }
         Ok(BuildTemplate {
-            definition: definition(self.definition)?,
+            definition: check_definition(self.definition)?,
             name: self.name.map(|name| name.parse()).transpose()?,
             mirror: self.mirror.map(PathBuf::from),
             image: self.image.map(PathBuf::from),
-            files: build_files(files)?,
+            files: check_build_files(files)?,
             fresh: self.fresh,
         })
     }
@@ -76,7 +76,7 @@ impl BuildBody {
 pub(crate) const DEFAULT_MODE: u32 = 0o644;
 
 /// Validates the text of a template's file.
-pub(crate) fn definition(text: String) -> Result<String, Problem> {
+pub(crate) fn check_definition(text: String) -> Result<String, Problem> {
     if text.is_empty() {
         return Err(Problem::field("definition", "it is missing; give the text of a template's file"));
     }
@@ -84,7 +84,7 @@ pub(crate) fn definition(text: String) -> Result<String, Problem> {
 }
 
 /// Validates the files of `copy` steps: their names, permission bits and contents.
-pub(crate) fn build_files(
+pub(crate) fn check_build_files(
     sent: Vec<(String, u32, Bytes)>,
 ) -> Result<BTreeMap<String, (u32, Bytes)>, Problem> {
     if sent.len() > MAX_FILES {
@@ -121,7 +121,7 @@ pub(crate) enum BuildEventBody {
 
 impl BuildEventBody {
     /// Returns the event's name and its data.
-    pub(crate) fn of(event: BuildEvent) -> (&'static str, Self) {
+    pub(crate) fn from_event(event: BuildEvent) -> (&'static str, Self) {
         match event {
             BuildEvent::Step { number, total, kind, summary, cached } => {
                 ("step", Self::Step { number, total, kind, summary, cached })

@@ -35,7 +35,7 @@ impl EncodedBytes {
 ///
 /// # Errors
 /// Fails, naming the field, if the text is not base64.
-pub(crate) fn base64_of(field: &str, text: &str) -> Result<Bytes, Problem> {
+pub(crate) fn decode_base64(field: &str, text: &str) -> Result<Bytes, Problem> {
     let bytes = STANDARD
         .decode(text)
         .map_err(|_| Problem::field(field, "it is not base64 (with + and /, padded)"))?;
@@ -46,7 +46,7 @@ pub(crate) fn base64_of(field: &str, text: &str) -> Result<Bytes, Problem> {
 ///
 /// # Errors
 /// Fails if both or neither are given, or if the path is invalid.
-pub(crate) fn path_of(
+pub(crate) fn parse_path(
     path: Option<String>,
     base64: Option<&str>,
     default: Option<&str>,
@@ -54,7 +54,7 @@ pub(crate) fn path_of(
     let path = match (path, base64) {
         (Some(_), Some(_)) => return Err(Problem::field("path_base64", "give either path or path_base64")),
         (Some(path), None) => Bytes::from(path),
-        (None, Some(text)) => base64_of("path_base64", text)?,
+        (None, Some(text)) => decode_base64("path_base64", text)?,
         (None, None) => match default {
             Some(default) => Bytes::copy_from_slice(default.as_bytes()),
             None => {
@@ -79,7 +79,7 @@ pub(crate) fn check_path(field: &str, path: &[u8]) -> Result<(), Problem> {
     } else if path.len() > MAX_PATH_BYTES {
         "it is longer than 4096 bytes"
     } else if path.contains(&0) {
-        "a path has no NUL in it"
+        "a NUL byte is not allowed"
     } else {
         return Ok(());
     };
@@ -87,7 +87,7 @@ pub(crate) fn check_path(field: &str, path: &[u8]) -> Result<(), Problem> {
 }
 
 /// Returns bytes as text for display, and in base64 if the text is lossy.
-pub(crate) fn shown(bytes: &[u8]) -> (String, Option<String>) {
+pub(crate) fn to_text(bytes: &[u8]) -> (String, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (text.to_owned(), None),
         Err(_) => (String::from_utf8_lossy(bytes).into_owned(), Some(STANDARD.encode(bytes))),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::bytes::check_path;
-use super::exec::{StreamOutputBody, size};
+use super::exec::{StreamOutputBody, parse_size};
 use super::{Scalar, Span, UniqueMap};
 use crate::problem::Problem;
 
@@ -35,7 +35,7 @@ pub(crate) struct NewContextBody {
 impl NewContextBody {
     /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self) -> Result<NewContext, Problem> {
-        Ok(NewContext { language: self.language, cwd: directory(self.cwd)?, env: variables(self.env)? })
+        Ok(NewContext { language: self.language, cwd: parse_cwd(self.cwd)?, env: parse_env(self.env)? })
     }
 }
 
@@ -84,8 +84,8 @@ impl CodeBody {
             code: self.code.into(),
             context: self.context,
             language: self.language,
-            cwd: directory(self.cwd)?,
-            env: variables(self.env)?,
+            cwd: parse_cwd(self.cwd)?,
+            env: parse_env(self.env)?,
             timeout: self.timeout.map(|timeout| timeout.0),
             grace: None,
             allow_input: self.allow_input.unwrap_or(false),
@@ -93,7 +93,7 @@ impl CodeBody {
                 Some(OnDisconnectBody::Kill) => OnDisconnect::Kill,
                 Some(OnDisconnectBody::Continue) | None => OnDisconnect::Continue,
             },
-            keep_bytes: self.output.map(|output| size("output", &output)).transpose()?,
+            keep_bytes: self.output.map(|output| parse_size("output", &output)).transpose()?,
             idempotency,
             queued: None,
         })
@@ -140,13 +140,13 @@ impl AnswerBody {
     }
 }
 
-fn directory(cwd: Option<String>) -> Result<Option<Bytes>, Problem> {
+fn parse_cwd(cwd: Option<String>) -> Result<Option<Bytes>, Problem> {
     let Some(cwd) = cwd else { return Ok(None) };
     check_path("cwd", cwd.as_bytes())?;
     Ok(Some(cwd.into()))
 }
 
-fn variables(env: Option<UniqueMap<String>>) -> Result<BTreeMap<String, String>, Problem> {
+fn parse_env(env: Option<UniqueMap<String>>) -> Result<BTreeMap<String, String>, Problem> {
     let env = env.unwrap_or_default().0;
     for (name, value) in &env {
         let checked = belljar_model::EnvVar::new(name, value);
@@ -181,7 +181,7 @@ pub(crate) struct ContextBody {
     /// Version of the language, as reported by the interpreter.
     #[schema(example = "3.11.2")]
     version: String,
-    /// How the interpreter was started: `plain`, as a new process, or `warm`, from a pre-warmed one.
+    /// Start of the interpreter: `plain`, as a new process, or `warm`, from a pre-warmed one.
     #[schema(example = "plain")]
     start: String,
     /// Reason why it is not warm, if a warm one was requested.
@@ -255,7 +255,7 @@ impl From<CodeResult> for ResultBody {
     }
 }
 
-/// An error that code raised.
+/// An error raised by code.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CodeError)]
 pub(crate) struct CodeErrorBody {
@@ -264,7 +264,7 @@ pub(crate) struct CodeErrorBody {
     name: String,
     /// Its message.
     value: String,
-    /// As the interpreter prints it, without escape sequences.
+    /// Traceback as the interpreter prints it, without escape sequences.
     traceback: String,
 }
 
@@ -304,7 +304,7 @@ pub(crate) struct ExecutionBody {
     end: EndBody,
 }
 
-/// How code ended.
+/// End of an execution of code.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CodeEnd)]
 pub(crate) struct EndBody {

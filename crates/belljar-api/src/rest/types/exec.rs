@@ -6,13 +6,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::super::later::Later;
-use super::bytes::base64_of;
+use super::super::deferred::DeferredOutput;
+use super::bytes::decode_base64;
 use super::process::signal_text;
 use super::{Scalar, Span, TerminalBody, UniqueMap, object};
 use crate::problem::Problem;
 
-/// Maximum length of the input in a request, in bytes.
+/// Maximum length of the standard input in a request, in bytes.
 const MAX_STDIN_BYTES: usize = 1 << 20;
 
 /// A command to run.
@@ -76,7 +76,7 @@ impl StartBody {
     /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self) -> Result<ExecRequest, Problem> {
         let stdin_open = self.stdin_open.unwrap_or(false);
-        let terminal = self.terminal.map(|size| size.checked("terminal.")).transpose()?;
+        let terminal = self.terminal.map(|size| size.validate("terminal.")).transpose()?;
         let body = ExecBody {
             command: self.command,
             argv: self.argv,
@@ -95,17 +95,17 @@ impl StartBody {
 impl ExecBody {
     /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self, idempotency: Option<Idempotency>) -> Result<ExecRequest, Problem> {
-        let keep_bytes = self.output.map(|output| size("output", &output)).transpose()?;
+        let keep_bytes = self.output.map(|output| parse_size("output", &output)).transpose()?;
         let env = self.env.unwrap_or_default().0;
         for (name, value) in &env {
             let checked = belljar_model::EnvVar::new(name, value);
             checked.map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?;
         }
         Ok(ExecRequest {
-            command: command(self.command, self.argv)?,
-            cwd: self.cwd.map(checked_cwd).transpose()?,
+            command: parse_command(self.command, self.argv)?,
+            cwd: self.cwd.map(parse_cwd).transpose()?,
             env,
-            stdin: stdin(self.stdin, self.stdin_base64)?,
+            stdin: parse_stdin(self.stdin, self.stdin_base64)?,
             timeout: self.timeout.map(|timeout| timeout.0),
             keep_bytes,
             session: self.session,
@@ -115,13 +115,13 @@ impl ExecBody {
     }
 }
 
-fn command(line: Option<String>, argv: Option<Vec<String>>) -> Result<Command, Problem> {
+fn parse_command(line: Option<String>, argv: Option<Vec<String>>) -> Result<Command, Problem> {
     match (line, argv) {
         (Some(_), Some(_)) => Err(Problem::field("argv", "give either command or argv")),
         (None, None) => Err(Problem::field("command", "it is missing; give command or argv")),
         (Some(line), None) if line.is_empty() => Err(Problem::field("command", "it is empty")),
         (Some(line), None) if line.contains('\0') => {
-            Err(Problem::field("command", "a command has no NUL in it"))
+            Err(Problem::field("command", "a NUL byte is not allowed"))
         }
         (Some(line), None) => Ok(Command::Shell(line.into())),
         (None, Some(argv)) => {
@@ -129,25 +129,25 @@ fn command(line: Option<String>, argv: Option<Vec<String>>) -> Result<Command, P
                 return Err(Problem::field("argv", "it is empty; give a program and its arguments"));
             }
             if let Some(index) = argv.iter().position(|part| part.contains('\0')) {
-                return Err(Problem::field(format!("argv[{index}]"), "an argument has no NUL in it"));
+                return Err(Problem::field(format!("argv[{index}]"), "a NUL byte is not allowed"));
             }
             Ok(Command::Argv(argv.into_iter().map(Bytes::from).collect()))
         }
     }
 }
 
-fn checked_cwd(cwd: String) -> Result<Bytes, Problem> {
+fn parse_cwd(cwd: String) -> Result<Bytes, Problem> {
     super::bytes::check_path("cwd", cwd.as_bytes())?;
     Ok(cwd.into())
 }
 
-fn stdin(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem> {
+fn parse_stdin(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem> {
     let (field, stdin) = match (text, base64) {
         (Some(_), Some(_)) => {
             return Err(Problem::field("stdin_base64", "give either stdin or stdin_base64"));
         }
         (Some(text), None) => ("stdin", text.into()),
-        (None, Some(text)) => ("stdin_base64", base64_of("stdin_base64", &text)?),
+        (None, Some(text)) => ("stdin_base64", decode_base64("stdin_base64", &text)?),
         (None, None) => return Ok(Bytes::new()),
     };
     if stdin.len() > MAX_STDIN_BYTES {
@@ -158,7 +158,7 @@ fn stdin(text: Option<String>, base64: Option<String>) -> Result<Bytes, Problem>
 }
 
 /// Parses a number of bytes.
-pub(super) fn size(field: &str, value: &Scalar) -> Result<u64, Problem> {
+pub(super) fn parse_size(field: &str, value: &Scalar) -> Result<u64, Problem> {
     let size = value.0.parse::<belljar_model::ByteSize>();
     let wanted = "a number of bytes, or a size such as 256k or 1m";
     let size =
@@ -176,7 +176,7 @@ pub(crate) struct ExecResultBody {
     process: u64,
     /// The sandbox.
     sandbox: String,
-    /// How it ended: `kind` is `exited` (with `code`), `signalled`, `timed_out`, `out_of_memory`, `limit`, `denied` or
+    /// Outcome: `kind` is `exited` (with `code`), `signalled`, `timed_out`, `out_of_memory`, `limit`, `denied` or
     /// `infrastructure`.
     #[schema(value_type = Object, example = json!({"kind": "exited", "code": 0}))]
     outcome: Outcome,
@@ -245,8 +245,8 @@ impl From<StreamOutput> for StreamOutputBody {
 }
 
 impl ExecResultBody {
-    /// Converts a result. Output that is in files is added to `later`.
-    pub(crate) fn new(result: ExecResult, later: &mut Later) -> Self {
+    /// Converts a result. Output that is in files is added to `deferred`.
+    pub(crate) fn new(result: ExecResult, deferred: &mut DeferredOutput) -> Self {
         Self {
             schema: RESULT_SCHEMA,
             process: result.process,
@@ -254,8 +254,8 @@ impl ExecResultBody {
             outcome: result.outcome,
             exit_code: result.exit_code,
             signal: result.signal.map(signal_text),
-            stdout: later.put(result.stdout).into(),
-            stderr: later.put(result.stderr).into(),
+            stdout: deferred.add(result.stdout).into(),
+            stderr: deferred.add(result.stderr).into(),
             wall_ms: milliseconds(result.wall),
             cpu_ms: result.cpu.map(milliseconds),
             peak_memory_bytes: result.peak_memory_bytes,

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
-use super::{shown, time};
+use super::{time, to_text};
 
 /// Permission bits, written in octal such as `0644`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl From<v1::FileKind> for FileKind {
 /// A file, directory or other entry.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FileEntry {
-    /// As asked for, or relative to the directory that is listed.
+    /// As requested, or relative to the listed directory.
     #[schema(example = "out/data.csv")]
     path: String,
     /// The path in base64, when it is not UTF-8.
@@ -109,23 +109,23 @@ pub(crate) struct FileEntry {
 
 impl From<v1::Entry> for FileEntry {
     fn from(entry: v1::Entry) -> Self {
-        let (path, path_base64) = shown(&entry.path);
+        let (path, path_base64) = to_text(&entry.path);
         let kind = FileKind::from(entry.kind.as_known().unwrap_or_default());
-        let symlink_target = (kind == FileKind::Symlink).then(|| shown(&entry.symlink_target).0);
+        let symlink_target = (kind == FileKind::Symlink).then(|| to_text(&entry.symlink_target).0);
         Self {
             path,
             path_base64,
             kind,
             bytes: entry.size,
             mode: Mode(entry.mode & 0o7777),
-            modified_at: time(modified(&entry)),
+            modified_at: time(modified_time(&entry)),
             symlink_target,
         }
     }
 }
 
 /// Returns the time of the last modification. An invalid time, which the guest may send, becomes the epoch.
-pub(crate) fn modified(entry: &v1::Entry) -> Timestamp {
+pub(crate) fn modified_time(entry: &v1::Entry) -> Timestamp {
     Timestamp::from_nanosecond(entry.modified_ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 

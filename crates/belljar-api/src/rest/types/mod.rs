@@ -1,4 +1,4 @@
-//! What travels as JSON.
+//! Types of JSON requests and responses.
 
 mod build;
 mod bytes;
@@ -18,14 +18,14 @@ mod template;
 mod unique;
 mod volume;
 
-pub(crate) use build::{BuildBody, BuildEventBody, DEFAULT_MODE, build_files, definition};
-pub(crate) use bytes::{EncodedBytes, check_path, path_of, shown};
+pub(crate) use build::{BuildBody, BuildEventBody, DEFAULT_MODE, check_build_files, check_definition};
+pub(crate) use bytes::{EncodedBytes, check_path, parse_path, to_text};
 pub(crate) use code::{
     AnswerBody, CodeBody, CodeErrorBody, ContextBody, ContextsBody, EndBody, ExecutionBody, InterruptedBody,
     NewContextBody, ResultBody,
 };
 pub(crate) use exec::{ExecBody, ExecResultBody, StartBody};
-pub(crate) use file::{FileEntry, FileKind, Mode, modified};
+pub(crate) use file::{FileEntry, FileKind, Mode, modified_time};
 pub(crate) use key::{KeyUpdateBody, NewKeyBody};
 pub(crate) use network::NetworkBody;
 pub(crate) use object::{Object, object, objects};

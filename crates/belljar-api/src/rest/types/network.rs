@@ -1,4 +1,4 @@
-//! The network policy, as a request gives it.
+//! Network policies in requests.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{Object, UniqueMap};
 
-/// A network policy: a mode, or all of it.
+/// A network policy, as a mode or in full.
 #[derive(Debug, ToSchema)]
 #[schema(as = Network)]
 #[serde(untagged)]
@@ -18,7 +18,7 @@ pub(crate) enum NetworkBody {
     /// `disabled`, `whitelist` or `open`.
     #[schema(example = "disabled")]
     Mode(String),
-    /// All of it.
+    /// The policy in full.
     Policy(NetworkPolicyBody),
 }
 
@@ -27,36 +27,36 @@ pub(crate) enum NetworkBody {
 #[schema(as = NetworkPolicy)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NetworkPolicyBody {
-    /// `disabled`, `whitelist` or `open`. Where something is allowed it is `whitelist` if not given.
+    /// `disabled`, `whitelist` or `open`. If not given and something is allowed, `whitelist`.
     mode: Option<String>,
     /// Names of presets, such as `pip`.
     presets: Option<Vec<String>>,
-    /// What may be reached, each as `HOST`, `HOST:PORT`, `*.SUFFIX` or `CIDR:PORT`.
+    /// Allowed destinations, each as `HOST`, `HOST:PORT`, `*.SUFFIX` or `CIDR:PORT`.
     allow: Option<Vec<String>>,
-    /// What may not, whatever is allowed.
+    /// Denied destinations, even if allowed by another rule.
     deny: Option<Vec<String>>,
-    /// Requests that hosts may get, by host: `GET /v1/*`, `* /status`. Hosts without an entry may get any.
+    /// Allowed requests by host, such as `GET /v1/*` or `* /status`. Hosts without an entry may get any request.
     #[schema(value_type = Option<std::collections::BTreeMap<String, Vec<String>>>)]
     requests: Option<UniqueMap<Vec<String>>>,
     /// Secrets by the names of the variables in which code finds placeholders for them.
     #[schema(value_type = Option<std::collections::BTreeMap<String, NetworkSecretBody>>)]
     secrets: Option<UniqueMap<Object<NetworkSecretBody>>>,
-    /// Headers that the gateway sets in requests, overwriting those that code has set. Their hosts may be `*.SUFFIX`; headers of an exact host
-    /// replace those of a suffix.
+    /// Headers that the gateway sets in requests, overwriting those that code has set. Their hosts may be `*.SUFFIX`; headers
+    /// of an exact host replace those of a suffix.
     #[schema(value_type = Option<Vec<NetworkSecretBody>>)]
     headers: Option<Vec<Object<NetworkSecretBody>>>,
 }
 
-/// A secret that the gateway puts into requests, or a header that it sets. Code in the sandbox never has its value.
+/// A secret that the gateway inserts into requests, or a header that it sets. Code in the sandbox never sees its value.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = NetworkSecret)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NetworkSecretBody {
-    /// The one host that gets it, over HTTPS on port 443. The policy has to allow it.
+    /// The only host that gets it, over HTTPS on port 443. The policy has to allow it.
     host: String,
-    /// The one header that it may stand in, such as `authorization`.
+    /// The only header that may contain it, such as `authorization`.
     header: String,
-    /// The value, in which `${secrets.NAME}` stands for a secret stored on the server. Answers show the names in it only.
+    /// The value, in which `${secrets.NAME}` refers to a secret stored on the server. Responses show only these names.
     value: Option<String>,
 }
 
@@ -90,16 +90,16 @@ impl NetworkBody {
     }
 }
 
-/// Not derived: an untagged enum says neither what is wrong nor where.
+/// Not derived: the errors of an untagged enum name neither the problem nor its position.
 impl<'de> Deserialize<'de> for NetworkBody {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OfBody)
+        deserializer.deserialize_any(NetworkVisitor)
     }
 }
 
-struct OfBody;
+struct NetworkVisitor;
 
-impl<'de> Visitor<'de> for OfBody {
+impl<'de> Visitor<'de> for NetworkVisitor {
     type Value = NetworkBody;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,7 +14,7 @@ pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(OfMap(PhantomData)).map(Self)
+        deserializer.deserialize_map(MapVisitor(PhantomData)).map(Self)
     }
 }
 
@@ -34,9 +34,9 @@ pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(read.map(|list| list.into_iter().map(|object| object.0).collect()))
 }
 
-struct OfMap<T>(PhantomData<T>);
+struct MapVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for MapVisitor<T> {
     type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,7 @@ use super::time;
 #[serde(deny_unknown_fields)]
 #[schema(as = PublishPort, example = json!({"port": 8000, "public": false}))]
 pub(crate) struct PortBody {
-    /// The port inside.
+    /// Port in the sandbox.
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) port: u16,
     /// Whether it needs no credential. `false` if not given.
@@ -23,7 +23,7 @@ pub(crate) struct PortBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = PortInfo)]
 pub(crate) struct PortInfoBody {
-    /// The port inside.
+    /// Port in the sandbox.
     pub(crate) port: u16,
     /// Whether it needs no credential.
     pub(crate) public: bool,
@@ -52,7 +52,7 @@ pub(crate) struct TokenBody {
     /// The token; missing if `url` contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
-    /// The address, with the token in it.
+    /// The URL, with the token in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
     /// Time of expiry.

@@ -16,19 +16,19 @@ const MAX_SIGNAL: i32 = 64;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProcessInfo)]
 pub(crate) struct ProcessInfoBody {
-    /// Its number in the sandbox; it is never used again.
+    /// Its number in the sandbox, which is never reused.
     process: u64,
-    /// Its pid inside.
+    /// Its pid in the sandbox.
     pid: u32,
     /// The program and its arguments.
     argv: Vec<String>,
-    /// Whether it still runs.
+    /// Whether it is still running.
     running: bool,
     /// Its own exit code, if it ended by itself.
     exit_code: Option<i32>,
     /// The signal that ended it.
     signal: Option<String>,
-    /// How it ended.
+    /// Outcome: how it ended.
     #[schema(value_type = Option<Object>)]
     outcome: Option<Outcome>,
     /// Bytes that it wrote to standard output.
@@ -91,7 +91,7 @@ pub(crate) struct ExitedBody {
     exit_code: Option<i32>,
     /// The signal that ended it.
     signal: Option<String>,
-    /// How it ended.
+    /// Outcome: how it ended.
     #[schema(value_type = Object)]
     outcome: Outcome,
     /// Time from start to end, in milliseconds.
@@ -171,7 +171,7 @@ pub(crate) type ResizeBody = TerminalBody;
 
 impl TerminalBody {
     /// Returns rows and columns, none of them 0. `prefix` precedes field names in errors.
-    pub(crate) fn checked(self, prefix: &str) -> Result<(u16, u16), Problem> {
+    pub(crate) fn validate(self, prefix: &str) -> Result<(u16, u16), Problem> {
         for (name, value) in [("rows", self.rows), ("columns", self.columns)] {
             if value == 0 {
                 return Err(Problem::field(format!("{prefix}{name}"), "0 is not allowed; give 1 to 65535"));

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::bytes::{base64_of, check_path};
+use super::bytes::{check_path, decode_base64};
 use super::file::Mode;
 use super::{
     MountedVolumeBody, NetworkBody, Scalar, Span, UniqueMap, VolumeMountBody, object, objects, time,
@@ -61,7 +61,7 @@ pub(crate) struct CreateSandboxBody {
     /// Isolation engine, such as `local`.
     #[schema(example = "local")]
     engine: Option<String>,
-    /// How limits are enforced: `cgroup` or `watched`.
+    /// Enforcement of limits: `cgroup` or `watched`.
     #[schema(example = "cgroup")]
     grade: Option<String>,
     /// Its host name.
@@ -217,7 +217,7 @@ impl NewFileBody {
                 return Err(Problem::field(field("content_base64"), "give either content or content_base64"));
             }
             (Some(text), None) => text.into(),
-            (None, Some(text)) => base64_of(&field("content_base64"), &text)?,
+            (None, Some(text)) => decode_base64(&field("content_base64"), &text)?,
             (None, None) => {
                 return Err(Problem::field(
                     field("content"),
@@ -398,10 +398,10 @@ pub(crate) struct SandboxInfoBody {
     /// Network policy.
     #[schema(value_type = NetworkBody)]
     network: NetworkFile,
-    /// Isolation mechanisms in force; none once the sandbox is gone.
+    /// Isolation mechanisms in force; none once the sandbox has ended.
     #[schema(value_type = Option<IsolationInfo>)]
     isolation: Option<Isolation>,
-    /// The home directory inside.
+    /// Home directory in the sandbox.
     home: String,
     /// Its host name.
     hostname: String,
@@ -456,7 +456,7 @@ struct LimitsInfo {
 struct IsolationInfo {
     /// Isolation engine.
     engine: String,
-    /// How limits are enforced.
+    /// Enforcement of limits.
     grade: String,
     /// Source of the file system.
     tree: String,

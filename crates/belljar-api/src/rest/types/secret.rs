@@ -1,4 +1,4 @@
-//! Secrets of a tenant, stored on the server, as requests give them.
+//! Requests about secrets of a tenant.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub(crate) struct NewSecretBody {
     /// Its name, unique in the tenant: 1 to 128 of `a-z`, `0-9`, `-`, `_` and `.`, a letter or digit first, and not `sec_` at the
     /// beginning.
     name: String,
-    /// The value: 1 to 8192 visible ASCII characters, with no space at either end. Answers do not contain it.
+    /// The value: 1 to 8192 visible ASCII characters, with no space at either end. Responses do not contain it.
     value: String,
     /// Metadata: at most 32 entries, and 8192 bytes in all.
     #[serde(default)]
@@ -29,7 +29,7 @@ pub(crate) struct NewSecretBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = SecretUpdate, example = json!({"value": "another secret"}))]
 pub(crate) struct SecretUpdateBody {
-    /// The value. Answers do not contain it.
+    /// The value. Responses do not contain it.
     value: String,
     /// New metadata; unchanged if absent.
     #[serde(default)]

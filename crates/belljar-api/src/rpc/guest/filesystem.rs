@@ -1,4 +1,4 @@
-//! Files.
+//! The service `Filesystem`.
 
 use belljar_engine::{Pack, v1};
 use belljar_keeper::operation::{Unpack, Write};
@@ -16,7 +16,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ReadRequest>,
     ) -> ServiceResult<ServiceStream<v1::ReadResponse>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let opened = call.open(&context, request.to_owned_message()).await?;
         let first = v1::ReadResponse { entry: opened.get().entry.clone().into(), ..Default::default() };
@@ -29,7 +29,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         requests: InboundStream<v1::WriteRequest>,
     ) -> ServiceResult<v1::WriteResponse> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let parts = |message: v1::WriteRequest| (message.open.into_option(), message.data);
         let entry = call.upload(&context, requests, parts, Write::new).await?;
         Response::ok(v1::WriteResponse { entry: entry.into(), ..Default::default() })
@@ -40,7 +40,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::StatRequest>,
     ) -> ServiceResult<v1::StatResponse> {
-        let entry = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let entry = Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::StatResponse { entry: entry.into(), ..Default::default() })
     }
 
@@ -49,7 +49,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ListRequest>,
     ) -> ServiceResult<v1::ListResponse> {
-        Response::ok(Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
+        Response::ok(Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
     }
 
     async fn make_dir(
@@ -57,7 +57,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::MakeDirRequest>,
     ) -> ServiceResult<v1::MakeDirResponse> {
-        let entry = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let entry = Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::MakeDirResponse { entry: entry.into(), ..Default::default() })
     }
 
@@ -66,7 +66,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::MoveRequest>,
     ) -> ServiceResult<v1::MoveResponse> {
-        let entry = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let entry = Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::MoveResponse { entry: entry.into(), ..Default::default() })
     }
 
@@ -75,7 +75,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::RemoveRequest>,
     ) -> ServiceResult<v1::RemoveResponse> {
-        Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::RemoveResponse::default())
     }
 
@@ -84,7 +84,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::WatchRequest>,
     ) -> ServiceResult<ServiceStream<v1::WatchEvent>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let opened = call.open(&context, request.to_owned_message()).await?;
         Response::ok(call.relay(slot, opened, None, |event| event, |_| None))
@@ -95,7 +95,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::PackRequest>,
     ) -> ServiceResult<ServiceStream<v1::PackResponse>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let pack = Pack { request: request.to_owned_message(), max_bytes: u64::MAX };
         let opened = call.open(&context, pack).await?;
@@ -112,7 +112,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SearchRequest>,
     ) -> ServiceResult<ServiceStream<v1::SearchMatch>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let opened = call.open(&context, request.to_owned_message()).await?;
         let last = |search: &belljar_engine::Search| {
@@ -127,7 +127,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SetModeRequest>,
     ) -> ServiceResult<v1::SetModeResponse> {
-        let entry = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let entry = Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::SetModeResponse { entry: entry.into(), ..Default::default() })
     }
 
@@ -136,7 +136,7 @@ impl v1::Filesystem for Filesystem {
         context: RequestContext,
         requests: InboundStream<v1::UnpackRequest>,
     ) -> ServiceResult<v1::UnpackResponse> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let parts = |message: v1::UnpackRequest| (message.open.into_option(), message.data);
         Response::ok(call.upload(&context, requests, parts, Unpack::new).await?)
     }

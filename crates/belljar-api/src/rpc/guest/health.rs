@@ -1,4 +1,4 @@
-//! The guest itself.
+//! The service `Health`.
 
 use belljar_engine::v1;
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult};
@@ -16,7 +16,7 @@ impl v1::Health for Health {
         context: RequestContext,
         request: ServiceRequest<'_, v1::CheckRequest>,
     ) -> ServiceResult<v1::CheckResponse> {
-        Response::ok(Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
+        Response::ok(Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
     }
 
     async fn metrics(
@@ -24,7 +24,7 @@ impl v1::Health for Health {
         context: RequestContext,
         request: ServiceRequest<'_, v1::MetricsRequest>,
     ) -> ServiceResult<v1::MetricsResponse> {
-        Response::ok(Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
+        Response::ok(Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
     }
 
     /// Refused: the deadline in the guest is the keeper's last resort, and applies to all users of the sandbox.
@@ -33,7 +33,7 @@ impl v1::Health for Health {
         context: RequestContext,
         _: ServiceRequest<'_, v1::SetDeadlineRequest>,
     ) -> ServiceResult<v1::SetDeadlineResponse> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         call.enter(&context).await?;
         let detail = "the guest's deadline is the server's own; use Sandboxes.SetTimeout";
         Err(call.problem(&Problem::new(Code::Forbidden, detail)))

@@ -18,11 +18,11 @@ use super::super::convert;
 use crate::api::Shared;
 use crate::problem::Problem;
 
-/// Events buffered for the caller. A slower caller slows the code down.
-const EVENTS: usize = 16;
+/// Maximum number of events buffered for the caller. A slower caller slows the code down.
+const MAX_WAITING_EVENTS: usize = 16;
 
 /// Maximum number of bytes of a result in one message.
-const PART_BYTES: usize = MAX_MESSAGE_BYTES / 4;
+const MAX_PART_BYTES: usize = MAX_MESSAGE_BYTES / 4;
 
 /// Maximum length of an answer to a question, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -32,7 +32,7 @@ pub(in super::super) struct Interpreter(pub(in super::super) Shared);
 
 /// Returns the call with its caller, and the id of the sandbox that the header names.
 fn parse_call(shared: &Shared, context: &RequestContext) -> Result<(Call, String), ConnectError> {
-    let call = Call::of(shared, context)?;
+    let call = Call::new(shared, context)?;
     let id = call.sandbox(context)?;
     Ok((call, id))
 }
@@ -47,7 +47,7 @@ impl v1::Interpreter for Interpreter {
         let request = request.to_owned_message();
         let new = new_context(request).map_err(|problem| call.problem(&problem))?;
         let made = self.0.keeper.create_context(&call.caller, &id, new).await;
-        Response::ok(made.map_err(|error| call.failed(error))?)
+        Response::ok(made.map_err(|error| call.keeper_error(error))?)
     }
 
     async fn list(
@@ -57,7 +57,7 @@ impl v1::Interpreter for Interpreter {
     ) -> ServiceResult<v1::ListContextsResponse> {
         let (call, id) = parse_call(&self.0, &context)?;
         let contexts = self.0.keeper.contexts(&call.caller, &id).await;
-        let contexts = contexts.map_err(|error| call.failed(error))?;
+        let contexts = contexts.map_err(|error| call.keeper_error(error))?;
         Response::ok(v1::ListContextsResponse { contexts, ..Default::default() })
     }
 
@@ -69,7 +69,7 @@ impl v1::Interpreter for Interpreter {
         let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
         let done = self.0.keeper.restart_context(&call.caller, &id, &request.context).await;
-        Response::ok(done.map_err(|error| call.failed(error))?)
+        Response::ok(done.map_err(|error| call.keeper_error(error))?)
     }
 
     async fn interrupt(
@@ -80,7 +80,7 @@ impl v1::Interpreter for Interpreter {
         let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
         let done = self.0.keeper.interrupt_context(&call.caller, &id, &request.context).await;
-        let interrupted = done.map_err(|error| call.failed(error))?;
+        let interrupted = done.map_err(|error| call.keeper_error(error))?;
         Response::ok(v1::InterruptResponse { interrupted, ..Default::default() })
     }
 
@@ -92,7 +92,7 @@ impl v1::Interpreter for Interpreter {
         let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
         let done = self.0.keeper.remove_context(&call.caller, &id, &request.context).await;
-        done.map_err(|error| call.failed(error))?;
+        done.map_err(|error| call.keeper_error(error))?;
         Response::ok(v1::RemoveContextResponse::default())
     }
 
@@ -107,7 +107,7 @@ impl v1::Interpreter for Interpreter {
         let queued = Arc::new(Notify::new());
         let parsed = parse_request(request).map_err(|problem| call.problem(&problem))?;
         let parsed = CodeRequest { queued: Some(Arc::clone(&queued)), ..parsed };
-        let (sender, mut receiver) = mpsc::channel(EVENTS);
+        let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
         let (keeper, caller) = (self.0.keeper.clone(), call.caller.clone());
         // Dropped with the stream: this tells the keeper that the caller has disconnected.
         let mut running = Box::pin(async move { keeper.run_code(&caller, &id, parsed, Some(sender)).await });
@@ -116,7 +116,7 @@ impl v1::Interpreter for Interpreter {
             biased;
             Some(event) = receiver.recv() => (Some(event), None),
             () = queued.notified() => (None, None),
-            done = &mut running => (None, Some(done.map_err(|error| call.failed(error))?)),
+            done = &mut running => (None, Some(done.map_err(|error| call.keeper_error(error))?)),
         };
         let failed_in = call.clone();
         let events = async_stream::stream! {
@@ -132,7 +132,7 @@ impl v1::Interpreter for Interpreter {
                     ended = &mut running => match ended {
                         Ok(ended) => done = Some(ended),
                         Err(error) => {
-                            yield Err(failed_in.failed(error));
+                            yield Err(failed_in.keeper_error(error));
                             return;
                         }
                     },
@@ -163,12 +163,12 @@ impl v1::Interpreter for Interpreter {
             return Err(call.field("value", reason));
         }
         let done = self.0.keeper.answer_code(&call.caller, &id, request).await;
-        done.map_err(|error| call.failed(error))?;
+        done.map_err(|error| call.keeper_error(error))?;
         Response::ok(v1::AnswerResponse::default())
     }
 }
 
-fn variables(env: Vec<v1::EnvVar>) -> Result<BTreeMap<String, String>, Problem> {
+fn parse_env(env: Vec<v1::EnvVar>) -> Result<BTreeMap<String, String>, Problem> {
     let text = |bytes: &Bytes| {
         let text = std::str::from_utf8(bytes).map(str::to_owned);
         text.map_err(|_| Problem::field("env", "a name or value is not UTF-8"))
@@ -177,7 +177,7 @@ fn variables(env: Vec<v1::EnvVar>) -> Result<BTreeMap<String, String>, Problem> 
     for variable in env {
         let (name, value) = (text(&variable.name)?, text(&variable.value)?);
         if name.is_empty() || name.contains('=') {
-            return Err(Problem::field("env", "a name must not be empty or hold \"=\""));
+            return Err(Problem::field("env", "a name must not be empty or contain \"=\""));
         }
         if name.contains('\0') || value.contains('\0') {
             return Err(Problem::field("env", "a NUL byte is not allowed"));
@@ -188,7 +188,7 @@ fn variables(env: Vec<v1::EnvVar>) -> Result<BTreeMap<String, String>, Problem> 
     Ok(variables)
 }
 
-fn directory(cwd: Bytes) -> Result<Option<Bytes>, Problem> {
+fn parse_cwd(cwd: Bytes) -> Result<Option<Bytes>, Problem> {
     if cwd.is_empty() {
         return Ok(None);
     }
@@ -203,8 +203,8 @@ fn non_empty(text: String) -> Option<String> {
 fn new_context(request: v1::CreateContextRequest) -> Result<NewContext, Problem> {
     Ok(NewContext {
         language: non_empty(request.language),
-        cwd: directory(request.cwd)?,
-        env: variables(request.env)?,
+        cwd: parse_cwd(request.cwd)?,
+        env: parse_env(request.env)?,
     })
 }
 
@@ -213,8 +213,8 @@ fn parse_request(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem
         code: request.code,
         context: non_empty(request.context),
         language: non_empty(request.language),
-        cwd: directory(request.cwd)?,
-        env: variables(request.env)?,
+        cwd: parse_cwd(request.cwd)?,
+        env: parse_env(request.env)?,
         // Zero means no limit, in both protocols.
         timeout: Some(Duration::from_millis(request.timeout_ms)),
         grace: Some(request.grace_ms).filter(|ms| *ms != 0).map(Duration::from_millis),
@@ -237,7 +237,7 @@ fn to_events(event: CodeEvent) -> Vec<v1::CodeEvent> {
         CodeEvent::Output { stream, offset, data } => {
             v1::Output { stream: stream.into(), offset, data, ..Default::default() }.into()
         }
-        CodeEvent::Result(result) => return parts(result),
+        CodeEvent::Result(result) => return split_result(result),
         CodeEvent::Error(error) => error.into(),
         CodeEvent::InputRequested(asked) => asked.into(),
         CodeEvent::Ended(_) => return Vec::new(),
@@ -246,17 +246,17 @@ fn to_events(event: CodeEvent) -> Vec<v1::CodeEvent> {
 }
 
 /// Splits a result into messages that are not too long.
-fn parts(mut result: v1::CodeResult) -> Vec<v1::CodeEvent> {
+fn split_result(mut result: v1::CodeResult) -> Vec<v1::CodeEvent> {
     use v1::__buffa::oneof::code_event::Event;
     let total: usize = result.data.iter().map(|form| form.data.len()).sum();
-    if total <= PART_BYTES {
+    if total <= MAX_PART_BYTES {
         return vec![v1::CodeEvent { event: result.into(), ..Default::default() }];
     }
     let mut pieces = Vec::new();
     for form in std::mem::take(&mut result.data) {
         let mut rest = form.data;
         loop {
-            let data = rest.split_to(rest.len().min(PART_BYTES));
+            let data = rest.split_to(rest.len().min(MAX_PART_BYTES));
             pieces.push(v1::MimeData { mime: form.mime.clone(), data, more: true, ..Default::default() });
             if rest.is_empty() {
                 break;
@@ -322,8 +322,9 @@ mod tests {
             ..Default::default()
         };
         let result = |data: Vec<v1::MimeData>| v1::CodeResult { main: true, data, ..Default::default() };
-        assert_eq!(parts(result(vec![form("text/plain", 10), form("text/html", 10)])).len(), 1);
-        let messages = parts(result(vec![form("text/plain", 10), form("image/png", 2 * PART_BYTES + 1)]));
+        assert_eq!(split_result(result(vec![form("text/plain", 10), form("text/html", 10)])).len(), 1);
+        let messages =
+            split_result(result(vec![form("text/plain", 10), form("image/png", 2 * MAX_PART_BYTES + 1)]));
         assert_eq!(messages.len(), 4);
         let (mut bytes, mut more) = (0, Vec::new());
         for message in messages {
@@ -336,6 +337,6 @@ mod tests {
             bytes += part.data.len();
             more.push(part.more);
         }
-        assert_eq!((bytes, more), (10 + 2 * PART_BYTES + 1, vec![true, true, true, false]));
+        assert_eq!((bytes, more), (10 + 2 * MAX_PART_BYTES + 1, vec![true, true, true, false]));
     }
 }

@@ -1,8 +1,8 @@
 //! The guest's own services, forwarded.
 //!
 //! ```text
-//!  caller ──► key, sandbox, slot ──► decoded, looked at ──► guest
-//!         ◄── its own errors named ◄── decoded, bounded ◄──
+//!  caller ──► key, sandbox, slot ──► decoded, checked ───► guest
+//!         ◄── errors converted ◄─────── decoded, bounded ◄──
 //! ```
 //!
 //! Each message is decoded and encoded anew on its way, in both directions: nothing outside of the protocol passes, no

@@ -1,7 +1,7 @@
-//! Ports.
+//! The service `Ports`.
 
 use belljar_engine::v1;
-use belljar_keeper::About;
+use belljar_keeper::GuestResource;
 use belljar_keeper::operation::Connect;
 use belljar_proto::{
     ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::super::call::Call;
 use crate::api::Shared;
 
-/// The service `Ports`, passed on.
+/// The service `Ports`, forwarded to the guest.
 pub(in super::super) struct Ports(pub(in super::super) Shared);
 
 impl v1::Ports for Ports {
@@ -21,25 +21,25 @@ impl v1::Ports for Ports {
         context: RequestContext,
         mut requests: InboundStream<v1::TunnelRequest>,
     ) -> ServiceResult<ServiceStream<v1::TunnelResponse>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
-        // Who may not is told that before anything is read.
+        // Permission is checked before anything is read.
         let entered = call.enter(&context).await?;
         let Some(first) = requests.next().await else {
-            return Err(call.field("port", "the first message has to name it"));
+            return Err(call.field("port", "missing in the first message"));
         };
         let first = first?.to_owned_message();
         let port = u16::try_from(first.port).ok().filter(|port| *port > 0);
         let port = port.ok_or_else(|| call.field("port", "give 1 to 65535 in the first message"))?;
         let connected = call.shared.keeper.perform_in(&call.caller, &entered, Connect(port)).await;
-        let tunnel = connected.map_err(|error| call.refused(error))?;
+        let tunnel = connected.map_err(|error| call.operation_error(error))?;
         let (mut to_guest, mut from_guest) = tunnel.into_halves();
-        // On its own, as in a connection: who only sends for a while is not to stand still because the other side sends.
+        // A task of its own, since the two directions are independent: data from the guest must not block the caller's.
         let mut sending = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut next = Some(Ok(first));
             while let Some(message) = next {
                 let v1::TunnelRequest { data, .. } = message?;
-                // What the guest has to say comes the other way.
+                // The guest's errors arrive in the other direction.
                 if !data.is_empty()
                     && to_guest.send(v1::TunnelRequest { data, ..Default::default() }).await.is_err()
                 {
@@ -72,7 +72,7 @@ impl v1::Ports for Ports {
                     Ok(Some(data)) => yield Ok(v1::TunnelResponse { data, ..Default::default() }),
                     Ok(None) => break,
                     Err(error) => {
-                        yield Err(failed_in.refused(entered.explain_about(error, About::Port).await));
+                        yield Err(failed_in.operation_error(entered.explain_about(error, GuestResource::Port).await));
                         break;
                     }
                 }
@@ -86,7 +86,7 @@ impl v1::Ports for Ports {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ListPortsRequest>,
     ) -> ServiceResult<v1::ListPortsResponse> {
-        let tcp = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let tcp = Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         let tcp = tcp.into_iter().map(u32::from).collect();
         Response::ok(v1::ListPortsResponse { tcp, ..Default::default() })
     }

@@ -1,4 +1,4 @@
-//! Processes.
+//! The service `Process`.
 
 use belljar_engine::{Execution, ProcessEvent, v1};
 use belljar_keeper::operation::{Feed, Operation};
@@ -12,7 +12,7 @@ use super::super::call::Call;
 use super::relay::messages;
 use crate::api::Shared;
 
-/// The service `Process`, passed on.
+/// The service `Process`, forwarded to the guest.
 pub(in super::super) struct Process(pub(in super::super) Shared);
 
 impl v1::Process for Process {
@@ -21,7 +21,7 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::StartRequest>,
     ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
-        Response::ok(started(&self.0, &context, request.to_owned_message()).await?)
+        Response::ok(start_stream(&self.0, &context, request.to_owned_message()).await?)
     }
 
     async fn attach(
@@ -29,10 +29,10 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::AttachRequest>,
     ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let opened = call.open(&context, request.to_owned_message()).await?;
-        Response::ok(call.relay(slot, opened, None, message, |_| None))
+        Response::ok(call.relay(slot, opened, None, to_message, |_| None))
     }
 
     async fn input(
@@ -40,7 +40,7 @@ impl v1::Process for Process {
         context: RequestContext,
         requests: InboundStream<v1::InputRequest>,
     ) -> ServiceResult<v1::InputResponse> {
-        let call = Call::of(&self.0, &context)?;
+        let call = Call::new(&self.0, &context)?;
         let _slot = call.slot()?;
         let bytes = call.perform(&context, Feed(messages(requests).boxed())).await?;
         Response::ok(v1::InputResponse { bytes, ..Default::default() })
@@ -51,7 +51,7 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SignalRequest>,
     ) -> ServiceResult<v1::SignalResponse> {
-        let signalled = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let signalled = Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::SignalResponse { signalled, ..Default::default() })
     }
 
@@ -60,7 +60,7 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ResizeRequest>,
     ) -> ServiceResult<v1::ResizeResponse> {
-        Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::ResizeResponse::default())
     }
 
@@ -69,26 +69,26 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ListProcessesRequest>,
     ) -> ServiceResult<v1::ListProcessesResponse> {
-        let processes = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let processes = Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::ListProcessesResponse { processes, ..Default::default() })
     }
 }
 
-/// Starts something, and tells that it runs and what it does.
-pub(super) async fn started<O: Operation<Response = Execution>>(
+/// Starts a process or a command of a session, and streams its events.
+pub(super) async fn start_stream<O: Operation<Response = Execution>>(
     shared: &Shared,
     context: &RequestContext,
     operation: O,
 ) -> Result<ServiceStream<v1::ProcessEvent>, ConnectError> {
-    let call = Call::of(shared, context)?;
+    let call = Call::new(shared, context)?;
     let slot = call.slot()?;
     let opened = call.open(context, operation).await?;
     let Execution { id, pid, .. } = *opened.get();
-    let first = message(ProcessEvent::Started { id, pid });
-    Ok(call.relay(slot, opened, Some(first), message, |_| None))
+    let first = to_message(ProcessEvent::Started { id, pid });
+    Ok(call.relay(slot, opened, Some(first), to_message, |_| None))
 }
 
-fn message(event: ProcessEvent) -> v1::ProcessEvent {
+fn to_message(event: ProcessEvent) -> v1::ProcessEvent {
     let event = match event {
         ProcessEvent::Started { id, pid } => Event::from(v1::Started { id, pid, ..Default::default() }),
         ProcessEvent::Output { stream, offset, data } => {

@@ -1,4 +1,4 @@
-//! How operations are passed on.
+//! Forwarding of operations to the guest.
 
 use std::io;
 
@@ -11,24 +11,24 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
 
 use super::super::call::Call;
-use super::super::error::of_guest;
+use super::super::error::guest_error;
 use crate::guard::StreamSlot;
 
 impl Call {
-    /// What the keeper or the guest refused, or what broke off that the caller sent.
-    pub(super) fn refused(&self, error: KeeperError) -> ConnectError {
-        let KeeperError::Guest { source, .. } = &error else { return self.failed(error) };
+    /// Converts an error of the keeper or the guest. An error in the caller's own stream is returned as it is.
+    pub(super) fn operation_error(&self, error: KeeperError) -> ConnectError {
+        let KeeperError::Guest { source, .. } = &error else { return self.keeper_error(error) };
         if let GuestError::Source(broken) = source
             && let Some(own) = broken.get_ref().and_then(|error| error.downcast_ref::<ConnectError>())
         {
             return own.clone();
         }
-        of_guest(error, &self.caller.request_id)
+        guest_error(error, &self.caller.request_id)
     }
 
-    /// What became of the caller's messages.
-    fn broken(&self, error: io::Error) -> ConnectError {
-        self.refused(GuestError::Source(error).into())
+    /// Converts an error in the caller's messages.
+    fn stream_error(&self, error: io::Error) -> ConnectError {
+        self.operation_error(GuestError::Source(error).into())
     }
 
     /// Enters the sandbox, or the volume, that the header names.
@@ -38,7 +38,7 @@ impl Call {
             Some(volume) => keeper.enter_volume(&self.caller, &volume).await,
             None => keeper.enter(&self.caller, &self.sandbox(context)?).await,
         };
-        entered.map_err(|error| self.failed(error))
+        entered.map_err(|error| self.keeper_error(error))
     }
 
     /// Performs an operation in the sandbox, or on the files of the volume, that the header names.
@@ -50,7 +50,7 @@ impl Call {
         Ok(self.open(context, operation).await?.into_answer())
     }
 
-    /// The same for an answer that is a stream.
+    /// Begins an operation whose response may be a stream.
     pub(super) async fn open<O: Operation>(
         &self,
         context: &RequestContext,
@@ -64,10 +64,10 @@ impl Call {
             },
             None => keeper.begin(&self.caller, &self.sandbox(context)?, operation).await,
         };
-        opened.map_err(|error| self.refused(error))
+        opened.map_err(|error| self.operation_error(error))
     }
 
-    /// Passes an answer's pieces on, each as a message, between what comes first and what comes last.
+    /// Forwards the pieces of a response, each as a message, between the first and the last message.
     pub(super) fn relay<A, T>(
         &self,
         slot: StreamSlot,
@@ -90,7 +90,7 @@ impl Call {
                     Ok(Some(piece)) => yield Ok(message(piece)),
                     Ok(None) => break,
                     Err(error) => {
-                        yield Err(call.refused(error));
+                        yield Err(call.operation_error(error));
                         return;
                     }
                 }
@@ -103,7 +103,7 @@ impl Call {
     }
 }
 
-/// The caller's messages; one that does not come is an error of the stream.
+/// Returns the caller's messages. A failure to receive one is an error of the stream.
 pub(super) fn messages<M>(inbound: InboundStream<M>) -> impl Stream<Item = io::Result<M>> + Send + 'static
 where
     M: HasMessageView + Send + 'static,
@@ -112,7 +112,7 @@ where
 }
 
 impl Call {
-    /// Has something done with what the caller sends: the first message says what it is, and each has bytes of it.
+    /// Performs an operation on uploaded data. The first message has the parameters, and each message has data.
     pub(super) async fn upload<M, Open, O>(
         self,
         context: &RequestContext,
@@ -126,25 +126,23 @@ impl Call {
         O: Operation,
     {
         let _slot = self.slot()?;
-        // Who may not is told that before anything is read.
+        // Permission is checked before anything is read.
         let entered = self.enter(context).await?;
         let mut messages = Box::pin(messages(inbound));
         let first = match messages.next().await {
-            Some(first) => parts(first.map_err(|error| self.broken(error))?),
+            Some(first) => parts(first.map_err(|error| self.stream_error(error))?),
             None => (None, Bytes::new()),
         };
         let (Some(open), data) = first else {
-            return Err(self.field("open", "the first message has to say what is sent"));
+            return Err(self.field("open", "missing in the first message"));
         };
         let call = self.clone();
         let rest = messages.map(move |message| match parts(message?) {
             (None, data) => Ok(data),
-            (Some(_), _) => {
-                Err(io::Error::other(call.field("open", "only the first message says what is sent")))
-            }
+            (Some(_), _) => Err(io::Error::other(call.field("open", "allowed in the first message only"))),
         });
         let content = futures::stream::iter([Ok(data)]).chain(rest).boxed();
         let done = self.shared.keeper.perform_in(&self.caller, &entered, operation(open, content)).await;
-        done.map_err(|error| self.refused(error))
+        done.map_err(|error| self.operation_error(error))
     }
 }

@@ -1,10 +1,10 @@
-//! Sessions.
+//! The service `Session`.
 
 use belljar_engine::v1;
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 
 use super::super::call::Call;
-use super::process::started;
+use super::process::start_stream;
 use crate::api::Shared;
 
 /// The service `Session`, forwarded to the guest.
@@ -16,7 +16,7 @@ impl v1::Session for Session {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SessionOpen>,
     ) -> ServiceResult<v1::SessionOpened> {
-        Response::ok(Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
+        Response::ok(Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?)
     }
 
     async fn run(
@@ -24,7 +24,7 @@ impl v1::Session for Session {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SessionRun>,
     ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
-        Response::ok(started(&self.0, &context, request.to_owned_message()).await?)
+        Response::ok(start_stream(&self.0, &context, request.to_owned_message()).await?)
     }
 
     async fn list(
@@ -32,7 +32,7 @@ impl v1::Session for Session {
         context: RequestContext,
         request: ServiceRequest<'_, v1::ListSessionsRequest>,
     ) -> ServiceResult<v1::ListSessionsResponse> {
-        let sessions = Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        let sessions = Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::ListSessionsResponse { sessions, ..Default::default() })
     }
 
@@ -41,7 +41,7 @@ impl v1::Session for Session {
         context: RequestContext,
         request: ServiceRequest<'_, v1::SessionClose>,
     ) -> ServiceResult<v1::SessionClosed> {
-        Call::of(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
+        Call::new(&self.0, &context)?.perform(&context, request.to_owned_message()).await?;
         Response::ok(v1::SessionClosed::default())
     }
 }

@@ -10,7 +10,7 @@ fn with_secret(name: &str, secret: &str) -> Result<NetworkPolicy, ModelError> {
 }
 
 #[test]
-fn a_secret_is_bound_to_one_host_and_header() {
+fn secret_is_bound_to_one_host_and_header() {
     let policy =
         with_secret("API_KEY", r#"{"host": "A.Example.", "header": "Authorization", "value": "hunter2"}"#)
             .unwrap();
@@ -91,7 +91,7 @@ fn invalid_secrets_are_refused() {
 }
 
 #[test]
-fn the_value_of_a_secret_is_stored_but_not_shown() {
+fn secret_value_is_stored_but_not_shown() {
     let text = r#"{"host": "a.example", "header": "x-key", "value": "hunter2"}"#;
     let policy = with_secret("KEY", text).unwrap();
     let stored = serde_json::to_string(&policy).unwrap();
@@ -111,7 +111,7 @@ fn the_value_of_a_secret_is_stored_but_not_shown() {
 }
 
 #[test]
-fn flags_say_where_a_value_is_and_never_what() {
+fn flags_name_the_source_of_a_value_only() {
     let read = |flag: &str| {
         let mut file = NetworkFile { allow: Some(vec!["a.example".to_owned()]), ..NetworkFile::default() };
         file.add_secret(flag)?;

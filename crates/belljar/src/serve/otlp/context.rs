@@ -15,13 +15,13 @@ pub(crate) struct W3c {
 }
 
 impl TraceContext for W3c {
-    fn join(&self, span: &Span, headers: &HeaderMap) {
+    fn extract(&self, span: &Span, headers: &HeaderMap) {
         let parent = self.propagator.extract(&HeaderExtractor(headers));
         // A span that is not traced has no parent.
         let _ = span.set_parent(parent);
     }
 
-    fn carry(&self, span: &Span, headers: &mut HeaderMap) {
+    fn inject(&self, span: &Span, headers: &mut HeaderMap) {
         self.propagator.inject_context(&span.context(), &mut HeaderInjector(headers));
     }
 }

@@ -1,6 +1,6 @@
 """Runs stress-ng in sandboxes, a dozen stressors at once for a second, and looks at what becomes of the kernel.
 
-docs/hostile-tools.md lists the stressors that do not end well, and why.
+docs/hostile-tools.md lists the stressors that fail, and why.
 """
 
 import os

@@ -1,4 +1,4 @@
-//! Answers in JSON of which parts are in files: they are read and sent piece by piece.
+//! JSON responses with output that is stored in files, which is read and sent in pieces.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -11,40 +11,40 @@ use futures::Stream;
 use http::header;
 use serde::Serialize;
 
-/// A body as text. Only types of this crate come here, and each can be written.
+/// Serializes a body. Only types of this crate are serialized here, and none of them can fail.
 pub(super) fn json(body: &impl Serialize) -> String {
     serde_json::to_string(body).unwrap_or_default()
 }
 
-/// The parts of an answer that are in files.
+/// Output in files, which is inserted into a response while it is sent.
 #[derive(Default)]
-pub(crate) struct Later {
+pub(crate) struct DeferredOutput {
     files: Vec<(String, Arc<StoredFile>)>,
 }
 
-impl Later {
-    /// What is kept, as it goes into the answer: of a file all but the bytes, for which a mark stands.
-    pub(super) fn put(&mut self, kept: StoredOutput) -> StreamOutput {
+impl DeferredOutput {
+    /// Returns the output for the response. The content of a file is replaced by a placeholder.
+    pub(super) fn add(&mut self, kept: StoredOutput) -> StreamOutput {
         let file = match kept {
             StoredOutput::InMemory(output) => return output,
             StoredOutput::InFile(file) => file,
         };
-        // Nothing that a program wrote can be the same: this is drawn when it has ended.
-        let drawn = || std::hash::RandomState::new().hash_one(self.files.len());
-        let mark = format!("{:016x}{:016x}", drawn(), drawn());
+        // Drawn after the program has ended, so that its output cannot contain the same placeholder.
+        let random = || std::hash::RandomState::new().hash_one(self.files.len());
+        let placeholder = format!("{:016x}{:016x}", random(), random());
         let mut frame = file.frame();
         let text = if frame.base64.is_some() { &mut frame.base64 } else { &mut frame.text };
-        *text = Some(mark.clone());
-        self.files.push((mark, file));
+        *text = Some(placeholder.clone());
+        self.files.push((placeholder, file));
         frame
     }
 
-    /// A text that holds what was put, with the bytes of files in their places.
+    /// Streams a text, with each placeholder replaced by the content of its file.
     pub(crate) fn pieces(self, mut text: String) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
         async_stream::try_stream! {
-            for (mark, file) in self.files {
-                let Some(at) = text.find(&mark) else { continue };
-                let rest = text.split_off(at + mark.len());
+            for (placeholder, file) in self.files {
+                let Some(at) = text.find(&placeholder) else { continue };
+                let rest = text.split_off(at + placeholder.len());
                 text.truncate(at);
                 yield Bytes::from(std::mem::replace(&mut text, rest));
                 let mut at = 0;
@@ -58,12 +58,12 @@ impl Later {
         }
     }
 
-    /// Whether all is in memory.
+    /// Reports whether all output is in memory.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Answers with `body`.
+    /// Returns the response with `body`.
     pub(crate) fn answer(self, body: &impl Serialize) -> Response {
         if self.files.is_empty() {
             return axum::Json(body).into_response();

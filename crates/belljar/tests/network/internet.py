@@ -1,4 +1,4 @@
-"""The world beyond a gateway: a resolver, web servers and others, at every address of the network namespace that it runs in.
+"""A simulated internet beyond a gateway: a resolver, web servers and others, at every address of the network namespace that it runs in.
 
 Says `ready` when it listens, then one line of JSON for each query and each connection.
 """

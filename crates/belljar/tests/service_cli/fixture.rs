@@ -1,4 +1,4 @@
-//! A home, and commands in it.
+//! A home, and helpers to run commands in it.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -12,14 +12,14 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A home. When it is dropped, its sandboxes end, and then the server in its background does by itself.
+/// A home. Dropping it ends its sandboxes, after which a background server ends by itself.
 pub(crate) struct Home {
     pub(crate) dir: TempDir,
-    /// Its servers, which a test that fails leaves to the home to end.
+    /// Servers of the home, which are ended when it is dropped, even if the test fails.
     servers: RefCell<Vec<OwnedFd>>,
 }
 
-/// A command that has ended.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: Option<i32>,
@@ -44,7 +44,7 @@ impl Home {
         self.dir.path().join("home")
     }
 
-    /// A file beside the home, in the directory where commands run.
+    /// Returns the path of a file beside the home, in the working directory of commands.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -59,7 +59,7 @@ impl Home {
         std::fs::read_to_string(self.file(name)).unwrap()
     }
 
-    /// The tool, with nothing of this test's own environment that concerns it.
+    /// Returns the tool's command, without variables of the test's environment that would affect it.
     pub(crate) fn belljar(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
         for (name, _) in std::env::vars_os() {
@@ -72,7 +72,7 @@ impl Home {
         command
     }
 
-    /// Runs a command, its words separated by spaces.
+    /// Runs a command whose words are separated by spaces.
     pub(crate) fn run(&self, line: &str) -> Done {
         self.run_args(&line.split(' ').collect::<Vec<_>>())
     }
@@ -81,13 +81,13 @@ impl Home {
         Done::of(self.belljar(args).output().unwrap())
     }
 
-    /// Runs a command that must end well, and gives what it wrote.
+    /// Runs a command that must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn good(&self, line: &str) -> String {
         self.run(line).good()
     }
 
-    /// The same for a command that writes JSON: its last value.
+    /// Runs a command that must succeed and prints JSON, and returns its last value.
     #[track_caller]
     pub(crate) fn json(&self, line: &str) -> Value {
         let text = self.good(&format!("{line} --format json"));
@@ -95,7 +95,7 @@ impl Home {
         serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {last}"))
     }
 
-    /// Runs a command with this on its standard input.
+    /// Runs a command with this standard input.
     pub(crate) fn feed(&self, line: &str, input: &[u8]) -> Done {
         let args: Vec<_> = line.split(' ').collect();
         let mut command = self.belljar(&args);
@@ -103,7 +103,7 @@ impl Home {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
-        // It may end without having read all of it.
+        // The command may end without having read everything.
         let feeding = std::thread::spawn(move || {
             let _ = stdin.write_all(&input);
         });
@@ -112,32 +112,32 @@ impl Home {
         done
     }
 
-    /// Makes a sandbox, and gives its id.
+    /// Creates a sandbox, and returns its id.
     #[track_caller]
     pub(crate) fn create(&self, more: &str) -> String {
         self.good(format!("sandbox create {more}").trim()).trim().to_owned()
     }
 
-    /// Runs a line in a sandbox's shell, and gives what it wrote.
+    /// Runs a line in a sandbox's shell, and returns its output.
     #[track_caller]
     pub(crate) fn inside(&self, sandbox: &str, line: &str) -> String {
         self.run_args(&["sandbox", "exec", sandbox, "--", "sh", "-c", line]).good()
     }
 
-    /// What the server that has the home says of itself.
+    /// Returns the pid and the description of the server that holds the home.
     pub(crate) fn holder(&self) -> Option<(Pid, Value)> {
         let text = std::fs::read_to_string(self.path().join("serve.lock")).ok()?;
         let (pid, rest) = text.split_once('\n')?;
         Some((Pid::from_raw(pid.parse().ok()?)?, serde_json::from_str(rest).ok()?))
     }
 
-    /// Whether a server has the home.
+    /// Reports whether a server holds the home.
     pub(crate) fn is_held(&self) -> bool {
         let lock = std::fs::File::open(self.path().join("serve.lock"));
         lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
     }
 
-    /// Starts a server by hand, with its sandboxes kept, and waits until it answers. Gives it and what it said.
+    /// Starts a server in the foreground that keeps its sandboxes, and waits until it answers. Returns it and its output.
     pub(crate) fn serve(&self, more: &[&str]) -> (Child, String) {
         let out = self.file("serve.out");
         let args = [&["serve", "--listen", "127.0.0.1:0", "--pool", "0"], more].concat();
@@ -192,7 +192,7 @@ impl Done {
         self.stdout
     }
 
-    /// It was refused with this status, and says all of this on standard error; nothing is on standard output.
+    /// Checks that the command failed with this status, and that standard error contains all of `words` and standard output is empty.
     #[track_caller]
     pub(crate) fn refused(&self, status: i32, words: &[&str]) {
         assert_eq!((self.status, self.stdout.as_str()), (Some(status), ""), "{self:?}");
@@ -202,7 +202,7 @@ impl Done {
     }
 }
 
-/// Ends a server that was started by hand.
+/// Ends a server that was started in the foreground.
 pub(crate) fn stop(mut server: Child) {
     rustix::process::kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
     let status =

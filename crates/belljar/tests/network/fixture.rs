@@ -1,4 +1,4 @@
-//! The world beyond a gateway, and the tool in it.
+//! A simulated internet beyond a gateway, and the tool under test in it.
 
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader};
@@ -12,17 +12,17 @@ use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// An address of the machine itself that looks like any other.
+/// A public address of the machine itself.
 const MACHINE: Ipv4Addr = Ipv4Addr::new(93, 184, 200, 1);
 
-/// How long anything may take that a test waits for.
+/// Timeout for anything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What programs in sandboxes begin with.
+/// Helper functions at the start of programs in sandboxes.
 pub(crate) const PRELUDE: &str = r#"
 import socket, ssl, sys, os, struct, threading
 def ask(request, host, port=80, connect=None):
-    """What a host answers to these bytes, or the error's name."""
+    """The answer of a host to these bytes, or the name of the error."""
     try:
         with socket.create_connection((connect or host, port), timeout=20) as s:
             s.sendall(request); s.shutdown(socket.SHUT_WR)
@@ -34,7 +34,7 @@ def ask(request, host, port=80, connect=None):
 def get(host, path='/', port=80, connect=None, asked=None):
     return ask(f'GET {path} HTTP/1.1\r\nHost: {asked or host}\r\nConnection: close\r\n\r\n'.encode(), host, port, connect)
 def tls(host, asked=None, port=443):
-    """What a host says over TLS, or why there is none."""
+    """The answer of a host over TLS, or the reason why there is none."""
     context = ssl.create_default_context(cafile='ca.pem')
     context.check_hostname = False
     try:
@@ -47,7 +47,7 @@ def tls(host, asked=None, port=443):
     except OSError as error:
         return type(error).__name__
 def talk(host, port=5432, said=b'hello'):
-    """What a host says that speaks first, and what it says to what it is told."""
+    """The greeting of a host that speaks first, and its answer."""
     try:
         with socket.create_connection((host, port), timeout=20) as s:
             first = s.recv(100)
@@ -59,20 +59,20 @@ def talk(host, port=5432, said=b'hello'):
         return type(error).__name__
 "#;
 
-/// Moves this process where every address is at hand.
+/// Moves this process to a network namespace in which it can use every address.
 pub(crate) fn enter() -> Result<(), String> {
     belljar_local::enter_test_network(&[MACHINE]).map_err(|error| format!("cannot make a network: {error}"))
 }
 
-/// The world of one test.
-pub(crate) struct World {
+/// The simulated internet of one test.
+pub(crate) struct Fixture {
     dir: TempDir,
     process: Child,
     lines: Receiver<Value>,
     said: RefCell<Vec<Value>>,
 }
 
-/// What came of a program.
+/// Output of a program.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) stdout: String,
@@ -80,11 +80,11 @@ pub(crate) struct Done {
     stderr: String,
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn start() -> Self {
         let dir = TempDir::new().unwrap();
         certificates(dir.path());
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/world.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/internet.py");
         let mut process = Command::new("python3")
             .arg(script)
             .args(["cert.pem", "key.pem"])
@@ -100,24 +100,24 @@ impl World {
                 let _ = sender.send(serde_json::from_str::<Value>(&line).unwrap());
             }
         });
-        let world = Self { dir, process, lines, said: RefCell::default() };
-        world.policy("");
-        world.until(|said| said["ready"] == true);
-        world
+        let fixture = Self { dir, process, lines, said: RefCell::default() };
+        fixture.policy("");
+        fixture.until(|said| said["ready"] == true);
+        fixture
     }
 
-    /// Writes the operator's policy: the world's resolver, and `more`.
+    /// Writes the operator's policy: the simulated resolver, and `more`.
     pub(crate) fn policy(&self, more: &str) {
         let text = format!("[network]\nresolvers = [\"9.9.9.9:53\"]\n{more}\n");
         std::fs::write(self.dir.path().join("policy.toml"), text).unwrap();
     }
 
-    /// Runs the tool with these flags in words, and a program in Python.
+    /// Runs the tool with these flags, separated by spaces, and a program in Python.
     pub(crate) fn run(&self, flags: &str, code: &str) -> Done {
         self.run_without("", flags, code)
     }
 
-    /// The same with a wall taken away.
+    /// Like [`Fixture::run`], without a wall.
     pub(crate) fn run_without(&self, wall: &str, flags: &str, code: &str) -> Done {
         let mut command = self.command(flags, code);
         command.env("BELLJAR_TEST_WITHOUT", wall);
@@ -149,51 +149,51 @@ impl World {
         command
     }
 
-    /// Waits until the world has said something like that.
+    /// Waits for an event that matches.
     pub(crate) fn until(&self, is_it: impl Fn(&Value) -> bool) {
         while !self.said.borrow().iter().any(&is_it) {
-            let line = self.lines.recv_timeout(DEADLINE).expect("the world says it in time");
+            let line = self.lines.recv_timeout(DEADLINE).expect("the event arrives in time");
             self.said.borrow_mut().push(line);
         }
     }
 
-    /// Its directory, where the tool runs.
+    /// Returns the tool's working directory.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A file with the authority of what it shows over TLS.
+    /// Returns the certificate of the servers' authority, in PEM.
     pub(crate) fn certificate(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("ca.pem")).unwrap()
     }
 
-    /// All that it has said by now.
+    /// Returns all events so far.
     pub(crate) fn said(&self) -> Vec<Value> {
         self.said.borrow_mut().extend(self.lines.try_iter());
         self.said.borrow().clone()
     }
 
-    /// Whether anybody has connected to this address.
+    /// Reports whether a connection to this address was made.
     pub(crate) fn was_reached(&self, address: &str) -> bool {
         self.said().iter().any(|said| said["connected"] == address)
     }
 
-    /// Whether it was asked for a name.
+    /// Reports whether the resolver was queried for a name.
     pub(crate) fn was_asked(&self, name: &str) -> bool {
         self.said().iter().any(|said| said["query"] == name)
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
-        // It ends, with what it has started, when nobody talks to it any more.
+        // The process, and those that it started, end at the end of their input.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
 
-/// An authority (`ca.pem`), a certificate of it for the names under `example` (`cert.pem`), one of nobody's (`impostor.pem`), and
-/// the key of both.
+/// Creates an authority (`ca.pem`), its certificate for the names under `example` (`cert.pem`), a self-signed one (`impostor.pem`),
+/// and the key of both.
 fn certificates(dir: &Path) {
     const NAMES: &str = "subjectAltName=DNS:good.example,DNS:other.example,DNS:sub.good.example,DNS:example.org,\
          DNS:impostor.example,DNS:http2.example,DNS:git.example,DNS:pypi.org,DNS:files.pythonhosted.org";
@@ -210,13 +210,13 @@ fn certificates(dir: &Path) {
     ));
 }
 
-/// The gateways of this test's network namespace.
+/// Returns the gateways of this test's network namespace.
 pub(crate) fn gateways() -> Vec<Pid> {
     let own = std::fs::read_link("/proc/self/ns/net").unwrap();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let is_gateway = |dir: &Path| {
         let name = std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
-        // An administrator may look; for others it hides its namespaces as it hides its memory.
+        // Only root can inspect a gateway's namespaces.
         let namespace = std::fs::read_link(dir.join("ns/net"));
         name == "belljar-gate\n" && namespace.is_ok_and(|namespace| namespace == own)
     };

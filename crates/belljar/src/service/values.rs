@@ -1,4 +1,4 @@
-//! What is written on the command line, read with the rules of specifications.
+//! Parsers of values on the command line, by the rules of specifications.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -9,15 +9,15 @@ use belljar_model::{ByteSize, Cpus, EnvVar, ModelError, Timeout};
 
 use crate::message::Quit;
 
-/// A time such as `30`, `500ms` or `10m`; `0` is allowed.
+/// Parses a time such as `30`, `500ms` or `10m`; `0` is allowed.
 pub(crate) fn time(field: &str, text: &str) -> Result<Duration, Quit> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
-    text.parse::<Timeout>().map(Timeout::duration).map_err(|error| renamed(field, &error))
+    text.parse::<Timeout>().map(Timeout::duration).map_err(|error| usage_error(field, &error))
 }
 
-/// The same, as a message has it.
+/// Parses a time for a field of a message.
 pub(crate) fn span(field: &str, text: Option<&str>) -> Result<MessageField<well_known::Duration>, Quit> {
     Ok(match text {
         Some(text) => MessageField::some(well_known::Duration::from(time(field, text)?)),
@@ -25,33 +25,32 @@ pub(crate) fn span(field: &str, text: Option<&str>) -> Result<MessageField<well_
     })
 }
 
-/// A size such as `256m`, in bytes.
+/// Parses a size such as `256m`, and returns bytes.
 pub(crate) fn size(field: &str, text: Option<&str>) -> Result<Option<u64>, Quit> {
-    text.map(|text| text.parse::<ByteSize>().map(ByteSize::bytes).map_err(|error| renamed(field, &error)))
+    text.map(|text| text.parse::<ByteSize>().map(ByteSize::bytes).map_err(|error| usage_error(field, &error)))
         .transpose()
 }
 
-/// A number.
+/// Parses a number.
 pub(crate) fn number<T: FromStr>(field: &str, text: Option<&str>) -> Result<Option<T>, Quit> {
     let read = |text: &str| {
-        text.parse()
-            .map_err(|_| Quit::Usage(format!("--{field}: {text:?} is no number that is allowed here")))
+        text.parse().map_err(|_| Quit::Usage(format!("--{field}: {text:?} is not an allowed number")))
     };
     text.map(read).transpose()
 }
 
-/// Processors, such as `0.5`.
+/// Parses a number of processors, such as `0.5`.
 pub(crate) fn cpus(text: Option<&str>) -> Result<Option<f64>, Quit> {
     let read = |text: &str| text.parse::<Cpus>().map(|cpus| f64::from(cpus.millis()) / 1000.0);
-    text.map(|text| read(text).map_err(|error| renamed("cpus", &error))).transpose()
+    text.map(|text| read(text).map_err(|error| usage_error("cpus", &error))).transpose()
 }
 
-/// Labels as `KEY=VALUE`.
+/// Parses labels as `KEY=VALUE`.
 pub(crate) fn labels(texts: &[String]) -> Result<HashMap<String, String>, Quit> {
     pairs("label", texts)
 }
 
-/// Pairs that a flag gives as `KEY=VALUE`.
+/// Parses the `KEY=VALUE` pairs of a flag.
 pub(crate) fn pairs(flag: &str, texts: &[String]) -> Result<HashMap<String, String>, Quit> {
     let pair = |text: &String| match text.split_once('=') {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
@@ -60,7 +59,7 @@ pub(crate) fn pairs(flag: &str, texts: &[String]) -> Result<HashMap<String, Stri
     texts.iter().map(pair).collect()
 }
 
-/// Environment variables as `NAME=VALUE`, or `NAME` for the value that it has here.
+/// Parses environment variables as `NAME=VALUE`, or `NAME` for the value in this process's environment.
 pub(crate) fn variables(texts: &[String]) -> Result<HashMap<String, String>, Quit> {
     let mut variables = HashMap::new();
     for text in texts {
@@ -78,7 +77,7 @@ pub(crate) fn variables(texts: &[String]) -> Result<HashMap<String, String>, Qui
     Ok(variables)
 }
 
-/// What happens when the time is over.
+/// Parses the action on expiry.
 pub(crate) fn on_timeout(text: Option<&str>) -> Result<v1::TimeoutAction, Quit> {
     match text {
         None => Ok(v1::TimeoutAction::TIMEOUT_ACTION_UNSPECIFIED),
@@ -90,8 +89,8 @@ pub(crate) fn on_timeout(text: Option<&str>) -> Result<v1::TimeoutAction, Quit> 
     }
 }
 
-/// The name of the flag in front of what the model says, instead of the name of its own type.
-fn renamed(field: &str, error: &ModelError) -> Quit {
+/// Replaces the field name at the start of the model's error by the name of the flag.
+fn usage_error(field: &str, error: &ModelError) -> Quit {
     let text = error.to_string();
     let rest = text.split_once(": ").map_or(text.as_str(), |(_, rest)| rest);
     Quit::Usage(format!("--{field}: {rest}"))

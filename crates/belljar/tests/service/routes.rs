@@ -203,8 +203,8 @@ impl Fixture {
         self.server.admin().get("/v1/audit?limit=1").await.json()["head"]["seq"].as_i64().expect("a number")
     }
 
-    async fn leave(self) {
-        crate::crash::leave(self.server, &self.home).await;
+    async fn shut_down(self) {
+        crate::crash::shut_down(self.server, &self.home).await;
     }
 }
 
@@ -220,10 +220,10 @@ fn c01_every_route_needs_a_valid_key() {
         assert_eq!(admin.call("DELETE", &format!("/v1/keys/{revoked_id}")).await.status, 204);
         let body = json!({ "name": "short", "role": "admin", "tenant": "first", "expires": 1 });
         let expired =
-            admin.post("/v1/keys", &body).await.json()["key"].as_str().expect("it is told").to_owned();
+            admin.post("/v1/keys", &body).await.json()["key"].as_str().expect("it is reported").to_owned();
         let token =
             admin.post(&format!("/v1/sandboxes/{}/tokens", fixture.sandbox), &json!({ "expires": 1 })).await;
-        let token = token.json()["token"].as_str().expect("it is told").to_owned();
+        let token = token.json()["token"].as_str().expect("it is reported").to_owned();
         let good = fixture.owner.key.clone().expect("it has one");
         let almost = format!("{}{}", &good[..good.len() - 1], if good.ends_with('0') { '1' } else { '0' });
         crate::until("keys and tokens expire", async || {
@@ -265,7 +265,7 @@ fn c01_every_route_needs_a_valid_key() {
         let records = fixture.records_after(head).await;
         assert!(records.iter().all(|(action, _)| action == "auth.denied"), "{records:?}");
         assert_eq!(fixture.files().await, files);
-        fixture.leave().await;
+        fixture.shut_down().await;
     });
 }
 
@@ -283,7 +283,7 @@ fn c01_x11_responses_match_the_authorization_table() {
         let read = admin.with_key(&admin.new_key("read", "first").await.1);
         let token_of = async |id: &String| {
             let made = fixture.owner.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await;
-            admin.with_key(made.json()["token"].as_str().expect("it is told"))
+            admin.with_key(made.json()["token"].as_str().expect("it is reported"))
         };
         let sibling = token_of(&fixture.sibling).await;
         let files = fixture.files().await;
@@ -324,7 +324,7 @@ fn c01_x11_responses_match_the_authorization_table() {
             table.push('\n');
         }
         assert_eq!(fixture.files().await, files);
-        insta::assert_snapshot!("doors", table);
+        insta::assert_snapshot!("routes", table);
 
         // The sandbox's own token works for its routes only. These calls change state, so they come last.
         let own = token_of(&fixture.sandbox).await;
@@ -340,8 +340,8 @@ fn c01_x11_responses_match_the_authorization_table() {
         }
         let kill = own.call("DELETE", &format!("/v1/sandboxes/{}", fixture.sandbox)).await;
         kill.assert(403, "forbidden");
-        insta::assert_snapshot!("doors-token", table);
-        fixture.leave().await;
+        insta::assert_snapshot!("routes-token", table);
+        fixture.shut_down().await;
     });
 }
 
@@ -390,7 +390,7 @@ fn c02_foreign_and_missing_resources_are_indistinguishable() {
             }
         }
         assert!(checked > 60, "{checked}");
-        fixture.leave().await;
+        fixture.shut_down().await;
     });
 }
 
@@ -462,6 +462,6 @@ fn c04_ids_are_random_and_invalid_ones_are_refused() {
             let letters: BTreeSet<u8> = ids.iter().map(|id| id.as_bytes()[place]).collect();
             assert!(letters.len() > 5, "place {place} has {letters:?}");
         }
-        fixture.leave().await;
+        fixture.shut_down().await;
     });
 }

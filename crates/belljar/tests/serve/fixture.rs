@@ -12,22 +12,22 @@ use tempfile::TempDir;
 
 use crate::http::{Answer, send};
 
-/// The tool.
+/// The tool under test.
 pub(crate) const BELLJAR: &str = env!("CARGO_BIN_EXE_belljar");
 
-/// A home for servers, one after the other.
+/// A home for consecutive servers.
 pub(crate) struct Home {
     pub(crate) dir: TempDir,
 }
 
-/// A server that runs. It ends when this is dropped; so do its sandboxes, unless it was told to keep them.
+/// A running server. It ends when dropped, as do its sandboxes unless configured otherwise.
 pub(crate) struct Server {
     child: Option<Child>,
-    /// Such as `127.0.0.1:8787`; empty if it listens on its socket only.
+    /// Address such as `127.0.0.1:8787`; empty if it listens only on its socket.
     pub(crate) address: String,
-    /// The first key, if it was told.
+    /// The first key, if printed.
     pub(crate) key: String,
-    /// All that it said on standard output.
+    /// Standard output so far.
     pub(crate) said: String,
     stderr: PathBuf,
 }
@@ -59,15 +59,15 @@ impl Home {
         std::fs::write(self.path().join("belljar.toml"), text).unwrap();
     }
 
-    /// The tool, with nothing of this test's own environment that concerns it.
+    /// Returns the tool's command, without variables of the test's environment that would affect it.
     pub(crate) fn belljar(&self, args: &[&str]) -> Command {
-        let mut command = self.alone(Path::new(BELLJAR));
+        let mut command = self.isolated_command(Path::new(BELLJAR));
         command.args(args);
         command
     }
 
-    /// Another program that runs the tool.
-    pub(crate) fn alone(&self, program: &Path) -> Command {
+    /// Returns the command of another program that runs the tool.
+    pub(crate) fn isolated_command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("BELLJAR_") && name != "BELLJAR_CGROUP" {
@@ -79,7 +79,7 @@ impl Home {
         command
     }
 
-    /// Starts a server that keeps nothing when it ends, on a free port.
+    /// Starts a server on a free port, whose sandboxes end with it.
     pub(crate) fn serve(&self, args: &[&str]) -> Server {
         let all = ["serve", "--listen", "127.0.0.1:0", "--on-exit", "end", "--pool", "0"];
         self.start(&[&all, args].concat()).unwrap_or_else(|refused| panic!("{refused:?}"))
@@ -97,7 +97,7 @@ impl Home {
         let mut child = command.spawn().unwrap();
         let (sender, pieces) = mpsc::channel();
         let mut stdout = child.stdout.take().unwrap();
-        // It writes what it says at once, so the key comes in one piece with the address.
+        // The server writes its message in one piece, so the key arrives together with the address.
         std::thread::spawn(move || {
             let mut piece = [0; 4096];
             while let Ok(length @ 1..) = stdout.read(&mut piece) {
@@ -137,12 +137,12 @@ impl Home {
 }
 
 impl Server {
-    /// What it has written to standard error.
+    /// Returns standard error so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
-    /// Waits until its log has this.
+    /// Waits until the log contains `text`.
     #[track_caller]
     pub(crate) fn await_log(&self, text: &str) {
         eventually(|| {
@@ -155,14 +155,14 @@ impl Server {
         send(&self.address, method, path, &[("X-API-Key", &self.key)], body)
     }
 
-    /// Makes a sandbox, and gives its id.
+    /// Creates a sandbox, and returns its id.
     pub(crate) fn create(&self, body: &str) -> String {
         let answer = self.call("POST", "/v1/sandboxes", body);
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.json()["id"].as_str().unwrap().to_owned()
     }
 
-    /// Runs a command in a sandbox, and gives what it wrote.
+    /// Runs a command in a sandbox, and returns its output.
     pub(crate) fn exec(&self, id: &str, command: &str) -> String {
         let body = serde_json::json!({ "command": command }).to_string();
         let answer = self.call("POST", &format!("/v1/sandboxes/{id}/exec"), &body);
@@ -178,7 +178,7 @@ impl Server {
         rustix::process::kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Ends it, and gives its exit status.
+    /// Ends the server, and returns its exit status.
     pub(crate) fn stop(mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
         self.wait()
@@ -209,7 +209,7 @@ impl Drop for Server {
     }
 }
 
-/// The repository's files.
+/// Returns the repository's root.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

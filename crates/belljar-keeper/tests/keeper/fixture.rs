@@ -1,4 +1,4 @@
-//! A keeper of its own for each case, and what each case needs of it.
+//! A separate keeper for each case, with helpers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use belljar_engine::{Engines, Offer};
 use belljar_engine::{StoredOutput, v1};
 use belljar_keeper::{
-    Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Leave, Lifetime,
-    Quotas, SandboxInfo,
+    Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Lifetime,
+    OnShutdown, Quotas, SandboxInfo,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{Role, SpecFile, StreamOutput};
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
 pub(crate) use belljar_testing::wait::until;
 
-pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Case = fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>>;
 
-/// A keeper and where its files are.
-pub(crate) struct World {
+/// A keeper, and the directory of its files.
+pub(crate) struct Fixture {
     pub(crate) keeper: Keeper,
     pub(crate) store: Store,
     pub(crate) config: KeeperConfig,
@@ -28,14 +28,14 @@ pub(crate) struct World {
 pub(crate) fn run(case: Case) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let world = World::new(|_| {}).await;
-        let keeper = world.keeper.clone();
-        case(world).await;
-        keeper.close(Leave::Nothing).await.unwrap();
+        let fixture = Fixture::new(|_| {}).await;
+        let keeper = fixture.keeper.clone();
+        case(fixture).await;
+        keeper.close(OnShutdown::Kill).await.unwrap();
     });
 }
 
-impl World {
+impl Fixture {
     pub(crate) async fn new(change: impl FnOnce(&mut KeeperConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = KeeperConfig::new(dir.path().to_owned());
@@ -46,15 +46,15 @@ impl World {
         Self { keeper, store, config, dir }
     }
 
-    /// Another keeper with another set-up, in the same place.
-    pub(crate) async fn again(&self, change: impl FnOnce(&mut KeeperConfig)) -> Keeper {
+    /// Opens another keeper with another configuration in the same directory.
+    pub(crate) async fn reopen(&self, change: impl FnOnce(&mut KeeperConfig)) -> Keeper {
         let mut config = self.config.clone();
         change(&mut config);
         assert!(self.dir.path().exists());
         open(&config, &self.store).await
     }
 
-    /// Another keeper with other engines, in the same place.
+    /// Opens another keeper with other engines in the same directory.
     pub(crate) async fn with_engines(&self, engines: Engines) -> Keeper {
         open_with(&self.config, &self.store, engines).await
     }
@@ -67,7 +67,7 @@ impl World {
         self.keeper.exec(caller, id, shell(line), None).await.unwrap()
     }
 
-    /// How many processes run inside, as the guest knows them.
+    /// Returns the number of running processes that the guest reports.
     pub(crate) async fn running(&self, caller: &Caller, id: &str) -> usize {
         let processes = self.keeper.perform(caller, id, v1::ListProcessesRequest::default()).await.unwrap();
         processes.iter().filter(|process| process.running).count()
@@ -84,13 +84,13 @@ async fn open_with(config: &KeeperConfig, store: &Store, engines: Engines) -> Ke
     Keeper::open(config.clone(), store.clone(), audit, engines).await.unwrap()
 }
 
-/// The default engine, and another one that is not offered.
+/// Returns the default engine, and another one that is not offered.
 pub(crate) fn engines() -> Engines {
     let engine = |kind| Arc::new(LocalEngine::new(LocalConfig::new(kind)));
     Engines::new(engine(LocalKind::Local)).with(engine(LocalKind::Process), Offer::Retired)
 }
 
-/// A caller of its own tenant.
+/// Returns a caller with a tenant of the same name.
 pub(crate) fn user(name: &str) -> Caller {
     Caller {
         key: format!("key_{name}"),
@@ -103,7 +103,7 @@ pub(crate) fn user(name: &str) -> Caller {
     }
 }
 
-/// A request for a sandbox without anything special.
+/// Returns a request for a default sandbox.
 pub(crate) fn plain() -> CreateSandbox {
     CreateSandbox {
         template: None,
@@ -122,11 +122,11 @@ pub(crate) fn shell(line: &str) -> ExecRequest {
 }
 
 pub(crate) fn text(result: &ExecResult) -> &str {
-    kept(&result.stdout).text.as_deref().unwrap_or_default()
+    output_of(&result.stdout).text.as_deref().unwrap_or_default()
 }
 
-/// What is kept of a stream, which is little in these tests.
-pub(crate) fn kept(stream: &StoredOutput) -> &StreamOutput {
+/// Returns the stored output of a stream, which is small in these tests.
+pub(crate) fn output_of(stream: &StoredOutput) -> &StreamOutput {
     match stream {
         StoredOutput::InMemory(output) => output,
         StoredOutput::InFile(file) => panic!("{file:?} is not in memory"),

@@ -1,5 +1,5 @@
-//! One tenant that takes all it can get: memory by output (C24), disk by what is kept of answers and refusals (C25), turns (C26) and
-//! connections (C27), and processors (C29); and a key that is revoked while it is in use (C28).
+//! Resource exhaustion by one tenant: memory by output (C24), disk by stored answers and refusals (C25), turns in queues (C26),
+//! connections (C27) and processors (C29); and a key that is revoked while in use (C28).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use crate::raw::memory_kib;
 use crate::run;
 use crate::server::{Home, Server};
 
-/// What each stream of a loud command writes, in bytes: as much as a result keeps of it by default.
-const LOUD: usize = 8 << 20;
+/// Output of each stream of a loud command, in bytes: the default maximum of a result.
+const LOUD_BYTES: usize = 8 << 20;
 
-/// How much more memory a server may come to use, in KiB, whoever calls it.
+/// Maximum growth of the server's memory, in KiB.
 const MAX_GROWTH_KIB: u64 = 64 << 10;
 
-/// A server and an administrator's client.
+/// Starts a server, and returns an administrator's client.
 async fn start(settings: &[&str], without: Option<&'static str>) -> (Home, Server, Client) {
     let mut home = Home::new(settings);
     home.without = without;
@@ -30,11 +30,11 @@ async fn start(settings: &[&str], without: Option<&'static str>) -> (Home, Serve
 }
 
 fn loud() -> serde_json::Value {
-    // A control character is six in JSON.
-    json!({ "command": format!("head -c {LOUD} /dev/zero | tr '\\0' '\\1'") })
+    // JSON encodes a control character with six characters.
+    json!({ "command": format!("head -c {LOUD_BYTES} /dev/zero | tr '\\0' '\\1'") })
 }
 
-/// The weight of a sandbox among others, as its control group has it, and what it would be alone.
+/// Returns the processor weight of a sandbox's control group, and the default weight.
 fn weight(id: &str) -> (u64, u64) {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let places =
@@ -52,7 +52,7 @@ fn weight(id: &str) -> (u64, u64) {
     panic!("{id} has no weight");
 }
 
-/// A tenant with five sandboxes and one with one: the weights of them, as parts of what one alone would have.
+/// Creates five sandboxes of one tenant and one of another, and returns their weights relative to the default.
 async fn shares(without: Option<&'static str>) -> (u64, u64) {
     let settings = ["sandboxes.pool=2", "sandboxes.share_host_tree=true"];
     let (home, server, client) = start(&settings, without).await;
@@ -77,12 +77,12 @@ async fn shares(without: Option<&'static str>) -> (u64, u64) {
     if without.is_none() {
         crate::until("a weight of its own", async || part(&crowd[0]) == 1).await;
     }
-    crate::crash::leave(server, &home).await;
+    crate::crash::shut_down(server, &home).await;
     parts
 }
 
 #[test]
-fn c29_a_crowd_of_one_tenant_weighs_as_one() {
+fn c29_sandboxes_of_one_tenant_share_one_weight() {
     if crate::skipped("C29") {
         return;
     }
@@ -93,7 +93,7 @@ fn c29_a_crowd_of_one_tenant_weighs_as_one() {
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c29_without_fair_shares_a_crowd_weighs_as_many() {
+fn c29_without_fair_shares_each_sandbox_has_full_weight() {
     if crate::skipped("C29") {
         return;
     }
@@ -102,8 +102,8 @@ fn c29_without_fair_shares_a_crowd_weighs_as_many() {
     });
 }
 
-/// Takes what there is until it is enough: full outputs, answers that are kept, and refusals.
-pub(crate) async fn take(client: Client, enough: Arc<AtomicBool>) {
+/// Uses up resources until `enough` is set: full outputs, stored answers, and refusals.
+pub(crate) async fn exhaust(client: Client, enough: Arc<AtomicBool>) {
     let mut number = 0;
     while !enough.load(Ordering::Relaxed) {
         number += 1;
@@ -119,7 +119,7 @@ pub(crate) async fn take(client: Client, enough: Arc<AtomicBool>) {
     }
 }
 
-/// Has eight callers run loud commands at once, and says by how much the server's memory has grown, in KiB, at its most.
+/// Runs loud commands of eight concurrent callers, and returns the maximum growth of the server's memory, in KiB.
 async fn loud_callers(server: &Server, client: &Client) -> u64 {
     let id = client.sandbox(&json!({ "timeout": 3600, "limits": { "memory": "512m" } })).await;
     let before = memory_kib(server.pid());
@@ -130,7 +130,7 @@ async fn loud_callers(server: &Server, client: &Client) -> u64 {
             assert_eq!(done.status, 200);
             let done = done.json();
             let data = done["stdout"]["data"].as_str().unwrap_or_default();
-            assert!(data.len() == LOUD && data.bytes().all(|byte| byte == 1), "{} bytes", data.len());
+            assert!(data.len() == LOUD_BYTES && data.bytes().all(|byte| byte == 1), "{} bytes", data.len());
             assert_eq!((&done["stdout"]["truncated"], &done["stderr"]["bytes"]), (&json!(false), &json!(0)));
         }
     });
@@ -150,22 +150,22 @@ async fn loud_callers(server: &Server, client: &Client) -> u64 {
 }
 
 #[test]
-fn c24_outputs_take_no_memory_of_the_server() {
+fn c24_outputs_use_no_server_memory() {
     if crate::skipped("C24") {
         return;
     }
     run(async {
         let (home, server, client) = start(&["sandboxes.pool=0", "head_room.disk=0"], None).await;
         let grown = loud_callers(&server, &client).await;
-        crate::say(&format!("C24: 8 callers with outputs of {LOUD} bytes: {grown} KiB"));
+        crate::say(&format!("C24: 8 callers with outputs of {LOUD_BYTES} bytes: {grown} KiB"));
         assert!(grown < MAX_GROWTH_KIB, "{grown} KiB");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c24_without_files_outputs_take_the_servers_memory() {
+fn c24_without_files_outputs_use_server_memory() {
     if crate::skipped("C24") {
         return;
     }
@@ -174,12 +174,12 @@ fn c24_without_files_outputs_take_the_servers_memory() {
             start(&["sandboxes.pool=0", "head_room.disk=0"], Some("service:output-files")).await;
         let grown = loud_callers(&server, &client).await;
         assert!(grown > MAX_GROWTH_KIB, "{grown} KiB");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
 #[test]
-fn c24_more_than_a_result_keeps_is_refused() {
+fn c24_output_limit_above_the_maximum_is_refused() {
     if crate::skipped("C24") {
         return;
     }
@@ -195,12 +195,12 @@ fn c24_more_than_a_result_keeps_is_refused() {
             refused.assert(400, "invalid_field");
             assert_eq!(refused.json()["field"], "output", "{path}: {refused:?}");
         }
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
 #[test]
-fn c24_answers_that_nobody_takes_hold_little_memory() {
+fn c24_unread_answers_use_little_memory() {
     if crate::skipped("C24") {
         return;
     }
@@ -220,7 +220,7 @@ fn c24_answers_that_nobody_takes_hold_little_memory() {
                 body.len()
             );
             stream.write_all(head.as_bytes()).await.expect("it takes a request");
-            // The beginning of the answer, and no more of it.
+            // Reads only the start of the answer.
             let mut first = [0; 12];
             stream.read_exact(&mut first).await.expect("it answers");
             assert_eq!(&first, b"HTTP/1.1 200");
@@ -230,12 +230,12 @@ fn c24_answers_that_nobody_takes_hold_little_memory() {
         assert!(grown < MAX_GROWTH_KIB, "{grown} KiB");
         assert_eq!(client.sh(&id, "echo lives").await, "lives\n");
         drop(held);
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
-/// Runs loud commands with a key of idempotency each, and says by how much the store has grown, in bytes.
-async fn kept_answers(home: &Home, client: &Client) -> u64 {
+/// Runs loud commands with an idempotency key each, and returns the growth of the store, in bytes.
+async fn grow_by_stored_answers(home: &Home, client: &Client) -> u64 {
     let id = client.sandbox(&json!({ "timeout": 3600, "limits": { "memory": "512m" } })).await;
     let size = || {
         let of = |name: &str| std::fs::metadata(home.path().join(name)).map_or(0, |file| file.len());
@@ -258,15 +258,15 @@ async fn kept_answers(home: &Home, client: &Client) -> u64 {
 }
 
 #[test]
-fn c25_kept_answers_take_little_of_the_disk() {
+fn c25_stored_answers_use_little_disk() {
     if crate::skipped("C25") {
         return;
     }
     run(async {
         let (home, server, client) = start(&["sandboxes.pool=0", "head_room.disk=0"], None).await;
-        let grown = kept_answers(&home, &client).await;
+        let grown = grow_by_stored_answers(&home, &client).await;
         assert!(grown < 4 << 20, "{grown} bytes");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
@@ -279,13 +279,13 @@ fn c25_without_the_bound_answers_fill_the_disk() {
     run(async {
         let (home, server, client) =
             start(&["sandboxes.pool=0", "head_room.disk=0"], Some("service:answer-bound")).await;
-        let grown = kept_answers(&home, &client).await;
+        let grown = grow_by_stored_answers(&home, &client).await;
         assert!(grown > 16 << 20, "{grown} bytes");
-        crate::crash::leave(server, &home).await;
+        crate::crash::shut_down(server, &home).await;
     });
 }
 
-/// Sends requests that are refused, and says how many records of them there are and how many they tell of.
+/// Sends requests that are refused, and returns the number of their audit records and the number of requests that these count.
 async fn refused_requests(without: Option<&'static str>, count: usize) -> (usize, u64) {
     let (mut home, server, client) = start(&["sandboxes.pool=0"], without).await;
     let user = client.with_key(&client.new_key("user", "greedy").await.1);
@@ -293,40 +293,40 @@ async fn refused_requests(without: Option<&'static str>, count: usize) -> (usize
         let refused = user.post("/v1/sandboxes", &json!({ "template": "no-such-one" })).await;
         assert!(refused.status.is_client_error(), "{refused:?}");
     }
-    // What was counted is told at the end, at the latest.
+    // Counted refusals are recorded when the server ends, at the latest.
     drop((user, client));
     server.stop();
     let server = home.start();
     server.ready().await;
     let records = server.admin().get("/v1/audit?tenant=greedy&limit=1000").await.json();
     let records = records["records"].as_array().cloned().unwrap_or_default();
-    let told = records.iter().map(|record| record["details"]["count"].as_u64().unwrap_or(1)).sum();
-    crate::crash::leave(server, &home).await;
-    (records.len(), told)
+    let counted = records.iter().map(|record| record["details"]["count"].as_u64().unwrap_or(1)).sum();
+    crate::crash::shut_down(server, &home).await;
+    (records.len(), counted)
 }
 
 #[test]
-fn c25_a_flood_of_refused_requests_is_counted() {
+fn c25_flood_of_refused_requests_is_counted() {
     if crate::skipped("C25") {
         return;
     }
     run(async {
-        let (records, told) = refused_requests(None, 300).await;
+        let (records, counted) = refused_requests(None, 300).await;
         assert!(records < 80, "{records} records");
-        assert_eq!(told, 300);
+        assert_eq!(counted, 300);
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c25_without_the_bound_each_refused_request_is_a_record() {
+fn c25_without_the_bound_each_refused_request_is_recorded() {
     if crate::skipped("C25") {
         return;
     }
     run(async { assert_eq!(refused_requests(Some("service:refusal-bound"), 100).await, (100, 100)) });
 }
 
-/// What comes of an honest tenant's creates while another asks for all turns: how many were sent away.
+/// Returns how many creates of an honest tenant are refused while another tenant fills the queue.
 async fn turns(without: Option<&'static str>) -> usize {
     let settings = ["sandboxes.pool=0", "sandboxes.max_starts=1", "sandboxes.max_waiting=8"];
     let (home, server, client) = start(&settings, without).await;
@@ -365,12 +365,12 @@ async fn turns(without: Option<&'static str>) -> usize {
         refused
     };
     let (refused, ()) = tokio::join!(calm, flood);
-    crate::crash::leave(server, &home).await;
+    crate::crash::shut_down(server, &home).await;
     refused
 }
 
 #[test]
-fn c26_who_asks_for_all_turns_takes_nobody_elses() {
+fn c26_greedy_key_does_not_block_others() {
     if crate::skipped("C26") {
         return;
     }
@@ -379,7 +379,7 @@ fn c26_who_asks_for_all_turns_takes_nobody_elses() {
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c26_without_fairness_a_full_queue_shuts_others_out() {
+fn c26_without_fairness_a_full_queue_blocks_others() {
     if crate::skipped("C26") {
         return;
     }
@@ -389,7 +389,7 @@ fn c26_without_fairness_a_full_queue_shuts_others_out() {
     });
 }
 
-/// Whether a client finds a connection while another holds all that there are, and does nothing with them.
+/// Reports whether a client can connect while another one holds all connections idle.
 async fn idle_crowd(without: Option<&'static str>) -> bool {
     let settings =
         ["sandboxes.pool=0", "server.max_connections=64", "server.max_connections_per_client=10000"];
@@ -398,24 +398,24 @@ async fn idle_crowd(without: Option<&'static str>) -> bool {
     let mut held = Vec::new();
     for _ in 0..64 {
         let mut stream = TcpStream::connect(server.address).await.expect("the kernel takes it");
-        // Each has had an answer, and might ask for more.
+        // Each connection has had an answer, and stays open for more requests.
         if stream.write_all(request.as_bytes()).await.is_ok() {
             let _ = stream.read(&mut [0; 4096]).await;
         }
         held.push(stream);
     }
-    // Those that have been in use until now keep their places.
+    // Recently used connections are not evicted.
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     let found = client.apart().try_call("GET", "/health").await.is_ok();
     drop(held);
     crate::until("there is room again", async || client.apart().try_call("GET", "/health").await.is_ok())
         .await;
-    crate::crash::leave(server, &home).await;
+    crate::crash::shut_down(server, &home).await;
     found
 }
 
 #[test]
-fn c27_idle_connections_give_way() {
+fn c27_idle_connections_are_evicted() {
     if crate::skipped("C27") {
         return;
     }
@@ -424,14 +424,14 @@ fn c27_idle_connections_give_way() {
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c27_without_eviction_idle_connections_shut_others_out() {
+fn c27_without_eviction_idle_connections_block_others() {
     if crate::skipped("C27") {
         return;
     }
     run(async { assert!(!idle_crowd(Some("service:evict-idle")).await) });
 }
 
-/// What comes on a stream of a key after that is revoked; nothing while it stays open.
+/// Returns the end of a key's stream after the key is revoked; `None` if it stays open.
 async fn revoked_stream(without: Option<&'static str>) -> Option<String> {
     let (home, server, client) = start(&["sandboxes.pool=0"], without).await;
     let (key_id, key) = client.new_key("user", "first").await;
@@ -456,26 +456,26 @@ async fn revoked_stream(without: Option<&'static str>) -> Option<String> {
     let patience =
         if without.is_some() { std::time::Duration::from_secs(2) } else { belljar_testing::wait::DEADLINE };
     let ended = tokio::time::timeout(patience, stream.read_to_end(&mut rest)).await;
-    let told = String::from_utf8_lossy(&rest).into_owned();
+    let text = String::from_utf8_lossy(&rest).into_owned();
     drop(stream);
-    crate::crash::leave(server, &home).await;
-    ended.is_ok().then_some(told)
+    crate::crash::shut_down(server, &home).await;
+    ended.is_ok().then_some(text)
 }
 
 #[test]
-fn c28_what_a_revoked_key_holds_open_ends() {
+fn c28_streams_of_a_revoked_key_are_cut() {
     if crate::skipped("C28") {
         return;
     }
     run(async {
-        let told = revoked_stream(None).await.expect("the stream ends");
-        assert!(told.contains("unauthenticated") && told.contains("revoked"), "{told:?}");
+        let text = revoked_stream(None).await.expect("the stream ends");
+        assert!(text.contains("unauthenticated") && text.contains("revoked"), "{text:?}");
     });
 }
 
 #[cfg(feature = "mutation")]
 #[test]
-fn c28_without_the_cut_a_revoked_key_goes_on() {
+fn c28_without_the_cut_streams_of_a_revoked_key_continue() {
     if crate::skipped("C28") {
         return;
     }

@@ -1,4 +1,4 @@
-//! Looking at sandboxes, and changing what may change of them while they live.
+//! Queries of sandboxes, and changes of their labels, limits, timeouts and networks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::action::{ENGINE_LIST, KEY_GET, SANDBOX_LIST, SANDBOX_UPDATE};
 use crate::caller::Caller;
-use crate::entry::{Entry, info};
+use crate::entry::{Entry, to_info};
 use crate::error::KeeperError;
 use crate::head_room::check_memory;
 use crate::info::{DiskUse, EngineInfo, LogEntry, Me, SandboxInfo, SandboxMetrics};
@@ -25,20 +25,20 @@ use crate::steps::run_detached;
 /// One page of a list.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
-    /// What is on it.
+    /// The entries.
     pub items: Vec<T>,
-    /// Where the next one begins, if there is one.
+    /// Cursor of the next page, if any.
     pub next_cursor: Option<String>,
 }
 
-/// The most entries of one page.
+/// Maximum number of entries per page.
 pub const MAX_PAGE: u32 = 100;
 
 impl Keeper {
-    /// The caller's sandboxes.
+    /// Lists the caller's sandboxes.
     ///
     /// # Errors
-    /// A cursor that is not ours is refused.
+    /// Returns [`KeeperError::Field`] for an invalid cursor.
     pub async fn list(&self, caller: &Caller, query: ListSandboxes) -> Result<Page<SandboxInfo>> {
         self.require(caller, SANDBOX_LIST)?;
         let states = if query.states.is_empty() {
@@ -47,7 +47,7 @@ impl Keeper {
             query.states
         };
         let limit = query.limit.clamp(1, MAX_PAGE);
-        let wanted = ListQuery {
+        let store_query = ListQuery {
             tenant: (caller.role != Role::Admin).then(|| caller.tenant.clone()),
             states,
             labels: query.labels,
@@ -56,7 +56,7 @@ impl Keeper {
             limit: limit + 1,
             order: if query.ascending { Order::OldestFirst } else { Order::NewestFirst },
         };
-        let mut rows = self.inner.store.sandboxes().list(&wanted).await?;
+        let mut rows = self.inner.store.sandboxes().list(&store_query).await?;
         let more = rows.len() > limit as usize;
         rows.truncate(limit as usize);
         let next_cursor =
@@ -65,30 +65,30 @@ impl Keeper {
             self.entries().into_iter().map(|entry| (entry.id.clone(), entry)).collect();
         let items = rows.into_iter().map(|row| match living.get(&row.id) {
             Some(entry) => Ok(entry.info()),
-            None => self.info_of(&row),
+            None => self.row_info(&row),
         });
         Ok(Page { items: items.collect::<Result<_>>()?, next_cursor })
     }
 
-    /// What is told of a sandbox that is not in memory.
-    pub(crate) fn info_of(&self, row: &belljar_store::SandboxRow) -> Result<SandboxInfo> {
+    /// Describes a sandbox that is not in memory.
+    pub(crate) fn row_info(&self, row: &belljar_store::SandboxRow) -> Result<SandboxInfo> {
         let (spec, settings) = crate::reconcile::read_row(row)?;
-        Ok(info(row, &spec, &settings, None, Vec::new()))
+        Ok(to_info(row, &spec, &settings, None, Vec::new()))
     }
 
-    /// Changes labels, limits and what happens when its time is over.
+    /// Changes a sandbox's labels, limits, timeouts and network policy.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; limits below what is in use are refused. Nothing is changed then.
+    /// As [`Keeper::get`]; limits below the current use are refused. Nothing is changed then.
     pub async fn update(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
-        let (keeper, caller, id) = self.owned(caller, id);
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move { keeper.update_inner(&caller, &id, update).await }).await
     }
 
     async fn update_inner(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
         self.require(caller, SANDBOX_UPDATE)?;
         let entry = self.find(caller, id).await?;
-        // The whole policy is where it is kept; the trail says that it is another one.
+        // The record of the sandbox has the whole policy; the audit log has its digest only.
         let policy = update.network.as_ref().and_then(|network| network.clone().resolve().ok());
         let details = network_details(policy.iter());
         let changed = self.change(caller, &entry, update).await;
@@ -133,7 +133,7 @@ impl Keeper {
                 check_secrets(&spec.network, &read, &policy)?;
                 self.check_stored_secrets(&entry.tenant, &policy).await?;
                 self.check_network(caller, &policy)?;
-                let sandbox = entry.running("changing its network policy")?;
+                let sandbox = entry.require_running("changing its network policy")?;
                 sandbox.set_network(&self.fill_secrets(&entry.tenant, &policy).await?).await?;
                 Some((sandbox, std::mem::replace(&mut spec.network, policy)))
             }
@@ -141,7 +141,7 @@ impl Keeper {
         };
         let written = self.write_change(caller, entry, &limits, (labels, spec, settings)).await;
         if let (Err(_), Some((sandbox, old))) = (&written, replaced) {
-            // What is enforced is what is written.
+            // The enforced policy must match the recorded one.
             sandbox.set_network(&self.fill_secrets(&entry.tenant, &old).await?).await?;
         }
         written?;
@@ -149,7 +149,7 @@ impl Keeper {
             let live = entry.live();
             live.sandbox.clone().filter(|_| live.row.state == SandboxState::Running)
         };
-        // Whether whoever holds the walls ends it depends on what is to happen when its time is over.
+        // The engine's own deadline depends on the action on timeout.
         if let Some(sandbox) = sandbox {
             self.set_deadlines(entry, &sandbox).await?;
         }
@@ -157,7 +157,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Changes the limits, and writes what the sandbox is to be from now on.
+    /// Applies the limits, and writes the new record.
     async fn write_change(
         &self,
         caller: &Caller,
@@ -166,7 +166,7 @@ impl Keeper {
         (labels, mut spec, settings): (BTreeMap<String, String>, SandboxSpec, Settings),
     ) -> Result<()> {
         if !limits.is_empty() {
-            let sandbox = entry.running("changing its limits")?;
+            let sandbox = entry.require_running("changing its limits")?;
             self.check_can(&spec, "changing its limits", |can| can.live_limits)?;
             let old = spec.limits.memory.bytes();
             if let Some(memory) = limits.memory {
@@ -198,7 +198,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// What a sandbox uses.
+    /// Returns a sandbox's resource usage.
     ///
     /// # Errors
     /// As [`Keeper::get`].
@@ -210,7 +210,7 @@ impl Keeper {
         };
         let Some(sandbox) = sandbox else { return Err(entry.wrong_state(state, "measuring it", "running")) };
         let usage = sandbox.usage().await;
-        // One that stands still cannot be asked for its disks.
+        // The guest of a paused sandbox does not answer.
         let disks = match state {
             SandboxState::Running => {
                 sandbox.guest().metrics().await.map(|guest| guest.disks).unwrap_or_default()
@@ -236,11 +236,11 @@ impl Keeper {
         })
     }
 
-    /// What has been decided about the connections of a running sandbox, after record `after`, as far as it is kept: the last
-    /// 1,024 since it was started or resumed. With `follow` also what will be, until it ends.
+    /// Returns the gateway's decisions on a running sandbox's connections after record `after`. The last 1,024 since its start or
+    /// resumption are kept. With `follow`, later ones follow until it ends.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; it is not running, or was made without a network.
+    /// As [`Keeper::get`]; fails if it is not running, or was created without a network.
     pub async fn network_log(
         &self,
         caller: &Caller,
@@ -249,12 +249,12 @@ impl Keeper {
         follow: bool,
     ) -> Result<belljar_engine::NetworkLog> {
         let entry = self.find(caller, id).await?;
-        let sandbox = entry.running("reading the log of its network")?;
+        let sandbox = entry.require_running("reading the log of its network")?;
         Ok(sandbox.network_log(after, follow).await?)
     }
 
-    /// What happened to a sandbox, after entry `after`. While it lives that is in memory only: a restart of the server begins
-    /// anew. Once it has ended the last entries are kept with its record.
+    /// Returns the log of a sandbox after entry `after`. The log of a live sandbox is in memory only and lost when the server
+    /// restarts; the last entries of an ended one are kept with its record.
     ///
     /// # Errors
     /// [`KeeperError::NotFound`].
@@ -262,16 +262,16 @@ impl Keeper {
         let limit = limit.clamp(1, 1000) as usize;
         let ended = match self.find(caller, id).await {
             Err(KeeperError::Gone { id, .. }) => self.find_ended(caller, id.as_str()).await?,
-            found => return Ok(found?.log(after, limit)),
+            found => return Ok(found?.read_log(after, limit)),
         };
-        // One that ended before logs were kept has none.
+        // Records of versions that did not store logs have none.
         let Some(row) = ended.filter(|row| !row.log.is_empty()) else { return Ok(Vec::new()) };
         let entries: Vec<LogEntry> = serde_json::from_str(&row.log)
-            .map_err(|source| KeeperError::Record { what: "log", id: row.id.to_string(), source })?;
+            .map_err(|source| KeeperError::Record { what: format!("log of sandbox {}", row.id), source })?;
         Ok(entries.into_iter().filter(|entry| entry.seq > after).take(limit).collect())
     }
 
-    /// What happened to a sandbox after entry `after`; with `follow` also what happens to it from now on, until it is gone.
+    /// Streams the log of a sandbox after entry `after`; with `follow`, new entries too, until it is gone.
     ///
     /// # Errors
     /// As [`Keeper::logs`].
@@ -284,7 +284,7 @@ impl Keeper {
     ) -> Result<impl Stream<Item = Result<LogEntry>> + Send + 'static> {
         let entry = self.find(caller, id).await.ok().filter(|_| follow);
         let id = entry.as_ref().map_or_else(|| id.to_owned(), |entry| entry.id.to_string());
-        let mut logged = entry.map(|entry| entry.logged());
+        let mut logged = entry.map(|entry| entry.subscribe_log());
         let mut page = self.logs(caller, &id, after, LOG_PAGE).await?;
         let (keeper, caller) = (self.clone(), caller.clone());
         Ok(async_stream::stream! {
@@ -292,7 +292,7 @@ impl Keeper {
                 if page.is_empty() {
                     let Some(last) = &mut logged else { return };
                     let seen = *last.borrow_and_update();
-                    // What is noted while it ends is looked for once more.
+                    // Read once more: entries may have been added while it ended.
                     if seen == u64::MAX || seen <= after && last.changed().await.is_err() {
                         logged = None;
                     }
@@ -303,7 +303,7 @@ impl Keeper {
                 }
                 page = match keeper.logs(&caller, &id, after, LOG_PAGE).await {
                     Ok(page) => page,
-                    // The end of the sandbox is the end of its log.
+                    // The log ends with the sandbox.
                     Err(KeeperError::Gone { .. } | KeeperError::NotFound { .. }) => return,
                     Err(error) => {
                         yield Err(error);
@@ -314,7 +314,7 @@ impl Keeper {
         })
     }
 
-    /// The engines that make sandboxes, the default first.
+    /// Lists the engines that create sandboxes, the default first.
     ///
     /// # Errors
     /// [`KeeperError::Forbidden`] for the token of a sandbox.
@@ -329,7 +329,7 @@ impl Keeper {
         Ok(info.collect())
     }
 
-    /// Who the caller is, and what the sandboxes of its key use.
+    /// Describes the caller, and the usage of its key's sandboxes.
     ///
     /// # Errors
     /// [`KeeperError::Forbidden`] for the token of a sandbox.
@@ -340,12 +340,13 @@ impl Keeper {
             tenant: caller.tenant.clone(),
             role: caller.role,
             quotas: caller.quotas.clone(),
-            usage: self.inner.spent.usage(&caller.key),
+            usage: self.inner.ledger.usage(&caller.key),
         })
     }
 }
 
-/// A sandbox knows the placeholders of the secrets and the certificates of the hosts that it was made with, and of no others.
+/// Checks that a new policy needs no secrets or hosts that the sandbox was not created with: it got the placeholders of its
+/// secrets, and certificates for its hosts, at its start.
 fn check_secrets(old: &NetworkPolicy, read: &BTreeSet<DomainPattern>, new: &NetworkPolicy) -> Result<()> {
     let is_known = |name: &String, host| old.secrets().get(name).is_some_and(|secret| secret.host() == host);
     if let Some((name, _)) = new.secrets().iter().find(|(name, secret)| !is_known(name, secret.host())) {
@@ -373,20 +374,20 @@ fn check_secrets(old: &NetworkPolicy, read: &BTreeSet<DomainPattern>, new: &Netw
     }
 }
 
-/// Network policies, for the trail: the mode that reaches most, and what tells them from others. Nothing for none.
+/// Returns audit details of network policies: the widest mode, and a digest of all. Empty if there are none.
 pub(crate) fn network_details<'a>(
     policies: impl Iterator<Item = &'a NetworkPolicy> + Clone,
 ) -> Vec<(&'static str, String)> {
-    let Some(most) = policies.clone().map(NetworkPolicy::mode).max() else { return Vec::new() };
+    let Some(widest) = policies.clone().map(NetworkPolicy::mode).max() else { return Vec::new() };
     let texts: BTreeSet<String> = policies.map(NetworkPolicy::canonical_json).collect();
     let digest = Sha256::digest(texts.into_iter().collect::<Vec<_>>().join("\n"));
-    vec![("network", most.to_string()), ("network_digest", hex::encode(digest))]
+    vec![("network", widest.to_string()), ("network_digest", hex::encode(digest))]
 }
 
-/// How many entries of a log are looked at in one go.
+/// Number of log entries read at a time.
 const LOG_PAGE: u32 = 100;
 
-/// The most disks of a sandbox that are told; the list comes from inside.
+/// Maximum number of reported disks; the list comes from the guest.
 const MAX_DISKS: usize = 16;
 
 fn read_cursor(text: &str) -> Result<Cursor> {
