@@ -390,6 +390,8 @@ pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
         // Without secrets: a template may be used by others.
         network: Some(NetworkFile { secrets: None, headers: None, ..(&spec.network).into() }),
         hostname: text(&spec.hostname),
+        screening: Some(spec.screening),
+        approval: Some(spec.approval),
         env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),
         limits: (&spec.limits).into(),
         ..SpecFile::default()

@@ -4,6 +4,7 @@
 //! those.
 #![forbid(unsafe_code)]
 
+mod checks;
 mod code;
 mod encoding;
 mod engine;
@@ -37,6 +38,7 @@ mod timeout;
 mod tree;
 mod volumes;
 
+pub use checks::{Approval, Screening};
 pub use code::{
     CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, MimeForm, Survival, signal_number,
     signal_text,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::checks::{Approval, Screening};
 use crate::engine::EngineName;
 use crate::env::EnvVar;
 use crate::error::ModelError;
@@ -39,6 +40,10 @@ pub struct SandboxSpec {
     pub hostname: Hostname,
     /// Whether it is used interactively by a person.
     pub interactive: bool,
+    /// Screening of code before it runs.
+    pub screening: Screening,
+    /// Approval of executions by a person.
+    pub approval: Approval,
     /// Root file system.
     pub tree: Tree,
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::checks::{Approval, Screening};
 use crate::env::EnvVar;
 use crate::error::ModelError;
 use crate::limits::LimitsFile;
@@ -53,6 +54,12 @@ pub struct SpecFile {
     /// Whether it is used interactively by a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interactive: Option<bool>,
+    /// Screening of code before it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub screening: Option<Screening>,
+    /// Approval of executions by a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
 }
 
 impl SpecFile {
@@ -99,7 +106,7 @@ impl SpecFile {
     /// replace those that are here.
     ///
     /// Its network policy replaces this one as a whole: merged lists would allow more than either of the two, which would surprise their
-    /// authors.
+    /// authors. Of screening and approval, the stricter value wins.
     #[must_use]
     pub fn merge(self, over: Self) -> Self {
         let mounts = append(self.mounts, over.mounts);
@@ -118,6 +125,8 @@ impl SpecFile {
             env,
             hostname: over.hostname.or(self.hostname),
             interactive: over.interactive.or(self.interactive),
+            screening: self.screening.max(over.screening),
+            approval: self.approval.max(over.approval),
         }
     }
 
@@ -136,6 +145,10 @@ impl SpecFile {
             .map(VolumeFile::resolve)
             .collect::<Result<_, _>>()?;
         check_volumes(&mounts, &volumes)?;
+        let screening = self.screening.unwrap_or_default();
+        screening.check_available()?;
+        let approval = self.approval.unwrap_or_default();
+        approval.check_available()?;
         let env = self.env.unwrap_or_default().into_iter();
         Ok(SandboxSpec {
             engine: parse_or_default(self.engine)?,
@@ -147,6 +160,8 @@ impl SpecFile {
             env: env.map(|(name, value)| EnvVar::new(name, value)).collect::<Result<_, _>>()?,
             hostname: parse_or_default::<Hostname>(self.hostname)?,
             interactive: self.interactive.unwrap_or(false),
+            screening,
+            approval,
             tree: crate::tree::Tree::Host,
         })
     }
@@ -164,6 +179,8 @@ impl SpecFile {
             env: fields.text_table("env")?,
             hostname: fields.text("hostname")?,
             interactive: fields.flag("interactive")?,
+            screening: fields.text("screening")?.map(|text| text.parse()).transpose()?,
+            approval: fields.text("approval")?.map(|text| text.parse()).transpose()?,
         };
         fields.finish()?;
         Ok(spec)
@@ -184,6 +201,8 @@ impl fmt::Debug for SpecFile {
             .field("env", &self.env.as_ref().map(|env| env.keys().collect::<Vec<_>>()))
             .field("hostname", &self.hostname)
             .field("interactive", &self.interactive)
+            .field("screening", &self.screening)
+            .field("approval", &self.approval)
             .finish()
     }
 }

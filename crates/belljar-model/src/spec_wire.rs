@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::checks::{Approval, Screening};
 use crate::engine::EngineName;
 use crate::env::EnvVar;
 use crate::error::ModelError;
@@ -29,6 +30,10 @@ pub(crate) struct SpecWire {
     env: Vec<(String, String)>,
     hostname: Hostname,
     interactive: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    screening: Screening,
+    #[serde(default, skip_serializing_if = "is_default")]
+    approval: Approval,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tree: Option<Box<TemplateTree>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -61,6 +66,8 @@ impl From<SandboxSpec> for SpecWire {
             env: env.collect(),
             hostname: spec.hostname,
             interactive: spec.interactive,
+            screening: spec.screening,
+            approval: spec.approval,
             bare_tree: spec.tree == Tree::Bare,
             tree: match spec.tree {
                 Tree::Host | Tree::Bare => None,
@@ -79,6 +86,8 @@ impl TryFrom<SpecWire> for SandboxSpec {
         let mounts = wire.mounts.into_iter().map(mount).collect::<Result<Vec<_>, _>>()?;
         check_volumes(&mounts, &wire.volumes)?;
         wire.network.check_available()?;
+        wire.screening.check_available()?;
+        wire.approval.check_available()?;
         let mut names = std::collections::BTreeSet::new();
         let variable = |(name, value): (String, String)| {
             if !names.insert(name.clone()) {
@@ -97,6 +106,8 @@ impl TryFrom<SpecWire> for SandboxSpec {
             env,
             hostname: wire.hostname,
             interactive: wire.interactive,
+            screening: wire.screening,
+            approval: wire.approval,
             tree: match wire.tree {
                 None if wire.bare_tree => Tree::Bare,
                 None => Tree::Host,
@@ -107,6 +118,10 @@ impl TryFrom<SpecWire> for SandboxSpec {
             },
         })
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -189,6 +204,9 @@ mod tests {
             ("\"/data/in:ner\"", "\"data\""),
             ("\"interactive\"", "\"more\":1,\"interactive\""),
             ("\"interactive\":true", "\"interactive\":1"),
+            ("\"interactive\"", "\"screening\":\"of\",\"interactive\""),
+            ("\"interactive\"", "\"screening\":\"refuse\",\"interactive\""),
+            ("\"interactive\"", "\"approval\":\"always\",\"interactive\""),
             ("\"rw\"", "\"rx\""),
             ("\"disabled\"", "\"on\""),
             ("\"disabled\"", "{\"mode\":\"disabled\",\"more\":1}"),

@@ -11,6 +11,8 @@ network = "disabled"
 mounts = ["/data:/data", "/srv/out:/out:rw"]
 hostname = "lab"
 interactive = true
+screening = "off"
+approval = "never"
 
 [limits]
 memory = "256m"
@@ -32,6 +34,7 @@ EMPTY = ""
 const JSON: &str = r#"{
     "engine": "process", "language": "python", "grade": "watched", "network": "disabled",
     "mounts": ["/data:/data", "/srv/out:/out:rw"], "hostname": "lab", "interactive": true,
+    "screening": "off", "approval": "never",
     "limits": {"memory": "256m", "cpus": 0.5, "timeout": 30, "pids": 64, "tmp": 1048576, "disk": "2g",
                "inodes": 1000, "output": "1m", "log": 0, "open_files": "256"},
     "env": {"LANG": "C", "EMPTY": ""}
@@ -58,6 +61,8 @@ fn flags() -> SpecFile {
         network: Some("disabled".into()),
         hostname: text("lab"),
         interactive: Some(true),
+        screening: Some(Screening::Off),
+        approval: Some(Approval::Never),
         ..SpecFile::default()
     };
     spec.add_mount("/data:/data");
@@ -129,8 +134,7 @@ fn message_with_causes(error: &ModelError) -> String {
 
 #[test]
 fn invalid_files_are_refused() {
-    let top =
-        "allowed here: engine, env, grade, hostname, interactive, language, limits, mounts, network, volumes";
+    let top = "allowed here: approval, engine, env, grade, hostname, interactive, language, limits, mounts, network, screening, volumes";
     let limits = "allowed here: cpus, disk, inodes, log, memory, open_files, output, pids, timeout, tmp";
     let cases = [
         (r#"{"memory": "1g"}"#, format!("\"memory\": unknown key; {top}")),
@@ -206,6 +210,12 @@ fn invalid_values_are_refused() {
             "engine: \"A jail\" is not allowed; give 1 to 31 characters from a to z, 0 to 9 and -, the first one a letter, such as local",
         ),
         ("network = 'on'", "network: \"on\" is not allowed; give disabled, whitelist or open"),
+        ("screening = 'on'", "screening: \"on\" is not allowed; give off, report or refuse"),
+        ("approval = 'on-risk'", "approval: \"on-risk\" is not allowed; give never, on_risk or always"),
+        ("screening = 'report'", "screening: \"report\" is not in this version; give off"),
+        ("screening = 'refuse'", "screening: \"refuse\" is not in this version; give off"),
+        ("approval = 'on_risk'", "approval: \"on_risk\" is not in this version; give never"),
+        ("approval = 'always'", "approval: \"always\" is not in this version; give never"),
         ("grade = ''", "grade: \"\" is not allowed; give cgroup, or watched, which is weaker"),
         (
             "env = { 'A=B' = 'C' }",
@@ -221,7 +231,7 @@ fn invalid_values_are_refused() {
         ),
     ];
     for (text, expected) in cases {
-        let error = SandboxSpec::from_toml(text).unwrap().resolve().unwrap_err();
+        let error = SandboxSpec::from_toml(text).and_then(SpecFile::resolve).unwrap_err();
         assert_eq!(error.to_string(), expected, "{text}");
     }
 }
@@ -252,6 +262,10 @@ fn merge_prefers_over() {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(env, [pair("B", "2"), pair("EMPTY", ""), pair("LANG", "D")]);
 
+    let strict = SandboxSpec::from_toml("screening = 'refuse'\napproval = 'on_risk'").unwrap();
+    for merged in [strict.clone().merge(file.clone()), file.clone().merge(strict.clone())] {
+        assert_eq!((merged.screening, merged.approval), (strict.screening, strict.approval));
+    }
     assert_eq!(file.clone().merge(SpecFile::default()), file);
     assert_eq!(SpecFile::default().merge(file.clone()), file);
 }

@@ -236,7 +236,7 @@ fn specifications() {
         (
             "a.toml",
             "memroy = 1",
-            "spec: \"a.toml\" cannot be used: \"memroy\": unknown key; allowed here: engine, env, grade, hostname, interactive, language, limits, mounts, network, volumes",
+            "spec: \"a.toml\" cannot be used: \"memroy\": unknown key; allowed here: approval, engine, env, grade, hostname, interactive, language, limits, mounts, network, screening, volumes",
         ),
         (
             "b.toml",
