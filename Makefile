@@ -201,9 +201,14 @@ bench: build ## Measures the speed against bare processes and bubblewrap.
 bench-peers: ## Runs `bench`, also against Docker, runc, crun and gVisor (root, Debian).
 	@$(MAKE) --no-print-directory bench PEERS=1
 
-bench-service: build ## Measures the service: first command done, bursts, files, executions, idle sandboxes.
+bench-service: build $(TARGET_DIR)/bench-sdk/made ## Measures the service: first command done, bursts, files, executions, idle sandboxes.
 	@scripts/install-deps.sh test
-	@BELLJAR=$(RELEASE) $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/service.py --write $(BENCH_FLAGS)
+	@BELLJAR=$(RELEASE) BELLJAR_SDK_PYTHON=$(TARGET_DIR)/bench-sdk/bin/python $(if $(PEERS),bench/peers.sh) /usr/bin/python3 bench/service.py --write $(BENCH_FLAGS)
+
+$(TARGET_DIR)/bench-sdk/made: $(wildcard sdk/python/src/belljar/*.py sdk/python/src/belljar/*/*.py) sdk/python/pyproject.toml
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --constraint sdk/python/constraints.txt sdk/python
+	@touch $@
 
 bench-network: build ## Measures the network: a download, connections, requests, start, memory (root).
 	@scripts/install-deps.sh test

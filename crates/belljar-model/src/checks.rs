@@ -1,0 +1,114 @@
+//! Checks of code before it runs: screening and approval.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ModelError;
+
+/// Screening of code: reading it for risky constructs before it runs. Stricter values are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Screening {
+    /// None.
+    #[default]
+    Off,
+    /// Findings are part of the result.
+    Report,
+    /// Code with findings does not run.
+    Refuse,
+}
+
+impl Screening {
+    /// Returns the name: `off`, `report` or `refuse`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Report => "report",
+            Self::Refuse => "refuse",
+        }
+    }
+
+    /// Fails if this version cannot enforce it.
+    pub(crate) fn check_available(self) -> Result<(), ModelError> {
+        check_default("screening", self, self.as_str(), "off")
+    }
+}
+
+impl FromStr for Screening {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        [Self::Off, Self::Report, Self::Refuse]
+            .into_iter()
+            .find(|one| one.as_str() == text)
+            .ok_or_else(|| ModelError::not_allowed("screening", text, "off, report or refuse"))
+    }
+}
+
+impl fmt::Display for Screening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Approval of executions by a person. Stricter values are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Approval {
+    /// Nothing waits.
+    #[default]
+    Never,
+    /// Executions in which screening finds a risk wait.
+    OnRisk,
+    /// Every execution waits.
+    Always,
+}
+
+impl Approval {
+    /// Returns the name: `never`, `on_risk` or `always`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::OnRisk => "on_risk",
+            Self::Always => "always",
+        }
+    }
+
+    /// Fails if this version cannot enforce it.
+    pub(crate) fn check_available(self) -> Result<(), ModelError> {
+        check_default("approval", self, self.as_str(), "never")
+    }
+}
+
+impl FromStr for Approval {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        [Self::Never, Self::OnRisk, Self::Always]
+            .into_iter()
+            .find(|one| one.as_str() == text)
+            .ok_or_else(|| ModelError::not_allowed("approval", text, "never, on_risk or always"))
+    }
+}
+
+impl fmt::Display for Approval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+fn check_default<T: Default + PartialEq>(
+    field: &'static str,
+    value: T,
+    name: &str,
+    allowed: &'static str,
+) -> Result<(), ModelError> {
+    if value == T::default() {
+        return Ok(());
+    }
+    Err(ModelError::NotInThisVersion { field, value: name.to_owned(), allowed })
+}
