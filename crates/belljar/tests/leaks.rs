@@ -124,7 +124,7 @@ fn long_lived_host_leaks_nothing() {
     }
     let before = Before::capture();
     let mut config = LocalConfig::new(LocalKind::Local);
-    config.guest = Some(BELLJAR.into());
+    config.guest = Some(env!("CARGO_BIN_EXE_belljar-guest").into());
     let engine = LocalEngine::new(config);
     let spec = SandboxSpec::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -184,7 +184,7 @@ pub(crate) async fn invalid_builds_are_refused(fixture: Fixture) {
     let caller = admin("acme");
     for (definition, code, said) in [
         ("name = \"a\"\nbase = \"template:a\"", "invalid_field", "start from itself"),
-        ("name = \"a\"\nbase = \"template:b\"", "invalid_field", "no built template b"),
+        ("name = \"a\"\nbase = \"template:b\"", "invalid_field", "built template b not found"),
         ("name = \"a\"\nbase = \"host\"\nmore = 1", "invalid_field", "line 3, column 1: more"),
         ("name = \"a\"\nbase = \"host\"\n[[step]]\nrun = \"exit 3\"", "build_failed", "step 1 of 1 (run)"),
     ] {
