@@ -337,6 +337,8 @@ class Kernel:
                     self.channels[name] = Channel(kind, self._address(name), own)
                     break
                 except OSError as error:
+                    if error.errno in (errno.EACCES, errno.EPERM):
+                        raise Failed("this sandbox allows no sockets, which Jupyter kernels need; use the engine local") from None
                     if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
                         raise Failed(error.strerror or str(error)) from None
                     if time.monotonic() > deadline:

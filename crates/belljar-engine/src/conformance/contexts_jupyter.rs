@@ -12,8 +12,8 @@ use super::program::variable;
 use crate::client::GuestError;
 
 pub(super) const CASES: &[Case] = cases![
-    context_of_a_jupyter_kernel [],
-    context_of_r [],
+    context_of_a_jupyter_kernel [Loopback],
+    context_of_r [Loopback],
     context_of_no_jupyter_kernel [],
 ];
 

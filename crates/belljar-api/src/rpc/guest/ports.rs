@@ -30,7 +30,9 @@ impl v1::Ports for Ports {
         };
         let first = first?.to_owned_message();
         let port = u16::try_from(first.port).ok().filter(|port| *port > 0);
-        let port = port.ok_or_else(|| call.field("port", "give 1 to 65535 in the first message"))?;
+        let port = port.ok_or_else(|| {
+            call.field("port", format!("{} is not allowed; give 1 to 65535 in the first message", first.port))
+        })?;
         let connected = call.shared.keeper.perform_in(&call.caller, &entered, Connect(port)).await;
         let tunnel = connected.map_err(|error| call.operation_error(error))?;
         let (mut to_guest, mut from_guest) = tunnel.into_halves();
