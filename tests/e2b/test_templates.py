@@ -295,7 +295,7 @@ def test_wire_of_a_build(api):
         ({"name": "default"}, "name"),
         ({"name": "x:"}, "tags"),
         ({"name": "x", "tags": ["a b"]}, "tags"),
-        ({"name": "x", "tags": [f"t{n}" for n in range(16)]}, "tags"),
+        ({"name": "x", "tags": [f"t{n}" for n in range(17)]}, "tags"),
         ({"name": "x", "memoryMB": 0}, "memory"),
         ({"name": "x", "cpuCount": -1}, "cpuCount"),
     ],
