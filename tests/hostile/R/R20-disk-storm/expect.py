@@ -77,7 +77,7 @@ host.say("the neighbour's slowest fsync", f"{loud * 1000:.1f} ms, before {quiet 
 
 # What is left, as the threat model says: the tree is the host's, and so is the disk below it. It is slower, and goes on.
 with Disk() as disk:
-    attack = host.run("program.py", "flushes", flags=["--memory", "256m"])
+    attack = host.run("program.py", "flushes")
     host.relay(attack)
 slowest = max(disk.took)
 host.say("the host's slowest fsync", "within a second" if slowest < 1 else f"{slowest:.2f} s of {len(disk.took)}")
