@@ -21,13 +21,13 @@ use tokio::sync::mpsc;
 use crate::action::{TEMPLATE_BUILD, TEMPLATE_BUILD_FILE, TEMPLATE_EXPORT, TEMPLATE_IMPORT};
 use crate::build_steps::variables;
 use crate::caller::Caller;
-use crate::create::fill_random;
 use crate::error::KeeperError;
 use crate::head_room::Headroom;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
 use crate::query::network_details;
 use crate::request::SandboxName;
+use crate::tags::new_template_id;
 use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
 
 /// Maximum size in bytes of the files sent with a build.
@@ -354,13 +354,11 @@ impl Keeper {
     ) -> Result<TemplateInfo> {
         // Only valid specifications are stored.
         spec.clone().resolve()?;
-        let mut random = [0u8; 10];
-        fill_random(&mut random)?;
         let json = |value: serde_json::Result<String>| {
             value.map_err(|error| KeeperError::field("template", error.to_string()))
         };
         let row = TemplateRow {
-            id: format!("tpl_{}", hex::encode(random)),
+            id: new_template_id()?,
             tenant: caller.tenant.clone(),
             name: Some(name.to_owned()),
             kind: TemplateKind::Built,

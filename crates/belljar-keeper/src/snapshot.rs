@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_engine::{EngineError, Sandbox, v1};
 use belljar_image::Layer;
-use belljar_model::{EnvVar, NetworkFile, SandboxSpec, SpecFile, Tree};
+use belljar_model::{Approval, EnvVar, NetworkFile, SandboxSpec, Screening, SpecFile, Tree};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -29,6 +29,7 @@ use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{ForkRequest, Lifetime, SnapshotRequest};
 use crate::steps::{run_detached, step};
+use crate::tags::new_template_id;
 use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
 
 /// Maximum number of sandboxes of one fork.
@@ -165,9 +166,7 @@ impl Keeper {
         entered: &Entered,
         request: SnapshotRequest,
     ) -> Result<TemplateRow> {
-        let mut random = [0u8; 10];
-        fill_random(&mut random)?;
-        let id = format!("tpl_{}", hex::encode(random));
+        let id = new_template_id()?;
         let path = self.archive_path(&id);
         let mut archive = self.pack(entered, path).await?;
         let row = TemplateRow {
@@ -390,8 +389,9 @@ pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
         // Without secrets: a template may be used by others.
         network: Some(NetworkFile { secrets: None, headers: None, ..(&spec.network).into() }),
         hostname: text(&spec.hostname),
-        screening: Some(spec.screening),
-        approval: Some(spec.approval),
+        // Left out while default, so that earlier versions can read the template.
+        screening: Some(spec.screening).filter(|one| *one != Screening::default()),
+        approval: Some(spec.approval).filter(|one| *one != Approval::default()),
         env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),
         limits: (&spec.limits).into(),
         ..SpecFile::default()

@@ -3,13 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::ModelError;
+use crate::text::serde_as_text;
 
 /// Screening of code: reading it for risky constructs before it runs. Stricter values are greater.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Screening {
     /// None.
     #[default]
@@ -54,9 +52,10 @@ impl fmt::Display for Screening {
     }
 }
 
+serde_as_text!(Screening);
+
 /// Approval of executions by a person. Stricter values are greater.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Approval {
     /// Nothing waits.
     #[default]
@@ -100,6 +99,8 @@ impl fmt::Display for Approval {
         f.write_str(self.as_str())
     }
 }
+
+serde_as_text!(Approval);
 
 fn check_default<T: Default + PartialEq>(
     field: &'static str,

@@ -8,9 +8,10 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::code::CodeArgs;
 use crate::message::Quit;
-use crate::service::args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, SecretCommandArgs,
-    TemplateCommandArgs, VolumeCommandArgs,
+use crate::service::args::SandboxCommandArgs;
+use crate::service::server_args::{
+    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, TemplateCommandArgs,
+    VolumeCommandArgs,
 };
 use crate::{cert, code, config, doctor, languages, net, run, serve, service, shell};
 

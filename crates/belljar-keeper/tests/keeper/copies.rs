@@ -25,6 +25,9 @@ pub(crate) async fn snapshot_creates_template(fixture: Fixture) {
     let template = fixture.keeper.snapshot(&ann, &id, named("deep")).await.unwrap();
     assert!(template.bytes > 0 && template.digest.len() == 64 && template.kind == TemplateKind::Snapshot);
     assert_eq!(template.note.as_deref(), Some("kept"));
+    // Earlier versions do not know these keys.
+    let row = fixture.store.templates().get("ann", &template.id).await.unwrap().unwrap();
+    assert!(!row.spec.contains("screening") && !row.spec.contains("approval"), "{}", row.spec);
     let clash = fixture.keeper.snapshot(&ann, &id, named("deep")).await.unwrap_err();
     assert!(matches!(clash, KeeperError::Field { field: "name", .. }), "{clash}");
     // The template does not depend on the original.

@@ -9,9 +9,10 @@ use belljar_keeper::AuditVerdict;
 use belljar_store::{Expected, Head, Verification, verify_export};
 use serde_json::json;
 
-use super::args::{AuditCommand, ServerArgs};
+use super::args::ServerArgs;
 use super::build::in_path;
 use super::link::Link;
+use super::server_args::AuditCommand;
 use super::show::print;
 use crate::message::{Quit, say};
 

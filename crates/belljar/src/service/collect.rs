@@ -7,8 +7,9 @@ use belljar_keeper::Leftover;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::{CollectArgs, Format};
+use super::args::Format;
 use super::link::{Link, home};
+use super::server_args::CollectArgs;
 use super::show::{Table, bytes, print};
 use crate::message::Quit;
 use crate::serve::OLD_LOG_FILE;

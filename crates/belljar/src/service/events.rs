@@ -2,8 +2,8 @@
 
 use belljar_client::v1;
 
-use super::args::EventsArgs;
 use super::link::Link;
+use super::server_args::EventsArgs;
 use super::show::{distance, print};
 use super::values;
 use crate::message::{Quit, one_line, say};

@@ -6,9 +6,10 @@ use belljar_model::{NetworkCeiling, NetworkFile, Role};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::{Format, KeyCommand, QuotaArgs, TemplateCommand};
+use super::args::Format;
 use super::build::{self, in_path};
 use super::link::Link;
+use super::server_args::{KeyCommand, QuotaArgs, TemplateCommand};
 use super::show::{Table, away, bytes, distance, print};
 use super::values;
 use crate::message::Quit;

@@ -16,6 +16,7 @@ mod ports;
 mod process;
 mod sandbox;
 mod secrets;
+pub(crate) mod server_args;
 mod show;
 mod start;
 mod terminal;
@@ -28,11 +29,12 @@ use belljar_engine::{ErrorCode, GuestError};
 
 use crate::message::{Quit, chain};
 use crate::run::runtime;
-use args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SandboxCommandArgs, SecretCommandArgs,
-    TemplateCommandArgs, VolumeCommandArgs,
-};
+use args::SandboxCommandArgs;
 use link::Link;
+use server_args::{
+    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, TemplateCommandArgs,
+    VolumeCommandArgs,
+};
 
 /// Adds a hint to an error if the server requires a key. A value that the server refuses is wrong usage, as if it were refused here.
 pub(crate) fn with_hint(quit: Quit) -> Quit {

@@ -7,9 +7,10 @@ use belljar_keeper::SecretInfo;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::{Format, SecretCommand, SecretSourceArgs};
+use super::args::Format;
 use super::build::in_path;
 use super::link::Link;
+use super::server_args::{SecretCommand, SecretSourceArgs};
 use super::show::{Table, away, print};
 use super::values;
 use crate::message::Quit;

@@ -5,10 +5,11 @@ use belljar_keeper::VolumeInfo;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::{Format, VolumeCommand};
+use super::args::Format;
 use super::build::in_path;
 use super::copy::{RemoteKind, copy};
 use super::link::Link;
+use super::server_args::VolumeCommand;
 use super::show::{Table, away, bytes, print};
 use crate::message::Quit;
 

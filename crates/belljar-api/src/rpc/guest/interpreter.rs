@@ -196,13 +196,9 @@ fn parse_cwd(cwd: Bytes) -> Result<Option<Bytes>, Problem> {
     Ok(Some(cwd))
 }
 
-fn non_empty(text: String) -> Option<String> {
-    Some(text).filter(|text| !text.is_empty())
-}
-
 fn new_context(request: v1::CreateContextRequest) -> Result<NewContext, Problem> {
     Ok(NewContext {
-        language: non_empty(request.language),
+        language: convert::non_empty(request.language),
         cwd: parse_cwd(request.cwd)?,
         env: parse_env(request.env)?,
     })
@@ -211,8 +207,8 @@ fn new_context(request: v1::CreateContextRequest) -> Result<NewContext, Problem>
 fn parse_request(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem> {
     Ok(CodeRequest {
         code: request.code,
-        context: non_empty(request.context),
-        language: non_empty(request.language),
+        context: convert::non_empty(request.context),
+        language: convert::non_empty(request.language),
         cwd: parse_cwd(request.cwd)?,
         env: parse_env(request.env)?,
         // Zero means no limit, in both protocols.

@@ -1,0 +1,322 @@
+//! Command-line arguments of the commands that administer a server: keys, secrets, volumes, templates, the audit log, events, leftovers.
+
+use std::path::PathBuf;
+
+use belljar_store::Head;
+use clap::{Args, Subcommand};
+
+use super::args::{CopyArgs, ServerArgs};
+
+/// Arguments of `belljar key`.
+#[derive(Debug, Args)]
+pub(crate) struct KeyCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: KeyCommand,
+}
+
+/// The commands of `belljar key`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Create a key and print it; it is not shown again
+    Create {
+        /// Name or purpose
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        name: String,
+        /// Role: admin, user or read
+        #[arg(long, value_name = "ROLE", default_value = "user")]
+        role: String,
+        /// Tenant
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        tenant: String,
+        /// Lifetime, such as 24h
+        #[arg(long, value_name = "TIME")]
+        expires: Option<String>,
+        #[command(flatten)]
+        quotas: QuotaArgs,
+    },
+    /// List keys
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Change the quotas of a key; none is as much as the machine has
+    Set {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        quotas: QuotaArgs,
+    },
+    /// Revoke a key permanently
+    Revoke {
+        /// Its id
+        id: String,
+    },
+}
+
+/// Arguments of `belljar secret`.
+#[derive(Debug, Args)]
+pub(crate) struct SecretCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: SecretCommand,
+}
+
+/// The commands of `belljar secret`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretCommand {
+    /// Store a secret on the server, for --secret …:secret=NAME and --header …:secret=NAME of sandboxes
+    Create {
+        /// Name: a-z, 0-9, -, _ and .
+        name: String,
+        #[command(flatten)]
+        source: SecretSourceArgs,
+    },
+    /// Change a secret's value, also for running sandboxes
+    Set {
+        /// Name or id
+        name: String,
+        #[command(flatten)]
+        source: SecretSourceArgs,
+    },
+    /// List secrets, without their values
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show a secret, without its value
+    #[command(visible_alias = "get")]
+    Info {
+        /// Name or id
+        name: String,
+    },
+    /// Remove a secret
+    #[command(visible_alias = "delete")]
+    Rm {
+        /// Name or id
+        name: String,
+    },
+}
+
+/// Source of a secret's value; standard input if not given.
+#[derive(Debug, Args)]
+pub(crate) struct SecretSourceArgs {
+    /// Read the value from this environment variable
+    #[arg(long, value_name = "VARIABLE", conflicts_with = "file")]
+    pub(crate) env: Option<String>,
+    /// Read the value from this file
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// Metadata; with `set` it replaces all of the existing metadata
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) metadata: Vec<String>,
+}
+
+/// Quotas of all sandboxes of a key together. `none` removes a quota.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Quotas")]
+pub(crate) struct QuotaArgs {
+    /// Sandboxes at once
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) max_sandboxes: Option<String>,
+    /// Sum of the memory limits of its sandboxes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_memory: Option<String>,
+    /// Sum of the disk limits of its sandboxes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_disk: Option<String>,
+    /// Processor seconds in any hour
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) max_cpu_per_hour: Option<String>,
+    /// Executions in any minute
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) max_executions_per_minute: Option<String>,
+    /// The most that networks of its sandboxes may be: disabled, whitelist or open
+    #[arg(long, value_name = "MODE", conflicts_with_all = ["max_preset", "max_allow"])]
+    pub(crate) max_network: Option<String>,
+    /// Let networks of its sandboxes reach no hosts but those of this preset, and of the other --max-preset and --max-allow
+    #[arg(long, value_name = "NAME")]
+    pub(crate) max_preset: Vec<String>,
+    /// Let networks of its sandboxes reach no hosts but these, and those of the other --max-preset and --max-allow
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) max_allow: Vec<String>,
+}
+
+/// Arguments of `belljar volume`.
+#[derive(Debug, Args)]
+pub(crate) struct VolumeCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: VolumeCommand,
+}
+
+/// The commands of `belljar volume`. A volume is named by its id or by its name.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Create a volume and print its id
+    Create {
+        /// Name
+        name: String,
+        /// Size, reserved on the server's disk [default: set by the operator, initially 1g]
+        #[arg(long, value_name = "SIZE")]
+        size: Option<String>,
+    },
+    /// List volumes
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show volume details
+    Info {
+        /// Volume
+        volume: String,
+    },
+    /// Remove volumes and their files; a volume that a sandbox mounts is not removed
+    Rm {
+        /// Volumes
+        #[arg(required = true)]
+        volumes: Vec<String>,
+    },
+    /// Copy files and directories in or out; one of the two places is VOLUME:PATH
+    #[command(after_help = VOLUME_COPY_EXAMPLES)]
+    Cp(CopyArgs),
+}
+
+const VOLUME_COPY_EXAMPLES: &str = "\
+Examples:
+  belljar volume cp a.csv data:             into the volume's root
+  belljar volume cp src data:/app           a directory, as app, or into app if it exists
+  belljar volume cp data:/out/. results     what is in out, into results
+  belljar volume cp data:/out - | tar tf -  a directory, as a tar
+
+Exit status 1: some entries could not be copied, such as sockets and unreadable files.";
+
+/// Arguments of `belljar template`.
+#[derive(Debug, Args)]
+pub(crate) struct TemplateCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: TemplateCommand,
+}
+
+/// The commands of `belljar template`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// List templates
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show template details
+    Info {
+        /// Id or name
+        template: String,
+    },
+    /// Build a template from its file, in sandboxes
+    Build {
+        /// The template's file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Directory with packages on the server's machine; see templates/mirror.sh
+        #[arg(long, value_name = "DIR")]
+        mirror: Option<PathBuf>,
+        /// Another name than in the file
+        #[arg(long)]
+        name: Option<String>,
+        /// Run all steps, including those with a cached result
+        #[arg(long)]
+        fresh: bool,
+    },
+    /// Write a built template into one file
+    Export {
+        /// Id or name
+        template: String,
+        /// The file; - is standard output
+        file: PathBuf,
+    },
+    /// Import a template from an exported file
+    Import {
+        /// The file; - is standard input
+        file: PathBuf,
+        /// Another name than in the file
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Remove a template; sandboxes that use it keep running
+    Rm {
+        /// Id or name
+        template: String,
+    },
+}
+
+/// Arguments of `belljar audit`.
+#[derive(Debug, Args)]
+pub(crate) struct AuditCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: AuditCommand,
+}
+
+/// The commands of `belljar audit`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Print the last records, one JSON object a line
+    Tail {
+        /// Follow new records
+        #[arg(short, long)]
+        follow: bool,
+        /// Only records of this sandbox
+        #[arg(long, value_name = "ID")]
+        sandbox: Option<String>,
+        /// Only records of this action, such as exec
+        #[arg(long, value_name = "NAME")]
+        action: Option<String>,
+        /// Number
+        #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 20)]
+        lines: u32,
+    },
+    /// Check that no record was changed, removed or moved
+    Verify {
+        /// A file that was exported, instead of the server's own trail
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// A last record that was noted earlier, which must be there unchanged
+        #[arg(long, value_name = "SEQ:HASH")]
+        head: Option<Head>,
+    },
+    /// Print all records, in a form that can be checked without the server
+    Export {
+        /// From this record on
+        #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+        first: u64,
+    },
+}
+
+/// Arguments of `belljar events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print new events instead of recent ones
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only events of this kind, such as sandbox or process.exited; may be given more than once
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Vec<String>,
+    /// Only those of sandboxes with this label; may be given more than once
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) label: Vec<String>,
+    /// Only those of this sandbox
+    #[arg(long, value_name = "ID")]
+    pub(crate) sandbox: Option<String>,
+    /// Only those after the event with this id
+    #[arg(long, value_name = "ID")]
+    pub(crate) after: Option<String>,
+}
+
+/// Arguments of `belljar gc`.
+#[derive(Debug, Args)]
+pub(crate) struct CollectArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Only print what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
