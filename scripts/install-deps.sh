@@ -73,6 +73,10 @@ test_set() {
   need commands npm
   # Python contexts and their results.
   need packages python3-ipython python3-matplotlib python3-pandas python3-pil
+  # Servers and clients for the tests of networks. Some systems have a git of their own.
+  command -v git >/dev/null || need packages git
+  need packages dropbear-bin openssh-client redis-tools python3-aiohttp python3-httpx python3-requests
+  need commands git dropbear ssh redis-cli
   # Jupyter kernels.
   need packages python3-ipykernel r-cran-irkernel
   local word

@@ -451,7 +451,8 @@ class Execution:
             "store_history": True,
             "user_expressions": {},
             "allow_stdin": bool(frame.get("input")),
-            "stop_on_error": True,
+            # Otherwise ipykernel aborts whatever arrives for a moment after an error, so also the next execution.
+            "stop_on_error": False,
         }
         self.request = bridge.kernel.send("shell", "execute_request", content)
         self.has_started = False

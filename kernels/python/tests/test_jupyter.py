@@ -97,6 +97,15 @@ def test_an_interrupt_keeps_the_state(shared):
     assert shared.run("y").text == "7"
 
 
+def test_an_execution_right_after_an_error_is_run(tmp_path):
+    # ipykernel aborts requests that arrive this long after an error, if the failed one asks for that.
+    write_spec(tmp_path, "slow", argv=[*IPYKERNEL, "--Kernel.stop_on_error_timeout=60"], display_name="", language="python")
+    kernel = start("slow", tmp_path)
+    assert kernel.run("1 / 0").error["name"] == "ZeroDivisionError"
+    assert kernel.run("2 * 2").text == "4"
+    kernel.close()
+
+
 def test_a_place_for_one_execution_is_refused(shared):
     outcome = shared.run("1", cwd="/tmp")
     assert (outcome.status, outcome.error["name"]) == ("error", "NotSupported")
