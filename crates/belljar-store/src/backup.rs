@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::audit;
 use crate::database::{Backend, Database};
 use crate::error::{StoreError, failed};
 use crate::files::directory;
@@ -27,6 +28,7 @@ pub(crate) async fn backup(database: &Database, to: &Path) -> Result<(), StoreEr
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(|_| ())
     })
     .await?;
+    audit::settle(database).await;
     let result = match database.copy_into(text).await.map_err(failed("write a backup")) {
         Ok(()) => {
             blocking(to, "sync", |path| {

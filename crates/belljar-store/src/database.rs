@@ -10,6 +10,7 @@ use sqlx::any::{AnyArguments, AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Connection as _, Transaction};
 
+use crate::audit::JournalQueue;
 use crate::checkpoint::Checkpointer;
 use crate::durability::Durability;
 use crate::error::{StoreError, failed};
@@ -50,6 +51,8 @@ pub(crate) struct Database {
     reserve: Option<Reserve>,
     /// Set for a SQLite file until the database is closed.
     checkpointer: Mutex<Option<Checkpointer>>,
+    /// Journal of the audit log, if it has one and is open.
+    pub(crate) journal: Mutex<Option<JournalQueue>>,
 }
 
 impl Database {
@@ -91,6 +94,7 @@ impl Database {
             wal: None,
             reserve: None,
             checkpointer: Mutex::default(),
+            journal: Mutex::default(),
         })
     }
 
@@ -125,6 +129,7 @@ impl Database {
             wal: None,
             reserve: None,
             checkpointer,
+            journal: Mutex::default(),
         })
     }
 
@@ -150,6 +155,7 @@ impl Database {
             wal: None,
             reserve: None,
             checkpointer: Mutex::default(),
+            journal: Mutex::default(),
         })
     }
 

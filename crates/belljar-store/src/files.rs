@@ -52,13 +52,29 @@ pub(crate) fn lock(database: &Path) -> Result<File, StoreError> {
     let path = PathBuf::from(path);
     let failed = |source| StoreError::File { action: "lock", path: path.clone(), source };
     let file = private_file(&path).map_err(failed)?;
-    let deadline = Instant::now() + LOCK_TIMEOUT;
+    lock_file(&file, &path, LOCK_TIMEOUT, "open the store")?;
+    Ok(file)
+}
+
+/// Locks a file, once no other process has it locked.
+///
+/// # Errors
+/// Returns [`StoreError::Busy`] after the timeout, or [`StoreError::File`].
+pub(crate) fn lock_file(
+    file: &File,
+    path: &Path,
+    timeout: Duration,
+    action: &'static str,
+) -> Result<(), StoreError> {
+    let deadline = Instant::now() + timeout;
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => sleep(LOCK_RETRY_INTERVAL),
-            Err(TryLockError::WouldBlock) => return Err(StoreError::Busy { action: "open the store" }),
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Busy { action }),
+            Err(TryLockError::Error(source)) => {
+                return Err(StoreError::File { action: "lock", path: path.to_owned(), source });
+            }
         }
     }
 }

@@ -21,6 +21,8 @@ mod fixture;
 mod full;
 #[path = "store/idempotency.rs"]
 mod idempotency;
+#[path = "store/journal.rs"]
+mod journal;
 #[path = "store/keys.rs"]
 mod keys;
 #[path = "store/meta.rs"]
@@ -95,14 +97,12 @@ const CASES: &[(&str, Run)] = cases![
     concurrency::touch_many_in_any_order_does_not_deadlock,
     audit::records_round_trip_in_order,
     audit::tail_filters,
-    audit::concurrent_appends_form_one_chain,
     audit::documented_program_verifies_export,
     audit::export_is_verified_without_database,
     audit::hostile_strings_stay_one_record,
     audit::database_tampering_is_detected,
     audit::records_cannot_be_updated_or_deleted,
     audit::append_to_forged_head_is_refused,
-    audit::alternating_writers_form_one_chain,
     audit::head_changed_under_writer_is_detected,
     audit::noted_head_reveals_rewritten_chain,
     mirror::file_equals_export,
@@ -110,8 +110,6 @@ const CASES: &[(&str, Run)] = cases![
     mirror::files_rotate_at_max_size,
     mirror::moved_file_is_recreated,
     mirror::file_of_another_database_is_put_aside,
-    mirror::only_one_process_writes_the_file,
-    mirror::each_keeper_writes_a_complete_file,
     mirror::unwritable_file_is_reported,
     sealing::secrets_are_nowhere_in_plain_text,
     sealing::plain_values_are_sealed_and_scrubbed,
@@ -146,11 +144,24 @@ const SQLITE_CASES: &[(&str, Run)] = cases![
     schema::special_characters_in_paths,
     backup::backup_is_consistent_during_writes,
     backup::backup_does_not_overwrite,
+    journal::acknowledged_records_are_recovered,
+    journal::long_log_passes_through_the_journal,
+    journal::journal_of_a_newer_database_is_put_aside,
+    journal::journal_of_a_different_database_is_put_aside,
+    journal::truncated_journal_is_allocated_again,
+    journal::second_server_is_refused,
+    full::journalled_audit_resumes_when_space_is_freed,
 ];
 
 /// Cases for PostgreSQL only.
-const POSTGRES_CASES: &[(&str, Run)] =
-    cases![backup::postgres_backup_refers_to_pg_dump, tls::server_certificate_is_verified,];
+const POSTGRES_CASES: &[(&str, Run)] = cases![
+    audit::concurrent_appends_form_one_chain,
+    audit::alternating_writers_form_one_chain,
+    mirror::only_one_process_writes_the_file,
+    mirror::each_keeper_writes_a_complete_file,
+    backup::postgres_backup_refers_to_pg_dump,
+    tls::server_certificate_is_verified,
+];
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);

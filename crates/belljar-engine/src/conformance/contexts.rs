@@ -579,7 +579,7 @@ async fn context_is_restarted_and_removed(context: &Context) -> Checked {
     equal!(collect_rest(execution).await?.0.reason, "the context was removed");
     expect_refused(waiting.next().await, ErrorCode::NotFound, &["python", "was removed"])?;
     wait_for_processes(&sandbox, 0).await?;
-    expect_refused(guest.remove_context("python").await, ErrorCode::NotFound, &["no context \"python\""])?;
+    expect_refused(guest.remove_context("python").await, ErrorCode::NotFound, &["context \"python\""])?;
     expect_refused(guest.restart_context("c9").await, ErrorCode::NotFound, &["c9"])?;
     expect_refused(guest.interrupt_context("c9").await, ErrorCode::NotFound, &["c9"])?;
     equal!(run(guest, "1").await?.started.context.as_option().map(|context| context.generation), Some(1));

@@ -9,6 +9,8 @@ use super::chain::Verification;
 use super::error::AuditError;
 use super::filter::AuditFilter;
 use super::head::Head;
+use super::journal::{self, Journal};
+use super::journal_file::JournalFile;
 use super::mirror::{MirrorOptions, MirrorState};
 use super::record::{AuditRecord, NewRecord};
 use super::table;
@@ -17,6 +19,7 @@ use crate::database::Database;
 use crate::durability::Durability;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::url::Location;
 
 /// Maximum number of records waiting to be written. Callers beyond it wait.
 const QUEUE_LEN: usize = 4096;
@@ -52,11 +55,12 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the audit log of a store, creates it if there is none, and brings the mirror file up to date.
+    /// Opens the audit log of a store, creates it if there is none, and brings the mirror file up to date. One process at a time
+    /// can open the log of a SQLite file: its records are acknowledged from a journal beside the file.
     ///
     /// # Errors
     ///
-    /// Returns [`AuditError::Store`] or [`AuditError::File`].
+    /// Returns [`AuditError::Store`], also if another process has the log of a SQLite file open, or [`AuditError::File`].
     pub async fn open(store: &Store, options: AuditOptions) -> Result<Self, AuditError> {
         let database = Arc::clone(&store.database);
         let secret = match options.secret {
@@ -64,10 +68,17 @@ impl AuditLog {
             None => store.server_secret().await?,
         };
         table::begin_chain(&database, &secret).await?;
-        let (queue, messages) = mpsc::channel(QUEUE_LEN);
+        let journal = open_journal(&database, secret, options.durability).await?;
         let (writer, mirror) =
             Writer::new(Arc::clone(&database), secret, options.durability, options.mirror).await?;
-        tokio::spawn(writer.run(messages));
+        let queue = match journal {
+            Some(journal) => Journal::start(journal, &database, writer, QUEUE_LEN).await?,
+            None => {
+                let (queue, messages) = mpsc::channel(QUEUE_LEN);
+                tokio::spawn(writer.run(messages));
+                queue
+            }
+        };
         Ok(Self { database, secret, queue, mirror })
     }
 
@@ -92,6 +103,7 @@ impl AuditLog {
     ///
     /// Fails if the store cannot be read.
     pub async fn head(&self) -> Result<Head, StoreError> {
+        journal::settle(&self.database).await;
         let (stored, _) = table::read_head_and_last(&self.database).await?;
         Ok(stored.map_or(Head::EMPTY, |stored| stored.head))
     }
@@ -107,6 +119,7 @@ impl AuditLog {
         after: Option<i64>,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
+        journal::settle(&self.database).await;
         let records = table::read_matching(&self.database, filter, after, limit).await?;
         records.into_iter().map(check_record).collect()
     }
@@ -122,12 +135,12 @@ impl AuditLog {
         first: i64,
         last: Option<i64>,
     ) -> impl Stream<Item = Result<String, StoreError>> + Send + use<> {
-        let database = Arc::clone(&self.database);
         let last = last.unwrap_or(i64::MAX);
-        let state = (database, first, Vec::new().into_iter());
+        let state = (Arc::clone(&self.database), first, Vec::new().into_iter());
         futures::stream::try_unfold(state, move |(database, mut next, mut page)| async move {
             let mut record: Option<table::StoredRecord> = page.next();
             if record.is_none() && next <= last {
+                journal::settle(&database).await;
                 page = table::read_range(&database, next, last, EXPORT_PAGE).await?.into_iter();
                 record = page.next();
             }
@@ -144,6 +157,7 @@ impl AuditLog {
     ///
     /// Fails if the store cannot be read. A broken chain is not an error but a result.
     pub async fn verify(&self, from: i64, known: Option<Head>) -> Result<Verification, StoreError> {
+        journal::settle(&self.database).await;
         super::verify::verify(&self.database, &self.secret, from, known).await
     }
 
@@ -171,6 +185,19 @@ impl AuditLog {
             drop(answer.await);
         }
     }
+}
+
+/// Opens the journal of a SQLite file.
+async fn open_journal(
+    database: &Database,
+    secret: [u8; 32],
+    durability: Durability,
+) -> Result<Option<JournalFile>, StoreError> {
+    let Location::Sqlite(path) = database.url.location() else { return Ok(None) };
+    let (path, owned) = (path.clone(), path.clone());
+    let opened = tokio::task::spawn_blocking(move || JournalFile::open(&owned, secret, durability)).await;
+    let failed = |error| StoreError::File { action: "open", path, source: std::io::Error::other(error) };
+    opened.map_err(failed)?.map(Some)
 }
 
 fn check_record(record: table::StoredRecord) -> Result<AuditRecord, StoreError> {

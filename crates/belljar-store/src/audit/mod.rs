@@ -1,11 +1,16 @@
 //! Audit log: who did what, when, and with which outcome, in a hash chain that reveals tampering.
 //!
 //! ```text
-//!  append ──► queue ──► writer: one transaction for all pending   ──► acknowledged
-//!                          │                                              │
-//!                          │ fails: an error for the whole group          ▼
-//!                          ▼                                    audit.jsonl, a copy
-//!                       nothing is written                       fails: reported, retried later
+//!  SQLite      append ──► journal: all pending, one fdatasync ──► acknowledged
+//!                            │
+//!                            ▼ 20 ms later at most, as soon as somebody reads
+//!                         writer: one transaction for all pending ──► audit.jsonl, a copy
+//!                            │
+//!                            ▼ fails: the journal acknowledges no more until it succeeds
+//!
+//!  PostgreSQL  append ──► writer: one transaction for all pending ──► acknowledged, then audit.jsonl
+//!                            │
+//!                            ▼ fails: an error for the whole group, nothing is written
 //! ```
 //!
 //! `docs/audit.md` specifies how a record is hashed, so that others can verify an export.
@@ -17,6 +22,8 @@ mod error;
 mod export;
 mod filter;
 mod head;
+mod journal;
+mod journal_file;
 mod log;
 mod mirror;
 mod mirror_file;
@@ -32,6 +39,7 @@ pub use error::AuditError;
 pub use export::{Expected, verify_export};
 pub use filter::AuditFilter;
 pub use head::Head;
+pub(crate) use journal::{JournalQueue, settle};
 pub use log::{AuditLog, AuditOptions};
 pub use mirror::{MirrorOptions, MirrorState};
 pub use record::{AuditRecord, NewRecord};

@@ -132,6 +132,11 @@ impl AuditRecord {
         super::canonical::serialize_line(self)
     }
 
+    /// Returns the head of the chain before this record.
+    pub(crate) fn before(&self) -> Head {
+        Head { seq: self.seq - 1, hash: self.prev }
+    }
+
     /// Returns the head of a chain that ends with this record.
     pub fn head(&self) -> Head {
         Head { seq: self.seq, hash: self.hash }

@@ -26,17 +26,29 @@ struct SmallDisk {
 
 impl SmallDisk {
     fn new(path: PathBuf, options: &str) -> Self {
+        let disk = Self::empty(path, 8, options);
+        // Removed to free space.
+        fs::write(disk.ballast(), vec![1; 5 << 20]).unwrap();
+        disk
+    }
+
+    /// Returns a disk of `size` MiB.
+    fn empty(path: PathBuf, size: u32, options: &str) -> Self {
         fs::create_dir(&path).unwrap();
         let status = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size=8m,nosuid,nodev{options}"), "belljar-store-test"])
+            .args(["-t", "tmpfs", "-o", &format!("size={size}m,nosuid,nodev{options}"), "belljar-store-test"])
             .arg(&path)
             .status()
             .unwrap();
         assert!(status.success());
-        let disk = Self { path };
-        // Removed to free space.
-        fs::write(disk.ballast(), vec![1; 5 << 20]).unwrap();
-        disk
+        Self { path }
+    }
+
+    /// Writes the ballast so large that only `rest` bytes are free.
+    fn fill_up(&self, rest: u64) {
+        let disk = rustix::fs::statvfs(&self.path).unwrap();
+        let size = (disk.f_bavail * disk.f_frsize).checked_sub(rest).unwrap();
+        fs::write(self.ballast(), vec![1; usize::try_from(size).unwrap()]).unwrap();
     }
 
     fn ballast(&self) -> PathBuf {
@@ -177,6 +189,36 @@ pub(crate) async fn audit_resumes_when_space_is_freed(fixture: Fixture) {
     disk.free_space();
     assert_eq!(log.append(record(number)).await.unwrap(), number);
     assert_eq!(verify(&log).await, format!("verified {number}"));
+    log.close().await;
+    store.close().await;
+}
+
+pub(crate) async fn journalled_audit_resumes_when_space_is_freed(fixture: Fixture) {
+    if is_skipped() {
+        return;
+    }
+    let disk = SmallDisk::empty(fixture.dir.path().join("small"), 48, "");
+    let path = disk.path.join("belljar.db");
+    let url = StoreUrl::sqlite(&path).unwrap();
+    let store = Store::open(&url, &fixture.key()).await.unwrap();
+    let log = open(&store).await;
+    assert_eq!(fs::metadata(path.with_extension("db.audit")).unwrap().len(), 2 << 20);
+    disk.fill_up(256 << 10);
+    let mut acknowledged = 0;
+    let error = loop {
+        match log.append(record(acknowledged + 1)).await {
+            Ok(seq) => assert_eq!(seq, acknowledged + 1),
+            Err(error) => break error,
+        }
+        acknowledged += 1;
+        assert!(acknowledged < 100_000, "the disk does not fill up");
+    };
+    assert!(error.is_full(), "{error:?}");
+    // It is refused each time; what was acknowledged is in the journal.
+    assert!(log.append(record(acknowledged + 1)).await.unwrap_err().is_full());
+    disk.free_space();
+    assert_eq!(log.append(record(acknowledged + 1)).await.unwrap(), acknowledged + 1);
+    assert_eq!(verify(&log).await, format!("verified {}", acknowledged + 1));
     log.close().await;
     store.close().await;
 }

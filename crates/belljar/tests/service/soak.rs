@@ -265,9 +265,10 @@ async fn end_all(client: &Client) {
 
 /// Returns the files in the home that an idle server should not have.
 fn files_left(home: &Home) -> Vec<PathBuf> {
-    const AT_REST: [&str; 10] = [
+    const AT_REST: [&str; 11] = [
         "audit.jsonl",
         "belljar.db",
+        "belljar.db.audit",
         "belljar.db.lock",
         "belljar.db.reserve",
         "belljar.db-shm",
