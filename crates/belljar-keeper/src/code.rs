@@ -252,7 +252,7 @@ impl Keeper {
     }
 
     /// Returns the sandbox's usage so far, and counts it for its key.
-    async fn count_usage(&self, entered: &Entered) -> Usage {
+    pub(crate) async fn count_usage(&self, entered: &Entered) -> Usage {
         let usage = entered.sandbox().usage().await;
         self.inner.ledger.record_cpu(&entered.entry, usage.cpu.unwrap_or_default());
         usage

@@ -79,6 +79,15 @@ const FINAL_OUTPUT_PROCESSES: usize = 16;
 /// Number of bytes read of each stream of the last one.
 const FINAL_OUTPUT_BYTES: u64 = 2048;
 
+/// A finished execution, with details for the audit log.
+struct Done {
+    result: ExecResult,
+    /// Digest of its output.
+    digest: String,
+    /// Whether its usage has been counted.
+    is_counted: bool,
+}
+
 impl Entered {
     /// Logs the start of a process.
     pub(crate) fn note_started(&self, process: u64) {
@@ -132,16 +141,23 @@ impl Keeper {
         let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
-        if let Some((result, output)) = result {
+        if let Some(Done { result, digest, .. }) = result {
             details.push(("outcome", outcome_name(&result.outcome).to_owned()));
-            details.push((OUTPUT_DIGEST, output.clone()));
+            details.push((OUTPUT_DIGEST, digest.clone()));
             details.push(("process", result.process.to_string()));
             self.inner.metrics.record_execution(outcome_name(&result.outcome), result.wall);
             let code = result.exit_code.map_or_else(|| "none".to_owned(), |code| code.to_string());
             entered.entry.note(EXITED, Some(result.process), format!("exit code {code}"));
         }
-        self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details).await?;
-        let (result, _) = outcome?;
+        let counting = async {
+            if outcome.as_ref().is_ok_and(|done| !done.is_counted) {
+                self.count_usage(&entered).await;
+            }
+        };
+        let audit = self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details);
+        let (recorded, ()) = futures::join!(audit, counting);
+        recorded?;
+        let result = outcome?.result;
         if let Some(claim) = claim {
             claim.finish(&stored_answer(&result, self.has_disk())).await?;
         }
@@ -154,7 +170,7 @@ impl Keeper {
         entered: &Entered,
         request: &ExecRequest,
         events: Option<mpsc::Sender<ExecEvent>>,
-    ) -> Result<(ExecResult, String)> {
+    ) -> Result<Done> {
         let keep = kept_bytes(entered, request).min(MAX_KEPT_BYTES);
         let timeout = timeout(entered, request);
         let begin = Instant::now();
@@ -171,8 +187,9 @@ impl Keeper {
             None => Ok(watch.await),
         };
         let wall = begin.elapsed();
-        let after = entered.sandbox().usage().await;
-        self.inner.ledger.record_cpu(&entered.entry, after.cpu.unwrap_or_default());
+        // The usage is needed now only to explain a failure; else it is counted while the record is written.
+        let is_counted = !matches!(&ended, Ok(Ok(Some(exited))) if (exited.code, exited.signal) == (0, 0));
+        let after = if is_counted { self.count_usage(entered).await } else { Usage::default() };
         let (judgement, exited) = match ended {
             Ok(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
             Ok(Ok(None)) => (self.judge_lost(entered, &before).await, None),
@@ -212,7 +229,7 @@ impl Keeper {
                 _ => None,
             }),
         };
-        Ok((result, digest))
+        Ok(Done { result, digest, is_counted })
     }
 
     /// Judges a command whose sandbox ended.
