@@ -193,11 +193,13 @@ impl Journal {
 
     /// Continues in the other segment, once the database has its records on disk.
     fn switch(&mut self) -> Result<(), AuditError> {
-        let confirmed = self.other_segment.take().map(oneshot::Receiver::blocking_recv);
-        match confirmed {
-            None | Some(Ok(Ok(_))) => {}
-            // It failed when it was requested; perhaps it succeeds now.
-            Some(_) => drop(self.store()?),
+        if let Some(confirmed) = self.other_segment.take()
+            && !matches!(confirmed.blocking_recv(), Ok(Ok(_)))
+        {
+            // It failed when it was requested; perhaps it succeeds now. If not, it stays unconfirmed for the next record.
+            let (_, unconfirmed) = oneshot::channel();
+            self.other_segment = Some(unconfirmed);
+            self.store()?;
         }
         self.other_segment = Some(self.request_store()?);
         self.file.switch();
