@@ -214,10 +214,14 @@ impl Keeper {
             Ok(id) => self.entry(&id),
             Err(_) => self.find_name(&caller.tenant, id),
         };
-        if let Some(entry) = found.filter(|entry| caller.may_see(&entry.tenant, &entry.id)) {
-            return Ok(entry);
+        // One that is recorded as gone is still here until it has been released.
+        let is_here = |entry: &Arc<Entry>| {
+            entry.state() != SandboxState::Gone && caller.may_see(&entry.tenant, &entry.id)
+        };
+        match found.filter(is_here) {
+            Some(entry) => Ok(entry),
+            None => Err(self.missing_error(caller, id).await?),
         }
-        Err(self.missing_error(caller, id).await?)
     }
 
     pub(crate) fn find_name(&self, tenant: &str, name: &str) -> Option<Arc<Entry>> {

@@ -201,8 +201,12 @@ async fn check_all(home: &Home, server: &Server, workers: &mut [Worker], doomed:
 async fn wait_for_ends(server: &Server, doomed: &BTreeSet<String>) {
     let client = server.admin();
     let begin = Instant::now();
-    while !all_sandboxes(&client).await.is_disjoint(doomed) && begin.elapsed() < SETTLED_WITHIN {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    for id in doomed {
+        while client.get(&format!("/v1/sandboxes/{id}")).await.code() != "sandbox_gone"
+            && begin.elapsed() < SETTLED_WITHIN
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
 

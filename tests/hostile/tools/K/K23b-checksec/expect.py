@@ -13,6 +13,7 @@ import tempfile
 import host
 
 TOOL = "/usr/bin/checksec"
+GUEST = os.path.join(os.path.dirname(host.BELLJAR), "belljar-guest")
 INSIDE = """
 sleep 5 & sleep 0.3
 checksec --format=csv --proc=sleep
@@ -35,9 +36,11 @@ def readelf(flag):
 
 
 def descendants(pid):
-    """Processes below this one."""
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        children = [int(word) for word in file.read().split()]
+    """Processes below this one, whichever thread started them."""
+    children = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+            children += [int(word) for word in file.read().split()]
     return children + [one for child in children for one in descendants(child)]
 
 
@@ -76,7 +79,7 @@ pid, mode = host.wait_for(guest)
 # The guest's program has no path any more, on the host or inside.
 with tempfile.NamedTemporaryFile() as copy:
     shutil.copyfile(f"/proc/{pid}/exe", copy.name)
-    host.say("guest, program", "belljar's" if filecmp.cmp(copy.name, host.BELLJAR, shallow=False) else "another")
+    host.say("guest, program", "belljar's" if filecmp.cmp(copy.name, GUEST, shallow=False) else "another")
     seen = checksec(f"--file={copy.name}")
 for name in ("relro", "nx", "pie"):
     host.say(f"guest, {name}", seen[name])
