@@ -8,6 +8,12 @@ use http::StatusCode;
 
 use crate::problem::{Code, Problem};
 
+impl From<belljar_model::ModelError> for Problem {
+    fn from(error: belljar_model::ModelError) -> Self {
+        KeeperError::from(error).into()
+    }
+}
+
 impl From<KeeperError> for Problem {
     fn from(error: KeeperError) -> Self {
         let code = Code::from_name(error.code()).unwrap_or(Code::Internal);

@@ -182,15 +182,9 @@ impl<'a> Reader<'a> {
         self.validate(key, |text| text.parse::<T>().map(drop))
     }
 
-    /// Reads the limit `name`, which is validated and kept as text.
-    pub(crate) fn limit(&mut self, key: &str, name: &str) -> Option<String> {
-        self.validate(key, |text| {
-            let mut limits = LimitsFile::default();
-            if let Some(limit) = limits.get_mut(name) {
-                *limit = Some(text.to_owned());
-            }
-            limits.resolve().map(drop)
-        })
+    /// Reads the limit `name`, if it is set.
+    pub(crate) fn limit(&mut self, key: &str, name: &str, limits: &mut LimitsFile) {
+        self.validate(key, |text| limits.set(name, text).map(drop));
     }
 
     fn validate(&mut self, key: &str, check: impl FnOnce(&str) -> Result<(), ModelError>) -> Option<String> {

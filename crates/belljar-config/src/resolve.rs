@@ -292,11 +292,8 @@ fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {
         })
     });
     let mut limits = LimitsFile::default();
-    for name in LimitsFile::NAMES {
-        // The limit of logs applies only to runs on the command line.
-        if let Some(limit) = limits.get_mut(name).filter(|_| *name != "log") {
-            *limit = reader.limit(&format!("template.limits.{name}"), name);
-        }
+    for name in LimitsFile::SERVED {
+        reader.limit(&format!("template.limits.{name}"), name, &mut limits);
     }
     SpecFile {
         engine: Some(engine.to_string()),

@@ -548,14 +548,11 @@ fn limits(
         let Some(value) = text(value) else {
             return Err(source.error(table.span(), format!("{field}.{name}"), "give a number or a string"));
         };
-        let Some(place) = limits.get_mut(name) else {
+        let is_known = limits.set(name, &value);
+        if !is_known.map_err(|error| source.error(table.span(), field, error.to_string()))? {
             let reason = format!("unknown limit; known limits: {}", LimitsFile::NAMES.join(", "));
             return Err(source.error(table.span(), format!("{field}.{name}"), reason));
-        };
-        *place = Some(value);
-    }
-    if let Err(error) = limits.clone().resolve() {
-        return Err(source.error(table.span(), field, error.to_string()));
+        }
     }
     Ok(limits)
 }

@@ -40,7 +40,7 @@ fn full_definition_is_parsed() {
     assert_eq!(kinds, ["apt", "pip", "npm", "run", "copy", "env", "user", "workdir"]);
     let env = definition.spec.env.unwrap();
     assert_eq!((env["A"].as_str(), env["USER"].as_str()), ("1", "worker"));
-    assert_eq!(definition.spec.limits.memory.as_deref(), Some("1g"));
+    assert_eq!(definition.spec.limits.memory, "1g".parse().ok());
     assert_eq!(definition.warm.len(), 2);
 }
 
@@ -143,7 +143,7 @@ network = { allow = ["Good.Example."] }
         r#"{"mode":"whitelist","allow":["good.example"]}"#,
     ];
     assert_eq!(networks, expected);
-    assert_eq!(definition.build.disk.as_deref(), Some("1g"));
+    assert_eq!(definition.build.disk, "1g".parse().ok());
     let without = Definition::parse(GOOD).unwrap();
     assert!(without.steps.iter().all(|step| !step.has_network()), "there is none by default");
     for (from, to, line, field, expected) in [

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::pin::Pin;
+use std::time::Duration;
 
 use belljar_engine::{Archive, CreateRequest, Engine, EngineError, GuestError, ProcessEvent, Sandbox, v1};
 use belljar_model::{
-    LimitsFile, NetworkEvent, NetworkPolicy, SandboxSpec, ShownDir, TemplateStart, TemplateTree, Tree,
-    TreeBase, TreeBuild, TreeLayer,
+    Cpus, DiskSize, Inodes, LimitsFile, Memory, NetworkEvent, NetworkPolicy, OpenFiles, Pids, SandboxSpec,
+    ShownDir, TemplateStart, TemplateTree, Timeout, TmpSize, Tree, TreeBase, TreeBuild, TreeLayer,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
@@ -20,13 +21,13 @@ use crate::layers::{Layer, Layers};
 
 /// Default limits of build sandboxes, where the template sets none: compilers and package tools need space, and all of it
 /// is memory.
-const MEMORY: &str = "6g";
-const DISK: &str = "4g";
-const TMP: &str = "1g";
-const INODES: &str = "1000000";
-const PIDS: &str = "512";
-const TIMEOUT: &str = "1h";
-const OPEN_FILES: &str = "16384";
+const MEMORY_BYTES: u64 = 6 << 30;
+const DISK_BYTES: u64 = 4 << 30;
+const TMP_BYTES: u64 = 1 << 30;
+const INODES: u64 = 1_000_000;
+const PIDS: u32 = 512;
+const TIMEOUT: Duration = Duration::from_secs(3600);
+const OPEN_FILES: u64 = 16_384;
 
 /// Number of last lines of output in the error of a failed step.
 const MAX_LAST_LINES: usize = 20;
@@ -41,17 +42,18 @@ const MAX_TREE_BYTES: u64 = 64 << 30;
 
 /// Returns the limits of build sandboxes: those of the template over the defaults.
 pub(crate) fn limits(requested: &LimitsFile) -> LimitsFile {
-    let text = |text: &str| Some(text.to_owned());
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     LimitsFile {
-        memory: text(MEMORY),
-        cpus: Some(cpus.to_string()),
-        timeout: text(TIMEOUT),
-        pids: text(PIDS),
-        tmp: text(TMP),
-        disk: text(DISK),
-        inodes: text(INODES),
-        open_files: text(OPEN_FILES),
+        memory: Memory::new(MEMORY_BYTES).ok(),
+        cpus: Some(
+            u32::try_from(cpus * 1000).ok().and_then(|millis| Cpus::new(millis).ok()).unwrap_or(Cpus::MAX),
+        ),
+        timeout: Timeout::new(TIMEOUT).ok(),
+        pids: Pids::new(PIDS).ok(),
+        tmp: TmpSize::new(TMP_BYTES).ok(),
+        disk: DiskSize::new(DISK_BYTES).ok(),
+        inodes: Inodes::new(INODES).ok(),
+        open_files: OpenFiles::new(OPEN_FILES).ok(),
         ..LimitsFile::default()
     }
     .merge(requested.clone())
@@ -102,8 +104,7 @@ impl BuildSandbox {
         layers: &Layers,
         params: BuildSandboxParams<'_>,
     ) -> Result<Self, BuildError> {
-        let limits =
-            limits(params.limits).resolve().map_err(|error| BuildError::input("build", error.to_string()))?;
+        let limits = limits(params.limits).resolve();
         let layer = params
             .layer
             .map(|layer| TreeLayer { path: layers.path(&layer.digest), digest: layer.digest.clone() });

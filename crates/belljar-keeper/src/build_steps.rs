@@ -177,7 +177,7 @@ impl Keeper {
                 return Err(error);
             }
         };
-        let home = created.info.home.to_string_lossy().into_owned();
+        let home = created.info.home.clone();
         Ok((entered, home, origin.built.and_then(|built| built.workdir)))
     }
 }

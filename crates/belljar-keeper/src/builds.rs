@@ -232,7 +232,6 @@ impl Keeper {
     pub async fn request_build(&self, caller: &Caller, request: NewBuild) -> Result<RequestedBuild> {
         self.require(caller, TEMPLATE_BUILD)?;
         let NewBuild { name, tags, limits } = request;
-        limits.clone().resolve()?;
         let mut all: Vec<String> = name.given_tag().map(str::to_owned).into_iter().collect();
         for tag in tags {
             check_tag(&tag)?;

@@ -2,67 +2,139 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_engine::{Capabilities, StoredOutput};
 use belljar_model::{
-    EngineName, Isolation, Outcome, Role, SandboxId, SandboxSpec, SandboxState, StreamOutput,
+    EngineName, Hostname, Isolation, LimitNumbers, Outcome, Role, SandboxId, SandboxSpec, SandboxState,
+    StreamOutput, VolumeMount,
 };
 use belljar_store::{Head, TemplateKind, Verification};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::caller::Quotas;
 use crate::json;
-use crate::request::Lifetime;
+use crate::request::TimeoutAction;
 
-/// Description of a sandbox.
-#[derive(Debug, Clone)]
+/// A sandbox.
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct SandboxInfo {
     /// Its id.
+    #[schema(value_type = String, pattern = "^[a-z][a-z0-9]{19}$", example = "k3v9x2m4q8w1z7t5r6p0")]
     pub id: SandboxId,
     /// Its name.
     pub name: Option<String>,
-    /// Its state.
+    /// Its lifecycle state.
     pub state: SandboxState,
-    /// Why it is gone.
-    pub reason: Option<String>,
-    /// Name of its template.
+    /// Template that it started from.
     pub template: String,
-    /// Labels, chosen by its owner.
+    /// The caller's labels.
     pub labels: BTreeMap<String, String>,
-    /// Owning tenant.
+    /// Time of the request.
+    #[serde(with = "json::time")]
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    /// Time at which it became ready.
+    #[serde(with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started_at: Option<Timestamp>,
+    /// Time at which it times out; none while its timeout is suspended.
+    #[serde(with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<Timestamp>,
+    /// Idle timeout, in seconds: how long it may be unused before it ends.
+    #[serde(rename = "idle_timeout_s", serialize_with = "json::seconds")]
+    #[schema(value_type = Option<f64>)]
+    pub idle_timeout: Option<Duration>,
+    /// Action on timeout.
+    pub on_timeout: TimeoutAction,
+    /// Whether using the paused sandbox resumes it.
+    pub auto_resume: bool,
+    /// Time at which it was paused.
+    #[serde(with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub paused_at: Option<Timestamp>,
+    /// Time at which it ended.
+    #[serde(with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ended_at: Option<Timestamp>,
+    /// Reason for its end.
+    pub reason: Option<String>,
+    /// Its specification.
+    #[serde(flatten, serialize_with = "serialize_spec")]
+    #[schema(value_type = SpecInfo)]
+    pub spec: SandboxSpec,
+    /// Isolation mechanisms in force; none once the sandbox has ended.
+    pub isolation: Option<Isolation>,
+    /// Home directory in the sandbox.
+    pub home: String,
+    /// Published ports.
+    pub ports: Vec<u16>,
+    /// Whether it was pre-warmed.
+    pub pooled: bool,
+    /// Time that its caller waited for it, in milliseconds.
+    #[serde(rename = "start_ms", serialize_with = "json::milliseconds")]
+    #[schema(value_type = f64)]
+    pub start: Duration,
+    /// Its tenant.
     pub tenant: String,
     /// Id of the key that created it.
     pub key: String,
-    /// Time of the request.
-    pub created_at: Timestamp,
-    /// Time at which it became ready.
-    pub started_at: Option<Timestamp>,
-    /// Deadline of its timeout; `None` while it is paused.
-    pub expires_at: Option<Timestamp>,
-    /// Time at which it was paused.
-    pub paused_at: Option<Timestamp>,
-    /// Time at which it ended.
-    pub ended_at: Option<Timestamp>,
-    /// Its timeouts.
-    pub lifetime: Lifetime,
-    /// Its specification.
-    pub spec: SandboxSpec,
-    /// Isolation actually in effect; `None` once it is gone.
-    pub isolation: Option<Isolation>,
-    /// Home directory in the sandbox.
-    pub home: PathBuf,
-    /// Published ports.
-    pub ports: Vec<u16>,
     /// Whether it was created to build a template.
+    #[serde(skip)]
     pub for_build: bool,
-    /// Whether it came from the pool.
-    pub pooled: bool,
-    /// Time from the request until it was ready.
-    pub start: Duration,
+}
+
+/// The part of a sandbox's specification that callers see, besides its network policy.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SpecInfo {
+    /// Isolation engine.
+    #[schema(value_type = String)]
+    engine: EngineName,
+    /// Resource limits.
+    limits: LimitNumbers,
+    /// Its host name.
+    #[schema(value_type = String)]
+    hostname: Hostname,
+    /// Its volumes.
+    volumes: Vec<MountedVolume>,
+}
+
+/// A volume that a sandbox mounts.
+#[derive(Debug, Serialize, ToSchema)]
+struct MountedVolume {
+    /// Id.
+    id: String,
+    /// Name.
+    name: String,
+    /// Path in the sandbox.
+    path: String,
+    /// `rw` or `ro`.
+    #[schema(pattern = "^r[ow]$")]
+    mode: &'static str,
+}
+
+impl From<&VolumeMount> for MountedVolume {
+    fn from(volume: &VolumeMount) -> Self {
+        Self {
+            id: volume.image.as_ref().map(|image| image.id.to_string()).unwrap_or_default(),
+            name: volume.name.clone(),
+            path: volume.path.to_string_lossy().into_owned(),
+            mode: volume.mode.as_str(),
+        }
+    }
+}
+
+fn serialize_spec<S: Serializer>(spec: &SandboxSpec, serializer: S) -> Result<S::Ok, S::Error> {
+    let info = SpecInfo {
+        engine: spec.engine,
+        limits: (&spec.limits).into(),
+        hostname: spec.hostname.clone(),
+        volumes: spec.volumes.iter().map(Into::into).collect(),
+    };
+    info.serialize(serializer)
 }
 
 /// Result of a command, with its output as `Output`.
@@ -247,7 +319,8 @@ pub struct SandboxMetrics {
 }
 
 /// Usage of a disk in a sandbox.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = Disk)]
 pub struct DiskUse {
     /// Mount point.
     pub path: String,
@@ -271,15 +344,19 @@ pub struct PublishedPort {
 }
 
 /// Entry of a sandbox's log.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LogEntry {
     /// Sequence number, from 1 in each sandbox.
     pub seq: u64,
     /// Time.
+    #[serde(with = "json::time")]
+    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Kind, such as `created`, `exec`, `exited`, `paused`; the last are `output` and `ended`.
+    #[schema(value_type = String)]
     pub event: Cow<'static, str>,
     /// The process concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u64>,
     /// Details.
     pub detail: String,

@@ -1,5 +1,19 @@
 //! Serialization of values whose JSON form differs from the default.
 
+use std::time::Duration;
+
+use serde::{Serialize as _, Serializer};
+
+/// Serializes an optional time span in seconds.
+pub(crate) fn seconds<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    span.map(|span| span.as_secs_f64()).serialize(serializer)
+}
+
+/// Serializes a time span in milliseconds.
+pub(crate) fn milliseconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(belljar_model::milliseconds(*span))
+}
+
 /// Timestamps in RFC 3339 with six fractional digits.
 pub(crate) mod time {
     use jiff::Timestamp;

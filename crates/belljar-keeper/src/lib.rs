@@ -68,7 +68,7 @@ pub use events::{Event, EventFilter, Occurrence};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
 pub use info::{
     AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,
-    PublishedPort, SandboxInfo, SandboxMetrics, TemplateInfo,
+    PublishedPort, SandboxInfo, SandboxMetrics, SpecInfo, TemplateInfo,
 };
 pub use keeper::{Entered, Keeper};
 pub use keys::{Denied, E2B_KEY_PREFIX, KEY_PREFIX, NewKey};

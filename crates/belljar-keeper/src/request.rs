@@ -11,6 +11,7 @@ use belljar_model::{
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::error::KeeperError;
 
@@ -77,8 +78,9 @@ impl Default for Lifetime {
 }
 
 /// Action when a timeout of a sandbox expires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = OnTimeout)]
 pub enum TimeoutAction {
     /// It is stopped.
     #[default]
@@ -357,6 +359,6 @@ pub(crate) fn resolve(
         KeeperError::field("engine", format!("\"{name}\" is not in this server; give {}", engines.names()))
     })?;
     file.engine = Some(name.to_string());
-    file.limits.timeout.get_or_insert_with(|| engine.capabilities().default_timeout.to_string());
+    file.limits.timeout.get_or_insert(engine.capabilities().default_timeout);
     Ok(file.resolve()?)
 }

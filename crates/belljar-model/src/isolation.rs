@@ -9,10 +9,13 @@ use crate::limits::{Limits, LimitsGrade};
 
 /// Isolation layers that were actually in force, as opposed to requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Isolation {
     /// Engine of the sandbox.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub engine: EngineName,
     /// How limits were enforced.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub grade: LimitsGrade,
     /// Origin of the sandbox's files, such as `host`.
     pub tree: String,
@@ -45,6 +48,7 @@ pub const LIMITED_BY: &str = " by ";
 
 /// Isolation layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Layer {
     /// Name of the layer, such as `seccomp`.
     pub name: String,
@@ -57,6 +61,7 @@ pub struct Layer {
 /// State of an isolation layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum LayerState {
     /// Fully in force.
     InForce,

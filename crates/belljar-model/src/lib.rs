@@ -55,8 +55,8 @@ pub use isolation::{Isolation, LIMITED_BY, Layer, LayerState};
 pub use language::{CommandTemplate, CommandValues, Language, LanguageLimits};
 pub use languages::Languages;
 pub use limits::{
-    Cpus, DiskSize, Inodes, Limits, LimitsFile, LimitsGrade, LogSize, Memory, OpenFiles, OutputSize, Pids,
-    TmpSize,
+    Cpus, DiskSize, Inodes, LimitNumbers, Limits, LimitsFile, LimitsGrade, LogSize, Memory, OpenFiles,
+    OutputSize, Pids, TmpSize,
 };
 pub use limits_change::LimitsChange;
 pub use mount_policy::{FORBIDDEN_IN_HOME, MountPolicy, MountRefusal};
@@ -77,6 +77,7 @@ pub use size::ByteSize;
 pub use spec::{Hostname, SandboxSpec};
 pub use spec_file::{MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
+pub use text::Scalar;
 pub use timeout::{Timeout, parse_span};
 pub use tree::{ShownDir, TEMPLATE_DIR, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer};
 pub use volumes::{

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::error::ModelError;
 use crate::node::Fields;
 use crate::size::ByteSize;
-use crate::text::serde_as_text;
+use crate::text::serde_as_scalar;
 use crate::timeout::{Timeout, parse_decimal};
 
 /// Defines a limit that is a number of bytes.
@@ -125,91 +126,135 @@ macro_rules! limit_traits {
             }
         }
 
-        serde_as_text!($name);
+        serde_as_scalar!($name);
     };
 }
 
-/// Defines the table of limits: the fields of [`Limits`] and, as text, of [`LimitsFile`].
+/// Defines the table of limits: of the fields of [`Limits`], [`LimitsFile`] and [`LimitNumbers`]. Limits after `@local` apply
+/// only to runs on the command line.
 macro_rules! limits {
-    ($($(#[doc = $doc:literal])* $name:ident: $type:ty,)*) => {
+    (
+        $($(#[doc = $doc:literal])* $name:ident: $type:ty, $key:ident: $number:ty = |$limit:ident| $value:expr;)*
+        @local $($(#[doc = $local_doc:literal])* $local:ident: $local_type:ty;)*
+    ) => {
         /// Limits of a sandbox.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Limits {
             $($(#[doc = $doc])* pub $name: $type,)*
+            $($(#[doc = $local_doc])* pub $local: $local_type,)*
         }
 
-        /// Limits as given, each as text and only those that were given.
-        #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+        /// Resource limits of a sandbox, as given. A size is a number of bytes or a text such as `256m`.
+        #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LimitsRequest))]
         pub struct LimitsFile {
             $($(#[doc = $doc])*
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub $name: Option<String>,)*
+            #[cfg_attr(feature = "schema", schema(value_type = Option<crate::text::Scalar>))]
+            pub $name: Option<$type>,)*
+            $($(#[doc = $local_doc])*
+            #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
+            #[cfg_attr(feature = "schema", schema(ignore))]
+            pub $local: Option<$local_type>,)*
+        }
+
+        /// Resource limits of a sandbox, as numbers.
+        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Limits))]
+        pub struct LimitNumbers {
+            $($(#[doc = $doc])* pub $key: $number,)*
         }
 
         impl LimitsFile {
             /// Names of all limits.
-            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+            pub const NAMES: &[&str] = &[$(stringify!($name),)* $(stringify!($local)),*];
+            /// Names of the limits that apply to sandboxes of a server.
+            pub const SERVED: &[&str] = &[$(stringify!($name)),*];
 
-            /// Returns the field of the limit with this name, if there is one.
-            pub fn get_mut(&mut self, name: &str) -> Option<&mut Option<String>> {
+            /// Parses the limit of this name. Returns whether there is one.
+            ///
+            /// # Errors
+            ///
+            /// Fails if the value cannot be read or is out of range.
+            pub fn set(&mut self, name: &str, text: &str) -> Result<bool, ModelError> {
                 match name {
-                    $(stringify!($name) => Some(&mut self.$name),)*
-                    _ => None,
+                    $(stringify!($name) => self.$name = Some(text.parse()?),)*
+                    $(stringify!($local) => self.$local = Some(text.parse()?),)*
+                    _ => return Ok(false),
                 }
+                Ok(true)
             }
 
             /// Merges with other limits; values in `over` win.
             #[must_use]
             pub fn merge(self, over: Self) -> Self {
-                Self { $($name: over.$name.or(self.$name),)* }
+                Self {
+                    $($name: over.$name.or(self.$name),)*
+                    $($local: over.$local.or(self.$local),)*
+                }
             }
 
-            /// Validates every limit and fills in the defaults.
-            ///
-            /// # Errors
-            ///
-            /// Fails if a limit cannot be read or is out of range.
-            pub fn resolve(self) -> Result<Limits, ModelError> {
-                Ok(Limits { $($name: self.$name.map_or_else(|| Ok(<$type>::default()), |text| text.parse())?,)* })
-            }
-
-            pub(crate) fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
-                let limits = Self { $($name: fields.scalar(stringify!($name))?,)* };
-                fields.finish()?;
-                Ok(limits)
+            /// Fills in the defaults.
+            #[must_use]
+            pub fn resolve(self) -> Limits {
+                Limits {
+                    $($name: self.$name.unwrap_or_default(),)*
+                    $($local: self.$local.unwrap_or_default(),)*
+                }
             }
         }
 
         impl From<&Limits> for LimitsFile {
             fn from(limits: &Limits) -> Self {
-                Self { $($name: Some(limits.$name.to_string()),)* }
+                Self { $($name: Some(limits.$name),)* $($local: Some(limits.$local),)* }
+            }
+        }
+
+        impl From<&Limits> for LimitNumbers {
+            fn from(limits: &Limits) -> Self {
+                Self { $($key: { let $limit = limits.$name; $value },)* }
             }
         }
     };
 }
 
 limits! {
-    /// Memory and swap of all processes together.
-    memory: Memory,
-    /// Processor time per second.
-    cpus: Cpus,
-    /// Time after which everything is stopped.
-    timeout: Timeout,
-    /// Processes and threads at once.
-    pids: Pids,
+    /// Memory and swap of everything in it, including files in memory.
+    memory: Memory, memory_bytes: u64 = |size| size.bytes();
+    /// Processors, such as 0.5.
+    cpus: Cpus, cpus: f64 = |cpus| cpus.get();
+    /// Timeout of one execution, unless the execution sets its own.
+    timeout: Timeout, timeout_s: f64 = |timeout| timeout.duration().as_secs_f64();
+    /// Maximum number of processes and threads.
+    pids: Pids, pids: u32 = |count| count.get();
     /// Size of `/tmp`.
-    tmp: TmpSize,
-    /// Size of everything else that can be written.
-    disk: DiskSize,
+    tmp: TmpSize, tmp_bytes: u64 = |size| size.bytes();
+    /// Size of the writable disk.
+    disk: DiskSize, disk_bytes: u64 = |size| size.bytes();
     /// Files and directories in each file system that can be written.
-    inodes: Inodes,
-    /// Size that is kept of each output stream.
-    output: OutputSize,
-    /// Size that is written to disk of each output stream.
-    log: LogSize,
-    /// Descriptors that one process may hold.
-    open_files: OpenFiles,
+    inodes: Inodes, inodes: u64 = |count| count.get();
+    /// Bytes captured of each output stream.
+    output: OutputSize, output_bytes: u64 = |size| size.bytes();
+    /// Open file descriptors of one process.
+    open_files: OpenFiles, open_files: u64 = |count| count.get();
+    @local
+    /// Bytes of each output stream that are written to disk.
+    log: LogSize;
+}
+
+impl LimitsFile {
+    pub(crate) fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
+        let mut limits = Self::default();
+        for name in Self::NAMES {
+            if let Some(text) = fields.scalar(name)? {
+                limits.set(name, &text)?;
+            }
+        }
+        fields.finish()?;
+        Ok(limits)
+    }
 }
 
 /// How limits are enforced.
@@ -322,6 +367,25 @@ impl Cpus {
             .ok_or_else(|| ModelError::not_allowed("cpus", Self(millis).to_string(), Self::ALLOWED))
     }
 
+    /// Creates the limit from a number of processors.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the number is out of range or has more than three decimals.
+    pub fn from_number(cpus: f64) -> Result<Self, ModelError> {
+        // A duration of as many seconds is the number without rounding errors.
+        let exact = Duration::try_from_secs_f64(cpus).ok();
+        exact
+            .filter(|exact| exact.subsec_nanos() % 1_000_000 == 0)
+            .and_then(|exact| Self::checked(u32::try_from(exact.as_millis()).ok()?))
+            .ok_or_else(|| ModelError::not_allowed("cpus", cpus.to_string(), Self::ALLOWED))
+    }
+
+    /// Returns the number of processors.
+    pub fn get(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+
     /// Returns the limit in thousandths of a processor.
     pub const fn millis(self) -> u32 {
         self.0
@@ -358,7 +422,7 @@ impl fmt::Display for Cpus {
     }
 }
 
-serde_as_text!(Cpus);
+serde_as_scalar!(Cpus);
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,8 @@ use std::str::FromStr;
 use crate::error::ModelError;
 use crate::text::serde_as_text;
 
-/// State of a sandbox.
+/// Lifecycle state of a sandbox.
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = State, rename_all = "snake_case"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SandboxState {
     /// Being created.

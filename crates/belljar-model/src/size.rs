@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::ModelError;
-use crate::text::serde_as_text;
+use crate::text::serde_as_scalar;
 
 const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
 
@@ -72,7 +72,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-serde_as_text!(ByteSize);
+serde_as_scalar!(ByteSize);
 
 #[cfg(test)]
 mod tests {

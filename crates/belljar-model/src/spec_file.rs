@@ -152,7 +152,7 @@ impl SpecFile {
         let env = self.env.unwrap_or_default().into_iter();
         Ok(SandboxSpec {
             engine: parse_or_default(self.engine)?,
-            limits: self.limits.resolve()?,
+            limits: self.limits.resolve(),
             grade: parse_or_default(self.grade)?,
             network: self.network.map(resolve_network).transpose()?.unwrap_or_default(),
             mounts,

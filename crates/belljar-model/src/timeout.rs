@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::ModelError;
-use crate::text::serde_as_text;
+use crate::text::serde_as_scalar;
 
 const ALLOWED: &str = "a time from 1 ms to 24 h, such as 30, 1.5, 500ms, 30s, 10m or 1h";
 
@@ -100,7 +100,7 @@ impl fmt::Display for Timeout {
     }
 }
 
-serde_as_text!(Timeout);
+serde_as_scalar!(Timeout);
 
 /// Number with up to nine decimals, displayed without trailing zeros.
 struct Decimal {

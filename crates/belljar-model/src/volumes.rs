@@ -62,15 +62,20 @@ impl fmt::Display for VolumeName {
 
 serde_as_text!(VolumeName);
 
-/// A volume of a sandbox as given in a file or by flags, before validation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A volume for a sandbox as given in a file, a request or by flags, before validation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = VolumeMount))]
 pub struct VolumeFile {
     /// The volume, by its name or id.
+    #[cfg_attr(feature = "schema", schema(example = "data"))]
     pub name: String,
-    /// The absolute path in the sandbox.
+    /// Absolute path in the sandbox.
+    #[cfg_attr(feature = "schema", schema(example = "/mnt/data"))]
     pub path: String,
-    /// `rw` or `ro`; `rw` if absent.
+    /// `rw` or `ro`. `rw` if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(pattern = "^r[ow]$", example = "rw"))]
     pub mode: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use belljar_engine::{
     CreateRequest, Engine as _, EngineError, ErrorCode, Execution, GuestClient, GuestError, ProcessEvent,
     STOP_GRACE, Sandbox, v1,
 };
-use belljar_model::SandboxSpec;
+use belljar_model::{SandboxSpec, Timeout};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::termios::{OptionalActions, Termios};
@@ -24,7 +24,7 @@ use crate::spec::{UncheckedSpec, weaker_grade};
 use crate::stdin::Stdin;
 
 /// Default timeout of a shell: the maximum lifetime of a sandbox.
-const DEFAULT_TIMEOUT: &str = "24h";
+const DEFAULT_TIMEOUT: Timeout = Timeout::MAX;
 
 /// Default shells: the first that exists is used.
 pub(crate) const SHELLS: [&str; 2] = ["bash", "sh"];

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{
     ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkMode,
-    NetworkSetup, SandboxSpec, SpecFile,
+    NetworkSetup, SandboxSpec, SpecFile, Timeout,
 };
 
 use crate::cli::SandboxArgs;
@@ -45,13 +45,13 @@ impl UncheckedSpec {
     }
 
     /// Sets the timeout unless it is set already.
-    pub(crate) fn default_timeout(&mut self, timeout: &str) {
-        self.file.limits.timeout.get_or_insert_with(|| timeout.to_owned());
+    pub(crate) fn default_timeout(&mut self, timeout: Timeout) {
+        self.file.limits.timeout.get_or_insert(timeout);
     }
 
     /// Sets the timeout of the sandbox as a whole.
-    pub(crate) fn set_timeout(&mut self, timeout: &str) {
-        self.file.limits.timeout = Some(timeout.to_owned());
+    pub(crate) fn set_timeout(&mut self, timeout: Timeout) {
+        self.file.limits.timeout = Some(timeout);
     }
 
     /// Marks the sandbox as interactive.
@@ -70,7 +70,7 @@ impl UncheckedSpec {
             Some(name) => kind("engine", name)?,
             None => LocalKind::default(),
         };
-        self.default_timeout(&kind.default_timeout().to_string());
+        self.default_timeout(kind.default_timeout());
         if let Some(network) = &mut self.file.network {
             read_secrets(network)?;
         }
@@ -208,20 +208,27 @@ pub(crate) fn read_spec(path: &Path) -> Result<SpecFile, Quit> {
 }
 
 fn flags(args: &SandboxArgs) -> Result<SpecFile, Quit> {
+    let mut limits = LimitsFile::default();
+    let given = [
+        ("memory", &args.memory),
+        ("cpus", &args.cpus),
+        ("timeout", &args.timeout),
+        ("pids", &args.pids),
+        ("tmp", &args.tmp),
+        ("disk", &args.disk),
+        ("inodes", &args.inodes),
+        ("output", &args.output),
+        ("log", &args.log),
+        ("open_files", &args.open_files),
+    ];
+    for (name, text) in given {
+        if let Some(text) = text {
+            limits.set(name, text)?;
+        }
+    }
     let mut flags = SpecFile {
         engine: args.engine.clone(),
-        limits: LimitsFile {
-            memory: args.memory.clone(),
-            cpus: args.cpus.clone(),
-            timeout: args.timeout.clone(),
-            pids: args.pids.clone(),
-            tmp: args.tmp.clone(),
-            disk: args.disk.clone(),
-            inodes: args.inodes.clone(),
-            output: args.output.clone(),
-            log: args.log.clone(),
-            open_files: args.open_files.clone(),
-        },
+        limits,
         grade: args.limits.clone(),
         network: args.net.file()?,
         hostname: args.hostname.clone(),

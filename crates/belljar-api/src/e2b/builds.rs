@@ -14,7 +14,7 @@ use belljar_keeper::{
     BASE_STEP, BuildLine, BuildPlan, BuildStatus, Caller, CopyFiles, Denied, FINAL_STEP, FilesHash,
     KeeperError, LogLevel, MAX_PLAN_STEPS, NewBuild, PlanStep, RequestedBuild, StepFailure, TaggedName,
 };
-use belljar_model::{EnvVar, LimitsFile};
+use belljar_model::{Cpus, EnvVar, LimitsFile, Memory};
 use futures::StreamExt as _;
 use http::{Extensions, HeaderMap, StatusCode};
 use jiff::Timestamp;
@@ -92,8 +92,8 @@ pub(super) async fn request(
     }
     let name = body.name.or(body.alias).ok_or_else(|| Problem::field("name", "it is missing"))?;
     let limits = LimitsFile {
-        memory: body.memory_mb.map(|memory| format!("{memory}m")),
-        cpus: body.cpu_count.map(|count| count.to_string()),
+        memory: body.memory_mb.map(|memory| Memory::new(u64::from(memory) << 20)).transpose()?,
+        cpus: body.cpu_count.map(|count| Cpus::new(count.saturating_mul(1000))).transpose()?,
         ..LimitsFile::default()
     };
     let new = NewBuild { name: name.parse()?, tags: body.tags.unwrap_or_default(), limits };

@@ -196,14 +196,13 @@ pub(super) struct SandboxDetail {
 
 impl SandboxDetail {
     pub(super) fn new(info: &SandboxInfo, token: Option<String>, domain: Option<String>) -> Self {
-        let lifetime = &info.lifetime;
         Self {
             listed: info.into(),
             envd_access_token: token,
             domain,
             allow_internet_access: info.spec.network.mode() != belljar_model::NetworkMode::Disabled,
             network: network::to_json(&info.spec.network),
-            lifecycle: json!({"autoResume": lifetime.auto_resume, "onTimeout": lifetime.on_timeout.as_str()}),
+            lifecycle: json!({"autoResume": info.auto_resume, "onTimeout": info.on_timeout.as_str()}),
         }
     }
 }
@@ -228,7 +227,7 @@ pub(super) struct Metric {
 impl Metric {
     pub(super) fn new(info: &SandboxInfo, metrics: &SandboxMetrics) -> Self {
         let now = Timestamp::now();
-        let cpus = f64::from(info.spec.limits.cpus.millis()) / 1000.0;
+        let cpus = info.spec.limits.cpus.get();
         let used = metrics.cpu.unwrap_or_default().as_secs_f64();
         let available = (metrics.uptime.as_secs_f64() * cpus).max(f64::EPSILON);
         Self {

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::types::{
-    CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxInfoBody, SnapshotBody, Span,
-    TemplateInfoBody, TokenBody, UpdateBody,
+    CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxBody, SnapshotBody, Span, TemplateInfoBody,
+    TokenBody, UpdateBody,
 };
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
@@ -27,11 +27,11 @@ const DEFAULT_PAGE: u32 = 50;
 /// Maximum number of entries on one page.
 const MAX_PAGE: u32 = 100;
 
-fn to_body(shared: &Shared, info: SandboxInfo) -> SandboxInfoBody {
-    SandboxInfoBody::new(info, shared.config.domain.as_deref())
+fn to_body(shared: &Shared, info: SandboxInfo) -> SandboxBody {
+    SandboxBody::new(info, shared.config.domain.as_deref())
 }
 
-fn answer(shared: &Shared, info: SandboxInfo) -> axum::Json<SandboxInfoBody> {
+fn answer(shared: &Shared, info: SandboxInfo) -> axum::Json<SandboxBody> {
     axum::Json(to_body(shared, info))
 }
 
@@ -39,8 +39,8 @@ fn answer(shared: &Shared, info: SandboxInfo) -> axum::Json<SandboxInfoBody> {
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandboxBody,
     params(("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
     responses(
-        (status = 201, description = "The created sandbox.", body = SandboxInfoBody),
-        (status = 200, description = "The existing sandbox.", body = SandboxInfoBody)))]
+        (status = 201, description = "The created sandbox.", body = SandboxBody),
+        (status = 200, description = "The existing sandbox.", body = SandboxBody)))]
 pub(super) async fn create(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -86,7 +86,7 @@ impl ListQuery {
         let limit = check_limit("limit", self.limit, DEFAULT_PAGE, MAX_PAGE)?;
         let states = split_words(&self.state).map(str::parse::<SandboxState>).collect::<Result<_, _>>();
         Ok(ListSandboxes {
-            states: states.map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?,
+            states: states?,
             labels: parse_labels(&self.label)?,
             name: self.name,
             ascending: self.order == Some(Order::Asc),
@@ -126,7 +126,7 @@ pub(crate) fn check_limit(field: &str, asked: Option<u32>, default: u32, max: u3
 #[derive(Serialize, ToSchema)]
 #[schema(as = Sandboxes)]
 pub(super) struct SandboxesBody {
-    sandboxes: Vec<SandboxInfoBody>,
+    sandboxes: Vec<SandboxBody>,
     /// Cursor of the next page; absent after the last.
     next_cursor: Option<String>,
 }
@@ -147,25 +147,25 @@ pub(super) async fn list(
 /// Shows a sandbox. This does not count as a use of it.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "The sandbox.", body = SandboxInfoBody)))]
+    responses((status = 200, description = "The sandbox.", body = SandboxBody)))]
 pub(super) async fn get(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
-) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+) -> Result<axum::Json<SandboxBody>, Problem> {
     Ok(answer(&shared, shared.keeper.get(&caller, &id).await?))
 }
 
 /// Changes labels, limits, timeout settings and the network policy of a sandbox.
 #[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", request_body = UpdateBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
+    responses((status = 200, description = "The sandbox as it is now.", body = SandboxBody)))]
 pub(super) async fn update(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
     Json(body): Json<UpdateBody>,
-) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+) -> Result<axum::Json<SandboxBody>, Problem> {
     Ok(answer(&shared, shared.keeper.update(&caller, &id, body.into_update()?).await?))
 }
 
@@ -194,13 +194,13 @@ pub(super) struct TimeoutBody {
 /// Sets the timeout of a sandbox, from now on.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/timeout", tag = "sandboxes", request_body = TimeoutBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
+    responses((status = 200, description = "The sandbox as it is now.", body = SandboxBody)))]
 pub(super) async fn timeout(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
     Json(body): Json<TimeoutBody>,
-) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+) -> Result<axum::Json<SandboxBody>, Problem> {
     Ok(answer(&shared, shared.keeper.set_timeout(&caller, &id, body.timeout.0).await?))
 }
 
@@ -212,13 +212,13 @@ pub(super) struct EmptyBody {}
 /// Pauses a sandbox: its processes are frozen and its timeout is suspended.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/pause", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
+    responses((status = 200, description = "The sandbox as it is now.", body = SandboxBody)))]
 pub(super) async fn pause(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
     Json(EmptyBody {}): Json<EmptyBody>,
-) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+) -> Result<axum::Json<SandboxBody>, Problem> {
     Ok(answer(&shared, shared.keeper.pause(&caller, &id).await?))
 }
 
@@ -234,13 +234,13 @@ pub(super) struct ResumeBody {
 /// Resumes a sandbox.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/resume", tag = "sandboxes", request_body = ResumeBody,
     params(("id" = String, Path, description = "The sandbox's id or name.")),
-    responses((status = 200, description = "The sandbox as it is now.", body = SandboxInfoBody)))]
+    responses((status = 200, description = "The sandbox as it is now.", body = SandboxBody)))]
 pub(super) async fn resume(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
     Json(body): Json<ResumeBody>,
-) -> Result<axum::Json<SandboxInfoBody>, Problem> {
+) -> Result<axum::Json<SandboxBody>, Problem> {
     let timeout = body.timeout.map(|timeout| timeout.0);
     Ok(answer(&shared, shared.keeper.resume(&caller, &id, timeout).await?))
 }
@@ -272,7 +272,7 @@ pub(super) struct ForksBody {
 #[schema(as = Forked)]
 pub(super) enum ForkedBody {
     /// The created sandbox.
-    Sandbox(Box<SandboxInfoBody>),
+    Sandbox(Box<SandboxBody>),
     /// The reason why it was not created.
     Error(ProblemBody),
 }

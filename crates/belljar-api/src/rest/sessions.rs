@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::types::{UniqueMap, check_path, to_text};
+use super::types::{UniqueMap, check_path, parse_env, to_text};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, PathNumber, PathOf};
 use crate::problem::{Code, Problem};
@@ -87,14 +87,14 @@ pub(super) async fn open(
     if let Some(cwd) = &body.cwd {
         check_path("cwd", cwd.as_bytes())?;
     }
-    let mut env = Vec::new();
-    for (name, value) in body.env.unwrap_or_default().0 {
-        belljar_model::EnvVar::new(&*name, &*value)
-            .map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?;
-        env.push(v1::EnvVar { name: name.into(), value: value.into(), ..Default::default() });
-    }
-    let request =
-        v1::SessionOpen { cwd: body.cwd.map(Bytes::from).unwrap_or_default(), env, ..Default::default() };
+    let env = parse_env(body.env)?.into_iter();
+    let env =
+        env.map(|(name, value)| v1::EnvVar { name: name.into(), value: value.into(), ..Default::default() });
+    let request = v1::SessionOpen {
+        cwd: body.cwd.map(Bytes::from).unwrap_or_default(),
+        env: env.collect(),
+        ..Default::default()
+    };
     let opened = shared.keeper.perform(&caller, &id, request).await?;
     let body = SessionBody { session: opened.id, shell: shell_name(&opened.shell), process: None };
     Ok((StatusCode::CREATED, axum::Json(body)))

@@ -23,7 +23,7 @@ pub(super) async fn create(
     Auth(caller): Auth,
     Json(body): Json<NewVolumeBody>,
 ) -> Result<(StatusCode, axum::Json<VolumeInfo>), Problem> {
-    let volume = shared.keeper.create_volume(&caller, body.into_request()?).await?;
+    let volume = shared.keeper.create_volume(&caller, body.into_request()).await?;
     Ok((StatusCode::CREATED, axum::Json(volume)))
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use belljar_engine::v1;
 use belljar_keeper as keeper;
 use belljar_model::{
-    Isolation, LayerState, Limits, LimitsFile, NetworkEvent, NetworkRecord, Outcome, SandboxState,
-    SecretFile, StreamOutput,
+    Cpus, DiskSize, Inodes, Isolation, LayerState, Limits, LimitsFile, Memory, ModelError, NetworkEvent,
+    NetworkRecord, OpenFiles, Outcome, OutputSize, Pids, SandboxState, SecretFile, StreamOutput, Timeout,
+    TmpSize,
 };
 use belljar_proto::well_known;
 use jiff::Timestamp;
@@ -67,31 +68,29 @@ pub(super) fn path(field: &str, path: &[u8]) -> Result<(), Problem> {
     Err(Problem::field(field, why))
 }
 
-/// Converts limits to the textual form of files and flags, which is parsed later.
+/// Parses limits of a request.
 pub(super) fn limits_file(limits: v1::SandboxLimits) -> Result<LimitsFile, Problem> {
-    let timeout = span("limits.timeout", &limits.timeout)?;
-    let text = |value: Option<u64>| value.map(|value| value.to_string());
-    if limits.cpus.is_some_and(|cpus| !cpus.is_finite() || cpus < 0.0) {
-        return Err(Problem::field("limits.cpus", "invalid number; give one above 0"));
+    fn read<N, L>(given: Option<N>, new: fn(N) -> Result<L, ModelError>) -> Result<Option<L>, Problem> {
+        Ok(given.map(new).transpose()?)
     }
     Ok(LimitsFile {
-        memory: text(limits.memory_bytes),
-        cpus: limits.cpus.map(|cpus| cpus.to_string()),
-        timeout: timeout.map(|timeout| format!("{}ms", timeout.as_millis())),
-        pids: limits.pids.map(|pids| pids.to_string()),
-        tmp: text(limits.tmp_bytes),
-        disk: text(limits.disk_bytes),
-        inodes: text(limits.inodes),
-        output: text(limits.output_bytes),
+        memory: read(limits.memory_bytes, Memory::new)?,
+        cpus: read(limits.cpus, Cpus::from_number)?,
+        timeout: read(span("limits.timeout", &limits.timeout)?, Timeout::new)?,
+        pids: read(limits.pids, Pids::new)?,
+        tmp: read(limits.tmp_bytes, TmpSize::new)?,
+        disk: read(limits.disk_bytes, DiskSize::new)?,
+        inodes: read(limits.inodes, Inodes::new)?,
+        output: read(limits.output_bytes, OutputSize::new)?,
+        open_files: read(limits.open_files, OpenFiles::new)?,
         log: None,
-        open_files: text(limits.open_files),
     })
 }
 
 fn limits(limits: &Limits) -> v1::SandboxLimits {
     v1::SandboxLimits {
         memory_bytes: Some(limits.memory.bytes()),
-        cpus: Some(f64::from(limits.cpus.millis()) / 1000.0),
+        cpus: Some(limits.cpus.get()),
         timeout: duration(limits.timeout.duration()).into(),
         pids: Some(limits.pids.get()),
         tmp_bytes: Some(limits.tmp.bytes()),
@@ -115,13 +114,13 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
         created_at: time(info.created_at).into(),
         started_at: info.started_at.map(time).into(),
         expires_at: info.expires_at.map(time).into(),
-        idle_timeout: info.lifetime.idle_timeout.map(duration).into(),
-        on_timeout: match info.lifetime.on_timeout {
+        idle_timeout: info.idle_timeout.map(duration).into(),
+        on_timeout: match info.on_timeout {
             keeper::TimeoutAction::Kill => v1::TimeoutAction::TIMEOUT_ACTION_KILL,
             keeper::TimeoutAction::Pause => v1::TimeoutAction::TIMEOUT_ACTION_PAUSE,
         }
         .into(),
-        auto_resume: info.lifetime.auto_resume,
+        auto_resume: info.auto_resume,
         paused_at: info.paused_at.map(time).into(),
         ended_at: info.ended_at.map(time).into(),
         reason: info.reason.unwrap_or_default(),
@@ -129,7 +128,7 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
         limits: limits(&info.spec.limits).into(),
         network: info.spec.network.as_str().to_owned(),
         isolation: info.isolation.map(isolation).into(),
-        home: info.home.to_string_lossy().into_owned(),
+        home: info.home,
         hostname: info.spec.hostname.as_str().to_owned(),
         ports: info.ports.into_iter().map(u32::from).collect(),
         host: host.unwrap_or_default(),
@@ -291,7 +290,7 @@ pub(super) fn metrics(metrics: keeper::SandboxMetrics, allowed: &Limits) -> v1::
         memory_bytes: metrics.memory_bytes,
         memory_peak_bytes: metrics.memory_peak_bytes,
         memory_limit_bytes: allowed.memory.bytes(),
-        cpus: f64::from(allowed.cpus.millis()) / 1000.0,
+        cpus: allowed.cpus.get(),
         pids: metrics.pids,
         pids_limit: allowed.pids.get(),
         disks: disks.collect(),

@@ -8,7 +8,7 @@ use belljar_keeper::{
     CreateSandbox, EventFilter, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, NewFile,
     SandboxUpdate, SnapshotRequest,
 };
-use belljar_model::{ModelError, NetworkFile, SecretFile, SpecFile};
+use belljar_model::{NetworkFile, SecretFile, SpecFile};
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 use futures::StreamExt as _;
 
@@ -456,10 +456,6 @@ fn parse_list(request: v1::ListSandboxesRequest) -> Result<ListSandboxes, Proble
 }
 
 fn parse_update(request: v1::UpdateSandboxRequest) -> Result<SandboxUpdate, Problem> {
-    fn read<T: std::str::FromStr<Err = ModelError>>(text: Option<String>) -> Result<Option<T>, Problem> {
-        let read = text.map(|text| text.parse()).transpose();
-        read.map_err(|error| belljar_keeper::KeeperError::from(error).into())
-    }
     let mut labels: BTreeMap<_, _> =
         request.set_labels.into_iter().map(|(key, value)| (key, Some(value))).collect();
     for key in request.remove_labels {
@@ -469,23 +465,23 @@ fn parse_update(request: v1::UpdateSandboxRequest) -> Result<SandboxUpdate, Prob
     }
     let limits = request.limits.into_option().map(convert::limits_file).transpose()?.unwrap_or_default();
     let fixed = [
-        ("timeout", &limits.timeout),
-        ("tmp_bytes", &limits.tmp),
-        ("disk_bytes", &limits.disk),
-        ("inodes", &limits.inodes),
-        ("output_bytes", &limits.output),
-        ("open_files", &limits.open_files),
+        ("timeout", limits.timeout.is_some()),
+        ("tmp_bytes", limits.tmp.is_some()),
+        ("disk_bytes", limits.disk.is_some()),
+        ("inodes", limits.inodes.is_some()),
+        ("output_bytes", limits.output.is_some()),
+        ("open_files", limits.open_files.is_some()),
     ];
-    if let Some((name, _)) = fixed.iter().find(|(_, value)| value.is_some()) {
+    if let Some((name, _)) = fixed.iter().find(|(_, is_given)| *is_given) {
         let reason = "it cannot change while the sandbox runs; memory_bytes, cpus and pids can";
         return Err(Problem::field(format!("limits.{name}"), reason));
     }
     let idle = convert::span("idle_timeout", &request.idle_timeout)?;
     Ok(SandboxUpdate {
         labels,
-        memory: read(limits.memory)?,
-        cpus: read(limits.cpus)?,
-        pids: read(limits.pids)?,
+        memory: limits.memory,
+        cpus: limits.cpus,
+        pids: limits.pids,
         idle_timeout: idle.map(|idle| Some(idle).filter(|idle| !idle.is_zero())),
         on_timeout: convert::timeout_action(request.on_timeout)?,
         auto_resume: request.auto_resume,

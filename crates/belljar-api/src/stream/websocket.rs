@@ -199,7 +199,7 @@ fn json(body: &impl Serialize) -> String {
 #[serde(deny_unknown_fields, default)]
 struct Control {
     resize: Option<TerminalBody>,
-    signal: Option<crate::rest::types::Scalar>,
+    signal: Option<belljar_model::Scalar>,
     close_stdin: Option<bool>,
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::{CreateRequest, EngineError, Sandbox};
 use belljar_model::{
-    LimitsFile, MountMode, SandboxSpec, SandboxState, SpecFile, Tree, VolumeId, VolumeImage, VolumeMount,
+    DiskSize, LimitsFile, Memory, MountMode, Pids, SandboxSpec, SandboxState, SpecFile, TmpSize, Tree,
+    VolumeId, VolumeImage, VolumeMount,
 };
 use belljar_store::{SandboxRow, ServiceWall, VolumeRow};
 use jiff::Timestamp;
@@ -213,10 +214,10 @@ impl Keeper {
 
     fn content_spec(&self, row: &VolumeRow, engine: belljar_model::EngineName) -> Result<SandboxSpec> {
         let limits = LimitsFile {
-            memory: Some("128m".to_owned()),
-            pids: Some("1".to_owned()),
-            disk: Some("1m".to_owned()),
-            tmp: Some("1m".to_owned()),
+            memory: Some(Memory::new(128 << 20)?),
+            pids: Some(Pids::MIN),
+            disk: Some(DiskSize::MIN),
+            tmp: Some(TmpSize::MIN),
             ..LimitsFile::default()
         };
         // The operator chooses for all sandboxes how limits are enforced.

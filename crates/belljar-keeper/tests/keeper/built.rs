@@ -113,7 +113,7 @@ pub(crate) async fn template_is_built_step_by_step(fixture: Fixture) {
     let new = NewBuild {
         name: "two:v1".parse().unwrap(),
         tags: vec!["v2".to_owned()],
-        limits: LimitsFile { memory: Some("300m".to_owned()), ..LimitsFile::default() },
+        limits: LimitsFile { memory: Some("300m".parse().unwrap()), ..LimitsFile::default() },
     };
     let requested = fixture.keeper.request_build(&caller, new).await.unwrap();
     let plan = BuildPlan {

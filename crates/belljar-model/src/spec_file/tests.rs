@@ -1,7 +1,7 @@
 use std::error::Error as _;
 
 use super::*;
-use crate::limits::LimitsGrade;
+use crate::limits::{LimitsGrade, Memory, Pids};
 
 const TOML: &str = r#"
 engine = "process"
@@ -42,21 +42,26 @@ const JSON: &str = r#"{
 
 fn flags() -> SpecFile {
     let text = |text: &str| Some(text.to_owned());
+    let mut limits = LimitsFile::default();
+    let given = [
+        ("memory", "256m"),
+        ("cpus", "0.5"),
+        ("timeout", "30"),
+        ("pids", "64"),
+        ("tmp", "1048576"),
+        ("disk", "2g"),
+        ("inodes", "1000"),
+        ("output", "1m"),
+        ("log", "0"),
+        ("open_files", "256"),
+    ];
+    for (name, text) in given {
+        assert!(limits.set(name, text).unwrap(), "{name}");
+    }
     let mut spec = SpecFile {
         engine: text("process"),
         language: text("python"),
-        limits: LimitsFile {
-            memory: text("256m"),
-            cpus: text("0.5"),
-            timeout: text("30"),
-            pids: text("64"),
-            tmp: text("1048576"),
-            disk: text("2g"),
-            inodes: text("1000"),
-            output: text("1m"),
-            log: text("0"),
-            open_files: text("256"),
-        },
+        limits,
         grade: text("watched"),
         network: Some("disabled".into()),
         hostname: text("lab"),
@@ -255,8 +260,8 @@ fn merge_prefers_over() {
     assert_eq!(merged.hostname.as_deref(), Some("h"));
     assert_eq!(merged.grade.as_deref(), Some("cgroup"));
     assert_eq!(merged.interactive, Some(false));
-    assert_eq!(merged.limits.pids.as_deref(), Some("8"));
-    assert_eq!(merged.limits.memory.as_deref(), Some("256m"));
+    assert_eq!(merged.limits.pids, Pids::new(8).ok());
+    assert_eq!(merged.limits.memory, Memory::new(256 << 20).ok());
     assert_eq!(merged.mounts.unwrap(), ["/data:/data", "/srv/out:/out:rw", "/x:/x"]);
     let env: Vec<(String, String)> = merged.env.unwrap().into_iter().collect();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());

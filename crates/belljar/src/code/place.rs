@@ -113,7 +113,7 @@ impl PlaceRequest {
     fn embedded(args: &SandboxArgs, language: Option<&Language>) -> Result<Self, Quit> {
         let mut unchecked = UncheckedSpec::from_args(args)?;
         // The time limit applies to one execution; the sandbox lives as long as this command.
-        unchecked.set_timeout(LIFE);
+        unchecked.set_timeout(LIFE.parse()?);
         let checked = unchecked.resolve(language, args.policy.as_deref())?;
         let engine = Box::new(checked.engine());
         Ok(Self::Embedded { engine, spec: Box::new(checked.spec), quiet: args.quiet })

@@ -41,7 +41,7 @@ pub(crate) fn number<T: FromStr>(field: &str, text: Option<&str>) -> Result<Opti
 
 /// Parses a number of processors, such as `0.5`.
 pub(crate) fn cpus(text: Option<&str>) -> Result<Option<f64>, Quit> {
-    let read = |text: &str| text.parse::<Cpus>().map(|cpus| f64::from(cpus.millis()) / 1000.0);
+    let read = |text: &str| text.parse::<Cpus>().map(Cpus::get);
     text.map(|text| read(text).map_err(|error| usage_error("cpus", &error))).transpose()
 }
 

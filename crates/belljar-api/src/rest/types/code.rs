@@ -1,18 +1,16 @@
 //! Code in contexts, and its results.
 
-use std::collections::BTreeMap;
-
 use belljar_engine::v1;
 use belljar_keeper::{CodeRequest, Idempotency, NewContext, OnDisconnect};
-use belljar_model::{CodeContext, CodeError, CodeExecution, CodeResult, milliseconds};
+use belljar_model::{ByteSize, CodeContext, CodeError, CodeExecution, CodeResult, Scalar, milliseconds};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::bytes::check_path;
-use super::exec::{StreamOutputBody, parse_size};
-use super::{Scalar, Span, UniqueMap};
+use super::exec::StreamOutputBody;
+use super::{Span, UniqueMap, parse_env};
 use crate::problem::Problem;
 
 /// Maximum length of an answer to a question, in bytes.
@@ -66,7 +64,8 @@ pub(crate) struct CodeBody {
     /// `kill` interrupts it, and kills its interpreter if that does not help.
     on_disconnect: Option<OnDisconnectBody>,
     /// Bytes that are kept of each output stream: a number, or a text such as `1m`.
-    output: Option<Scalar>,
+    #[schema(value_type = Option<Scalar>)]
+    output: Option<ByteSize>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
@@ -93,7 +92,7 @@ impl CodeBody {
                 Some(OnDisconnectBody::Kill) => OnDisconnect::Kill,
                 Some(OnDisconnectBody::Continue) | None => OnDisconnect::Continue,
             },
-            keep_bytes: self.output.map(|output| parse_size("output", &output)).transpose()?,
+            keep_bytes: self.output.map(ByteSize::bytes),
             idempotency,
             queued: None,
         })
@@ -144,15 +143,6 @@ fn parse_cwd(cwd: Option<String>) -> Result<Option<Bytes>, Problem> {
     let Some(cwd) = cwd else { return Ok(None) };
     check_path("cwd", cwd.as_bytes())?;
     Ok(Some(cwd.into()))
-}
-
-fn parse_env(env: Option<UniqueMap<String>>) -> Result<BTreeMap<String, String>, Problem> {
-    let env = env.unwrap_or_default().0;
-    for (name, value) in &env {
-        let checked = belljar_model::EnvVar::new(name, value);
-        checked.map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?;
-    }
-    Ok(env)
 }
 
 /// A context: an interpreter whose variables persist from one execution to the next.

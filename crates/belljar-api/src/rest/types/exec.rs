@@ -1,7 +1,7 @@
 //! Commands and their results.
 
 use belljar_keeper::{Command, ExecRequest, ExecResult, Idempotency};
-use belljar_model::{Encoding, Outcome, RESULT_SCHEMA, StreamOutput, milliseconds};
+use belljar_model::{ByteSize, Encoding, Outcome, RESULT_SCHEMA, Scalar, StreamOutput, milliseconds};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::super::deferred::DeferredOutput;
 use super::bytes::decode_base64;
 use super::process::signal_text;
-use super::{Scalar, Span, TerminalBody, UniqueMap, object};
+use super::{Span, TerminalBody, UniqueMap, object, parse_env};
 use crate::problem::Problem;
 
 /// Maximum length of the standard input in a request, in bytes.
@@ -38,7 +38,8 @@ pub(crate) struct ExecBody {
     /// The session to run in.
     session: Option<u64>,
     /// Bytes that are kept of each stream: a number, or a text such as `1m`.
-    output: Option<Scalar>,
+    #[schema(value_type = Option<Scalar>)]
+    output: Option<ByteSize>,
 }
 
 /// A command to start in the background.
@@ -64,7 +65,8 @@ pub(crate) struct StartBody {
     /// The session to run in.
     session: Option<u64>,
     /// Bytes that are kept of each stream: a number, or a text such as `1m`.
-    output: Option<Scalar>,
+    #[schema(value_type = Option<Scalar>)]
+    output: Option<ByteSize>,
     /// Whether standard input stays open for more input. `false` if not given.
     stdin_open: Option<bool>,
     /// Size of its terminal, to run on one.
@@ -95,19 +97,13 @@ impl StartBody {
 impl ExecBody {
     /// Converts the body to the keeper's request.
     pub(crate) fn into_request(self, idempotency: Option<Idempotency>) -> Result<ExecRequest, Problem> {
-        let keep_bytes = self.output.map(|output| parse_size("output", &output)).transpose()?;
-        let env = self.env.unwrap_or_default().0;
-        for (name, value) in &env {
-            let checked = belljar_model::EnvVar::new(name, value);
-            checked.map_err(|error| Problem::from(belljar_keeper::KeeperError::from(error)))?;
-        }
         Ok(ExecRequest {
             command: parse_command(self.command, self.argv)?,
             cwd: self.cwd.map(parse_cwd).transpose()?,
-            env,
+            env: parse_env(self.env)?,
             stdin: parse_stdin(self.stdin, self.stdin_base64)?,
             timeout: self.timeout.map(|timeout| timeout.0),
-            keep_bytes,
+            keep_bytes: self.output.map(ByteSize::bytes),
             session: self.session,
             idempotency,
             ..ExecRequest::default()
@@ -155,15 +151,6 @@ fn parse_stdin(text: Option<String>, base64: Option<String>) -> Result<Bytes, Pr
         return Err(Problem::field(field, reason));
     }
     Ok(stdin)
-}
-
-/// Parses a number of bytes.
-pub(super) fn parse_size(field: &str, value: &Scalar) -> Result<u64, Problem> {
-    let size = value.0.parse::<belljar_model::ByteSize>();
-    let wanted = "a number of bytes, or a size such as 256k or 1m";
-    let size =
-        size.map_err(|_| Problem::field(field, format!("{:?} is not allowed; give {wanted}", value.0)))?;
-    Ok(size.bytes())
 }
 
 /// Result of a command.

@@ -11,7 +11,6 @@ mod object;
 mod port;
 mod process;
 mod sandbox;
-mod scalar;
 mod secret;
 mod span;
 mod template;
@@ -32,11 +31,10 @@ pub(crate) use object::{Object, object, objects};
 pub(crate) use port::{PortBody, PortInfoBody, PortsBody, TokenBody};
 pub(crate) use process::{ExitedBody, ProcessInfoBody, ResizeBody, SignalBody, TerminalBody, signal_number};
 pub(crate) use sandbox::{
-    CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxInfoBody, SnapshotBody, UpdateBody,
+    CreateSandboxBody, ForkBody, LogsBody, MetricsBody, SandboxBody, SnapshotBody, UpdateBody,
 };
-pub(crate) use scalar::Scalar;
 pub(crate) use secret::{NewSecretBody, SecretUpdateBody};
 pub(crate) use span::{Span, time};
 pub(crate) use template::TemplateInfoBody;
-pub(crate) use unique::UniqueMap;
-pub(crate) use volume::{MountedVolumeBody, NewVolumeBody, VolumeMountBody};
+pub(crate) use unique::{UniqueMap, parse_env};
+pub(crate) use volume::NewVolumeBody;

@@ -1,7 +1,7 @@
 //! Processes.
 
 use belljar_engine::{Judgement, v1};
-use belljar_model::{Outcome, milliseconds, signal_name};
+use belljar_model::{Outcome, Scalar, milliseconds, signal_name};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -129,7 +129,7 @@ impl ExitedBody {
 pub(crate) struct SignalBody {
     /// Its name, such as `SIGTERM`, or its number.
     #[serde(deserialize_with = "read_signal")]
-    #[schema(value_type = crate::rest::types::Scalar)]
+    #[schema(value_type = belljar_model::Scalar)]
     pub(crate) signal: i32,
     /// Whether all descendants of the process get it too. `false` if not given.
     #[serde(default)]
@@ -147,7 +147,7 @@ pub(crate) fn signal_number(text: &str) -> Option<i32> {
 }
 
 pub(super) fn read_signal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    let super::Scalar(text) = super::Scalar::deserialize(deserializer)?;
+    let Scalar(text) = Scalar::deserialize(deserializer)?;
     let wanted = "a name such as SIGTERM, or a number from 1 to 64";
     signal_number(&text)
         .ok_or_else(|| D::Error::custom(format_args!("{text:?} is not allowed; give {wanted}")))

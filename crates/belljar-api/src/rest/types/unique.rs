@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use belljar_model::EnvVar;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+
+use crate::problem::Problem;
 
 /// A map with arbitrary, unique keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,4 +45,13 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
 
         deserializer.deserialize_map(Table(PhantomData))
     }
+}
+
+/// Checks environment variables of a request.
+pub(crate) fn parse_env(env: Option<UniqueMap<String>>) -> Result<BTreeMap<String, String>, Problem> {
+    let env = env.unwrap_or_default().0;
+    for (name, value) in &env {
+        EnvVar::new(name, value)?;
+    }
+    Ok(env)
 }
