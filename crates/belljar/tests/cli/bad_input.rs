@@ -252,7 +252,7 @@ fn specifications() {
         (
             "d.json",
             r#"{"limits": {"pids": 0}}"#,
-            "pids: \"0\" is not allowed; give a whole number from 1 to 4194304, such as 64",
+            "spec: \"d.json\" cannot be used: pids: \"0\" is not allowed; give a whole number from 1 to 4194304, such as 64",
         ),
         (
             "e.json",
