@@ -19,7 +19,7 @@ const FILES: [&str; 9] = [
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let proto = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let names = FILES.map(|name| format!("belljar/v1/{name}.proto"));
     println!("cargo::rerun-if-changed=build.rs");
