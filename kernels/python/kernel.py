@@ -1809,6 +1809,10 @@ class _PlainText(PlainTextFormatter):
         return sheet.getvalue()
 
 
+# Types without representations of their own: only a registered printer gives them another form than text.
+_TEXT_ONLY = frozenset((bool, bytes, bytearray, complex, dict, float, frozenset, int, list, range, set, str, tuple))
+
+
 class _Formatter(DisplayFormatter):
     """Formats an object: IPython's representations, and a chart or table if applicable."""
 
@@ -1818,7 +1822,11 @@ class _Formatter(DisplayFormatter):
         shell.format_error = None
         try:
             extras.before(obj, self)
-            data, metadata = super().format(obj, include=include, exclude=exclude)
+            if include or exclude or type(obj) not in _TEXT_ONLY or self._has_printer(obj):
+                data, metadata = super().format(obj, include=include, exclude=exclude)
+            else:
+                text = self.formatters["text/plain"](obj)
+                data, metadata = {} if text is None else {"text/plain": text}, {}
             if not data and shell.format_error is None:
                 return data, metadata
             if "text/plain" not in data and shell.format_error is not None:
@@ -1828,6 +1836,18 @@ class _Formatter(DisplayFormatter):
             return data, metadata
         finally:
             shell.formatting -= 1
+
+    def _has_printer(self, obj):
+        """Reports whether code has registered a printer for this object or its type, of another form than text."""
+        kinds = type(obj).__mro__
+        names = [(kind.__module__, kind.__name__) for kind in kinds]
+        others = [one for name, one in self.formatters.items() if name != "text/plain"]
+        return any(
+            id(obj) in one.singleton_printers
+            or any(kind in one.type_printers for kind in kinds)
+            or any(name in one.deferred_printers for name in names)
+            for one in (self.ipython_display_formatter, self.mimebundle_formatter, *others)
+        )
 
 
 class _Hook(DisplayHook):
@@ -2649,7 +2669,7 @@ class Wire:
                 # Only the wait may be interrupted: data that was read is never lost.
                 _poll(self._socket.fileno(), None)
                 with self._interrupts:
-                    chunk = self._socket.recv(1 << 20)
+                    chunk = self._socket.recv(1 << 16)
                     if self._look() != self._identity:
                         chunk = b""
                     self._buffer += chunk

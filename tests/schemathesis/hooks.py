@@ -122,6 +122,17 @@ def before_load_schema(ctx: Any, raw_schema: Dict[str, Any]) -> None:
 
 
 @schemathesis.hook
+def filter_query(ctx: Any, query: Any) -> bool:
+    """Leaves out empty values: they count as missing, which the document cannot say of a number."""
+    return not any(is_empty(value) for value in (query or {}).values())
+
+
+def is_empty(value: Any) -> bool:
+    """Reports whether a parameter with this value is sent without one; of an object, the keys are sent."""
+    return value is None or (not any(value) if isinstance(value, (dict, list)) else value == "")
+
+
+@schemathesis.hook
 def before_call(ctx: Any, case: Any, kwargs: Dict[str, Any]) -> None:
     """Puts in ids and paths that mean something."""
     parameters, path = case.path_parameters or {}, case.operation.path

@@ -146,6 +146,11 @@ pub trait Walls: Send + Sync {
     /// Returns the resource usage so far, as far as the engine knows it.
     fn usage(&self) -> BoxFuture<'_, Usage>;
 
+    /// Returns the fields of the usage that only grow, which may be cheaper to read; others may be unknown.
+    fn counters(&self) -> BoxFuture<'_, Usage> {
+        self.usage()
+    }
+
     /// Changes limits that are enforced from outside: all of those named, or none.
     ///
     /// # Errors
@@ -292,6 +297,11 @@ impl Sandbox {
     #[must_use]
     pub fn guest(&self) -> &GuestClient {
         &self.guest
+    }
+
+    /// Returns the processor time, and the numbers of kills and refused forks, so far; other fields may be unknown.
+    pub async fn counters(&self) -> Usage {
+        self.walls.counters().await
     }
 
     /// Returns the resource usage so far.

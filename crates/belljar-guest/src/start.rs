@@ -26,6 +26,9 @@ use crate::tree::{SIGKILL, SIGTERM};
 /// Maximum initial input in bytes: the capacity of a pipe.
 const MAX_INITIAL_INPUT_BYTES: usize = 64 * 1024;
 
+/// Size of the first read from a stream, in bytes.
+const FIRST_READ_BYTES: usize = 4 * 1024;
+
 /// Maximum size of one read from a stream, in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -381,7 +384,7 @@ pub(crate) fn non_blocking(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, StreamError>
 /// Copies one stream from its pipe or terminal into the log, until the end of the stream or of the process.
 async fn pump(process: Arc<Process>, index: usize, stream: AsyncFd<OwnedFd>) {
     let mut changed = process.watch();
-    let mut buffer = Vec::with_capacity(READ_BYTES);
+    let mut buffer = read_buffer();
     let mut drained = 0;
     loop {
         let (must_wait, ended) = {
@@ -425,15 +428,36 @@ async fn pump(process: Arc<Process>, index: usize, stream: AsyncFd<OwnedFd>) {
 }
 
 /// Polls a descriptor and reports whether it has nothing to read.
-pub(crate) fn is_empty(fd: &OwnedFd) -> bool {
+fn is_empty(fd: &OwnedFd) -> bool {
     let mut polls = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(rustix::event::poll(&mut polls, Some(&now)), Ok(0))
 }
 
+/// Returns a buffer for [`read_some`]. Most streams have little to read.
+pub(crate) fn read_buffer() -> Vec<u8> {
+    Vec::with_capacity(FIRST_READ_BYTES)
+}
+
+/// Waits for the next bytes of a pipe and returns them; `None` at its end. Cancel-safe.
+pub(crate) async fn read(pipe: &AsyncFd<OwnedFd>, buffer: &mut Vec<u8>) -> Option<Bytes> {
+    loop {
+        let mut ready = pipe.readable().await.ok()?;
+        match read_some(pipe.get_ref(), buffer) {
+            Ok(data) => return data,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Reads the next bytes of a stream; `None` at its end. `buffer` is that of the last call, if there was one: a read that has filled
+/// it is followed by larger ones.
 pub(crate) fn read_some(fd: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Option<Bytes>, Errno> {
+    let is_full = buffer.len() == buffer.capacity();
     buffer.clear();
-    buffer.reserve(READ_BYTES);
+    buffer.reserve(if is_full { READ_BYTES } else { buffer.capacity() });
     let length = rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?;
     if length == 0 {
         return Ok(None);

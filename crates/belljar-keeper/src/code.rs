@@ -205,7 +205,7 @@ impl Keeper {
         }
         let guest = entered.guest();
         let (before, stream) = futures::join!(
-            entered.sandbox().usage(),
+            entered.sandbox().counters(),
             guest.execute_code(asked).instrument(step!("guest.execute"))
         );
         if let (Ok(_), Some(queued)) = (&stream, &request.queued) {
@@ -251,9 +251,9 @@ impl Keeper {
         Ok(Done { execution, digest: hex::encode(watch.hash.finalize()), abandoned, is_counted })
     }
 
-    /// Returns the sandbox's usage so far, and counts it for its key.
+    /// Returns the sandbox's counters of usage, and charges its processor time to its key.
     pub(crate) async fn count_usage(&self, entered: &Entered) -> Usage {
-        let usage = entered.sandbox().usage().await;
+        let usage = entered.sandbox().counters().await;
         self.inner.ledger.record_cpu(&entered.entry, usage.cpu.unwrap_or_default());
         usage
     }
@@ -282,7 +282,7 @@ impl Keeper {
             wall,
         );
         // Processes killed at its end are counted now.
-        if entered.sandbox().usage().await.oom_kills > before.oom_kills {
+        if entered.sandbox().counters().await.oom_kills > before.oom_kills {
             end.cause = Some("out_of_memory".to_owned());
         }
         end

@@ -174,7 +174,7 @@ impl Keeper {
         let keep = kept_bytes(entered, request).min(MAX_KEPT_BYTES);
         let timeout = timeout(entered, request);
         let begin = Instant::now();
-        let before = entered.sandbox().usage().await;
+        let before = entered.sandbox().counters().await;
         let mut running = Running::start(entered, request, timeout, false).await?;
         entered.entry.note("exec", Some(running.id), "");
         if let Some(events) = &events {

@@ -86,15 +86,28 @@ impl CgroupLayout {
     /// Reads the usage of the groups of the sandbox `id`.
     #[must_use]
     pub fn usage(&self, id: &str) -> CgroupUsage {
-        let mut usage = CgroupUsage::default();
+        let mut usage = self.counters(id);
         if let Some((dir, is_v2)) = self.group(id, "memory") {
-            let (now, peak, events) = if is_v2 {
-                ("memory.current", "memory.peak", "memory.events")
+            let (now, peak) = if is_v2 {
+                ("memory.current", "memory.peak")
             } else {
-                ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control")
+                ("memory.usage_in_bytes", "memory.max_usage_in_bytes")
             };
             usage.memory = read_number(&dir, now);
             usage.peak_memory = read_number(&dir, peak);
+        }
+        if let Some((dir, _)) = self.group(id, "pids") {
+            usage.pids = read_number(&dir, "pids.current");
+        }
+        usage
+    }
+
+    /// Reads what only grows of the usage: processor time, and the numbers of kills and refused forks.
+    #[must_use]
+    pub fn counters(&self, id: &str) -> CgroupUsage {
+        let mut usage = CgroupUsage::default();
+        if let Some((dir, is_v2)) = self.group(id, "memory") {
+            let events = if is_v2 { "memory.events" } else { "memory.oom_control" };
             usage.oom_kills = read_field(&dir, events, "oom_kill");
         }
         usage.cpu_us = match (&self.v2, self.group(id, "cpu")) {
@@ -107,7 +120,6 @@ impl CgroupLayout {
             (None, None) => None,
         };
         if let Some((dir, _)) = self.group(id, "pids") {
-            usage.pids = read_number(&dir, "pids.current");
             usage.pids_denied = read_field(&dir, "pids.events", "max");
         }
         usage

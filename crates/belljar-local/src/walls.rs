@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
 use belljar_guest_config::guest_threads;
-use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, KILL, Supervisor};
+use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, CgroupUsage, KILL, Supervisor};
 use belljar_model::{ByteSize, LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -455,8 +455,7 @@ impl Walls for LocalWalls {
 
 /// Returns the usage of a sandbox by its control groups. `Err` contains what could be read if the number of kills for lack of
 /// memory is unknown: the groups are gone, or are not visible from here.
-pub(crate) fn group_usage(layout: &CgroupLayout, id: &SandboxId, kind: LocalKind) -> Result<Usage, Usage> {
-    let group = layout.usage(id.as_str());
+pub(crate) fn group_usage(group: &CgroupUsage, kind: LocalKind) -> Result<Usage, Usage> {
     let own = u64::from(guest_threads(kind == LocalKind::Local));
     let usage = Usage {
         memory_bytes: group.memory,
@@ -477,7 +476,7 @@ impl LocalWalls {
 
     pub(crate) fn usage_now(&self) -> Usage {
         let Some(layout) = &self.resources.cgroups else { return Usage::default() };
-        group_usage(layout, &self.resources.id, self.resources.kind).unwrap_or_else(|usage| {
+        group_usage(&layout.usage(self.resources.id.as_str()), self.resources.kind).unwrap_or_else(|usage| {
             // The groups are removed soon after the first process ends.
             Usage { oom_kills: self.progress.borrow().oom_kills.into(), ..usage }
         })

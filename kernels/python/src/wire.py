@@ -158,7 +158,7 @@ class Wire:
                 # Only the wait may be interrupted: data that was read is never lost.
                 _poll(self._socket.fileno(), None)
                 with self._interrupts:
-                    chunk = self._socket.recv(1 << 20)
+                    chunk = self._socket.recv(1 << 16)
                     if self._look() != self._identity:
                         chunk = b""
                     self._buffer += chunk

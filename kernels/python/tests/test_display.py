@@ -48,6 +48,24 @@ def test_forms(kernel, code, forms, way):
     assert "cut" not in result
 
 
+PRINTERS = {
+    "type": "html.for_type(int, lambda value: f'<i>{value}</i>')",
+    "type of each object": "html.for_type(object, lambda value: f'<i>{value}</i>')",
+    "name": "html.for_type_by_name('builtins', 'int', lambda value: f'<i>{value}</i>')",
+    "object": "html.singleton_printers[id(7)] = lambda value: f'<i>{value}</i>'",
+    "mimebundle": "formatter.mimebundle_formatter.for_type(int, lambda value, **k: {'text/html': f'<i>{value}</i>'})",
+}
+
+
+@pytest.mark.parametrize("register", PRINTERS.values(), ids=PRINTERS.keys())
+def test_printers_for_types_with_text_only(fresh, register):
+    formatter = "formatter = get_ipython().display_formatter\nhtml = formatter.formatters['text/html']\n"
+    kernel = fresh()
+    assert set(kernel.run("7").main["data"]) == {"text/plain"}
+    kernel.run(formatter + register)
+    assert kernel.run("7").main["data"] == {"text/plain": "7", "text/html": "<i>7</i>"}
+
+
 def test_values_of_forms(kernel):
     data = kernel.run(IMPORT + "JSON({'a': float('nan'), 'b': (1, 2)})").main["data"]
     assert data["application/json"] == {"a": None, "b": [1, 2]}

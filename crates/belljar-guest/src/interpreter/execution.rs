@@ -170,7 +170,7 @@ impl<'a> Execution<'a> {
         let deadline = (limit > 0 && !guest.config.is_without("timeout"))
             .then(|| started_at.checked_add(Duration::from_millis(limit)))
             .flatten();
-        let pid = kernel.process.pid;
+        let cpu_before = kernel.cpu_us.unwrap_or_else(|| guest.proc.cpu_us(kernel.process.pid));
         Self {
             guest,
             context,
@@ -182,7 +182,7 @@ impl<'a> Execution<'a> {
             budget: ResultBudget::default(),
             started_at,
             started_ticks: Proc::ticks_now(),
-            cpu_before: guest.proc.cpu_us(pid),
+            cpu_before,
             deadline,
             stop: None,
             exit_deadline: None,
@@ -196,7 +196,6 @@ impl<'a> Execution<'a> {
         if let Err(why) = self.kernel.send(&frame).await {
             self.fail(why);
         }
-        let mut buffers = [Vec::new(), Vec::new()];
         loop {
             match self.process_messages() {
                 Ok(Some((status, exiting))) => return self.finish(status, exiting, &mut controls).await,
@@ -207,23 +206,19 @@ impl<'a> Execution<'a> {
                 // An exiting process closes it, too, and its exit is noticed somewhat later.
                 self.exit_deadline = Instant::now().checked_add(SOCKET_CLOSE_GRACE);
             }
-            let kernel_event = self.next(&mut buffers, &mut controls).await;
+            let kernel_event = self.next(&mut controls).await;
             match kernel_event {
                 Some(KernelEvent::Output(index, data)) => self.output(index, data),
                 Some(KernelEvent::Ended) => return self.handle_exit(&mut controls).await,
                 Some(KernelEvent::Frames | KernelEvent::Nothing) | None => {}
             }
             // Lets other tasks of the guest run while code writes without end.
-            tokio::task::yield_now().await;
+            tokio::task::consume_budget().await;
         }
     }
 
     /// Waits for one event; returns it if it is from the interpreter.
-    async fn next(
-        &mut self,
-        buffers: &mut [Vec<u8>; 2],
-        controls: &mut mpsc::Receiver<Control>,
-    ) -> Option<KernelEvent> {
+    async fn next(&mut self, controls: &mut mpsc::Receiver<Control>) -> Option<KernelEvent> {
         let waits = !self.outlet.is_empty();
         let timer = self.next_timer();
         tokio::select! {
@@ -234,7 +229,7 @@ impl<'a> Execution<'a> {
                 None
             }
             // Received output is delivered first: a slow reader throttles the code.
-            event = self.kernel.next(buffers), if !waits => Some(event),
+            event = self.kernel.next(), if !waits => Some(event),
             Some(control) = controls.recv() => { self.handle_control(control).await; None }
             () = sleep_until(timer), if timer.is_some() => { self.handle_timers(); None }
         }
@@ -506,6 +501,7 @@ impl<'a> Execution<'a> {
             Some(exit) => exit.user_us.saturating_add(exit.system_us),
             None => self.guest.proc.cpu_us(pid),
         };
+        self.kernel.cpu_us = Some(cpu);
         v1::CodeEnded {
             status: status.into(),
             state: survival.into(),

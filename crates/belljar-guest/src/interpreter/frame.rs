@@ -15,6 +15,9 @@ use self::lazy::{FirstForms, FirstTexts, ValidJson};
 /// Maximum size of a frame, in bytes.
 const MAX_FRAME_BYTES: usize = 32 << 20;
 
+/// Minimum room for one read of a control socket, in bytes.
+const READ_BYTES: usize = 4 * 1024;
+
 /// Maximum length of texts, in bytes.
 const MAX_NAME_BYTES: usize = 1024;
 const MAX_VALUE_BYTES: usize = 64 * 1024;
@@ -121,8 +124,10 @@ struct Raw<'a> {
 }
 
 impl Frames {
-    pub(super) fn push(&mut self, data: &[u8]) {
-        self.buffer.extend_from_slice(data);
+    /// Returns the buffer to append received bytes to, with room for them.
+    pub(super) fn spare(&mut self) -> &mut Vec<u8> {
+        self.buffer.reserve(READ_BYTES);
+        &mut self.buffer
     }
 
     /// Returns the next complete frame.
@@ -366,8 +371,8 @@ mod tests {
 
     fn read(text: &str) -> Result<Option<KernelMessage>, String> {
         let mut frames = Frames::default();
-        frames.push(&u32::try_from(text.len()).unwrap().to_be_bytes());
-        frames.push(text.as_bytes());
+        frames.spare().extend(u32::try_from(text.len()).unwrap().to_be_bytes());
+        frames.spare().extend(text.as_bytes());
         frames.next()
     }
 
@@ -378,7 +383,7 @@ mod tests {
             [frame(&json!({"op": "ready", "version": "3.11"})), frame(&json!({"op": "later"}))].concat();
         let mut messages = Vec::new();
         for byte in whole {
-            frames.push(&[byte]);
+            frames.spare().push(byte);
             messages.extend(frames.next().unwrap());
         }
         assert_eq!(messages, [KernelMessage::Ready { version: "3.11".to_owned() }, KernelMessage::Nothing]);
@@ -388,7 +393,7 @@ mod tests {
     #[test]
     fn invalid_frames_are_errors() {
         let mut frames = Frames::default();
-        frames.push(&u32::MAX.to_be_bytes());
+        frames.spare().extend(u32::MAX.to_be_bytes());
         assert!(frames.next().unwrap_err().contains("a frame of 4294967295 bytes"));
         for text in ["", "1", "[]", "{}", "{\"op\": 1}", "{\"op\": \"done\", \"id\": -1}", "\u{0}"] {
             assert!(read(text).unwrap_err().starts_with("it sent an invalid message"), "{text}");

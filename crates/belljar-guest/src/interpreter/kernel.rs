@@ -21,7 +21,7 @@ use crate::guest::Guest;
 use crate::process::{NewProcess, Process, Stdin};
 use belljar_linux::Spawned;
 
-use crate::start::{Command, DRAIN_BYTES, is_empty, non_blocking, output_pipe, read_some};
+use crate::start::{Command, DRAIN_BYTES, non_blocking, output_pipe, read, read_buffer, read_some};
 use crate::tree::SIGKILL;
 
 /// Timeout for an interpreter to become ready.
@@ -169,6 +169,10 @@ pub(super) struct Kernel {
     socket: UnixStream,
     frames: Frames,
     streams: [AsyncFd<OwnedFd>; 2],
+    /// Memory for reading the streams.
+    buffers: [Vec<u8>; 2],
+    /// Processor time at the end of the last execution, in microseconds.
+    pub(super) cpu_us: Option<u64>,
     /// True while the stream has writers.
     open: [bool; 2],
     /// True while the control socket is open at the other side.
@@ -304,6 +308,8 @@ impl Kernel {
             socket,
             frames,
             streams,
+            buffers: [read_buffer(), read_buffer()],
+            cpu_us: None,
             open: [true; 2],
             control_open: true,
         }
@@ -312,7 +318,6 @@ impl Kernel {
     /// Waits until the interpreter is ready; returns the version of its language.
     pub(super) async fn wait_ready(&mut self) -> Result<String, String> {
         let mut output: VecDeque<u8> = VecDeque::new();
-        let mut buffers = [Vec::new(), Vec::new()];
         loop {
             while let Some(message) = self.frames.next()? {
                 match message {
@@ -321,7 +326,7 @@ impl Kernel {
                     _ => {}
                 }
             }
-            match self.next(&mut buffers).await {
+            match self.next().await {
                 KernelEvent::Output(_, data) => {
                     output.extend(data);
                     output.drain(..output.len().saturating_sub(MAX_STARTUP_OUTPUT_BYTES));
@@ -347,7 +352,7 @@ impl Kernel {
     }
 
     /// Waits for one event. Cancel-safe.
-    pub(super) async fn next(&mut self, buffers: &mut [Vec<u8>; 2]) -> KernelEvent {
+    pub(super) async fn next(&mut self) -> KernelEvent {
         if !self.process.is_running() {
             return KernelEvent::Ended;
         }
@@ -355,7 +360,7 @@ impl Kernel {
         if !self.process.is_running() {
             return KernelEvent::Ended;
         }
-        let [first, second] = buffers;
+        let [first, second] = &mut self.buffers;
         tokio::select! {
             data = read(&self.streams[0], first), if self.open[0] => self.output_event(0, data),
             data = read(&self.streams[1], second), if self.open[1] => self.output_event(1, data),
@@ -390,14 +395,10 @@ impl Kernel {
 
     /// Reads the data available in the control socket.
     pub(super) fn read_available(&mut self) {
-        let mut buffer = vec![0; 64 * 1024];
         let mut total = 0;
         while total < DRAIN_BYTES * 32 {
-            match self.socket.try_read(&mut buffer) {
-                Ok(length @ 1..) => {
-                    self.frames.push(&buffer[..length]);
-                    total += length;
-                }
+            match self.socket.try_read_buf(self.frames.spare()) {
+                Ok(length @ 1..) => total += length,
                 _ => return,
             }
         }
@@ -406,7 +407,7 @@ impl Kernel {
     /// Reads the data available in the pipes.
     pub(super) fn drain(&mut self) -> Vec<(usize, Bytes)> {
         let mut all = Vec::new();
-        let mut buffer = Vec::new();
+        let mut buffer = read_buffer();
         for index in [0, 1] {
             let available = rustix::io::ioctl_fionread(&self.streams[index]).unwrap_or(0);
             let mut left = usize::try_from(available).unwrap_or(0);
@@ -511,36 +512,15 @@ pub(super) fn create_source_file(text: &[u8], home: &Path) -> Result<OwnedFd, Er
     Ok(file)
 }
 
-/// Returns the next bytes of a pipe; `None` at its end. Cancel-safe: bytes that are read are returned.
-async fn read(pipe: &AsyncFd<OwnedFd>, buffer: &mut Vec<u8>) -> Option<Bytes> {
-    loop {
-        match read_some(pipe.get_ref(), buffer) {
-            Ok(data) => return data,
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                let mut ready = pipe.readable().await.ok()?;
-                if is_empty(pipe.get_ref()) {
-                    ready.clear_ready();
-                }
-            }
-            Err(_) => return None,
-        }
-    }
-}
-
 /// Waits for data and adds it to the frames; returns false if the other side has closed.
 pub(super) async fn receive(socket: &UnixStream, frames: &mut Frames) -> bool {
-    let mut buffer = vec![0; 64 * 1024];
     loop {
         if socket.readable().await.is_err() {
             return false;
         }
-        match socket.try_read(&mut buffer) {
+        match socket.try_read_buf(frames.spare()) {
             Ok(0) => return false,
-            Ok(length) => {
-                frames.push(&buffer[..length]);
-                return true;
-            }
+            Ok(_) => return true,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => return false,
         }

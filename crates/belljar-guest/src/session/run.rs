@@ -16,7 +16,7 @@ use super::{PendingCommand, Session};
 use crate::guest::Guest;
 use crate::output::OutputLog;
 use crate::process::Process;
-use crate::start::{DRAIN_BYTES, is_empty, read_some};
+use crate::start::{DRAIN_BYTES, read, read_buffer, read_some};
 use crate::tree::{SIGINT, SIGKILL, SIGTERM};
 
 /// Time between SIGINT and SIGTERM after a timeout.
@@ -111,7 +111,7 @@ impl Runner {
 
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<PendingCommand>) {
         let mut shell_changed = self.session.shell.watch();
-        let mut buffers = [(); 3].map(|()| Vec::with_capacity(0));
+        let mut buffers = [(); 3].map(|()| read_buffer());
         while self.session.shell.is_running() {
             match self.next(&mut buffers, &mut commands, &mut shell_changed).await {
                 Event::Output(index, Some(data)) => self.append(index, data),
@@ -244,7 +244,7 @@ impl Runner {
 
     fn drain(&mut self, index: usize, max_bytes: usize) {
         let mut left = max_bytes;
-        let mut buffer = Vec::new();
+        let mut buffer = read_buffer();
         while left > 0 && self.open[index] {
             match read_some(self.streams[index].get_ref(), &mut buffer) {
                 Ok(Some(data)) => {
@@ -315,23 +315,6 @@ fn parse_end(line: &[u8]) -> Option<(u64, i32)> {
     let (number, code) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let code = code.parse().ok().filter(|code| (0..=255).contains(code))?;
     Some((number.parse().ok()?, code))
-}
-
-/// Returns the next bytes of a pipe; `None` at its end. Cancel-safe: bytes that are read are returned.
-async fn read(pipe: &AsyncFd<OwnedFd>, buffer: &mut Vec<u8>) -> Option<Bytes> {
-    loop {
-        match read_some(pipe.get_ref(), buffer) {
-            Ok(data) => return data,
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                let mut ready = pipe.readable().await.ok()?;
-                if is_empty(pipe.get_ref()) {
-                    ready.clear_ready();
-                }
-            }
-            Err(_) => return None,
-        }
-    }
 }
 
 async fn write(stdin: &pipe::Sender, input: &[u8]) -> Event {

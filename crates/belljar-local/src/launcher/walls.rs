@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
-use belljar_linux::{CgroupLayout, LaunchPhase};
+use belljar_linux::{CgroupLayout, CgroupUsage, LaunchPhase};
 use belljar_model::{LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 
@@ -86,6 +86,18 @@ impl LauncherWalls {
             _ => Err(self.shared.request_error(LinkError::Protocol)),
         }
     }
+
+    /// Reads the control groups with `read`; asks the launcher if they cannot be read from here.
+    async fn read_usage(&self, read: fn(&CgroupLayout, &str) -> CgroupUsage) -> Usage {
+        let group = self.groups.as_ref().map(|layout| read(layout, self.id.as_str()));
+        if let Some(Ok(usage)) = group.map(|group| group_usage(&group, self.shared.kind())) {
+            return usage;
+        }
+        match self.request(Request::Usage { id: self.id.clone() }).await {
+            Ok((Answer::Usage(usage), None)) => usage.into(),
+            _ => Usage::default(),
+        }
+    }
 }
 
 /// Returns the phases that this version knows by name.
@@ -100,16 +112,11 @@ fn known_phases(phases: &[(String, u64)]) -> Vec<(&'static str, Duration)> {
 
 impl Walls for LauncherWalls {
     fn usage(&self) -> BoxFuture<'_, Usage> {
-        Box::pin(async {
-            let groups = self.groups.as_ref();
-            if let Some(Ok(usage)) = groups.map(|layout| group_usage(layout, &self.id, self.shared.kind())) {
-                return usage;
-            }
-            match self.request(Request::Usage { id: self.id.clone() }).await {
-                Ok((Answer::Usage(usage), None)) => usage.into(),
-                _ => Usage::default(),
-            }
-        })
+        Box::pin(self.read_usage(CgroupLayout::usage))
+    }
+
+    fn counters(&self) -> BoxFuture<'_, Usage> {
+        Box::pin(self.read_usage(CgroupLayout::counters))
     }
 
     fn offer_interpreter<'a>(

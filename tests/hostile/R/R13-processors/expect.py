@@ -14,7 +14,7 @@ with host.Neighbour() as neighbour:
     loud = host.percentile(neighbour.latencies(50_000, until=lambda: attack.poll() is not None), 0.99)
     done = host.finish(attack)
 host.say("half a processor", judge(done, 0.5))
-host.say("a twentieth", judge(host.run("program.py", "spin", flags=["--cpus", "0.05"]), 0.05))
+host.say("a twentieth", judge(host.run("program.py", "spin", flags=["--cpus", "0.05"], timeout=60), 0.05))
 slower = loud > max(2 * quiet, 0.05)
 host.say("slowest answers of the neighbour", f"{loud * 1000:.1f} ms, before {quiet * 1000:.1f} ms" if slower else "as before")
 host.relay(host.run("program.py", "ask"))
