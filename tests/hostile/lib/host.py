@@ -1,4 +1,4 @@
-"""For expect.py, which runs on the host: starts sandboxes with the belljar under test, and prints probe lines."""
+"""Helpers for expect.py, which runs on the host: start sandboxes with the belljar under test, and print probe lines."""
 
 import atexit
 import ctypes
@@ -17,9 +17,9 @@ import time
 BELLJAR = os.environ["BELLJAR"]
 CASE = os.environ["CASE"]
 LIB = os.path.dirname(os.path.abspath(__file__))
-# Those of case.toml, and what every run needs on this machine.
+# Flags of case.toml, and those that every run needs on this machine.
 FLAGS = json.loads(os.environ.get("BELLJAR_FLAGS", "[]"))
-# How long the case may take, in seconds.
+# Maximum duration of the case, in seconds.
 BUDGET = int(os.environ.get("BUDGET_MS", "20000")) / 1000
 
 
@@ -29,18 +29,18 @@ def say(name, answer):
 
 
 def skip(why):
-    """Ends the case as not run."""
+    """Ends the case as skipped."""
     print(f"SKIPPED: {why}", flush=True)
     sys.exit(0)
 
 
 def path(name):
-    """A file of the case."""
+    """Returns the path of a file of the case."""
     return os.path.join(CASE, name)
 
 
 def command(program=None, *args, code=None, language=None, flags=(), json_result=True):
-    """The arguments of a belljar run."""
+    """Returns the arguments of a `belljar run`."""
     argv = [BELLJAR, "run", "--quiet", *FLAGS, *flags]
     if json_result:
         argv.append("--json")
@@ -54,7 +54,7 @@ def command(program=None, *args, code=None, language=None, flags=(), json_result
 
 
 class Run:
-    """What came of a belljar run."""
+    """Result of `belljar run`."""
 
     def __init__(self, status, stdout, stderr):
         self.status = status
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def kind(self):
-        """How it ended, such as exited, timed_out or out_of_memory; without a result, the status."""
+        """Kind of outcome, such as exited, timed_out or out_of_memory; without a result, the status."""
         return self.result["outcome"]["kind"] if self.result else f"status {self.status}"
 
     def __str__(self):
@@ -75,7 +75,7 @@ class Run:
 
 
 def run(program=None, *args, stdin=b"", timeout=None, cwd=None, env=None, **options):
-    """Runs a program of the case (or `code=`) in a sandbox to its end. `flags=` are for belljar run."""
+    """Runs a program of the case (or `code=`) in a sandbox until it ends. `flags=` are for belljar run."""
     done = subprocess.run(
         command(program, *args, **options), input=stdin, capture_output=True, timeout=timeout or BUDGET, cwd=cwd,
         env={**os.environ, **env} if env else None, check=False,
@@ -84,26 +84,26 @@ def run(program=None, *args, stdin=b"", timeout=None, cwd=None, env=None, **opti
 
 
 def spawn(program=None, *args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options):
-    """Starts a run, and gives its process. Without `json_result=True` its output can be read as it comes."""
+    """Starts a run, and returns its process. Without `json_result=True` its output can be read while it runs."""
     options.setdefault("json_result", False)
     return subprocess.Popen(command(program, *args, **options), stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 def finish(process, timeout=None):
-    """Waits for the end of a run that was started with spawn."""
+    """Waits for the end of a run that was started with spawn, and returns its result."""
     stdout, stderr = process.communicate(timeout=timeout or BUDGET)
     return Run(process.returncode, stdout or b"", stderr or b"")
 
 
 def relay(done):
-    """Prints the probe lines that a run printed inside, as if they were said here."""
+    """Forwards the probe lines that a run printed inside."""
     for line in done.output.splitlines():
         if ": " in line:
             print(line, flush=True)
 
 
 def wait_for(condition, seconds=10.0):
-    """Waits until `condition()` gives something true, and gives it; None if it does not in time."""
+    """Waits until `condition()` returns a true value, and returns it; None if it times out."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -115,13 +115,13 @@ def wait_for(condition, seconds=10.0):
 
 
 def percentile(values, part):
-    """The value below which this part (0 to 1) of the values lie."""
+    """Returns the value below which this part (0 to 1) of the values lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)]
 
 
 class Neighbour:
-    """A sandbox beside the attacker's that answers each line of its input."""
+    """A sandbox beside the attacker's that echoes each line of its input."""
 
     CODE = "while IFS= read -r line; do printf '%s\\n' \"$line\"; done"
 
@@ -130,7 +130,7 @@ class Neighbour:
         self.ask()
 
     def ask(self):
-        """Asks once, and gives the seconds until the answer."""
+        """Sends one line, and returns the seconds until the answer."""
         begin = time.monotonic()
         self.process.stdin.write(b"ping\n")
         self.process.stdin.flush()
@@ -139,14 +139,14 @@ class Neighbour:
         return time.monotonic() - begin
 
     def latencies(self, count=200, until=None):
-        """The seconds of that many answers, or of those that come until `until()` is true."""
+        """Returns the seconds of `count` answers, or of those received until `until()` is true."""
         values = []
         while len(values) < count and not (until and values and until()):
             values.append(self.ask())
         return values
 
     def stop(self):
-        """Ends it."""
+        """Ends the sandbox."""
         self.process.stdin.close()
         self.process.wait(10)
 
@@ -158,7 +158,7 @@ class Neighbour:
 
 
 def scratch(mode=0o755):
-    """Makes a directory on the host that everybody may enter, and that goes when the script ends."""
+    """Creates a directory on the host that every user may enter, removed when the script ends."""
     os.chmod(tempfile.gettempdir(), 0o711)
     made = tempfile.mkdtemp(prefix="case-")
     os.chmod(made, mode)
@@ -167,7 +167,7 @@ def scratch(mode=0o755):
 
 
 def write(*parts, content="", mode=0o644):
-    """Writes a file on the host, whatever the mask, and gives its path."""
+    """Writes a file on the host, regardless of the umask, and returns its path."""
     name = os.path.join(*parts)
     with open(name, "wb") as file:
         file.write(content if isinstance(content, bytes) else content.encode())
@@ -176,7 +176,7 @@ def write(*parts, content="", mode=0o644):
 
 
 def read(*parts):
-    """What is in a file on the host, as text; None if it is not there."""
+    """Returns the content of a file on the host as text; None if it cannot be read."""
     try:
         with open(os.path.join(*parts), "rb") as file:
             return file.read().decode(errors="replace")
@@ -185,10 +185,10 @@ def read(*parts):
 
 
 def own_network(*addresses):
-    """Moves this process into a network of its own, with these IPv4 addresses on its loopback: nothing that is sent to them
-    leaves it. What is run from now on has this network as the host's. Other addresses have no route there."""
+    """Moves this process into its own network namespace, with these IPv4 addresses on its loopback: nothing sent to them leaves it.
+    For later runs this network is the host's. Other addresses have no route there."""
     if ctypes.CDLL(None, use_errno=True).unshare(0x40000000):
-        raise OSError(ctypes.get_errno(), "cannot make a network namespace")
+        raise OSError(ctypes.get_errno(), "cannot create a network namespace")
     new_link, new_address, up, loopback = 16, 20, 1, 1
     _route(new_link, 0x5, struct.pack("=BBHiII", 0, 0, 0, loopback, up, up))
     for address in addresses:
@@ -198,7 +198,7 @@ def own_network(*addresses):
 
 
 def _route(kind, flags, body):
-    """Asks the kernel to change the network, and waits for its answer."""
+    """Sends a netlink request that changes the network, and waits for the answer."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as route:
         route.send(struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body)
         error = -struct.unpack("=i", route.recv(4096)[16:20])[0]
@@ -207,7 +207,7 @@ def _route(kind, flags, body):
 
 
 class Listener:
-    """Answers TCP connections and counts them and the UDP datagrams, on all addresses, at one port of its own."""
+    """Answers and counts TCP connections and UDP datagrams, on all addresses, at one free port."""
 
     def __init__(self):
         self.connections, self.datagrams = 0, 0

@@ -1,7 +1,7 @@
-"""For attacks in Python: does something, and prints one line about it, `name: answer`.
+"""Helpers for attacks in Python: perform an action, and print one line about it, `name: answer`.
 
-An answer is the name of an error such as EPERM, `ok`, or a short fact. Lines are written at once, so that what was
-answered before a program dies is not lost.
+An answer is the name of an error such as EPERM, `ok`, or a short fact. Lines are written immediately, so that no answer is lost
+if the program dies.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import platform
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 
-# Numbers of system calls: x86_64, aarch64. None: there is no such call.
+# Numbers of system calls: x86_64, aarch64. None: no such call.
 _NUMBERS = {
     "read": (0, 63), "write": (1, 64), "open": (2, None), "close": (3, 57), "mmap": (9, 222), "mprotect": (10, 226),
     "ioctl": (16, 29), "dup": (32, 23), "getpid": (39, 172), "socket": (41, 198), "connect": (42, 203),
@@ -68,12 +68,12 @@ def say(name, answer):
 
 
 def name_of(number):
-    """The name of an error number."""
+    """Returns the name of an error number."""
     return _errno.errorcode.get(number, f"errno {number}")
 
 
 def errno(name, attempt):
-    """Calls `attempt`, says the name of the error that came of it or else `ok`, and gives what it returned."""
+    """Calls `attempt`, prints the name of its error or `ok`, and returns its value."""
     value = None
     try:
         value = attempt()
@@ -85,17 +85,17 @@ def errno(name, attempt):
 
 
 def number(call):
-    """The number of a system call on this processor."""
+    """Returns the number of a system call on this architecture."""
     if isinstance(call, int):
         return call
     value = _NUMBERS[call][_COLUMN]
     if value is None:
-        raise LookupError(f"{call} is no system call of {platform.machine()}")
+        raise LookupError(f"{call} is not a system call of {platform.machine()}")
     return value
 
 
 def raw(call, *args):
-    """Makes a system call. Gives what it returned, -1 for an error, and the error's number."""
+    """Makes a system call. Returns its value, -1 for an error, and the error number."""
     values = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
     ctypes.set_errno(0)
     returned = libc.syscall(ctypes.c_long(number(call)), *values)
@@ -103,25 +103,25 @@ def raw(call, *args):
 
 
 def outcome(call, *args):
-    """Makes a system call, and gives the name of the error that came of it or else `ok`."""
+    """Makes a system call, and returns the name of its error or `ok`."""
     _, error = raw(call, *args)
     return name_of(error) if error else "ok"
 
 
 def syscall(name, call, *args):
-    """Makes a system call by name or number, and says the name of the error that came of it or else `ok`."""
+    """Makes a system call by name or number, prints the name of its error or `ok`, and returns its value."""
     returned, error = raw(call, *args)
     say(name, name_of(error) if error else "ok")
     return returned
 
 
-# Puts five arguments where the 32-bit entry wants them: eax, ebx, ecx, edx, esi, edi; int $0x80; widens the answer.
+# Puts five arguments where the 32-bit entry expects them: eax, ebx, ecx, edx, esi, edi; int $0x80; widens the answer.
 _INT80 = bytes.fromhex("53 89f8 89f3 87d1 4489c6 4489cf cd80 4898 5b c3")
 _code = []
 
 
 def int80(number, *args):
-    """Makes a call of 32-bit x86 by its number there, and gives the error's name or else `ok`. Pointers must be to `low`."""
+    """Makes a 32-bit x86 call by its number there, and returns the error's name or `ok`. Pointers must come from `low`."""
     if platform.machine() != "x86_64":
         return "no such entry"
     if not _code:
@@ -137,7 +137,7 @@ def int80(number, *args):
 
 
 def low(content):
-    """The address of a copy of these bytes below 4 GiB, for `int80`."""
+    """Copies these bytes below 4 GiB, for `int80`, and returns the address."""
     libc.mmap.restype = ctypes.c_void_p
     map_32bit = 0x40
     address = libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | map_32bit, -1, 0)
@@ -146,20 +146,20 @@ def low(content):
 
 
 def x32(call, *args):
-    """Makes a call by the x32 entry, and gives the error's name or else `ok`."""
+    """Makes a call by the x32 entry, and returns the error's name or `ok`."""
     if platform.machine() != "x86_64":
         return "no such entry"
     return outcome(number(call) | 0x40000000, *args)
 
 
 def is_filtered():
-    """Whether the filter of system calls is there, by a socket that every kernel makes. What else the kernel would load modules
-    of the host for is to be tried only then."""
+    """Reports whether the system call filter is active, by a socket that every kernel supports. Only then may calls be tried that
+    would load host modules."""
     return outcome("socket", 10, 1, 0) == "EAFNOSUPPORT"
 
 
 def together(answers):
-    """Answers of many calls in one: each with those that gave it, the one of most calls in short."""
+    """Combines the answers of many calls: the most frequent one alone, the others with the calls that gave them."""
     by_answer = {}
     for name, answer in answers.items():
         by_answer.setdefault(answer, []).append(str(name))
@@ -171,7 +171,7 @@ def together(answers):
 
 
 def in_child(attempt):
-    """Calls `attempt` in a process of its own, whose end does no harm, and gives what it returned as text."""
+    """Calls `attempt` in a child process, whose death does no harm, and returns its value as text."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -187,6 +187,6 @@ def in_child(attempt):
 
 
 def status(key, pid="self"):
-    """A line of /proc/PID/status, such as CapEff."""
+    """Returns a field of /proc/PID/status, such as CapEff."""
     with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as lines:
         return next(line.split()[1] for line in lines if line.startswith(f"{key}:"))

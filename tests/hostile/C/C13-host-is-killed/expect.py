@@ -16,7 +16,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 print(got, flush=True)
 """
-# Several processes that do not want to end, one of them in a session of its own.
+# Several processes that ignore all signals, one of them in its own session.
 PROGRAM = """
 import os, signal, time
 for number in range(1, 32):
@@ -31,7 +31,7 @@ for _ in range(4):
 print("ready", flush=True)
 time.sleep(30)
 """
-# Those that the harness adopts descend from it, as everything here does.
+# Everything here descends from the harness, including the orphans that it adopts.
 TOP = os.getppid()
 
 
@@ -77,7 +77,7 @@ def groups_there(names):
 
 
 def members(names):
-    """Who is in the groups. A thread that is dying counts until the kernel lets go of it."""
+    """Returns the processes in the groups. A dying thread counts until the kernel has released it."""
     tops = [top for top, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(top) in names]
     return [pid for top in tops for pid in open(f"{top}/cgroup.procs").read().split()]
 
@@ -113,7 +113,7 @@ print(f"BELLJAR_SEED={seed}", file=sys.stderr)
 
 
 def gone(what):
-    """Waits until nothing of this run is there."""
+    """Waits until no process of this run is left."""
     left = host.wait_for(lambda: not descendants() - before, 20)
     if not left:
         stayed.append((what, sorted(descendants() - before)))
@@ -133,7 +133,7 @@ host.say("killed", "30 at random moments" if killed == 30 else f"{killed}")
 host.say("processes that stayed 20 s", stayed or "none")
 host.say("groups that stayed 20 s", sorted(groups_stayed) or "none")
 
-# The supervisor alone; then both at once.
+# First the supervisor alone, then both at once.
 stayed.clear()
 for both in (False, True):
     process = host.spawn(code=PROGRAM, language="python", flags=["--timeout", "50s"])
@@ -151,10 +151,10 @@ for both in (False, True):
     process.communicate(timeout=15)
     gone("both" if both else "supervisor")
     if both:
-        # One of the starts a minute later removes them: then they are empty, and so they are now.
+        # A start a minute later removes the groups, which must be empty for that.
         if not host.wait_for(lambda: not members(groups), 20):
             stayed.append("members of groups")
-        # The kernel may still be letting go of who was in it.
+        # The kernel may still be releasing their members.
         if not host.wait_for(lambda: removed(groups), 20):
             stayed.append("groups that cannot be removed")
     if not host.wait_for(lambda: not groups_there(groups), 20):

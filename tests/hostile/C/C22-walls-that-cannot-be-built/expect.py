@@ -6,15 +6,15 @@ import sys
 import host
 
 if os.geteuid() != 0:
-    host.skip("needs root, to make mount namespaces")
+    host.skip("needs root, to create mount namespaces")
 LAUNCHER = [sys.executable, host.path("launcher.py")]
-# In the arguments of whatever a run starts, so that it is found afterwards.
+# Part of the arguments of all processes of a run, so that they can be found afterwards.
 CODE = f"echo RAN; : {os.getpid()}-left"
 wrong_texts = []
 
 
 def attempt(name, steps, names):
-    """Runs with something taken away; the refusal must name the wall, as a regular expression."""
+    """Runs with a feature removed; the error must match `names`, a regular expression for the wall."""
     argv = [*LAUNCHER, *steps, "--", *host.command(code=CODE, language="sh", json_result=False)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=20)
     if done.returncode == 77:
@@ -55,7 +55,7 @@ attempt("capabilities - secure bits", ["prctl:28=EPERM"], "capabilities|user id"
 attempt("ids - setresuid", ["setresuid=EPERM"], "user id")
 attempt("ids - setgroups", ["setgroups=EPERM"], "user id|group")
 attempt("keyring", ["keyctl=EPERM"], "keyring")
-# Without any keyrings there is nothing to leave.
+# Without keyrings there is none to leave.
 attempt("keyring - not in the kernel", ["keyctl=ENOSYS"], None)
 attempt("descriptors", ["close_range=ENOSYS"], "descriptors|close|supervisor|guest")
 attempt("resource limits", ["prlimit64=EPERM", "setrlimit=EPERM"], "resource limits")
@@ -72,7 +72,7 @@ host.say("texts", wrong_texts or "each names its wall")
 
 
 def left():
-    """Processes of the runs, but for those that are dead."""
+    """Returns the processes of the runs, except zombies."""
     listed = subprocess.run(["ps", "-A", "-o", "stat=,args="], capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if CODE in line and not line.startswith("Z")]
 

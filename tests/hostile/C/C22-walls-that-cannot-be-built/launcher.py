@@ -1,9 +1,9 @@
-"""Takes things away from itself and then becomes another program.
+"""Disables kernel features and paths, and then executes another program.
 
 call=ERROR          the system call fails with this error
-call:N=ERROR        it fails when its first argument is N
-readonly:PATH       what is mounted there, and below, cannot be written
-hide:PATH           an empty directory is in its place
+call:N=ERROR        it fails if its first argument is N
+readonly:PATH       makes mounts at and below PATH read-only
+hide:PATH           mounts an empty directory over PATH
 """
 
 import ctypes
@@ -69,13 +69,13 @@ if rules:
         if first is None:
             program += [(JUMP_EQUAL, 0, 1, at), (RETURN, 0, 0, ERROR | error)]
         else:
-            # Its first argument; the number is loaded again for the next rule.
+            # Checks the first argument, then loads the number again for the next rule.
             program += [(JUMP_EQUAL, 0, 4, at), (LOAD, 0, 0, 16), (JUMP_EQUAL, 0, 1, first), (RETURN, 0, 0, ERROR | error), (LOAD, 0, 0, 0)]
     program.append((RETURN, 0, 0, ALLOW))
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code)))
-    # By prctl, as the other call may be what is taken away; as root without no-new-privileges, which is a wall itself.
+    # By prctl, because seccomp may be a removed call; as root without no_new_privs, which is itself a wall.
     returned, error = probe.raw(number("prctl"), 22, 2, ctypes.addressof(header), 0, 0)
     if returned == -1:
-        sys.exit(f"the filter: {os.strerror(error)}")
+        sys.exit(f"cannot install the filter: {os.strerror(error)}")
 os.execv(argv[0], argv)

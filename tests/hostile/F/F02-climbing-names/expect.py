@@ -15,7 +15,7 @@ def refusal(done):
 
 
 def put(inside):
-    # The program looks for the name as it was given, letter by letter.
+    # The program looks for the name exactly as given.
     code = f"echo RAN; cd /home/user; [ -f '{inside}' ] && grep -q planted '{inside}' && echo there"
     done = host.run(code=code, language="sh", flags=["-f", f"{source}:{inside}"])
     answer = refusal(done)

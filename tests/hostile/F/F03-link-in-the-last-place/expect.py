@@ -32,7 +32,7 @@ target = os.path.join(work, "honest")
 host.run(code="echo honest > x", language="sh", flags=["-o", f"x:{target}"])
 host.say("bring an honest file", "came" if host.read(target) == "honest\n" else "did not come")
 
-# Links from an earlier run, in a directory that the next run has as well.
+# Links from an earlier run, in a directory that the next run shares.
 victims = os.path.join(work, "victims")
 os.mkdir(victims)
 os.chmod(victims, 0o777)
@@ -47,10 +47,10 @@ host.run(code="rm -f /m/link; ln -s /etc/passwd /m/link", language="sh", flags=m
 done = host.run(code="true", language="sh", flags=[*mount, "-f", f"{source}:/m/link"])
 host.say("put through a link to /etc/passwd", "refused" if done.status == 125 else f"{done}")
 
-# The same directory, used by the host afterwards.
+# The host uses the same directory afterwards.
 host.run(code=f"rm -f /m/link; ln -s '{public}' /m/link", language="sh", flags=mount)
 done = host.run(code="cat in/link", language="sh", flags=["-f", f"{shared}:in"])
-# It goes in as the link that it is, and leads to what the sandbox has there.
+# It is copied in as a link, and resolved inside the sandbox.
 went_in = done.status == 1 and not done.output
 host.say("put a link of the host's directory", "leads nowhere" if went_in else f"{done}")
 done = host.run(code="echo planted > x", language="sh", flags=["-o", f"x:{shared}/link"])

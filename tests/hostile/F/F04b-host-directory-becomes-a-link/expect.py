@@ -56,7 +56,7 @@ try:
 except FileNotFoundError:
     host.say("bring out over a set-user-ID file", "the file is not there")
 
-# The directory of the logs is made when the first stream is long; then a link waits where the second will be.
+# The log directory is created when the first stream is long; then a link is planted at the path of the second.
 fresh()
 code = """
 import os, sys, time

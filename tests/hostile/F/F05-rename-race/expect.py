@@ -9,7 +9,7 @@ os.mkdir(shared)
 os.chmod(shared, 0o777)
 public = os.environ["CANARY_PUBLIC"]
 token = host.read(public)
-# The directory that the link leads to: it holds a file of the same name, and only the host's root may write to it.
+# The link's target: it contains a file of the same name, and only the host's root may write to it.
 secret = os.path.join(work, "secret")
 os.mkdir(secret)
 host.write(secret, "public", content=token)
@@ -17,7 +17,7 @@ mount = ["--mount", f"{shared}:/m:rw"]
 racer = host.spawn("racer.py", "/m", secret, flags=[*mount, "--timeout", "38s"], stderr=None)
 racer.stdout.readline()
 
-# The host reads a directory in which a sandbox changes things.
+# The host reads a directory that a sandbox is changing.
 leaked_in, went_in, refused_in = 0, 0, 0
 for number in range(ROUNDS):
     done = host.run(code="cat in/d/public in/d/d/public", language="sh", flags=["-f", f"{shared}/tree:in"])
@@ -27,7 +27,7 @@ for number in range(ROUNDS):
     if number >= 60 and went_in and refused_in:
         break
 
-# A second sandbox with the same directory: what is resolved inside of it while the first one races.
+# A second sandbox resolves paths in the same directory while the first one races.
 outs = [flag for number in range(OUTS) for flag in ("-o", f"/m/tree/d/public:{work}/out{number}")]
 leaked_out, came, missing = 0, 0, 0
 for _ in range(8):

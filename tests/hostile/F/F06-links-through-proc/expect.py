@@ -28,13 +28,13 @@ for link, rest in [
     ("/proc/1/cwd", f"/{'../' * 30}{public}"), ("/proc/thread-self/root", public),
     ("/proc/self/root/old-root", public),
 ]:
-    # -o takes no .. itself, so that is in the link.
+    # -o refuses .., so the link contains it.
     directory, name = os.path.split(link + rest)
     host.say(link, answer(*bring(f"ln -s '{directory}' d", f"d/{name}")))
 for link in ["/proc/self/fd/0", "/proc/self/fd/3", "/proc/self/exe"]:
     host.say(link, answer(*bring(f"ln -s {link} x", "x")))
 
-# The one who reads is the guest: what is its own is in reach of the host's flags only, and holds no secret of the host.
+# The guest reads these: only the host's flags can reach its own entries, and they contain no secret of the host.
 secret = "secret-of-the-host"
 done, came = bring("ln -s /proc/self d", "d/environ", env={"BELLJAR_SECRET": secret, "AWS_SECRET_ACCESS_KEY": secret})
 host.say("a link to /proc/self", "a secret came" if secret in (came or "") else "holds nothing of the host")

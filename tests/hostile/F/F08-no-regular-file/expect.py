@@ -7,7 +7,7 @@ import host
 
 work = host.scratch(0o777)
 target = os.path.join(work, "target")
-# What an honest run takes here, so that a slow machine is not taken for a hang.
+# Duration of an ordinary run, so that a slow machine is not mistaken for a hang.
 begin = time.monotonic()
 host.run(code="true", language="sh")
 usual = time.monotonic() - begin

@@ -15,7 +15,7 @@ for directory in ["/tmp", "/dev/shm"]:
     place = f"{directory}/mem"
     probe.errno(f"mknodat in {directory}", lambda: os.mknod(place, CHARACTER, os.makedev(1, 1)))
 
-# The kernel lets everybody make the device 0:0, by which overlays mark what is deleted. There is no such device.
+# Every user may create device 0:0, with which overlays mark deleted files. There is no such device.
 try:
     os.mknod("whiteout", CHARACTER, os.makedev(0, 0))
     os.open("whiteout", os.O_RDWR)
@@ -36,7 +36,7 @@ probe.errno("create in /dev", lambda: open("/dev/planted", "w"))
 probe.errno("replace null", lambda: os.rename("/dev/null", "/dev/zero"))
 with open("/proc/self/mountinfo") as lines:
     mounts = [(line.split()[4], line.split()[5].split(",")) for line in lines]
-# The files of devices are mounts themselves. Whatever else is mounted has nodev, or cannot be written.
+# Device files are mounts themselves. All other mounts are nodev or read-only.
 harmless = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "pts")}
 open_to = [place for place, options in mounts if "nodev" not in options and "ro" not in options and place not in harmless]
 probe.say("mounts that devices work on", ", ".join(open_to) or "the harmless devices alone")

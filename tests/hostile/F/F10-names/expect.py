@@ -26,7 +26,7 @@ wanted = {name: len(b"content %d" % number) for number, name in enumerate(NAMES)
 wrong = sorted(name for name in set(listed) | set(wanted) if listed.get(name) != wanted.get(name))
 host.say("names in the result", "exact" if not wrong else repr(wrong))
 
-# Each comes out to a place of its own, and under its own name. A last colon makes the rest a name.
+# Each is copied out to a numbered path, and under its own name. The last colon ends the name.
 outs = []
 for number, name in enumerate(NAMES):
     outs.append(b"-o" + name + b":" + os.fsencode(f"{work}/{number}"))

@@ -3,8 +3,7 @@ import sys
 
 import probe
 
-# In pieces, each of which takes what is there already to its bottom: the kernel's checks of a path take the longer the
-# deeper it is.
+# In pieces, each of which gets the existing tree at its bottom: the kernel checks deeper paths more slowly.
 PIECE = 250
 home = os.getcwd()
 levels = 0

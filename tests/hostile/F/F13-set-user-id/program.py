@@ -22,7 +22,7 @@ for path in glob.glob("/usr/bin/*") + glob.glob("/usr/sbin/*"):
         continue
     if not stat.S_ISREG(mode) or not mode & (stat.S_ISUID | stat.S_ISGID):
         continue
-    # What it would be is seen while it runs, whatever it does.
+    # Its ids are visible while it runs, whatever it does.
     child = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         with open(f"/proc/{child.pid}/status") as lines:
@@ -50,7 +50,7 @@ def outcome_of(attempt):
 
 
 def twice(name, attempt):
-    """At home and on the host's mount, where it must come to the same."""
+    """Tries it at home and on the host's mount, with the same answer."""
     answers = [outcome_of(lambda: attempt("")), outcome_of(lambda: attempt("/m/"))]
     probe.say(name, answers[0] if answers[0] == answers[1] else " and ".join(answers))
 

@@ -4,7 +4,7 @@ import probe
 
 
 def open_only(name, path):
-    # Nothing is written: what opens can be written.
+    # Nothing is written: a file that opens is writable.
     probe.errno(name, lambda: os.close(os.open(path, os.O_WRONLY)))
 
 

@@ -19,7 +19,7 @@ def digest():
                 found.append((name, content, stat.st_mode, stat.st_uid, stat.st_mtime_ns))
     for name in DIRECTORIES:
         if os.path.isdir(name):
-            # What others do in these meanwhile is not ours: only what is called as the attack calls it.
+            # Others may change these meanwhile, so only the names that the attack uses count.
             found.append((name, [entry for entry in os.listdir(name) if "planted" in entry], os.stat(name).st_mode))
     return found
 

@@ -19,16 +19,16 @@ def outcome_of(place, name, value):
 
 for name, value in [
     ("security.capability", struct.pack("<IIIII", 0x02000001, 0xFFFFFFFF, 0, 0, 0)),
-    # Not security.selinux: a kernel with SELinux leaves that to its policy, and without one to the file's owner.
+    # Not security.selinux: its policy decides with SELinux, and the file's owner without.
     ("security.ima", b"x"), ("trusted.overlay.opaque", b"y"),
     ("trusted.any", b"x"), ("system.any", b"x"),
 ]:
     answers = [outcome_of(place, name, value) for place in ("own", "/m/own")]
-    # The two file systems may say no in different words.
+    # The two file systems may refuse with different errors.
     probe.say(name, "ok" if "ok" in answers else answers[0])
-# Everybody may set this on their own files. It means something only to who mounts an overlay over them.
+# Every user may set this on their own files. It matters only to those who mount an overlay over them.
 outcome_of("own", "user.overlay.opaque", b"y")
-# Everybody may make the device 0:0 as well, by which an overlay marks what is deleted.
+# Every user may also create device 0:0, with which an overlay marks deleted files.
 for place in ("whiteout", "/m/whiteout"):
     try:
         os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(0, 0))

@@ -32,7 +32,7 @@ host.say("planted files", "came out" if len(came) == len(FILES) else f"{done}")
 modes = [name for name in came if os.stat(os.path.join(desk, name)).st_mode & 0o7111]
 host.say("their modes", ", ".join(modes) or "no execution")
 
-# As if somebody had made them executable, and worked there with a careless search path.
+# Simulates a user who makes them executable, and works there with a careless search path.
 for name in came:
     os.chmod(os.path.join(desk, name), 0o755)
 env = {"HOME": desk, "XDG_CONFIG_HOME": f"{desk}/.config", "PATH": f"{desk}:{os.environ['PATH']}", "PYTHONPATH": ""}

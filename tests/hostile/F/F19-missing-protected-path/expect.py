@@ -17,7 +17,7 @@ ATTACK = "mkdir -p /m/.ssh /m/ann/.ssh /m/private; echo key > /m/.ssh/authorized
 
 def attempt(name, source, *flags, code=ATTACK):
     done = host.run(code=code, language="sh", flags=["--mount", f"{source}:/m:rw", *flags], env=env)
-    # A value that can never be is refused as such; what the policy refuses, as a failure.
+    # An invalid value is a usage error (2), a refusal by the policy a failure (125).
     if done.status in (2, 125) and "RAN" not in done.output:
         host.say(name, "refused")
     else:

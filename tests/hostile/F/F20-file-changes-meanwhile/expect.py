@@ -40,7 +40,7 @@ for number in range(15):
     in_ends.add(done.status)
     if done.status == 0:
         in_said |= set(eval(done.output))
-# Everything that it is ever made of: As, and the zeros of holes.
+# The only bytes that it ever contains: As, and the zeros of holes.
 allowed = {0, ord("A")}
 host.say("ends of bringing it out", "0 or 125" if out_ends <= {0, 125} else out_ends)
 host.say("what came out", "bytes of the file alone" if out_bytes <= allowed else out_bytes)

@@ -12,7 +12,7 @@ def handle_of(path):
 
 
 def open_guess(at, inode):
-    # An inode number and a generation, as ext4 and XFS have it; 2 is the root of ext4.
+    # An inode number and a generation, as in ext4 and XFS; 2 is the root of ext4.
     handle = struct.pack("IiII", 8, 1, inode, 0)
     return probe.outcome("open_by_handle_at", at, ctypes.c_char_p(handle), os.O_RDONLY)
 

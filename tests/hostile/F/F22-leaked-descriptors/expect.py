@@ -5,7 +5,7 @@ import host
 
 work = host.scratch()
 host.write(work, "secret", content="secret")
-# What a careless caller leaves open when it starts belljar, at low and at high numbers.
+# Descriptors that a careless caller leaves open when it starts belljar, at low and at high numbers.
 directory = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
 numbers = [10, 64, 200, 900]
 for number in numbers:

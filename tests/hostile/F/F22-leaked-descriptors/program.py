@@ -5,7 +5,7 @@ import probe
 
 
 def open_ones():
-    # The one that lists them is open meanwhile.
+    # The descriptor that lists them is open meanwhile.
     return [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}") or int(name) < 3]
 
 

@@ -8,7 +8,7 @@ SIGCHLD = 17
 
 
 def clone(flags):
-    """A bare clone without a stack of its own, which is a fork. The child ends at once."""
+    """Calls clone without a new stack, which is a fork. The child ends at once."""
     pid, error = probe.raw("clone", flags | SIGCHLD, 0, 0, 0, 0)
     if pid == 0:
         os._exit(0)
@@ -30,10 +30,10 @@ def clone3(flags):
 
 
 for kind, flag in CLONE_NEW.items():
-    # In a child, as what is unshared stays.
+    # In a child, because unsharing cannot be undone.
     probe.say(f"unshare {kind}", probe.in_child(lambda flag=flag: probe.outcome("unshare", flag)))
     if kind != "time":
-        # The flag for time means a signal to clone.
+        # For clone the flag for time is part of the exit signal.
         probe.say(f"clone {kind}", clone(flag))
 probe.say("clone user and all others", clone(sum(CLONE_NEW.values()) - CLONE_NEW["time"]))
 probe.say("clone3 user", clone3(CLONE_NEW["user"]))

@@ -43,6 +43,6 @@ def by_pidfd(name, pid, flags):
 by_pidfd("pidfd of the first process, all", 1, sum(CLONE_NEW.values()))
 by_pidfd("pidfd of the first process, mount", 1, CLONE_NEW["mount"])
 by_pidfd("own pidfd, user", os.getpid(), CLONE_NEW["user"])
-# The kernel itself would say that there is no such descriptor.
+# The kernel itself would answer EBADF.
 probe.syscall("no descriptor", "setns", -1, 0)
 probe.say("namespaces afterwards", "the same" if mine() == before else "others")

@@ -44,7 +44,7 @@ probe.syscall("open_tree, a copy", "open_tree", CWD, text("/"), OPEN_TREE_CLONE 
 attributes = (ctypes.c_uint64 * 4)(0, 1, 0, 0)
 probe.syscall("mount_setattr", "mount_setattr", CWD, text("/usr"), RECURSIVE, attributes, 32)
 probe.syscall("open_tree_attr", "open_tree_attr", CWD, text("/usr"), OPEN_TREE_CLONE, attributes, 32)
-# The root of the tree (LSMT_ROOT): what is mounted elsewhere would be listed.
+# The root of the tree (LSMT_ROOT): mounts elsewhere would be listed.
 wanted = (ctypes.c_uint64 * 4)(24, 0xFFFFFFFFFFFFFFFF, 0)
 found = (ctypes.c_uint64 * 64)()
 probe.syscall("listmount", "listmount", wanted, found, 64, 0)

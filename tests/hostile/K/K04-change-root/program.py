@@ -16,14 +16,14 @@ before = root()
 os.makedirs("jail/old")
 probe.syscall("chroot", "chroot", text("jail"))
 probe.syscall("chroot to the root", "chroot", text("/"))
-# The kernel looks for the directory before it asks who may.
+# The kernel looks up the directory before it checks permissions.
 probe.syscall("chroot to nothing", "chroot", text("/no/such/place"))
 probe.syscall("pivot_root", "pivot_root", text("jail"), text("jail/old"))
 probe.syscall("pivot_root onto itself", "pivot_root", text("."), text("."))
 
 
 def upwards():
-    """The classic way out: stay outside of the new root with an open directory, then walk up."""
+    """Tries the classic escape: keep a directory outside of the new root open, then walk up."""
     outside = os.open("/", os.O_DIRECTORY)
     probe.raw("chroot", text("jail"))
     os.fchdir(outside)

@@ -14,7 +14,7 @@ reader, writer = os.pipe()
 
 
 def beside():
-    """A process that waits until this one ends."""
+    """Forks a process that waits until this one ends."""
     pid = os.fork()
     if pid == 0:
         os.close(writer)
@@ -24,13 +24,13 @@ def beside():
 
 
 child = beside()
-# The same, but its parent has ended, so the first process is its parent: it is a sibling of this program.
-told, tell = os.pipe()
+# The same, but its parent has ended, so its new parent is the first process: it is a sibling of this program.
+pid_reader, pid_writer = os.pipe()
 if os.fork() == 0:
-    os.write(tell, str(beside()).encode())
+    os.write(pid_writer, str(beside()).encode())
     os._exit(0)
 os.wait()
-sibling = int(os.read(told, 16))
+sibling = int(os.read(pid_reader, 16))
 
 
 def vector(address, size):
@@ -47,7 +47,7 @@ def trace(name, how, pid):
     answer = probe.outcome("ptrace", how, pid, 0, 0)
     probe.say(name, answer)
     if answer == "ok":
-        # It goes on, as it has to pass on what this program says.
+        # It must continue, because it relays the output of this program.
         if how == ATTACH:
             os.waitpid(pid, ALL_CHILDREN)
         else:
@@ -57,7 +57,7 @@ def trace(name, how, pid):
 
 
 copy = ctypes.create_string_buffer(64)
-# The program starts with the same addresses in its fork, so these are good ones there.
+# A fork has the same addresses, so these are valid there.
 mine, theirs = vector(ctypes.addressof(copy), 16), vector(ctypes.addressof(secret), 16)
 for name, pid in [("first process", 1), ("own child", child), ("sibling", sibling)]:
     trace(f"{name}, ptrace attach", ATTACH, pid)
@@ -82,7 +82,7 @@ PR_SET_PTRACER = 0x59616D61
 probe.syscall("let all trace", "prctl", PR_SET_PTRACER, -1, 0, 0, 0)
 for number, name in [(signal.SIGSTOP, "stop"), (signal.SIGKILL, "kill"), (0, "look")]:
     probe.errno(f"first process, signal to {name}", lambda number=number: os.kill(1, number))
-# The first process is as before: it still passes on what is said.
+# The first process is unharmed: it still relays the output.
 probe.say("memory afterwards", "the same" if secret.value.startswith(b"what only") else "another")
 os.close(writer)
 os.waitpid(child, 0)

@@ -24,7 +24,7 @@ event("trace point", TRACEPOINT, 1)
 event("raw", RAW, 0x3C)
 event("whole processor", SOFTWARE, 0, pid=-1, cpu=0)
 event("first process", SOFTWARE, 1, pid=1)
-# The kernel itself would say that the flags are invalid.
+# The kernel itself would answer EINVAL.
 event("unknown flags", SOFTWARE, 1, flags=0x7FFF0000)
 events = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd != "3"]
 probe.say("events afterwards", "none" if not any("perf" in event for event in events) else "some")

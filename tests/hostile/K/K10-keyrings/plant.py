@@ -1,4 +1,4 @@
-"""Gets a session keyring with a secret key in it that its owner and possessors may read, and becomes belljar."""
+"""Creates a session keyring with a secret key that its owner and possessors may read, and executes belljar."""
 
 import ctypes
 import os

@@ -2,12 +2,12 @@ import host
 
 
 def state():
-    """Modules, whether the kernel is tainted, and what it runs to get modules."""
+    """Returns the modules, the kernel's taint, and the program that loads modules."""
     found = []
     for path in ("/proc/modules", "/proc/sys/kernel/tainted", "/proc/sys/kernel/modprobe"):
         try:
             with open(path, encoding="ascii") as file:
-                # Without the counts, which change by themselves.
+                # Without the reference counts, which change by themselves.
                 found.append([line.split()[0] for line in file if line.strip()])
         except FileNotFoundError:
             found.append([])

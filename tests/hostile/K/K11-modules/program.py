@@ -23,7 +23,7 @@ def family(number, kind=socket.SOCK_DGRAM):
     return probe.outcome("socket", number, kind, 0)
 
 
-# Each would have the kernel look for a module of its own: all but UNIX, INET, NETLINK and PACKET.
+# Each would make the kernel look for a module: all but UNIX, INET, NETLINK and PACKET.
 others = [number for number in range(0, 64) if number not in (1, 2, 16, 17)]
 probe.say("address families", probe.together({number: family(number) for number in others}) if probe.is_filtered() else "not tried")
 internet = {number: probe.outcome("socket", 2, 5, number) for number in (33, 132, 136, 143, 262)} if probe.is_filtered() else {}
@@ -35,13 +35,13 @@ for kind in ("udf", "ext4", "overlay"):
 with socket.socket() as connection:
     for name in ("tls", "espintcp", "smc", "no-such-protocol"):
         probe.errno(f"upper layer {name}", lambda name=name: connection.setsockopt(6, 31, name.encode()))
-    # Allowed, and without a capability the kernel loads nothing for it.
+    # Allowed; without a capability the kernel loads no module for it.
     probe.errno("congestion control", lambda: connection.setsockopt(6, 13, b"no-such-control"))
 lines = {number: probe.outcome("ioctl", 0, 0x5423, ctypes.byref(ctypes.c_int(number))) for number in range(1, 30)}
 probe.say("line disciplines", probe.together(lines))
 probe.errno("modprobe's path", lambda: open("/proc/sys/kernel/modprobe", "w").write("/tmp/mine"))
 probe.errno("list of modules", lambda: os.listdir("/sys/module"))
-# Kernels before 6.14 look for a module for a program of an unknown kind.
+# Kernels before 6.14 look for a module for a program of an unknown format.
 with open("unknown", "wb") as file:
     file.write(b"\x01\x02\x03\x04" * 64)
 os.chmod("unknown", 0o755)

@@ -8,7 +8,7 @@ LAYOUT = "import re\nprint([line.split('-')[0] for line in open('/proc/self/maps
 
 
 def layouts():
-    """Where the stack, the heap and libc are in three programs."""
+    """Returns the addresses of the stack, the heap and libc in three programs."""
     return {subprocess.run([sys.executable, "-c", LAYOUT], capture_output=True, check=True).stdout for _ in range(3)}
 
 
@@ -23,7 +23,7 @@ entry = (ctypes.c_uint32 * 4)(0, 0, 0xFFFFF, 0x51)
 probe.syscall("modify_ldt, read", "modify_ldt", 0, ctypes.create_string_buffer(64), 64)
 probe.syscall("modify_ldt, write", "modify_ldt", 1, entry, 16)
 probe.syscall("iopl", "iopl", 3)
-# Giving up a port that was never had needs no right.
+# Releasing a port that was never acquired needs no privilege.
 probe.syscall("iopl 0", "iopl", 0)
 probe.syscall("ioperm", "ioperm", 0x80, 1, 1)
 probe.syscall("ioperm off", "ioperm", 0x80, 1, 0)

@@ -21,8 +21,8 @@ for cid, name in [(0, "hypervisor"), (1, "loopback"), (2, "host")]:
     if probe.is_filtered():
         probe.errno(f"connect to the {name}", lambda cid=cid: connect(cid))
     else:
-        # Whoever is there did not ask for it.
+        # Without the filter this would reach a real listener.
         probe.say(f"connect to the {name}", "not tried")
 probe.errno("the device", lambda: open("/dev/vsock", "rb"))
-# A family that every kernel has shows who answers.
+# A family that every kernel has shows whether the filter answers.
 probe.syscall("IPv6", "socket", 10, 1, 0)

@@ -26,7 +26,7 @@ arguments = probe.low(b"".join(value.to_bytes(4, "little") for value in (ALG, 5,
 probe.say("socketcall of 32 bits", probe.int80(I386["socketcall"], 1, arguments))
 probe.say("socket of 32 bits", probe.int80(I386["socket"], ALG, 5, 0))
 probe.say("socket by x32", probe.x32("socket", ALG, 5, 0))
-# These every kernel has, so they show who answers.
+# Every kernel has these, so they show whether the filter answers.
 local = probe.low(b"".join(value.to_bytes(4, "little") for value in (1, 1, 0)))
 probe.say("local socket by socketcall of 32 bits", probe.int80(I386["socketcall"], 1, local))
 probe.syscall("IPv6, to compare", "socket", 10, 1, 0)

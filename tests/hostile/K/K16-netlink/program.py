@@ -22,9 +22,9 @@ probe.syscall("generic, high bits", "socket", socket.AF_NETLINK | 1 << 32, RAW, 
 
 
 def dump(kind):
-    """The answers to a request for everything of a kind (RTM_GET...)."""
+    """Returns the answers to a request for everything of a kind (RTM_GET...)."""
     with socket.socket(socket.AF_NETLINK, RAW, 0) as route:
-        # NLM_F_REQUEST and NLM_F_DUMP; a body that is long enough for all of them.
+        # NLM_F_REQUEST and NLM_F_DUMP; a body that is long enough for every kind.
         route.send(struct.pack("=IHHII", 16 + 20, kind, 0x301, 1, 0) + bytes(20))
         messages = []
         while True:
@@ -66,6 +66,6 @@ def change(kind, body):
 probe.say("new address", change(20, struct.pack("=BBBBI", 2, 8, 0, 0, 1) + struct.pack("=HH4s", 8, 2, socket.inet_aton("10.1.2.3"))))
 dummy = struct.pack("=HH", 12, 18 | 0x8000) + struct.pack("=HH", 6 + 2, 1) + b"dumm"
 probe.say("new link", change(16, struct.pack("=BBHiII", 0, 0, 0, 0, 0, 0) + dummy))
-# Queueing disciplines are where many exploits begin.
+# Many exploits begin with queueing disciplines.
 probe.say("new queueing discipline", change(36, struct.pack("=BBHiIII", 0, 0, 0, 1, 0x10000, 0xFFFFFFFF, 0) + struct.pack("=HH", 8, 1) + b"tbf\0"))
 probe.errno("devices in /sys", lambda: os.listdir("/sys/class/net"))

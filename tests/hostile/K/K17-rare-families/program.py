@@ -24,6 +24,6 @@ every = range(0, 263)
 probe.say("IPv4 streams", probe.together({number: probe.outcome("socket", 2, 1, number) for number in every if number not in (0, 6)}))
 probe.say("IPv4 datagrams", probe.together({number: probe.outcome("socket", 2, 2, number) for number in every if number not in (0, 1, 17)}))
 probe.say("families from 46 on", probe.together({number: probe.outcome("socket", number, 2, 0) for number in (*range(46, 300), 2**31, 2**32 - 1)}))
-# The kernel takes the low half of the register only.
+# The kernel uses only the low half of the register.
 high = {f"{family}": probe.outcome("socket", family | 1 << 32, 1, 0) for family in FAMILIES.values()}
 probe.say("with a bit above", probe.together(high))

@@ -1,6 +1,6 @@
 import probe
 
-# Numbers of 32-bit x86 (syscall_32.tbl) of what the filter refuses, or allows only with some arguments.
+# 32-bit x86 numbers (syscall_32.tbl) of calls that the filter refuses, or allows only with some arguments.
 I386 = {
     "mknod": 14, "mount": 21, "umount": 22, "ptrace": 26, "acct": 51, "umount2": 52, "chroot": 61, "sethostname": 74,
     "settimeofday": 79, "swapon": 87, "reboot": 88, "ioperm": 101, "socketcall": 102, "syslog": 103, "iopl": 110, "vhangup": 111,
@@ -15,7 +15,7 @@ I386 = {
     "fsconfig": 431, "fsmount": 432, "fspick": 433, "clone3": 435, "openat2": 437, "pidfd_getfd": 438, "process_madvise": 440,
     "mount_setattr": 442, "quotactl_fd": 443, "memfd_secret": 447, "statmount": 457, "listmount": 458,
 }
-# What every program may call, and one may not by this entry all the same.
+# Calls that every program may make, but not by this entry.
 I386_HARMLESS = {"getpid": 20, "getuid": 24, "gettid": 224, "sched_yield": 158, "time": 13, "uname": 122}
 NATIVE = [
     "getpid", "socket", "socketpair", "setsockopt", "ptrace", "syslog", "personality", "modify_ldt", "pivot_root", "arch_prctl",
@@ -29,7 +29,7 @@ NATIVE = [
 
 
 def arguments(name):
-    # An operation that there is not; 0 would be the strict mode, which kills.
+    # An unknown operation; 0 would be the strict mode, which kills.
     return (99, 0, 0) if name == "seccomp" else (0, 0, 0)
 
 
@@ -38,7 +38,7 @@ def namespaces():
 
 
 before = namespaces()
-# What is done lasts no longer than the child.
+# Changes last no longer than the child.
 for name, number in I386_HARMLESS.items():
     probe.say(f"int 0x80 {name}", probe.int80(number, probe.low(bytes(1024))))
 probe.say("int 0x80, refused calls", probe.in_child(lambda: probe.together({name: probe.int80(number, *arguments(name)) for name, number in I386.items()})))
@@ -48,12 +48,12 @@ probe.say("int 0x80, raw socket by socketcall", probe.in_child(lambda: probe.int
 probe.say("int 0x80, minus one", probe.int80(-1))
 probe.say("int 0x80, 0x40000014", probe.int80(0x40000014))
 probe.say("x32, refused calls", probe.in_child(lambda: probe.together({name: probe.x32(name, *arguments(name), 0, 0, 0) for name in NATIVE})))
-# Numbers that only x32 has, but those that return from a signal or replace the program.
+# Numbers that only x32 has, except those that return from a signal or replace the program.
 own = [number for number in range(512, 548) if number not in (513, 520, 545)]
 probe.say("x32, its own numbers", probe.in_child(lambda: probe.together({number: probe.x32(number, 0, 0, 0) for number in own})))
 probe.say("x32, own numbers without the bit", probe.in_child(lambda: probe.together({number: probe.outcome(number, 0, 0, 0) for number in own})))
 probe.say("x32, getpid", probe.x32("getpid"))
 probe.say("x32, twice the bit", probe.outcome(0xC0000000 | probe.number("getpid")))
-# The kernel looks at the low half of the number only.
+# The kernel uses only the low half of the number.
 probe.say("native number with a bit above", probe.outcome(probe.number("unshare") | 1 << 32, 0x10000000))
 probe.say("afterwards", "the same" if namespaces() == before else "another")

@@ -12,7 +12,7 @@ def option(name, on, level, number, value):
     probe.syscall(name, "setsockopt", on.fileno(), level, number, ctypes.create_string_buffer(value, len(value)), len(value))
 
 
-# TLS can be put on a connection only.
+# TLS requires a connection.
 listener = socket.create_server(("127.0.0.1", 0))
 connection = socket.create_connection(listener.getsockname())
 for name in ("tls", "espintcp", "smc", "mptcp", "no-such-protocol"):
@@ -24,7 +24,7 @@ option("TCP_NODELAY", connection, TCP, 1, struct.pack("=i", 1))
 probe.say("TCP_NODELAY afterwards", str(connection.getsockopt(TCP, 1)))
 option("SO_KEEPALIVE", connection, SOCKET, 9, struct.pack("=i", 1))
 
-# A program of one instruction that lets everything through.
+# A program of one instruction that accepts everything.
 code = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0xFFFFFFFF))
 filter_program = struct.pack("=HxxxxxxQ", 1, ctypes.addressof(code))
 for name, number in [("SO_ATTACH_FILTER", 26), ("SO_ATTACH_REUSEPORT_CBPF", 51)]:
@@ -49,7 +49,7 @@ for name, number in [("IPT_SO_SET_REPLACE", 64), ("IPT_SO_SET_ADD_COUNTERS", 65)
     option(f"{name} of IPv6", datagram, IPV6, number, bytes(128))
 for name, number in [("IPV6_RTHDR", 57), ("IPV6_HOPOPTS", 54), ("IPV6_DSTOPTS", 59), ("IPV6_RTHDRDSTOPTS", 55), ("IPV6_2292RTHDR", 5), ("IPV6_JOIN_GROUP", 20)]:
     option(name, datagram, IPV6, number, bytes(24))
-# Packets that come in are handed to IPsec, and those that go out are cut by the kernel.
+# Incoming packets are passed to IPsec, and outgoing ones are segmented by the kernel.
 option("UDP_ENCAP", datagram, 17, 100, struct.pack("=i", 2))
 option("UDP_SEGMENT", datagram, 17, 103, struct.pack("=i", 1000))
 option("SO_ZEROCOPY", connection, SOCKET, 60, struct.pack("=i", 1))

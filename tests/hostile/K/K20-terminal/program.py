@@ -11,7 +11,7 @@ HIGH = {"": 0, ", a bit above": 1 << 32, ", all bits above": -1 << 32}
 letter = ctypes.create_string_buffer(b"\n")
 discipline = ctypes.byref(ctypes.c_int(0))
 
-# A terminal of this program's own, which controls it: there the kernel asks for no right.
+# This program's own controlling terminal, for which the kernel requires no privilege.
 master, slave = os.openpty()
 if os.getsid(0) != os.getpid():
     os.setsid()

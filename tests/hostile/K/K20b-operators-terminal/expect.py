@@ -11,7 +11,7 @@ with open(host.path("program.py"), encoding="utf-8") as file:
 
 
 def on_a_terminal(name, argv):
-    """Runs it on a terminal that controls it, as an operator would, and says what it said and what was typed into it."""
+    """Runs a command on a controlling terminal, as an operator would, and prints its probes and what was typed into the terminal."""
     pid, master = pty.fork()
     if pid == 0:
         os.execv(argv[0], argv)
@@ -20,11 +20,11 @@ def on_a_terminal(name, argv):
         while piece := os.read(master, 4096):
             said += piece
     except OSError:
-        # The other end has been closed by all.
+        # All processes have closed the other end.
         pass
     os.waitpid(pid, 0)
     for line in said.decode(errors="replace").replace("\r\n", "\n").splitlines():
-        # What a terminal was sent to type it shows as well, so an echo of it is seen here.
+        # A terminal echoes what is typed into it, so that is seen here.
         if ": " in line or "typed-by-the-sandbox" in line:
             print(f"{name}, {line}", flush=True)
     os.close(master)
@@ -36,7 +36,7 @@ on_a_terminal("shell", [host.BELLJAR, "shell", "--quiet", *host.FLAGS, "--", "py
 
 
 def left_in_the_terminal():
-    """A terminal stays open here, and is looked at afterwards."""
+    """Runs the program on a terminal that stays open, and checks its input afterwards."""
     master, slave = os.openpty()
     pid = os.fork()
     if pid == 0:

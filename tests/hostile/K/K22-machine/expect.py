@@ -5,12 +5,12 @@ import host
 
 
 def state():
-    """The name, where it swaps to, and what the machine does at Ctrl-Alt-Del and out of memory."""
+    """Returns the host's name, its swap areas, and its settings for Ctrl-Alt-Del and out of memory."""
     paths = ("/proc/swaps", "/proc/sys/kernel/ctrl-alt-del", "/proc/sys/vm/panic_on_oom", "/proc/sys/kernel/domainname")
     found = [os.uname().nodename]
     for path in paths:
         with open(path, encoding="ascii") as file:
-            # Of swap the names only: how much is used changes.
+            # Only the names of swap areas, because their use changes.
             found.append([line.split()[0] for line in file if line.strip()])
     return found
 

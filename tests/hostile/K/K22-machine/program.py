@@ -15,7 +15,7 @@ def state():
 
 
 before, apart = state(), time.time() - time.monotonic()
-# Not to restart, but to turn Ctrl-Alt-Del off: what would come of it can be undone.
+# Turns Ctrl-Alt-Del off instead of restarting, because that can be undone.
 probe.syscall("reboot", "reboot", 0xFEE1DEAD, 0x28121969, 0, 0)
 probe.syscall("reboot of no such kind", "reboot", 0, 0, 0, 0)
 with open("swap", "wb") as file:
@@ -31,7 +31,7 @@ probe.syscall("sethostname", "sethostname", text("planted"), 7)
 probe.syscall("setdomainname", "setdomainname", text("planted"), 7)
 probe.syscall("acct", "acct", text("swap"))
 probe.syscall("acct off", "acct", None)
-# Q_SYNC of everything, which the kernel lets anybody do.
+# Q_SYNC of everything, which the kernel allows to every user.
 probe.syscall("quotactl, sync", "quotactl", 0x800001 << 8, None, 0, None)
 probe.syscall("quotactl, on", "quotactl", 0x800002 << 8, text("/dev/vda"), 0, text("swap"))
 probe.syscall("quotactl_fd", "quotactl_fd", -1, 0x800007 << 8, 0, None)
@@ -39,7 +39,7 @@ buffer = ctypes.create_string_buffer(4096)
 for name, kind in [("read", 2), ("read all", 3), ("clear", 5), ("console off", 6), ("size", 10)]:
     probe.syscall(f"syslog {name}", "syslog", kind, buffer, 4096)
 probe.syscall("vhangup", "vhangup")
-# A system call like any other, but two that only need a place in memory to say so.
+# Obsolete: it resolved the path cookies of a profiler.
 probe.syscall("lookup_dcookie", "lookup_dcookie", 0, buffer, 0)
 probe.errno("kernel's log", lambda: os.open("/dev/kmsg", os.O_RDONLY))
 probe.errno("sysrq", lambda: open("/proc/sysrq-trigger", "w").write("h"))

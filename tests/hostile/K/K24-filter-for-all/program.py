@@ -33,7 +33,7 @@ child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=T
 probe.say("program of its own, unshare", child.stdout.strip())
 probe.say("after setsid and a double fork", probe.in_child(lambda: (os.setsid(), probe.in_child(here))[1]))
 
-# A filter that allows everything: nothing is taken back by a second one.
+# A filter that allows everything: a second one cannot relax the first.
 allow = (ctypes.c_uint16 * 4)(0x06, 0, 0, 0x7FFF)
 program = ctypes.create_string_buffer((1).to_bytes(8, "little") + ctypes.addressof(allow).to_bytes(8, "little"), 16)
 for name, flags in [("listener", NEW_LISTENER), ("listener for all threads", NEW_LISTENER | TSYNC | 16), ("listener, a bit above", NEW_LISTENER | 1 << 32)]:

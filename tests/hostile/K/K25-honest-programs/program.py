@@ -74,7 +74,7 @@ def unix():
 
 
 def addresses():
-    """getifaddrs of the C library, which asks by netlink."""
+    """Calls getifaddrs of the C library, which uses netlink."""
     listed = ctypes.c_void_p()
     if probe.libc.getifaddrs(ctypes.byref(listed)):
         raise OSError(ctypes.get_errno(), "getifaddrs")
@@ -100,7 +100,7 @@ def shared():
 
 
 def own_filter():
-    """The program's own filter, as browsers and OpenSSH set it: it forbids mkdir with EACCES (83; mkdirat is 258 or 34)."""
+    """Installs a filter, as browsers and OpenSSH do: it refuses mkdir with EACCES (83; mkdirat is 258 or 34)."""
     load_number, equal, allow, refuse = (0x20, 0, 0, 0), 0x15, (0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050000 | 13)
     numbers = (83, 258) if os.uname().machine == "x86_64" else (34, 34)
     code = [load_number, (equal, 1, 0, numbers[0]), (equal, 0, 1, numbers[1]), refuse, allow]
@@ -164,7 +164,7 @@ def pty():
     return os.read(master, 5).decode()
 
 
-# Python starts this file anew for spawned processes.
+# Python runs this file again for spawned processes.
 if __name__ == "__main__":
     say("threads", threads)
     say("processes", processes)

@@ -24,7 +24,7 @@ def send(address, prepare=lambda datagram: None):
 for address in addresses:
     probe.errno(address, lambda: connect(address))
     probe.errno(f"{address}, datagram", lambda: send(address))
-# Ways to get around a missing route: without the routing table, from another address, by another device, through a gateway.
+# Ways around a missing route: without the routing table, from another address, by another device, through a gateway.
 DONTROUTE, FREEBIND, TRANSPARENT, BINDTODEVICE, LOOSE_ROUTE = 5, 15, 19, 25, 4
 first = addresses[0]
 probe.errno("past the routes", lambda: send(first, lambda it: it.setsockopt(socket.SOL_SOCKET, DONTROUTE, 1)))
@@ -43,7 +43,7 @@ by_gateway = struct.pack("=BBB4sB", 131, 7, 4, socket.inet_aton("127.0.0.1"), 0)
 probe.errno("by a route of its own", lambda: connect(first, lambda it: it.setsockopt(socket.IPPROTO_IP, LOOSE_ROUTE, by_gateway)))
 probe.errno("broadcast", lambda: send("255.255.255.255", lambda it: it.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)))
 probe.errno("multicast", lambda: send("224.0.0.1"))
-# Addresses of the whole loopback network are the sandbox's own.
+# All addresses of the loopback network are the sandbox's own.
 probe.errno("127.8.8.8", lambda: connect("127.8.8.8"))
 with open("/proc/net/route", encoding="ascii") as lines:
     probe.say("routes", str(len(lines.readlines()) - 1))

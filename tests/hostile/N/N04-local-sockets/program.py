@@ -29,7 +29,7 @@ probe.errno("abstract of X11", lambda: connect("\0/tmp/.X11-unix/X0"))
 
 
 def listed():
-    """Names in the kernel's table of local sockets."""
+    """Returns the names in the kernel's table of local sockets."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as lines:
         return {line.split()[7] for line in lines.readlines()[1:] if len(line.split()) > 7}
 
@@ -46,7 +46,7 @@ probe.say("sockets in the tree", "none" if not sockets else " ".join(sockets[:3]
 
 
 def same_name():
-    """One's own of that name: it is there, and nobody else's."""
+    """Connects to its own socket of that name, which does not conflict with the host's."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("\0" + abstract)
         server.listen()
@@ -54,6 +54,6 @@ def same_name():
 
 
 probe.errno("own abstract socket of that name", same_name)
-# What a program gets as its streams leads to no socket of the host.
+# None of a program's streams is a socket of the host.
 kinds = {os.readlink(f"/proc/self/fd/{fd}").split(":")[0] for fd in (0, 1, 2)}
 probe.say("streams", " ".join(sorted(kinds)))

@@ -10,7 +10,7 @@ port, public, private = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 
 
 def serve(names):
-    """A server of names inside: its first answer is a public address, then it is a private one, then the loopback's."""
+    """Runs a name server inside, which answers with a public address, then a private one, then the loopback's."""
     answers = [public, private, "127.0.0.1"]
     while True:
         query, sender = names.recvfrom(512)
@@ -20,7 +20,7 @@ def serve(names):
 
 
 def look_up(server):
-    """What the server says the address of rebind.example is."""
+    """Returns the server's answer for rebind.example."""
     question = b"".join(bytes([len(part)]) + part for part in (b"rebind", b"example")) + b"\0" + struct.pack("!HH", 1, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         query.settimeout(3)
@@ -51,7 +51,7 @@ def resolve(name):
 
 probe.say("name of the world", resolve("example.com"))
 probe.say("name of the network beside", resolve("router.local"))
-# To be asked by everybody in the sandbox, one would have to be the server of names, or say who it is.
+# To answer other programs in the sandbox, code would have to be the name server, or configure it.
 probe.errno("be the server of names", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(("127.0.0.1", 53)))
 probe.errno("change the list of hosts", lambda: open("/etc/hosts", "a"))
 probe.errno("change who is asked", lambda: open("/etc/resolv.conf", "w"))

@@ -6,7 +6,7 @@ import sys
 import probe
 
 port, outside = int(sys.argv[1]), sys.argv[2]
-# The beginning of a first packet of QUIC, version 1, filled up to the size that it must have.
+# The beginning of a first QUIC packet, version 1, padded to the required size.
 QUIC = (b"\xc3\x00\x00\x00\x01\x08" + bytes(8) + b"\x00\x00\x44\x9e").ljust(1200, b"\0")
 ECHO = struct.pack("!BBHHH", 8, 0, 0xF7FD, 1, 1)
 
@@ -30,7 +30,7 @@ probe.errno("name server", lambda: send(bytes(32), (outside, 53)))
 probe.errno("time server", lambda: send(b"\x1b" + bytes(47), (outside, 123)))
 probe.errno("WireGuard", lambda: send(b"\x01" + bytes(147), (outside, 51820)))
 probe.errno("from port 53 on", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(("0.0.0.0", 53)))
-# To cut a datagram into parts on its way, as a tunnel may want to.
+# Segments a datagram in the kernel, as a tunnel may do.
 UDP, SEGMENT = 17, 103
 probe.errno("datagrams in segments", lambda: send(bytes(2400), (outside, port), (UDP, SEGMENT, 1200)))
 probe.errno("fast open", lambda: socket.socket().sendto(b"data", 0x20000000, (outside, port)))

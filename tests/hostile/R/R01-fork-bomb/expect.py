@@ -7,11 +7,11 @@ with host.Neighbour() as neighbour:
     attack = host.spawn("program.py", json_result=True)
     loud = host.percentile(neighbour.latencies(20_000, until=lambda: attack.poll() is not None), 0.99)
     host.relay(host.finish(attack))
-# A moment's wait for a processor is no harm; a queue is.
+# A short wait for a processor is harmless; a queue is not.
 slower = loud > max(2 * quiet, 0.05)
 host.say("slowest answers of the neighbour", f"{loud * 1000:.1f} ms, before {quiet * 1000:.1f} ms" if slower else "as before")
 
-# The bomb sleeps for a second more when its time runs out.
+# The bomb is still asleep when belljar is terminated.
 code = "import os, time\nfor _ in range(8):\n  try: os.fork()\n  except OSError: pass\nprint(flush=True)\ntime.sleep(3)"
 attack = host.spawn(code=code, language="python")
 attack.stdout.readline()

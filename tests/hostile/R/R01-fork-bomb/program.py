@@ -1,4 +1,4 @@
-"""Doubles itself eight times, which would make 256 processes that sleep for a second."""
+"""Doubles itself eight times, which would result in 256 processes that sleep for a second."""
 
 import os
 import time

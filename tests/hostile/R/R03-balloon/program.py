@@ -22,7 +22,7 @@ def write(path, text):
 
 
 def eight():
-    """Each takes less than the limit, all together more."""
+    """Starts eight processes: each takes less than the limit, all together more."""
     children = []
     for _ in range(8):
         pid = os.fork()
@@ -31,7 +31,7 @@ def eight():
             os.read(reader, 1)
             os._exit(0)
         children.append(pid)
-    # Nobody gives memory back before all have theirs, or one has been killed.
+    # None frees memory before all have theirs, or one has been killed.
     ends = []
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline and not any(os.WIFSIGNALED(status) for status in ends):

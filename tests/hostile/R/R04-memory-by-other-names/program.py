@@ -23,14 +23,14 @@ def memfd():
 
 
 def file_in(directory):
-    """A file without a name, which goes with its last descriptor."""
+    """Returns an attack that fills an unnamed file, which is freed with its last descriptor."""
     return lambda: fill(os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600))
 
 
 def system_v():
     segment = libc.shmget(0, ctypes.c_size_t(MOST * MIB), 0o1600)
     address = libc.shmat(segment, None, 0)
-    # It is gone with the last process that has it.
+    # It is freed with the last process that has it attached.
     libc.shmctl(segment, 0, None)
     ctypes.memset(address, 1, MOST * MIB)
     return "ok"
@@ -44,7 +44,7 @@ def shared():
 
 
 def queues():
-    """Message queues until there are no more, each full."""
+    """Creates and fills message queues until that fails."""
     class Attributes(ctypes.Structure):
         _fields_ = [("values", ctypes.c_long * 8)]
 
@@ -67,7 +67,7 @@ MFD_HUGETLB = 4
 
 
 def huge():
-    """A page of 2 MiB, of which the machine has none to give away."""
+    """Uses a page of 2 MiB, of which the machine has none free."""
     file, error = probe.raw("memfd_create", ctypes.c_char_p(b"huge"), MFD_HUGETLB)
     if error:
         return probe.name_of(error)

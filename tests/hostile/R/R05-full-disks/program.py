@@ -16,7 +16,7 @@ def fill(path):
                 written += file.write(bytes(MIB))
         except OSError as error:
             answer = probe.name_of(error.errno)
-    # A few pages are for the directory.
+    # The directory needs a few pages.
     return f"{answer} at its size" if written <= SIZE * MIB else f"{answer} at {written / MIB:.1f} MiB"
 
 
@@ -42,7 +42,7 @@ def touch():
 
 
 def writable():
-    """Mounts and directories near the root, in which a file can be made, beside the three."""
+    """Lists mounts and directories near the root in which a file can be created, except the three."""
     known = {"/tmp", "/dev/shm", "/home/user", "/var/tmp"}
     places = {line.split()[4] for line in open("/proc/self/mountinfo", encoding="utf-8")}
     for parent in ["/", "/dev", "/run", "/var", "/etc", "/home", "/usr", "/usr/lib", "/opt", "/srv", "/mnt"]:

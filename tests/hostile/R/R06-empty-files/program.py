@@ -48,7 +48,7 @@ shutil.rmtree(place)
 
 
 def without_names():
-    """Held by descriptors alone, in processes of their own, as each may have so many."""
+    """Creates files held only by descriptors, in several processes, because each may have only so many."""
     held, answer, ready = 0, "ok", os.pipe()
     for _ in range(3):
         if os.fork() == 0:
@@ -78,7 +78,7 @@ def without_names():
 
 stay = os.pipe()
 probe.say("files without names", without_names())
-# Values count as inodes, a KiB each.
+# Values count as inodes, one for each KiB.
 until_it_fails("attributes", lambda index: os.setxattr("one", f"user.a{index}", bytes(32 << 10)), limit=40, most=60)
 os.remove("one")
 make_file(fresh())(0)

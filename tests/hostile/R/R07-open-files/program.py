@@ -49,7 +49,7 @@ except PermissionError:
 
 
 def in_flight():
-    """Descriptors that nobody holds but a socket's queue."""
+    """Sends descriptors that only a socket's queue holds."""
     pairs, sent = [], 0
     try:
         while sent < MOST:

@@ -6,7 +6,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def socket_memory():
-    """Pages that TCP and UDP of the whole machine have, in bytes."""
+    """Returns the memory of TCP and UDP on the whole machine, in bytes."""
     total = 0
     with open("/proc/net/sockstat", encoding="ascii") as lines:
         for line in lines:

@@ -33,7 +33,7 @@ def pipes():
 
 
 def fill(pairs, piece):
-    """Sends on each of the sockets until it takes no more. What arrived stays there."""
+    """Sends on each of the sockets until it is full. Nothing is received."""
     total, held = 0, []
     for pair in pairs:
         held.append(pair)
@@ -73,7 +73,7 @@ def tcp():
 
 
 def udp():
-    """A datagram that finds no room is lost without a word, so what counts is what comes out again."""
+    """Counts received datagrams, because those without room are dropped silently."""
     receivers, sent = [], 0
     piece = PIECE[:32768]
     while sent <= MOST * MIB and len(receivers) < 600:

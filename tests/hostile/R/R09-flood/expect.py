@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def most_memory(pid):
-    """The most that a process has had in memory at once, in bytes; 0 if it is gone."""
+    """Returns the peak memory of a process, in bytes; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii") as lines:
             return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), 0)
@@ -25,7 +25,7 @@ def most_memory(pid):
 
 
 def flood(code, *flags):
-    """Runs it; what came of it, and the most memory of Belljar's process."""
+    """Runs the code, and returns the result and the peak memory of Belljar's process."""
     with tempfile.TemporaryFile() as out:
         process = host.spawn(code=code, language="python", flags=flags, json_result=True, stdout=out)
         most = 0
@@ -47,13 +47,13 @@ for name in ["stdout", "stderr"]:
     host.say(f"kept of {name}", "head and tail" if is_short else f"{kept} of {stream['bytes']}")
 assert done.result["stdout"]["data"].startswith("the very beginning\n")
 grown = (most - idle) / MIB
-# Twice a MiB is kept, once more as text, and some MiB are on their way.
+# A MiB is kept twice, once more as text, and some MiB are in flight.
 host.say("memory of the host's process", "hardly more" if 0 < grown < 24 else f"{grown:.1f} MiB more")
 _, larger = flood(CODE, "--output", "8m", "--timeout", "800ms")
 host.say("with a larger --output", "more" if larger - most > 6 * MIB else f"{(larger - most) / MIB:.1f} MiB more")
 host.say("log on the host", "within --log" if sizes and max(sizes) <= 3 * MIB else str(sizes))
 
-# Nobody reads: the pipe is full, then what is on its way, and then the program stands still.
+# Nothing is read: the pipe fills, then the buffers, and then the program blocks.
 process = host.spawn(code="import os\nwhile True: os.write(1, bytes(65536))", language="python", flags=["--timeout", "5s"])
 time.sleep(0.7)
 first = most_memory(process.pid)

@@ -15,7 +15,7 @@ def code_for(data, then=""):
 
 
 def has_escapes(text, line_ends=b"\n"):
-    """Whether a terminal would take anything of it for an order: C0 and DEL, and C1 as bytes of UTF-8."""
+    """Reports whether a terminal would interpret any of it: C0 and DEL, and C1 encoded in UTF-8."""
     controls = [byte for byte in text if (byte < 32 or byte == 127) and byte not in line_ends]
     c1 = any(0x80 <= ord(letter) < 0xA0 for letter in text.decode(errors="replace"))
     return bool(controls) or c1
@@ -44,7 +44,7 @@ found = cut.result["stdout"]
 is_whole = found["encoding"] == "utf-8" and set(found["data"]) == {"x", "\u20ac"}
 host.say("a character cut in two", "whole characters" if is_whole else found["encoding"])
 
-# The JSON itself, as it comes to a terminal.
+# The JSON itself, as a terminal receives it.
 argv = host.command(code=code_for(ESCAPES + text, "open('\\x1b]0;name\\x07', 'w')"), language="python")
 raw = subprocess.run(argv, capture_output=True, check=False)
 host.say("escapes in the JSON", "some" if has_escapes(raw.stdout) or raw.stderr else "none")
@@ -57,7 +57,7 @@ host.say("events", ("escapes" if has_escapes(raw.stdout) else "no escapes") + ("
 
 
 def on_terminal(argv, cwd):
-    """What comes to a terminal: standard output and error together."""
+    """Runs a command, and returns what it writes to a terminal by standard error."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(argv, stdin=follower, stdout=subprocess.DEVNULL, stderr=follower, cwd=cwd)
     os.close(follower)
@@ -76,7 +76,7 @@ def on_terminal(argv, cwd):
 
 
 def orders(said):
-    """The terminal's own line ends and Belljar's colours are no orders of the code's."""
+    """Reports whether there are escapes other than the terminal's line ends and Belljar's colours."""
     plain = said.replace(b"\r\n", b"\n")
     for colour in [b"\x1b[0m", b"\x1b[1m", b"\x1b[31m", b"\x1b[1;31m", b"\x1b[2m", b"\x1b[33m", b"\x1b[36m", b"\x1b[32m"]:
         plain = plain.replace(colour, b"")
@@ -86,14 +86,14 @@ def orders(said):
 bell = [host.BELLJAR, "run", *host.FLAGS]
 weird = "\x1b]0;owned\x07\x9b2J\x1b[2J"
 with tempfile.TemporaryDirectory() as place:
-    # Errors that look like what Belljar has hints for, with escapes in them.
+    # Errors for which Belljar has hints, with escapes in them.
     printed = [
         f"ModuleNotFoundError: No module named '{weird}'", f"OSError: [Errno 28] No space left on device: '{weird}'",
         f"OSError: [Errno 24] Too many open files: '{weird}'", f"sh: {weird}: command not found",
     ]
     bad = []
     for line in printed:
-        # To a stream that is passed on to nobody but Belljar's search for a hint.
+        # To a stream that is used only for Belljar's hints.
         code = f"import sys\nsys.stderr.write({line + chr(10)!r})\nsys.exit(1)"
         done = host.run(code=code, language="python")
         if has_escapes((done.result["hint"] or "").encode()):
@@ -124,6 +124,6 @@ with tempfile.TemporaryDirectory() as place:
     bad = [name for name, argv in tries.items() if orders(on_terminal(argv, place))]
     host.say("messages about names", f"escapes about {', '.join(bad)}" if bad else "no escapes")
 
-# What the program prints is its own affair, as in ssh.
+# The program's own output is passed on unchanged, as in ssh.
 raw = subprocess.run(host.command(code=code_for(ESCAPES), language="python", json_result=False), capture_output=True, check=False)
 host.say("what the program writes itself", "passed on to the byte" if raw.stdout == ESCAPES else repr(raw.stdout))

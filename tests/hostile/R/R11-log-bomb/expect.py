@@ -17,11 +17,11 @@ while True:
     except BlockingIOError:
         break
     except OSError as error:
-        # Overwritten before it was read: there were a lot.
+        # Overwritten before it was read: there were many.
         if error.errno != errno.EPIPE:
             raise
         records += 10_000
-# The kernel writes at most ten crashes down in five seconds, of two lines each, and others use the machine as well.
+# The kernel logs at most ten crashes in five seconds, of two lines each, and others use the machine as well.
 host.say("kernel log", "hardly longer" if records < 150 else f"{records} records")
 host.say("standard error of belljar", "short" if len(done.stderr) < 200 else f"{len(done.stderr)} characters")
 host.say("result", "short" if len(json.dumps(done.result)) < 8192 else f"{len(json.dumps(done.result))} characters")

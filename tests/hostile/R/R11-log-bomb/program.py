@@ -9,7 +9,7 @@ libc = probe.libc
 
 
 def answers(attempt, times):
-    """All errors that came of it, that many times over."""
+    """Calls `attempt` that many times, and returns the distinct answers."""
     seen = set()
     for _ in range(times):
         seen.add(attempt())
@@ -17,7 +17,7 @@ def answers(attempt, times):
 
 
 def call(name, *args):
-    """As probe.outcome, but without its work each time."""
+    """Does the same as probe.outcome, without its overhead for each call."""
     number, values = ctypes.c_long(probe.number(name)), [ctypes.c_long(arg) for arg in args]
 
     def attempt():
@@ -50,7 +50,7 @@ def connect(address):
     return failing(attempt)
 
 
-# A namespace, by unshare: without the filter it makes one, so once is enough then.
+# Without the filter unshare creates a namespace, so once is enough then.
 unshare = probe.in_child(lambda: call("unshare", 0x04000000 | 0x10000000)(1))
 probe.say("refused calls", unshare if unshare == "ok" else call("unshare", 0x04000000)(40_000))
 probe.say("unknown calls", call("clone3", 0, 0)(40_000))

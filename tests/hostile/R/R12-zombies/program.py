@@ -8,7 +8,7 @@ LIMIT = 64
 
 
 def hoard():
-    """Children that have ended, and that nobody takes note of."""
+    """Creates children that end without being waited for."""
     made = 0
     try:
         while made < 150:
@@ -22,7 +22,7 @@ def hoard():
 
 
 def orphans():
-    """Children of the first process beside this program: zombies, and those that are about to become some."""
+    """Counts the children of the first process besides this program: zombies, and those about to become zombies."""
     own = (os.getpid(), os.getppid())
     count = 0
     for name in os.listdir("/proc"):
@@ -37,7 +37,7 @@ def orphans():
 
 
 def forks(wanted):
-    """So many processes at once."""
+    """Starts that many processes at once."""
     children = []
     try:
         for _ in range(wanted):
@@ -55,7 +55,7 @@ def forks(wanted):
 
 
 def settle():
-    """The orphans that are there in the end. One that has not ended yet still takes a place in the table."""
+    """Waits until no orphans are left, and returns their number. One that has not ended yet still occupies the process table."""
     deadline = time.monotonic() + 5
     while (count := orphans()) and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -76,7 +76,7 @@ while made < 3000 and time.monotonic() < deadline:
                     os._exit(0)
                 left += 1
             except BlockingIOError:
-                # The first process is on its way.
+                # The first process is still reaping.
                 time.sleep(0.001)
         os._exit(0)
     os.waitpid(pid, 0)

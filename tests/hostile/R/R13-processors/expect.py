@@ -2,10 +2,10 @@ import host
 
 
 def judge(done, share):
-    """What it had of a processor, against the limit. On a busy machine it gets less."""
-    had = done.result["cpu_ms"] / done.result["wall_ms"]
-    # Beside 5 %, what was left of a slice on a processor, and a period of 100 ms that was begun before.
-    return "as limited" if 0.01 < had <= 1.05 * share + 0.02 + 50 / done.result["wall_ms"] else f"{had:.2f}"
+    """Compares the CPU time used with the limit. On a busy machine it is less."""
+    used = done.result["cpu_ms"] / done.result["wall_ms"]
+    # Besides 5 %: the rest of a time slice, and a period of 100 ms that began before.
+    return "as limited" if 0.01 < used <= 1.05 * share + 0.02 + 50 / done.result["wall_ms"] else f"{used:.2f}"
 
 
 with host.Neighbour() as neighbour:

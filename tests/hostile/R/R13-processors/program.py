@@ -13,7 +13,7 @@ def priority(which, who, value):
 
 
 def scheduler(policy, value):
-    """In a child that ends at once, so that nothing runs with it."""
+    """Sets a policy in a child that ends at once, so that nothing runs with it."""
     parameter = ctypes.create_string_buffer(struct.pack("i", value))
     return probe.in_child(lambda: probe.outcome("sched_setscheduler", 0, policy, parameter))
 
@@ -56,7 +56,7 @@ else:
     while time.monotonic() < end:
         pass
     if not children[-1]:
-        # A twentieth of a processor is little for the end of an interpreter, too.
+        # With a twentieth of a processor, even the interpreter's shutdown is slow.
         os._exit(0)
     for pid in children:
         os.waitpid(pid, 0)

@@ -6,7 +6,7 @@ import probe
 
 
 def scheduler(policy, value):
-    """In a child that ends at once, so that nothing runs with it."""
+    """Sets a policy in a child that ends at once, so that nothing runs with it."""
     parameter = ctypes.create_string_buffer(struct.pack("i", value))
     return probe.in_child(lambda: probe.outcome("sched_setscheduler", 0, policy, parameter))
 

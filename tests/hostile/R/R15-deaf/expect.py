@@ -13,9 +13,9 @@ ATTACKS = {
     "ignores": HEAD + EACH.format("signal.SIG_IGN") + TAIL,
     "catches": HEAD + EACH.format("lambda *_: None") + TAIL,
     "blocks": HEAD + "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\n" + TAIL,
-    # The first process ends politely; its child in a session of its own does not.
+    # The first process ends on SIGTERM; its child in another session does not.
     "a deaf child": HEAD + "if os.fork() == 0:\n    os.setsid()\n    " + EACH.format("signal.SIG_IGN").replace("\n", "\n    ").rstrip() + "\n" + TAIL,
-    # On each SIGTERM another process goes on, 60 times at most.
+    # On each SIGTERM another process continues, 60 times at most.
     "always another": HEAD + """
 left = 60
 def again(*_):
@@ -40,7 +40,7 @@ while len(ends) < len(running):
 
 
 def left():
-    """Processes on the host with the mark in their environment."""
+    """Returns the processes on the host with the mark in their environment."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -52,7 +52,7 @@ def left():
     return found
 
 
-# At once: whoever is there when the last run has ended has outlived it.
+# Immediately: a process that exists when the last run has ended has outlived it.
 rest = left()
 for name, (process, _) in running.items():
     done = host.finish(process)

@@ -9,7 +9,7 @@ FLAGS = ["--env", f"MARK={MARK}"]
 
 
 def daemons():
-    """Processes on the host with the mark in their environment."""
+    """Counts the processes on the host with the mark in their environment."""
     count = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -36,7 +36,7 @@ def interrupted(number):
     process.send_signal(number)
     process.wait(10)
     process.stdout.close()
-    # Whoever is killed cannot wait for the end of its sandbox.
+    # A killed belljar cannot wait for the end of its sandbox.
     seconds = 0 if number == signal.SIGTERM else 3
     return 0 if host.wait_for(lambda: daemons() == 0, seconds) else daemons()
 

@@ -34,7 +34,7 @@ for name, then in [
     host.say(name, f"{answer}, " + ("hardly later" if later < 6 else f"{later:.2f} s later"))
 lost = 0
 for _ in range(5):
-    # What fits into the pipe, and is there when its writer ends.
+    # Fits into the pipe, and is there when its writer ends.
     code = "import os\nif os.fork() == 0:\n    import time; time.sleep(12)\nos.write(1, b'x' * 65000)\nos._exit(0)"
     lost += 65000 - len(host.run(code=code, language="python").output)
 host.say("what was written just before the end", "complete" if lost == 0 else f"{lost} bytes are lost")

@@ -1,4 +1,4 @@
-"""Runs itself in a pid namespace with few numbers, where that can be made (Linux 6.14), so that they come again soon."""
+"""Runs itself in a pid namespace with few pids where possible (Linux 6.14), so that they are soon reused."""
 
 import os
 import signal
@@ -13,16 +13,16 @@ if "inside" not in sys.argv:
     argv = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, os.path.abspath(__file__), "inside"]
     sys.exit(subprocess.run(argv, check=False).returncode)
 
-# Before 6.14 the number is one for the whole machine, and stays as it is.
+# Before 6.14 the maximum applies to the whole machine, and stays unchanged.
 is_small = tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (6, 14)
 if is_small:
     with open("/proc/sys/kernel/pid_max", "w", encoding="ascii") as file:
-        # The kernel's least is 301, and numbers below 300 are given out only once.
+        # The kernel's minimum is 301, and pids below 300 are assigned only once.
         file.write("460")
 
 
 def steady():
-    """Processes that live for the whole case."""
+    """Starts processes that live for the whole case."""
     return [subprocess.Popen(["sleep", "60"], start_new_session=index % 2 == 0) for index in range(8)]
 
 
@@ -30,7 +30,7 @@ decoys, hit, seen, again = steady(), 0, set(), 0
 kinds = set()
 for _ in range(3):
     attacks = [host.spawn("program.py", flags=["--timeout", "600ms", "--pids", "24"], json_result=True) for _ in range(2)]
-    # Decoys that come and go, and take the numbers that have just become free.
+    # Short-lived decoys take the pids that have just become free.
     while any(attack.poll() is None for attack in attacks):
         try:
             brief = [subprocess.Popen(["sleep", "0.02"]) for _ in range(6)]

@@ -1,4 +1,4 @@
-"""Never the same process for long: each makes the next and ends, and orphans come and go beside it."""
+"""Forks continuously, so that pids are reused: the children end at once, some of them as orphans."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ while time.monotonic() < end and made < 6000:
         time.sleep(0.001)
         continue
     if pid == 0:
-        # In a session of its own now and then, so that a whole tree is on the move.
+        # Sometimes in its own session, so that a whole tree changes.
         if made % 7 == 0:
             os.setsid()
         if made % 3:

@@ -21,7 +21,7 @@ def traced():
 
 
 def freezer():
-    """Any file that freezes a control group, wherever."""
+    """Lists files that freeze a control group, anywhere."""
     found = []
     for place in ["/sys/fs/cgroup", "/sys", "/cgroup"]:
         for directory, _, names in os.walk(place):
@@ -42,23 +42,23 @@ if sys.argv[1] == "ask":
     probe.say("a freezer", freezer())
     sys.exit(0)
 
-# Stopped, each in a session of its own or not.
+# Stopped processes, half of them in their own sessions.
 for index in range(20):
     if os.fork() == 0:
         if index % 2:
             os.setsid()
         os.kill(os.getpid(), signal.SIGSTOP)
         os._exit(0)
-# Parents that cannot be interrupted, as their child has not gone on to another program yet.
+# Uninterruptible parents, which wait for a child that does not execute another program.
 libc = ctypes.CDLL(None)
 CLONE_VM, CLONE_VFORK, SIGCHLD = 0x100, 0x4000, 17
 for _ in range(5):
     if os.fork() == 0:
-        # Without CLONE_VM the child has memory of its own, and the parent waits all the same.
+        # Without CLONE_VM the child has its own memory, and the parent waits all the same.
         if libc.syscall(ctypes.c_long(probe.number("clone")), CLONE_VFORK | SIGCHLD, 0, 0, 0, 0) == 0:
             time.sleep(15)
         os._exit(0)
-# A reader of a pipe that nobody writes to, with its own group stopped, and then everybody.
+# Stops all other processes, then itself.
 os.kill(-1, signal.SIGSTOP)
 os.kill(os.getpid(), signal.SIGSTOP)
 time.sleep(15)

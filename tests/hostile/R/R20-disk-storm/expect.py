@@ -23,7 +23,7 @@ class Writer(host.Neighbour):
 
 
 def written_by(pid):
-    """Bytes that a process and those that it waited for caused to be written to a disk."""
+    """Returns the bytes written to a disk by a process and the children that it waited for."""
     try:
         with open(f"/proc/{pid}/io", encoding="ascii") as lines:
             return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
@@ -32,7 +32,7 @@ def written_by(pid):
 
 
 class Disk:
-    """Writes and syncs on the host's own disk, all the time, and keeps how long each took."""
+    """Writes and syncs on the host's own disk continuously, and records how long each takes."""
 
     def __init__(self):
         self.took, self.stop = [], threading.Event()
@@ -70,12 +70,12 @@ with Writer() as neighbour:
 
     loud = host.percentile(neighbour.latencies(20_000, until=is_over), 0.99)
     host.relay(host.finish(attack))
-# The disk is in memory, so nothing of the storm is for a device; Belljar writes next to nothing itself.
+# The disk is in memory, so the storm reaches no device; Belljar itself writes almost nothing.
 host.say("the machine's disks", "not touched" if written < 1 << 20 else f"{written} bytes")
 slower = loud > max(5 * quiet, 0.05)
 host.say("the neighbour's slowest fsync", f"{loud * 1000:.1f} ms, before {quiet * 1000:.1f} ms" if slower else "as before")
 
-# What is left, as the threat model says: the tree is the host's, and so is the disk below it. It is slower, and goes on.
+# The remaining risk in the threat model: the tree and its disk are the host's, which gets slower but continues to work.
 with Disk() as disk:
     attack = host.run("program.py", "flushes")
     host.relay(attack)

@@ -9,7 +9,7 @@ MIB, PAGE = 1 << 20, 4096
 
 
 def one_byte_each():
-    """A byte takes a page: a MiB holds 256 of them."""
+    """Writes files of one byte, which take a page each: a MiB holds 256 of them."""
     made, answer = 0, "ok"
     try:
         while made < 600:
@@ -42,7 +42,7 @@ if sys.argv[1] == "quota":
     probe.say("one byte in each page", scattered())
     sys.exit(0)
 if sys.argv[1] == "flushes":
-    # A file of the host that can be read: each call may become a flush of its disk.
+    # A readable file of the host: each call may flush its disk.
     end, file = time.monotonic() + 1.5, os.open("/bin/sh", os.O_RDONLY)
     while time.monotonic() < end:
         os.fsync(file)

@@ -5,7 +5,7 @@ import time
 import host
 
 MIB = 1 << 20
-# Last, as it may take all memory where nothing else stops it.
+# Last, because it may take all memory if nothing stops it.
 TERABYTE = """
 import os, probe
 file = os.open("huge", os.O_CREAT | os.O_RDWR, 0o600)

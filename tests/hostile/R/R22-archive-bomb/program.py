@@ -12,7 +12,7 @@ MOST, LIMIT = 40, 1000
 
 
 def unpack(attempt, judge):
-    """What came of unpacking into an empty directory."""
+    """Unpacks into an empty directory, and returns what `judge` makes of the answer."""
     shutil.rmtree("out", ignore_errors=True)
     os.mkdir("out")
     answer = "ok"
@@ -77,7 +77,7 @@ shutil.rmtree("out")
 
 
 def holes():
-    """A file that says it has a TiB, of which nothing is there: what tools make of such a member."""
+    """Creates a sparse file of a TiB, as tools do for such an archive member."""
     os.mkdir("out")
     os.truncate(os.open("out/holes", os.O_CREAT | os.O_RDWR, 0o600), 1 << 40)
     taken = os.stat("out/holes").st_blocks

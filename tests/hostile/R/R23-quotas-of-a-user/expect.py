@@ -32,7 +32,7 @@ for line in iter(attack.stdout.readline, b""):
         break
     print(line.decode(), end="", flush=True)
 else:
-    raise SystemExit(f"it ended early: {attack.stderr.read()}")
+    raise SystemExit(f"the attack ended early: {attack.stderr.read()}")
 file = libc.inotify_init1(0)
 host.say("inotify for the host's root", outcome(file))
 if file >= 0:

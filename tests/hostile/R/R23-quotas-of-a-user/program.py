@@ -9,7 +9,7 @@ libc = probe.libc
 
 
 def until(attempt, most, limit=None):
-    """Tries so often, until it fails."""
+    """Repeats `attempt` until it fails, `most` times at most."""
     for made in range(most):
         error = attempt(made)
         if error:
@@ -30,7 +30,7 @@ def timers():
 
 
 def locked():
-    # Up to a MiB: most machines let everybody have 8.
+    # A MiB: most machines allow 8 to every user.
     size = 1 << 20
     libc.mmap.restype = ctypes.c_void_p
     address = libc.mmap(None, ctypes.c_size_t(size), 3, 0x22, -1, 0)
@@ -76,7 +76,7 @@ probe.say("add_key", probe.outcome("add_key", ctypes.c_char_p(b"user"), ctypes.c
 GET_KEYRING_ID, SESSION = 0, -3
 probe.say("keyctl", probe.outcome("keyctl", GET_KEYRING_ID, SESSION, 0))
 probe.say("fanotify", probe.outcome("fanotify_init", 0, 0))
-# Held by this process, while the host and the neighbour want some.
+# Held by this process while the host and the neighbour need some.
 probe.say("message queues", queues())
 probe.say("aio", aio())
 probe.say("inotify", descriptors("inotify_init1", 0))

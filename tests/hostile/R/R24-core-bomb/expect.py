@@ -10,7 +10,7 @@ helper = os.path.basename(pattern[1:].split()[0]) if pattern.startswith("|") els
 
 
 def helpers():
-    """Processes of the program that cores are piped to, if there is one."""
+    """Counts the processes of the program that cores are piped to, if there is one."""
     found = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -21,7 +21,7 @@ def helpers():
     return found
 
 
-# Whoever starts Belljar wants cores.
+# The caller of Belljar enables cores.
 resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
 before, most = helpers(), 0
 with tempfile.TemporaryDirectory() as place:

@@ -7,7 +7,7 @@ import signal
 import probe
 
 MIB = 1 << 20
-# Without the limit each of these is written, or goes to a helper, so they are few then.
+# Without the limit each core is written, or piped to a helper, so there are few then.
 CORE = resource.RLIMIT_CORE
 TIMES, MOST_CORES = 100, 3
 

@@ -21,7 +21,7 @@ for process in (neighbour, decoy):
 
 
 def below(pid):
-    """A process and its descendants, by the host's numbers."""
+    """Returns the host's pids of a process and its descendants."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             children = [int(word) for word in file.read().split()]

@@ -6,7 +6,7 @@ import sys
 import probe
 
 numbers = [int(word) for word in sys.argv[1:]]
-# By chance a number of the host's is one of ours as well; small ones are.
+# Small pids of the host may exist in the sandbox as well.
 numbers = [number for number in numbers if not os.path.exists(f"/proc/{number}")]
 
 
@@ -31,7 +31,7 @@ seen = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
 strange = [number for number in seen if number not in (1, os.getpid()) and not os.path.exists(f"/proc/{number}/exe")]
 probe.say("processes in /proc", "its own" if len(seen) <= 3 and os.getpid() in seen and not strange else seen)
 all_of("signal the host's numbers", lambda number: os.kill(number, 10))
-# All but this one and the guest: there are none.
+# All except this one and the guest: there are none.
 probe.errno("signal all", lambda: os.kill(-1, 10)) if len(seen) <= 2 else probe.say("signal all", seen)
 all_of("pidfd_open", lambda number: raw("pidfd_open", number, 0))
 all_of("trace", lambda number: raw("ptrace", 16, number, 0, 0))

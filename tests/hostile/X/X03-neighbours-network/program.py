@@ -14,7 +14,7 @@ def connect(kind, address, family=socket.AF_INET):
     made.connect(address)
     made.send(b"hello")
     if kind == socket.SOCK_DGRAM:
-        # What was refused is told at the next call.
+        # A refusal is reported by the next call.
         made.send(b"hello")
     return made
 

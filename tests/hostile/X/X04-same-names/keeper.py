@@ -5,7 +5,7 @@ import sys
 
 import probe
 
-# Makes one of each, waits, looks at them, and removes them again.
+# Creates one of each, waits, checks them, and removes them again.
 CREATE, EXCLUSIVE, REMOVE = 0o1000, 0o2000, 0
 key, name = int(sys.argv[1]), sys.argv[2]
 abstract = socket.socket(socket.AF_UNIX)

@@ -10,7 +10,7 @@ key, name, number = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 
 
 def made_anew(what, attempt, remove):
-    """Making it must work, as if the neighbour had not."""
+    """Creates an object, which must work as if the neighbour's did not exist."""
     try:
         value = attempt()
     except OSError as error:

@@ -17,7 +17,7 @@ def difference(one, other):
 
 same = pristine.output == second.output and pristine.status == second.status == 0 and len(pristine.output) > 500
 host.say("second", "finds what the first found" if same else f"{difference(pristine, second)} {second.stderr}")
-# The first's processes would be in sight of the host.
+# Processes of the first run would be visible on the host.
 running = []
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
@@ -31,5 +31,5 @@ with host.Neighbour():
     third = host.run("posture.py", "look", key, name)
 same = pristine.output == third.output
 host.say("the third, while a fourth is there", "finds what the first found" if same else difference(pristine, third))
-# Without its namespace the shared memory is the host's.
+# Without the IPC namespace the shared memory is the host's.
 host.run("posture.py", "tidy", key, name)

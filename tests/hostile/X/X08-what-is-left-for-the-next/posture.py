@@ -14,7 +14,7 @@ CREATE, REMOVE = 0o1000, 0
 
 
 def look():
-    """Everything that a run could tell another one by, but times and its own name."""
+    """Prints everything that could distinguish two runs, except times and the run's own name."""
     for variable, value in sorted(os.environ.items()):
         if variable != "BELLJAR_SANDBOX":
             print("environment", variable, value)
@@ -23,7 +23,7 @@ def look():
             for entry in sorted(names):
                 path = os.path.join(directory, entry)
                 status = os.lstat(path)
-                # The size of the shown file system's directories is its own affair.
+                # The size of directories depends on the file system.
                 size = status.st_size if stat.S_ISREG(status.st_mode) else 0
                 if path.startswith("/etc/") and os.path.ismount(path):
                     continue
@@ -53,7 +53,7 @@ def look():
     with open("/proc/self/status") as lines:
         print("".join(line for line in lines if line.startswith(("Sig", "Shd", "Cap", "Seccomp:", "NoNewPrivs", "Groups", "Uid"))))
     with open("/proc/self/mountinfo") as lines:
-        # Without the numbers of the mounts and of the file systems.
+        # Without the ids of the mounts and of the file systems.
         print("mounts", sorted(" ".join(line.split()[3:6]) for line in lines))
     for place in ["/home/user", "/tmp", "/dev/shm"]:
         status = os.statvfs(place)
@@ -89,7 +89,7 @@ def leave():
     made = socket.socket(socket.AF_UNIX)
     made.bind("\0" + name)
     os.setpriority(os.PRIO_PROCESS, 0, 10)
-    # One that does not want to end, in a session of its own.
+    # A process that ignores signals, in its own session.
     code = "import os,signal,time\nos.setsid()\nfor n in range(1, 32):\n  try: signal.signal(n, signal.SIG_IGN)\n  except (OSError, ValueError): pass\ntime.sleep(30)"
     subprocess.Popen([sys.executable, "-c", code, name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     print("left everything" if shared != -1 else "left nothing", flush=True)

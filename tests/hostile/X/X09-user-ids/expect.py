@@ -8,12 +8,12 @@ import sys
 import host
 
 if os.geteuid() != 0:
-    host.skip("only root leases user ids")
-# Ids are locked in a file. Where nobody else sees it, most of them can be taken, so that the few that are left come again
-# soon. So all of this happens in a mount namespace of its own, with an empty directory in that place.
+    host.skip("needs root, to lease user ids")
+# Ids are leased by locks in a file. In a separate mount namespace, with an empty directory in its place, most ids can be taken,
+# so that the few others are soon reused.
 libc = ctypes.CDLL(None, use_errno=True)
 if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None):
-    host.skip("cannot make a mount namespace")
+    host.skip("cannot create a mount namespace")
 os.makedirs("/run/belljar", exist_ok=True)
 if libc.mount(b"x09", b"/run/belljar", b"tmpfs", 0, b"mode=700"):
     host.skip("cannot mount")
@@ -27,13 +27,13 @@ def lock(kind, start, length):
 
 
 def leave(every):
-    """Takes all but one id out of so many."""
+    """Takes all ids except one in `every`."""
     lock(fcntl.F_UNLCK, 0, COUNT)
     for start in range(0, COUNT, every):
         lock(fcntl.F_WRLCK, start + 1, every - 1)
 
 
-# From any place on, eight are within those that are tried.
+# From any start, eight are among those that are tried.
 leave(TRIED // 8)
 
 work = host.scratch(0o777)
@@ -44,7 +44,7 @@ mount = ["--mount", f"{shared}:/m:rw"]
 
 
 def outside_ids(process):
-    """The user ids of a sandbox's processes, by the host."""
+    """Returns the user ids of a sandbox's processes on the host."""
     found = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -73,7 +73,7 @@ host.say("ids at the same time", "all different" if different else ids)
 for process in processes:
     process.communicate(b"\n")
 
-# One after the other, with 16 ids for all of them: each leaves what it can, and looks for what others left.
+# One after the other, with 16 ids for all of them: each leaves what it can, and looks for leftovers of others.
 seen, found_things, strange = [], [], []
 leave(TRIED)
 for turn in range(18):
@@ -88,7 +88,7 @@ host.say("what an earlier one with the id left", " ".join(found_things) or "noth
 owners = {os.lstat(f"{shared}/{name}").st_uid for name in os.listdir(shared)}
 host.say("files on the mount", "belong to the mount's owner" if owners == {54321} else owners)
 
-# All are taken; one that was killed gives its own back.
+# All are taken; a killed sandbox releases its own.
 lock(fcntl.F_WRLCK, 0, COUNT)
 done = host.run(code="echo RAN", language="sh")
 refused = done.status == 125 and "user id" in done.stderr and "RAN" not in done.output
@@ -113,7 +113,7 @@ process.wait()
 free = host.wait_for(is_free, 5)
 host.say("an id after a kill", "is free again" if free and not before else f"{before} {free}")
 
-# Limits that the kernel counts for a user: one sandbox uses all of its own, another has its own all the same.
+# Limits that the kernel counts for each user: one sandbox exhausts its own, another still has its own.
 first = host.spawn("user_limits.py", "hold")
 taken = first.stdout.readline().decode().strip()
 second = host.run("user_limits.py", "count").output.strip()

@@ -5,7 +5,7 @@ import sys
 
 import probe
 
-# What is there of others with the same id: in keyrings of the user, in shared memory, in files.
+# Leftovers of others with the same id: in keyrings of the user, in shared memory, in files.
 turn = sys.argv[1]
 found = []
 for place in ["/home/user", "/tmp", "/dev/shm", "/run", "/var/tmp"]:

@@ -2,7 +2,7 @@ import sys
 
 import probe
 
-# Instances of inotify are counted for each user; 128 are usual.
+# Inotify instances are counted for each user; the usual limit is 128.
 count = 0
 while count < 900:
     number, error = probe.raw("inotify_init1", 0)

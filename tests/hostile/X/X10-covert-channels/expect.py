@@ -2,7 +2,7 @@ import os
 
 import host
 
-# The sender does all that it can, on request; the receiver looks before and after.
+# The sender does everything it can, on request; the receiver looks before and after.
 name = f"x10-{os.urandom(6).hex()}"
 key, port = str(0x63000000 | int.from_bytes(os.urandom(3), "big")), str(20000 + int.from_bytes(os.urandom(2), "big") % 10000)
 sender = host.spawn("sender.py", name, key, port, flags=["--timeout", "25s"])

@@ -50,7 +50,7 @@ signal("SysV key", probe.raw("shmget", key, 4096, 0)[0] != -1)
 signal("file of /tmp", os.path.getsize(f"/tmp/{name}") != 0 or len(os.listdir("/tmp")) != 1)
 signal("file of /dev/shm", len(os.listdir("/dev/shm")) != 1)
 signal("lock on a file of its own disks", not all(can_lock(f"{place}/{name}") for place in ["/tmp", "/dev/shm", "/home/user"]))
-# Its own opening of the files is all that it is told of.
+# It is notified only of its own opening of the files.
 events = os.read(own, 65536) if select.select([own], [], [], 0)[0] else b""
 signal("inotify on a disk of its own", int.from_bytes(events[4:8], "little") & 0x100)
 signal("message queue", probe.libc.mq_open(ctypes.c_char_p(f"/{name}".encode()), os.O_RDWR, 0, None) != -1)
@@ -73,6 +73,6 @@ try:
         signal("lock at an offset", any(f" {key} " in line for line in lines))
 except OSError:
     signal("lock at an offset", False)
-# These two the tree `host` cannot close: both see the same files of the machine.
+# The tree `host` cannot close these two: both sandboxes see the same files of the machine.
 signal("lock on a file of the shared system", not can_lock("/usr/bin/env"))
 signal("inotify on the shared system", bool(select.select([system], [], [], 0.1)[0]))

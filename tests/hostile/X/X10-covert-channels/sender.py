@@ -23,12 +23,12 @@ for place in ["/tmp", "/dev/shm", "/home/user"]:
     file = open(f"{place}/{name}", "w")
     fcntl.flock(file, fcntl.LOCK_EX)
     kept.append(file)
-# A lock of an open file description (fcntl_locking(2)), whose place says something: a whole number for each lock.
+# A lock of an open file description (fcntl_locking(2)), whose offset carries information: an integer for each lock.
 file = open(f"/tmp/{name}", "w")
 F_OFD_SETLK = 37
 fcntl.fcntl(file, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, key, 1, 0))
 kept.append(file)
-# Files that both of them see.
+# Files that both sandboxes see.
 system = open("/usr/bin/env", "rb")
 fcntl.flock(system, fcntl.LOCK_EX)
 open("/usr/lib/os-release").read()

@@ -1,4 +1,4 @@
-"""Runs stress-ng in sandboxes, a dozen stressors at once for a second, and looks at what becomes of the kernel.
+"""Runs stress-ng in sandboxes, a dozen stressors at once for a second, and checks the kernel afterwards.
 
 docs/hostile-tools.md lists the stressors that fail, and why.
 """
@@ -12,16 +12,16 @@ import host
 CLASSES = ("os", "memory", "filesystem", "scheduler")
 LIMITS = ["--memory", "256m", "--pids", "64", "--timeout", "8"]
 AT_ONCE = 12
-# The version that the document is about.
+# The version that the document describes.
 VERSION = "0.15.06"
 DOCUMENT = os.path.join(host.CASE, "../../../../../docs/hostile-tools.md")
-# They fill the memory or the time of a sandbox for sure, so nothing else would be seen beside them.
+# These always exhaust the memory or the time of a sandbox, so nothing else could run beside them.
 ALONE = {"copy-file", "fallocate", "hdd", "iomix", "revio", "sync-file", "vm-segv"}
 TOOL = "/usr/bin/stress-ng"
 
 
 def documented():
-    """Names in the first column of the document's table of stressors."""
+    """Returns the names in the first column of the document's table of stressors."""
     with open(DOCUMENT, encoding="utf-8") as file:
         section = file.read().split("## stress-ng")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
@@ -42,7 +42,7 @@ def tainted():
 
 
 class Log:
-    """What the kernel says from now on."""
+    """The kernel's log from now on."""
 
     def __init__(self):
         try:
@@ -52,7 +52,7 @@ class Log:
             self.file = None
 
     def complaints(self):
-        """Lines that tell of an error of the kernel's own, and not of a program that was ended."""
+        """Returns lines that report an error of the kernel itself, not of a program that was killed."""
         if self.file is None:
             return None
         found = []
@@ -70,14 +70,14 @@ class Log:
 
 
 def failures(output):
-    """Names of stressors that did not end well."""
+    """Returns the names of stressors that failed."""
     names = re.findall(r"(?:fail|error): +\[\d+\] ([a-z][\w-]*): ", output)
     names += re.findall(r"process \[\d+\] \(([\w-]+)\) (?:terminated with an error|aborted early)", output)
     return set(names)
 
 
 def run(group):
-    """These stressors at once, in a sandbox of their own."""
+    """Runs these stressors at once, in their own sandbox."""
     flags = " ".join(f"--{name} 1" for name in group)
     code = f"exec stress-ng --timeout 1 --metrics {flags} 2>&1"
     return host.run(code=code, language="sh", flags=LIMITS, timeout=60)
@@ -96,13 +96,13 @@ for group in groups:
     done = run(group)
     failed |= failures(done.output)
     ends.add(done.kind)
-    # Those that did something have a line in the table at the end; a sandbox that reached a limit has none.
+    # Stressors that did something are in the table at the end; a sandbox that reached a limit prints none.
     at_least = re.findall(r"metrc: +\[\d+\] ([\w-]+) +([1-9]\d*) +[\d.]+ +[\d.]+", done.output)
     ran += len({name for name, _ in at_least}) or (0 if done.kind == "exited" else 1)
 host.say("stressors", "enough" if ran >= 150 else f"only {ran} of {len(names)}")
 odd = ends - {"exited", "out_of_memory", "limit", "timed_out"}
 host.say("ends of sandboxes", "by themselves or by a limit" if not odd else " ".join(sorted(odd)))
-# They share one sandbox's limits, so what counts is how they fare by themselves.
+# They share one sandbox's limits, so those that fail must fail alone as well.
 new = {name for name in failed - documented() if name in failures(run([name]).output)}
 if VERSION not in version:
     host.say("failures that nobody has looked at", "another version")

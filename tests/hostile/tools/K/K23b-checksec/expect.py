@@ -1,6 +1,6 @@
-"""Looks with checksec at the binary of belljar, at the guest on the host, and from inside at what is inside.
+"""Examines the belljar binary, the guest on the host, and programs inside with checksec.
 
-docs/hostile-tools.md says what each answer means.
+docs/hostile-tools.md explains the answers.
 """
 
 import filecmp
@@ -26,7 +26,7 @@ kill %1 2>/dev/null || kill $!
 
 
 def checksec(*flags):
-    """What it says about a file or process, which is the only entry."""
+    """Returns its report on a file or process, which is the only entry."""
     done = subprocess.run([TOOL, "--format=json", *flags], capture_output=True, text=True, check=False, timeout=30)
     return next(iter(json.loads(done.stdout).values()))
 
@@ -36,7 +36,7 @@ def readelf(flag):
 
 
 def descendants(pid):
-    """Processes below this one, whichever thread started them."""
+    """Returns the processes below this one, whichever thread started them."""
     children = []
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
@@ -50,7 +50,7 @@ binary = checksec(f"--file={host.BELLJAR}")
 for name in ("relro", "pie", "nx", "rpath", "runpath", "canary"):
     host.say(f"binary, {name}", binary[name])
 host.say("binary, fortify", binary["fortify_source"])
-# checksec's word for a stack that is not executable does not say whether other segments are.
+# checksec reports whether the stack is executable, but not whether other segments are.
 segments = [line.split() for line in readelf("-lW").splitlines() if line.split()[:1] in (["LOAD"], ["GNU_STACK"])]
 both = [line for line in segments if line[0] == "LOAD" and "W" in line[6:-1] and "E" in line[6:-1] or "RWE" in line]
 host.say("binary, segments writable and executable", "none" if not both else str(len(both)))
@@ -62,7 +62,7 @@ process = host.spawn(code="read -r line", language="sh")
 
 
 def guest():
-    """The process of the sandbox that is pid 1 there, once the code below it runs, and how its calls are filtered."""
+    """Returns the process that is pid 1 in the sandbox, once its code runs, and its seccomp mode."""
     for pid in descendants(process.pid):
         try:
             with open(f"/proc/{pid}/status", encoding="ascii") as file:
@@ -76,7 +76,7 @@ def guest():
 
 
 pid, mode = host.wait_for(guest)
-# The guest's program has no path any more, on the host or inside.
+# The guest's program no longer has a path, on the host or inside.
 with tempfile.NamedTemporaryFile() as copy:
     shutil.copyfile(f"/proc/{pid}/exe", copy.name)
     host.say("guest, program", "belljar's" if filecmp.cmp(copy.name, GUEST, shallow=False) else "another")
