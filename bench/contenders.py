@@ -1,4 +1,4 @@
-"""Who is measured, and by which commands. All do the same work, with the same environment."""
+"""The contenders and their commands. All run the same program in the same environment."""
 
 import dataclasses
 import json
@@ -11,11 +11,11 @@ import measure
 PYTHON = "/usr/bin/python3"
 CODE = "print(2**64)"
 PRINTED = b"18446744073709551616\n"
-# `belljar run` runs code in a language, so /bin/true has a shell before it; then it has one everywhere.
+# `belljar run` runs code in a language, so a shell starts /bin/true, for all contenders.
 SHELL_CODE = "exec /bin/true"
 PROGRAMS = {"print(2**64)": ([PYTHON, "-c", CODE], PRINTED), "true": (["/bin/sh", "-c", SHELL_CODE], b"")}
 
-# What Belljar gives to the program, for all.
+# The environment that Belljar sets, for all contenders.
 ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": os.environ.get("HOME", "/"),
@@ -24,7 +24,7 @@ ENV = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
-# Belljar's namespaces but that for time, which bubblewrap has not, and the same kind of tree: a new root, /usr read-only,
+# Belljar's namespaces except that for time, which bubblewrap does not support, and a similar tree: a new root, /usr read-only,
 # private /proc, /dev, /tmp and home.
 BWRAP = (
     "--unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts --unshare-cgroup --die-with-parent --new-session "
@@ -39,7 +39,7 @@ DOCKER = (
     "--memory 512m --cpus 1"
 ).split()
 
-# Its control groups get this name too, by which bench/peers.sh finds what was left behind.
+# Also the name of its control groups, by which bench/peers.sh finds leftovers.
 CONTAINER = "belljar-bench-{id}"
 
 GVISOR = "--platform=systrap --network=none --ignore-cgroups".split()
@@ -52,7 +52,7 @@ NSJAIL = (
 
 @dataclasses.dataclass
 class Field:
-    """The commands of each program, by how they are run, and why some are missing."""
+    """The commands for each program, and the reasons why contenders are missing."""
 
     core: dict[str, list[measure.Command]]
     peers: dict[str, list[measure.Command]]
@@ -60,16 +60,16 @@ class Field:
 
 
 def find(belljar):
-    """The contenders that work here."""
+    """Finds the contenders that work on this machine."""
     field = Field({program: [] for program in PROGRAMS}, {program: [] for program in PROGRAMS}, {})
-    core = [bare, bubblewrap, lambda program: belljar_run(belljar, program), lambda program: belljar_left(belljar, program)]
+    core = [bare, bubblewrap, lambda program: belljar_run(belljar, program), lambda program: belljar_background(belljar, program)]
     for make in core:
         add(field, field.core, make)
     directory = os.environ.get("BELLJAR_PEERS")
     if directory:
         states = dict(line.split("\t", 1) for line in pathlib.Path(directory, "peers").read_text().splitlines())
         for name, make in {"docker": docker, "runc": runc, "crun": crun, "gvisor": gvisor}.items():
-            state, reason = states.get(name, "skipped\tnot asked for").split("\t")
+            state, reason = states.get(name, "skipped\tnot requested").split("\t")
             if state == "ready":
                 add(field, field.peers, lambda program, make=make: make(pathlib.Path(directory), program))
             else:
@@ -79,7 +79,7 @@ def find(belljar):
 
 
 def peer_programs(field):
-    """The programs of the peers that are measured."""
+    """Returns the programs of the measured peers."""
     return list(dict.fromkeys(command.argv[0] for commands in field.peers.values() for command in commands))
 
 
@@ -111,8 +111,8 @@ def belljar_run(belljar, program, name="belljar", flags=(), settle=0.0):
     return measure.Command(name, [belljar, "run", *flags, *code], ENV, PROGRAMS[program][1], settle=settle)
 
 
-def belljar_left(belljar, program):
-    # What is still being removed is not to slow down whoever comes next.
+def belljar_background(belljar, program):
+    # The pause keeps the cleanup from slowing down the next command.
     return belljar_run(belljar, program, "belljar, --cleanup background", ["--cleanup", "background"], 0.005)
 
 
@@ -120,7 +120,7 @@ def docker(directory, program):
     argv, output = PROGRAMS[program]
     names = [word for name in ("LANG", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE") for word in ("-e", name)]
     command = [which("docker"), "-H", f"unix://{directory}/docker.sock", *DOCKER, *names, "belljar-bench", *argv]
-    # The command is only a client: the CPU time is that of the daemon and of its children, which nobody tells.
+    # The command is only a client; the CPU time of the daemon and its children is unknown.
     return measure.Command("docker run", command, peer_env(), output, counts_cpu=False, settle=0.3)
 
 
@@ -139,7 +139,7 @@ def crun(directory, program):
 def gvisor(directory, program):
     argv, output = PROGRAMS[program]
     command = [which("runsc"), f"--root={directory}/runsc", *GVISOR, "do", *argv]
-    # What it is started with, the program gets too.
+    # The program inherits this environment.
     return measure.Command("gVisor runsc do", command, ENV, output)
 
 
@@ -153,12 +153,12 @@ def which(program):
 
 
 def peer_env():
-    """For programs that bench/peers.sh has unpacked, and that need its libraries."""
+    """Returns the environment of programs unpacked by bench/peers.sh, which need its libraries."""
     return ENV | {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
 
 
 def bundle(directory, argv):
-    """A directory with the description of a container, as `runc spec` makes it, with limits and without privileges."""
+    """Creates an OCI bundle like that of `runc spec`, with limits and without privileges; returns its directory."""
     path = directory / f"bundle-{os.path.basename(argv[0])}"
     path.mkdir(exist_ok=True)
     hidden = ["/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/sched_debug"]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the service through E2B's Python client: from `Sandbox.create` to the first command and the first code done.
+"""Measures the service through E2B's Python client: from `Sandbox.create` to the result of the first command or code.
 
 Usage: BELLJAR=path/to/belljar e2b_client.py [--rounds N] [--write], with a Python that has e2b-code-interpreter (make bench-e2b)
-With --write the numbers replace those in bench/RESULTS-e2b.md. The client's own cost is measured in the same run, against a
-server that gives recorded answers at once (stub.py).
+With --write the results replace bench/RESULTS-e2b.md. The client's own cost is measured in the same run, against a server that
+returns recorded responses immediately (stub.py).
 """
 
 import argparse
@@ -31,7 +31,7 @@ TARGET_MS = 25
 CODE = "2 ** 64"
 RESULT = "18446744073709551616"
 
-# Each with what the server is told, and what it has ready.
+# Settings and pool size of each server.
 SERVERS = {
     "pre-warmed, no network": (["server.e2b_internet=false"], POOL),
     "cold, no network": (["server.e2b_internet=false"], 0),
@@ -50,7 +50,7 @@ def check(done, what):
 
 
 def first(given, what):
-    """From `create` to the first result, in seconds. The sandbox is ended outside of the time."""
+    """Returns the seconds from `create` to the first result; ending the sandbox is not included."""
     begin = time.perf_counter()
     sandbox = Sandbox.create(**given)
     done = sandbox.commands.run("echo hello") if what == "command" else sandbox.run_code(CODE)
@@ -61,7 +61,7 @@ def first(given, what):
 
 
 async def first_async(given, what):
-    """The same with the asynchronous client."""
+    """Like `first`, with the asynchronous client."""
     begin = time.perf_counter()
     sandbox = await AsyncSandbox.create(**given)
     done = await (sandbox.commands.run("echo hello") if what == "command" else sandbox.run_code(CODE))
@@ -72,14 +72,14 @@ async def first_async(given, what):
 
 
 def record(given):
-    """Makes each call once, in an order in which all of them have an answer."""
+    """Makes each call once, in an order in which all succeed, so that the stub records the responses."""
     with Sandbox.create(**given) as sandbox:
         check(sandbox.commands.run("echo hello"), "command")
         check(sandbox.run_code(CODE), "code")
 
 
 def attempt(call, *arguments):
-    """A time, or nothing where the client raised an error, which is told."""
+    """Returns the time of a call, or None if the client raised an error, which is printed."""
     try:
         return call(*arguments)
     except Exception as error:
@@ -88,7 +88,7 @@ def attempt(call, *arguments):
 
 
 def sequential(given, what, rounds, settle):
-    """One after the other, each when the server has its pool again."""
+    """Runs one after the other, each when the pool is full again."""
     taken = []
     for _ in range(rounds):
         settle()
@@ -97,7 +97,7 @@ def sequential(given, what, rounds, settle):
 
 
 def burst(given, what, count):
-    """All at once, a thread each."""
+    """Runs all at once, each in its own thread."""
     together = threading.Barrier(count)
 
     def one():
@@ -125,7 +125,7 @@ async def burst_async(given, what, count):
 
 
 def times(given, rounds, settle):
-    """All times against one server, by client, first result and load. `settle` waits until it is as it was."""
+    """Returns all times against one server, by client, first result and load. `settle` waits until the pool is full."""
     found = {}
 
     async def asynchronous(what):
@@ -207,10 +207,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    belljar = os.environ.get("BELLJAR") or sys.exit("BELLJAR names the program to measure")
+    belljar = os.environ.get("BELLJAR") or sys.exit("set BELLJAR to the path of the belljar binary")
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
-        # As it is installed: what the linker wrote lies in the page cache in smaller pieces.
+        # A copy, as on installation: the linker's output is in the page cache in smaller pieces.
         installed = shutil.copy(belljar, directory)
         text = render(measure_all(installed, options.rounds), load, options.rounds)
     print(text)

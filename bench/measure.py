@@ -1,4 +1,4 @@
-"""Starts commands and takes their times. No threads: the harness is to cost the same for all, and little."""
+"""Starts commands and measures their times. No threads: the harness must cost little, and the same for all."""
 
 import ctypes
 import dataclasses
@@ -12,18 +12,18 @@ import time
 
 ERRORS = tempfile.TemporaryFile()
 
-# What a command leaves behind becomes a child of this process (bubblewrap's first process inside is such a one): so its CPU
-# time is known, and its end is waited for before the next command starts.
+# Leftover processes of a command (such as bubblewrap's first process inside) become children of this process: their CPU time is
+# counted, and they are waited for before the next command starts.
 PR_SET_CHILD_SUBREAPER = 36
 if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
     sys.exit(f"cannot become a subreaper: {os.strerror(ctypes.get_errno())}")
-REST_SECONDS = 0.2
+LEFTOVER_TIMEOUT = 0.2
 
 
 def install(belljar, directory):
-    """Copies the program, and the guest's beside it, as they are installed; returns the copy's path.
+    """Copies the program and its guest, as on installation; returns the copy's path.
 
-    What a linker has written lies in the page cache in small pieces, and each start would pay for that.
+    The linker's output is in the page cache in small pieces, which would slow down each start.
     """
     guest = pathlib.Path(belljar).with_name("belljar-guest")
     if guest.exists():
@@ -33,21 +33,21 @@ def install(belljar, directory):
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What is run, and how its end is judged. `{id}` in an argument becomes another number for each run."""
+    """A command and its expected output. `{id}` in an argument is replaced with a number unique to each run."""
 
     name: str
     argv: list[str]
     env: dict[str, str]
     output: bytes
-    # Whether the CPU time of all that the command started comes back to who waits for it.
+    # Whether the CPU time of all its processes is reported when it is waited for.
     counts_cpu: bool = True
-    # What goes on after its end is not to be put on the account of the next.
+    # Seconds to pause after each run, so that background work does not slow down the next one.
     settle: float = 0.0
 
 
 @dataclasses.dataclass
 class Times:
-    """Milliseconds of each run: from start to end, and of CPU."""
+    """Wall and CPU time of each run, in milliseconds."""
 
     wall: list[float] = dataclasses.field(default_factory=list)
     cpu: list[float] = dataclasses.field(default_factory=list)
@@ -58,16 +58,16 @@ class Times:
 
 
 class Failed(Exception):
-    """A command did not end with status 0, or did not print what it should have."""
+    """A command failed or printed unexpected output."""
 
-    def __init__(self, text, said=""):
-        super().__init__(f"{text}: {said}" if said else text)
-        # The last line of what the command itself said of it.
-        self.said = said.splitlines()[-1] if said else text
+    def __init__(self, text, errors=""):
+        super().__init__(f"{text}: {errors}" if errors else text)
+        # The last line of the command's own error output.
+        self.reason = errors.splitlines()[-1] if errors else text
 
 
 class Run:
-    """One run of a command, from its start on."""
+    """One run of a command, which is started on creation."""
 
     count = 0
 
@@ -82,40 +82,40 @@ class Run:
             (os.POSIX_SPAWN_DUP2, ERRORS.fileno(), 2),
         ]
         self.begin = time.perf_counter_ns()
-        # posix_spawn, as it does not copy this process.
+        # posix_spawn, because it does not copy this process.
         self.pid = os.posix_spawn(argv[0], argv, command.env, file_actions=actions, setsigdef=[signal.SIGPIPE])
         os.close(writer)
 
     def wait(self):
-        """Waits for the end, and returns milliseconds of time and of CPU."""
+        """Waits for the end; returns wall and CPU time in milliseconds."""
         _, status, usage = os.wait4(self.pid, 0)
-        wall = self.ended(time.perf_counter_ns(), status)
-        return wall, cpu(usage) + rest()
+        wall = self.finish(time.perf_counter_ns(), status)
+        return wall, cpu(usage) + reap_leftovers()
 
-    def ended(self, now, status):
-        """Judges a run that ended `now`, and returns milliseconds of time."""
+    def finish(self, now, status):
+        """Checks a run that ended at `now`; returns its wall time in milliseconds."""
         output = os.read(self.reader, 4096) if self.command.output else b""
         os.close(self.reader)
-        self.judge(status, output)
+        self.check(status, output)
         return (now - self.begin) / 1e6
 
-    def judge(self, status, output):
+    def check(self, status, output):
         if os.waitstatus_to_exitcode(status) != 0 or output != self.command.output:
             ERRORS.seek(0)
-            said = ERRORS.read().decode(errors="replace").strip()
+            errors = ERRORS.read().decode(errors="replace").strip()
             ERRORS.truncate(0)
             code = os.waitstatus_to_exitcode(status)
-            raise Failed(f"{self.command.name} ended with {code} and printed {output[:80]!r}", said)
+            raise Failed(f"{self.command.name} ended with {code} and printed {output[:80]!r}", errors)
 
 
 def cpu(usage):
     return (usage.ru_utime + usage.ru_stime) * 1e3
 
 
-def rest():
-    """Waits a little for the end of what a command left behind, and returns its milliseconds of CPU."""
+def reap_leftovers():
+    """Waits briefly for leftover processes of a command; returns their CPU time in milliseconds."""
     used = 0.0
-    deadline = time.perf_counter() + REST_SECONDS
+    deadline = time.perf_counter() + LEFTOVER_TIMEOUT
     while time.perf_counter() < deadline:
         try:
             pid, _, usage = os.wait4(-1, os.WNOHANG)
@@ -138,18 +138,18 @@ def median(values):
 
 
 def works(command):
-    """None if the command does what it should, or what it said."""
+    """Returns None if the command works, otherwise the reason."""
     try:
         Run(command).wait()
     except Failed as error:
-        return error.said[:200]
+        return error.reason[:200]
     except OSError as error:
         return str(error)
     return None
 
 
 def in_turn(commands, rounds):
-    """Every round runs each command once. The order changes from round to round: each comes after each of the others."""
+    """Runs each command once per round, starting with a different one each time."""
     times = {command.name: Times() for command in commands}
     for _ in range(3):
         for command in commands:
@@ -164,7 +164,7 @@ def in_turn(commands, rounds):
 
 
 def at_once(commands, width, rounds):
-    """Runs `width` at a time, by blocks in turn; returns times, and runs a second."""
+    """Runs `width` commands in parallel, in alternating blocks; returns times, and runs per second."""
     block = max(20, 5 * width)
     times = {command.name: Times() for command in commands}
     seconds = {command.name: 0.0 for command in commands}
@@ -189,7 +189,7 @@ def run_block(command, width, count, times):
         pid, status, usage = os.wait4(-1, 0)
         now = time.perf_counter_ns()
         if pid in going:
-            times.add(going.pop(pid).ended(now, status), cpu(usage))
+            times.add(going.pop(pid).finish(now, status), cpu(usage))
     return time.perf_counter() - begin
 
 

@@ -1,8 +1,8 @@
 """Measures the network of a sandbox: a large download, many connections and requests, start, memory.
 
-Server and clients are in a network namespace of their own, whose addresses exist nowhere else. Each contender runs the same client,
-in turn: on the machine, through a plain relay that copies, in a sandbox of Belljar's through its gateway, and, where bench/peers.sh
-has got them, in namespaces behind pasta and slirp4netns."""
+Server and clients are in a separate network namespace, whose addresses exist nowhere else. The contenders run the same client in turn:
+directly, through a plain copying relay, in a sandbox through its gateway, and, if bench/peers.sh provides them, in namespaces behind
+pasta and slirp4netns."""
 
 import argparse
 import contextlib
@@ -25,7 +25,7 @@ import report
 
 HERE = pathlib.Path(__file__).resolve().parent
 INSIDE = "BELLJAR_BENCH_NETWORK"
-# For documentation (RFC 5737), so nobody has them. The gateway denies them, and the machine's own: the policy file makes an exception.
+# Reserved for documentation (RFC 5737). The gateway denies them and the machine's own addresses: the policy file makes an exception.
 NET = "192.0.2"
 HOST = f"{NET}.1"
 NAME = "bench.example"
@@ -33,7 +33,7 @@ PORT, RELAY_PORT = 8000, 8001
 CHUNK = 64 * 1024
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-# Run by all. A download is timed from the first byte to the last; a connection from its begin to the answer on it.
+# Run by all contenders. A download is timed from the first byte to the last; a connection from its start to the first response.
 CLIENT = r"""
 import json, socket, sys, time
 what, host, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -67,7 +67,7 @@ print(json.dumps(took))
 
 
 def serve():
-    """Answers requests; `/N` with N bytes, and then the end. One thread, as it is part of what all pay for."""
+    """Serves requests; `/N` returns N bytes, and closes the connection. One thread: its cost is part of all measurements."""
     listener = socket.create_server((HOST, PORT), backlog=512)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
@@ -93,7 +93,7 @@ def serve():
 
 
 def relay():
-    """What a gateway costs at least: reads up to 64 KiB from one side, and writes them to the other."""
+    """Runs a minimal gateway for comparison: reads up to 64 KiB from one side, and writes them to the other."""
     listener = socket.create_server((HOST, RELAY_PORT), backlog=512)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
@@ -120,7 +120,7 @@ def relay():
 
 @contextlib.contextmanager
 def background(function):
-    """A process that runs a function until the end."""
+    """Runs a function in a child process until the block ends."""
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -139,12 +139,12 @@ def wait_for(port):
         with contextlib.suppress(OSError), socket.create_connection((HOST, port)):
             return
         if time.monotonic() > deadline:
-            raise measure.Failed(f"nobody listens on port {port}")
+            raise measure.Failed(f"no listener on port {port}")
         time.sleep(0.01)
 
 
 def in_sandbox(belljar, words, *flags):
-    """The client in a sandbox: a program in bash there, as it is elsewhere."""
+    """Returns the command that runs the client in a sandbox, started by bash."""
     quoted = " ".join(f"'{word}'" for word in words)
     line = f"exec {contenders.PYTHON} -c \"$(cat <<'END'\n{CLIENT}\nEND\n)\" {quoted}"
     return [belljar, "run", "--allow", f"{NAME}:*", "--timeout", "10m", *flags, "-l", "bash", "-c", line]
@@ -152,7 +152,7 @@ def in_sandbox(belljar, words, *flags):
 
 @contextlib.contextmanager
 def behind_slirp4netns(path):
-    """The command that goes before one that is to run in namespaces behind slirp4netns."""
+    """Yields the prefix of commands that run in namespaces behind slirp4netns."""
     with contextlib.ExitStack() as stack:
         inside = stack.enter_context(started(["unshare", "--user", "--map-root-user", "--net", "sleep", "infinity"]))
         until(lambda: os.readlink(f"/proc/{inside}/ns/net") != os.readlink("/proc/self/ns/net"), "the namespace")
@@ -163,11 +163,11 @@ def behind_slirp4netns(path):
 
 
 def behind_pasta(path):
-    """The same for pasta, which makes namespaces for its command itself.
+    """Returns the prefix of commands that run behind pasta, which creates the namespaces itself.
 
-    As root it becomes nobody, who may not look into the namespaces of its own processes: so it is root in a user namespace alone. By
-    default its command gets the machine's own address, at which the server would then be the command's own loopback: so it has
-    another one of that network."""
+    Started as root, pasta changes to `nobody`, which may not access the namespaces of its own processes: so it runs as root of a user
+    namespace. By default its command gets the machine's own address, which would make the server's address local: so it gets another
+    one of that network."""
     address = [f"--address={NET}.2", "--netmask=24", f"--gateway={NET}.254"]
     return ["unshare", "--user", "--map-root-user", path, "--config-net", "--quiet", *address, "--"]
 
@@ -189,12 +189,12 @@ def until(done, what):
     deadline = time.monotonic() + 10
     while not done():
         if time.monotonic() > deadline:
-            raise measure.Failed(f"{what} did not come up within 10 s")
+            raise measure.Failed(f"timed out after 10 s waiting for {what}")
         time.sleep(0.01)
 
 
-def ways(belljar, stack):
-    """How each contender runs the client, by its arguments: name -> command; and why some are missing."""
+def find_contenders(belljar, stack):
+    """Returns a function of each contender from the client's arguments to a command, and why some are missing."""
     client = [contenders.PYTHON, "-c", CLIENT]
     found = {
         "direct": lambda what, count: [*client, what, HOST, str(PORT), str(count)],
@@ -213,7 +213,7 @@ def ways(belljar, stack):
             run(name, command("requests", 1), timeout=20)
             found[name] = command
         except measure.Failed as error:
-            skipped[name] = error.said
+            skipped[name] = error.reason
     return found, skipped
 
 
@@ -221,14 +221,14 @@ def run(name, argv, timeout=600):
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise measure.Failed(f"{name} did not end", f"it took more than {timeout} s") from None
+        raise measure.Failed(f"{name} timed out", f"took more than {timeout} s") from None
     if done.returncode != 0 or not done.stdout:
-        raise measure.Failed(f"{name} ended with {done.returncode}", done.stderr.strip() or "it said nothing")
+        raise measure.Failed(f"{name} ended with {done.returncode}", done.stderr.strip() or "no error output")
     return json.loads(done.stdout)
 
 
 def in_turn(found, what, count, rounds):
-    """Every round runs each once, in another order each time: name -> all times."""
+    """Runs each contender once per round, in a different order each time; returns all times by name."""
     took = {name: [] for name in found}
     names = list(found)
     for number in range(rounds):
@@ -239,7 +239,7 @@ def in_turn(found, what, count, rounds):
 
 
 def starts(belljar, rounds):
-    """Milliseconds of `belljar run` with a network and without."""
+    """Returns milliseconds of `belljar run` with and without a network."""
     plain = [belljar, "run", "-l", "bash", "-c", ":"]
     commands = [
         measure.Command("without", plain, contenders.ENV | paths(), b""),
@@ -253,28 +253,28 @@ def paths():
 
 
 def idle_memory(belljar):
-    """MiB that a gateway has for itself once it has carried something, by smaps_rollup in proc(5)."""
+    """Returns the private memory of a gateway after some traffic, in MiB (smaps_rollup in proc(5))."""
     code = f"exec 3<>/dev/tcp/{NAME}/{PORT}; printf 'GET / HTTP/1.1\r\n\r\n' >&3; head -c 5 <&3 >/dev/null; exec 3>&-; echo; exec sleep 60"
     argv = [belljar, "run", "--allow", f"{NAME}:*", "-l", "bash", "-c", code]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             if not process.stdout.readline():
                 raise measure.Failed("the sandbox ended", process.stderr.read().decode())
-            (gateway,) = [pid for pid in of_program(belljar) if b"gateway" in words(pid)[1:2]]
+            (gateway,) = [pid for pid in find_processes(belljar) if b"gateway" in read_arguments(pid)[1:2]]
             lines = pathlib.Path(f"/proc/{gateway}/smaps_rollup").read_text().splitlines()
             return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
         finally:
             process.terminate()
 
 
-def of_program(path):
+def find_processes(path):
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if os.path.samefile(entry / "exe", path):
                 yield entry.name
 
 
-def words(pid):
+def read_arguments(pid):
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
@@ -283,12 +283,12 @@ def measure_all(belljar, options):
         for function, port in ((serve, PORT), (relay, RELAY_PORT)):
             stack.enter_context(background(function))
             wait_for(port)
-        found, skipped = ways(belljar, stack)
+        found, skipped = find_contenders(belljar, stack)
         size = options.megabytes * 1_000_000
         measure.say("downloads")
         rates = {name: [size / 1e6 / one for one in took] for name, took in in_turn(found, "download", size, options.rounds).items()}
         measure.say("connections and requests")
-        # A sandbox makes 200 connections at once, and 50 a second after those.
+        # A sandbox may make 200 connections at once, and then 50 per second.
         connections = in_turn(found, "connections", 100, options.rounds)
         requests = in_turn(found, "requests", 1000, options.rounds)
         measure.say("start and memory")
@@ -336,13 +336,13 @@ def render(measured, options):
 
 
 def inside(options, belljar):
-    """In namespaces that are its own: makes the addresses, and measures."""
+    """Configures the addresses, and measures; runs in separate namespaces."""
     for line in ("link set lo up", "tuntap add world mode tap", f"addr add {HOST}/24 dev world", "link set world up",
                  f"route add default via {NET}.254"):
         subprocess.run(["ip", *line.split()], check=True)
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
         here = pathlib.Path(directory)
-        # As it is installed, by a copy: see bench.py.
+        # A copy, as on installation: see measure.py.
         installed = shutil.copy(belljar, here / "belljar")
         (here / "hosts").write_text(f"127.0.0.1 localhost\n{HOST} {NAME}\n")
         subprocess.run(["mount", "--bind", here / "hosts", "/etc/hosts"], check=True)
@@ -354,15 +354,15 @@ def inside(options, belljar):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
-    parser.add_argument("--megabytes", type=int, default=1000, help="of each download (default: 1000)")
+    parser.add_argument("--megabytes", type=int, default=1000, help="size of each download (default: 1000)")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS-network.md")
     options = parser.parse_args()
     belljar = os.environ.get("BELLJAR") or shutil.which("belljar")
     if not belljar:
-        sys.exit("set BELLJAR to the binary to be measured")
+        sys.exit("set BELLJAR to the path of the belljar binary")
     if INSIDE not in os.environ:
         if os.geteuid() != 0:
-            sys.exit("needs root: for a network namespace with addresses of its own")
+            sys.exit("needs root, to create a network namespace")
         os.environ[INSIDE] = "1"
         os.execvp("unshare", ["unshare", "--net", "--mount", sys.executable, *sys.argv])
     try:

@@ -1,15 +1,15 @@
 #!/bin/bash
-# Gets the other sandboxes that the benchmark compares with, runs a command while they are there, and takes all away.
+# Downloads the sandboxes that the benchmark compares with, runs a command with them, and removes everything.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
 usage: bench/peers.sh COMMAND [ARGUMENT]...
 
-Unpacks Docker, runc, crun and gVisor from Debian packages below target/bench-peers (nothing is installed), makes an image
-of Debian with Python, and starts a Docker daemon in namespaces of its own. Then it runs COMMAND with BELLJAR_PEERS set to
-a directory in which the file `peers` says what is ready and what is not, and why. At the end, also after a failure, it
-stops everything and removes what it made; the unpacked packages and the image stay for the next time.
+Unpacks Docker, runc, crun and gVisor from Debian packages below target/bench-peers (nothing is installed), creates a
+Debian image with Python, and starts a Docker daemon in its own namespaces. Then it runs COMMAND with BELLJAR_PEERS set to
+a directory whose file `peers` lists what is ready, and what is skipped and why. At the end, even after a failure, it
+stops everything and removes what it created; the unpacked packages and the image are kept for the next run.
 
 Needs root and apt-get on Debian 12.
 TEXT
@@ -26,7 +26,7 @@ root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 kept="${CARGO_TARGET_DIR:-$root_dir/target}/bench-peers"
 tools="$kept/tools"
 mirror=${BELLJAR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
-# The names of all control groups of the peers begin with this, so that what is left can be found and removed.
+# Prefix of all control groups of the peers, by which leftovers are found and removed.
 group=belljar-bench
 daemon=
 command=
@@ -49,7 +49,7 @@ debian_release() {
   sed -n 's/^VERSION_CODENAME=//p' /etc/os-release
 }
 
-# Settings by which apt keeps its lists and files apart from those of this machine, with backports as a source.
+# Prints the path of an apt configuration with separate lists and files, and with backports as a source.
 apt_settings() {
   local apt="$kept/apt" release
   release=$(debian_release)
@@ -69,7 +69,7 @@ TEXT
   printf '%s' "$apt/apt.conf"
 }
 
-# Unpacks what this machine lacks of one package and of those that it needs.
+# Unpacks a package and its dependencies, except those that are installed.
 unpack() {
   local wanted=$1 packages package
   [ ! -e "$kept/${wanted%/*}.done" ] || return 0
@@ -92,14 +92,14 @@ get_tools() {
   export APT_CONFIG
   [ -e "$kept/docker.io.done" ] && [ -e "$kept/runsc.done" ] || apt-get -qq update || return
   local package
-  # Debian 12's own runsc is from 2022; that of the backports is the one to measure.
+  # Debian 12's own runsc is from 2022; that of the backports is measured.
   for package in docker.io runc crun mmdebstrap passt slirp4netns "runsc/$release-backports"; do
-    unpack "$package" || say "$package could not be got with apt-get"
+    unpack "$package" || say "apt-get cannot download $package"
   done
   unset APT_CONFIG
 }
 
-# The image: Debian without anything but a shell and the same version of Python as this Debian's.
+# Creates the image: a minimal Debian with the same version of Python as this system.
 get_image() {
   [ ! -e "$kept/rootfs.tar" ] || return 0
   local release
@@ -109,9 +109,9 @@ get_image() {
   mv "$kept/rootfs.new.tar" "$kept/rootfs.tar"
 }
 
-# The daemon has a network, mounts and process numbers of its own: it changes no forwarding, firewall or kernel setting of
-# this machine, what it writes to /run and /etc is gone with it, and the end of its first process, which the end of this
-# script brings about, is the end of all.
+# The daemon has its own network, mount and pid namespaces: it does not change this machine's forwarding, firewall or kernel
+# settings, its files in /run and /etc disappear with it, and all its processes end with the first one, which ends with this
+# script.
 start_docker() {
   local dir=$1
   mkdir -p "$dir/etc" "$dir/work"
@@ -136,12 +136,12 @@ start_docker() {
   docker -H "unix://$dir/docker.sock" import "$kept/rootfs.tar" belljar-bench >/dev/null
 }
 
-# One line of what went wrong.
+# Prints the last line of a log, shortened.
 reason() {
   tail -n 1 "$1" | cut -c 1-200 | tr -d '\t'
 }
 
-# Kills what still runs of a program that only this script has unpacked, wherever it has got to.
+# Kills all processes of a program that this script has unpacked.
 reap() {
   local link
   for link in /proc/[0-9]*/exe; do
@@ -177,13 +177,13 @@ clean_up() {
     sleep 0.2
   done
   [ -z "$left" ] || say "could not remove these control groups: $left"
-  # crun makes it, wherever it is told to keep its state.
-  [ -n "$had_crun" ] || rmdir /run/crun 2>/dev/null
+  # crun creates it regardless of --root.
+  [ -n "$crun_existed" ] || rmdir /run/crun 2>/dev/null
   rm -rf --one-file-system "$BELLJAR_PEERS"
 }
 
-had_crun=
-[ ! -e /run/crun ] || had_crun=yes
+crun_existed=
+[ ! -e /run/crun ] || crun_existed=yes
 BELLJAR_PEERS=$(mktemp -d /tmp/belljar-peers.XXXXXX)
 export BELLJAR_PEERS
 : >"$BELLJAR_PEERS/peers"
@@ -194,9 +194,9 @@ trap 'exit 143' TERM
 if [ "$(id -u)" -ne 0 ]; then
   skip_all "needs root"
 elif ! command -v apt-get >/dev/null || ! grep -q '^ID=debian$' /etc/os-release; then
-  skip_all "got only on Debian"
+  skip_all "available only on Debian"
 elif ! get_tools; then
-  skip_all "apt-get reached no Debian mirror"
+  skip_all "apt-get cannot reach a Debian mirror"
 else
   PATH="$tools/usr/bin:$tools/usr/sbin:$PATH"
   LD_LIBRARY_PATH="$tools/usr/lib/$(uname -m)-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -218,7 +218,7 @@ else
   ready gvisor
 fi
 
-# In the background, so that a signal is seen to at once.
+# In the background, so that signals are handled immediately.
 "$@" &
 command=$!
 status=0

@@ -1,4 +1,4 @@
-"""Where the time of `belljar run` goes."""
+"""The phases of `belljar run`, and their times."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import time
 import contenders
 import measure
 
-# In the order in which they happen; those with a step to the right are parts of `create`.
+# In order of execution; those with a dash are parts of `create`.
 MEANING = {
     "prepare": "flags and files are read, the language is determined",
     "create": "until the launch is under way, including planning; the next ten phases overlap with what follows",
@@ -32,7 +32,7 @@ MEANING = {
 
 
 def measure_phases(belljar, program, rounds):
-    """The median of each phase in milliseconds."""
+    """Returns the median of each phase in milliseconds."""
     code = ["-c", contenders.CODE] if program == "print(2**64)" else ["-l", "sh", "-c", contenders.SHELL_CODE]
     command = measure.Command("belljar", [belljar, "run", "--json", "--timings", *code], contenders.ENV, b"")
     taken = {}
@@ -41,7 +41,7 @@ def measure_phases(belljar, program, rounds):
         _, status, _ = os.wait4(run.pid, 0)
         now = time.perf_counter_ns()
         timings = json.loads(os.read(run.reader, 1 << 16))["timings"]
-        wall = run.ended(now, status)
+        wall = run.finish(now, status)
         timings["outside"] = wall - timings["total"]
         for name, value in timings.items():
             taken.setdefault(name, []).append(value)

@@ -47,7 +47,7 @@ def table(head, rows):
 
 
 def times_table(commands, times):
-    """One row for each contender, and what it adds against the bare program and bubblewrap."""
+    """Returns one row per contender, with what it adds to the bare program, compared with bubblewrap."""
     base = times["bare"]
     peer = times.get("bubblewrap")
     rows = []
@@ -60,13 +60,13 @@ def times_table(commands, times):
             row += ["", ""]
         else:
             row += [f"{p50 - median(base.wall):.2f}"]
-            row += [f"{adds(times, command.name) / adds(times, 'bubblewrap'):.2f}" if peer else ""]
+            row += [f"{overhead(times, command.name) / overhead(times, 'bubblewrap'):.2f}" if peer else ""]
         row += [f"{median(took.cpu):.2f}" if command.counts_cpu else "not known"]
         rows.append(row)
     return table(["", "p50", "p95", "p99", "× bare", "adds", "adds, × bubblewrap", "CPU"], rows)
 
 
-def adds(times, name):
+def overhead(times, name):
     return median(times[name].wall) - median(times["bare"].wall)
 
 
@@ -81,7 +81,7 @@ def wide_table(commands, by_width):
 
 
 def target(text, reached, limit, at_most, unit=""):
-    """One row of the table of targets."""
+    """Returns one row of the table of targets."""
     if reached is None:
         return [text, "–", "not measured"]
     good = reached <= limit if at_most else reached >= limit
@@ -93,7 +93,7 @@ def target(text, reached, limit, at_most, unit=""):
 def targets(results):
     def against(program, name="belljar"):
         times = results.core[program]
-        return adds(times, name) / adds(times, "bubblewrap") if "bubblewrap" in times else None
+        return overhead(times, name) / overhead(times, "bubblewrap") if "bubblewrap" in times else None
 
     docker = results.peers.get("print(2**64)", {})
     stdout = results.stdout
@@ -151,7 +151,7 @@ def commands_used(field):
 
 
 def render(results):
-    """The whole page."""
+    """Returns the whole page."""
     field = results.field
     head = HEAD.format(
         date=datetime.date.today(),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Takes the times of executions through the Python SDK, for service.py.
+"""Measures executions through the Python SDK, for service.py.
 
-Usage: BELLJAR_API_URL=… BELLJAR_API_KEY=… sdk_client.py SANDBOX, with a Python that has the SDK. For each line with a number on standard
-input it runs /bin/true as often, and prints the times in seconds as a JSON list.
+Usage: BELLJAR_API_URL=… BELLJAR_API_KEY=… sdk_client.py SANDBOX, with a Python that has the SDK. For each number on standard input,
+one per line, it runs /bin/true that many times, and prints the times in seconds as a JSON list.
 """
 
 import json

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the service over loopback HTTP: time to the first command done, files, executions, idle sandboxes.
+"""Measures the service over loopback HTTP: time to the first command's result, files, executions, idle sandboxes.
 
 Usage: BELLJAR=path/to/belljar [BELLJAR_SDK_PYTHON=path/to/python] service.py [--rounds N] [--idle N] [--write]
-BELLJAR_SDK_PYTHON names a Python that has the SDK, whose executions are measured as well (make bench-service).
-With --write the numbers replace those in bench/RESULTS-service.md. The peers of the same run are a bare process,
-bubblewrap, and Docker where a daemon answers (make bench-service-peers).
+BELLJAR_SDK_PYTHON is a Python with the SDK, whose executions are measured as well (make bench-service).
+With --write the results replace bench/RESULTS-service.md. Measured in the same run: a bare process, bubblewrap, and Docker if a
+daemon responds (make bench-service-peers).
 """
 
 import argparse
@@ -32,16 +32,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 BURST = 100
 STAGGER_S = 0.2
 CALLERS = 64
-# Callers at once, where throughput is measured.
+# Numbers of concurrent callers in throughput measurements.
 WIDTHS = (1, 2, 8, 64)
-# What `output` may be at most: each answer is that long.
+# The maximum of `output`, and the size of each response.
 FULL_MIB = 16
 FILE_MIB = 64
 START_LIMIT_S = 30
 
 
 class Service:
-    """A server of its own, in a home of its own."""
+    """A server with its own home directory."""
 
     def __init__(self, belljar, pool, more="", arguments=()):
         self.home = tempfile.mkdtemp(prefix="belljar-bench-")
@@ -77,7 +77,7 @@ class Service:
         sys.exit(f"the server did not start: {pathlib.Path(self.home, 'stderr').read_text()}")
 
     def call(self, method, path, body=None, headers=None):
-        """One request on this thread's connection; the answer's status and body. A thread may have a key of its own."""
+        """Sends a request on this thread's connection; returns status and body. A thread may have its own key."""
         connection = getattr(self.local, "connection", None)
         if connection is None:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -112,7 +112,7 @@ class Service:
             except OSError:
                 pass
             if time.monotonic() - begin > START_LIMIT_S:
-                sys.exit(f"waited in vain for {what}")
+                sys.exit(f"timed out waiting for {what}")
             time.sleep(0.01)
 
     def pool_is_full(self):
@@ -133,7 +133,7 @@ class Service:
         self.expect(204, "DELETE", f"/v1/sandboxes/{sandbox}")
 
     def processes(self):
-        """The server and all that descends from it, and the launcher, which does not."""
+        """Returns the server, its descendants, and the launcher, which is not one of them."""
         found, parents = set(), {self.process.pid}
         table = {}
         for directory in pathlib.Path("/proc").glob("[0-9]*"):
@@ -158,7 +158,7 @@ class Service:
 
 
 def tti(service, limit=None):
-    """Create, and the first command done; the sandbox is ended outside of the time."""
+    """Returns the time to create a sandbox and run its first command; ending the sandbox is not included."""
     begin = time.perf_counter()
     sandbox = service.create()["id"]
     service.run(sandbox, "/bin/true")
@@ -172,7 +172,7 @@ def sequential(service, rounds):
 
 
 def staggered(service, count):
-    """One begins each 200 ms, whether the ones before are done or not."""
+    """Starts one every 200 ms, even if the previous ones are not done."""
     with concurrent.futures.ThreadPoolExecutor(32) as threads:
         begun = []
         for _ in range(count):
@@ -182,7 +182,7 @@ def staggered(service, count):
 
 
 def burst(service, count):
-    """All at once. A failure counts as such."""
+    """Starts all at once. A failure is returned as None."""
     together = threading.Barrier(count)
 
     def one():
@@ -199,7 +199,7 @@ def burst(service, count):
 
 
 def peers(belljar, rounds):
-    """What the same takes without a service: start, run, end."""
+    """Measures the same without a service: start, run, end."""
     field = contenders.find(belljar)
     for name, reason in field.skipped.items():
         measure.say(f"skipped: {name}: {reason}")
@@ -217,7 +217,7 @@ def peers(belljar, rounds):
 
 
 def file_speed(service):
-    """Bytes a second up and down, and those of cp in the same run."""
+    """Returns MiB per second of uploads, downloads, and of cp in the same run."""
     data = os.urandom(1 << 20) * FILE_MIB
     sandbox = service.create(limits={"disk": f"{FILE_MIB * 2}m", "memory": "512m"})["id"]
     path = f"/v1/sandboxes/{sandbox}/files/content?path=big"
@@ -228,7 +228,7 @@ def file_speed(service):
         up.append(FILE_MIB / (time.perf_counter() - begin))
         begin = time.perf_counter()
         if service.expect(200, "GET", path) != data:
-            raise measure.Failed("what came back is not what was sent")
+            raise measure.Failed("the downloaded content differs from the uploaded content")
         down.append(FILE_MIB / (time.perf_counter() - begin))
     service.kill(sandbox)
     copies = []
@@ -243,7 +243,7 @@ def file_speed(service):
 
 
 def docker_cp():
-    """The same with `docker cp`, where a daemon of bench/peers.sh is there."""
+    """Measures the same with `docker cp`, if bench/peers.sh provides a daemon."""
     directory = os.environ.get("BELLJAR_PEERS")
     if not directory or "docker\tready" not in pathlib.Path(directory, "peers").read_text():
         return {}
@@ -268,7 +268,7 @@ def docker_cp():
 
 
 def spawn_bare():
-    """Spawns /bin/true and waits for it, in seconds."""
+    """Spawns /bin/true and waits for it; returns the seconds."""
     begin = time.perf_counter()
     _, status = os.waitpid(os.posix_spawn("/bin/true", ["/bin/true"], {}), 0)
     if status != 0:
@@ -277,7 +277,7 @@ def spawn_bare():
 
 
 def execution_times(service, rounds):
-    """One execution on a live sandbox, by turns with a bare process and with the SDK, in seconds."""
+    """Measures executions on a live sandbox, alternating with bare processes and the SDK, in seconds."""
     sandbox = service.create()["id"]
     taken = {"bare": [], "raw": []}
 
@@ -303,7 +303,7 @@ def execution_times(service, rounds):
         found = {"bare": [spawn_bare() for _ in range(turn)], "raw": [run() for _ in range(turn)]}
         if client:
             found["sdk"] = through_sdk(turn)
-        # The first turn is warming up.
+        # The first turn is a warm-up.
         for name, times in found.items():
             taken[name] += times if begun >= 0 else []
     if client:
@@ -315,7 +315,7 @@ def execution_times(service, rounds):
 
 
 def rates(work, seconds):
-    """Calls of `work` a second, by the number of callers."""
+    """Returns calls of `work` per second, by the number of callers."""
 
     def one(until):
         done = 0
@@ -333,7 +333,7 @@ def rates(work, seconds):
 
 
 def executions(service, seconds=5):
-    """Executions a second on one live sandbox."""
+    """Returns executions per second on one live sandbox."""
     sandbox = service.create()["id"]
     found = rates(lambda: service.run(sandbox, "/bin/true"), seconds)
     service.kill(sandbox)
@@ -341,18 +341,18 @@ def executions(service, seconds=5):
 
 
 def creates(service, seconds=5):
-    """Sandboxes created and removed a second."""
+    """Returns sandboxes created and removed per second."""
     return rates(lambda: service.kill(service.create()["id"]), seconds)
 
 
 def memory_mib(pid, what):
-    """A figure of proc_pid_status(5): VmRSS now, VmHWM at most."""
+    """Returns a field of proc_pid_status(5): VmRSS is the current size, VmHWM the peak."""
     text = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(rf"^{what}:\s+(\d+) kB", text, re.M).group(1)) / 1024
 
 
-def crowd(service, key, ready, over, told):
-    """Callers of a key, each with a sandbox and a full output after the other, until it is over."""
+def crowd(service, key, ready, over, outcomes):
+    """Runs callers of one key, each with a sandbox and one full output after the other, until `over` is set."""
     body = {"argv": ["head", "-c", str(FULL_MIB << 20), "/dev/zero"], "output": f"{FULL_MIB}m"}
     service.local, begun, answered = threading.local(), threading.Barrier(CALLERS), []
 
@@ -372,11 +372,11 @@ def crowd(service, key, ready, over, told):
     with concurrent.futures.ThreadPoolExecutor(CALLERS) as threads:
         for one in [threads.submit(work) for _ in range(CALLERS)]:
             one.result()
-    told.put(answered)
+    outcomes.put(answered)
 
 
 def hostile(service, rounds):
-    """Callers of one key who have full outputs, all the time; the server's memory, and how long another key waits beside them."""
+    """Measures the server's memory and another key's latency while callers of one key constantly request full outputs."""
     keys = {}
     for name in ("honest", "hostile"):
         made = service.expect(201, "POST", "/v1/keys", {"name": name, "role": "user"})
@@ -397,23 +397,23 @@ def hostile(service, rounds):
     alone = times(0)
     pathlib.Path(f"/proc/{service.process.pid}/clear_refs").write_text("5")
     before = memory_mib(service.process.pid, "VmRSS")
-    # In a process of its own: what it does is not to hold up who measures.
+    # In a separate process, so that it does not delay the measurements.
     context = multiprocessing.get_context("fork")
-    ready, over, told = context.Event(), context.Event(), context.Queue()
-    greedy = context.Process(target=crowd, args=(service, keys["hostile"], ready, over, told))
+    ready, over, outcomes = context.Event(), context.Event(), context.Queue()
+    greedy = context.Process(target=crowd, args=(service, keys["hostile"], ready, over, outcomes))
     greedy.start()
     ready.wait(60)
     beside = times(5)
     most = memory_mib(service.process.pid, "VmHWM")
     over.set()
-    answered = told.get(timeout=120)
+    answered = outcomes.get(timeout=120)
     greedy.join()
     time.sleep(2)
     service.kill(mine)
     del service.local.key
     full = [size for status, size in answered if status == 200]
     if not full or min(full) < FULL_MIB << 20:
-        raise measure.Failed(f"not one full answer: {answered[:5]}")
+        raise measure.Failed(f"incomplete outputs: {answered[:5]}")
     return {
         "alone": alone,
         "beside": beside,
@@ -426,7 +426,7 @@ def hostile(service, rounds):
 
 
 def proportional_kib(pids):
-    """Memory of processes, shared pages by share (smaps_rollup, proc_pid_smaps(5))."""
+    """Returns the memory of processes, with shared pages divided among them (smaps_rollup, proc_pid_smaps(5))."""
     total = 0
     for pid in pids:
         try:
@@ -444,17 +444,17 @@ def available_kib():
 
 
 def idle(service, count):
-    """What an idle sandbox costs: by its processes, and by what the whole machine has less."""
+    """Measures the memory of idle sandboxes: of their processes, and of the whole machine."""
     one = service.create(timeout=3600)["id"]
     service.run(one, "/bin/true")
     time.sleep(1)
-    before, had = proportional_kib(service.processes()), available_kib()
+    before, available_before = proportional_kib(service.processes()), available_kib()
     begin = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         made = [info["id"] for info in threads.map(lambda _: service.create(timeout=3600), range(count))]
     took = time.perf_counter() - begin
     time.sleep(2)
-    after, has = proportional_kib(service.processes()), available_kib()
+    after, available_after = proportional_kib(service.processes()), available_kib()
     checked = service.run(made[-1], "/bin/true")["exit_code"] == 0
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         list(threads.map(service.kill, made))
@@ -463,7 +463,7 @@ def idle(service, count):
         "count": count,
         "a_second": count / took,
         "processes_mib": (after - before) / 1024 / count,
-        "machine_mib": (had - has) / 1024 / count,
+        "machine_mib": (available_before - available_after) / 1024 / count,
         "usable": checked,
     }
 
@@ -482,7 +482,7 @@ def target(text, reached, limit, unit):
 
 
 def execution_targets(times):
-    """Rows for one execution on a live sandbox, as multiples of a bare process at p50."""
+    """Returns rows for one execution on a live sandbox, as multiples of a bare process at p50."""
     bare = measure.median(times["bare"])
     texts = {"raw": ("an execution over raw HTTP ≤ 1.8 × a bare process", 1.8), "sdk": ("the same through the Python SDK ≤ 2.5 ×", 2.5)}
     rows = [target(text, measure.median(times[name]) / bare, limit, "×") for name, (text, limit) in texts.items() if name in times]
@@ -541,7 +541,7 @@ def render(results, load, rounds):
         ["an idle sandbox, what the machine has less", f"{lying['machine_mib']:.2f} MiB"],
         ["idle sandboxes per GiB", f"{1024 / lying['machine_mib']:.0f}"],
     ])
-    lines += ["", f"## One key with {CALLERS} callers, who each have outputs of {FULL_MIB} MiB, beside another key", ""]
+    lines += ["", f"## One key with {CALLERS} callers, each with outputs of {FULL_MIB} MiB, beside another key", ""]
     both = lambda part: f"{milliseconds(greed['alone'], part):.2f} ms alone, {milliseconds(greed['beside'], part):.2f} ms beside them"
     lines += report.table(["", ""], [
         ["the server's memory before, at most and 2 s after (resident)", f"{greed['before']:.0f}, {greed['most']:.0f}, {greed['after']:.0f} MiB"],
@@ -587,7 +587,7 @@ def main():
     parser.add_argument("--idle", type=int, default=500)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    belljar = os.environ.get("BELLJAR") or sys.exit("BELLJAR names the program to measure")
+    belljar = os.environ.get("BELLJAR") or sys.exit("set BELLJAR to the path of the belljar binary")
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
         installed = str(measure.install(belljar, directory))

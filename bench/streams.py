@@ -1,4 +1,4 @@
-"""How fast bytes go through: standard output, and files in and out."""
+"""Throughput of standard output, and of files copied in and out."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ WRITER = "import os\nb = bytes({chunk})\nfor _ in range({count}): os.write(1, b)
 
 def drain(argv, env, stdin="/dev/null", keep=False):
     """Runs a command and reads all of its output; returns seconds from start to end, seconds from its first byte to its
-    last, how many bytes came, and with `keep` their digest."""
+    last, the number of bytes, and with `keep` their digest."""
     command = measure.Command(argv[0], argv, env, b"")
     buffer = bytearray(1 << 20)
     pieces = []
@@ -38,7 +38,7 @@ def drain(argv, env, stdin="/dev/null", keep=False):
 
 
 def standard_output(belljar, megabytes, rounds):
-    """MB/s from the first byte to the last, of the same writer with writes of 64 KiB: name -> rates."""
+    """Returns rates in MB/s by name, from the first byte to the last, of the same writer with writes of 64 KiB."""
     count = megabytes * 1_000_000 // CHUNK
     code = WRITER.format(chunk=CHUNK, count=count)
     commands = {"plain pipe": [contenders.PYTHON, "-c", code]}
@@ -50,20 +50,20 @@ def standard_output(belljar, megabytes, rounds):
         for name, argv in commands.items():
             _, seconds, got, _ = drain(argv, contenders.ENV)
             if got != count * CHUNK:
-                raise measure.Failed(f"{name}: {got} bytes came instead of {count * CHUNK}")
+                raise measure.Failed(f"{name}: {got} bytes received instead of {count * CHUNK}")
             rates[name].append(got / 1e6 / seconds)
     return rates
 
 
 def files(belljar, rounds):
-    """Seconds from start to end for 100 MB: (what, name) -> seconds."""
+    """Returns the seconds from start to end for 100 MB, by operation and name."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory, prefix="belljar-bench-") as directory:
         return Files(belljar, pathlib.Path(directory)).measure(rounds)
 
 
 class Files:
-    """A file of 100 MB without pattern, in memory where that can be had, and what is done with it."""
+    """A file of 100 MB of random data, in memory if possible, and the measured operations."""
 
     def __init__(self, belljar, directory):
         self.belljar = belljar
@@ -97,7 +97,7 @@ class Files:
         return seconds
 
     def put_in(self):
-        """The program says how large the file is that it got."""
+        """Copies the file in; the program prints its size."""
         argv = [self.belljar, "run", "-f", f"{self.source}:data.bin", "-l", "sh", "-c", "stat -c %s data.bin"]
         return self.timed(argv, f"{FILE_BYTES}\n".encode())
 
@@ -129,4 +129,4 @@ class Files:
 
     def check(self, digest):
         if digest != self.digest:
-            raise measure.Failed("what came out is not what went in")
+            raise measure.Failed("the output differs from the input")

@@ -1,4 +1,4 @@
-"""A server that answers at once: the first request of a kind goes to the real server, and its answer is what all others get."""
+"""A server that replays responses: the first request of a kind is forwarded to the real server, and its response recorded."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import multiprocessing
 
 
 class Stub:
-    """Recorded answers, by method and path. It serves in a process of its own, so that it costs the client nothing else."""
+    """Recorded responses, by method and path. Served by a separate process, so that the client is not slowed down."""
 
     def __init__(self, port):
         self.port = port
@@ -14,7 +14,7 @@ class Stub:
 
     @contextlib.contextmanager
     def serving(self):
-        """The port on which it answers."""
+        """Starts the server, and yields its port."""
         context = multiprocessing.get_context("fork")
         reader, writer = context.Pipe(duplex=False)
         process = context.Process(target=lambda: asyncio.run(self.serve(writer)), daemon=True)
@@ -35,7 +35,7 @@ class Stub:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 request = head + await body(reader, head)
-                # The path without its query, and the sandbox's id, which is always the recorded one.
+                # The path without its query. The sandbox's id in it is always the recorded one.
                 kind = head.split(b" ", 2)[:2]
                 kind = (kind[0], kind[1].split(b"?")[0])
                 if kind not in self.answers:
@@ -54,7 +54,7 @@ class Stub:
 
 
 async def body(reader, head):
-    """The bytes of a body, as they are on the wire (RFC 9112, 6)."""
+    """Reads a body, as it is on the wire (RFC 9112, 6)."""
     lines = head.lower().split(b"\r\n")
     headers = dict(line.split(b": ", 1) for line in lines[1:] if b": " in line)
     if headers.get(b"transfer-encoding") == b"chunked":

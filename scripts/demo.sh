@@ -33,7 +33,7 @@ show() {
   printf '   %s\n' "$title"
   head -n "$most" "$scratch/shown" | indent
   if [ "$count" -gt "$most" ]; then
-    printf '   | ... and %d lines more\n' $((count - most))
+    printf '   | ... and %d more lines\n' $((count - most))
   fi
 }
 
@@ -47,9 +47,9 @@ run() {
   # Belljar's own messages are separated from those of the code.
   grep -a '^belljar: ' "$scratch/all" >"$scratch/walls" || true
   grep -av '^belljar: ' "$scratch/all" >"$scratch/err" || true
-  show 'it printed:' "$scratch/out"
-  show 'it complained:' "$scratch/err"
-  show 'the walls said:' "$scratch/walls"
+  show 'standard output:' "$scratch/out"
+  show 'standard error:' "$scratch/err"
+  show 'belljar:' "$scratch/walls"
   printf '   exit status %d\n' "$status"
 }
 
@@ -159,12 +159,12 @@ fork_bomb() {
 
 secret() {
   local token="secret-$$-$RANDOM$RANDOM"
-  heading "A look for secrets"
+  heading "A search for secrets"
   printf '%s\n' "$token" >"$scratch/password"
   BELLJAR_DEMO_SECRET=$token run read_secret.py "$scratch/password" </dev/null
   check "it searched and found none" printed "0 found"
   check "the planted secret did not leak" printed_nowhere "$token"
-  check "its exit status says that it found none" test "$status" -eq 0
+  check "its exit status reports that it found none" test "$status" -eq 0
 }
 
 network() {
@@ -183,7 +183,7 @@ secret
 network
 
 if [ "$failures" -gt 0 ]; then
-  printf '\n%d things are not as they should be\n' "$failures"
+  printf '\n%d checks failed\n' "$failures"
   exit 1
 fi
-printf '\nAll examples behaved as they should\n'
+printf '\nAll examples behaved as expected\n'

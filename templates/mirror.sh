@@ -6,13 +6,13 @@ usage() {
   cat <<'TEXT'
 usage: templates/mirror.sh TEMPLATE.toml DIR
 
-Downloads with the registries' own clients, as they are set up on this machine, and runs nothing of what it downloads:
+Downloads with the registries' own clients, as configured on this machine, and runs none of the downloaded code:
 
-  DIR/apt   packages of every `apt` step and of a Debian base, with those they need, and an index   (apt-get)
-  DIR/pip   wheels of every `pip` step for the Python of the tree, with those they need, and pip    (pip)
-  DIR/npm   the cache with the packages of every `npm` step, and npm itself                         (npm)
+  DIR/apt   packages of every `apt` step and of a Debian base, with dependencies and an index   (apt-get)
+  DIR/pip   wheels of every `pip` step for the tree's Python, with dependencies, and pip        (pip)
+  DIR/npm   a cache with the packages of every `npm` step, and npm itself                       (npm)
 
-What is there already is kept. A Debian base needs a machine whose apt-get is set up for that release.
+Existing files are kept. A Debian base needs a machine whose apt-get is configured for that release.
 Needs python3 3.11 or newer to read the template. BELLJAR_PYTHON is the tree's Python for wheels: 3.11 by default.
 TEXT
 }
@@ -23,7 +23,7 @@ mkdir -p "$2"
 dir=$(cd "$2" && pwd)
 python=${BELLJAR_PYTHON:-3.11}
 
-# words KEY: the words of all steps of a kind, a line each.
+# words KEY: prints the words of all steps of a kind, one per line.
 words() {
   python3 - "$template" "$1" <<'PY'
 import sys, tomllib
@@ -46,7 +46,7 @@ suite=$(words suite)
 if [ "$base" = debian ] || [ ${#apt[@]} -gt 0 ]; then
   mkdir -p "$dir/apt" "$dir/.apt/lists/partial" "$dir/.apt/archives/partial"
   : >"$dir/.apt/status"
-  # An empty status: all that a bare machine would need is downloaded.
+  # An empty status: all dependencies are downloaded, even those that are installed here.
   options=(-y -q -o "Dir::State::status=$dir/.apt/status" -o "Dir::State=$dir/.apt" -o "Dir::Cache::archives=$dir/.apt/archives"
     -o Debug::NoLocking=1 -o APT::Install-Recommends=0 -o APT::Sandbox::User=root)
   apt-get "${options[@]}" update
@@ -76,12 +76,12 @@ if [ ${#npm[@]} -gt 0 ]; then
   mkdir -p "$dir/npm"
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
-  # The newest npm wants a newer Node than Debian has.
+  # The newest npm needs a newer Node than Debian has.
   (cd "$work" && npm pack --silent "npm@9" && mv npm-*.tgz "$dir/npm/npm.tgz")
-  # The same npm as in the build: what another one has cached it would not find.
+  # The same npm as in the build, which cannot use the cache of another version.
   tar -xzf "$dir/npm/npm.tgz" -C "$work"
   node "$work/package/bin/npm-cli.js" install --silent --ignore-scripts --no-audit --no-fund --global --prefix "$work/tree" --cache "$dir/npm/cache" "${npm[@]}"
   npm config get registry >"$dir/npm/registry"
   rm -rf "$dir/npm/cache/_logs" "$dir/npm/cache/_update-notifier-last-checked"
-  echo "mirror: $(find "$dir/npm/cache" -type f | wc -l) files of npm's cache"
+  echo "mirror: $(find "$dir/npm/cache" -type f | wc -l) files in npm's cache"
 fi

@@ -1,4 +1,4 @@
-"""Finds numbers that are the sum of their digits, each to the power of how many there are."""
+"""Finds numbers that are the sum of their digits, each raised to the number of digits."""
 
 
 def is_armstrong(number):

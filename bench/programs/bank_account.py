@@ -1,4 +1,4 @@
-"""An account that refuses to be overdrawn and remembers what was done."""
+"""An account that rejects overdrafts and records its transactions."""
 
 from dataclasses import dataclass, field
 

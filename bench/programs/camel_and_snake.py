@@ -1,4 +1,4 @@
-"""Turns names in camel case into such with underscores, and back."""
+"""Converts names from camel case to snake case, and back."""
 
 import re
 

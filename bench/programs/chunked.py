@@ -1,4 +1,4 @@
-"""Cuts anything that can be walked through into pieces."""
+"""Splits any iterable into chunks."""
 
 from itertools import islice
 

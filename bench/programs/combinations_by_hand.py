@@ -1,4 +1,4 @@
-"""Lists all choices of some things, as the library does."""
+"""Lists all combinations, as the library does."""
 
 from itertools import combinations
 from math import comb

@@ -1,4 +1,4 @@
-"""Finds what texts have in common at their beginning."""
+"""Finds the common prefix of texts."""
 
 import os.path
 from itertools import takewhile

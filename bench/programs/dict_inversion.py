@@ -1,4 +1,4 @@
-"""Turns a mapping around, with all keys of each value."""
+"""Inverts a mapping, with all keys of each value."""
 
 from collections import defaultdict
 

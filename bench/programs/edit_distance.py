@@ -1,4 +1,4 @@
-"""Counts the changes that make one word of another."""
+"""Counts the edits that turn one word into another."""
 
 
 def distance(one, other):

@@ -1,4 +1,4 @@
-"""Rights as flags that can be put together."""
+"""Permissions as flags that can be combined."""
 
 from enum import Flag, auto
 

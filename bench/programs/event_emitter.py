@@ -1,4 +1,4 @@
-"""Tells listeners what happened, in their order."""
+"""Notifies listeners in order."""
 
 from collections import defaultdict
 

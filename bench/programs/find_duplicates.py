@@ -1,4 +1,4 @@
-"""Finds what is there more than once, in the order of its second coming."""
+"""Finds duplicates, in the order of their second occurrence."""
 
 
 def duplicates(items):

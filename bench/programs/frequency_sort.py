@@ -1,4 +1,4 @@
-"""Sorts letters by how often they are there."""
+"""Sorts letters by frequency."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Groups neighbours with itertools, after sorting."""
+"""Groups items with itertools, after sorting."""
 
 from itertools import groupby
 from operator import itemgetter

@@ -1,4 +1,4 @@
-"""Hashes in pieces and at once, and knows a digest."""
+"""Hashes in pieces and at once, and checks a known digest."""
 
 import hashlib
 import hmac

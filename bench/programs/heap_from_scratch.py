@@ -1,4 +1,4 @@
-"""A heap of one's own, held against the library's."""
+"""A heap, compared with the library's."""
 
 import heapq
 

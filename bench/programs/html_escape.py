@@ -1,4 +1,4 @@
-"""Takes text out of HTML with the library's parser."""
+"""Extracts text from HTML with the library's parser."""
 
 from html import escape, unescape
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""Codes letters by how often they come; the code can be read back."""
+"""Encodes letters by frequency, and decodes them."""
 
 import heapq
 from collections import Counter

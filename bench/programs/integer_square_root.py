@@ -1,4 +1,4 @@
-"""Finds whole square roots by Newton's way."""
+"""Finds whole square roots by Newton's method."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Who is left when every so-manieth leaves the circle."""
+"""Finds who is left when every n-th person leaves the circle."""
 
 from collections import deque
 

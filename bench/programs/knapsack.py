@@ -1,4 +1,4 @@
-"""Packs what is worth most into a bag that holds so much."""
+"""Packs the most valuable items into a bag of limited capacity."""
 
 from itertools import combinations
 

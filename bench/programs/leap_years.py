@@ -1,4 +1,4 @@
-"""Tells leap years, as the calendar does."""
+"""Finds leap years, as the calendar does."""
 
 import calendar
 

@@ -1,4 +1,4 @@
-"""A list of nodes that can be turned around."""
+"""A linked list that can be reversed."""
 
 
 class Linked:

@@ -1,4 +1,4 @@
-"""Finds what two texts have in common, in its order."""
+"""Finds the longest common subsequence of two texts."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""Finds the length of the longest increasing choice."""
+"""Finds the length of the longest increasing subsequence."""
 
 from bisect import bisect_left
 from itertools import combinations

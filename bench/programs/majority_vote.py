@@ -1,4 +1,4 @@
-"""Finds what is there more than half of the time, with one counter."""
+"""Finds the majority element, with one counter."""
 
 
 def majority(items):

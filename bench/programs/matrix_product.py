@@ -1,4 +1,4 @@
-"""Multiplies matrices, and turns them."""
+"""Multiplies matrices, and rotates them."""
 
 
 def product(one, other):

@@ -1,4 +1,4 @@
-"""A decorator that remembers results, and can forget them."""
+"""A decorator that caches results, with a cache that can be cleared."""
 
 from functools import wraps
 

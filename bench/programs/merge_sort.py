@@ -1,4 +1,4 @@
-"""Sorts by halves, and counts what was in the wrong order."""
+"""Sorts by merging halves, and counts inversions."""
 
 
 def merge_sort(values):

@@ -1,4 +1,4 @@
-"""Finds zeros of functions by Newton's way."""
+"""Finds zeros of functions by Newton's method."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Finds the next order of some things."""
+"""Finds the next permutation."""
 
 from itertools import permutations
 

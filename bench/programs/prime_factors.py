@@ -1,4 +1,4 @@
-"""Takes numbers apart into primes."""
+"""Factors numbers into primes."""
 
 from collections import Counter
 from math import prod

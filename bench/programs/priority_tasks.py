@@ -1,4 +1,4 @@
-"""Takes tasks by priority, equal ones in the order of their coming."""
+"""Takes tasks by priority, equal ones in order of arrival."""
 
 import heapq
 from dataclasses import dataclass, field

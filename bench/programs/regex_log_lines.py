@@ -1,4 +1,4 @@
-"""Takes lines of a log apart by names."""
+"""Parses log lines with named groups."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Asks a database in memory, with a transaction that is taken back."""
+"""Queries an in-memory database, with a transaction that is rolled back."""
 
 import sqlite3
 

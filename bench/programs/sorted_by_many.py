@@ -1,4 +1,4 @@
-"""Sorts by several things, some of them backwards."""
+"""Sorts by several keys, some in reverse."""
 
 from operator import attrgetter
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Fills templates, and keeps what is not known."""
+"""Fills templates, and keeps unknown placeholders."""
 
 from string import Formatter, Template
 

@@ -1,4 +1,4 @@
-"""Finds three numbers that add up to nothing."""
+"""Finds three numbers that add up to zero."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Tells triangles by their sides."""
+"""Classifies triangles by their sides."""
 
 
 def kind(*sides):

@@ -1,4 +1,4 @@
-"""Vectors with signs of their own."""
+"""Vectors with overloaded operators."""
 
 import math
 

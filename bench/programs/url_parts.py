@@ -1,4 +1,4 @@
-"""Takes addresses apart, and puts them together."""
+"""Splits URLs, and joins them."""
 
 from urllib.parse import parse_qs, quote, unquote, urlencode, urljoin, urlsplit, urlunsplit
 

@@ -25,7 +25,7 @@ async def main():
     return done
 
 
-# In a thread of its own, as whoever runs this may have a loop already.
+# In a separate thread, because the caller may already run an event loop.
 with ThreadPoolExecutor(1) as pool:
     done = pool.submit(asyncio.run, main()).result()
 assert [square for _, square in done] == [n * n for n in range(10)]

@@ -1,4 +1,4 @@
-"""Objects that are held by nobody are forgotten."""
+"""Objects without references are freed."""
 
 import copy
 import gc

@@ -109,7 +109,7 @@ class Channel:
         self.socket.sendall(greeting)
         theirs = self._exactly(64)
         if theirs[0] != 0xFF or theirs[10] < 3 or theirs[12:16] != b"NULL":
-            raise OSError(errno.EPROTO, "the kernel's sockets do not speak ZMTP 3")
+            raise OSError(errno.EPROTO, "the kernel's sockets do not support ZMTP 3")
         properties = _property(b"Socket-Type", kind) + (_property(b"Identity", identity) if identity else b"")
         self._frame(self.COMMAND, b"\x05READY" + properties)
         flags, body = self._one()
@@ -276,23 +276,23 @@ class Kernel:
     """A Jupyter kernel and its channels."""
 
     def __init__(self, spec):
-        """Starts nothing."""
+        """Creates a kernel, which is not started yet."""
         self.argv, self.env, self.interrupt_mode, self.directory = spec
         self.session = Session()
         self.process = None
-        self.room = None
+        self.runtime_dir = None
         self.channels = {}
 
     def start(self, transport):
         """Starts the process. Over `ipc` its sockets are files that only this user can reach."""
-        self.room = tempfile.mkdtemp(prefix="belljar-jupyter-")
+        self.runtime_dir = tempfile.mkdtemp(prefix="belljar-jupyter-")
         ports = list(range(1, 6)) if transport == "ipc" else _free_ports(5)
-        self.ip = os.path.join(self.room, "s") if transport == "ipc" else "127.0.0.1"
+        self.ip = os.path.join(self.runtime_dir, "s") if transport == "ipc" else "127.0.0.1"
         self.transport = transport
         self.ports = dict(zip(CHANNELS, ports))
         connection = {f"{name}_port": port for name, port in self.ports.items()}
         connection.update(transport=transport, ip=self.ip, key=self.session.key.decode(), signature_scheme="hmac-sha256")
-        path = os.path.join(self.room, "connection.json")
+        path = os.path.join(self.runtime_dir, "connection.json")
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             json.dump(connection, file)
         replaced = {"{connection_file}": path, "{resource_dir}": self.directory}
@@ -338,7 +338,7 @@ class Kernel:
                     break
                 except OSError as error:
                     if error.errno in (errno.EACCES, errno.EPERM):
-                        raise Failed("this sandbox allows no sockets, which Jupyter kernels need; use the engine local") from None
+                        raise Failed("Jupyter kernels need sockets, which this sandbox denies; use the engine local") from None
                     if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
                         raise Failed(error.strerror or str(error)) from None
                     if time.monotonic() > deadline:
@@ -351,7 +351,7 @@ class Kernel:
         self.channels[channel].send(parts)
         return number
 
-    def heard(self, timeout, besides=()):
+    def receive(self, timeout, besides=()):
         """Returns received messages as pairs of channel and message, and those of `besides` that are readable."""
         poll = select.poll()
         names = {channel.socket.fileno(): name for name, channel in self.channels.items()}
@@ -370,18 +370,18 @@ class Kernel:
 
     def info(self):
         """Waits until the kernel responds on all channels; returns its information about itself."""
-        asked, info, is_heard, last = set(), None, False, 0.0
-        while info is None or not is_heard:
+        sent, info, is_subscribed, last = set(), None, False, 0.0
+        while info is None or not is_subscribed:
             if self.process.poll() is not None:
                 raise Failed(f"it {_ended(self.process.returncode)} while it started")
             if time.monotonic() - last > ASK_INTERVAL:
                 # A subscription takes effect after a delay, so the request is repeated until a response arrives there as well.
-                asked.add(self.send("shell", "kernel_info_request", {}))
+                sent.add(self.send("shell", "kernel_info_request", {}))
                 last = time.monotonic()
-            for channel, (kind, content, _, parent) in self.heard(ASK_INTERVAL)[0]:
-                if channel == "shell" and kind == "kernel_info_reply" and parent in asked:
+            for channel, (kind, content, _, parent) in self.receive(ASK_INTERVAL)[0]:
+                if channel == "shell" and kind == "kernel_info_reply" and parent in sent:
                     info = content
-                is_heard = is_heard or (channel == "iopub" and parent in asked)
+                is_subscribed = is_subscribed or (channel == "iopub" and parent in sent)
         return info
 
     def interrupt(self):
@@ -405,8 +405,8 @@ class Kernel:
             except OSError:
                 pass
             self.process.wait()
-        if self.room is not None:
-            shutil.rmtree(self.room, ignore_errors=True)
+        if self.runtime_dir is not None:
+            shutil.rmtree(self.runtime_dir, ignore_errors=True)
 
 
 def _free_ports(count):
@@ -436,7 +436,7 @@ class Execution:
     """Handles the messages of one execution, from its request to its end."""
 
     def __init__(self, bridge, frame):
-        """Sends the request."""
+        """Sends the execution request."""
         self.bridge, self.id = bridge, frame["id"]
         self.is_interrupted = False
         self.has_error = False
@@ -457,7 +457,7 @@ class Execution:
         self.request = bridge.kernel.send("shell", "execute_request", content)
         self.has_started = False
 
-    def take(self, channel, message):
+    def handle(self, channel, message):
         """Handles one message of this execution; returns True at its end."""
         kind, content, header, _ = message
         if channel == "iopub":
@@ -619,42 +619,42 @@ class Bridge:
             if code is not None:
                 return code
             try:
-                messages, others = self.kernel.heard(None, (wake, self.wire.socket.fileno()))
+                messages, others = self.kernel.receive(None, (wake, self.wire.socket.fileno()))
             except OSError as error:
                 try:
                     # Its sockets close shortly before it ends.
                     return self.kernel.process.wait(END_TIMEOUT)
                 except subprocess.TimeoutExpired:
                     # It has violated the protocol, or closed a socket: it cannot run more code.
-                    sys.stderr.write(f"the Jupyter kernel was given up: {error.strerror}\n")
+                    sys.stderr.write(f"lost the connection to the Jupyter kernel: {error.strerror}\n")
                     return 1
             for channel, message in messages:
-                self._take(channel, message)
+                self._handle_message(channel, message)
             if wake in others and signal.SIGINT in os.read(wake, 4096) and self.execution is not None:
                 self.execution.is_interrupted = True
                 self.kernel.interrupt()
             if self.wire.socket.fileno() in others:
                 for frame in self.wire.receive():
-                    self._order(frame)
+                    self._handle_frame(frame)
 
-    def _take(self, channel, message):
+    def _handle_message(self, channel, message):
         execution = self.execution
         if execution is None or message[3] != execution.request:
             # Output of a thread between executions is output too.
             if channel == "iopub" and message[0] == "stream":
                 _write(2 if message[1].get("name") == "stderr" else 1, str(message[1].get("text", "")))
             return
-        if execution.take(channel, message):
+        if execution.handle(channel, message):
             self.execution = None
 
-    def _order(self, frame):
+    def _handle_frame(self, frame):
         op = frame.get("op")
         if op == "execute":
             refused = next((name for name in ("env", "cwd") if frame.get(name)), None)
             if refused is None:
                 self.execution = Execution(self, frame)
                 return
-            value = f"{refused}: a Jupyter kernel takes it when its context is made, and not for one execution"
+            value = f"{refused}: not supported for one execution of a Jupyter kernel; set it for the context"
             for answer in (
                 {"op": "started", "count": 0},
                 {"op": "error", "name": "NotSupported", "value": value, "traceback": f"NotSupported: {value}"},

@@ -66,7 +66,7 @@ def assembled():
     for path in sorted((HERE / "src").glob("*.py")):
         text = path.read_text()
         if "'''" in text or text.endswith("\\\n"):
-            raise SystemExit(f"{path}: it has three single quotes in a row, which the one file cannot hold")
+            raise SystemExit(f"{path}: three single quotes in a row, or a backslash at the end, cannot be bundled")
         parts.append(f"\nSOURCES[{path.stem!r}] = r'''{text}'''\n")
     return "".join(parts) + TAIL
 
@@ -75,7 +75,7 @@ def main():
     """Writes the file, or reports that it is out of date."""
     if sys.argv[1:] == ["--check"]:
         if not TARGET.exists() or TARGET.read_text() != assembled():
-            raise SystemExit("kernels/python/kernel.py is not what src says; run `make -C kernels/python kernel.py`")
+            raise SystemExit("kernels/python/kernel.py is out of date; run `make -C kernels/python kernel.py`")
         return
     TARGET.write_text(assembled())
 

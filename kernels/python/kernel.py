@@ -41,7 +41,7 @@ class FigureCanvas(FigureCanvasAgg):
 
 
 def new_figure_manager_given_figure(num, figure):
-    """A manager for a figure."""
+    """Creates a manager for a figure."""
     return FigureManager(FigureCanvas(figure), num)
 
 
@@ -77,7 +77,7 @@ def draw_if_interactive():
 
 
 def finish(show_them):
-    """At the end of an execution: shows open figures that were not shown yet, and closes all."""
+    """Ends an execution: shows open figures that were not shown yet, and closes all."""
     matplotlib = sys.modules["matplotlib"]
     if matplotlib.rcParams._get("backend") != extras.BACKEND if hasattr(matplotlib.rcParams, "_get") else False:
         return
@@ -176,7 +176,7 @@ def clean_json(value, depth=0, budget=None):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, int):
         if value.bit_length() > 4096:
-            raise TooLarge("a whole number in it is too large")
+            raise TooLarge("contains an integer that is too large")
         return int(value)
     if isinstance(value, (list, tuple)):
         return [clean_json(item, depth + 1, budget) for item in value]
@@ -184,7 +184,7 @@ def clean_json(value, depth=0, budget=None):
         return {plain(key): clean_json(item, depth + 1, budget) for key, item in value.items()}
     if hasattr(value, "tolist"):
         return clean_json(value.tolist(), depth + 1, budget)
-    raise TooLarge(f"not JSON: it holds a {type(value).__name__}")
+    raise TooLarge(f"not JSON: contains a {type(value).__name__}")
 
 
 def _value(mime, value, limit):
@@ -199,7 +199,7 @@ def _value(mime, value, limit):
         if isinstance(value, (bytes, bytearray)):
             value = bytes(value).decode("utf-8", "backslashreplace")
         if not isinstance(value, str):
-            raise TooLarge(f"text is needed, and it is a {type(value).__name__}")
+            raise TooLarge(f"expected text, not {type(value).__name__}")
         short = False
         if mime in _SHORTENED:
             value, short = shorten(value, limit)
@@ -215,7 +215,7 @@ def _value(mime, value, limit):
     if isinstance(value, str):
         value = _binary(mime, value)
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise TooLarge(f"bytes are needed, and it is a {type(value).__name__}")
+        raise TooLarge(f"expected bytes, not {type(value).__name__}")
     size = (memoryview(value).nbytes + 2) // 3 * 4
     if size > limit:
         raise TooLarge(f"{size_text(size)} are more than the {size_text(limit)} of one form")
@@ -233,7 +233,7 @@ def _binary(mime, text):
     try:
         return base64.b64decode("".join(text.split()).encode("ascii"), validate=True)
     except (binascii.Error, ValueError):
-        raise TooLarge("base64 is needed, and it is not") from None
+        raise TooLarge("invalid base64") from None
 
 
 class Budget:
@@ -263,7 +263,7 @@ class Budget:
                 or not mime.isprintable()
                 or not mime.isascii()
             ):
-                cut.append("a form was left out: its name is not a MIME type")
+                cut.append("a form was left out: invalid MIME type")
                 continue
             if len(sent) >= MAX_FORMS:
                 cut.append(f"{mime}: more than {MAX_FORMS} forms of one result")
@@ -282,7 +282,7 @@ class Budget:
                 cut.append(f"{mime}: {text}")
                 continue
             except Exception as error:
-                cut.append(f"{mime}: it could not be read ({type(error).__name__})")
+                cut.append(f"{mime}: could not be read ({type(error).__name__})")
                 continue
             if short:
                 cut.append(f"{mime}: shortened to {size_text(size)}")
@@ -299,7 +299,7 @@ def _metadata(metadata, sent, cut):
         if len(json.dumps(clean)) > MAX_METADATA:
             raise TooLarge("more than 64 KiB")
     except Exception as error:
-        cut.append(f"metadata: {error}" if isinstance(error, TooLarge) else "metadata: it could not be read")
+        cut.append(f"metadata: {error}" if isinstance(error, TooLarge) else "metadata: could not be read")
         return {}
     return {key: value for key, value in clean.items() if "/" not in key or key in sent}
 '''
@@ -318,7 +318,7 @@ _UNIT = re.compile(r"[\(\[]([^\(\)\[\]]+)[\)\]]\s*$")
 
 
 def watch(axes_class):
-    """Records the numbers of box plots, which the drawing itself no longer has."""
+    """Records the statistics of box plots, which the drawing itself does not keep."""
     original = axes_class.bxp
 
     @functools.wraps(original)
@@ -335,24 +335,24 @@ def watch(axes_class):
     axes_class.bxp = bxp
 
 
-class _Notes:
-    """Notes on shortened parts, without duplicates."""
+class _Limiter:
+    """Limits numbers of values, and notes the first omission."""
 
     def __init__(self, notes):
         self._notes = notes
-        self._said = False
+        self._is_noted = False
 
     def first(self, values, limit, what):
-        if len(values) > limit and not self._said:
-            self._said = True
+        if len(values) > limit and not self._is_noted:
+            self._is_noted = True
             self._notes.append(f"application/vnd.belljar.chart.v1+json: the first {limit:,} of {len(values):,} {what}")
         return values[:limit]
 
 
 def of_figure(figure, notes):
     """Returns the figure's chart; several axes give a superchart; None if it has no axes."""
-    said = _Notes(notes)
-    charts = [_of_axes(axes, said) for axes in figure.axes[:MAX_AXES] if _counts(axes)]
+    limiter = _Limiter(notes)
+    charts = [_of_axes(axes, limiter) for axes in figure.axes[:MAX_AXES] if _counts(axes)]
     if not charts:
         return None
     if len(charts) == 1:
@@ -374,7 +374,7 @@ def _counts(axes):
     return bool(axes.has_data() or (axes.axison and axes.get_title()) or axes.__dict__.get("_belljar_boxes"))
 
 
-def _of_axes(axes, said):
+def _of_axes(axes, limiter):
     title = next((text for text in (axes.get_title(loc=place) for place in ("center", "left", "right")) if text), None)
     if not hasattr(axes, "get_xlabel") or getattr(axes, "name", "rectilinear") not in ("rectilinear", "polar"):
         return {"type": "unknown", "title": title, "elements": []}
@@ -386,15 +386,15 @@ def _of_axes(axes, said):
     boxes = axes.__dict__.get("_belljar_boxes")
     if boxes:
         chart["type"] = "box_and_whisker"
-        chart["elements"] = [_box(axes, *one) for one in said.first(boxes, MAX_ELEMENTS, "boxes")]
+        chart["elements"] = [_box(axes, *one) for one in limiter.first(boxes, MAX_ELEMENTS, "boxes")]
         return chart
-    bars = _bars(axes, said)
+    bars = _bars(axes, limiter)
     if bars:
         chart["type"] = "bar"
         chart["elements"] = bars
         return chart
-    scatters = _scatters(axes, said)
-    lines = [] if scatters else _lines(axes, said)
+    scatters = _scatters(axes, limiter)
+    lines = [] if scatters else _lines(axes, limiter)
     if scatters or lines:
         chart["type"] = "scatter" if scatters else "line"
         chart.update(_scales(axes, (scatters or lines)[0]["points"]))
@@ -529,7 +529,7 @@ def _colour(artist):
     return None
 
 
-def _lines(axes, said):
+def _lines(axes, limiter):
     legend = _legend(axes)
     extra = set()
     for container in axes.containers:
@@ -545,7 +545,7 @@ def _lines(axes, said):
         x, y = list(line.get_xdata(orig=True)), list(line.get_ydata(orig=True))
         if not x:
             continue
-        x, y = said.first(x, MAX_POINTS, "points of a line"), y[:MAX_POINTS]
+        x, y = limiter.first(x, MAX_POINTS, "points of a line"), y[:MAX_POINTS]
         # The line keeps values that the axis labels otherwise as numbers.
         if _is_time(axes.xaxis) and isinstance(_plain(x[0]), float):
             x = _from_axis(axes.xaxis, x)
@@ -561,7 +561,7 @@ def _lines(axes, said):
     for one in found:
         if one["label"].startswith("_"):
             one["label"] = "" if len(names) == 1 else f"Line {found.index(one) + 1}"
-    return said.first(found, MAX_ELEMENTS, "lines")
+    return limiter.first(found, MAX_ELEMENTS, "lines")
 
 
 def _coloured(collection, points, legend):
@@ -578,7 +578,7 @@ def _coloured(collection, points, legend):
     return [{"label": name, "points": group} for name, group in groups.items()]
 
 
-def _scatters(axes, said):
+def _scatters(axes, limiter):
     found = []
     legend = _legend(axes)
     for collection in axes.collections:
@@ -588,14 +588,14 @@ def _scatters(axes, said):
         # Filled contours are such collections as well, with paths in place.
         if len(offsets) == 0 or collection.get_offset_transform() != axes.transData:
             continue
-        offsets = said.first(offsets, MAX_POINTS, "points of a scatter plot")
+        offsets = limiter.first(offsets, MAX_POINTS, "points of a scatter plot")
         # Points that are not drawn are masked.
         columns = offsets.filled(math.nan) if hasattr(offsets, "filled") else offsets
         x = _from_axis(axes.xaxis, list(columns[:, 0]))
         y = _from_axis(axes.yaxis, list(columns[:, 1]))
         points = [[a, b] for a, b in zip(x, y)]
         found.extend(_coloured(collection, points, legend) or [{"label": _label(collection), "points": points}])
-    return said.first(found, MAX_ELEMENTS, "groups of points")
+    return limiter.first(found, MAX_ELEMENTS, "groups of points")
 
 
 def _named(axis):
@@ -616,7 +616,7 @@ def _name_at(axis, named, place, reach):
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _bars(axes, said):
+def _bars(axes, limiter):
     found = []
     legend = _legend(axes)
     groups = [one for one in axes.containers if type(one).__name__ == "BarContainer"]
@@ -627,14 +627,14 @@ def _bars(axes, said):
         upright = _upright(group, bars)
         axis = axes.xaxis if upright else axes.yaxis
         named = _named(axis)
-        for bar in said.first(bars, MAX_ELEMENTS, "bars of a group"):
+        for bar in limiter.first(bars, MAX_ELEMENTS, "bars of a group"):
             start, width = (bar.get_x(), bar.get_width()) if upright else (bar.get_y(), bar.get_height())
             value = bar.get_height() if upright else bar.get_width()
             if not math.isfinite(start + width) or not math.isfinite(value):
                 continue
             label = _name_at(axis, named, start + width / 2, 0.5)
             found.append({"label": label, "group": _label(group) or legend.get(_colour(bar), ""), "value": _number(value)})
-    return said.first(found, MAX_POINTS, "bars")
+    return limiter.first(found, MAX_POINTS, "bars")
 
 
 def _upright(group, bars):
@@ -669,7 +669,7 @@ def _box(axes, stats, place, upright, label):
     }
 '''
 
-SOURCES['commands'] = r'''"""`!command`: a shell command, which interrupts reach as well."""
+SOURCES['commands'] = r'''"""`!command`: a shell command, which receives interrupts as well."""
 
 import os
 import signal
@@ -697,13 +697,13 @@ def _finish(process, step):
 
 
 def _end(process):
-    for number, patience in ((signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGKILL, 5)):
+    for number, timeout in ((signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGKILL, 5)):
         try:
             os.killpg(process.pid, number)
         except OSError:
             pass
         try:
-            process.wait(patience)
+            process.wait(timeout)
             return
         except subprocess.TimeoutExpired:
             continue
@@ -713,7 +713,7 @@ def _end(process):
 
 
 def run(command):
-    """Runs it and returns its exit status; a negative one is the signal that ended it."""
+    """Runs a command and returns its exit status; a negative one is the signal that ended it."""
     inside = getattr(sys.stdout, "fileno", None)
     try:
         direct = inside is not None and inside() == 1
@@ -735,7 +735,7 @@ def run(command):
 
 
 def output(command):
-    """Runs it and returns its output, including standard error."""
+    """Runs a command and returns its output, including standard error."""
     process = _start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     with process.stdout:
         data = _finish(process, lambda: process.communicate()[0])
@@ -786,7 +786,7 @@ class _Program(ctypes.Structure):
 
 
 class Calls:
-    """System calls without a Python function, by the numbers that the host sends."""
+    """System calls that Python has no function for, by the numbers that the host sends."""
 
     def __init__(self, numbers):
         """Prepares everything that a child needs, so that it allocates little."""
@@ -848,18 +848,18 @@ def use_huge_pages(calls):
             continue
 
 
-def move_in(calls, order, fds):
+def enter_sandbox(calls, request, fds):
     """Enters the sandbox. Only the process inside it returns, as a child of the sandbox's first process."""
     import resource
 
     for group in fds["groups"]:
         os.write(group, b"0")
-    if order["keyring"]:
+    if request["keyring"]:
         calls.call("keyctl", KEYCTL_JOIN_SESSION_KEYRING, 0)
     os.setgroups([])
-    os.setresgid(order["gid"], order["gid"], order["gid"])
-    os.setresuid(order["uid"], order["uid"], order["uid"])
-    calls.call("setns", fds["target"], order["namespaces"])
+    os.setresgid(request["gid"], request["gid"], request["gid"])
+    os.setresuid(request["uid"], request["uid"], request["uid"])
+    calls.call("setns", fds["target"], request["namespaces"])
     # The first child is in the pid namespace; its exit makes the second one a child of the first process.
     child = calls.clone()
     if child:
@@ -871,11 +871,11 @@ def move_in(calls, order, fds):
     if os.fork():
         os._exit(0)
     os.setsid()
-    for resource_number, value in order["rlimits"]:
+    for resource_number, value in request["rlimits"]:
         hard = resource.getrlimit(resource_number)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(resource_number, (value, value))
-    if order["capabilities"]:
+    if request["capabilities"]:
         calls.drop_capabilities()
     calls.prctl(PR_SET_NO_NEW_PRIVS, 1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -888,16 +888,16 @@ def move_in(calls, order, fds):
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    if order["filter"] is not None:
-        calls.set_filter(order["filter"])
+    if request["filter"] is not None:
+        calls.set_filter(request["filter"])
     # So that processes of the sandbox can see it; the change of ids cleared this.
     calls.prctl(PR_SET_DUMPABLE, 1)
     while os.getppid() != 1:
         os.sched_yield()
 
 
-def settle(calls, frame, fds):
-    """Does what the sandbox's first process does for every process."""
+def apply_settings(calls, frame, fds):
+    """Applies what the sandbox's first process applies to every process."""
     import resource
 
     for fd in fds:
@@ -1038,7 +1038,7 @@ def _add(data, notes, mime, make, obj):
     try:
         value = make(obj, notes)
     except Exception as error:
-        notes.append(f"{mime}: it could not be made ({type(error).__name__})")
+        notes.append(f"{mime}: could not be created ({type(error).__name__})")
         return
     if value is not None:
         data[mime] = value
@@ -1092,7 +1092,7 @@ def enable_matplotlib(gui=None):
     if gui in ("agg", "svg", "pdf", "ps", "cairo"):
         matplotlib.use(gui)
         return gui, gui
-    print(f"There are no windows here, so that {gui} is left out; figures are shown in the results.", file=sys.stderr)
+    print(f"No display is available: {gui} is ignored; figures are shown in the results.", file=sys.stderr)
     return enable_matplotlib("inline")
 
 
@@ -1115,7 +1115,7 @@ class Hooks:
     """Import hook that detects when code imports these libraries. First of the finders; finds nothing itself."""
 
     def __init__(self):
-        """Guard against recursion while the other finders are asked."""
+        """Maps modules to the steps that follow their loading."""
         self._after = {
             "matplotlib": _matplotlib,
             "matplotlib.axes": _axes,
@@ -1123,7 +1123,7 @@ class Hooks:
         }
 
     def find_spec(self, name, path=None, target=None):
-        """Asks the other finders, and adds its step to the module's loading."""
+        """Calls the other finders, and adds a step to the module's loading."""
         step = self._after.get(name)
         if step is None:
             return None
@@ -1144,7 +1144,7 @@ class Hooks:
                 try:
                     step(module)
                 except Exception as error:
-                    print(f"{name} is there, but its results are not shown by themselves: {error}", file=sys.stderr)
+                    print(f"{name} is installed, but its results are not shown automatically: {error}", file=sys.stderr)
 
             try:
                 loader.exec_module = exec_module
@@ -1248,7 +1248,7 @@ class Kernel:
         prompt = shorten(plain(str(prompt)), MAX_PROMPT)[0]
         name = "getpass" if password else "input"
         if os.getpid() != self.pid:
-            raise EOFError(f"{name}() works in the interpreter's own process only, not in a child of it")
+            raise EOFError(f"{name}() works in the interpreter's own process only, not in a child process")
         if threading.current_thread() is not threading.main_thread():
             raise EOFError(f"{name}() works in the main thread only")
         if self.current is None or not self.answers:
@@ -1260,11 +1260,11 @@ class Kernel:
             if frame.get("op") != "input" or frame.get("id") != self.current:
                 continue
             if frame.get("eof"):
-                raise EOFError("the question was answered with an end of input")
+                raise EOFError("the client answered with an end of input")
             return str(frame.get("value", ""))
 
     def run_async(self, coroutine):
-        """Runs a cell with `await`, on the loop that lasts as long as the kernel."""
+        """Runs a cell with `await`, on the kernel's event loop."""
         loop = self.event_loop()
         task = loop.create_task(coroutine)
         self.interrupts.task = task
@@ -1511,7 +1511,7 @@ def light_imports():
             standins.append((name, module))
 
     def embed(**kwargs):
-        raise RuntimeError("IPython.embed() needs a terminal, and there is none here")
+        raise RuntimeError("IPython.embed() needs a terminal, which is not available here")
 
     stand_in("IPython.terminal.embed", embed=embed)
     if "jedi" not in sys.modules:
@@ -1544,14 +1544,14 @@ import socket
 import sys
 
 from _belljar import enter
-from _belljar.start import tell_failure
+from _belljar.start import report_failure
 from _belljar.warm import Failed, after_fork, prepare, rehearse
 
-MAX_ORDER = 64 * 1024
+MAX_REQUEST = 64 * 1024
 MAX_DESCRIPTORS = 16
-MAX_PLACE = 16 << 20
-# How long a child waits for its sandbox before it uses the time for preparation, in seconds.
-PATIENCE = 0.005
+MAX_ENVIRONMENT = 16 << 20
+# How long a child waits for its sandbox before it continues its preparation, in seconds.
+PREPARE_TIMEOUT = 0.005
 
 
 def main():
@@ -1579,14 +1579,14 @@ def main():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     sock.send(json.dumps({"version": sys.version.split()[0]}).encode())
     while True:
-        data, fds, _, _ = socket.recv_fds(sock, MAX_ORDER, MAX_DESCRIPTORS)
+        data, fds, _, _ = socket.recv_fds(sock, MAX_REQUEST, MAX_DESCRIPTORS)
         if not data:
             os._exit(0)
-        order = json.loads(data)
-        if order["filter"] is not None:
-            order["filter"] = base64.b64decode(order["filter"])
-        named = dict(zip(order["descriptors"], fds, strict=False))
-        named["groups"] = fds[len(order["descriptors"]) :]
+        request = json.loads(data)
+        if request["filter"] is not None:
+            request["filter"] = base64.b64decode(request["filter"])
+        named = dict(zip(request["descriptors"], fds, strict=False))
+        named["groups"] = fds[len(request["descriptors"]) :]
         group = named.get("cgroup")
         try:
             pid = calls.clone() if group is None else calls.clone_into(group)
@@ -1594,50 +1594,50 @@ def main():
             _fail(named["control"], error)
             pid = -1
         if pid == 0:
-            _become(kernel, calls, order, named)
+            _serve_child(kernel, calls, request, named)
         for fd in fds:
             os.close(fd)
 
 
 def _threads(fd):
-    """Reads its own status; /proc is not available here."""
+    """Returns the number of threads from an open status file; /proc is not available here."""
     text = os.pread(fd, 8192, 0).decode()
     os.close(fd)
     return int(text.split("Threads:", 1)[1].split(None, 1)[0])
 
 
-def _become(kernel, calls, order, fds):
+def _serve_child(kernel, calls, request, fds):
     """Runs in the child; never returns."""
     control = fds["control"]
     try:
-        enter.move_in(calls, order, fds)
+        enter.enter_sandbox(calls, request, fds)
         sock = socket.socket(fileno=control)
         body = json.dumps({"op": "born", "pid": os.getpid()}).encode()
         sock.sendall(len(body).to_bytes(4, "big") + body)
-        if not select.select([sock], [], [], PATIENCE)[0]:
-            # Nothing waits for it yet: copies its pages now, not with its first execution.
+        if not select.select([sock], [], [], PREPARE_TIMEOUT)[0]:
+            # No guest waits yet: copies pages now, not with the first execution.
             rehearse(kernel, 2)
             gc.freeze()
-        frame, passed = _place(sock)
-        enter.settle(calls, frame, passed)
+        frame, passed = _receive_environment(sock)
+        enter.apply_settings(calls, frame, passed)
         env = dict(os.fsdecode(base64.b64decode(pair)).split("=", 1) for pair in frame["env"])
         for name in ("BELLJAR_KERNEL_FD", "BELLJAR_KERNEL_LANGUAGE"):
             env.pop(name, None)
         after_fork(env, os.fsdecode(base64.b64decode(frame["cwd"])))
         sock.detach()
     except BaseException as error:
-        tell_failure(control, f"the warm interpreter could not move in: {type(error).__name__}: {error}")
+        report_failure(control, f"the warm interpreter could not enter the sandbox: {type(error).__name__}: {error}")
     kernel.serve(control)
     os._exit(1)
 
 
-def _place(sock):
+def _receive_environment(sock):
     data, passed, _, _ = socket.recv_fds(sock, 4, 1)
     while len(data) < 4:
         data += _more(sock, 4 - len(data))
     length = int.from_bytes(data, "big")
-    if length > MAX_PLACE:
-        raise ValueError("the place is too long")
+    if length > MAX_ENVIRONMENT:
+        raise ValueError("the environment is too long")
     body = b""
     while len(body) < length:
         body += _more(sock, length - len(body))
@@ -1886,7 +1886,7 @@ class InlineBackend(Configurable):
 
     figure_formats = Set({"png"}, help="Formats of shown figures: png, retina, jpeg, svg, pdf.").tag(config=True)
     figure_format = Unicode(help="The one format of shown figures.").tag(config=True)
-    print_figure_kwargs = Dict({"bbox_inches": "tight"}, help="Handed to the figure's print_figure.").tag(config=True)
+    print_figure_kwargs = Dict({"bbox_inches": "tight"}, help="Arguments of the figure's print_figure.").tag(config=True)
     rc = Dict({}, help="Settings of matplotlib while figures are shown.").tag(config=True)
     close_figures = Bool(True, help="Close figures at the end of the cell.").tag(config=True)
 
@@ -2024,7 +2024,7 @@ class Shell(interactiveshell.InteractiveShell):
 
     def enable_gui(self, gui=None):
         if gui not in (None, "inline", "agg"):
-            print(f"There are no windows here, so that {gui} is left out.", file=sys.stderr)
+            print(f"No display is available: {gui} is ignored.", file=sys.stderr)
 
     def enable_matplotlib(self, gui=None):
         """`%matplotlib`: figures are shown in the results, as they are without it."""
@@ -2074,7 +2074,7 @@ from _belljar.bundle import plain
 from _belljar.warm import Failed, prepare
 
 
-def tell_failure(fd, message):
+def report_failure(fd, message):
     """Reports that the kernel cannot work."""
     import socket
 
@@ -2102,7 +2102,7 @@ def close_source():
 
 
 def _no_input():
-    """Code must read an end of input, not the rest of this file, which is standard input."""
+    """Replaces standard input, which is the rest of this file, so that code reads an end of input."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     if null != 0:
@@ -2110,7 +2110,7 @@ def _no_input():
 
 
 def main():
-    """Start of a kernel as an ordinary process."""
+    """Starts a kernel as an ordinary process."""
     fd = int(os.environ.pop("BELLJAR_KERNEL_FD", "3"))
     os.environ.pop("BELLJAR_KERNEL_LANGUAGE", None)
     os.set_inheritable(fd, False)
@@ -2122,9 +2122,9 @@ def main():
     try:
         kernel = prepare([], to_fork=False)
     except Failed as error:
-        tell_failure(fd, str(error))
+        report_failure(fd, str(error))
     except BaseException as error:
-        tell_failure(fd, f"the Python kernel cannot start: {type(error).__name__}: {error}")
+        report_failure(fd, f"the Python kernel cannot start: {type(error).__name__}: {error}")
     if place is not None:
         sys.path.insert(0, "")
     kernel.serve(fd)
@@ -2166,7 +2166,7 @@ def _make(name):
 
 
 def prepare_streams():
-    """Output line by line, in UTF-8, whatever the characters; code that closes a stream does not close the descriptor."""
+    """Makes output line-buffered UTF-8, with any characters; closing a stream does not close the descriptor."""
     _own_streams.clear()
     for name in ("stdout", "stderr"):
         before = getattr(sys, name)
@@ -2180,7 +2180,7 @@ def prepare_streams():
 
 
 def repair_streams():
-    """Restores the kernel's streams if the code has left none that can be written to."""
+    """Restores the kernel's streams if those of the code are not writable."""
     for at, name in enumerate(("stdout", "stderr")):
         if _own_streams[at].closed:
             _own_streams[at] = _make(name)
@@ -2224,19 +2224,19 @@ def of_frame(frame, notes):
     kept = _fit(rows)
     if index is not None:
         index["values"] = index["values"][:kept]
-    said = []
+    omitted = []
     if kept < row_count:
-        said.append(f"{kept:,} of {row_count:,} rows")
+        omitted.append(f"{kept:,} of {row_count:,} rows")
     if column_count > MAX_COLUMNS:
-        said.append(f"{MAX_COLUMNS} of {column_count:,} columns")
-    if said:
-        notes.append(f"application/vnd.belljar.table.v1+json: the first {' and '.join(said)}")
+        omitted.append(f"{MAX_COLUMNS} of {column_count:,} columns")
+    if omitted:
+        notes.append(f"application/vnd.belljar.table.v1+json: the first {' and '.join(omitted)}")
     return {
         "columns": [{"name": name, "type": kind} for name, kind in zip(names, types)],
         "rows": rows[:kept],
         "index": index,
         "row_count": row_count,
-        "truncated": bool(said),
+        "truncated": bool(omitted),
     }
 
 
@@ -2350,7 +2350,7 @@ from _belljar.streams import prepare_streams
 
 
 class Failed(Exception):
-    """The kernel cannot work: what is missing, and how to fix it."""
+    """The reason why the kernel cannot work, with a hint."""
 
 
 def prepare(imports=(), to_fork=True):
@@ -2368,7 +2368,7 @@ def prepare(imports=(), to_fork=True):
     shell = make_shell()
     kernel = Kernel(shell)
     sys.meta_path.insert(0, extras.Hooks())
-    _questions(kernel)
+    _replace_input(kernel)
     for name in imports:
         import importlib
 
@@ -2378,11 +2378,11 @@ def prepare(imports=(), to_fork=True):
             raise Failed(f"the module {name} cannot be imported: {type(error).__name__}: {error}") from error
     if to_fork:
         rehearse(kernel)
-        _settle(shell)
+        _finish_preparation(shell)
     return kernel
 
 
-def _settle(shell):
+def _finish_preparation(shell):
     """Creates what the first execution would create, and excludes it from garbage collection."""
     # Modules that a child needs.
     import base64  # noqa: F401
@@ -2465,7 +2465,7 @@ def rehearse(kernel, count=None):
         kernel.shell.user_ns["_"] = ""
 
 
-def _questions(kernel):
+def _replace_input(kernel):
     import builtins
     import getpass
 
@@ -2570,7 +2570,7 @@ class Interrupts:
         if self.task is not None and not self._cancelled and _waits(frame):
             self._cancelled = True
             self.task.cancel()
-            # The loop keeps waiting; this wakes it.
+            # Wakes the event loop, which is still waiting.
             self.task.get_loop().call_soon_threadsafe(int)
             return
         raise KeyboardInterrupt
@@ -2609,7 +2609,7 @@ class Wire:
         self._pid = os.getpid()
         self._socket = socket.socket(fileno=moved)
         self._socket.setblocking(True)
-        self._identity = self._look()
+        self._identity = self._identify()
         self._lock = threading.Lock()
         self._interrupts = interrupts
         self._buffer = bytearray()
@@ -2618,7 +2618,7 @@ class Wire:
         """Returns the descriptor's number."""
         return self._socket.fileno()
 
-    def _look(self):
+    def _identify(self):
         found = os.fstat(self._socket.fileno())
         return found.st_dev, found.st_ino
 
@@ -2626,7 +2626,7 @@ class Wire:
         """In a forked child: closes this copy of the socket, and disables writing."""
         self._lock = threading.Lock()
         try:
-            if self._look() == self._identity:
+            if self._identify() == self._identity:
                 self._socket.close()
             else:
                 self._socket.detach()
@@ -2648,7 +2648,7 @@ class Wire:
         data = len(data).to_bytes(4, "big") + data
         with self._interrupts, self._lock:
             try:
-                if self._look() != self._identity:
+                if self._identify() != self._identity:
                     os._exit(1)
                 self._socket.sendall(data)
             except (OSError, ValueError):
@@ -2662,7 +2662,7 @@ class Wire:
     def receive(self):
         """Returns the next frame. Exits at the end of the stream."""
         while True:
-            frame = self._take()
+            frame = self._next_frame()
             if frame is not None:
                 return frame
             try:
@@ -2670,7 +2670,7 @@ class Wire:
                 _poll(self._socket.fileno(), None)
                 with self._interrupts:
                     chunk = self._socket.recv(1 << 16)
-                    if self._look() != self._identity:
+                    if self._identify() != self._identity:
                         chunk = b""
                     self._buffer += chunk
             except (OSError, ValueError):
@@ -2678,7 +2678,7 @@ class Wire:
             if not chunk:
                 os._exit(0)
 
-    def _take(self):
+    def _next_frame(self):
         with self._interrupts:
             if len(self._buffer) < 4:
                 return None

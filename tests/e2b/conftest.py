@@ -1,4 +1,4 @@
-"""A server for E2B's published clients, and sandboxes created by them. BELLJAR_BIN is the program."""
+"""A server for E2B's published clients, and sandboxes created by them. BELLJAR_BIN is the path of the belljar binary."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from service import Service
 # Volumes allocate their size on disk immediately.
 SMALL_VOLUMES = ["--set", "sandboxes.volumes.size=64m"]
 
-# Upper limit, far above the duration of any test.
-NET_SECONDS = 60.0
+# In seconds, far above the duration of any test.
+WAIT_TIMEOUT = 60.0
 
 
 def until(condition: Callable[[], object], what: str) -> object:
     """Waits for a condition."""
-    deadline = time.monotonic() + NET_SECONDS
+    deadline = time.monotonic() + WAIT_TIMEOUT
     while time.monotonic() < deadline:
         found = condition()
         if found:
             return found
         time.sleep(0.02)
-    raise AssertionError(f"this has not come: {what}")
+    raise AssertionError(f"timed out waiting for {what}")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import pytest_asyncio
-from conftest import NET_SECONDS
+from conftest import WAIT_TIMEOUT
 from e2b import CommandExitException, FilesystemEventType, PtySize
 from e2b_code_interpreter import AsyncSandbox
 
@@ -59,7 +59,7 @@ async def test_watch_stream(box):
     seen = asyncio.Queue()
     handle = await box.files.watch_dir("watched", on_event=seen.put_nowait)
     await box.files.write("watched/new.txt", "x")
-    event = await asyncio.wait_for(seen.get(), NET_SECONDS)
+    event = await asyncio.wait_for(seen.get(), WAIT_TIMEOUT)
     assert (event.name, event.type) == ("new.txt", FilesystemEventType.CREATE)
     await handle.stop()
 
@@ -86,6 +86,6 @@ async def test_cancelled_code_is_interrupted(box):
     task = asyncio.create_task(
         box.run_code("print('runs', flush=True)\nimport time; time.sleep(300)", on_stdout=lambda _: running.set())
     )
-    await asyncio.wait_for(running.wait(), NET_SECONDS)
+    await asyncio.wait_for(running.wait(), WAIT_TIMEOUT)
     task.cancel()
-    assert (await box.run_code("1 + 1", timeout=NET_SECONDS)).text == "2"
+    assert (await box.run_code("1 + 1", timeout=WAIT_TIMEOUT)).text == "2"

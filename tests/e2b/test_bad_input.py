@@ -25,12 +25,12 @@ from service import Service
 START = re.compile(rb"\x00(?P<length>.{4})\{\"process\"", re.DOTALL)
 
 
-class Bender:
+class TamperingProxy:
     """Proxy between a client and the server that modifies requests."""
 
-    def __init__(self, address, bend):
+    def __init__(self, address, tamper):
         host, _, port = address.partition(":")
-        self._to, self._bend = (host, int(port)), bend
+        self._to, self._tamper = (host, int(port)), tamper
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -48,19 +48,19 @@ class Bender:
             except OSError:
                 return
             server = socket.create_connection(self._to)
-            threading.Thread(target=self._copy, args=(client, server, self._bend), daemon=True).start()
+            threading.Thread(target=self._copy, args=(client, server, self._tamper), daemon=True).start()
             threading.Thread(target=self._copy, args=(server, client, None), daemon=True).start()
 
     @staticmethod
-    def _copy(source, sink, bend):
+    def _copy(source, sink, tamper):
         held = b""
         try:
             while piece := source.recv(65536):
                 held += piece
                 # A call is modified when it is complete.
-                if bend and held.startswith(b"POST /process.Process/Start") and not START.search(held):
+                if tamper and held.startswith(b"POST /process.Process/Start") and not START.search(held):
                     continue
-                sink.sendall(bend(held) if bend else held)
+                sink.sendall(tamper(held) if tamper else held)
                 held = b""
             sink.shutdown(socket.SHUT_WR)
         except OSError:
@@ -68,21 +68,21 @@ class Bender:
 
 
 def head(flags, length):
-    """Changes the flag, or the length, of the frame that starts a process."""
+    """Returns a function that changes the flags or the length of the frame that starts a process."""
 
-    def bend(sent):
+    def tamper(sent):
         found = START.search(sent)
         if found is None:
             return sent
         at = found.start()
-        told = struct.unpack(">I", found["length"])[0] if length is None else length
-        return sent[:at] + struct.pack(">BI", flags, told) + sent[at + 5 :]
+        size = struct.unpack(">I", found["length"])[0] if length is None else length
+        return sent[:at] + struct.pack(">BI", flags, size) + sent[at + 5 :]
 
-    return bend
+    return tamper
 
 
 @pytest.mark.parametrize(
-    "bend, raised, says",
+    "tamper, raised, says",
     [
         (head(0, 2**32 - 1), InvalidArgumentException, "4294967295 bytes is too large; at most 8388608"),
         (head(1, None), InvalidArgumentException, "compressed"),
@@ -92,15 +92,13 @@ def head(flags, length):
         (lambda sent: sent.replace(b"Process/Start ", b"Process/Strat "), SandboxException, "unknown procedure \"Strat\""),
     ],
 )
-def test_bent_frames(server, own, bend, raised, says):
-    with Bender(server.address, bend) as between:
-        bent = Sandbox.connect(own.sandbox_id, sandbox_url=between.url)
+def test_tampered_frames(server, own, tamper, raised, says):
+    with TamperingProxy(server.address, tamper) as proxy:
+        tampered = Sandbox.connect(own.sandbox_id, sandbox_url=proxy.url)
         with pytest.raises(raised, match=re.escape(says)):
-            bent.commands.run("touch started")
+            tampered.commands.run("touch started")
     assert own.files.exists("started") is False
     assert own.commands.list() == []
-
-
 
 
 CALLS = {
@@ -123,10 +121,10 @@ def test_tokens_that_open_nothing(server, sbx, own, name, token):
         "forged": mine[:-1] + (b"0" if mine[-1:] != b"0" else b"1"),
         "key": os.environ["E2B_API_KEY"].encode(),
     }
-    with Bender(server.address, lambda sent: sent.replace(mine, others[token])) as between:
-        bent = Sandbox.connect(own.sandbox_id, sandbox_url=between.url)
+    with TamperingProxy(server.address, lambda sent: sent.replace(mine, others[token])) as proxy:
+        tampered = Sandbox.connect(own.sandbox_id, sandbox_url=proxy.url)
         with pytest.raises(AuthenticationException, match="access token"):
-            CALLS[name](bent)
+            CALLS[name](tampered)
     assert own.files.read("secret") == "secret"
 
 
@@ -152,10 +150,10 @@ def test_ids_of_another_tenant(server, sbx):
         assert Sandbox.kill(sbx.sandbox_id, **key) is False
         token = mine.connection_config.sandbox_headers["X-Access-Token"].encode()
         theirs = sbx.connection_config.sandbox_headers["X-Access-Token"].encode()
-        with Bender(server.address, lambda sent: sent.replace(theirs, token)) as between:
-            bent = Sandbox.connect(sbx.sandbox_id, sandbox_url=between.url)
+        with TamperingProxy(server.address, lambda sent: sent.replace(theirs, token)) as proxy:
+            tampered = Sandbox.connect(sbx.sandbox_id, sandbox_url=proxy.url)
             with pytest.raises(AuthenticationException):
-                bent.commands.run("true")
+                tampered.commands.run("true")
     assert sbx.is_running()
 
 
@@ -241,7 +239,7 @@ def test_an_upload_that_stops_half_way(server, own, kind):
 def check_nothing_is_left(sandbox):
     """Checks that neither the file nor its temporary file exists."""
     listing = lambda: [entry.name for entry in sandbox.files.list(".") if entry.name not in (".bash_history", ".profile")]
-    until(lambda: not [name for name in listing() if "half" in name or name.startswith(".")], f"the end of {listing()}")
+    until(lambda: not [name for name in listing() if "half" in name or name.startswith(".")], f"the removal of {listing()}")
 
 
 def endless_head(server):

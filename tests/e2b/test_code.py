@@ -38,7 +38,7 @@ def test_error(sbx):
     assert "ZeroDivisionError" in done.error.traceback and errors[0].name == done.error.name
 
 
-def test_display_is_no_main_result(sbx):
+def test_displayed_result_is_not_the_main_result(sbx):
     done = sbx.run_code("from IPython.display import HTML, display\ndisplay(HTML('<b>x</b>'))\n'last'")
     if done.error:
         pytest.skip("IPython is not installed on this machine's Python")
@@ -84,7 +84,7 @@ def test_javascript(sbx):
     assert done.text == "21", done.error
 
 
-def test_language_that_is_not_there(sbx):
+def test_unknown_language(sbx):
     with pytest.raises(Exception, match="cobol"):
         sbx.run_code("x", language="cobol")
 

@@ -97,7 +97,7 @@ def test_list(sbx):
     until(lambda: command.pid not in [one.pid for one in sbx.commands.list()], "the end of the command")
 
 
-def test_connect_gets_what_comes_from_then_on(sbx):
+def test_connect_streams_later_output(sbx):
     command = sbx.commands.run("echo before; read line; echo after $line", background=True, stdin=True)
     until(lambda: sbx.commands.run(f"ls /proc/{command.pid}").exit_code == 0, "the command")
     command.disconnect()
@@ -131,7 +131,7 @@ def test_stream_input(sbx):
         sbx.commands.stream_input(999_999, iter(["x"]))
 
 
-def test_no_stdin_is_an_end_of_file(sbx):
+def test_missing_stdin_is_an_end_of_file(sbx):
     assert sbx.commands.run("cat; echo end").stdout == "end\n"
     command = sbx.commands.run("sleep 1003", background=True)
     with pytest.raises(SandboxException):

@@ -1,4 +1,4 @@
-"""Runs docs/e2b.md, both ways: its commands, the variables that it lists, and its program."""
+"""Checks both setups of docs/e2b.md: commands, listed variables, and program."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import NET_SECONDS
+from conftest import WAIT_TIMEOUT
 from test_hosts import Proxy
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/e2b.md").read_text()
@@ -24,7 +24,7 @@ def blocks(heading, kind):
 
 def test_the_program_that_builds(server):
     (program,) = blocks("Building templates", "python")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=NET_SECONDS)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_TIMEOUT)
     assert done.stdout == "/home/user/app\nhello\n\n", done.stderr
 
 
@@ -43,19 +43,19 @@ def test_commands_and_program(heading, tmp_path):
     with open(log, "wb") as output:
         server = subprocess.Popen(["bash", "-c", script], env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + NET_SECONDS
-        while not (said := dict(re.findall(r"^export (\w+)=(\S+)", log.read_text(), re.MULTILINE))).get("E2B_API_KEY"):
+        deadline = time.monotonic() + WAIT_TIMEOUT
+        while not (exported := dict(re.findall(r"^export (\w+)=(\S+)", log.read_text(), re.MULTILINE))).get("E2B_API_KEY"):
             assert server.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
-        said.pop("BELLJAR_API_KEY")
-        assert list(said) == re.findall(r"^export (\w+)", blocks(heading, "")[0], re.MULTILINE)
+        exported.pop("BELLJAR_API_KEY")
+        assert list(exported) == re.findall(r"^export (\w+)", blocks(heading, "")[0], re.MULTILINE)
         (program,) = blocks("Single address", "python")
-        if "E2B_DOMAIN" in said:
+        if "E2B_DOMAIN" in exported:
             proxy = Proxy(f"127.0.0.1:{port}")
             program = program.replace("Sandbox.create()", f"Sandbox.create(proxy={proxy.url!r})")
         run = [sys.executable, "-c", program]
-        done = subprocess.run(run, env={**inherited, **said}, capture_output=True, text=True, timeout=NET_SECONDS)
+        done = subprocess.run(run, env={**inherited, **exported}, capture_output=True, text=True, timeout=WAIT_TIMEOUT)
         assert done.stdout == "18446744073709551616\nLinux\n\n", done.stderr
     finally:
         server.terminate()
-        server.wait(NET_SECONDS)
+        server.wait(WAIT_TIMEOUT)

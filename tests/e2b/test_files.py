@@ -79,7 +79,7 @@ def test_missing_file(sbx, place):
     assert sbx.files.exists(f"{place}/none") is False
 
 
-def test_directories_are_no_files(sbx, place):
+def test_directories_are_not_files(sbx, place):
     with pytest.raises(InvalidArgumentException):
         sbx.files.read(place)
     with pytest.raises(InvalidArgumentException):
@@ -181,7 +181,7 @@ def test_watch_with_entries(sbx, place):
     handle.stop()
 
 
-def test_watch_what_cannot_be(sbx, place):
+def test_invalid_watches(sbx, place):
     with pytest.raises(FileNotFoundException):
         sbx.files.watch_dir(f"{place}/none")
     sbx.files.write(f"{place}/file", "x")
@@ -200,7 +200,7 @@ def test_signed_addresses(sbx, place):
     assert sbx.files.read(f"{place}/up.txt") == "uploaded"
 
 
-def test_signatures_are_for_one_thing(sbx, place):
+def test_signatures_are_valid_for_one_operation(sbx, place):
     sbx.files.write(f"{place}/a.txt", "a")
     url = sbx.download_url(f"{place}/a.txt")
     assert httpx.post(url, files={"file": ("a.txt", b"x")}).status_code == 401
@@ -236,7 +236,7 @@ def test_metadata_of_many(sbx, place):
     assert [info.metadata for info in written] == [{"of": "all"}] * 3
 
 
-def test_metadata_that_a_program_sets(sbx, place):
+def test_metadata_set_by_a_program(sbx, place):
     path = f"{place}/a.txt"
     sbx.files.write(path, "x")
     sbx.commands.run(f"""python3 -c "import os; os.setxattr('{path}', 'user.e2b.author', b'ada')" """)
@@ -244,7 +244,7 @@ def test_metadata_that_a_program_sets(sbx, place):
     assert sbx.files.get_info(path).metadata == {"author": "ada"}
 
 
-def test_metadata_that_is_too_much(sbx, place):
+def test_metadata_that_is_too_large(sbx, place):
     for metadata in ({"k": "x" * 5000}, {"k" * 300: "x"}):
         with pytest.raises(SandboxException, match="metadata"):
             sbx.files.write(f"{place}/a.txt", "x", metadata=metadata)

@@ -1,4 +1,4 @@
-"""Host names with TLS: the other way to reach a server. The program is a separate process, which trusts the given certificates."""
+"""Host names with TLS, the other way to reach a server. The program is a separate process, which trusts the given certificates."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import NET_SECONDS
+from conftest import WAIT_TIMEOUT
 from service import Service
 
 DOMAIN = "sandboxes.localhost"
@@ -71,10 +71,10 @@ def variables(certificates):
     service = Service(os.environ["BELLJAR_BIN"], arguments=["--e2b"], domain=DOMAIN, certificates=str(certificates))
     proxy = Proxy(service.address)
     try:
-        said = dict(re.findall(r"^export (\w+)=(\S+)", service.said(), re.MULTILINE))
-        said.pop("BELLJAR_API_KEY")
-        assert said["E2B_DOMAIN"] == f"{DOMAIN}:{service.address.split(':')[1]}"
-        yield {**said, "PROXY": proxy.url}
+        exported = dict(re.findall(r"^export (\w+)=(\S+)", service.said(), re.MULTILINE))
+        exported.pop("BELLJAR_API_KEY")
+        assert exported["E2B_DOMAIN"] == f"{DOMAIN}:{service.address.split(':')[1]}"
+        yield {**exported, "PROXY": proxy.url}
     finally:
         proxy.close()
         service.close()
@@ -83,7 +83,7 @@ def variables(certificates):
 def run(variables, program="hosts.py", python=sys.executable):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
     command = [python, str(Path(__file__).parent / "programs" / program)]
-    return subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True, timeout=NET_SECONDS)
+    return subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True, timeout=WAIT_TIMEOUT)
 
 
 def test_by_host_names(variables):
@@ -98,12 +98,12 @@ def test_the_oldest_clients(variables, generation):
     assert done.stdout == "done\n", done.stderr
 
 
-def test_nobody_else_is_trusted(variables):
+def test_other_certificates_are_not_trusted(variables):
     done = run({name: value for name, value in variables.items() if name != "SSL_CERT_FILE"})
     assert done.returncode != 0 and "certificate" in done.stderr.lower()
 
 
-def test_files_are_their_owners_alone(certificates):
+def test_files_are_private(certificates):
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in certificates.iterdir()} == dict.fromkeys(
         ["ca.pem", "ca-bundle.pem", "certificate.pem", "key.pem"], "0o600"
     )
@@ -111,7 +111,7 @@ def test_files_are_their_owners_alone(certificates):
 
 
 @pytest.mark.parametrize("domain", ["localhost", "127.0.0.1", "a b.test", "-a.test", ""])
-def test_what_is_no_domain_is_refused(domain, tmp_path):
+def test_invalid_domains_are_refused(domain, tmp_path):
     done = subprocess.run(
         [os.environ["BELLJAR_BIN"], "cert", "--dir", tmp_path / "new", "--", domain], capture_output=True, text=True
     )

@@ -31,7 +31,7 @@ def test_context_manager_kills():
     assert sandbox.is_running() is False
 
 
-def test_info_has_what_was_asked_for():
+def test_info_has_the_requested_values():
     metadata = {"user": "ada", "odd key = 1": "tab\there", "": "no key", "long": "ü" * 700}
     with Sandbox.create(timeout=90, metadata=metadata) as sandbox:
         info = sandbox.get_info()
@@ -67,7 +67,7 @@ def test_wrong_key():
         Sandbox.create(api_key="e2b_" + "0" * 64)
 
 
-def test_timeout_that_is_too_long():
+def test_too_long_timeout():
     with pytest.raises(SandboxException, match="400"):
         Sandbox.create(timeout=100 * 3600)
 
@@ -78,7 +78,7 @@ def test_envs_are_in_every_command():
         assert sandbox.commands.run("echo $FOO", envs={"FOO": "other"}).stdout == "other\n"
 
 
-def test_a_sandbox_knows_itself(own):
+def test_sandbox_has_its_id_in_its_environment(own):
     assert own.commands.run("echo $E2B_SANDBOX $E2B_SANDBOX_ID").stdout == f"true {own.sandbox_id}\n"
 
 
@@ -99,7 +99,7 @@ def test_missing_sandbox():
     assert Sandbox.kill("a0000000000000000000") is False
 
 
-def test_commands_in_a_sandbox_that_is_gone():
+def test_commands_in_an_ended_sandbox():
     sandbox = Sandbox.create()
     sandbox.kill()
     with pytest.raises(Exception, match="sandbox"):
@@ -121,7 +121,7 @@ def test_pause_and_connect(own):
     assert running.pid in [process.pid for process in again.commands.list()]
 
 
-def test_connect_to_one_that_runs_never_shortens(own):
+def test_connect_never_shortens_the_timeout(own):
     before = own.get_info().end_at
     Sandbox.connect(own.sandbox_id, timeout=10)
     assert own.get_info().end_at == before
@@ -185,7 +185,7 @@ def test_list_filters_by_state(three):
     Sandbox.connect(three[0])
 
 
-def test_metadata_that_no_label_may_hold_is_found():
+def test_list_filters_by_metadata_invalid_as_labels():
     odd = {"k=v": "line\nbreak", "long": "x" * 300}
     with Sandbox.create(metadata=odd) as sandbox:
         assert listed(metadata=odd) == [sandbox.sandbox_id]
@@ -243,11 +243,11 @@ def test_no_internet_access():
         ({"template": "base", "mcp": {"browserbase": {"apiKey": "k", "projectId": "p", "geminiApiKey": "g"}}}, "does not offer"),
     ],
 )
-def test_what_is_not_offered_is_said(given, what):
+def test_unsupported_options_are_refused(given, what):
     with pytest.raises(SandboxException, match=what):
         Sandbox.create(**given)
 
 
-def test_pause_without_memory_is_not_offered(own):
+def test_pause_without_memory_is_refused(own):
     with pytest.raises(SandboxException, match="does not offer"):
         own.pause(keep_memory=False)

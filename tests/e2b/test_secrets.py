@@ -21,12 +21,12 @@ def test_a_secret_is_kept_without_its_value(name):
     assert "s3cret" not in repr(made)
 
 
-def test_names_are_of_small_letters(name):
+def test_names_are_lowercased(name):
     made = Secret.create(name.upper(), "s3cret-value")
     assert made.name == name and Secret.get_info(name.upper()) == made
 
 
-def test_a_secret_gets_another_value(name):
+def test_secret_is_updated(name):
     made = Secret.create(name, "s3cret-value", metadata={"owner": "me"})
     later = Secret.update(name, "s3cret-later")
     assert (later.secret_id, later.version, later.metadata) == (made.secret_id, 2, {"owner": "me"})
@@ -75,13 +75,13 @@ def test_a_secret_is_destroyed(name):
         ({"name": "long", "value": "v", "metadata": {"k": "v" * 2000}}, "metadata"),
     ],
 )
-def test_what_is_not_allowed_is_said(given, what):
+def test_invalid_secrets_are_refused(given, what):
     with pytest.raises(SecretException, match=what) as caught:
         Secret.create(**given)
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_name_is_taken(name):
+def test_duplicate_name_is_refused(name):
     Secret.create(name, "s3cret-value")
     with pytest.raises(SecretException, match="already"):
         Secret.create(name, "s3cret-other")
@@ -119,12 +119,12 @@ def test_rules_name_secrets(name):
         ({"X-Lines": "two\nlines"}, "value"),
     ],
 )
-def test_rules_that_cannot_hold_are_refused(headers, what):
+def test_invalid_rules_are_refused(headers, what):
     with pytest.raises(SandboxException, match=what):
         Sandbox.create(network={"rules": {"api.example.com": [{"transform": {"headers": headers}}]}})
 
 
-def test_addresses_are_meant_with_all_their_ports():
+def test_addresses_include_all_ports():
     network = {"allow_out": ["1.1.1.1", "8.8.8.0/24"], "deny_out": ["0.0.0.0/0"]}
     with Sandbox.create(network=network) as sandbox:
         assert sandbox.get_info().network["allow_out"] == ["1.1.1.1/32", "8.8.8.0/24"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import NET_SECONDS, until
+from conftest import WAIT_TIMEOUT, until
 from e2b import (
     AsyncTemplate,
     BuildException,
@@ -49,7 +49,7 @@ def context(tmp_path):
     return tmp_path
 
 
-def told(template, line):
+def output_of(template, line):
     """Returns the output of a command in a sandbox of a template."""
     with Sandbox.create(template) as sandbox:
         return sandbox.commands.run(line).stdout
@@ -80,10 +80,10 @@ def test_build_with_all_steps(server, context):
     )
     info = Template.build(template, name, cpu_count=1, memory_mb=256, on_build_logs=logs.append)
     assert (info.name, info.template_id, info.tags) == (name, name, ["default"])
-    told = [(entry.level, entry.message) for entry in logs]
-    assert ("warn", "warned") in told
-    assert ("info", "[6/9] RUN echo $GREETING from $WHERE > made.txt && echo warned >&2") in told
-    assert ("info", "[finalize] the template is ready") in told
+    messages = [(entry.level, entry.message) for entry in logs]
+    assert ("warn", "warned") in messages
+    assert ("info", "[6/9] RUN echo $GREETING from $WHERE > made.txt && echo warned >&2") in messages
+    assert ("info", "[finalize] the template is ready") in messages
     assert Template.exists(name)
     with Sandbox.create(name) as sandbox:
         run = lambda line: sandbox.commands.run(line).stdout
@@ -103,15 +103,15 @@ def test_templates_start_from_others(server, context):
     Template.build(start_of(context).set_workdir("work").set_envs({"A": "1", "B": "1"}).run_cmd("echo 1 > one"), first)
     template = Template().from_template(first).set_envs({"B": "2$A"}).run_cmd("pwd > two; cat one >> two; echo $B >> two")
     Template.build(template, second)
-    assert told(second, "cat two; echo $A$B") == "/home/user/work\n1\n21\n121\n"
+    assert output_of(second, "cat two; echo $A$B") == "/home/user/work\n1\n21\n121\n"
     # Copies of a sandbox have the content of its template.
     with Sandbox.create(first) as sandbox:
         snapshot = sandbox.create_snapshot()
-    assert told(snapshot.snapshot_id, "pwd; cat one") == "/home/user/work\n1\n"
+    assert output_of(snapshot.snapshot_id, "pwd; cat one") == "/home/user/work\n1\n"
     assert first not in [one.snapshot_id for one in Sandbox.list_snapshots().next_items()]
 
 
-def test_uploads_are_known_again(context):
+def test_uploads_are_cached(context):
     def messages(template):
         logs = []
         Template.build(template, fresh("cached"), on_build_logs=logs.append)
@@ -149,7 +149,7 @@ def line_of(error):
     return traceback.extract_tb(error.__traceback__)[-1].line
 
 
-def test_a_failing_step_is_told_with_its_line():
+def test_failing_step_is_reported_with_its_line():
     template = (
         Template()
         .from_template("base")
@@ -164,7 +164,7 @@ def test_a_failing_step_is_told_with_its_line():
 
 
 @pytest.mark.parametrize(
-    "make, said",
+    "make, message",
     [
         (lambda t: t.from_template("base").run_cmd("id", user="root"), r"RUN: user \"root\" is not offered"),
         (lambda t: t.from_template("base").set_user("worker"), r"USER: user \"worker\" is not offered"),
@@ -176,16 +176,16 @@ def test_a_failing_step_is_told_with_its_line():
         (lambda t: t.from_template("no-such-template"), "template \"no-such-template\" not found"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_starts(context, api, make, said):
+def test_invalid_builds_are_refused_before_they_start(context, api, make, message):
     template, logs = make(Template(file_context_path=str(context))), []
-    with pytest.raises(BuildException, match=said) as raised:
+    with pytest.raises(BuildException, match=message) as raised:
         Template.build(template, fresh("refused"), on_build_logs=logs.append)
     assert "make" in line_of(raised.value) or "from_" in line_of(raised.value)
     assert not [entry for entry in logs if entry.message.startswith("[base]")]
 
 
 @pytest.mark.parametrize(
-    "make, said",
+    "make, message",
     [
         (lambda t: t.set_workdir("/nowhere/x"), r"step 1 of 1 \(WORKDIR\)(?s:.*)(denied|Read-only)"),
         (lambda t: t.remove("missing"), "No such file"),
@@ -194,8 +194,8 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(context, api, mak
         (lambda t: t.set_start_cmd("./no-such-program", "sleep 0.3"), r"\(start\)(?s:.*)127"),
     ],
 )
-def test_steps_that_fail(context, make, said):
-    with pytest.raises(BuildException, match=said):
+def test_steps_that_fail(context, make, message):
+    with pytest.raises(BuildException, match=message):
         Template.build(make(start_of(context)), fresh("fails"))
 
 
@@ -203,7 +203,7 @@ def test_tags(server, api):
     name = fresh("tagged")
     archives = len(files_of(server, "tpl_*.tar"))
     build = lambda text, *given, **named: Template.build(Template().from_template("base").run_cmd(f"echo {text} > v"), *given, **named)
-    content = lambda of: told(of, "cat v").strip()
+    content = lambda of: output_of(of, "cat v").strip()
     first = build("one", f"{name}:v1", tags=["old", "v1"])
     assert first.tags == ["v1", "old"]
     assert Template.exists(name) and Template.exists(f"{name}:v1") and not Template.exists(f"{name}:v2")
@@ -300,7 +300,7 @@ def test_wire_of_a_build(api):
         ({"name": "x", "cpuCount": -1}, "cpuCount"),
     ],
 )
-def test_requests_that_are_refused(api, body, field):
+def test_invalid_requests_are_refused(api, body, field):
     answer = api.post("/v3/templates", json=body)
     assert answer.status_code == 400 and field in answer.json()["message"], answer.text
 
@@ -320,7 +320,7 @@ def cut_off(url, length, content):
     connection = socket.create_connection((at.host, at.port))
     head = f"PUT {at.path} HTTP/1.1\r\nHost: {at.host}:{at.port}\r\nContent-Length: {length}\r\n\r\n"
     connection.sendall(head.encode() + content)
-    connection.settimeout(NET_SECONDS)
+    connection.settimeout(WAIT_TIMEOUT)
     return connection
 
 
@@ -364,7 +364,7 @@ def copying(args, files_hash=HASH):
     return {"fromTemplate": "base", "steps": [{"type": "COPY", "args": args, "filesHash": files_hash}]}
 
 
-def test_copies_of_what_is_not_there(api):
+def test_copies_of_missing_files(api):
     def failure(plan, content=None):
         build = request(api, fresh("copies"))
         if content is not None:
@@ -384,7 +384,7 @@ def test_copies_of_what_is_not_there(api):
     assert "filesHash" in failure(copying(["a", "b"], "short"))
 
 
-def test_another_tenants_builds_are_not_there(server, api):
+def test_builds_of_other_tenants_are_invisible(server, api):
     def attack(at, key):
         """Returns the responses to another tenant for a build, by its ids."""
         with httpx.Client(base_url=at.url, headers={"X-API-KEY": key}) as owner:

@@ -24,7 +24,7 @@ def volume():
     made = Volume.create(fresh())
     yield made
     # Sandboxes that mount it may still be ending.
-    until(lambda: destroyed(made), "the volume is free")
+    until(lambda: destroyed(made), "the volume to be free")
 
 
 def destroyed(volume):
@@ -91,7 +91,7 @@ def test_two_volumes(volume):
             sandbox.commands.run("echo a > /mnt/a/f; cp /mnt/a/f /mnt/b/f")
         assert other.read_file("f") == "a\n"
     finally:
-        until(lambda: destroyed(other), "the volume is free")
+        until(lambda: destroyed(other), "the volume to be free")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_wall(server, wall, attack):
         lacking.close()
 
 
-def test_without_the_flag_there_is_nothing_of_it(server):
+def test_api_is_absent_without_the_flag(server):
     plain = Service(os.environ["BELLJAR_BIN"])
     try:
         headers = {"X-API-KEY": plain.key, "E2b-Sandbox-Id": "a0000000000000000000"}

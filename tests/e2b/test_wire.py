@@ -81,7 +81,7 @@ def test_both_spellings_of_a_key_and_both_headers(server):
         ("PATCH", "/v2/sandboxes", {}, 405),
     ],
 )
-def test_refusals_have_one_form(api, method, path, body, status):
+def test_errors_have_one_form(api, method, path, body, status):
     answer = api.request(method, path, json=body)
     assert answer.status_code == status, answer.text
     if status >= 300:
@@ -97,7 +97,7 @@ def test_idempotent_create(api):
     api.delete(f"/sandboxes/{made[0]['sandboxID']}")
 
 
-def test_tokens_are_of_one_sandbox(envd, sbx):
+def test_tokens_are_valid_for_one_sandbox(envd, sbx):
     with Sandbox.create() as other:
         foreign = other.connection_config.sandbox_headers["X-Access-Token"]
         for token in (foreign, "junk", "", os.environ["E2B_API_KEY"]):
@@ -133,7 +133,7 @@ def call(envd, procedure, message):
     return envd.post(f"/process.Process/{procedure}", json=message)
 
 
-def test_processes_are_found_by_their_tags(envd, sbx):
+def test_processes_are_found_by_tag(envd, sbx):
     headers = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1"}
     config = {"cmd": "/bin/bash", "args": ["-c", "read line; echo got $line"]}
     started = frame(json.dumps({"process": config, "tag": "the reader", "stdin": True}).encode())
@@ -145,9 +145,9 @@ def test_processes_are_found_by_their_tags(envd, sbx):
         with envd.stream("POST", "/process.Process/Connect", content=frame(json.dumps(selector).encode()), headers=headers) as second:
             typed = base64.b64encode(b"input\n").decode()
             assert call(envd, "SendInput", {**selector, "input": {"stdin": typed}}).status_code == 200
-            told = b"".join(second.iter_raw())
-    assert f'"pid":{listed["the reader"]}'.encode() in told
-    assert base64.b64encode(b"got input\n") in told
+            output = b"".join(second.iter_raw())
+    assert f'"pid":{listed["the reader"]}'.encode() in output
+    assert base64.b64encode(b"got input\n") in output
     until(lambda: "the reader" not in [one.get("tag") for one in call(envd, "List", {}).json()["processes"]], "the end")
     missing = call(envd, "SendSignal", {"process": {"tag": "none"}, "signal": "SIGNAL_SIGKILL"})
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
@@ -156,7 +156,7 @@ def test_processes_are_found_by_their_tags(envd, sbx):
     assert b'"invalid_argument"' in refused.content and b"tag" in refused.content
 
 
-def test_a_tag_is_of_one_sandbox(envd):
+def test_tags_are_valid_in_one_sandbox(envd):
     with Sandbox.create() as other:
         started = {"process": {"cmd": "/bin/sleep", "args": ["1000"]}, "tag": "elsewhere"}
         token = other.connection_config.sandbox_headers["X-Access-Token"]
@@ -196,7 +196,7 @@ def test_unknown_procedures(envd):
     assert envd.get("/process.Process/List").json()["code"] == "invalid_argument"
 
 
-def test_an_upload_that_breaks_off_leaves_nothing(envd, sbx):
+def test_interrupted_upload_leaves_nothing(envd, sbx):
     def half():
         yield b"half of it"
         raise RuntimeError("the client goes away")
@@ -288,7 +288,7 @@ def test_the_access_token_ends_with_its_key(server):
     assert Sandbox.kill(sandbox.sandbox_id) is True
 
 
-def test_another_tenants_sandboxes_are_not_there(server, sbx):
+def test_sandboxes_of_other_tenants_are_invisible(server, sbx):
     other = {"api_key": new_key(server, "other")["key"]}
     assert Sandbox.kill(sbx.sandbox_id, **other) is False
     assert sbx.sandbox_id not in [info.sandbox_id for info in Sandbox.list(**other).next_items()]

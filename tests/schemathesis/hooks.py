@@ -1,6 +1,6 @@
-"""What schemathesis is told of the service: ids that exist, ids of another tenant, and that nothing of it may be seen.
+"""Hooks for schemathesis: existing ids, ids of another tenant, and checks that nothing of that tenant is visible.
 
-`run.py` starts it, with what it needs in BELLJAR_FUZZ.
+`run.py` starts schemathesis with the configuration in BELLJAR_FUZZ.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any, Dict, List, Optional
 import requests
 import schemathesis
 
-WORLD: Dict[str, Any] = json.loads(os.environ["BELLJAR_FUZZ"])
-URL: str = WORLD["url"]
-OWN: Dict[str, str] = {"Authorization": f"Bearer {WORLD['key']}"}
-# Of the right form, and of nobody.
+CONFIG: Dict[str, Any] = json.loads(os.environ["BELLJAR_FUZZ"])
+URL: str = CONFIG["url"]
+HEADERS: Dict[str, str] = {"Authorization": f"Bearer {CONFIG['key']}"}
+# A well-formed id that does not exist.
 MISSING = "a0000000000000000000"
-# What each request has to be made with.
+# In seconds.
 TIMEOUT = 60
-# Names that mean something in the sandbox; what schemathesis makes up mostly does not.
+# Paths that exist or are otherwise meaningful; generated ones mostly are not.
 PATHS = ("a.txt", "dir", "dir/b.txt", ".", "/etc/passwd", "/", "new", "/proc/self/environ")
 
 
-def chosen(value: Any, among: int) -> int:
-    """The same for the same value, so that a failure can be had again."""
+def pick(value: Any, among: int) -> int:
+    """Returns a number derived from the value, so that failures are reproducible."""
     return zlib.crc32(repr(value).encode("utf-8", "surrogatepass")) % among
 
 
-class Own:
-    """A sandbox of the tenant's own, made anew when the last one has come to harm."""
+class OwnSandbox:
+    """A sandbox of the tenant, replaced when it is no longer usable."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,11 +46,11 @@ class Own:
             return self._id
 
     def forget(self, sandbox: str) -> None:
-        """This one is of no more use."""
+        """Removes a sandbox that is no longer usable."""
         with self._lock:
             if sandbox == self._id:
                 self._id = None
-        requests.delete(f"{URL}/v1/sandboxes/{sandbox}", headers=OWN, timeout=TIMEOUT)
+        requests.delete(f"{URL}/v1/sandboxes/{sandbox}", headers=HEADERS, timeout=TIMEOUT)
 
     def _make(self) -> str:
         body = {
@@ -59,11 +59,11 @@ class Own:
             "labels": {"made_by": "hooks"},
             "files": [{"path": "a.txt", "content": "own\n"}, {"path": "dir/b.txt", "content": "0123456789" * 100}],
         }
-        made = requests.post(f"{URL}/v1/sandboxes", json=body, headers=OWN, timeout=TIMEOUT)
+        made = requests.post(f"{URL}/v1/sandboxes", json=body, headers=HEADERS, timeout=TIMEOUT)
         if made.status_code == 429:
-            # Those that were made by fuzzing take up the quota.
+            # Sandboxes created by fuzzing use up the quota.
             end_all()
-            made = requests.post(f"{URL}/v1/sandboxes", json=body, headers=OWN, timeout=TIMEOUT)
+            made = requests.post(f"{URL}/v1/sandboxes", json=body, headers=HEADERS, timeout=TIMEOUT)
         assert made.status_code == 201, made.text
         sandbox: str = made.json()["id"]
         base = f"{URL}/v1/sandboxes/{sandbox}"
@@ -72,49 +72,48 @@ class Own:
             ("sessions", {}),
             ("ports", {"port": 8000}),
         ):
-            answer = requests.post(f"{base}/{path}", json=given, headers=OWN, timeout=TIMEOUT)
+            answer = requests.post(f"{base}/{path}", json=given, headers=HEADERS, timeout=TIMEOUT)
             assert answer.status_code == 201, answer.text
         return sandbox
 
 
 def own_volume() -> str:
-    """The name of a volume of the tenant's own, created again when fuzzing has removed it."""
-    made = requests.post(f"{URL}/v1/volumes", json={"name": "own", "size": "16m"}, headers=OWN, timeout=TIMEOUT)
+    """Returns the name of the tenant's volume, which is created again if fuzzing has removed it."""
+    made = requests.post(f"{URL}/v1/volumes", json={"name": "own", "size": "16m"}, headers=HEADERS, timeout=TIMEOUT)
     if made.status_code == 201:
         for path in ("a.txt", "dir/b.txt"):
             content = f"{URL}/v1/volumes/own/files/content?path={path}"
-            assert requests.put(content, data=b"own\n", headers=OWN, timeout=TIMEOUT).status_code == 200
+            assert requests.put(content, data=b"own\n", headers=HEADERS, timeout=TIMEOUT).status_code == 200
     return "own"
 
 
 def end_all() -> None:
     """Ends all sandboxes of the tenant, and removes its volumes."""
     while True:
-        page = requests.get(f"{URL}/v1/sandboxes?limit=100", headers=OWN, timeout=TIMEOUT).json()["sandboxes"]
+        page = requests.get(f"{URL}/v1/sandboxes?limit=100", headers=HEADERS, timeout=TIMEOUT).json()["sandboxes"]
         if not page:
             break
         for sandbox in page:
-            requests.delete(f"{URL}/v1/sandboxes/{sandbox['id']}", headers=OWN, timeout=TIMEOUT)
-    for volume in requests.get(f"{URL}/v1/volumes", headers=OWN, timeout=TIMEOUT).json()["volumes"]:
-        requests.delete(f"{URL}/v1/volumes/{volume['id']}", headers=OWN, timeout=TIMEOUT)
+            requests.delete(f"{URL}/v1/sandboxes/{sandbox['id']}", headers=HEADERS, timeout=TIMEOUT)
+    for volume in requests.get(f"{URL}/v1/volumes", headers=HEADERS, timeout=TIMEOUT).json()["volumes"]:
+        requests.delete(f"{URL}/v1/volumes/{volume['id']}", headers=HEADERS, timeout=TIMEOUT)
 
 
-own = Own()
-# How often each status came: shows that a run has reached something.
-answers: Dict[str, int] = {}
+own = OwnSandbox()
+# The number of responses by status, which shows that requests had an effect.
+status_counts: Dict[str, int] = {}
 
 
 @atexit.register
-def tell() -> None:
-    """Leaves the counts for `run.py`."""
-    with open(WORLD["answers"], "w", encoding="utf-8") as file:
-        json.dump(answers, file)
-
+def write_counts() -> None:
+    """Writes the counts for `run.py`."""
+    with open(CONFIG["answers"], "w", encoding="utf-8") as file:
+        json.dump(status_counts, file)
 
 
 @schemathesis.hook
 def before_load_schema(ctx: Any, raw_schema: Dict[str, Any]) -> None:
-    """OpenAPI 3.1 has no words for the events of a stream: the document calls a stream a string, which no event is."""
+    """Removes schemas of event streams: OpenAPI 3.1 cannot describe their events, so the document calls a stream a string."""
     for item in raw_schema["paths"].values():
         for operation in item.values():
             for response in operation["responses"].values():
@@ -123,7 +122,7 @@ def before_load_schema(ctx: Any, raw_schema: Dict[str, Any]) -> None:
 
 @schemathesis.hook
 def filter_query(ctx: Any, query: Any) -> bool:
-    """Leaves out empty values: they count as missing, which the document cannot say of a number."""
+    """Leaves out empty values: they count as missing, which the document cannot express for a number."""
     return not any(is_empty(value) for value in (query or {}).values())
 
 
@@ -134,47 +133,47 @@ def is_empty(value: Any) -> bool:
 
 @schemathesis.hook
 def before_call(ctx: Any, case: Any, kwargs: Dict[str, Any]) -> None:
-    """Puts in ids and paths that mean something."""
+    """Inserts meaningful ids and paths."""
     parameters, path = case.path_parameters or {}, case.operation.path
-    if WORLD["follows"]:
-        # The ids are those that earlier answers gave.
+    if CONFIG["follows"]:
+        # The ids are those of earlier responses.
         pass
     elif "id" in parameters and path.startswith("/v1/sandboxes/"):
-        kind = chosen(parameters, 8)
+        kind = pick(parameters, 8)
         if kind < 5:
             parameters["id"] = own.id()
         elif kind == 5:
-            parameters["id"] = WORLD["foreign"].get("sandbox", MISSING)
+            parameters["id"] = CONFIG["foreign"].get("sandbox", MISSING)
     elif "id" in parameters and path.startswith("/v1/volumes/"):
-        kind = chosen(parameters, 4)
+        kind = pick(parameters, 4)
         if kind < 2:
             parameters["id"] = own_volume()
         elif kind == 2:
-            parameters["id"] = WORLD["foreign"].get("volume", MISSING)
+            parameters["id"] = CONFIG["foreign"].get("volume", MISSING)
     elif "id" in parameters and path.startswith("/v1/templates/"):
-        kind = chosen(parameters, 4)
+        kind = pick(parameters, 4)
         if kind < 2 and case.method.upper() == "GET":
             parameters["id"] = "default"
         elif kind == 2:
-            parameters["id"] = WORLD["foreign"].get("template", "nothing")
-    if parameters.get("id") == WORLD["key_id"]:
-        # Whoever revokes its own key has nothing left to test.
+            parameters["id"] = CONFIG["foreign"].get("template", "nothing")
+    if parameters.get("id") == CONFIG["key_id"]:
+        # A revoked key cannot test anything further.
         parameters["id"] = "key_0000000000000000"
-    for name, there in (("process", 1), ("session", 1), ("port", 8000)):
-        if not WORLD["follows"] and name in parameters and chosen(parameters[name], 3) > 0:
-            parameters[name] = there
-    # What is empty counts as not given, which the document has no words for: it would be wrong of no type.
+    for name, existing in (("process", 1), ("session", 1), ("port", 8000)):
+        if not CONFIG["follows"] and name in parameters and pick(parameters[name], 3) > 0:
+            parameters[name] = existing
+    # Empty values count as missing, which the document cannot express: they would be valid for every type.
     query = {name: value for name, value in (case.query or {}).items() if value not in ("", {}, [])}
-    if "path" in query and "path_base64" not in query and chosen(query["path"], 2) == 0:
-        query["path"] = PATHS[chosen((query["path"], 1), len(PATHS))]
+    if "path" in query and "path_base64" not in query and pick(query["path"], 2) == 0:
+        query["path"] = PATHS[pick((query["path"], 1), len(PATHS))]
     if path.endswith("/files/archive") and (str(query.get("path", "")).startswith("/") or ".." in str(query.get("path", ""))):
-        # An archive of the whole tree has gigabytes, which schemathesis keeps in memory.
+        # An archive of the whole tree has gigabytes, all of which schemathesis would keep in memory.
         query["path"] = "."
-    if path.endswith("/output") and query.get("follow") is not False and chosen(query, 2) == 0:
+    if path.endswith("/output") and query.get("follow") is not False and pick(query, 2) == 0:
         query["follow"] = False
-    # It goes on for ever.
-    wanted = str(query.get("follow")).lower()
-    if (path == "/v1/audit/export" and wanted == "true") or (path == "/v1/events" and wanted in ("true", "none")):
+    # Endless streams.
+    follow = str(query.get("follow")).lower()
+    if (path == "/v1/audit/export" and follow == "true") or (path == "/v1/events" and follow in ("true", "none")):
         query["follow"] = False
     if query != (case.query or {}):
         case.query = query
@@ -182,21 +181,21 @@ def before_call(ctx: Any, case: Any, kwargs: Dict[str, Any]) -> None:
 
 @schemathesis.hook
 def after_call(ctx: Any, case: Any, response: Any) -> None:
-    """Looks whether the sandbox can be used further."""
+    """Counts the response, and replaces the sandbox if it is no longer usable."""
     status = str(response.status_code)
-    answers[status] = answers.get(status, 0) + 1
-    if response.status_code == 429 and code(response) == "quota_exceeded":
+    status_counts[status] = status_counts.get(status, 0) + 1
+    if response.status_code == 429 and problem_code(response) == "quota_exceeded":
         end_all()
     sandbox = (case.path_parameters or {}).get("id")
     if sandbox is None or sandbox != own._id:
         return
     ended = case.method.upper() == "DELETE" and response.status_code == 204 and case.operation.path == "/v1/sandboxes/{id}"
-    if ended or response.status_code in (410, 504) or code(response) in ("wrong_state", "resource_exhausted"):
+    if ended or response.status_code in (410, 504) or problem_code(response) in ("wrong_state", "resource_exhausted"):
         own.forget(sandbox)
 
 
-def code(response: Any) -> Optional[str]:
-    """The code of a problem."""
+def problem_code(response: Any) -> Optional[str]:
+    """Returns the code of a problem."""
     try:
         return response.json().get("code")
     except (ValueError, AttributeError):
@@ -210,41 +209,41 @@ def text_of(response: Any) -> str:
 
 @schemathesis.check
 def nothing_of_another_tenant(ctx: Any, response: Any, case: Any) -> None:
-    """No answer has anything in it that only the other tenant knows."""
+    """Checks that no response contains data of the other tenant."""
     sent = json.dumps([case.path_parameters, case.query, case.headers, str(case.body)], default=str)
-    said = text_of(response)
-    found = [mark for mark in WORLD["marks"] if mark in said and mark not in sent]
-    assert not found, f"the answer has {found} of another tenant in it"
+    received = text_of(response)
+    found = [mark for mark in CONFIG["marks"] if mark in received and mark not in sent]
+    assert not found, f"the response contains data of another tenant: {found}"
 
 
 @schemathesis.check
 def foreign_is_as_missing(ctx: Any, response: Any, case: Any) -> None:
-    """An id of another tenant is answered like one that nobody has."""
+    """Checks that another tenant's id gets the same response as a nonexistent one."""
     parameters = case.path_parameters or {}
     foreign = parameters.get("id")
-    if foreign not in WORLD["foreign"].values():
+    if foreign not in CONFIG["foreign"].values():
         return
-    assert not 200 <= response.status_code < 300, f"something was done to what is another tenant's: {response.status_code}"
+    assert not 200 <= response.status_code < 300, f"a request for another tenant's resource succeeded: {response.status_code}"
     twin = copy.copy(response.request)
     assert twin.url is not None
     twin.url = twin.url.replace(foreign, MISSING)
     with requests.Session() as session:
         session.trust_env = False
         other = session.send(twin, timeout=TIMEOUT)
-    assert alike(response.status_code, response.json(), foreign) == alike(other.status_code, other.json(), MISSING), (
-        f"another tenant's id is told apart from one that nobody has: {response.status_code} {response.json()}, "
+    assert comparable(response.status_code, response.json(), foreign) == comparable(other.status_code, other.json(), MISSING), (
+        f"another tenant's id differs from a nonexistent one: {response.status_code} {response.json()}, "
         f"{other.status_code} {other.json()}"
     )
 
 
-def alike(status: int, problem: Dict[str, Any], name: str) -> List[Any]:
-    """What an answer tells, without the id that was asked for."""
+def comparable(status: int, problem: Dict[str, Any], name: str) -> List[Any]:
+    """Returns the content of a problem, without the requested id."""
     return [status, problem.get("code"), problem.get("field"), str(problem.get("detail")).replace(name, "ID")]
 
 
 @schemathesis.check
 def problems_are_problems(ctx: Any, response: Any, case: Any) -> None:
-    """Every error has a stable code, and no error is the server's own."""
+    """Checks that every error is a problem with a code and the request's id."""
     if response.status_code >= 400 and case.method.upper() != "HEAD":
         problem = response.json()
         assert problem["status"] == response.status_code and problem["code"] and problem["detail"], problem

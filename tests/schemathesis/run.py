@@ -2,9 +2,9 @@
 
 usage: run.py --belljar PROGRAM [--seconds-each 200 | --examples N] [--seed N]
 
-There are three runs: each tenant attacks with what belongs to the other in reach, then an administrator. No
-answer may be a 5xx, none may differ from the document, and nothing of a tenant may be seen or changed by the other.
-With a seed and a number of examples the requests are the same each time, however fast the machine is.
+There are three runs: each tenant attacks the resources of the other, and one runs as an administrator. No response may be a 5xx or
+differ from the document, and no tenant may see or change resources of the other. With a seed and a number of examples the
+requests are the same each time, regardless of the speed of the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ QUOTAS = {"sandboxes": 8, "memory_bytes": 4 << 30, "disk_bytes": 16 << 30}
 
 
 class Service:
-    """A server with a home of its own, until it is closed."""
+    """A server with its own home directory, until it is closed."""
 
     def __init__(self, program: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="belljar-schemathesis-"))
@@ -41,7 +41,7 @@ class Service:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.log = self.home / "server.log"
         settings = ["sandboxes.share_host_tree=true", "server.max_failed_attempts=1000000"]
-        # Volumes take their size from the disk at once.
+        # Volumes allocate their size on disk immediately.
         settings += ["sandboxes.volumes.size=16m", "sandboxes.volumes.max_bytes=256m"]
         command = [program, "serve", "--listen", self.url[len("http://") :], "--on-exit", "end"]
         command += [word for setting in settings for word in ("--set", setting)]
@@ -52,19 +52,19 @@ class Service:
             )
         deadline = time.monotonic() + START_SECONDS
         while True:
-            key = re.search(r"\bbj_[0-9a-f]{64}\b", self.said())
+            key = re.search(r"\bbj_[0-9a-f]{64}\b", self.output())
             if key is not None and self._is_ready():
                 self.key = key[0]
                 return
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
-                sys.exit(f"the server did not start:\n{self.said()}")
+                sys.exit(f"the server did not start:\n{self.output()}")
             time.sleep(0.05)
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text("utf-8", "replace")
 
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Service:
 
 
 class Tenant:
-    """A tenant with a key, and things that nobody else may see or change. `mark` is in all of them."""
+    """A tenant with a key, and resources that nobody else may see or change. All of them contain `mark`."""
 
     def __init__(self, service: Service, name: str, role: str = "user") -> None:
         self.role = role
@@ -98,8 +98,8 @@ class Tenant:
         self.headers = {"Authorization": f"Bearer {self.key}"}
         self.sandbox = self.template = self.volume = ""
 
-    def settle(self) -> None:
-        """Makes what the other is to keep off."""
+    def create_resources(self) -> None:
+        """Creates resources that the other tenant must not reach."""
         body = {
             "name": self.mark,
             "timeout": 3600,
@@ -124,8 +124,8 @@ class Tenant:
         assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
-    def whole(self) -> Dict[str, Any]:
-        """All that the other could have changed."""
+    def snapshot(self) -> Dict[str, Any]:
+        """Returns everything that the other tenant could have changed."""
         of = f"/v1/sandboxes/{self.sandbox}"
         info = self.call("GET", of)
         info.pop("isolation", None)
@@ -150,7 +150,7 @@ class Tenant:
         }
 
     def clear(self) -> None:
-        """Ends what the fuzzing has made."""
+        """Removes everything that fuzzing has created."""
         for _ in range(100):
             page = self.call("GET", "/v1/sandboxes?limit=100")["sandboxes"]
             rest = [one["id"] for one in page if one["id"] != self.sandbox]
@@ -166,7 +166,7 @@ class Tenant:
                 self.call("DELETE", f"/v1/templates/{template['id']}")
 
 
-# What every run looks at; `hooks.py` has the last three.
+# The checks of every run; the last three are in `hooks.py`.
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -182,14 +182,14 @@ CHECKS = (
     "problems_are_problems",
 )
 STATEFUL_CHECKS = ("use_after_free",)
-# Single requests, and what share of the time they have; then what follows from one another.
+# Phases with their share of the time: independent requests, and then sequences of dependent ones.
 PHASES = (("examples,coverage,fuzzing", 0.7), ("stateful", 0.3))
 
 
 def attack(service: Service, attacker: Tenant, victim: Tenant, given: argparse.Namespace) -> List[str]:
-    """What was found."""
+    """Runs all phases; returns the faults found."""
     faults = []
-    # An administrator may see and do everything, to whomever it belongs.
+    # An administrator may see and change resources of all tenants.
     admin = attacker.role == "admin"
     foreign = {} if admin else {"sandbox": victim.sandbox, "template": victim.template, "volume": victim.volume}
     marks = [] if admin else [victim.mark, victim.sandbox, victim.volume, victim.key_id, victim.key]
@@ -212,25 +212,25 @@ def attack(service: Service, attacker: Tenant, victim: Tenant, given: argparse.N
             if given.examples is None:
                 command += ["--max-time", str(max(int(given.seconds_each * share), 1))]
             else:
-                # A step that follows from another is one of several: few would be about sandboxes.
+                # A sequence has several steps, few of which concern sandboxes.
                 command += ["--max-examples", str(given.examples * (5 if phases == "stateful" else 1))]
             environment = {**os.environ, "BELLJAR_FUZZ": json.dumps(world), "SCHEMATHESIS_HOOKS": "hooks"}
             done = subprocess.run(command, cwd=directory, env={**environment, "PYTHONPATH": str(HERE)})
-            came = json.loads(answers.read_text("utf-8")) if answers.exists() else {}
-        print(f"answers by status: {dict(sorted(came.items()))}", flush=True)
+            counts = json.loads(answers.read_text("utf-8")) if answers.exists() else {}
+        print(f"responses by status: {dict(sorted(counts.items()))}", flush=True)
         if done.returncode != 0:
-            faults.append(f"{phases}: schemathesis has found something")
-        if not any(status.startswith("2") for status in came):
-            faults.append(f"{phases}: no request did anything, so nothing was tested")
+            faults.append(f"{phases}: schemathesis reported failures")
+        if not any(status.startswith("2") for status in counts):
+            faults.append(f"{phases}: no request succeeded, so nothing was tested")
     return faults
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--belljar", required=True, help="the program that is tested")
-    parser.add_argument("--seconds-each", type=int, default=200, help="how long each of the three runs may take")
-    parser.add_argument("--examples", type=int, help="how many for each operation, instead of a time")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31), help="to do again what was found")
+    parser.add_argument("--belljar", required=True, help="path of the belljar binary to test")
+    parser.add_argument("--seconds-each", type=int, default=200, help="duration of each of the three runs, in seconds (default: 200)")
+    parser.add_argument("--examples", type=int, help="number of examples per operation, instead of a duration")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31), help="seed, to reproduce a failure")
     given = parser.parse_args()
     bound = f"{given.seconds_each} s" if given.examples is None else f"{given.examples} examples for each operation"
     print(f"schemathesis: --seed {given.seed}, three times {bound}", flush=True)
@@ -238,22 +238,22 @@ def main() -> None:
     faults: List[str] = []
     try:
         for one, role, two in (("one", "user", "two"), ("two", "user", "one"), ("one", "admin", "two")):
-            # What an attacker has is not spared by its own requests, so a victim is made anew.
+            # An attacker may remove its own resources, so a new victim is created each time.
             attacker, victim = Tenant(service, one, role), Tenant(service, two)
-            victim.settle()
+            victim.create_resources()
             what = f"{attacker.role} of tenant {attacker.name} against tenant {victim.name}"
             print(f"== {what}", flush=True)
-            before = None if role == "admin" else victim.whole()
+            before = None if role == "admin" else victim.snapshot()
             found = attack(service, attacker, victim, given)
             faults += [f"{what}: {fault}" for fault in found]
-            if not service.runs():
-                sys.exit(f"the server has ended:\n{service.said()[-4000:]}")
-            after = None if role == "admin" else victim.whole()
+            if not service.is_running():
+                sys.exit(f"the server has exited:\n{service.output()[-4000:]}")
+            after = None if role == "admin" else victim.snapshot()
             if before != after:
-                faults.append(f"{what}: what is the other's has changed:\n{before}\n{after}")
+                faults.append(f"{what}: resources of the victim have changed:\n{before}\n{after}")
             attacker.call("GET", "/v1/me")
             attacker.clear()
-        panics = [line for line in service.said().splitlines() if "panicked" in line]
+        panics = [line for line in service.output().splitlines() if "panicked" in line]
         faults += [f"the server's log: {line}" for line in panics]
     finally:
         service.close()

@@ -35,7 +35,7 @@ class FigureCanvas(FigureCanvasAgg):
 
 
 def new_figure_manager_given_figure(num, figure):
-    """A manager for a figure."""
+    """Creates a manager for a figure."""
     return FigureManager(FigureCanvas(figure), num)
 
 
@@ -71,7 +71,7 @@ def draw_if_interactive():
 
 
 def finish(show_them):
-    """At the end of an execution: shows open figures that were not shown yet, and closes all."""
+    """Ends an execution: shows open figures that were not shown yet, and closes all."""
     matplotlib = sys.modules["matplotlib"]
     if matplotlib.rcParams._get("backend") != extras.BACKEND if hasattr(matplotlib.rcParams, "_get") else False:
         return

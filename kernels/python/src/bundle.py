@@ -78,7 +78,7 @@ def clean_json(value, depth=0, budget=None):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, int):
         if value.bit_length() > 4096:
-            raise TooLarge("a whole number in it is too large")
+            raise TooLarge("contains an integer that is too large")
         return int(value)
     if isinstance(value, (list, tuple)):
         return [clean_json(item, depth + 1, budget) for item in value]
@@ -86,7 +86,7 @@ def clean_json(value, depth=0, budget=None):
         return {plain(key): clean_json(item, depth + 1, budget) for key, item in value.items()}
     if hasattr(value, "tolist"):
         return clean_json(value.tolist(), depth + 1, budget)
-    raise TooLarge(f"not JSON: it holds a {type(value).__name__}")
+    raise TooLarge(f"not JSON: contains a {type(value).__name__}")
 
 
 def _value(mime, value, limit):
@@ -101,7 +101,7 @@ def _value(mime, value, limit):
         if isinstance(value, (bytes, bytearray)):
             value = bytes(value).decode("utf-8", "backslashreplace")
         if not isinstance(value, str):
-            raise TooLarge(f"text is needed, and it is a {type(value).__name__}")
+            raise TooLarge(f"expected text, not {type(value).__name__}")
         short = False
         if mime in _SHORTENED:
             value, short = shorten(value, limit)
@@ -117,7 +117,7 @@ def _value(mime, value, limit):
     if isinstance(value, str):
         value = _binary(mime, value)
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise TooLarge(f"bytes are needed, and it is a {type(value).__name__}")
+        raise TooLarge(f"expected bytes, not {type(value).__name__}")
     size = (memoryview(value).nbytes + 2) // 3 * 4
     if size > limit:
         raise TooLarge(f"{size_text(size)} are more than the {size_text(limit)} of one form")
@@ -135,7 +135,7 @@ def _binary(mime, text):
     try:
         return base64.b64decode("".join(text.split()).encode("ascii"), validate=True)
     except (binascii.Error, ValueError):
-        raise TooLarge("base64 is needed, and it is not") from None
+        raise TooLarge("invalid base64") from None
 
 
 class Budget:
@@ -165,7 +165,7 @@ class Budget:
                 or not mime.isprintable()
                 or not mime.isascii()
             ):
-                cut.append("a form was left out: its name is not a MIME type")
+                cut.append("a form was left out: invalid MIME type")
                 continue
             if len(sent) >= MAX_FORMS:
                 cut.append(f"{mime}: more than {MAX_FORMS} forms of one result")
@@ -184,7 +184,7 @@ class Budget:
                 cut.append(f"{mime}: {text}")
                 continue
             except Exception as error:
-                cut.append(f"{mime}: it could not be read ({type(error).__name__})")
+                cut.append(f"{mime}: could not be read ({type(error).__name__})")
                 continue
             if short:
                 cut.append(f"{mime}: shortened to {size_text(size)}")
@@ -201,6 +201,6 @@ def _metadata(metadata, sent, cut):
         if len(json.dumps(clean)) > MAX_METADATA:
             raise TooLarge("more than 64 KiB")
     except Exception as error:
-        cut.append(f"metadata: {error}" if isinstance(error, TooLarge) else "metadata: it could not be read")
+        cut.append(f"metadata: {error}" if isinstance(error, TooLarge) else "metadata: could not be read")
         return {}
     return {key: value for key, value in clean.items() if "/" not in key or key in sent}

@@ -12,7 +12,7 @@ _UNIT = re.compile(r"[\(\[]([^\(\)\[\]]+)[\)\]]\s*$")
 
 
 def watch(axes_class):
-    """Records the numbers of box plots, which the drawing itself no longer has."""
+    """Records the statistics of box plots, which the drawing itself does not keep."""
     original = axes_class.bxp
 
     @functools.wraps(original)
@@ -29,24 +29,24 @@ def watch(axes_class):
     axes_class.bxp = bxp
 
 
-class _Notes:
-    """Notes on shortened parts, without duplicates."""
+class _Limiter:
+    """Limits numbers of values, and notes the first omission."""
 
     def __init__(self, notes):
         self._notes = notes
-        self._said = False
+        self._is_noted = False
 
     def first(self, values, limit, what):
-        if len(values) > limit and not self._said:
-            self._said = True
+        if len(values) > limit and not self._is_noted:
+            self._is_noted = True
             self._notes.append(f"application/vnd.belljar.chart.v1+json: the first {limit:,} of {len(values):,} {what}")
         return values[:limit]
 
 
 def of_figure(figure, notes):
     """Returns the figure's chart; several axes give a superchart; None if it has no axes."""
-    said = _Notes(notes)
-    charts = [_of_axes(axes, said) for axes in figure.axes[:MAX_AXES] if _counts(axes)]
+    limiter = _Limiter(notes)
+    charts = [_of_axes(axes, limiter) for axes in figure.axes[:MAX_AXES] if _counts(axes)]
     if not charts:
         return None
     if len(charts) == 1:
@@ -68,7 +68,7 @@ def _counts(axes):
     return bool(axes.has_data() or (axes.axison and axes.get_title()) or axes.__dict__.get("_belljar_boxes"))
 
 
-def _of_axes(axes, said):
+def _of_axes(axes, limiter):
     title = next((text for text in (axes.get_title(loc=place) for place in ("center", "left", "right")) if text), None)
     if not hasattr(axes, "get_xlabel") or getattr(axes, "name", "rectilinear") not in ("rectilinear", "polar"):
         return {"type": "unknown", "title": title, "elements": []}
@@ -80,15 +80,15 @@ def _of_axes(axes, said):
     boxes = axes.__dict__.get("_belljar_boxes")
     if boxes:
         chart["type"] = "box_and_whisker"
-        chart["elements"] = [_box(axes, *one) for one in said.first(boxes, MAX_ELEMENTS, "boxes")]
+        chart["elements"] = [_box(axes, *one) for one in limiter.first(boxes, MAX_ELEMENTS, "boxes")]
         return chart
-    bars = _bars(axes, said)
+    bars = _bars(axes, limiter)
     if bars:
         chart["type"] = "bar"
         chart["elements"] = bars
         return chart
-    scatters = _scatters(axes, said)
-    lines = [] if scatters else _lines(axes, said)
+    scatters = _scatters(axes, limiter)
+    lines = [] if scatters else _lines(axes, limiter)
     if scatters or lines:
         chart["type"] = "scatter" if scatters else "line"
         chart.update(_scales(axes, (scatters or lines)[0]["points"]))
@@ -223,7 +223,7 @@ def _colour(artist):
     return None
 
 
-def _lines(axes, said):
+def _lines(axes, limiter):
     legend = _legend(axes)
     extra = set()
     for container in axes.containers:
@@ -239,7 +239,7 @@ def _lines(axes, said):
         x, y = list(line.get_xdata(orig=True)), list(line.get_ydata(orig=True))
         if not x:
             continue
-        x, y = said.first(x, MAX_POINTS, "points of a line"), y[:MAX_POINTS]
+        x, y = limiter.first(x, MAX_POINTS, "points of a line"), y[:MAX_POINTS]
         # The line keeps values that the axis labels otherwise as numbers.
         if _is_time(axes.xaxis) and isinstance(_plain(x[0]), float):
             x = _from_axis(axes.xaxis, x)
@@ -255,7 +255,7 @@ def _lines(axes, said):
     for one in found:
         if one["label"].startswith("_"):
             one["label"] = "" if len(names) == 1 else f"Line {found.index(one) + 1}"
-    return said.first(found, MAX_ELEMENTS, "lines")
+    return limiter.first(found, MAX_ELEMENTS, "lines")
 
 
 def _coloured(collection, points, legend):
@@ -272,7 +272,7 @@ def _coloured(collection, points, legend):
     return [{"label": name, "points": group} for name, group in groups.items()]
 
 
-def _scatters(axes, said):
+def _scatters(axes, limiter):
     found = []
     legend = _legend(axes)
     for collection in axes.collections:
@@ -282,14 +282,14 @@ def _scatters(axes, said):
         # Filled contours are such collections as well, with paths in place.
         if len(offsets) == 0 or collection.get_offset_transform() != axes.transData:
             continue
-        offsets = said.first(offsets, MAX_POINTS, "points of a scatter plot")
+        offsets = limiter.first(offsets, MAX_POINTS, "points of a scatter plot")
         # Points that are not drawn are masked.
         columns = offsets.filled(math.nan) if hasattr(offsets, "filled") else offsets
         x = _from_axis(axes.xaxis, list(columns[:, 0]))
         y = _from_axis(axes.yaxis, list(columns[:, 1]))
         points = [[a, b] for a, b in zip(x, y)]
         found.extend(_coloured(collection, points, legend) or [{"label": _label(collection), "points": points}])
-    return said.first(found, MAX_ELEMENTS, "groups of points")
+    return limiter.first(found, MAX_ELEMENTS, "groups of points")
 
 
 def _named(axis):
@@ -310,7 +310,7 @@ def _name_at(axis, named, place, reach):
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _bars(axes, said):
+def _bars(axes, limiter):
     found = []
     legend = _legend(axes)
     groups = [one for one in axes.containers if type(one).__name__ == "BarContainer"]
@@ -321,14 +321,14 @@ def _bars(axes, said):
         upright = _upright(group, bars)
         axis = axes.xaxis if upright else axes.yaxis
         named = _named(axis)
-        for bar in said.first(bars, MAX_ELEMENTS, "bars of a group"):
+        for bar in limiter.first(bars, MAX_ELEMENTS, "bars of a group"):
             start, width = (bar.get_x(), bar.get_width()) if upright else (bar.get_y(), bar.get_height())
             value = bar.get_height() if upright else bar.get_width()
             if not math.isfinite(start + width) or not math.isfinite(value):
                 continue
             label = _name_at(axis, named, start + width / 2, 0.5)
             found.append({"label": label, "group": _label(group) or legend.get(_colour(bar), ""), "value": _number(value)})
-    return said.first(found, MAX_POINTS, "bars")
+    return limiter.first(found, MAX_POINTS, "bars")
 
 
 def _upright(group, bars):

@@ -1,4 +1,4 @@
-"""`!command`: a shell command, which interrupts reach as well."""
+"""`!command`: a shell command, which receives interrupts as well."""
 
 import os
 import signal
@@ -26,13 +26,13 @@ def _finish(process, step):
 
 
 def _end(process):
-    for number, patience in ((signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGKILL, 5)):
+    for number, timeout in ((signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGKILL, 5)):
         try:
             os.killpg(process.pid, number)
         except OSError:
             pass
         try:
-            process.wait(patience)
+            process.wait(timeout)
             return
         except subprocess.TimeoutExpired:
             continue
@@ -42,7 +42,7 @@ def _end(process):
 
 
 def run(command):
-    """Runs it and returns its exit status; a negative one is the signal that ended it."""
+    """Runs a command and returns its exit status; a negative one is the signal that ended it."""
     inside = getattr(sys.stdout, "fileno", None)
     try:
         direct = inside is not None and inside() == 1
@@ -64,7 +64,7 @@ def run(command):
 
 
 def output(command):
-    """Runs it and returns its output, including standard error."""
+    """Runs a command and returns its output, including standard error."""
     process = _start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     with process.stdout:
         data = _finish(process, lambda: process.communicate()[0])

@@ -42,7 +42,7 @@ class _Program(ctypes.Structure):
 
 
 class Calls:
-    """System calls without a Python function, by the numbers that the host sends."""
+    """System calls that Python has no function for, by the numbers that the host sends."""
 
     def __init__(self, numbers):
         """Prepares everything that a child needs, so that it allocates little."""
@@ -104,18 +104,18 @@ def use_huge_pages(calls):
             continue
 
 
-def move_in(calls, order, fds):
+def enter_sandbox(calls, request, fds):
     """Enters the sandbox. Only the process inside it returns, as a child of the sandbox's first process."""
     import resource
 
     for group in fds["groups"]:
         os.write(group, b"0")
-    if order["keyring"]:
+    if request["keyring"]:
         calls.call("keyctl", KEYCTL_JOIN_SESSION_KEYRING, 0)
     os.setgroups([])
-    os.setresgid(order["gid"], order["gid"], order["gid"])
-    os.setresuid(order["uid"], order["uid"], order["uid"])
-    calls.call("setns", fds["target"], order["namespaces"])
+    os.setresgid(request["gid"], request["gid"], request["gid"])
+    os.setresuid(request["uid"], request["uid"], request["uid"])
+    calls.call("setns", fds["target"], request["namespaces"])
     # The first child is in the pid namespace; its exit makes the second one a child of the first process.
     child = calls.clone()
     if child:
@@ -127,11 +127,11 @@ def move_in(calls, order, fds):
     if os.fork():
         os._exit(0)
     os.setsid()
-    for resource_number, value in order["rlimits"]:
+    for resource_number, value in request["rlimits"]:
         hard = resource.getrlimit(resource_number)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(resource_number, (value, value))
-    if order["capabilities"]:
+    if request["capabilities"]:
         calls.drop_capabilities()
     calls.prctl(PR_SET_NO_NEW_PRIVS, 1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -144,16 +144,16 @@ def move_in(calls, order, fds):
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    if order["filter"] is not None:
-        calls.set_filter(order["filter"])
+    if request["filter"] is not None:
+        calls.set_filter(request["filter"])
     # So that processes of the sandbox can see it; the change of ids cleared this.
     calls.prctl(PR_SET_DUMPABLE, 1)
     while os.getppid() != 1:
         os.sched_yield()
 
 
-def settle(calls, frame, fds):
-    """Does what the sandbox's first process does for every process."""
+def apply_settings(calls, frame, fds):
+    """Applies what the sandbox's first process applies to every process."""
     import resource
 
     for fd in fds:

@@ -41,7 +41,7 @@ def _add(data, notes, mime, make, obj):
     try:
         value = make(obj, notes)
     except Exception as error:
-        notes.append(f"{mime}: it could not be made ({type(error).__name__})")
+        notes.append(f"{mime}: could not be created ({type(error).__name__})")
         return
     if value is not None:
         data[mime] = value
@@ -95,7 +95,7 @@ def enable_matplotlib(gui=None):
     if gui in ("agg", "svg", "pdf", "ps", "cairo"):
         matplotlib.use(gui)
         return gui, gui
-    print(f"There are no windows here, so that {gui} is left out; figures are shown in the results.", file=sys.stderr)
+    print(f"No display is available: {gui} is ignored; figures are shown in the results.", file=sys.stderr)
     return enable_matplotlib("inline")
 
 
@@ -118,7 +118,7 @@ class Hooks:
     """Import hook that detects when code imports these libraries. First of the finders; finds nothing itself."""
 
     def __init__(self):
-        """Guard against recursion while the other finders are asked."""
+        """Maps modules to the steps that follow their loading."""
         self._after = {
             "matplotlib": _matplotlib,
             "matplotlib.axes": _axes,
@@ -126,7 +126,7 @@ class Hooks:
         }
 
     def find_spec(self, name, path=None, target=None):
-        """Asks the other finders, and adds its step to the module's loading."""
+        """Calls the other finders, and adds a step to the module's loading."""
         step = self._after.get(name)
         if step is None:
             return None
@@ -147,7 +147,7 @@ class Hooks:
                 try:
                     step(module)
                 except Exception as error:
-                    print(f"{name} is there, but its results are not shown by themselves: {error}", file=sys.stderr)
+                    print(f"{name} is installed, but its results are not shown automatically: {error}", file=sys.stderr)
 
             try:
                 loader.exec_module = exec_module

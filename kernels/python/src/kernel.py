@@ -68,7 +68,7 @@ class Kernel:
         prompt = shorten(plain(str(prompt)), MAX_PROMPT)[0]
         name = "getpass" if password else "input"
         if os.getpid() != self.pid:
-            raise EOFError(f"{name}() works in the interpreter's own process only, not in a child of it")
+            raise EOFError(f"{name}() works in the interpreter's own process only, not in a child process")
         if threading.current_thread() is not threading.main_thread():
             raise EOFError(f"{name}() works in the main thread only")
         if self.current is None or not self.answers:
@@ -80,11 +80,11 @@ class Kernel:
             if frame.get("op") != "input" or frame.get("id") != self.current:
                 continue
             if frame.get("eof"):
-                raise EOFError("the question was answered with an end of input")
+                raise EOFError("the client answered with an end of input")
             return str(frame.get("value", ""))
 
     def run_async(self, coroutine):
-        """Runs a cell with `await`, on the loop that lasts as long as the kernel."""
+        """Runs a cell with `await`, on the kernel's event loop."""
         loop = self.event_loop()
         task = loop.create_task(coroutine)
         self.interrupts.task = task

@@ -18,7 +18,7 @@ def light_imports():
             standins.append((name, module))
 
     def embed(**kwargs):
-        raise RuntimeError("IPython.embed() needs a terminal, and there is none here")
+        raise RuntimeError("IPython.embed() needs a terminal, which is not available here")
 
     stand_in("IPython.terminal.embed", embed=embed)
     if "jedi" not in sys.modules:

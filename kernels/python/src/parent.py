@@ -14,14 +14,14 @@ import socket
 import sys
 
 from _belljar import enter
-from _belljar.start import tell_failure
+from _belljar.start import report_failure
 from _belljar.warm import Failed, after_fork, prepare, rehearse
 
-MAX_ORDER = 64 * 1024
+MAX_REQUEST = 64 * 1024
 MAX_DESCRIPTORS = 16
-MAX_PLACE = 16 << 20
-# How long a child waits for its sandbox before it uses the time for preparation, in seconds.
-PATIENCE = 0.005
+MAX_ENVIRONMENT = 16 << 20
+# How long a child waits for its sandbox before it continues its preparation, in seconds.
+PREPARE_TIMEOUT = 0.005
 
 
 def main():
@@ -49,14 +49,14 @@ def main():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     sock.send(json.dumps({"version": sys.version.split()[0]}).encode())
     while True:
-        data, fds, _, _ = socket.recv_fds(sock, MAX_ORDER, MAX_DESCRIPTORS)
+        data, fds, _, _ = socket.recv_fds(sock, MAX_REQUEST, MAX_DESCRIPTORS)
         if not data:
             os._exit(0)
-        order = json.loads(data)
-        if order["filter"] is not None:
-            order["filter"] = base64.b64decode(order["filter"])
-        named = dict(zip(order["descriptors"], fds, strict=False))
-        named["groups"] = fds[len(order["descriptors"]) :]
+        request = json.loads(data)
+        if request["filter"] is not None:
+            request["filter"] = base64.b64decode(request["filter"])
+        named = dict(zip(request["descriptors"], fds, strict=False))
+        named["groups"] = fds[len(request["descriptors"]) :]
         group = named.get("cgroup")
         try:
             pid = calls.clone() if group is None else calls.clone_into(group)
@@ -64,50 +64,50 @@ def main():
             _fail(named["control"], error)
             pid = -1
         if pid == 0:
-            _become(kernel, calls, order, named)
+            _serve_child(kernel, calls, request, named)
         for fd in fds:
             os.close(fd)
 
 
 def _threads(fd):
-    """Reads its own status; /proc is not available here."""
+    """Returns the number of threads from an open status file; /proc is not available here."""
     text = os.pread(fd, 8192, 0).decode()
     os.close(fd)
     return int(text.split("Threads:", 1)[1].split(None, 1)[0])
 
 
-def _become(kernel, calls, order, fds):
+def _serve_child(kernel, calls, request, fds):
     """Runs in the child; never returns."""
     control = fds["control"]
     try:
-        enter.move_in(calls, order, fds)
+        enter.enter_sandbox(calls, request, fds)
         sock = socket.socket(fileno=control)
         body = json.dumps({"op": "born", "pid": os.getpid()}).encode()
         sock.sendall(len(body).to_bytes(4, "big") + body)
-        if not select.select([sock], [], [], PATIENCE)[0]:
-            # Nothing waits for it yet: copies its pages now, not with its first execution.
+        if not select.select([sock], [], [], PREPARE_TIMEOUT)[0]:
+            # No guest waits yet: copies pages now, not with the first execution.
             rehearse(kernel, 2)
             gc.freeze()
-        frame, passed = _place(sock)
-        enter.settle(calls, frame, passed)
+        frame, passed = _receive_environment(sock)
+        enter.apply_settings(calls, frame, passed)
         env = dict(os.fsdecode(base64.b64decode(pair)).split("=", 1) for pair in frame["env"])
         for name in ("BELLJAR_KERNEL_FD", "BELLJAR_KERNEL_LANGUAGE"):
             env.pop(name, None)
         after_fork(env, os.fsdecode(base64.b64decode(frame["cwd"])))
         sock.detach()
     except BaseException as error:
-        tell_failure(control, f"the warm interpreter could not move in: {type(error).__name__}: {error}")
+        report_failure(control, f"the warm interpreter could not enter the sandbox: {type(error).__name__}: {error}")
     kernel.serve(control)
     os._exit(1)
 
 
-def _place(sock):
+def _receive_environment(sock):
     data, passed, _, _ = socket.recv_fds(sock, 4, 1)
     while len(data) < 4:
         data += _more(sock, 4 - len(data))
     length = int.from_bytes(data, "big")
-    if length > MAX_PLACE:
-        raise ValueError("the place is too long")
+    if length > MAX_ENVIRONMENT:
+        raise ValueError("the environment is too long")
     body = b""
     while len(body) < length:
         body += _more(sock, length - len(body))

@@ -184,7 +184,7 @@ class InlineBackend(Configurable):
 
     figure_formats = Set({"png"}, help="Formats of shown figures: png, retina, jpeg, svg, pdf.").tag(config=True)
     figure_format = Unicode(help="The one format of shown figures.").tag(config=True)
-    print_figure_kwargs = Dict({"bbox_inches": "tight"}, help="Handed to the figure's print_figure.").tag(config=True)
+    print_figure_kwargs = Dict({"bbox_inches": "tight"}, help="Arguments of the figure's print_figure.").tag(config=True)
     rc = Dict({}, help="Settings of matplotlib while figures are shown.").tag(config=True)
     close_figures = Bool(True, help="Close figures at the end of the cell.").tag(config=True)
 
@@ -322,7 +322,7 @@ class Shell(interactiveshell.InteractiveShell):
 
     def enable_gui(self, gui=None):
         if gui not in (None, "inline", "agg"):
-            print(f"There are no windows here, so that {gui} is left out.", file=sys.stderr)
+            print(f"No display is available: {gui} is ignored.", file=sys.stderr)
 
     def enable_matplotlib(self, gui=None):
         """`%matplotlib`: figures are shown in the results, as they are without it."""

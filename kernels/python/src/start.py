@@ -7,7 +7,7 @@ from _belljar.bundle import plain
 from _belljar.warm import Failed, prepare
 
 
-def tell_failure(fd, message):
+def report_failure(fd, message):
     """Reports that the kernel cannot work."""
     import socket
 
@@ -35,7 +35,7 @@ def close_source():
 
 
 def _no_input():
-    """Code must read an end of input, not the rest of this file, which is standard input."""
+    """Replaces standard input, which is the rest of this file, so that code reads an end of input."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     if null != 0:
@@ -43,7 +43,7 @@ def _no_input():
 
 
 def main():
-    """Start of a kernel as an ordinary process."""
+    """Starts a kernel as an ordinary process."""
     fd = int(os.environ.pop("BELLJAR_KERNEL_FD", "3"))
     os.environ.pop("BELLJAR_KERNEL_LANGUAGE", None)
     os.set_inheritable(fd, False)
@@ -55,9 +55,9 @@ def main():
     try:
         kernel = prepare([], to_fork=False)
     except Failed as error:
-        tell_failure(fd, str(error))
+        report_failure(fd, str(error))
     except BaseException as error:
-        tell_failure(fd, f"the Python kernel cannot start: {type(error).__name__}: {error}")
+        report_failure(fd, f"the Python kernel cannot start: {type(error).__name__}: {error}")
     if place is not None:
         sys.path.insert(0, "")
     kernel.serve(fd)

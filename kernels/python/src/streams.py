@@ -34,7 +34,7 @@ def _make(name):
 
 
 def prepare_streams():
-    """Output line by line, in UTF-8, whatever the characters; code that closes a stream does not close the descriptor."""
+    """Makes output line-buffered UTF-8, with any characters; closing a stream does not close the descriptor."""
     _own_streams.clear()
     for name in ("stdout", "stderr"):
         before = getattr(sys, name)
@@ -48,7 +48,7 @@ def prepare_streams():
 
 
 def repair_streams():
-    """Restores the kernel's streams if the code has left none that can be written to."""
+    """Restores the kernel's streams if those of the code are not writable."""
     for at, name in enumerate(("stdout", "stderr")):
         if _own_streams[at].closed:
             _own_streams[at] = _make(name)

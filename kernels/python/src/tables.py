@@ -32,19 +32,19 @@ def of_frame(frame, notes):
     kept = _fit(rows)
     if index is not None:
         index["values"] = index["values"][:kept]
-    said = []
+    omitted = []
     if kept < row_count:
-        said.append(f"{kept:,} of {row_count:,} rows")
+        omitted.append(f"{kept:,} of {row_count:,} rows")
     if column_count > MAX_COLUMNS:
-        said.append(f"{MAX_COLUMNS} of {column_count:,} columns")
-    if said:
-        notes.append(f"application/vnd.belljar.table.v1+json: the first {' and '.join(said)}")
+        omitted.append(f"{MAX_COLUMNS} of {column_count:,} columns")
+    if omitted:
+        notes.append(f"application/vnd.belljar.table.v1+json: the first {' and '.join(omitted)}")
     return {
         "columns": [{"name": name, "type": kind} for name, kind in zip(names, types)],
         "rows": rows[:kept],
         "index": index,
         "row_count": row_count,
-        "truncated": bool(said),
+        "truncated": bool(omitted),
     }
 
 

@@ -10,7 +10,7 @@ from _belljar.streams import prepare_streams
 
 
 class Failed(Exception):
-    """The kernel cannot work: what is missing, and how to fix it."""
+    """The reason why the kernel cannot work, with a hint."""
 
 
 def prepare(imports=(), to_fork=True):
@@ -28,7 +28,7 @@ def prepare(imports=(), to_fork=True):
     shell = make_shell()
     kernel = Kernel(shell)
     sys.meta_path.insert(0, extras.Hooks())
-    _questions(kernel)
+    _replace_input(kernel)
     for name in imports:
         import importlib
 
@@ -38,11 +38,11 @@ def prepare(imports=(), to_fork=True):
             raise Failed(f"the module {name} cannot be imported: {type(error).__name__}: {error}") from error
     if to_fork:
         rehearse(kernel)
-        _settle(shell)
+        _finish_preparation(shell)
     return kernel
 
 
-def _settle(shell):
+def _finish_preparation(shell):
     """Creates what the first execution would create, and excludes it from garbage collection."""
     # Modules that a child needs.
     import base64  # noqa: F401
@@ -125,7 +125,7 @@ def rehearse(kernel, count=None):
         kernel.shell.user_ns["_"] = ""
 
 
-def _questions(kernel):
+def _replace_input(kernel):
     import builtins
     import getpass
 

@@ -59,7 +59,7 @@ class Interrupts:
         if self.task is not None and not self._cancelled and _waits(frame):
             self._cancelled = True
             self.task.cancel()
-            # The loop keeps waiting; this wakes it.
+            # Wakes the event loop, which is still waiting.
             self.task.get_loop().call_soon_threadsafe(int)
             return
         raise KeyboardInterrupt
@@ -98,7 +98,7 @@ class Wire:
         self._pid = os.getpid()
         self._socket = socket.socket(fileno=moved)
         self._socket.setblocking(True)
-        self._identity = self._look()
+        self._identity = self._identify()
         self._lock = threading.Lock()
         self._interrupts = interrupts
         self._buffer = bytearray()
@@ -107,7 +107,7 @@ class Wire:
         """Returns the descriptor's number."""
         return self._socket.fileno()
 
-    def _look(self):
+    def _identify(self):
         found = os.fstat(self._socket.fileno())
         return found.st_dev, found.st_ino
 
@@ -115,7 +115,7 @@ class Wire:
         """In a forked child: closes this copy of the socket, and disables writing."""
         self._lock = threading.Lock()
         try:
-            if self._look() == self._identity:
+            if self._identify() == self._identity:
                 self._socket.close()
             else:
                 self._socket.detach()
@@ -137,7 +137,7 @@ class Wire:
         data = len(data).to_bytes(4, "big") + data
         with self._interrupts, self._lock:
             try:
-                if self._look() != self._identity:
+                if self._identify() != self._identity:
                     os._exit(1)
                 self._socket.sendall(data)
             except (OSError, ValueError):
@@ -151,7 +151,7 @@ class Wire:
     def receive(self):
         """Returns the next frame. Exits at the end of the stream."""
         while True:
-            frame = self._take()
+            frame = self._next_frame()
             if frame is not None:
                 return frame
             try:
@@ -159,7 +159,7 @@ class Wire:
                 _poll(self._socket.fileno(), None)
                 with self._interrupts:
                     chunk = self._socket.recv(1 << 16)
-                    if self._look() != self._identity:
+                    if self._identify() != self._identity:
                         chunk = b""
                     self._buffer += chunk
             except (OSError, ValueError):
@@ -167,7 +167,7 @@ class Wire:
             if not chunk:
                 os._exit(0)
 
-    def _take(self):
+    def _next_frame(self):
         with self._interrupts:
             if len(self._buffer) < 4:
                 return None

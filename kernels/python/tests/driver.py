@@ -16,8 +16,8 @@ import threading
 import time
 
 KERNEL = pathlib.Path(__file__).resolve().parent.parent / "kernel.py"
-# Generous, because the machine may be busy.
-PATIENCE = 120.0
+# In seconds. Generous, because the machine may be busy.
+TIMEOUT = 120.0
 
 
 class Ended(Exception):
@@ -65,7 +65,7 @@ TABLE = "application/vnd.belljar.table.v1+json"
 
 
 def home():
-    """A temporary home directory for these tests."""
+    """Creates a temporary home directory for these tests."""
     path = tempfile.mkdtemp(prefix="kernel-home-")
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
@@ -120,7 +120,7 @@ class Kernel:
     def close(self):
         self.socket.close()
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -155,20 +155,20 @@ class Kernel:
             self._pipes[fd].clear()
         return texts
 
-    def wait_printed(self, text, patience=PATIENCE):
+    def wait_printed(self, text, timeout=TIMEOUT):
         """Waits until standard output contains the text."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while text.encode() not in self._pipes[self._out]:
             if time.monotonic() > end:
                 raise TimeoutError(
-                    f"never printed: {text!r}; but {bytes(self._pipes[self._out])!r} {bytes(self._pipes[self._err])!r}"
+                    f"not printed: {text!r}; instead {bytes(self._pipes[self._out])!r} {bytes(self._pipes[self._err])!r}"
                 )
             select.select(list(self._pipes), [], [], 1)
             self.drain()
 
-    def frame(self, patience=PATIENCE, tick=None):
+    def frame(self, timeout=TIMEOUT, tick=None):
         """Returns the next frame; `tick` is called about once per second meanwhile."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         beat = time.monotonic() + 1
         while True:
             if len(self._buffer) >= 4:
@@ -201,11 +201,11 @@ class Kernel:
         self.send({"op": "execute", "id": self._next, "code": code, **more})
         return self._next
 
-    def run(self, code, answers=(), interrupt=None, patience=PATIENCE, **more):
+    def run(self, code, answers=(), interrupt=None, timeout=TIMEOUT, **more):
         """Runs the code to its end. The code prints `interrupt` when it should be interrupted."""
-        return self.finish(self.start(code, **more), answers, interrupt, patience)
+        return self.finish(self.start(code, **more), answers, interrupt, timeout)
 
-    def finish(self, number, answers=(), interrupt=None, patience=PATIENCE):
+    def finish(self, number, answers=(), interrupt=None, timeout=TIMEOUT):
         outcome = Outcome()
         answers = list(answers)
         interrupted = threading.Event()
@@ -223,7 +223,7 @@ class Kernel:
             self._settle()
             tick()
         while True:
-            frame = self.frame(patience, tick)
+            frame = self.frame(timeout, tick)
             outcome.frames.append(frame)
             assert frame["id"] == number, frame
             if frame["op"] == "started":
@@ -254,9 +254,9 @@ class Kernel:
                 return
             time.sleep(0.01)
 
-    def ended(self, patience=PATIENCE):
+    def ended(self, timeout=TIMEOUT):
         """Waits for the end of the process; returns its status."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while self.process.poll() is None:
             if time.monotonic() > end:
                 raise TimeoutError("the kernel does not end")
@@ -288,7 +288,7 @@ def check_frames(frames):
 
 
 def _refuse(word):
-    raise AssertionError(f"{word} is no JSON")
+    raise AssertionError(f"{word} is not JSON")
 
 
 def _above(fd, least):

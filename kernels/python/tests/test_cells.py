@@ -253,25 +253,25 @@ def test_error(kernel, code, name, value, trace):
     assert kernel.run("1 + 1").text == "2"
 
 
-def test_state_lives_on(kernel):
+def test_state_is_kept(kernel):
     kernel.run("kept = [1]")
     kernel.run("kept.append(2)")
     assert kernel.run("kept").text == "[1, 2]"
 
 
-def test_count_goes_up(fresh):
+def test_count_increases(fresh):
     kernel = fresh()
     assert [kernel.run("1").started["count"] for _ in range(3)] == [1, 2, 3]
     assert kernel.run("Out").text == "{1: 1, 2: 1, 3: 1}"
 
 
-def test_ready_says_what_it_is(fresh):
+def test_ready_frame(fresh):
     ready = fresh().ready
     assert ready["op"] == "ready" and ready["protocol"] == 1 and ready["language"] == "python"
     assert ready["version"].startswith("3.")
 
 
-def test_nothing_is_written_at_home(fresh):
+def test_nothing_is_written_to_the_home_directory(fresh):
     import os
 
     kernel = fresh()
@@ -279,7 +279,7 @@ def test_nothing_is_written_at_home(fresh):
     assert os.listdir(kernel.home) == []
 
 
-def test_a_module_of_the_user_does_not_stop_the_start(fresh, tmp_path):
+def test_user_modules_do_not_prevent_the_start(fresh, tmp_path):
     (tmp_path / "json.py").write_text("raise RuntimeError('mine')\n")
     (tmp_path / "IPython.py").write_text("raise RuntimeError('mine')\n")
     kernel = fresh(cwd=str(tmp_path))
@@ -313,7 +313,7 @@ def test_env_of_one_execution(kernel):
     assert kernel.run("%sx echo $A", env={"A": "for children"}).text == "['for children']"
 
 
-def test_env_is_put_back_after_an_error(kernel):
+def test_env_is_restored_after_an_error(kernel):
     assert kernel.run("1/0", env={"GONE": "x"}).status == "error"
     assert kernel.run("import os; 'GONE' in os.environ").text == "False"
 
@@ -331,7 +331,7 @@ def test_cwd_of_one_execution(kernel, tmp_path):
     assert kernel.run("os.getcwd()").text == before
 
 
-def test_cwd_that_is_gone_is_left(fresh, tmp_path):
+def test_cwd_that_was_removed(fresh, tmp_path):
     kernel = fresh()
     kernel.run(
         f"import os\nos.mkdir({str(tmp_path / 'x')!r}); os.chdir({str(tmp_path / 'x')!r}); os.rmdir({str(tmp_path / 'x')!r})"
@@ -357,7 +357,7 @@ def test_password(kernel):
     assert outcome.text == "'s3'"
 
 
-def test_input_at_its_end(kernel):
+def test_end_of_input(kernel):
     outcome = kernel.run("input()", input=True, answers=[])
     assert outcome.status == "error" and outcome.error["name"] == "EOFError"
 
@@ -387,7 +387,7 @@ def test_output_comes_before_the_question(kernel):
     assert [kernel.frame()["op"], kernel.frame()["op"]] == ["result", "done"]
 
 
-def test_an_old_answer_is_not_taken(kernel):
+def test_old_answer_is_ignored(kernel):
     number = kernel.start("input('q')", input=True)
     kernel.send({"op": "input", "id": number - 1, "value": "old"})
     kernel.send({"op": "something new", "id": number})
@@ -400,14 +400,14 @@ def test_unknown_frames_are_ignored(kernel):
     assert kernel.run("1 + 1", surprise=[1, 2]).text == "2"
 
 
-def test_tasks_go_on_between_cells(kernel):
+def test_tasks_continue_between_cells(kernel):
     kernel.run("import asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n    print('task done', flush=True)")
     kernel.run("task = asyncio.get_event_loop().create_task(later())\nawait asyncio.sleep(0)")
     kernel.wait_printed("task done")
     assert kernel.run("task.done()").text == "True"
 
 
-def test_the_loop_lives_on(kernel):
+def test_loop_is_kept(kernel):
     kernel.run("import asyncio\nevent = asyncio.Event()\nlock = asyncio.Lock()\nawait lock.acquire()")
     assert kernel.run("event.set()\nawait event.wait()\nlock.locked()").text == "True"
 
@@ -427,7 +427,7 @@ def test_a_large_text(kernel):
     assert kernel.run(code).text == str(4 * 1024 * 1024 - 100)
 
 
-def test_kernel_file_is_made_from_src():
+def test_kernel_file_is_generated_from_src():
     import pathlib
     import subprocess
     import sys

@@ -130,7 +130,7 @@ def test_own_display(kernel):
     assert outcome.stdout == "shown by itself\n" and outcome.results == []
 
 
-def test_capture_takes_results(kernel):
+def test_capture_includes_results(kernel):
     assert kernel.run("%%capture c\ndisplay(1)\n2").results == []
     assert kernel.run("len(c.outputs)").text == "2"
 
@@ -247,7 +247,7 @@ def test_more_than_1000_results(kernel):
     assert kernel.run("5").text == "5"
 
 
-def test_a_gigabyte_of_result(fresh):
+def test_result_of_one_gigabyte(fresh):
     kernel = fresh()
     outcome = kernel.run("b'x' * (1 << 30)")
     assert len(outcome.text) <= 8 * MIB and kernel.run("1").text == "1"
@@ -364,7 +364,7 @@ def test_open_figures_are_shown_and_closed(kernel):
     assert kernel.run("plt.get_fignums()").text == "[]"
 
 
-def test_show_shows_at_once(kernel):
+def test_show_is_immediate(kernel):
     outcome = kernel.run(PLOT + "plt.plot([1, 2])\nplt.show()\nprint('after')\nplt.plot([5, 6])\nplt.show()")
     assert len(outcome.results) == 2 and outcome.stdout == "after\n"
     outcome = kernel.run("fig, ax = plt.subplots(); ax.plot([1]); fig.show()\n5")
@@ -421,13 +421,13 @@ def test_retina(kernel):
     kernel.run("%config InlineBackend.figure_format = 'png'")
 
 
-def test_retina_before_matplotlib_is_there(fresh):
+def test_format_set_before_matplotlib_is_imported(fresh):
     kernel = fresh()
     kernel.run("%config InlineBackend.figure_format = 'svg'")
     assert "image/svg+xml" in kernel.run(PLOT + "plt.plot([1, 2]);").results[0]["data"]
 
 
-def test_agg_shows_nothing_by_itself(fresh):
+def test_agg_shows_nothing_automatically(fresh):
     kernel = fresh()
     outcome = kernel.run(
         "import matplotlib\nmatplotlib.use('Agg')\n" + PLOT + "plt.plot([1, 2]); plt.savefig('x.png')\nplt.close()"

@@ -38,13 +38,13 @@ def write_spec(data, name, **spec):
 IPYKERNEL = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 
 
-def test_it_says_what_it_is(shared):
+def test_ready_frame_of_the_bridge(shared):
     assert shared.ready["op"] == "ready"
     assert (shared.ready["protocol"], shared.ready["language"]) == (1, "python")
     assert shared.ready["version"].startswith("3.")
 
 
-def test_state_lives_on(shared):
+def test_state_of_the_bridge_is_kept(shared):
     assert shared.run("x = 20").status == "ok"
     outcome = shared.run("print('out'); import sys; print('err', file=sys.stderr)\nx * 2 + 2")
     assert (outcome.text, outcome.stdout, outcome.stderr) == ("42", "out\n", "err\n")
@@ -70,7 +70,7 @@ display(Image(data=b'\\x89PNG\\r\\n' + bytes(600), format='png'))
     assert updated.results[0]["update"] and updated.results[0]["display_id"] == "a"
 
 
-def test_what_is_too_large_is_left_out_and_named(shared):
+def test_too_large_forms_are_omitted_and_listed(shared):
     outcome = shared.run("from IPython.display import HTML\nHTML('x' * (9 << 20))")
     assert sorted(outcome.main["data"]) == ["text/plain"]
     assert outcome.main["cut"][0].startswith("text/html: 9.4 MB are more than the 8 MiB")
@@ -97,7 +97,7 @@ def test_an_interrupt_keeps_the_state(shared):
     assert shared.run("y").text == "7"
 
 
-def test_an_error_aborts_no_later_execution(tmp_path):
+def test_errors_do_not_abort_later_executions(tmp_path):
     # Whether an execution arrives early enough to be aborted depends on timing: the kernel records that it would abort.
     script = tmp_path / "recording.py"
     script.write_text(
@@ -116,19 +116,19 @@ def test_an_error_aborts_no_later_execution(tmp_path):
     kernel.kill()
 
 
-def test_a_place_for_one_execution_is_refused(shared):
+def test_cwd_of_one_execution_is_refused(shared):
     outcome = shared.run("1", cwd="/tmp")
     assert (outcome.status, outcome.error["name"]) == ("error", "NotSupported")
     assert outcome.error["value"].startswith("cwd: ")
     assert shared.run("1").text == "1"
 
 
-def test_much_output_comes_whole(shared):
+def test_large_output_is_complete(shared):
     outcome = shared.run("for i in range(20000): print('x' * 99)")
     assert len(outcome.stdout) == 2_000_000
 
 
-def test_the_end_of_the_kernel_is_the_end_of_the_bridge():
+def test_bridge_exits_with_its_kernel():
     kernel = start()
     with pytest.raises(driver.Ended):
         kernel.run("import os; os._exit(7)")
@@ -136,7 +136,7 @@ def test_the_end_of_the_kernel_is_the_end_of_the_bridge():
     kernel.close()
 
 
-def test_a_killed_kernel_ends_the_bridge_alike():
+def test_bridge_exits_by_the_signal_of_its_kernel():
     kernel = start()
     with pytest.raises(driver.Ended):
         kernel.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
@@ -144,7 +144,7 @@ def test_a_killed_kernel_ends_the_bridge_alike():
     kernel.close()
 
 
-def test_the_end_of_the_guest_ends_both():
+def test_kernel_and_bridge_exit_with_the_guest():
     kernel = start()
     pid = int(kernel.run("import os; os.getpid()").text)
     room = pathlib.Path(kernel.run("import sys; sys.argv[2] if len(sys.argv) > 2 else ''").text.strip("'") or "/none").parent
@@ -153,7 +153,7 @@ def test_the_end_of_the_guest_ends_both():
     assert not room.name.startswith("belljar-jupyter-") or not room.exists()
 
 
-def test_its_sockets_are_for_its_user_only():
+def test_sockets_are_private():
     kernel = start()
     code = "import glob, os, ipykernel.kernelapp as app; app.IPKernelApp.instance().ip"
     ip = kernel.run(code).text.strip("'")
@@ -163,7 +163,7 @@ def test_its_sockets_are_for_its_user_only():
     kernel.kill()
 
 
-def test_kernels_that_have_tcp_only_are_tried_again(tmp_path):
+def test_kernels_with_tcp_only_are_retried(tmp_path):
     script = tmp_path / "tcp.py"
     script.write_text(
         "import json, os, sys\n"
@@ -176,9 +176,9 @@ def test_kernels_that_have_tcp_only_are_tried_again(tmp_path):
     kernel.kill()
 
 
-def test_a_kernel_may_want_interrupts_as_messages(tmp_path):
-    write_spec(tmp_path, "told", argv=IPYKERNEL, interrupt_mode="message", env={"SPEC": "s"})
-    kernel = start("told", specs=tmp_path)
+def test_interrupts_as_messages(tmp_path):
+    write_spec(tmp_path, "messages", argv=IPYKERNEL, interrupt_mode="message", env={"SPEC": "s"})
+    kernel = start("messages", specs=tmp_path)
     assert kernel.run("import os; os.environ['SPEC']").text == "'s'"
     outcome = kernel.run("print('begun', flush=True)\nimport time\ntime.sleep(600)", interrupt="begun")
     assert outcome.status == "interrupted"
@@ -195,7 +195,7 @@ def test_a_kernel_may_want_interrupts_as_messages(tmp_path):
         ("fails", {"argv": ["/bin/sh", "-c", "exit 3"]}, "it exited with code 3 while it started"),
     ],
 )
-def test_what_cannot_start_says_why(tmp_path, name, spec, why):
+def test_failed_start_reports_the_reason(tmp_path, name, spec, why):
     if spec is not None:
         write_spec(tmp_path, name, **spec)
     kernel = start(name, specs=tmp_path)

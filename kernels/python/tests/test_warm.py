@@ -37,11 +37,11 @@ class Parent:
         )
         theirs.close()
         self.file = ours.makefile("rb")
-        ours.settimeout(driver.PATIENCE)
+        ours.settimeout(driver.TIMEOUT)
         self.state = json.loads(self.file.readline())
 
     def fork(self, **place):
-        """A kernel with the driver's methods, except for its output, which is the parent's."""
+        """Returns a kernel with the driver's methods, but without its output, which goes to the parent's."""
         ours, theirs = socket.socketpair()
         socket.send_fds(self.socket, [json.dumps(place).encode()], [theirs.fileno()])
         theirs.close()
@@ -85,7 +85,7 @@ def test_a_fork_works(parent):
     assert kernel.run("import sys; sys.argv, sys.path[0], __name__").text == "([''], '', '__main__')"
 
 
-def test_forks_have_their_own_place(parent, tmp_path):
+def test_forks_have_their_own_environment(parent, tmp_path):
     kernel = parent.fork(env={"A": "b", "PATH": os.environ["PATH"]}, cwd=str(tmp_path))
     assert kernel.run("import os; os.environ.get('PARENT'), os.environ['A'], os.getcwd()").text == repr(
         (None, "b", str(tmp_path))
@@ -114,7 +114,7 @@ def test_forks_share_no_randomness(parent, code):
     assert len(values) == 4 and None not in values
 
 
-def test_forks_know_nothing_of_each_other(parent):
+def test_forks_are_independent(parent):
     first, second = parent.fork(), parent.fork()
     first.run("secret = 1")
     assert second.run("'secret' in globals(), len(Out), _").text == "(False, 0, '')"
@@ -135,7 +135,7 @@ def test_forks_compute_with_blas(parent):
     assert kernel.run("import numpy as np\na = np.ones((300, 300))\nfloat((a @ a)[0, 0])").text == "300.0"
 
 
-def test_a_missing_import_is_told():
+def test_missing_import_is_reported():
     code = f"exec(compile(open({str(driver.KERNEL)!r}).read(), 'k', 'exec'), {{'__name__': 'x'}})\nfrom _belljar import warm as kernel\n"
     code += "try:\n    kernel.prepare(['no_such_module'])\nexcept kernel.Failed as error:\n    print(error)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

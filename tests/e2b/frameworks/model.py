@@ -1,4 +1,4 @@
-"""Programs that know of Belljar by their environment alone, with a model whose answers are written down."""
+"""Runs programs that are configured for Belljar by environment variables only, with recorded answers of a model."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import sys
 import threading
 from pathlib import Path
 
-from conftest import NET_SECONDS
+from conftest import WAIT_TIMEOUT
 from e2b import Sandbox
 
 HERE = Path(__file__).parent
 
 
 class Model:
-    """Answers chat completions with those of a file, in their order, and keeps what it was asked."""
+    """Serves the chat completions of a file in order, and records the requests."""
 
     def __init__(self, recorded: str) -> None:
         answers = json.loads((HERE / "recorded" / recorded).read_text())
-        self.asked: list[dict[str, object]] = []
+        self.requests: list[dict[str, object]] = []
         model = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                known = self.path == "/v1/chat/completions" and len(model.asked) < len(answers)
-                body = json.dumps(answers[len(model.asked)] if known else {"error": {"message": "it is not recorded"}}).encode()
-                model.asked.append(asked)
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                known = self.path == "/v1/chat/completions" and len(model.requests) < len(answers)
+                body = json.dumps(answers[len(model.requests)] if known else {"error": {"message": "not recorded"}}).encode()
+                model.requests.append(request)
                 self.send_response(200 if known else 400)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
@@ -50,20 +50,20 @@ class Model:
         self._server.server_close()
 
     def texts(self, role: str) -> list[str]:
-        """What the last request told of this role."""
-        messages = self.asked[-1]["messages"]
+        """Returns the messages of this role in the last request."""
+        messages = self.requests[-1]["messages"]
         assert isinstance(messages, list)
         return [json.dumps(one["content"]) for one in messages if one["role"] == role]
 
 
 def run(program: str, recorded: str) -> tuple[str, Model]:
-    """Runs a program, which ends its sandboxes, and returns what it printed and what its model was asked."""
+    """Runs a program, which ends its sandboxes, and returns its output and its model."""
     model = Model(recorded)
     before = _sandboxes()
     try:
         environment = {**os.environ, "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "none"}
         command = [sys.executable, str(HERE / "programs" / program)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=NET_SECONDS)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_TIMEOUT)
         assert done.returncode == 0, done.stderr + done.stdout
         assert _sandboxes() <= before
         return done.stdout, model

@@ -1,4 +1,4 @@
-"""LangChain's standard tests of sandboxes, with the backend that is published for E2B, and a deep agent that uses it."""
+"""LangChain's standard tests of sandboxes with its published backend for E2B, and a deep agent that uses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def made() -> Iterator[Sandbox]:
 
 
 class TestStandard(SandboxIntegrationTests):
-    """The tests are the package's."""
+    """Inherits the package's tests."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -31,7 +31,7 @@ class TestStandard(SandboxIntegrationTests):
 
 
 class Scripted(GenericFakeChatModel):
-    """A model whose answers are written down."""
+    """A model with scripted answers."""
 
     def bind_tools(self, *_: object, **__: object) -> Scripted:
         return self
@@ -51,12 +51,12 @@ TASK = {"messages": [{"role": "user", "content": "Write down some squares."}]}
 
 
 def check(done):
-    told = done["messages"]
-    results = {message.name: message.content for message in told if message.type == "tool"}
+    messages = done["messages"]
+    results = {message.name: message.content for message in messages if message.type == "tool"}
     assert "squares.py" in results["write_file"]
     assert "[0, 1, 4, 9, 16]" in results["execute"] and "exit code 3" in results["execute"]
     assert "[0, 1, 4, 9, 16]" in results["read_file"]
-    assert told[-1].content == "done"
+    assert messages[-1].content == "done"
 
 
 def test_a_deep_agent():

@@ -6,5 +6,5 @@ from model import run
 def test_tools_of_a_model():
     printed, model = run("openai_tools.py", "openai_tools.json")
     assert printed == "The mean is 7.0, and the file has 9 lines.\n"
-    # The first call fails, as the module is not there; the model is told, and does it in another way.
+    # The first call fails because the module is missing; the model gets the error, and tries another way.
     assert model.texts("tool") == ['"ModuleNotFoundError: No module named \'no_such_module\'"', '"7.0"', '"9 numbers.txt\\n"']

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Sandbox } from "@e2b/code-interpreter";
 import { NotFoundError, SandboxError, TimeoutError } from "e2b";
-import { NET_MS, shared, withSandbox } from "./shared.mjs";
+import { TIMEOUT_MS, shared, withSandbox } from "./shared.mjs";
 
 const box = shared();
 const run = (code, options) => box.sandbox.runCode(code, options);
@@ -20,7 +20,7 @@ test("state is kept", async () => {
   assert.equal((await run("kept")).text, "abc");
 });
 
-test("output, as it comes", async () => {
+test("streamed output", async () => {
   const seen = [];
   const done = await run("import sys\nprint('out')\nprint('err', file=sys.stderr)", {
     onStdout: (message) => seen.push(message.line),
@@ -45,7 +45,7 @@ class Shown:
         return self.forms
 `;
 
-test("results in many forms", async () => {
+test("results in many formats", async () => {
   const results = [];
   const done = await run(`${SHOWN}\nShown({"text/plain": "t", "text/html": "<b>t</b>", "text/markdown": "**t**", "image/svg+xml": "<svg/>", "application/json": {"a": 1}})`, {
     onResult: (result) => results.push(result),
@@ -82,7 +82,7 @@ test("contexts", async () => {
   await assert.rejects(run("1", { context }), NotFoundError);
 });
 
-test("a context that is not there", async () => {
+test("an unknown context", async () => {
   await assert.rejects(box.sandbox.removeCodeContext("c999"), NotFoundError);
   await assert.rejects(box.sandbox.restartCodeContext("c999"), NotFoundError);
 });
@@ -100,7 +100,7 @@ test("typescript", async () => {
   assert.equal((await run("const z: number = 41; z + 1", { language: "ts" })).text, "42");
 });
 
-test("a language that is not there", async () => {
+test("an unknown language", async () => {
   await assert.rejects(run("x", { language: "cobol" }), (error) => error instanceof SandboxError && /400/.test(error.message));
 });
 
@@ -113,7 +113,7 @@ test("variables", async () => {
 
 test("a timeout interrupts", async () => {
   await assert.rejects(run("import time; time.sleep(300)", { timeoutMs: 1_000 }), TimeoutError);
-  assert.equal((await run("1 + 1", { timeoutMs: NET_MS })).text, "2");
+  assert.equal((await run("1 + 1", { timeoutMs: TIMEOUT_MS })).text, "2");
 });
 
 test("large output", async () => {
@@ -129,7 +129,7 @@ test("killed while code runs", async () => {
   const sandbox = await Sandbox.create();
   let begun;
   const begins = new Promise((resolve) => (begun = resolve));
-  const running = sandbox.runCode("print('runs', flush=True)\nimport time; time.sleep(300)", { onStdout: begun, timeoutMs: NET_MS });
+  const running = sandbox.runCode("print('runs', flush=True)\nimport time; time.sleep(300)", { onStdout: begun, timeoutMs: TIMEOUT_MS });
   const ended = assert.rejects(running, (error) => error instanceof SandboxError && /killed/.test(error.message));
   await begins;
   await sandbox.kill();

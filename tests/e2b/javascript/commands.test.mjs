@@ -27,7 +27,7 @@ test("callbacks get the output", async () => {
   assert.deepEqual(seen.sort(), ["a\n", "b\n"]);
 });
 
-test("large output, and bytes that are no text", async () => {
+test("large output, and bytes that are not text", async () => {
   const { stdout } = await run("head -c 3000000 /dev/zero | tr '\\0' x; printf '\\303\\274 \\377'");
   assert.equal(stdout.length, 3_000_003);
   assert.ok(stdout.endsWith("xü \ufffd"));
@@ -52,7 +52,7 @@ test("users", async () => {
   }
 });
 
-test("a command that is not there", async () => {
+test("a missing command", async () => {
   await assert.rejects(run("no-such-command"), (error) => error instanceof CommandExitError && error.exitCode === 127);
 });
 
@@ -91,7 +91,7 @@ test("kill", async () => {
   assert.equal(await box.sandbox.commands.kill(999_999), false);
 });
 
-test("the list of what runs", async () => {
+test("the list of commands", async () => {
   const command = await run("sleep 1001", { background: true });
   const found = (await box.sandbox.commands.list()).find((process) => process.pid === command.pid);
   assert.deepEqual([found.cmd, found.args], ["/bin/bash", ["-l", "-c", "sleep 1001"]]);
@@ -100,7 +100,7 @@ test("the list of what runs", async () => {
   await until("the end of the command", async () => !(await isThere(command.pid)));
 });
 
-test("connect gets what comes from then on", async () => {
+test("connect streams later output", async () => {
   const command = await run("read line; echo after $line", { background: true, stdin: true });
   await command.disconnect();
   const seen = [];
@@ -111,7 +111,7 @@ test("connect gets what comes from then on", async () => {
   await assert.rejects(box.sandbox.commands.connect(999_999), NotFoundError);
 });
 
-test("a client that goes kills nothing", async () => {
+test("a disconnect does not kill", async () => {
   const command = await run("sleep 1002", { background: true });
   await command.disconnect();
   assert.equal(await isThere(command.pid), true);
@@ -124,7 +124,7 @@ test("many at once", async () => {
   assert.deepEqual(all.map((one) => one.stdout), numbers.map((number) => `${number}\n`));
 });
 
-/** A terminal and what it has shown. */
+/** Creates a terminal, and collects its output. */
 async function terminal(options = {}) {
   const decoder = new TextDecoder();
   const shown = { text: "" };
@@ -145,7 +145,7 @@ test("a terminal", async () => {
   }
 });
 
-test("a terminal that is connected to again", async () => {
+test("a reconnected terminal", async () => {
   const { handle, type } = await terminal();
   await handle.disconnect();
   let text = "";
@@ -155,7 +155,7 @@ test("a terminal that is connected to again", async () => {
   assert.ok(text.includes("ab"));
 });
 
-test("a terminal that is killed", async () => {
+test("a killed terminal", async () => {
   const { handle } = await terminal();
   assert.equal(await box.sandbox.pty.kill(handle.pid), true);
   await assert.rejects(handle.wait(), CommandExitError);

@@ -16,7 +16,7 @@ beforeEach(async () => {
   assert.equal(await files.makeDir(place), true);
 });
 
-test("write and read, in every form", async () => {
+test("write and read, in every format", async () => {
   const info = await files.write(`${place}/a.txt`, "hello ü");
   assert.deepEqual([info.path, info.name, info.type], [`${place}/a.txt`, "a.txt", FileType.FILE]);
   const bytes = new TextEncoder().encode("hello ü");
@@ -67,7 +67,7 @@ test("many at once", async () => {
   assert.deepEqual(await files.write([]), []);
 });
 
-test("a file that is not there", async () => {
+test("a missing file", async () => {
   for (const call of [files.read, files.getInfo, files.list]) {
     await assert.rejects(call.call(files, `${place}/none`), FileNotFoundError);
   }
@@ -75,7 +75,7 @@ test("a file that is not there", async () => {
   assert.equal(await files.exists(`${place}/none`), false);
 });
 
-test("a directory where a file should be", async () => {
+test("a directory instead of a file", async () => {
   await assert.rejects(files.read(place), SandboxError);
   await assert.rejects(files.write(place, "x"), SandboxError);
 });
@@ -137,7 +137,7 @@ test("rename and remove", async () => {
   assert.equal(await files.exists(`${place}/d`), false);
 });
 
-test("a new file is three events", async () => {
+test("a new file causes three events", async () => {
   const events = [];
   const handle = await files.watchDir(place, (event) => void events.push(event));
   await files.write(`${place}/new.txt`, "x");
@@ -167,7 +167,7 @@ test("events below, with their entries", async () => {
   await handle.stop();
 });
 
-test("a watch that is stopped", async () => {
+test("a stopped watch", async () => {
   let ended;
   const end = new Promise((resolve) => (ended = resolve));
   const handle = await files.watchDir(place, () => undefined, { onExit: ended });
@@ -175,7 +175,7 @@ test("a watch that is stopped", async () => {
   await end;
 });
 
-test("what cannot be watched", async () => {
+test("invalid watches", async () => {
   await assert.rejects(files.watchDir(`${place}/none`, () => undefined), FileNotFoundError);
   await files.write(`${place}/file`, "x");
   await assert.rejects(files.watchDir(`${place}/file`, () => undefined), InvalidArgumentError);
@@ -197,7 +197,7 @@ test("signed addresses", async () => {
   assert.equal(await (await fetch(from)).text(), "uploaded");
 });
 
-test("signatures that do not hold", async () => {
+test("invalid signatures", async () => {
   await files.write(`${place}/secret.txt`, "secret");
   const over = await box.sandbox.downloadUrl(`${place}/secret.txt`, { useSignatureExpiration: -60 });
   const good = await box.sandbox.downloadUrl(`${place}/secret.txt`, { useSignatureExpiration: 60 });
@@ -213,6 +213,6 @@ test("signatures that do not hold", async () => {
     assert.equal(answer.status, 401);
     assert.equal((await answer.json()).code, 401);
   }
-  // What was signed to be read cannot be written to.
+  // A signature for reading does not allow writing.
   assert.equal((await fetch(good, { method: "POST", body: "x", headers: { "Content-Type": "application/octet-stream" } })).status, 401);
 });

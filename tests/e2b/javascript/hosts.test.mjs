@@ -1,4 +1,4 @@
-// Host names with TLS: the other way to reach a server. The program is a process of its own, which trusts what the variables say.
+// Host names with TLS, the other way to reach a server. The program is a separate process, configured by environment variables.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { startServer } from "../../../sdk/typescript/scripts/server.mjs";
-import { NET_MS } from "./shared.mjs";
+import { TIMEOUT_MS } from "./shared.mjs";
 
 const DOMAIN = "sandboxes.localhost";
 const place = (name) => fileURLToPath(new URL(name, import.meta.url));
@@ -33,7 +33,7 @@ after(async () => {
 
 function program(name, given) {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith("E2B_") && !name.startsWith("NODE_"));
-  return run(process.execPath, ["--import", place("programs/resolver.mjs"), place(name)], { env: { ...Object.fromEntries(inherited), ...given }, timeout: NET_MS });
+  return run(process.execPath, ["--import", place("programs/resolver.mjs"), place(name)], { env: { ...Object.fromEntries(inherited), ...given }, timeout: TIMEOUT_MS });
 }
 
 test("by host names", async () => {
@@ -44,7 +44,7 @@ test("by host names, with the oldest client", async () => {
   assert.equal((await program("oldest/oldest.mjs", variables)).stdout, "done\n");
 });
 
-test("nobody else is trusted", async () => {
+test("other certificates are not trusted", async () => {
   const { NODE_EXTRA_CA_CERTS, ...rest } = variables;
   assert.ok(NODE_EXTRA_CA_CERTS);
   await assert.rejects(program("programs/hosts.mjs", rest), (error) => /certificate|fetch failed/.test(error.stderr));

@@ -1,13 +1,13 @@
-// Sandboxes from their making to their end.
+// Sandboxes from creation to end.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { E2B, Sandbox } from "@e2b/code-interpreter";
 import { AuthenticationError, NotFoundError, Sandbox as Plain, SandboxError, SandboxNotFoundError, TimeoutError } from "e2b";
-import { MISSING, NET_MS, shared, until, withSandbox } from "./shared.mjs";
+import { MISSING, TIMEOUT_MS, shared, until, withSandbox } from "./shared.mjs";
 
 const box = shared();
 
-/** The ids of all pages. */
+/** Returns the ids of all pages. */
 async function listed(options) {
   const pages = Sandbox.list(options);
   const found = [];
@@ -28,7 +28,7 @@ test("create, run, kill", async () => {
   assert.equal(await sandbox.kill(), false);
 });
 
-test("info has what was asked for", async () => {
+test("info has the requested values", async () => {
   const metadata = { user: "ada", "odd key = 1": "tab\there", long: "ü".repeat(700) };
   await withSandbox({ timeoutMs: 90_000, metadata }, async (sandbox) => {
     const info = await sandbox.getInfo();
@@ -65,7 +65,7 @@ for (const template of ["base", "base:default", "code-interpreter-v1", "default"
   });
 }
 
-test("a template that is not there", async () => {
+test("an unknown template", async () => {
   await assert.rejects(Plain.create("no-such-template"), (error) => error instanceof SandboxError && /no-such-template/.test(error.message));
 });
 
@@ -73,11 +73,11 @@ test("a wrong key", async () => {
   await assert.rejects(Sandbox.create({ apiKey: `e2b_${"0".repeat(64)}` }), AuthenticationError);
 });
 
-test("a time that is too long", async () => {
+test("a timeout that is too long", async () => {
   await assert.rejects(Sandbox.create({ timeoutMs: 100 * 3600 * 1000 }), (error) => error instanceof SandboxError && /400/.test(error.message));
 });
 
-test("a request that its user ends", async () => {
+test("an aborted request", async () => {
   await assert.rejects(Sandbox.create({ signal: AbortSignal.abort() }));
 });
 
@@ -88,18 +88,18 @@ test("variables are in every command", async () => {
   });
 });
 
-test("a sandbox knows itself", async () => {
+test("a sandbox has its id in its environment", async () => {
   assert.equal((await box.sandbox.commands.run("echo $E2B_SANDBOX $E2B_SANDBOX_ID")).stdout, `true ${box.sandbox.sandboxId}\n`);
 });
 
-test("a time that is over ends it", async () => {
+test("an expired timeout ends the sandbox", async () => {
   const sandbox = await Sandbox.create();
   await sandbox.setTimeout(0);
   await until("the end", async () => !(await sandbox.isRunning()));
   await assert.rejects(sandbox.getInfo(), SandboxNotFoundError);
 });
 
-test("a sandbox that is not there", async () => {
+test("a missing sandbox", async () => {
   await assert.rejects(Sandbox.connect(MISSING), SandboxNotFoundError);
   await assert.rejects(Sandbox.getInfo(MISSING), SandboxNotFoundError);
   await assert.rejects(Sandbox.setTimeout(MISSING, 10_000), SandboxNotFoundError);
@@ -107,7 +107,7 @@ test("a sandbox that is not there", async () => {
   assert.equal(await Sandbox.kill(MISSING), false);
 });
 
-test("commands and files of one that is gone", async () => {
+test("commands and files of an ended sandbox", async () => {
   const sandbox = await Sandbox.create();
   await sandbox.kill();
   await assert.rejects(sandbox.commands.run("true"), (error) => error instanceof TimeoutError || error instanceof SandboxNotFoundError);
@@ -130,7 +130,7 @@ test("pause and connect", async () => {
   });
 });
 
-test("connect to one that runs never shortens its life", async () => {
+test("connect never shortens the timeout", async () => {
   await withSandbox({}, async (sandbox) => {
     const before = (await sandbox.getInfo()).endAt.getTime();
     await sandbox.connect({ timeoutMs: 10_000 });
@@ -140,7 +140,7 @@ test("connect to one that runs never shortens its life", async () => {
   });
 });
 
-test("a pause when the time is over", async () => {
+test("a pause on timeout", async () => {
   await withSandbox({ lifecycle: { onTimeout: "pause" } }, async (sandbox) => {
     await sandbox.setTimeout(0);
     await until("the pause", async () => (await sandbox.getInfo()).state === "paused");
@@ -148,7 +148,7 @@ test("a pause when the time is over", async () => {
   });
 });
 
-test("one that resumes by itself", async () => {
+test("automatic resume", async () => {
   await withSandbox({ lifecycle: { onTimeout: "pause", autoResume: true } }, async (sandbox) => {
     await sandbox.pause();
     assert.equal((await sandbox.commands.run("echo awake")).stdout, "awake\n");
@@ -212,7 +212,7 @@ test("snapshots", async () => {
   assert.equal(await Sandbox.deleteSnapshot(snapshotId), false);
 });
 
-test("the network of one that runs", async () => {
+test("the network of a running sandbox", async () => {
   assert.equal((await box.sandbox.getInfo()).allowInternetAccess, true);
   await box.sandbox.updateNetwork({ allowOut: ["example.com"], denyOut: ["0.0.0.0/0"] });
   await box.sandbox.updateNetwork({});
@@ -230,19 +230,19 @@ test("a port with the sandbox's token", async () => {
   assert.equal(sandbox.getHost(8124), `8124-${sandbox.sandboxId}.localhost:${new URL(process.env.E2B_API_URL).port}`);
   const command = await sandbox.commands.run("exec python3 -m http.server 8124 --bind 127.0.0.1 --directory /etc", { background: true, timeoutMs: 0 });
   const place = { "E2b-Sandbox-Id": sandbox.sandboxId, "E2b-Sandbox-Port": "8124" };
-  const get = (headers) => fetch(`${process.env.E2B_SANDBOX_URL}/passwd`, { headers: { ...place, ...headers }, signal: AbortSignal.timeout(NET_MS) });
+  const get = (headers) => fetch(`${process.env.E2B_SANDBOX_URL}/passwd`, { headers: { ...place, ...headers }, signal: AbortSignal.timeout(TIMEOUT_MS) });
   await until("the port", async () => (await get({ "E2B-Traffic-Access-Token": sandbox.trafficAccessToken })).status === 200);
   assert.equal((await get({})).status, 401);
   await command.kill();
 });
 
-for (const [name, options, said] of [
+for (const [name, options, message] of [
   ["domains without ALL_TRAFFIC", { network: { allowOut: ["example.com"] } }, /ALL_TRAFFIC/],
   ["a mask for hosts", { network: { maskRequestHost: "localhost:${PORT}" } }, /does not offer/],
   ["a proxy", { network: { egressProxy: { address: "proxy.example:1080" } } }, /does not offer/],
   ["a pause without memory", { lifecycle: { onTimeout: { action: "pause", keepMemory: false } } }, /does not offer/],
 ]) {
-  test(`what is not offered is said: ${name}`, async () => {
-    await assert.rejects(Sandbox.create(options), (error) => error instanceof SandboxError && said.test(error.message));
+  test(`unsupported: ${name}`, async () => {
+    await assert.rejects(Sandbox.create(options), (error) => error instanceof SandboxError && message.test(error.message));
   });
 }

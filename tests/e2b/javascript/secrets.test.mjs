@@ -1,10 +1,10 @@
-// Secrets that are kept on the server, and rules that put them into requests.
+// Secrets stored on the server, and rules that insert them into requests.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { test } from "node:test";
 import { Sandbox, SandboxError, Secret, SecretError, SecretNotFoundError } from "e2b";
 
-test("a secret is kept, changed and destroyed", async () => {
+test("a secret is stored, changed and destroyed", async () => {
   const name = `key-${randomUUID()}`;
   const made = await Secret.create(name, "s3cret-value", { metadata: { owner: "me" } });
   assert.deepEqual([made.name, made.version, made.metadata], [name, 1, { owner: "me" }]);

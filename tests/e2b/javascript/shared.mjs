@@ -1,29 +1,29 @@
-// What the tests share. The server is there before they begin (run.mjs).
+// Helpers of the tests. run.mjs starts the server before them.
 import { after, before } from "node:test";
 import { Sandbox } from "@e2b/code-interpreter";
 
-/** A net in milliseconds, far above what anything takes. */
-export const NET_MS = 60_000;
+/** In milliseconds, far above the duration of any test. */
+export const TIMEOUT_MS = 60_000;
 
-/** An id that no sandbox has. */
+/** An id that does not exist. */
 export const MISSING = "a0000000000000000000";
 
-/** Waits until something holds, and returns what it gave. */
-export async function until(what, holds) {
-  const end = Date.now() + NET_MS;
+/** Waits for a condition, and returns its value. */
+export async function until(what, condition) {
+  const end = Date.now() + TIMEOUT_MS;
   for (;;) {
-    const found = await holds();
+    const found = await condition();
     if (found) {
       return found;
     }
     if (Date.now() > end) {
-      throw new Error(`this has not come: ${what}`);
+      throw new Error(`timed out waiting for ${what}`);
     }
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 
-/** A sandbox for the tests of a file, which leave nothing in each other's way. */
+/** A sandbox shared by the tests of a file, which do not affect each other. */
 export function shared() {
   const holder = {};
   before(async () => {
@@ -33,7 +33,7 @@ export function shared() {
   return holder;
 }
 
-/** Gives a sandbox to a test, and ends it. */
+/** Runs a function with a sandbox, and ends the sandbox. */
 export async function withSandbox(options, use) {
   const sandbox = await Sandbox.create({ timeoutMs: 600_000, ...options });
   try {

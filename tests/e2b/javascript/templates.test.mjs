@@ -1,4 +1,4 @@
-// Templates that are built through the client: steps, files, logs, tags, and what is refused.
+// Templates built with the client: steps, files, logs, tags, and refused features.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -8,8 +8,8 @@ import { after, before, describe, test } from "node:test";
 import { BuildError, Sandbox, Template, TemplateError, waitForFile } from "e2b";
 import { until } from "./shared.mjs";
 
-/** What a command writes in a sandbox of a template. */
-async function told(template, command) {
+/** Returns the output of a command in a sandbox of a template. */
+async function outputOf(template, command) {
   const sandbox = await Sandbox.create(template);
   try {
     return (await sandbox.commands.run(command)).stdout;
@@ -48,11 +48,11 @@ describe("templates", () => {
     assert.ok(logs.some((entry) => entry.level === "warn" && entry.message === "warned"));
     assert.ok(logs.some((entry) => entry.message === "[finalize] the template is ready"));
     assert.equal(await Template.exists(name), true);
-    const all = await told(name, "pwd; cat made.txt code/deep/data.txt; bin/run.sh; ls started; echo $WHERE");
+    const all = await outputOf(name, "pwd; cat made.txt code/deep/data.txt; bin/run.sh; ls started; echo $WHERE");
     assert.equal(all, "/home/user/app\nhello from /home/user/app\ndeep\nran\nstarted\n/home/user/app\n");
   });
 
-  test("uploads are known again", async () => {
+  test("uploads are cached", async () => {
     const uploads = async () => {
       const messages = [];
       await Template.build(start().copy("run.sh", "run.sh"), fresh("cached"), { onBuildLogs: (entry) => messages.push(entry.message) });
@@ -74,7 +74,7 @@ describe("templates", () => {
     assert.equal((await Template.getBuildStatus(info, { logsOffset: logEntries.length })).logEntries.length, 0);
   });
 
-  test("a failing step is told with its output", async () => {
+  test("a failing step is reported with its output", async () => {
     const name = fresh("broken");
     const template = Template().fromTemplate("base").runCmd("true").runCmd("echo broken >&2; exit 3");
     await assert.rejects(Template.build(template, name), (error) => {
@@ -89,13 +89,13 @@ describe("templates", () => {
   const refused = {
     "another user": [(template) => template.fromTemplate("base").runCmd("id", { user: "root" }), /"root" is not offered/],
     "an image of a registry": [(template) => template.fromNodeImage("24"), /no images from registries/],
-    "a template that is not there": [(template) => template.fromTemplate("no-such-template"), /template "no-such-template" not found/],
+    "an unknown template": [(template) => template.fromTemplate("no-such-template"), /template "no-such-template" not found/],
   };
-  for (const [what, [make, said]] of Object.entries(refused)) {
-    test(`what is refused: ${what}`, async () => {
+  for (const [what, [make, message]] of Object.entries(refused)) {
+    test(`refused: ${what}`, async () => {
       await assert.rejects(Template.build(make(Template()), fresh("refused")), (error) => {
         assert.ok(error instanceof BuildError);
-        assert.match(error.message, said);
+        assert.match(error.message, message);
         return true;
       });
     });
@@ -104,7 +104,7 @@ describe("templates", () => {
   test("names and tags", async () => {
     const name = fresh("tagged");
     const build = (text, ...given) => Template.build(Template().fromTemplate("base").runCmd(`echo ${text} > v`), ...given);
-    const content = async (of) => (await told(of, "cat v")).trim();
+    const content = async (of) => (await outputOf(of, "cat v")).trim();
     const first = await build("one", `${name}:v1`);
     const second = await build("two", name);
     assert.deepEqual([await content(name), await content(`${name}:v1`)], ["two", "one"]);
@@ -123,6 +123,6 @@ describe("templates", () => {
     const [first, second] = [fresh("first"), fresh("second")];
     await Template.build(Template().fromTemplate("base").setWorkdir("work").setEnvs({ A: "1" }).runCmd("echo 1 > one"), first);
     await Template.build(Template().fromTemplate(first).runCmd("pwd > two; cat one >> two; echo $A >> two"), second);
-    assert.equal(await told(second, "cat two"), "/home/user/work\n1\n1\n");
+    assert.equal(await outputOf(second, "cat two"), "/home/user/work\n1\n1\n");
   });
 });

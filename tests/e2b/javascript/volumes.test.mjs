@@ -1,4 +1,4 @@
-// Volumes: files that outlive sandboxes, and that several may have at once.
+// Volumes: files that outlive sandboxes, mounted into several.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, before, describe, test } from "node:test";
@@ -7,7 +7,7 @@ import { MISSING } from "./shared.mjs";
 
 const fresh = () => `volume-js-${randomUUID().slice(0, 8)}`;
 
-/** What a volume or a sandbox is refused with. */
+/** Returns a predicate for errors of a class with a message. */
 const matches = (kind, text) => (error) => error instanceof kind && text.test(error.message);
 
 describe("volumes", () => {
@@ -124,7 +124,7 @@ describe("volumes", () => {
     const broken = new ReadableStream({
       pull(controller) {
         controller.enqueue(new Uint8Array(1000));
-        controller.error(new Error("it breaks off"));
+        controller.error(new Error("interrupted"));
       },
     });
     await assert.rejects(volume.writeFile("kept", broken));

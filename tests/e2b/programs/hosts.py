@@ -1,4 +1,4 @@
-"""A program that reaches a server by host names with TLS, as its variables say. PROXY leads all names of the domain there."""
+"""A program that reaches a server by host names with TLS, configured by environment variables. PROXY resolves the names."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""A program for clients of the first generation, by host names with TLS. PROXY leads all names of the domain there."""
+"""A program for clients of the first generation, by host names with TLS. PROXY resolves the names."""
 
 import os
 
@@ -6,7 +6,7 @@ from e2b import CommandExitException, NotFoundException, SandboxException
 from e2b_code_interpreter import Sandbox
 
 given = {"proxy": os.environ["PROXY"]}
-# Later ones have a class method for it.
+# Later versions have a class method.
 create = getattr(Sandbox, "create", Sandbox)
 
 with create(timeout=120, metadata={"by": "oldest"}, envs={"OWN": "o"}, **given) as sandbox:
@@ -14,7 +14,7 @@ with create(timeout=120, metadata={"by": "oldest"}, envs={"OWN": "o"}, **given) 
     assert sandbox.commands.run("echo $OWN").stdout == "o\n"
     try:
         sandbox.commands.run("echo err >&2; exit 3")
-        raise AssertionError("this has to fail")
+        raise AssertionError("this must fail")
     except CommandExitException as error:
         assert (error.exit_code, error.stderr) == (3, "err\n")
     command = sandbox.commands.run("sleep 1000", background=True)
@@ -26,7 +26,7 @@ with create(timeout=120, metadata={"by": "oldest"}, envs={"OWN": "o"}, **given) 
     assert sandbox.files.exists("none") is False
     try:
         sandbox.files.read("none")
-        raise AssertionError("this has to fail")
+        raise AssertionError("this must fail")
     except NotFoundException:
         pass
     watcher = sandbox.files.watch_dir(".")
@@ -38,10 +38,10 @@ with create(timeout=120, metadata={"by": "oldest"}, envs={"OWN": "o"}, **given) 
         assert sandbox.run_code("x = 6\nx * 7").text == "42"
         assert sandbox.run_code("1 / 0").error.name == "ZeroDivisionError"
     else:
-        # It sends no token with code.
+        # This version sends no token with code.
         try:
             sandbox.run_code("1")
-            raise AssertionError("this has to fail")
+            raise AssertionError("this must fail")
         except SandboxException as error:
             assert "401" in str(error)
     sandbox.set_timeout(240)

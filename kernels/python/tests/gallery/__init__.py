@@ -1,1 +1,1 @@
-"""Documented snippets, and what each must show."""
+"""Documented snippets, and their expected results."""

@@ -1,4 +1,4 @@
-"""Snippets of matplotlib. Each is: code, size in inches, and what must hold of the chart `c`."""
+"""Snippets of matplotlib. Each is: code, size in inches, and a condition on the chart `c`."""
 
 S = (6.4, 4.8)
 

@@ -1,4 +1,4 @@
-"""Snippets of seaborn. Its example data come over the network, so that these make their own."""
+"""Snippets of seaborn. Its example data is downloaded, so these create their own."""
 
 DATA = "r = np.random.default_rng(0)\ntips = pd.DataFrame({'bill': r.gamma(4, 5, 80), 'day': r.choice(['Thu', 'Fri', 'Sat'], 80), 'sex': r.choice(['f', 'm'], 80)})\ntips['tip'] = tips.bill * .15 + r.random(80)\n"
 S = (6.4, 4.8)

@@ -1,4 +1,4 @@
-"""A model with two tools, which are E2B's: code that is run, and a command. As a program has it that knows nothing of Belljar."""
+"""A model with two tools on E2B's client: running code, and a command. Nothing in this program is specific to Belljar."""
 
 import json
 

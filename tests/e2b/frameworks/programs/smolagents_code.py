@@ -1,4 +1,4 @@
-"""An agent that writes code, run by E2B's executor. As a program has it that knows nothing of Belljar."""
+"""An agent that writes code, run by E2B's executor. Nothing in this program is specific to Belljar."""
 
 import os
 

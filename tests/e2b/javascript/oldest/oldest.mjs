@@ -1,4 +1,4 @@
-// A program for clients of the second generation's beginning, by host names with TLS.
+// A program for the oldest clients of the second generation, by host names with TLS.
 import assert from "node:assert/strict";
 import { Sandbox } from "@e2b/code-interpreter";
 import { CommandExitError, NotFoundError } from "e2b";

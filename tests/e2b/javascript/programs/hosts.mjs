@@ -1,4 +1,4 @@
-// A program that reaches a server by host names with TLS, as its variables say.
+// A program that reaches a server by host names with TLS, configured by environment variables.
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
 import { Sandbox } from "@e2b/code-interpreter";

@@ -1,4 +1,4 @@
-// Finds every name below localhost on this machine, which not every resolver does. Loaded before a program (--import).
+// Resolves every name below localhost to this machine, which not every resolver does. Loaded before a program (--import).
 import dns from "node:dns";
 
 const { lookup } = dns;
