@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import httpx
 import pytest
 from conftest import SMALL_VOLUMES, until
-from e2b import AsyncVolume, InvalidArgumentException, NotFoundException, Sandbox, SandboxException, Volume
+from e2b import AsyncVolume, NotFoundException, Sandbox, SandboxException, Volume
 from e2b.exceptions import AuthenticationException, VolumeException, VolumeNotFoundException, VolumePathNotFoundException
 from service import Service
 from test_wire import new_key
