@@ -29,4 +29,5 @@ pub mod fuzzing {
 pub use api::{Api, ApiConfig, TraceContext};
 pub use problem::{Code, Problem, ProblemBody};
 pub use rest::{openapi, openapi_json};
+pub use rpc::limits_message;
 pub use serve::{Connections, Listener, ServeError, Tls, TlsError, is_operator};

@@ -86,7 +86,7 @@ fn from_model(error: &ModelError, detail: String) -> Problem {
     };
     match field {
         // The model's names of limits lack the prefix that they have in a request.
-        Some(limit) if LimitsFile::NAMES.contains(&limit) => {
+        Some(limit) if LimitsFile::TABLE.iter().any(|info| info.name == limit) => {
             Problem::new(Code::InvalidField, format!("limits.{detail}")).with_field(format!("limits.{limit}"))
         }
         Some(field) if field.starts_with("volume ") => {

@@ -19,7 +19,7 @@ const WIDTH: usize = 110;
 pub fn example() -> String {
     let mut text = HEAD.to_owned();
     let mut section = "";
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         if setting.section() != section {
             section = setting.section();
             // Writing to memory does not fail.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cidr, EngineName, EnvVar, Hostname, LimitsFile, LimitsGrade, MAX_VOLUME_BYTES,
+    ByteSize, Cidr, EngineName, EnvVar, Hostname, LimitScope, LimitsFile, LimitsGrade, MAX_VOLUME_BYTES,
     MIN_VOLUME_BYTES, ModelError, NetworkCeiling, NetworkFile, NetworkMode, Preset, Rule, SpecFile,
     UpstreamProxy,
 };
@@ -292,8 +292,8 @@ fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {
         })
     });
     let mut limits = LimitsFile::default();
-    for name in LimitsFile::SERVED {
-        reader.limit(&format!("template.limits.{name}"), name, &mut limits);
+    for limit in LimitsFile::table(LimitScope::Create) {
+        reader.limit(limit.setting, limit.name, &mut limits);
     }
     SpecFile {
         engine: Some(engine.to_string()),

@@ -1,5 +1,9 @@
 //! Every setting of the service, in the order of the example file.
 
+use std::sync::LazyLock;
+
+use belljar_model::{LimitInfo, LimitScope, LimitsFile};
+
 use crate::setting::{Setting, ValueKind, Visibility};
 
 const fn text(key: &'static str, default: &'static str, text: &'static str) -> Setting {
@@ -25,7 +29,16 @@ pub fn setting(key: &str) -> Option<&'static Setting> {
 }
 
 /// Every setting of the service.
-pub const SETTINGS: &[Setting] = &[
+pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    let limits: Vec<_> = LimitsFile::table(LimitScope::Create).map(template_limit).collect();
+    [BEFORE_LIMITS, &limits, AFTER_LIMITS].concat()
+});
+
+fn template_limit(limit: &LimitInfo) -> Setting {
+    number(limit.setting, limit.default, limit.help)
+}
+
+const BEFORE_LIMITS: &[Setting] = &[
     list("server.listen", "[\"127.0.0.1:8787\"]", "Addresses to listen on. An address other than loopback needs TLS here or a proxy in front of it."),
     text("server.socket", "\"$BELLJAR_HOME/belljar.sock\"", "Unix socket to listen on; \"\" is none."),
     flag("server.operator_socket", "true", "Treat every process that can open the socket (of this server's own user, or root) as the operator, who needs no key."),
@@ -94,15 +107,9 @@ pub const SETTINGS: &[Setting] = &[
     text("template.grade", "\"cgroup\"", "Enforcement of limits: cgroup, or watched, which is weaker."),
     text("template.hostname", "\"belljar\"", "Host name inside."),
     Setting::new("template.env", ValueKind::Table, "{}", "Environment variables of each sandbox.").visibility(Visibility::Names),
-    number("template.limits.memory", "\"512m\"", "Memory and swap of everything in a sandbox."),
-    number("template.limits.cpus", "1", "Processors, such as 0.5."),
-    number("template.limits.timeout", "\"60s\"", "Default timeout of an execution."),
-    number("template.limits.pids", "128", "Maximum number of processes and threads."),
-    number("template.limits.tmp", "\"100m\"", "Size of /tmp."),
-    number("template.limits.disk", "\"1g\"", "Size of the home directory."),
-    number("template.limits.inodes", "65536", "Maximum number of files and directories in each writable file system."),
-    number("template.limits.output", "\"8m\"", "Output that a result keeps of each stream."),
-    number("template.limits.open_files", "1024", "Maximum number of open files of each process."),
+];
+
+const AFTER_LIMITS: &[Setting] = &[
     number("head_room.memory", "\"512m\"", "Memory of the machine that must stay free for a sandbox to start.").reloadable(),
     number("head_room.disk", "\"1g\"", "Free space on the disk of $BELLJAR_HOME, likewise.").reloadable(),
     number("head_room.inodes_percent", "5", "Free inodes there, in percent.").reloadable(),

@@ -14,7 +14,7 @@ use crate::settings::SETTINGS;
 pub fn show(layers: &ConfigLayers) -> String {
     let mut text = String::new();
     let mut section = "";
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         if setting.section() != section {
             let gap = if section.is_empty() { "" } else { "\n" };
             section = setting.section();

@@ -53,7 +53,7 @@ fn example_file() {
 
 #[test]
 fn every_setting_can_be_set_by_variable_and_flag() {
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let text = match setting.kind {
             ValueKind::Flag => "true",
             ValueKind::List => "x,y",

@@ -550,7 +550,8 @@ fn limits(
         };
         let is_known = limits.set(name, &value);
         if !is_known.map_err(|error| source.error(table.span(), field, error.to_string()))? {
-            let reason = format!("unknown limit; known limits: {}", LimitsFile::NAMES.join(", "));
+            let names: Vec<_> = LimitsFile::TABLE.iter().map(|limit| limit.name).collect();
+            let reason = format!("unknown limit; known limits: {}", names.join(", "));
             return Err(source.error(table.span(), format!("{field}.{name}"), reason));
         }
     }

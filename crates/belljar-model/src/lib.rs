@@ -55,8 +55,8 @@ pub use isolation::{Isolation, LIMITED_BY, Layer, LayerState};
 pub use language::{CommandTemplate, CommandValues, Language, LanguageLimits};
 pub use languages::Languages;
 pub use limits::{
-    Cpus, DiskSize, Inodes, LimitNumbers, Limits, LimitsFile, LimitsGrade, LogSize, Memory, OpenFiles,
-    OutputSize, Pids, TmpSize,
+    Cpus, DiskSize, Inodes, LimitInfo, LimitNumbers, LimitScope, Limits, LimitsFile, LimitsGrade, LogSize,
+    Memory, OpenFiles, OutputSize, Pids, TmpSize,
 };
 pub use limits_change::LimitsChange;
 pub use mount_policy::{FORBIDDEN_IN_HOME, MountPolicy, MountRefusal};

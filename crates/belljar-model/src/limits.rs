@@ -130,19 +130,57 @@ macro_rules! limit_traits {
     };
 }
 
-/// Defines the table of limits: of the fields of [`Limits`], [`LimitsFile`] and [`LimitNumbers`]. Limits after `@local` apply
-/// only to runs on the command line.
+/// A row of the table of limits, from which flags and settings are made.
+#[derive(Debug, Clone, Copy)]
+pub struct LimitInfo {
+    /// Name in specifications, such as `open_files`.
+    pub name: &'static str,
+    /// Key of the setting with a server's default, such as `template.limits.open_files`.
+    pub setting: &'static str,
+    /// Description, a sentence.
+    pub help: &'static str,
+    /// Kind of its value: `SIZE`, `NUMBER` or `TIME`.
+    pub value: &'static str,
+    /// Default, as written in a TOML file.
+    pub default: &'static str,
+    /// Where it can be set.
+    pub scope: LimitScope,
+}
+
+/// Where a limit can be set, each scope including the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LimitScope {
+    /// Only in runs without a server.
+    Run,
+    /// Also in new sandboxes of a server.
+    Create,
+    /// Also in running sandboxes.
+    Update,
+}
+
+/// Defines the table of limits: of the fields of [`Limits`], [`LimitsFile`] and [`LimitNumbers`], and [`LimitsFile::TABLE`].
+/// Each row has its description, its kind of value and its default. Limits after `@local` have the scope [`LimitScope::Run`].
 macro_rules! limits {
+    (@row $name:ident $scope:ident $kind:ident $default:literal $doc:literal) => {
+        LimitInfo {
+            name: stringify!($name),
+            setting: concat!("template.limits.", stringify!($name)),
+            help: $doc.trim_ascii_start(),
+            value: stringify!($kind),
+            default: $default,
+            scope: LimitScope::$scope,
+        }
+    };
     (
-        $($(#[doc = $doc:literal])* $name:ident: $type:ty, $key:ident: $number:ty = |$limit:ident| $value:expr;)*
-        @local $($(#[doc = $local_doc:literal])* $local:ident: $local_type:ty;)*
+        $(#[doc = $doc:literal] $name:ident: $type:ty = $scope:ident $kind:ident $default:literal, $key:ident: $number:ty = |$limit:ident| $value:expr;)*
+        @local $(#[doc = $local_doc:literal] $local:ident: $local_type:ty = $local_kind:ident $local_default:literal;)*
     ) => {
         /// Limits of a sandbox.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Limits {
-            $($(#[doc = $doc])* pub $name: $type,)*
-            $($(#[doc = $local_doc])* pub $local: $local_type,)*
+            $(#[doc = $doc] pub $name: $type,)*
+            $(#[doc = $local_doc] pub $local: $local_type,)*
         }
 
         /// Resource limits of a sandbox, as given. A size is a number of bytes or a text such as `256m`.
@@ -150,11 +188,11 @@ macro_rules! limits {
         #[serde(deny_unknown_fields)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LimitsRequest))]
         pub struct LimitsFile {
-            $($(#[doc = $doc])*
+            $(#[doc = $doc]
             #[serde(skip_serializing_if = "Option::is_none")]
             #[cfg_attr(feature = "schema", schema(value_type = Option<crate::text::Scalar>))]
             pub $name: Option<$type>,)*
-            $($(#[doc = $local_doc])*
+            $(#[doc = $local_doc]
             #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
             #[cfg_attr(feature = "schema", schema(ignore))]
             pub $local: Option<$local_type>,)*
@@ -164,14 +202,20 @@ macro_rules! limits {
         #[derive(Debug, Clone, PartialEq, serde::Serialize)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Limits))]
         pub struct LimitNumbers {
-            $($(#[doc = $doc])* pub $key: $number,)*
+            $(#[doc = $doc] pub $key: $number,)*
         }
 
         impl LimitsFile {
-            /// Names of all limits.
-            pub const NAMES: &[&str] = &[$(stringify!($name),)* $(stringify!($local)),*];
-            /// Names of the limits that apply to sandboxes of a server.
-            pub const SERVED: &[&str] = &[$(stringify!($name)),*];
+            /// All limits.
+            pub const TABLE: &[LimitInfo] = &[
+                $(limits!(@row $name $scope $kind $default $doc),)*
+                $(limits!(@row $local Run $local_kind $local_default $local_doc),)*
+            ];
+
+            /// Returns the limits that can be set in this scope.
+            pub fn table(scope: LimitScope) -> impl Iterator<Item = &'static LimitInfo> {
+                Self::TABLE.iter().filter(move |limit| limit.scope >= scope)
+            }
 
             /// Parses the limit of this name. Returns whether there is one.
             ///
@@ -221,33 +265,33 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Memory and swap of everything in it, including files in memory.
-    memory: Memory, memory_bytes: u64 = |size| size.bytes();
+    /// Memory and swap of everything in a sandbox, including files in memory.
+    memory: Memory = Update SIZE "\"512m\"", memory_bytes: u64 = |size| size.bytes();
     /// Processors, such as 0.5.
-    cpus: Cpus, cpus: f64 = |cpus| cpus.get();
-    /// Timeout of one execution, unless the execution sets its own.
-    timeout: Timeout, timeout_s: f64 = |timeout| timeout.duration().as_secs_f64();
+    cpus: Cpus = Update NUMBER "1", cpus: f64 = |cpus| cpus.get();
+    /// Timeout of an execution that sets none.
+    timeout: Timeout = Create TIME "\"60s\"", timeout_s: f64 = |timeout| timeout.duration().as_secs_f64();
     /// Maximum number of processes and threads.
-    pids: Pids, pids: u32 = |count| count.get();
-    /// Size of `/tmp`.
-    tmp: TmpSize, tmp_bytes: u64 = |size| size.bytes();
-    /// Size of the writable disk.
-    disk: DiskSize, disk_bytes: u64 = |size| size.bytes();
-    /// Files and directories in each file system that can be written.
-    inodes: Inodes, inodes: u64 = |count| count.get();
-    /// Bytes captured of each output stream.
-    output: OutputSize, output_bytes: u64 = |size| size.bytes();
-    /// Open file descriptors of one process.
-    open_files: OpenFiles, open_files: u64 = |count| count.get();
+    pids: Pids = Update NUMBER "128", pids: u32 = |count| count.get();
+    /// Size of /tmp.
+    tmp: TmpSize = Create SIZE "\"100m\"", tmp_bytes: u64 = |size| size.bytes();
+    /// Size of the home directory.
+    disk: DiskSize = Create SIZE "\"1g\"", disk_bytes: u64 = |size| size.bytes();
+    /// Maximum number of files and directories in each writable file system.
+    inodes: Inodes = Create NUMBER "65536", inodes: u64 = |count| count.get();
+    /// Maximum of each output stream in a result.
+    output: OutputSize = Create SIZE "\"8m\"", output_bytes: u64 = |size| size.bytes();
+    /// Maximum number of open files of each process.
+    open_files: OpenFiles = Create NUMBER "1024", open_files: u64 = |count| count.get();
     @local
-    /// Bytes of each output stream that are written to disk.
-    log: LogSize;
+    /// Maximum of each output stream in --log-dir.
+    log: LogSize = SIZE "\"256m\"";
 }
 
 impl LimitsFile {
     pub(crate) fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
         let mut limits = Self::default();
-        for name in Self::NAMES {
+        for LimitInfo { name, .. } in Self::TABLE {
             if let Some(text) = fields.scalar(name)? {
                 limits.set(name, &text)?;
             }
@@ -465,6 +509,15 @@ mod tests {
         check_limit!(OutputSize, default "8m", in ["4k", "256m"], out ["0", "4095", "257m"]);
         check_limit!(LogSize, default "256m", in ["0", "1", "1t"], out ["2t", "none"]);
         check_limit!(OpenFiles, default "1024", in ["16", "1048576"], out ["0", "15", "1048577"]);
+    }
+
+    #[test]
+    fn table_has_the_defaults() {
+        let mut limits = LimitsFile::default();
+        for limit in LimitsFile::TABLE {
+            assert!(limits.set(limit.name, limit.default.trim_matches('"')).unwrap(), "{}", limit.name);
+        }
+        assert_eq!(limits.resolve(), Limits::default());
     }
 
     #[test]

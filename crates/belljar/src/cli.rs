@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::code::CodeArgs;
+use crate::limits::RunLimits;
 use crate::message::Quit;
 use crate::service::args::SandboxCommandArgs;
 use crate::service::server_args::{
@@ -394,39 +395,14 @@ pub(crate) struct LanguagesArgs {
     pub(crate) json: bool,
 }
 
+const RUN_TIMEOUT: &str = "Time until everything is stopped, such as 30, 500ms or 10m [default: 60s, for a shell 24h; 10s with the engine process]";
+
 /// Flags that describe a sandbox.
 #[derive(Debug, Default, Args)]
+#[command(mut_arg("timeout", |arg| arg.help(RUN_TIMEOUT)))]
 pub(crate) struct SandboxArgs {
-    /// Memory and swap of everything in the sandbox [default: 512m]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) memory: Option<String>,
-    /// Processors, such as 0.5 [default: 1]
-    #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
-    pub(crate) cpus: Option<String>,
-    /// Time until everything is stopped, such as 30, 500ms or 10m [default: 60s, for a shell 24h; 10s with the engine process]
-    #[arg(long, value_name = "TIME", help_heading = "Limits")]
-    pub(crate) timeout: Option<String>,
-    /// Processes and threads at once [default: 128]
-    #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
-    pub(crate) pids: Option<String>,
-    /// Size of /tmp [default: 100m]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) tmp: Option<String>,
-    /// Size of the home directory [default: 1g]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) disk: Option<String>,
-    /// Files and directories in each writable file system [default: 65536]
-    #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
-    pub(crate) inodes: Option<String>,
-    /// Maximum of each output stream in a result [default: 8m]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) output: Option<String>,
-    /// Maximum of each output stream in --log-dir [default: 256m]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) log: Option<String>,
-    /// Open files of each process [default: 1024]
-    #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
-    pub(crate) open_files: Option<String>,
+    #[command(flatten)]
+    pub(crate) resources: RunLimits,
     /// How limits are enforced: cgroup, or watched, which is weaker
     #[arg(long, value_name = "GRADE", help_heading = "Limits")]
     pub(crate) limits: Option<String>,
@@ -525,7 +501,7 @@ mod tests {
     fn arguments_after_the_script_belong_to_the_program() {
         let args = run_args(&["--memory", "1g", "x.py", "--memory", "2g", "-c", "--", "-"]).unwrap();
         assert_eq!(args.words, ["x.py", "--memory", "2g", "-c", "--", "-"]);
-        assert_eq!(args.sandbox.memory.as_deref(), Some("1g"));
+        assert_eq!(args.sandbox.resources.get("memory"), Some("1g"));
         assert_eq!(args.code, None);
         let args = run_args(&["-c", "-1", "a", "-b"]).unwrap();
         assert_eq!(args.code.as_deref(), Some("-1"));

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 
 use crate::cli::{LanguagesArgs, SandboxArgs};
+use crate::limits::RunLimits;
 use crate::message::{Quit, one_line};
 use crate::output::write_failed;
 use crate::progress::Progress;
@@ -51,9 +52,12 @@ struct Row {
 pub(crate) fn languages(args: &LanguagesArgs) -> Result<u8, Quit> {
     let flags = SandboxArgs {
         // Enough for several of the most demanding languages at once.
-        memory: Some("2g".to_owned()),
-        pids: Some("512".to_owned()),
-        cpus: Some("4".to_owned()),
+        resources: RunLimits::new(|limit| match limit.name {
+            "memory" => Some("2g".to_owned()),
+            "pids" => Some("512".to_owned()),
+            "cpus" => Some("4".to_owned()),
+            _ => None,
+        }),
         ..SandboxArgs::default()
     };
     let checked = UncheckedSpec::from_args(&flags)?.resolve(None, None)?;

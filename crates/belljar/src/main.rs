@@ -11,6 +11,7 @@ mod doctor;
 mod files;
 mod input;
 mod languages;
+mod limits;
 mod message;
 mod net;
 mod output;

@@ -208,27 +208,9 @@ pub(crate) fn read_spec(path: &Path) -> Result<SpecFile, Quit> {
 }
 
 fn flags(args: &SandboxArgs) -> Result<SpecFile, Quit> {
-    let mut limits = LimitsFile::default();
-    let given = [
-        ("memory", &args.memory),
-        ("cpus", &args.cpus),
-        ("timeout", &args.timeout),
-        ("pids", &args.pids),
-        ("tmp", &args.tmp),
-        ("disk", &args.disk),
-        ("inodes", &args.inodes),
-        ("output", &args.output),
-        ("log", &args.log),
-        ("open_files", &args.open_files),
-    ];
-    for (name, text) in given {
-        if let Some(text) = text {
-            limits.set(name, text)?;
-        }
-    }
     let mut flags = SpecFile {
         engine: args.engine.clone(),
-        limits,
+        limits: args.resources.file()?,
         grade: args.limits.clone(),
         network: args.net.file()?,
         hostname: args.hostname.clone(),

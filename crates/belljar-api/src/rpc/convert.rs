@@ -10,7 +10,7 @@ use belljar_model::{
     NetworkRecord, OpenFiles, Outcome, OutputSize, Pids, SandboxState, SecretFile, StreamOutput, Timeout,
     TmpSize,
 };
-use belljar_proto::well_known;
+use belljar_proto::{MessageField, well_known};
 use jiff::Timestamp;
 
 use crate::problem::Problem;
@@ -28,7 +28,7 @@ pub(super) fn time(time: Timestamp) -> well_known::Timestamp {
 /// Parses an optional time span of a request.
 pub(super) fn span(
     field: &str,
-    given: &belljar_proto::MessageField<well_known::Duration>,
+    given: &MessageField<well_known::Duration>,
 ) -> Result<Option<Duration>, Problem> {
     let Some(given) = given.as_option() else { return Ok(None) };
     let refused = || Problem::field(field, "invalid time span; give 0 s or more");
@@ -87,19 +87,24 @@ pub(super) fn limits_file(limits: v1::SandboxLimits) -> Result<LimitsFile, Probl
     })
 }
 
-fn limits(limits: &Limits) -> v1::SandboxLimits {
-    v1::SandboxLimits {
-        memory_bytes: Some(limits.memory.bytes()),
-        cpus: Some(limits.cpus.get()),
-        timeout: duration(limits.timeout.duration()).into(),
-        pids: Some(limits.pids.get()),
-        tmp_bytes: Some(limits.tmp.bytes()),
-        disk_bytes: Some(limits.disk.bytes()),
-        inodes: Some(limits.inodes.get()),
-        output_bytes: Some(limits.output.bytes()),
-        open_files: Some(limits.open_files.get()),
-        ..Default::default()
+/// Converts limits to a message, which is not set if no limit is.
+pub fn limits_message(limits: &LimitsFile) -> MessageField<v1::SandboxLimits> {
+    if *limits == LimitsFile::default() {
+        return MessageField::none();
     }
+    let timeout = limits.timeout.map(|timeout| duration(timeout.duration()));
+    MessageField::some(v1::SandboxLimits {
+        memory_bytes: limits.memory.map(Memory::bytes),
+        cpus: limits.cpus.map(Cpus::get),
+        timeout: timeout.into(),
+        pids: limits.pids.map(Pids::get),
+        tmp_bytes: limits.tmp.map(TmpSize::bytes),
+        disk_bytes: limits.disk.map(DiskSize::bytes),
+        inodes: limits.inodes.map(Inodes::get),
+        output_bytes: limits.output.map(OutputSize::bytes),
+        open_files: limits.open_files.map(OpenFiles::get),
+        ..Default::default()
+    })
 }
 
 /// Converts a sandbox. `domain` is the domain of the host names of its ports.
@@ -125,7 +130,7 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
         ended_at: info.ended_at.map(time).into(),
         reason: info.reason.unwrap_or_default(),
         engine: info.spec.engine.as_str().to_owned(),
-        limits: limits(&info.spec.limits).into(),
+        limits: limits_message(&LimitsFile::from(&info.spec.limits)),
         network: info.spec.network.as_str().to_owned(),
         isolation: info.isolation.map(isolation).into(),
         home: info.home,

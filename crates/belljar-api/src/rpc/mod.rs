@@ -13,5 +13,6 @@ mod router;
 mod sandboxes;
 mod templates;
 
+pub use convert::limits_message;
 pub(crate) use error::{Wire, error, guest_error, refusal};
 pub(crate) use router::{is_open, may_be_silent, router};

@@ -74,7 +74,7 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
         [dir] => directory(Some(Path::new(dir)))?,
         _ => return Err(Quit::Usage("--out: with --rich it is one directory, for pictures".to_owned())),
     };
-    let limit = match args.sandbox.timeout.as_deref() {
+    let limit = match args.sandbox.resources.get("timeout") {
         Some(text) => values::time("timeout", text)?,
         None => belljar_model::Timeout::default().duration(),
     };

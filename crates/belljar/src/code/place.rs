@@ -2,7 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest, SandboxLimits};
+use belljar_api::limits_message;
+use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest};
 use belljar_engine::v1::WriteOpen;
 use belljar_engine::{CreateRequest, Engine as _, GuestClient, Sandbox, Usage};
 use belljar_local::LocalEngine;
@@ -70,10 +71,7 @@ impl PlaceRequest {
             return Self::embedded(sandbox, Some(language));
         }
         let alone = [
-            ("inodes", sandbox.inodes.is_some()),
-            ("output", sandbox.output.is_some()),
-            ("log", sandbox.log.is_some()),
-            ("open-files", sandbox.open_files.is_some()),
+            ("log", sandbox.resources.get("log").is_some()),
             ("limits", sandbox.limits.is_some()),
             ("hostname", sandbox.hostname.is_some()),
             ("spec", sandbox.spec.is_some()),
@@ -83,18 +81,10 @@ impl PlaceRequest {
             let text = format!("--{flag}: with --rich it needs --engine, which does without a server");
             return Err(Quit::Usage(text));
         }
-        let limits = SandboxLimits {
-            memory_bytes: values::size("memory", sandbox.memory.as_deref())?,
-            cpus: values::cpus(sandbox.cpus.as_deref())?,
-            pids: values::number("pids", sandbox.pids.as_deref())?,
-            disk_bytes: values::size("disk", sandbox.disk.as_deref())?,
-            tmp_bytes: values::size("tmp", sandbox.tmp.as_deref())?,
-            ..Default::default()
-        };
         let request = CreateSandboxRequest {
             timeout: values::span("life", Some(LIFE))?,
             env: values::variables(&sandbox.env)?.into_iter().collect(),
-            limits: if limits == SandboxLimits::default() { Default::default() } else { limits.into() },
+            limits: limits_message(&sandbox.resources.file()?),
             network_policy: sandbox.net.message()?.map_or_else(Default::default, Into::into),
             mounts: sandbox.mounts.clone(),
             ..Default::default()

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::limits::{CreateLimits, UpdateLimits};
+
 /// The server to use, and the output format.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
@@ -128,15 +130,8 @@ pub(crate) enum SandboxCommand {
         /// Action when its timeout expires: kill or pause
         #[arg(long, value_name = "WHAT")]
         on_timeout: Option<String>,
-        /// Memory and swap of everything in it
-        #[arg(long, value_name = "SIZE")]
-        memory: Option<String>,
-        /// Processors
-        #[arg(long, value_name = "NUMBER")]
-        cpus: Option<String>,
-        /// Processes and threads at once
-        #[arg(long, value_name = "NUMBER")]
-        pids: Option<String>,
+        #[command(flatten)]
+        limits: UpdateLimits,
         /// Set a label, or remove it: KEY=VALUE or KEY-
         #[arg(long, value_name = "KEY=VALUE")]
         label: Vec<String>,
@@ -308,24 +303,8 @@ pub(crate) struct CreateArgs {
     /// Put a file or directory in; DEST is below the home directory
     #[arg(short, long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
-    /// Memory and swap of everything in it
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) memory: Option<String>,
-    /// Processors, such as 0.5
-    #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
-    pub(crate) cpus: Option<String>,
-    /// Processes and threads at once
-    #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
-    pub(crate) pids: Option<String>,
-    /// Size of the home directory
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) disk: Option<String>,
-    /// Size of /tmp
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) tmp: Option<String>,
-    /// Default timeout of an execution
-    #[arg(long, value_name = "TIME", help_heading = "Limits")]
-    pub(crate) exec_timeout: Option<String>,
+    #[command(flatten)]
+    pub(crate) limits: CreateLimits,
     /// Show a directory or file of the server's machine inside (administrators only)
     #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]")]
     pub(crate) mounts: Vec<String>,

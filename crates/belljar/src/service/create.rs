@@ -1,5 +1,6 @@
 //! `belljar sandbox create`.
 
+use belljar_api::limits_message;
 use belljar_client::v1;
 use belljar_engine::GuestClient;
 use belljar_engine::v1::WriteOpen;
@@ -38,15 +39,6 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
 }
 
 fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
-    let limits = v1::SandboxLimits {
-        memory_bytes: values::size("memory", args.memory.as_deref())?,
-        cpus: values::cpus(args.cpus.as_deref())?,
-        pids: values::number("pids", args.pids.as_deref())?,
-        disk_bytes: values::size("disk", args.disk.as_deref())?,
-        tmp_bytes: values::size("tmp", args.tmp.as_deref())?,
-        timeout: values::span("exec-timeout", args.exec_timeout.as_deref())?,
-        ..Default::default()
-    };
     Ok(v1::CreateSandboxRequest {
         template: args.template.clone().unwrap_or_default(),
         name: args.name.clone().unwrap_or_default(),
@@ -57,7 +49,7 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
         auto_resume: args.no_auto_resume.then_some(false),
         labels: values::labels(&args.label)?.into_iter().collect(),
         env: values::variables(&args.env)?.into_iter().collect(),
-        limits: if limits == v1::SandboxLimits::default() { Default::default() } else { limits.into() },
+        limits: limits_message(&args.limits.file()?),
         network_policy: args.net.message()?.map_or_else(Default::default, Into::into),
         mounts: args.mounts.clone(),
         volumes: args.volumes.iter().map(|text| volume(text)).collect::<Result<_, _>>()?,

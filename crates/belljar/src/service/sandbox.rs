@@ -1,5 +1,6 @@
 //! `belljar sandbox`: commands on whole sandboxes.
 
+use belljar_api::limits_message;
 use belljar_client::v1;
 
 use super::args::SandboxCommand;
@@ -288,27 +289,23 @@ async fn processes(link: &Link, sandbox: &str) -> Result<(), Quit> {
 }
 
 async fn set(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {
-    let SandboxCommand::Set { sandbox, timeout, idle_timeout, on_timeout, memory, cpus, pids, label } =
-        command
-    else {
+    let SandboxCommand::Set { sandbox, timeout, idle_timeout, on_timeout, limits, label } = command else {
         return Ok(());
     };
     let (removed, kept): (Vec<String>, Vec<String>) =
         label.iter().cloned().partition(|text| text.ends_with('-') && !text.contains('='));
-    let memory = values::size("memory", memory.as_deref())?;
-    let (cpus, pids) = (values::cpus(cpus.as_deref())?, values::number("pids", pids.as_deref())?);
-    let changes_limits = memory.is_some() || cpus.is_some() || pids.is_some();
-    let limits = v1::SandboxLimits { memory_bytes: memory, cpus, pids, ..Default::default() };
+    let limits = limits_message(&limits.file()?);
     let update = v1::UpdateSandboxRequest {
         sandbox: sandbox.clone(),
         set_labels: values::labels(&kept)?.into_iter().collect(),
         remove_labels: removed.iter().map(|text| text.trim_end_matches('-').to_owned()).collect(),
-        limits: if changes_limits { limits.into() } else { Default::default() },
+        limits,
         idle_timeout: values::span("idle-timeout", idle_timeout.as_deref())?,
         on_timeout: values::on_timeout(on_timeout.as_deref())?.into(),
         ..Default::default()
     };
-    let changes = changes_limits || !label.is_empty() || idle_timeout.is_some() || on_timeout.is_some();
+    let changes =
+        update.limits.is_set() || !label.is_empty() || idle_timeout.is_some() || on_timeout.is_some();
     if !changes && timeout.is_none() {
         return Err(Quit::Usage("nothing to change; see belljar sandbox set --help".to_owned()));
     }

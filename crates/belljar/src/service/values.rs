@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use belljar_client::{MessageField, v1, well_known};
-use belljar_model::{ByteSize, Cpus, EnvVar, ModelError, Timeout};
+use belljar_model::{ByteSize, EnvVar, ModelError, Timeout};
 
 use crate::message::Quit;
 
@@ -37,12 +37,6 @@ pub(crate) fn number<T: FromStr>(field: &str, text: Option<&str>) -> Result<Opti
         text.parse().map_err(|_| Quit::Usage(format!("--{field}: {text:?} is not an allowed number")))
     };
     text.map(read).transpose()
-}
-
-/// Parses a number of processors, such as `0.5`.
-pub(crate) fn cpus(text: Option<&str>) -> Result<Option<f64>, Quit> {
-    let read = |text: &str| text.parse::<Cpus>().map(Cpus::get);
-    text.map(|text| read(text).map_err(|error| usage_error("cpus", &error))).transpose()
 }
 
 /// Parses labels as `KEY=VALUE`.
@@ -90,7 +84,7 @@ pub(crate) fn on_timeout(text: Option<&str>) -> Result<v1::TimeoutAction, Quit> 
 }
 
 /// Replaces the field name at the start of the model's error by the name of the flag.
-fn usage_error(field: &str, error: &ModelError) -> Quit {
+pub(crate) fn usage_error(field: &str, error: &ModelError) -> Quit {
     let text = error.to_string();
     let rest = text.split_once(": ").map_or(text.as_str(), |(_, rest)| rest);
     Quit::Usage(format!("--{field}: {rest}"))
@@ -112,7 +106,6 @@ mod tests {
         assert_eq!(time("timeout", "10m").unwrap(), Duration::from_secs(600));
         assert_eq!(time("timeout", "0").unwrap(), Duration::ZERO);
         assert_eq!(size("memory", Some("256m")).unwrap(), Some(256 << 20));
-        assert_eq!(cpus(Some("0.5")).unwrap(), Some(0.5));
         assert_eq!(labels(&["a=b=c".to_owned()]).unwrap()["a"], "b=c");
         assert!(usage(time("idle-timeout", "soon")).starts_with("--idle-timeout: \"soon\" is not allowed"));
         assert!(usage(size("memory", Some("much"))).starts_with("--memory: "));

@@ -67,17 +67,19 @@ fn help_and_version() {
       -h, --help               Print help
 
     Limits:
-          --memory <SIZE>        Memory and swap of everything in the sandbox [default: 512m]
+          --memory <SIZE>        Memory and swap of everything in a sandbox, including files in memory
+                                 [default: 512m]
           --cpus <NUMBER>        Processors, such as 0.5 [default: 1]
           --timeout <TIME>       Time until everything is stopped, such as 30, 500ms or 10m [default:
                                  60s, for a shell 24h; 10s with the engine process]
-          --pids <NUMBER>        Processes and threads at once [default: 128]
+          --pids <NUMBER>        Maximum number of processes and threads [default: 128]
           --tmp <SIZE>           Size of /tmp [default: 100m]
           --disk <SIZE>          Size of the home directory [default: 1g]
-          --inodes <NUMBER>      Files and directories in each writable file system [default: 65536]
+          --inodes <NUMBER>      Maximum number of files and directories in each writable file system
+                                 [default: 65536]
           --output <SIZE>        Maximum of each output stream in a result [default: 8m]
+          --open-files <NUMBER>  Maximum number of open files of each process [default: 1024]
           --log <SIZE>           Maximum of each output stream in --log-dir [default: 256m]
-          --open-files <NUMBER>  Open files of each process [default: 1024]
           --limits <GRADE>       How limits are enforced: cgroup, or watched, which is weaker
 
     Sandbox:
