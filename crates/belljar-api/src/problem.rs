@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use belljar_proto::ErrorCode;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -15,7 +16,7 @@ const TYPE_BASE: &str = "https://belljar.dev/errors/";
 const MAX_DETAIL_CHARS: usize = 2048;
 
 macro_rules! codes {
-    ($($variant:ident $name:literal $status:literal $title:literal,)*) => {
+    ($($variant:ident $name:literal $status:literal $rpc:ident $title:literal,)*) => {
         /// Stable code of a kind of error, for programs.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code {
@@ -38,6 +39,12 @@ macro_rules! codes {
                 match self { $(Self::$variant => $status,)* }
             }
 
+            /// Returns the code over RPC.
+            #[must_use]
+            pub const fn rpc(self) -> ErrorCode {
+                match self { $(Self::$variant => ErrorCode::$rpc,)* }
+            }
+
             /// Returns the short description of the kind of error.
             #[must_use]
             pub const fn title(self) -> &'static str {
@@ -48,62 +55,63 @@ macro_rules! codes {
 }
 
 codes! {
-    InvalidField "invalid_field" 400 "A value is not allowed",
-    InvalidJson "invalid_json" 400 "The body is not JSON",
-    InvalidArgument "invalid_argument" 400 "The sandbox does not take this value",
-    InvalidRequest "invalid_request" 400 "The request is malformed",
-    OutOfRange "out_of_range" 400 "A number is out of range",
-    UploadFailed "upload_failed" 400 "The upload broke off",
-    Unauthenticated "unauthenticated" 401 "Missing or invalid key",
-    Forbidden "forbidden" 403 "The key lacks permission",
-    PolicyRefused "policy_refused" 403 "Not allowed by the server's policy",
-    HostNotAllowed "host_not_allowed" 403 "Host name not allowed",
-    OriginNotAllowed "origin_not_allowed" 403 "Origin not allowed",
-    PermissionDenied "permission_denied" 403 "Permission denied in the sandbox",
-    NotFound "not_found" 404 "Not found",
-    SandboxNotFound "sandbox_not_found" 404 "Sandbox not found",
-    TemplateNotFound "template_not_found" 404 "Template not found",
-    VolumeNotFound "volume_not_found" 404 "Volume not found",
-    KeyNotFound "key_not_found" 404 "Key not found",
-    SecretNotFound "secret_not_found" 404 "Secret not found",
-    ProcessNotFound "process_not_found" 404 "Process not found",
-    SessionNotFound "session_not_found" 404 "Session not found",
-    ContextNotFound "context_not_found" 404 "Context not found",
-    PathNotFound "path_not_found" 404 "File not found",
-    PortNotFound "port_not_found" 404 "The port is not published",
-    MethodNotAllowed "method_not_allowed" 405 "Method not allowed",
-    RequestTimeout "request_timeout" 408 "The request was too slow",
-    NameTaken "name_taken" 409 "The name is in use",
-    VolumeInUse "volume_in_use" 409 "A sandbox uses the volume",
-    WrongState "wrong_state" 409 "The sandbox is in another state",
-    PathExists "path_exists" 409 "The file already exists",
-    NotRegular "not_regular" 409 "Not a regular file",
-    FailedPrecondition "failed_precondition" 409 "Not possible in the current state",
-    ResourceExhausted "resource_exhausted" 409 "A resource of the sandbox is exhausted",
-    KernelUnavailable "kernel_unavailable" 409 "The interpreter cannot be used",
-    IdempotencyRunning "idempotency_running" 409 "The first request with this key is still running",
-    ExecutionInterrupted "execution_interrupted" 409 "The first request with this key was cut off",
-    SandboxGone "sandbox_gone" 410 "The sandbox has ended",
-    TooLarge "too_large" 413 "The request is too large",
-    UnsupportedMediaType "unsupported_media_type" 415 "Unsupported media type",
-    RangeNotSatisfiable "range_not_satisfiable" 416 "The file has no such range",
-    BuildFailed "build_failed" 422 "The template could not be built",
-    IdempotencyMismatch "idempotency_mismatch" 422 "The key was used with another request",
-    UpgradeRequired "upgrade_required" 426 "A WebSocket is required",
-    QuotaExceeded "quota_exceeded" 429 "Quota of the key exceeded",
-    ContextsExhausted "contexts_exhausted" 429 "Too many contexts, or too many waiting for one",
-    TooManyAttempts "too_many_attempts" 429 "Too many invalid keys from this address",
-    Internal "internal" 500 "Internal server error",
-    EngineFailed "engine_failed" 500 "The engine failed",
-    StoreFailed "store_failed" 500 "The server's records cannot be read or written",
-    ServerFileFailed "server_file_failed" 500 "A file of the server cannot be read or written",
-    NotOffered "not_offered" 501 "The sandbox cannot do this",
-    SandboxFailed "sandbox_failed" 502 "Invalid response from the sandbox",
-    SandboxUnreachable "sandbox_unreachable" 502 "The sandbox cannot be reached",
-    PortNotOpen "port_not_open" 502 "Nothing listens on the port",
-    MachineFull "machine_full" 503 "The machine is full",
-    ShuttingDown "shutting_down" 503 "The server is shutting down",
-    SandboxUnresponsive "sandbox_unresponsive" 504 "The sandbox does not answer in time",
+    InvalidField "invalid_field" 400 InvalidArgument "A value is not allowed",
+    InvalidJson "invalid_json" 400 InvalidArgument "The body is not JSON",
+    InvalidArgument "invalid_argument" 400 InvalidArgument "The sandbox does not take this value",
+    InvalidRequest "invalid_request" 400 InvalidArgument "The request is malformed",
+    OutOfRange "out_of_range" 400 OutOfRange "A number is out of range",
+    UploadFailed "upload_failed" 400 Aborted "The upload broke off",
+    Unauthenticated "unauthenticated" 401 Unauthenticated "Missing or invalid key",
+    Forbidden "forbidden" 403 PermissionDenied "The key lacks permission",
+    PolicyRefused "policy_refused" 403 PermissionDenied "Not allowed by the server's policy",
+    HostNotAllowed "host_not_allowed" 403 PermissionDenied "Host name not allowed",
+    OriginNotAllowed "origin_not_allowed" 403 PermissionDenied "Origin not allowed",
+    PermissionDenied "permission_denied" 403 PermissionDenied "Permission denied in the sandbox",
+    NotFound "not_found" 404 NotFound "Not found",
+    SandboxNotFound "sandbox_not_found" 404 NotFound "Sandbox not found",
+    TemplateNotFound "template_not_found" 404 NotFound "Template not found",
+    VolumeNotFound "volume_not_found" 404 NotFound "Volume not found",
+    KeyNotFound "key_not_found" 404 NotFound "Key not found",
+    SecretNotFound "secret_not_found" 404 NotFound "Secret not found",
+    ProcessNotFound "process_not_found" 404 NotFound "Process not found",
+    SessionNotFound "session_not_found" 404 NotFound "Session not found",
+    ContextNotFound "context_not_found" 404 NotFound "Context not found",
+    PathNotFound "path_not_found" 404 NotFound "File not found",
+    PortNotFound "port_not_found" 404 NotFound "The port is not published",
+    MethodNotAllowed "method_not_allowed" 405 Unimplemented "Method not allowed",
+    RequestTimeout "request_timeout" 408 DeadlineExceeded "The request was too slow",
+    NameTaken "name_taken" 409 AlreadyExists "The name is in use",
+    VolumeInUse "volume_in_use" 409 FailedPrecondition "A sandbox uses the volume",
+    WrongState "wrong_state" 409 FailedPrecondition "The sandbox is in another state",
+    SandboxMoved "sandbox_moved" 409 Aborted "Another server has taken the sandbox over",
+    PathExists "path_exists" 409 AlreadyExists "The file already exists",
+    NotRegular "not_regular" 409 FailedPrecondition "Not a regular file",
+    FailedPrecondition "failed_precondition" 409 FailedPrecondition "Not possible in the current state",
+    ResourceExhausted "resource_exhausted" 409 ResourceExhausted "A resource of the sandbox is exhausted",
+    KernelUnavailable "kernel_unavailable" 409 FailedPrecondition "The interpreter cannot be used",
+    IdempotencyRunning "idempotency_running" 409 Aborted "The first request with this key is still running",
+    ExecutionInterrupted "execution_interrupted" 409 Aborted "The first request with this key was cut off",
+    SandboxGone "sandbox_gone" 410 NotFound "The sandbox has ended",
+    TooLarge "too_large" 413 ResourceExhausted "The request is too large",
+    UnsupportedMediaType "unsupported_media_type" 415 InvalidArgument "Unsupported media type",
+    RangeNotSatisfiable "range_not_satisfiable" 416 OutOfRange "The file has no such range",
+    BuildFailed "build_failed" 422 FailedPrecondition "The template could not be built",
+    IdempotencyMismatch "idempotency_mismatch" 422 InvalidArgument "The key was used with another request",
+    UpgradeRequired "upgrade_required" 426 Unimplemented "A WebSocket is required",
+    QuotaExceeded "quota_exceeded" 429 ResourceExhausted "Quota of the key exceeded",
+    ContextsExhausted "contexts_exhausted" 429 ResourceExhausted "Too many contexts, or too many waiting for one",
+    TooManyAttempts "too_many_attempts" 429 ResourceExhausted "Too many invalid keys from this address",
+    Internal "internal" 500 Internal "Internal server error",
+    EngineFailed "engine_failed" 500 Internal "The engine failed",
+    StoreFailed "store_failed" 500 Internal "The server's records cannot be read or written",
+    ServerFileFailed "server_file_failed" 500 Internal "A file of the server cannot be read or written",
+    NotOffered "not_offered" 501 Unimplemented "The sandbox cannot do this",
+    SandboxFailed "sandbox_failed" 502 Internal "Invalid response from the sandbox",
+    SandboxUnreachable "sandbox_unreachable" 502 Unavailable "The sandbox cannot be reached",
+    PortNotOpen "port_not_open" 502 Unavailable "Nothing listens on the port",
+    MachineFull "machine_full" 503 Unavailable "The machine is full",
+    ShuttingDown "shutting_down" 503 Unavailable "The server is shutting down",
+    SandboxUnresponsive "sandbox_unresponsive" 504 DeadlineExceeded "The sandbox does not answer in time",
 }
 
 impl Code {

@@ -16,7 +16,7 @@ const DETAIL: &str = "belljar.v1.Problem";
 
 /// Converts a problem to an error, with [`v1::Problem`] as its detail.
 pub(crate) fn error(problem: &Problem, request_id: &str) -> ConnectError {
-    with_code(code(problem.code()), problem, request_id)
+    with_code(problem.code().rpc(), problem, request_id)
 }
 
 fn with_code(code: ErrorCode, problem: &Problem, request_id: &str) -> ConnectError {
@@ -76,61 +76,7 @@ pub(crate) fn guest_error(failed: KeeperError, request_id: &str) -> ConnectError
         _ => None,
     };
     let problem = Problem::from(failed);
-    with_code(kept.unwrap_or_else(|| code(problem.code())), &problem, request_id)
-}
-
-/// Returns the protocols' code for a problem's code.
-fn code(code: Code) -> ErrorCode {
-    match code {
-        Code::InvalidField
-        | Code::InvalidJson
-        | Code::InvalidArgument
-        | Code::InvalidRequest
-        | Code::UnsupportedMediaType
-        | Code::IdempotencyMismatch => ErrorCode::InvalidArgument,
-        Code::OutOfRange | Code::RangeNotSatisfiable => ErrorCode::OutOfRange,
-        Code::Unauthenticated => ErrorCode::Unauthenticated,
-        Code::Forbidden
-        | Code::PolicyRefused
-        | Code::HostNotAllowed
-        | Code::OriginNotAllowed
-        | Code::PermissionDenied => ErrorCode::PermissionDenied,
-        Code::NotFound
-        | Code::SandboxNotFound
-        | Code::TemplateNotFound
-        | Code::VolumeNotFound
-        | Code::KeyNotFound
-        | Code::SecretNotFound
-        | Code::ProcessNotFound
-        | Code::SessionNotFound
-        | Code::ContextNotFound
-        | Code::PathNotFound
-        | Code::PortNotFound
-        | Code::SandboxGone => ErrorCode::NotFound,
-        Code::NameTaken | Code::PathExists => ErrorCode::AlreadyExists,
-        Code::WrongState
-        | Code::VolumeInUse
-        | Code::NotRegular
-        | Code::KernelUnavailable
-        | Code::BuildFailed
-        | Code::FailedPrecondition => ErrorCode::FailedPrecondition,
-        Code::IdempotencyRunning | Code::ExecutionInterrupted | Code::UploadFailed => ErrorCode::Aborted,
-        Code::ResourceExhausted
-        | Code::TooLarge
-        | Code::ContextsExhausted
-        | Code::QuotaExceeded
-        | Code::TooManyAttempts => ErrorCode::ResourceExhausted,
-        Code::MethodNotAllowed | Code::UpgradeRequired | Code::NotOffered => ErrorCode::Unimplemented,
-        Code::SandboxUnreachable | Code::PortNotOpen | Code::MachineFull | Code::ShuttingDown => {
-            ErrorCode::Unavailable
-        }
-        Code::RequestTimeout | Code::SandboxUnresponsive => ErrorCode::DeadlineExceeded,
-        Code::Internal
-        | Code::EngineFailed
-        | Code::StoreFailed
-        | Code::ServerFileFailed
-        | Code::SandboxFailed => ErrorCode::Internal,
-    }
+    with_code(kept.unwrap_or_else(|| problem.code().rpc()), &problem, request_id)
 }
 
 /// The headers of an RPC that determine the format of its response, known before the request is read.

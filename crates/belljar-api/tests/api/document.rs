@@ -12,11 +12,13 @@ cases![
     document_is_complete,
     every_route_needs_a_key,
     every_code_is_documented,
+    every_code_of_the_keeper_is_known,
     optional_bodies_can_be_omitted,
     archive_types_are_documented,
 ];
 
 const COPY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+const KEEPER_ERRORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../belljar-keeper/src/error.rs");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rest.md");
 
 fn document() -> Value {
@@ -139,6 +141,17 @@ async fn every_code_is_documented(_: Fixture) {
     for code in Code::ALL {
         let row = format!("| `{}` | {} | {} |", code.as_str(), code.status_number(), code.title());
         assert!(rows.contains(row.as_str()), "docs/rest.md lacks: {row}");
+    }
+}
+
+async fn every_code_of_the_keeper_is_known(_: Fixture) {
+    let source = std::fs::read_to_string(KEEPER_ERRORS).unwrap();
+    let codes = source.split_once("pub fn code(&self)").unwrap().1.split('"').skip(1).step_by(2);
+    // The others are the resources of a match, and names in tests.
+    let codes: BTreeSet<&str> = codes.filter(|text| text.contains('_')).collect();
+    assert!(codes.contains("sandbox_moved") && codes.contains("path_not_found"));
+    for code in codes {
+        assert!(Code::from_name(code).is_some(), "{code} is missing from the table of codes");
     }
 }
 
