@@ -2,18 +2,28 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use belljar_model::{ByteSize, LimitsFile, ModelError};
 
 use crate::error::{ConfigError, quote};
+use crate::example::example;
 use crate::layers::{ConfigLayers, Value};
 use crate::origin::Origin;
 
 /// Placeholder for the service's home at the beginning of a path.
 const HOME: &str = "$BELLJAR_HOME";
 
-/// Reads values from the layers, and collects all errors.
+/// The defaults, as if each were set in a file.
+static DEFAULTS: LazyLock<ConfigLayers> = LazyLock::new(|| {
+    let mut layers = ConfigLayers::default();
+    let parsed = layers.add_file(Path::new("defaults"), &example().replace("\n#:", "\n"));
+    debug_assert!(parsed.is_ok(), "{parsed:?}");
+    layers
+});
+
+/// Reads values from the layers, and collects all errors. What is not set, or is refused, has the default in the table of settings.
 pub(crate) struct Reader<'a> {
     layers: &'a ConfigLayers,
     home: &'a Path,
@@ -27,42 +37,40 @@ impl<'a> Reader<'a> {
 
     /// Returns the text of a setting, if it is set.
     pub(crate) fn text(&self, key: &str) -> Option<&'a str> {
-        match self.layers.get(key)? {
-            (Value::Scalar(text), _) => Some(text),
-            _ => None,
-        }
+        scalar(self.layers, key)
     }
 
     /// Reads a value with `parse`, which returns a description of the allowed values on failure.
-    pub(crate) fn value<T>(&mut self, key: &str, default: T, parse: impl Fn(&str) -> Result<T, String>) -> T {
-        let Some(text) = self.text(key) else { return default };
-        match parse(text) {
-            Ok(value) => value,
-            Err(allowed) => {
-                self.refuse(key, quote(text), allowed);
-                default
-            }
+    pub(crate) fn value<T: Default>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
+        match self.text(key).map(|text| (text, parse(text))) {
+            Some((_, Ok(value))) => return value,
+            Some((text, Err(allowed))) => self.refuse(key, quote(text), allowed),
+            None => {}
         }
+        let default = scalar(&DEFAULTS, key).map(parse);
+        debug_assert!(matches!(default, Some(Ok(_))), "{key} has no valid default");
+        default.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Reads one of a few words.
-    pub(crate) fn word<T: Copy>(&mut self, key: &str, default: T, words: &[(&str, T)]) -> T {
-        self.value(key, default, |text| {
-            let found = words.iter().find(|(word, _)| *word == text);
-            found.map(|(_, value)| *value).ok_or_else(|| one_of(words.iter().map(|(word, _)| *word)))
-        })
+    pub(crate) fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> T {
+        let index: usize = self.value(key, |text| {
+            let found = words.iter().position(|(word, _)| *word == text);
+            found.ok_or_else(|| one_of(words.iter().map(|(word, _)| *word)))
+        });
+        words[index].1
     }
 
-    pub(crate) fn flag(&mut self, key: &str, default: bool) -> bool {
-        self.word(key, default, &[("true", true), ("false", false)])
+    pub(crate) fn flag(&mut self, key: &str) -> bool {
+        self.word(key, &[("true", true), ("false", false)])
     }
 
     /// Reads a whole number within a range.
-    pub(crate) fn count<T>(&mut self, key: &str, default: T, min: T, max: T) -> T
+    pub(crate) fn count<T>(&mut self, key: &str, min: T, max: T) -> T
     where
-        T: FromStr + PartialOrd + std::fmt::Display + Copy,
+        T: FromStr + PartialOrd + std::fmt::Display + Copy + Default,
     {
-        self.value(key, default, |text| {
+        self.value(key, |text| {
             let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let number = text.parse().ok().filter(|number| is_number && *number >= min && *number <= max);
             number.ok_or_else(|| format!("a whole number from {min} to {max}"))
@@ -70,17 +78,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a size in bytes within a range.
-    pub(crate) fn size(&mut self, key: &str, default: ByteSize, min: ByteSize, max: ByteSize) -> u64 {
-        let size = self.value(key, default, |text| {
+    pub(crate) fn size(&mut self, key: &str, min: ByteSize, max: ByteSize) -> u64 {
+        self.value(key, |text| {
             let size = text.parse().ok().filter(|size| (min..=max).contains(size));
-            size.ok_or_else(|| format!("a size from {min} to {max}, such as 256m"))
-        });
-        size.bytes()
+            size.map(ByteSize::bytes).ok_or_else(|| format!("a size from {min} to {max}, such as 256m"))
+        })
     }
 
     /// Reads a time span within a range.
-    pub(crate) fn span(&mut self, key: &str, default: Duration, min: Duration, max: Duration) -> Duration {
-        self.value(key, default, |text| {
+    pub(crate) fn span(&mut self, key: &str, min: Duration, max: Duration) -> Duration {
+        self.value(key, |text| {
             let span = belljar_model::parse_span(text).filter(|span| (min..=max).contains(span));
             span.ok_or_else(|| {
                 format!(
@@ -99,7 +106,7 @@ impl<'a> Reader<'a> {
         parse: impl Fn(&str) -> Option<T>,
         allowed: &str,
     ) -> Option<T> {
-        self.value(key, None, |text| match text {
+        self.value(key, |text| match text {
             "none" => Ok(None),
             text => parse(text).map(Some).ok_or_else(|| format!("{allowed}, or none")),
         })
@@ -111,10 +118,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a path, in which `$BELLJAR_HOME` is replaced. An empty one is `None`.
-    pub(crate) fn path(&mut self, key: &str, default: Option<&str>) -> Option<PathBuf> {
-        let default = default.map(|name| self.home.join(name));
+    pub(crate) fn path(&mut self, key: &str) -> Option<PathBuf> {
         let home = self.home;
-        self.value(key, default, |text| match absolute(text, home) {
+        self.value(key, |text| match absolute(text, home) {
             _ if text.is_empty() => Ok(None),
             Some(path) => Ok(Some(path)),
             None => Err(format!("an absolute path, or one that begins with {HOME}/")),
@@ -122,13 +128,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a list whose items are read with `parse`, which returns a description of the allowed values on failure.
-    pub(crate) fn list<T>(
-        &mut self,
-        key: &str,
-        default: Vec<T>,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Vec<T> {
-        let Some((Value::List(items), _)) = self.layers.get(key) else { return default };
+    pub(crate) fn list<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+        let value = self.layers.get(key).or_else(|| DEFAULTS.get(key));
+        let Some((Value::List(items), _)) = value else { return Vec::new() };
         let mut values = Vec::new();
         for (text, origin) in items {
             match parse(text) {
@@ -150,7 +152,7 @@ impl<'a> Reader<'a> {
     /// Reads a list of absolute paths.
     pub(crate) fn paths(&mut self, key: &str) -> Vec<PathBuf> {
         let home = self.home;
-        self.list(key, Vec::new(), |text| absolute(text, home).ok_or_else(|| "an absolute path".to_owned()))
+        self.list(key, |text| absolute(text, home).ok_or_else(|| "an absolute path".to_owned()))
     }
 
     /// Reads the entries of a table, sorted by name. `check` returns a description of the allowed entries on failure; values are
@@ -250,5 +252,12 @@ fn format_span(span: Duration) -> String {
         _ if seconds.is_multiple_of(86_400) && seconds > 86_400 => format!("{} d", seconds / 86_400),
         _ if seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
         _ => format!("{seconds} s"),
+    }
+}
+
+fn scalar<'a>(layers: &'a ConfigLayers, key: &str) -> Option<&'a str> {
+    match layers.get(key)? {
+        (Value::Scalar(text), _) => Some(text),
+        _ => None,
     }
 }

@@ -53,7 +53,7 @@ impl Config {
             head_room: head_room(&mut reader),
             quotas: quotas(&mut reader),
             log: log(&mut reader),
-            metrics: MetricsConfig { open: reader.flag("metrics.open", false) },
+            metrics: MetricsConfig { open: reader.flag("metrics.open") },
             otlp: otlp(&mut reader),
             audit: audit(&mut reader),
         };
@@ -62,17 +62,17 @@ impl Config {
 }
 
 fn server(reader: &mut Reader<'_>) -> ServerConfig {
-    let listen = reader.list("server.listen", vec![SocketAddr::from(([127, 0, 0, 1], 8787))], |text| {
+    let listen = reader.list("server.listen", |text| {
         text.parse().map_err(|_| "an IP address and a port, such as 127.0.0.1:8787 or [::]:8787".to_owned())
     });
-    let socket = reader.path("server.socket", Some("belljar.sock"));
+    let socket = reader.path("server.socket");
     if listen.is_empty() && socket.is_none() {
         reader.refuse_combination(
             "server.listen",
             "neither an address nor a socket is configured; give one of them",
         );
     }
-    let domain = reader.value("server.domain", None, |text| match text {
+    let domain = reader.value("server.domain", |text| match text {
         "" => Ok(None),
         text if is_domain(text) => Ok(Some(text.to_ascii_lowercase())),
         _ => Err("a domain name, such as sandboxes.example.com".to_owned()),
@@ -80,13 +80,13 @@ fn server(reader: &mut Reader<'_>) -> ServerConfig {
     ServerConfig {
         listen,
         socket,
-        operator_socket: reader.flag("server.operator_socket", true),
+        operator_socket: reader.flag("server.operator_socket"),
         domain,
-        allowed_hosts: reader.list("server.allowed_hosts", Vec::new(), |text| {
+        allowed_hosts: reader.list("server.allowed_hosts", |text| {
             let is_host = is_domain(text) || text.parse::<std::net::IpAddr>().is_ok();
             is_host.then(|| text.to_ascii_lowercase()).ok_or_else(|| "a host name without port".to_owned())
         }),
-        allowed_origins: reader.list("server.allowed_origins", Vec::new(), |text| {
+        allowed_origins: reader.list("server.allowed_origins", |text| {
             let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
             let is_origin =
                 rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['/', '?', '#', '@', '*', ' ']));
@@ -94,31 +94,26 @@ fn server(reader: &mut Reader<'_>) -> ServerConfig {
                 "scheme and host without a path, such as https://console.example.com".to_owned()
             })
         }),
-        trusted_proxies: reader.list("server.trusted_proxies", Vec::new(), |text| {
+        trusted_proxies: reader.list("server.trusted_proxies", |text| {
             text.parse().map_err(|_| "an IP address, such as 10.0.0.2".to_owned())
         }),
         tls: tls(reader),
-        max_connections: reader.count("server.max_connections", 2048, 1, 1_000_000),
-        max_connections_per_client: reader.count("server.max_connections_per_client", 512, 1, 1_000_000),
-        max_requests_per_connection: reader.count(
-            "server.max_requests_per_connection",
-            100_000,
-            1,
-            1_000_000_000,
-        ),
-        max_streams_per_key: reader.count("server.max_streams_per_key", 256, 1, 1_000_000),
-        max_failed_attempts: reader.count("server.max_failed_attempts", 30, 1, 1_000_000),
-        drain: reader.span("server.drain", Duration::from_secs(10), Duration::ZERO, HOUR),
-        linger: reader.span("server.linger", Duration::from_secs(60), SECOND, DAY),
-        open_docs: reader.flag("server.open_docs", true),
-        e2b: reader.flag("server.e2b", false),
-        e2b_internet: reader.flag("server.e2b_internet", true),
+        max_connections: reader.count("server.max_connections", 1, 1_000_000),
+        max_connections_per_client: reader.count("server.max_connections_per_client", 1, 1_000_000),
+        max_requests_per_connection: reader.count("server.max_requests_per_connection", 1, 1_000_000_000),
+        max_streams_per_key: reader.count("server.max_streams_per_key", 1, 1_000_000),
+        max_failed_attempts: reader.count("server.max_failed_attempts", 1, 1_000_000),
+        drain: reader.span("server.drain", Duration::ZERO, HOUR),
+        linger: reader.span("server.linger", SECOND, DAY),
+        open_docs: reader.flag("server.open_docs"),
+        e2b: reader.flag("server.e2b"),
+        e2b_internet: reader.flag("server.e2b_internet"),
     }
 }
 
 fn tls(reader: &mut Reader<'_>) -> Option<TlsConfig> {
-    let certificate = reader.path("server.tls_certificate", None);
-    let key = reader.path("server.tls_key", None);
+    let certificate = reader.path("server.tls_certificate");
+    let key = reader.path("server.tls_key");
     match (certificate, key) {
         (Some(certificate), Some(key)) => Some(TlsConfig { certificate, key }),
         (None, None) => None,
@@ -151,9 +146,9 @@ fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
     let words = [("process", StoreDurability::Process), ("power", StoreDurability::Power)];
     StoreConfig {
         url: Secret::new(url),
-        durability: reader.word("store.durability", StoreDurability::Process, &words),
-        key_file: reader.path("store.key_file", Some("store.key")).unwrap_or_else(|| home.join("store.key")),
-        keeper: reader.value("store.keeper", "local".to_owned(), |text| {
+        durability: reader.word("store.durability", &words),
+        key_file: reader.path("store.key_file").unwrap_or_else(|| home.join("store.key")),
+        keeper: reader.value("store.keeper", |text| {
             let fits = (1..=63).contains(&text.len())
                 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
             fits.then(|| text.to_owned())
@@ -170,9 +165,8 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         let known = ENGINES.contains(&text).then(|| EngineName::known(text));
         known.ok_or_else(|| "local, process or none".to_owned())
     };
-    let default_timeout =
-        reader.span("sandboxes.default_timeout", Duration::from_secs(300), SECOND, MAX_LIFETIME);
-    let max_timeout = reader.span("sandboxes.max_timeout", DAY, SECOND, MAX_LIFETIME);
+    let default_timeout = reader.span("sandboxes.default_timeout", SECOND, MAX_LIFETIME);
+    let max_timeout = reader.span("sandboxes.max_timeout", SECOND, MAX_LIFETIME);
     if default_timeout > max_timeout {
         let key = if reader.text("sandboxes.default_timeout").is_some() {
             "default_timeout"
@@ -183,38 +177,29 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         reader.refuse_combination(&format!("sandboxes.{key}"), reason);
     }
     SandboxesConfig {
-        engine: reader.value("sandboxes.engine", EngineName::LOCAL, engine),
-        engines: reader.list("sandboxes.engines", Vec::new(), engine),
+        engine: reader.value("sandboxes.engine", engine),
+        engines: reader.list("sandboxes.engines", engine),
         default_timeout,
         max_timeout,
-        pool: reader.count("sandboxes.pool", 4, 0, 10_000),
-        template_pool: reader.count("sandboxes.template_pool", 1, 0, 1000),
-        warm_interpreters: reader.flag("sandboxes.warm_interpreters", true),
-        warm_imports: reader.list("sandboxes.warm_imports", Vec::new(), |text| {
+        pool: reader.count("sandboxes.pool", 0, 10_000),
+        template_pool: reader.count("sandboxes.template_pool", 0, 1000),
+        warm_interpreters: reader.flag("sandboxes.warm_interpreters"),
+        warm_imports: reader.list("sandboxes.warm_imports", |text| {
             let allowed = || "names of Python modules, of at most 128 letters, digits, _ and .".to_owned();
             let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"._".contains(&byte);
             let fits = (1..=128).contains(&text.len()) && text.bytes().all(letters) && !text.starts_with('.');
             fits.then(|| text.to_owned()).ok_or_else(allowed)
         }),
-        max_starts: Some(reader.count("sandboxes.max_starts", 0, 0, 10_000)).filter(|starts| *starts > 0),
-        max_waiting: reader.count("sandboxes.max_waiting", 1000, 0, 1_000_000),
-        max_sandboxes: reader.count("sandboxes.max_sandboxes", 2000, 1, 1_000_000),
-        max_secrets: reader.count("sandboxes.max_secrets", 1000, 0, 100_000),
-        share_host_tree: reader.flag("sandboxes.share_host_tree", false),
-        on_exit: reader.word(
-            "sandboxes.on_exit",
-            OnExit::Keep,
-            &[("keep", OnExit::Keep), ("end", OnExit::End)],
-        ),
-        cgroup: reader.path("sandboxes.cgroup", None),
-        keep_gone: reader.span("sandboxes.keep_gone", 7 * DAY, Duration::ZERO, 10 * MAX_LIFETIME),
-        keep_steps: reader.span("sandboxes.keep_steps", 30 * DAY, Duration::ZERO, 10 * MAX_LIFETIME),
-        keep_idempotency: reader.span(
-            "sandboxes.keep_idempotency",
-            DAY,
-            Duration::from_secs(60),
-            MAX_LIFETIME,
-        ),
+        max_starts: Some(reader.count("sandboxes.max_starts", 0, 10_000)).filter(|starts| *starts > 0),
+        max_waiting: reader.count("sandboxes.max_waiting", 0, 1_000_000),
+        max_sandboxes: reader.count("sandboxes.max_sandboxes", 1, 1_000_000),
+        max_secrets: reader.count("sandboxes.max_secrets", 0, 100_000),
+        share_host_tree: reader.flag("sandboxes.share_host_tree"),
+        on_exit: reader.word("sandboxes.on_exit", &[("keep", OnExit::Keep), ("end", OnExit::End)]),
+        cgroup: reader.path("sandboxes.cgroup"),
+        keep_gone: reader.span("sandboxes.keep_gone", Duration::ZERO, 10 * MAX_LIFETIME),
+        keep_steps: reader.span("sandboxes.keep_steps", Duration::ZERO, 10 * MAX_LIFETIME),
+        keep_idempotency: reader.span("sandboxes.keep_idempotency", Duration::from_secs(60), MAX_LIFETIME),
         mounts: MountsConfig {
             read: reader.paths("sandboxes.mounts.read"),
             write: reader.paths("sandboxes.mounts.write"),
@@ -222,24 +207,24 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         },
         volumes: volumes(reader),
         network_ceiling: network_ceiling(reader),
-        network_exceptions: reader.list("sandboxes.network.exceptions", Vec::new(), |text| {
+        network_exceptions: reader.list("sandboxes.network.exceptions", |text| {
             text.parse::<Cidr>().map_err(|_| "a range such as 10.0.0.0/8".to_owned())
         }),
-        network_resolvers: reader.list("sandboxes.network.resolvers", Vec::new(), |text| {
+        network_resolvers: reader.list("sandboxes.network.resolvers", |text| {
             text.parse::<SocketAddr>().map_err(|_| "an address with a port, such as 10.0.0.53:53".to_owned())
         }),
         network_proxy: network_proxy(reader),
-        network_proxy_resolves: reader.flag("sandboxes.network.proxy_resolves", false),
-        network_ca_file: reader.path("sandboxes.network.ca_file", None),
+        network_proxy_resolves: reader.flag("sandboxes.network.proxy_resolves"),
+        network_ca_file: reader.path("sandboxes.network.ca_file"),
     }
 }
 
 fn volumes(reader: &mut Reader<'_>) -> VolumesConfig {
     let (min, max) = (ByteSize::new(MIN_VOLUME_BYTES), ByteSize::new(MAX_VOLUME_BYTES));
     VolumesConfig {
-        size_bytes: reader.size("sandboxes.volumes.size", ByteSize::mib(1024), min, max),
-        max_count: reader.count("sandboxes.volumes.max_count", 100, 0, 100_000),
-        max_bytes: reader.size("sandboxes.volumes.max_bytes", ByteSize::mib(64 << 10), ByteSize::new(0), max),
+        size_bytes: reader.size("sandboxes.volumes.size", min, max),
+        max_count: reader.count("sandboxes.volumes.max_count", 0, 100_000),
+        max_bytes: reader.size("sandboxes.volumes.max_bytes", ByteSize::new(0), max),
     }
 }
 
@@ -263,13 +248,12 @@ fn network_proxy(reader: &mut Reader<'_>) -> Option<UpstreamProxy> {
 fn network_ceiling(reader: &mut Reader<'_>) -> NetworkCeiling {
     const ALLOW: &str = "sandboxes.network.most_allow";
     let modes = NetworkMode::ALL.map(|mode| (mode.as_str(), mode));
-    let mode = reader.word("sandboxes.network.most", NetworkMode::Open, &modes);
-    let presets =
-        reader.list("sandboxes.network.most_presets", Vec::new(), |name| match Preset::find(name) {
-            Some(_) => Ok(name.to_owned()),
-            None => Err("a preset; belljar net presets lists them".to_owned()),
-        });
-    let allow = reader.list(ALLOW, Vec::new(), |text| match Rule::parse_allow(text) {
+    let mode = reader.word("sandboxes.network.most", &modes);
+    let presets = reader.list("sandboxes.network.most_presets", |name| match Preset::find(name) {
+        Some(_) => Ok(name.to_owned()),
+        None => Err("a preset; belljar net presets lists them".to_owned()),
+    });
+    let allow = reader.list(ALLOW, |text| match Rule::parse_allow(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(ModelError::NotAllowed { allowed, .. }) => Err(allowed),
         Err(error) => Err(error.to_string()),
@@ -308,10 +292,10 @@ fn template(reader: &mut Reader<'_>, engine: EngineName) -> SpecFile {
 fn head_room(reader: &mut Reader<'_>) -> HeadRoomConfig {
     let (min, max) = (ByteSize::new(0), ByteSize::mib(1 << 24));
     HeadRoomConfig {
-        memory_bytes: reader.size("head_room.memory", ByteSize::mib(512), min, max),
-        disk_bytes: reader.size("head_room.disk", ByteSize::mib(1024), min, max),
-        inodes_percent: reader.count("head_room.inodes_percent", 5, 0, 99),
-        pids: reader.count("head_room.pids", 1000, 0, 4_194_304),
+        memory_bytes: reader.size("head_room.memory", min, max),
+        disk_bytes: reader.size("head_room.disk", min, max),
+        inodes_percent: reader.count("head_room.inodes_percent", 0, 99),
+        pids: reader.count("head_room.pids", 0, 4_194_304),
     }
 }
 
@@ -331,9 +315,9 @@ fn log(reader: &mut Reader<'_>) -> LogConfig {
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     let levels = [("error", LogLevel::Error), ("warn", LogLevel::Warn), ("info", LogLevel::Info)];
     LogConfig {
-        format: reader.word("log.format", LogFormat::Text, &formats),
-        level: reader.word("log.level", LogLevel::Info, &levels),
-        file: reader.path("log.file", None),
+        format: reader.word("log.format", &formats),
+        level: reader.word("log.level", &levels),
+        file: reader.path("log.file"),
     }
 }
 
@@ -355,12 +339,12 @@ fn otlp(reader: &mut Reader<'_>) -> Option<OtlpConfig> {
             && value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         if fits { Ok(()) } else { Err("a header's name, with a value of printable ASCII".to_owned()) }
     });
-    let sampling = reader.value("otlp.sampling", 1.0, |text| {
+    let sampling = reader.value("otlp.sampling", |text| {
         let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
         share.ok_or_else(|| "a number from 0 to 1, such as 0.1".to_owned())
     });
-    let logs = reader.flag("otlp.logs", true);
-    let service_name = reader.optional("otlp.service_name").unwrap_or_else(|| "belljar".to_owned());
+    let logs = reader.flag("otlp.logs");
+    let service_name = reader.value("otlp.service_name", |text| Ok(text.to_owned()));
     Some(OtlpConfig {
         endpoint: endpoint?,
         headers: headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
@@ -373,9 +357,9 @@ fn otlp(reader: &mut Reader<'_>) -> Option<OtlpConfig> {
 fn audit(reader: &mut Reader<'_>) -> AuditConfig {
     let (min, max) = (ByteSize::mib(1), ByteSize::mib(1 << 20));
     AuditConfig {
-        file: reader.path("audit.file", Some("audit.jsonl")),
-        rotate_bytes: reader.size("audit.rotate_size", ByteSize::mib(64), min, max),
-        keep: reader.count("audit.keep", 16, 0, 100_000),
+        file: reader.path("audit.file"),
+        rotate_bytes: reader.size("audit.rotate_size", min, max),
+        keep: reader.count("audit.keep", 0, 100_000),
     }
 }
 

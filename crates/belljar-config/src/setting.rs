@@ -53,6 +53,8 @@ pub struct Setting {
     /// True if a running server applies a new value on `SIGHUP`.
     pub reload: bool,
     pub(crate) visibility: Visibility,
+    /// A flag of its own, besides `--set`, with the name of its value, such as `("on-exit", "WHAT")`.
+    pub flag: Option<(&'static str, &'static str)>,
     /// A variable with an older name for the same setting.
     pub(crate) alias: Option<&'static str>,
 }
@@ -64,7 +66,16 @@ impl Setting {
         default: &'static str,
         text: &'static str,
     ) -> Self {
-        Self { key, kind, default, text, reload: false, visibility: Visibility::Full, alias: None }
+        Self {
+            key,
+            kind,
+            default,
+            text,
+            reload: false,
+            visibility: Visibility::Full,
+            flag: None,
+            alias: None,
+        }
     }
 
     /// Marks the setting as one that a running server applies on `SIGHUP`.
@@ -74,6 +85,10 @@ impl Setting {
 
     pub(crate) const fn visibility(self, visibility: Visibility) -> Self {
         Self { visibility, ..self }
+    }
+
+    pub(crate) const fn flag(self, name: &'static str, value: &'static str) -> Self {
+        Self { flag: Some((name, value)), ..self }
     }
 
     pub(crate) const fn alias(self, variable: &'static str) -> Self {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::code::CodeArgs;
+use crate::config::SettingArgs;
 use crate::limits::RunLimits;
 use crate::message::Quit;
 use crate::service::args::SandboxCommandArgs;
@@ -240,36 +241,8 @@ pub(crate) struct ServiceArgs {
     /// Directory for the service's files [default: $BELLJAR_HOME, ~/.local/share/belljar, for root /var/lib/belljar]
     #[arg(long, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
-    /// Address to listen on; may be given more than once [default: 127.0.0.1:8787]
-    #[arg(long, value_name = "IP:PORT")]
-    pub(crate) listen: Vec<String>,
-    /// Unix socket to listen on [default: belljar.sock in the home]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<String>,
-    /// Domain below which the sandboxes' ports have names
-    #[arg(long, value_name = "DOMAIN")]
-    pub(crate) domain: Option<String>,
-    /// Serve E2B's clients as well, and print the variables that point them here
-    #[arg(long)]
-    pub(crate) e2b: bool,
-    /// Address of the store: sqlite:/PATH or postgres://… [default: belljar.db in the home]
-    #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
-    /// Engine of new sandboxes [default: local]
-    #[arg(long, value_name = "ENGINE")]
-    pub(crate) engine: Option<String>,
-    /// Number of pre-warmed sandboxes [default: 4]
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) pool: Option<String>,
-    /// What happens to sandboxes when the server stops: keep or end [default: keep]
-    #[arg(long, value_name = "WHAT")]
-    pub(crate) on_exit: Option<String>,
-    /// Log format: text or json [default: text]
-    #[arg(long, value_name = "FORM")]
-    pub(crate) log_format: Option<String>,
-    /// Log level: error, warn or info [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    pub(crate) log_level: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
     /// Any setting by its key; `belljar config example` has them all
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,

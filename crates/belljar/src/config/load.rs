@@ -125,23 +125,7 @@ impl<'a> Sources<'a> {
 impl ServiceArgs {
     /// Returns the given flags: as written, with their key and their values.
     fn flags(&self) -> Result<Vec<(String, String, Vec<String>)>, LoadError> {
-        let named = [
-            ("--listen", "server.listen", self.listen.clone()),
-            ("--socket", "server.socket", self.socket.iter().cloned().collect()),
-            ("--domain", "server.domain", self.domain.iter().cloned().collect()),
-            ("--e2b", "server.e2b", self.e2b.then(|| "true".to_owned()).into_iter().collect()),
-            ("--store", "store.url", self.store.iter().cloned().collect()),
-            ("--engine", "sandboxes.engine", self.engine.iter().cloned().collect()),
-            ("--pool", "sandboxes.pool", self.pool.iter().cloned().collect()),
-            ("--on-exit", "sandboxes.on_exit", self.on_exit.iter().cloned().collect()),
-            ("--log-format", "log.format", self.log_format.iter().cloned().collect()),
-            ("--log-level", "log.level", self.log_level.iter().cloned().collect()),
-        ];
-        let mut flags: Vec<_> = named
-            .into_iter()
-            .filter(|(.., values)| !values.is_empty())
-            .map(|(name, key, values)| (name.to_owned(), key.to_owned(), values))
-            .collect();
+        let mut flags = self.settings.given();
         for text in &self.set {
             let (key, value) = text.split_once('=').ok_or_else(|| LoadError::Set { text: text.clone() })?;
             flags.push((format!("--set {key}"), key.to_owned(), vec![value.to_owned()]));
