@@ -217,6 +217,12 @@ macro_rules! limits {
                 Self::TABLE.iter().filter(move |limit| limit.scope >= scope)
             }
 
+            /// Returns the limits that are set.
+            pub fn given(&self) -> impl Iterator<Item = &'static LimitInfo> {
+                let given = [$(self.$name.is_some(),)* $(self.$local.is_some(),)*];
+                Self::TABLE.iter().zip(given).filter_map(|(limit, is_given)| is_given.then_some(limit))
+            }
+
             /// Parses the limit of this name. Returns whether there is one.
             ///
             /// # Errors

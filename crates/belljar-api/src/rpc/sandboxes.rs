@@ -8,7 +8,7 @@ use belljar_keeper::{
     CreateSandbox, EventFilter, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, NewFile,
     SandboxUpdate, SnapshotRequest,
 };
-use belljar_model::{NetworkFile, SecretFile, SpecFile};
+use belljar_model::{LimitScope, LimitsFile, NetworkFile, SecretFile, SpecFile};
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 use futures::StreamExt as _;
 
@@ -464,17 +464,10 @@ fn parse_update(request: v1::UpdateSandboxRequest) -> Result<SandboxUpdate, Prob
         }
     }
     let limits = request.limits.into_option().map(convert::limits_file).transpose()?.unwrap_or_default();
-    let fixed = [
-        ("timeout", limits.timeout.is_some()),
-        ("tmp_bytes", limits.tmp.is_some()),
-        ("disk_bytes", limits.disk.is_some()),
-        ("inodes", limits.inodes.is_some()),
-        ("output_bytes", limits.output.is_some()),
-        ("open_files", limits.open_files.is_some()),
-    ];
-    if let Some((name, _)) = fixed.iter().find(|(_, is_given)| *is_given) {
-        let reason = "it cannot change while the sandbox runs; memory_bytes, cpus and pids can";
-        return Err(Problem::field(format!("limits.{name}"), reason));
+    if let Some(limit) = limits.given().find(|limit| limit.scope < LimitScope::Update) {
+        let variable: Vec<_> = LimitsFile::table(LimitScope::Update).map(|limit| limit.name).collect();
+        let reason = format!("it cannot change while the sandbox runs; these can: {}", variable.join(", "));
+        return Err(Problem::field(format!("limits.{}", limit.name), reason));
     }
     let idle = convert::span("idle_timeout", &request.idle_timeout)?;
     Ok(SandboxUpdate {
