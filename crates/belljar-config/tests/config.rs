@@ -71,6 +71,31 @@ fn every_setting_can_be_set_by_variable_and_flag() {
 }
 
 #[test]
+fn every_setting_is_read() {
+    // Settings of telemetry are read only with an endpoint.
+    let with = |changes: &[(&str, &str)]| {
+        let mut layers = file("[otlp]\nendpoint = 'http://127.0.0.1:4318'\n").unwrap();
+        for (key, value) in changes {
+            layers.add_flag("--set", key, &[(*value).to_owned()]).unwrap();
+        }
+        Config::resolve(&layers, Path::new(HOME))
+    };
+    let defaults = with(&[]).unwrap();
+    for setting in SETTINGS.iter() {
+        let value = match setting.kind {
+            ValueKind::Flag if setting.default == "true" => "false",
+            ValueKind::Flag => "true",
+            ValueKind::Table => "A=1",
+            ValueKind::List | ValueKind::Text | ValueKind::Number => "?",
+        };
+        match with(&[(setting.key, value)]) {
+            Ok(config) => assert_ne!(config, defaults, "{} is not read", setting.key),
+            Err(errors) => assert!(errors.to_string().contains(setting.key), "{}: {errors}", setting.key),
+        }
+    }
+}
+
+#[test]
 fn later_layers_override_earlier_ones() {
     let mut layers =
         file("[sandboxes]\npool = 1\nmax_waiting = 5\n[template.env]\nA = '1'\nB = '2'\n").unwrap();

@@ -151,6 +151,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_limit_has_a_case() {
+        use belljar_model::{LimitScope, LimitsFile};
+        let tested = [
+            ("memory", "memory_hog_is_reported"),
+            ("cpus", "cpu_limit_is_enforced"),
+            ("timeout", "run_times_out"),
+            ("pids", "pids_limit_is_exact"),
+            ("tmp", "full_tmp_is_an_error_inside"),
+            ("disk", "full_disk_is_an_error_inside"),
+            ("inodes", "full_inodes_are_an_error_inside"),
+            ("output", "run_keeps_head_and_tail_and_logs_the_rest"),
+            ("open_files", "open_files_are_limited"),
+        ];
+        let limits: Vec<_> = LimitsFile::table(LimitScope::Create).map(|limit| limit.name).collect();
+        assert_eq!(tested.map(|(limit, _)| limit).as_slice(), limits);
+        let cases = super::cases();
+        for (limit, name) in tested {
+            assert!(cases.iter().any(|case| case.name == name), "{limit} has no case {name}");
+        }
+    }
+
     /// The table for testing the SDKs has each case, or the reason why it does not.
     #[test]
     fn sdk_table_has_each_case_or_a_reason() {
