@@ -28,6 +28,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// something in it and would compete with the launch for the processors.
 const COOLDOWN: Duration = Duration::from_millis(30);
 
+/// The same while the pool is less than half full, but not empty: about the time in which the new owner's first command runs.
+const SHORT_COOLDOWN: Duration = Duration::from_millis(4);
+
 /// Interval of checks whether pooled sandboxes are still alive.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -257,10 +260,12 @@ impl Pool {
         if let Some(rest) = self.failed_at.lock().and_then(|at| remaining(RETRY_DELAY, at)) {
             return Some(rest);
         }
-        if self.lock().len() * 2 < self.size() {
-            return None;
-        }
-        remaining(COOLDOWN, self.last_taken())
+        let pause = match self.lock().len() {
+            0 => return None,
+            few if few * 2 < self.size() => SHORT_COOLDOWN,
+            _ => COOLDOWN,
+        };
+        remaining(pause, self.last_taken())
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Ready>> {

@@ -11,8 +11,9 @@ use sqlx::{AnyConnection, Connection as _};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-/// Delay after a change, so that changes are checkpointed together.
-const CHECKPOINT_DELAY: Duration = Duration::from_millis(250);
+/// Delay after a change, so that changes are checkpointed together. The first commit after a checkpoint restarts the log, and waits
+/// for the disk to do so; at a few megabytes a second the log stays well below the size at which the writer would checkpoint.
+const CHECKPOINT_DELAY: Duration = Duration::from_secs(2);
 
 /// Handle of the checkpoint task, which ends when this is dropped.
 #[derive(Debug)]
