@@ -1,7 +1,8 @@
 //! JSON responses with output that is stored in files, which is read and sent in pieces.
 
 use std::hash::BuildHasher as _;
-use std::sync::Arc;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, LazyLock};
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse as _, Response};
@@ -10,10 +11,28 @@ use belljar_model::StreamOutput;
 use futures::Stream;
 use http::header;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 /// Serializes a body. Only types of this crate are serialized here, and none of them can fail.
 pub(super) fn json(body: &impl Serialize) -> String {
     serde_json::to_string(body).unwrap_or_default()
+}
+
+/// Limits how many pieces are encoded at the same time: as many as there are processors.
+static ENCODERS: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get)));
+
+/// Reads a piece of a file and encodes it as part of a JSON string; returns it and the offset of the next one, or `None` at the end.
+/// Runs on a blocking thread: on this one, large responses of one key would delay the requests of all others.
+async fn quoted_piece(file: Arc<StoredFile>, at: u64) -> std::io::Result<Option<(Bytes, u64)>> {
+    // The semaphore is never closed.
+    let _turn = ENCODERS.acquire().await;
+    let encoding = tokio::task::spawn_blocking(move || {
+        let Some((piece, next)) = file.piece(at)? else { return Ok(None) };
+        let quoted = Bytes::from(serde_json::to_string(&piece)?);
+        Ok(Some((quoted.slice(1..quoted.len() - 1), next)))
+    });
+    encoding.await.map_err(std::io::Error::other)?
 }
 
 /// Output in files, which is inserted into a response while it is sent.
@@ -48,9 +67,8 @@ impl DeferredOutput {
                 text.truncate(at);
                 yield Bytes::from(std::mem::replace(&mut text, rest));
                 let mut at = 0;
-                while let Some((piece, next)) = file.piece(at)? {
-                    let quoted = serde_json::to_string(&piece)?;
-                    yield Bytes::copy_from_slice(quoted.get(1..quoted.len() - 1).unwrap_or_default().as_bytes());
+                while let Some((piece, next)) = quoted_piece(Arc::clone(&file), at).await? {
+                    yield piece;
                     at = next;
                 }
             }
