@@ -260,16 +260,20 @@ impl Pool {
         if let Some(rest) = self.failed_at.lock().and_then(|at| remaining(RETRY_DELAY, at)) {
             return Some(rest);
         }
-        let pause = match self.lock().len() {
-            0 => return None,
-            few if few * 2 < self.size() => SHORT_COOLDOWN,
-            _ => COOLDOWN,
-        };
-        remaining(pause, self.last_taken())
+        remaining(cooldown(self.lock().len(), self.size()), self.last_taken())
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Ready>> {
         self.ready.lock()
+    }
+}
+
+/// Returns the pause between the last request and the next launch, for a pool of `size` with `ready` sandboxes left.
+fn cooldown(ready: usize, size: usize) -> Duration {
+    match ready {
+        0 => Duration::ZERO,
+        few if few * 2 < size => SHORT_COOLDOWN,
+        _ => COOLDOWN,
     }
 }
 
@@ -389,6 +393,16 @@ mod tests {
 
     fn spec(json: &str) -> SandboxSpec {
         SpecFile::from_json(json).unwrap().resolve().unwrap()
+    }
+
+    #[test]
+    fn the_emptier_the_pool_the_sooner_it_is_refilled() {
+        assert_eq!(cooldown(0, 8), Duration::ZERO);
+        assert_eq!(cooldown(3, 8), SHORT_COOLDOWN);
+        assert_eq!(cooldown(4, 8), COOLDOWN);
+        // The only one of the pool is replaced at once.
+        assert_eq!(cooldown(0, 1), Duration::ZERO);
+        assert!(SHORT_COOLDOWN < COOLDOWN);
     }
 
     #[test]
