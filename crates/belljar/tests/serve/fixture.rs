@@ -170,6 +170,12 @@ impl Server {
         answer.json()["stdout"]["data"].as_str().unwrap().to_owned()
     }
 
+    /// Returns the value of a metric without labels.
+    pub(crate) fn metric(&self, name: &str) -> Option<String> {
+        let metrics = self.call("GET", "/metrics", "").body;
+        metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::to_owned)
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(self.child.as_ref().unwrap())
     }

@@ -14,8 +14,7 @@ fn server(home: &Home) -> Server {
 }
 
 fn pool_size(server: &Server) -> Option<String> {
-    let metrics = server.call("GET", "/metrics", "").body;
-    metrics.lines().find_map(|line| line.strip_prefix("belljar_pool_size ")).map(str::to_owned)
+    server.metric("belljar_pool_size")
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::fixture::{Home, eventually};
+use crate::fixture::{BELLJAR, Home, eventually};
 use crate::http::{send, send_unix};
 
 #[test]
@@ -196,4 +197,42 @@ fn service_manager_is_notified() {
     assert_eq!(next(), "READY=1\n");
     server.stop(Signal::TERM);
     assert_eq!(next(), "STOPPING=1\n");
+}
+
+#[test]
+fn pool_serves_on_one_processor_beside_a_fork_bomb() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::pages::say("SKIPPED: needs root, for a limit of processes that the kernel enforces");
+    }
+    let home = Home::new();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t")).unwrap();
+    let processor = allowed.split(['-', ',']).next().unwrap();
+    let mut command = home.isolated_command(Path::new("taskset"));
+    command.args(["--cpu-list", processor, BELLJAR]);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--on-exit", "end", "--pool", "2"]);
+    let server = home.spawn(&mut command).unwrap_or_else(|refused| panic!("{refused:?}"));
+    let is_full = || {
+        eventually(|| {
+            let ready = server.metric("belljar_pool_ready");
+            if ready.as_deref() == Some("2") { Ok(()) } else { Err(format!("{ready:?}: {}", server.log())) }
+        });
+    };
+    is_full();
+    let bomb = server.create("{}");
+    // Forks as fast as it can, in every process.
+    let program = "import os\nwhile True:\n try: os.fork()\n except OSError: pass";
+    server.exec(&bomb, &format!("python3 -c '{program}' > /dev/null 2>&1 &"));
+    let metrics = || server.call("GET", &format!("/v1/sandboxes/{bomb}/metrics"), "").json();
+    eventually(|| {
+        let now = metrics();
+        if now["pids"] == now["pids_limit"] { Ok(()) } else { Err(now.to_string()) }
+    });
+    for round in 0..3 {
+        is_full();
+        let id = server.create("{}");
+        assert_eq!(server.exec(&id, "nproc"), "1\n", "{round}");
+        assert_eq!(server.metric("belljar_pool_hits_total"), Some((round + 2).to_string()));
+    }
+    assert_eq!(server.metric("belljar_pool_misses_total").as_deref(), Some("0"));
 }
