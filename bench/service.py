@@ -384,17 +384,20 @@ def hostile(service, rounds):
     service.local.key = keys["honest"]
     mine = service.create(timeout=3600)["id"]
 
-    def times(least):
+    execute = lambda: service.run(mine, "/bin/true")
+    look = lambda: service.expect(200, "GET", f"/v1/sandboxes/{mine}")
+
+    def times(action, least):
         taken = []
         until = time.perf_counter() + least
         while len(taken) < rounds or time.perf_counter() < until:
             begin = time.perf_counter()
-            service.run(mine, "/bin/true")
+            action()
             taken.append(time.perf_counter() - begin)
         return taken
 
-    times(0)
-    alone = times(0)
+    times(execute, 0)
+    alone, alone_look = times(execute, 0), times(look, 0)
     pathlib.Path(f"/proc/{service.process.pid}/clear_refs").write_text("5")
     before = memory_mib(service.process.pid, "VmRSS")
     # In a separate process, so that it does not delay the measurements.
@@ -403,7 +406,7 @@ def hostile(service, rounds):
     greedy = context.Process(target=crowd, args=(service, keys["hostile"], ready, over, outcomes))
     greedy.start()
     ready.wait(60)
-    beside = times(5)
+    beside, beside_look = times(execute, 5), times(look, 5)
     most = memory_mib(service.process.pid, "VmHWM")
     over.set()
     answered = outcomes.get(timeout=120)
@@ -417,6 +420,8 @@ def hostile(service, rounds):
     return {
         "alone": alone,
         "beside": beside,
+        "alone_look": alone_look,
+        "beside_look": beside_look,
         "before": before,
         "most": most,
         "after": memory_mib(service.process.pid, "VmRSS"),
@@ -542,12 +547,14 @@ def render(results, load, rounds):
         ["idle sandboxes per GiB", f"{1024 / lying['machine_mib']:.0f}"],
     ])
     lines += ["", f"## One key with {CALLERS} callers, each with outputs of {FULL_MIB} MiB, beside another key", ""]
-    both = lambda part: f"{milliseconds(greed['alone'], part):.2f} ms alone, {milliseconds(greed['beside'], part):.2f} ms beside them"
+    both = lambda part, kind="": f"{milliseconds(greed['alone' + kind], part):.2f} ms alone, {milliseconds(greed['beside' + kind], part):.2f} ms beside them"
     lines += report.table(["", ""], [
         ["the server's memory before, at most and 2 s after (resident)", f"{greed['before']:.0f}, {greed['most']:.0f}, {greed['after']:.0f} MiB"],
         ["full answers they had, and refusals", f"{greed['full']}, {greed['refused']}"],
         ["the other key's executions, p50", both(0.5)],
         ["the other key's executions, p99", both(0.99)],
+        ["the other key asks for the state of its sandbox, p50", both(0.5, "_look")],
+        ["the other key asks for the state of its sandbox, p99", both(0.99, "_look")],
     ])
     return "\n".join(lines) + "\n"
 
