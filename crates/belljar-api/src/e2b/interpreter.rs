@@ -182,29 +182,49 @@ async fn execute(shared: &Shared, caller: &Caller, id: &str, request: Request) -
     let keeper = shared.keeper.clone();
     let (owner, sandbox) = (caller.clone(), id.to_owned());
     // Dropped with the response body: this tells the keeper that the client has disconnected.
-    let mut running = Box::pin(async move { keeper.run_code(&owner, &sandbox, request, Some(sender)).await });
+    let mut running: Running =
+        Box::pin(async move { keeper.run_code(&owner, &sandbox, request, Some(sender)).await });
     let (keeper, sandbox) = (shared.keeper.clone(), caller.only.clone());
     let is_running = move || {
         let state = sandbox.as_ref().and_then(|id| keeper.state_of(id));
         matches!(state, Some(SandboxState::Running | SandboxState::Paused))
     };
     // An error before the first event becomes a response of its own.
-    let first = tokio::select! {
+    match first_event(&mut receiver, &mut running).await {
+        Ok(first) => Ok(ndjson(lines(first, receiver, running, slot, is_running))),
+        Err(done) => Err(match *done {
+            Err(KeeperError::NotFound { what: "context", .. }) => {
+                text(StatusCode::NOT_FOUND, format!("Context {named} not found"))
+            }
+            Err(error) => Plain::from_keeper(id, error),
+            Ok(_) => Problem::new(Code::SandboxFailed, "the code ended before it started").into(),
+        }),
+    }
+}
+
+/// Waits for the first event. Returns `None` if there is none after [`KEEP_ALIVE_INTERVAL`], as code that waits for its turn or
+/// for its interpreter must not look dead, and if the code has ended with its events unread; `running` then returns its result once
+/// more.
+///
+/// # Errors
+/// The result of code that has ended without an event.
+async fn first_event(
+    receiver: &mut mpsc::Receiver<CodeEvent>,
+    running: &mut Running,
+) -> Result<Option<CodeEvent>, Box<Result<CodeExecution, KeeperError>>> {
+    tokio::select! {
         biased;
-        Some(event) = receiver.recv() => event,
-        done = &mut running => {
-            return Err(match done {
-                Err(KeeperError::NotFound { what: "context", .. }) => {
-                    text(StatusCode::NOT_FOUND, format!("Context {named} not found"))
-                }
-                Err(error) => Plain::from_keeper(id, error),
-                Ok(_) => Problem::new(Code::SandboxFailed, "the code ended before it started").into(),
-            });
+        Some(event) = receiver.recv() => Ok(Some(event)),
+        done = &mut *running => {
+            // Short code may send its events and end within one poll.
+            if done.is_ok() && !receiver.is_empty() {
+                *running = Box::pin(std::future::ready(done));
+                return Ok(None);
+            }
+            Err(Box::new(done))
         }
-        // Code that waits for its turn or for its interpreter must not look dead.
-        () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => return Ok(ndjson(lines(None, receiver, running, slot, is_running))),
-    };
-    Ok(ndjson(lines(Some(first), receiver, running, slot, is_running)))
+        () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => Ok(None),
+    }
 }
 
 fn ndjson(lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response {
@@ -372,6 +392,8 @@ fn to_columns(table: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use belljar_model::StreamOutput;
+
     use super::*;
 
     #[test]
@@ -389,6 +411,33 @@ mod tests {
                 "data": {"a": [1, 2], "b": ["x", "y"]}, "extra": {"application/x-own": "x"},
             })
         );
+    }
+
+    /// Code that sends an event and ends within one poll.
+    #[tokio::test]
+    async fn events_of_code_that_ends_at_once_are_sent() {
+        for events in [1, 0] {
+            let (sender, mut receiver) = mpsc::channel(1);
+            let mut running: Running = Box::pin(async move {
+                for _ in 0..events {
+                    sender.try_send(CodeEvent::Started(v1::CodeStarted::default())).unwrap();
+                }
+                Ok(serde_json::from_value(json!({
+                    "execution": 1, "context": "c", "language": "python", "count": 1, "results": [],
+                    "stdout": StreamOutput::new(b"", b"", 0), "stderr": StreamOutput::new(b"", b"", 0),
+                    "status": "error", "state": "preserved", "wall_ms": 1, "cpu_ms": 1,
+                }))
+                .unwrap())
+            });
+            let first = first_event(&mut receiver, &mut running).await;
+            if events == 0 {
+                assert!(first.is_err());
+                continue;
+            }
+            assert!(first.unwrap().is_none());
+            assert!(matches!(receiver.recv().await, Some(CodeEvent::Started(_))));
+            assert_eq!(running.await.unwrap().status, CodeStatus::Error);
+        }
     }
 
     #[test]

@@ -87,9 +87,11 @@ async fn stream_events(
         let mut done = None;
         match first {
             First::Event(event) => for event in to_events(&mut pieces, *event) { yield event },
-            // A repeated request: its stored result.
             First::Done(first) => {
-                for event in replay(&first) { yield event }
+                // Without events it is a repeated request: its stored result. New code may send its events and end within one poll.
+                if receiver.is_empty() {
+                    for event in replay(&first) { yield event }
+                }
                 done = Some(Ok(*first));
             }
         }

@@ -695,9 +695,8 @@ fn leftover_volume_files_are_removed() {
         server.ready().await;
         // A complete file without a record is removed by an administrator only, as the store may have been replaced.
         let left = [dir.join("bbbbbbbbbbbbbbbbbbbb.img"), dir.join(format!("{id}.img"))];
-        let mut found = files(&home);
-        found.sort();
-        assert_eq!(found, left);
+        let found = files(&home);
+        assert!(found.len() == 2 && left.iter().all(|file| found.contains(file)), "{found:?}");
         assert_eq!(server.admin().get(&content("v", "a")).await.text(), "kept");
         crate::crash::shut_down(server, &home).await;
     });
