@@ -19,15 +19,18 @@ pub(super) fn json(body: &impl Serialize) -> String {
 }
 
 /// Limits how many pieces are encoded at the same time: as many as there are processors.
-static ENCODERS: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get)));
+static ENCODERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+    Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get)))
+});
 
 /// Reads a piece of a file and encodes it as part of a JSON string; returns it and the offset of the next one, or `None` at the end.
 /// Runs on a blocking thread: on this one, large responses of one key would delay the requests of all others.
 async fn quoted_piece(file: Arc<StoredFile>, at: u64) -> std::io::Result<Option<(Bytes, u64)>> {
     // The semaphore is never closed.
-    let _turn = ENCODERS.acquire().await;
+    let turn = Arc::clone(&ENCODERS).acquire_owned().await;
     let encoding = tokio::task::spawn_blocking(move || {
+        // Held here, as a client that disconnects does not end the thread's work.
+        let _turn = turn;
         let Some((piece, next)) = file.piece(at)? else { return Ok(None) };
         let quoted = Bytes::from(serde_json::to_string(&piece)?);
         Ok(Some((quoted.slice(1..quoted.len() - 1), next)))
