@@ -47,7 +47,7 @@ pub struct ApiConfig {
     pub max_requests_per_connection: u64,
     /// Maximum number of open streams (events, WebSockets, tunnels) for one key.
     pub max_streams_per_key: usize,
-    /// Maximum number of wrong keys from one address in a minute, after which it has to wait.
+    /// Maximum number of wrong keys from one address in a minute, after which further wrong ones have to wait.
     pub max_failed_attempts: u32,
     /// Drain time: time that requests have to finish after the server starts to shut down.
     pub drain: Duration,

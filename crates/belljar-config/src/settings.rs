@@ -52,7 +52,7 @@ const BEFORE_LIMITS: &[Setting] = &[
     number("server.max_connections_per_client", "512", "Maximum number of concurrent connections from one address."),
     number("server.max_requests_per_connection", "100000", "Maximum number of requests on one connection, after which it is closed."),
     number("server.max_streams_per_key", "256", "Maximum number of concurrent event streams, WebSockets and tunnels of one key."),
-    number("server.max_failed_attempts", "30", "Maximum number of wrong keys from one address in a minute, after which it has to wait."),
+    number("server.max_failed_attempts", "30", "Maximum number of wrong keys and tokens from one address in a minute, after which further wrong ones are told to wait. Valid ones are always served."),
     number("server.drain", "\"10s\"", "Time for requests to finish on shutdown."),
     number("server.linger", "\"60s\"", "Time after which a server that a command has started in the background exits without a sandbox and a connection.").reloadable(),
     flag("server.open_docs", "true", "Serve /openapi.json and /docs without a key."),

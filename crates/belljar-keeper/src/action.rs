@@ -4,12 +4,18 @@
 //!  caller ─► role ─► sandbox, resumed and in use ─► CHECKS ─► run, to its end ─► audit ─► answer
 //! ```
 
+use std::sync::Arc;
+
 use belljar_model::Role;
+use belljar_store::ServiceWall;
+use tracing::Instrument as _;
 
 use crate::caller::Caller;
+use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::operation;
+use crate::steps::step;
 
 /// Properties of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +30,13 @@ pub struct Action {
     pub audited: bool,
     /// Whether it counts against its key's quota of executions.
     pub executes: bool,
+    /// Whether successful ones of a key are recorded one by one only up to a number per minute, and counted beyond that.
+    pub counted: bool,
 }
 
 impl Action {
     const fn new(name: &'static str, role: Role) -> Self {
-        Self { name, role, token: false, audited: false, executes: false }
+        Self { name, role, token: false, audited: false, executes: false, counted: false }
     }
 
     /// Returns an action in a sandbox, for which the sandbox's token is sufficient.
@@ -36,12 +44,22 @@ impl Action {
         Self { token: true, ..Self::new(name, Role::User) }
     }
 
+    /// Returns an action that only looks at a sandbox, for which the role read and the sandbox's token are sufficient.
+    const fn look(name: &'static str) -> Self {
+        Self { token: true, ..Self::new(name, Role::Read) }
+    }
+
     pub(crate) const fn audited(self) -> Self {
         Self { audited: true, ..self }
     }
 
+    /// Every execution has its own record: it has the digest of the code.
     pub(crate) const fn executes(self) -> Self {
-        Self { executes: true, ..self }
+        Self { executes: true, counted: false, ..self }
+    }
+
+    pub(crate) const fn counted(self) -> Self {
+        Self { counted: true, ..self }
     }
 }
 
@@ -71,6 +89,11 @@ const fn admin(name: &'static str) -> Action {
 actions! {
     SANDBOX_CREATE = user("sandbox.create").audited();
     SANDBOX_LIST = read("sandbox.list");
+    SANDBOX_GET = Action::look("sandbox.get");
+    SANDBOX_PORTS = Action::look("sandbox.ports");
+    SANDBOX_METRICS = Action::look("sandbox.metrics");
+    SANDBOX_LOGS = Action::look("sandbox.logs");
+    SANDBOX_NETWORK_LOG = Action::look("sandbox.network_log");
     SANDBOX_UPDATE = user("sandbox.update").audited();
     SANDBOX_TIMEOUT = user("sandbox.timeout").audited();
     SANDBOX_PAUSE = user("sandbox.pause").audited();
@@ -91,7 +114,7 @@ actions! {
     PORT_PUBLISH = user("port.publish").audited();
     PORT_UNPUBLISH = user("port.unpublish").audited();
     PORT_LOOK = Action::in_sandbox("port.look");
-    TOKEN_ISSUE = user("token.issue").audited();
+    TOKEN_ISSUE = user("token.issue").audited().counted();
     TOKEN_READ = Action::in_sandbox("token.read");
     TEMPLATE_LIST = read("template.list");
     TEMPLATE_GET = read("template.get");
@@ -171,11 +194,23 @@ impl Keeper {
     /// stored answer is not counted again. The role is checked before the sandbox is resumed.
     ///
     /// # Errors
-    /// As [`Keeper::get`]; returns [`KeeperError::WrongState`] if it is paused and may not be resumed, and
-    /// [`KeeperError::Forbidden`].
+    /// As [`Keeper::get`]; returns [`KeeperError::WrongState`] if it is paused and may not be resumed,
+    /// [`KeeperError::Forbidden`], and [`KeeperError::Policy`] if its network reaches more than the key may.
     pub(crate) async fn find_for(&self, caller: &Caller, id: &str, action: Action) -> Result<Entered> {
         self.require(caller, action)?;
-        self.find_and_enter(caller, id).await
+        let entry = self.find(caller, id).await?;
+        check_ceiling(caller, &entry)?;
+        let entering = step!("keeper.enter", sandbox = %entry.id);
+        self.enter_entry(entry).instrument(entering).await
+    }
+
+    /// Finds a sandbox to look at it, after all checks. It is not resumed, and not marked as in use.
+    ///
+    /// # Errors
+    /// As [`Keeper::get`]; returns the error of the first check that fails.
+    pub(crate) async fn find_to_look(&self, caller: &Caller, id: &str, action: Action) -> Result<Arc<Entry>> {
+        self.check(caller, action)?;
+        self.find(caller, id).await
     }
 
     /// Runs all checks for an action.
@@ -189,6 +224,18 @@ impl Keeper {
     fn count_execution(&self, caller: &Caller, action: Action) -> Result<()> {
         if action.executes { self.inner.ledger.count_execution(caller) } else { Ok(()) }
     }
+}
+
+/// Checks that a key that may reach only a part of the network uses no sandbox that reaches more, such as one that another key of the
+/// tenant has created.
+fn check_ceiling(caller: &Caller, entry: &Entry) -> Result<()> {
+    let max = caller.quotas.network.as_ref().filter(|_| !ServiceWall::Policy.is_down());
+    let Some(max) = max else { return Ok(()) };
+    let spec = Arc::clone(&entry.live().spec);
+    max.check(&spec.network).map_err(|beyond| KeeperError::Policy {
+        field: "network",
+        reason: format!("the sandbox reaches more than this key may: {beyond}"),
+    })
 }
 
 #[cfg(test)]
@@ -210,8 +257,9 @@ mod tests {
     fn audit_page_lists_every_action() {
         let yes = |is: bool| if is { "yes" } else { "" };
         let row = |action: Action| {
-            let Action { name, role, token, audited, executes } = action;
-            format!("| `{name}` | {role} | {} | {} | {} |\n", yes(token), yes(audited), yes(executes))
+            let Action { name, role, token, audited, executes, counted } = action;
+            let recorded = if counted { "counted" } else { yes(audited) };
+            format!("| `{name}` | {role} | {} | {recorded} | {} |\n", yes(token), yes(executes))
         };
         let mut rows: Vec<String> = all().map(row).collect();
         let mut seen = std::collections::HashSet::new();

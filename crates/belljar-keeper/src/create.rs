@@ -19,7 +19,7 @@ use crate::audit::{ISOLATION, POLICY_DIGEST};
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::{Headroom, check_memory};
+use crate::head_room::check_memory;
 use crate::idempotency::{CREATE, ClaimOutcome};
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result};
@@ -32,7 +32,7 @@ use crate::steps::{run_detached, step};
 use crate::templates::Origin;
 
 /// Suggested delay before a retry.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Error codes of the guest for files that cannot be written as requested.
 const CLIENT_ERRORS: [ErrorCode; 5] = [
@@ -288,7 +288,7 @@ impl Keeper {
         let begin = Instant::now();
         let volumes = self.hold_volumes(caller, &plan.spec).await?;
         let share = self.inner.ledger.reserve(caller, &plan.spec)?;
-        self.check_capacity()?;
+        self.admit_start(caller).await?;
         let entry = match self.take_pooled(caller, &plan, begin).await? {
             Some(entry) => entry,
             None => self.launch(caller, &plan, begin).await?,
@@ -325,15 +325,6 @@ impl Keeper {
             }
         }
         Ok(None)
-    }
-
-    fn check_capacity(&self) -> Result<()> {
-        let max = self.inner.config.now().max_sandboxes as usize;
-        if self.count() >= max {
-            let what = format!("the operator allows at most {max} sandboxes");
-            return Err(KeeperError::Full { what, retry_after: RETRY_AFTER });
-        }
-        Headroom::measure(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
     }
 
     /// Prepares a pooled sandbox for its new owner.
@@ -531,6 +522,7 @@ fn settings(plan: &LaunchPlan, begin: Instant, pooled: bool) -> Settings {
         idempotency: plan.idempotency.clone(),
         for_build: plan.for_build,
         read_hosts: plan.spec.network.read_hosts(),
+        token_keys: std::collections::BTreeSet::new(),
     }
 }
 

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use crate::action::SANDBOX_USE;
+use crate::action::{SANDBOX_GET, SANDBOX_USE};
 use crate::builds::Builds;
 use crate::caller::Caller;
 use crate::collect::Archives;
@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) volumes: Volumes,
     /// Held while a template is built.
     pub(crate) building: Arc<tokio::sync::Mutex<()>>,
+    /// Serializes ending sandboxes for others that wait for memory.
+    pub(crate) making_room: tokio::sync::Mutex<()>,
     pub(crate) closing: AtomicBool,
     /// Notified when the number of sandboxes changes.
     pub(crate) crowd_changed: tokio::sync::Notify,
@@ -255,7 +257,7 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::NotFound`], [`KeeperError::Gone`].
     pub async fn get(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
-        Ok(self.find(caller, id).await?.info())
+        Ok(self.find_to_look(caller, id, SANDBOX_GET).await?.info())
     }
 
     /// Returns the caller's sandbox, also after its end.
@@ -263,7 +265,7 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::NotFound`].
     pub async fn get_ended(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
-        match self.find(caller, id).await {
+        match self.find_to_look(caller, id, SANDBOX_GET).await {
             Err(KeeperError::Gone { id, reason }) => match self.find_ended(caller, id.as_str()).await? {
                 Some(row) => self.row_info(&row),
                 None => Err(KeeperError::Gone { id, reason }),
@@ -279,12 +281,6 @@ impl Keeper {
     /// read-only key.
     pub async fn enter(&self, caller: &Caller, id: &str) -> Result<Entered> {
         self.enter_for(caller, id, SANDBOX_USE).await
-    }
-
-    pub(crate) async fn find_and_enter(&self, caller: &Caller, id: &str) -> Result<Entered> {
-        let entry = self.find(caller, id).await?;
-        let entering = step!("keeper.enter", sandbox = %entry.id);
-        self.enter_entry(entry).instrument(entering).await
     }
 
     pub(crate) async fn enter_entry(&self, entry: Arc<Entry>) -> Result<Entered> {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use belljar_model::{LimitsFile, NetworkFile};
 
 use crate::error::KeeperError;
+use crate::tags::is_template_id;
 use crate::templates::DEFAULT_TEMPLATE;
 
 /// Tag of a name without one.
@@ -76,6 +77,10 @@ impl FromStr for TaggedName {
             let reason = format!(
                 "invalid name: give 1 to {MAX_NAME_BYTES} characters from a to z, 0 to 9, - and _, the first a letter or digit"
             );
+            return Err(KeeperError::field("name", reason));
+        }
+        if is_template_id(name) {
+            let reason = "it has the form of a template's id, which would take precedence; give another";
             return Err(KeeperError::field("name", reason));
         }
         if name == DEFAULT_TEMPLATE {
@@ -266,7 +271,20 @@ mod tests {
         let name: TaggedName = "app:default".parse().unwrap();
         assert_eq!((name.given_tag(), name.stored().as_str()), (Some("default"), "app"));
         assert_eq!("app".parse::<TaggedName>().unwrap().tag(), DEFAULT_TAG);
-        for bad in ["", "default", "-a", "A", "a/b", "a:", "a:b:c", "a b", "a:b c", &"x".repeat(64)] {
+        assert!("tpl_of-ours".parse::<TaggedName>().is_ok());
+        for bad in [
+            "",
+            "default",
+            "-a",
+            "A",
+            "a/b",
+            "a:",
+            "a:b:c",
+            "a b",
+            "a:b c",
+            &"x".repeat(64),
+            "tpl_00112233445566778899",
+        ] {
             assert!(bad.parse::<TaggedName>().is_err(), "{bad:?}");
         }
         assert_eq!(tag_of("app", "app"), Some("default"));

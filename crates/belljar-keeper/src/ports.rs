@@ -1,5 +1,6 @@
 //! Published ports, signed file URLs and tokens.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::EngineError;
@@ -8,7 +9,7 @@ use belljar_store::{PortRow, PortVisibility, ServiceWall};
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::action::{PORT_LOOK, PORT_PUBLISH, PORT_UNPUBLISH, TOKEN_ISSUE, TOKEN_READ};
+use crate::action::{PORT_LOOK, PORT_PUBLISH, PORT_UNPUBLISH, SANDBOX_PORTS, TOKEN_ISSUE, TOKEN_READ};
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
@@ -136,7 +137,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`].
     pub async fn ports(&self, caller: &Caller, id: &str) -> Result<Vec<PublishedPort>> {
-        let entry = self.find(caller, id).await?;
+        let entry = self.find_to_look(caller, id, SANDBOX_PORTS).await?;
         let live = entry.live();
         Ok(live.ports.iter().map(|(port, public)| PublishedPort { port: *port, public: *public }).collect())
     }
@@ -147,8 +148,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for read-only keys; fails if a running sandbox does.
     pub async fn listening_ports(&self, caller: &Caller, id: &str) -> Result<Vec<u16>> {
-        self.check(caller, PORT_LOOK)?;
-        let entry = self.find(caller, id).await?;
+        let entry = self.find_to_look(caller, id, PORT_LOOK).await?;
         let Ok(sandbox) = entry.require_running("looking at its ports") else { return Ok(Vec::new()) };
         match sandbox.guest().list_ports().await {
             Ok(listening) => Ok(listening),
@@ -166,7 +166,8 @@ impl Keeper {
         self.issue(caller, id, Scope::Sandbox, expires).await
     }
 
-    /// Issues the token for the sandbox's own routes that is valid as long as the sandbox and its key. It is the same each time.
+    /// Issues the token for the sandbox's own routes that is valid as long as the sandbox and the caller's key. It is the same each time,
+    /// and another one for each key: it acts as the key that asked for it.
     ///
     /// # Errors
     /// As [`Keeper::get`]; [`KeeperError::Forbidden`] for read-only keys.
@@ -175,7 +176,7 @@ impl Keeper {
         let entry = self.find(caller, id).await?;
         let details = vec![("scope", "sandbox".to_owned()), ("expires_at", "with the sandbox".to_owned())];
         self.audit(caller, TOKEN_ISSUE, Some(&entry.id), &Ok(()), details).await?;
-        Ok(self.token_of(&entry))
+        self.token_for(caller, entry).await
     }
 
     /// Returns the same token again, for callers that may use the sandbox.
@@ -183,15 +184,46 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::issue_access_token`].
     pub async fn access_token(&self, caller: &Caller, id: &str) -> Result<String> {
-        self.check(caller, TOKEN_READ)?;
-        let entry = self.find(caller, id).await?;
-        Ok(self.token_of(&entry))
+        let entry = self.find_to_look(caller, id, TOKEN_READ).await?;
+        self.token_for(caller, entry).await
     }
 
-    fn token_of(&self, entry: &Entry) -> String {
-        let key = entry.live().row.key_id.clone();
-        let token = Token { sandbox: entry.id.clone(), key, expires: i64::MAX, scope: Scope::Sandbox };
-        self.inner.tokens.issue(&token)
+    /// Returns the access token of the caller's key, after recording that the key has one.
+    async fn token_for(&self, caller: &Caller, entry: Arc<Entry>) -> Result<String> {
+        let token = self.token_of(&entry.id, &caller.key);
+        let is_recorded = entry.key == caller.key || entry.live().settings.token_keys.contains(&caller.key);
+        if !is_recorded {
+            let (keeper, key) = (self.clone(), caller.key.clone());
+            let record = async move { keeper.record_token_key(&entry, key).await };
+            run_detached(&self.inner.tasks, record).await?;
+        }
+        Ok(token)
+    }
+
+    /// Records with the sandbox that a key has an access token, with which URLs may be signed.
+    async fn record_token_key(&self, entry: &Arc<Entry>, key: String) -> Result<()> {
+        let _step = entry.step.lock().await;
+        let mut settings = entry.live().settings.clone();
+        settings.token_keys.insert(key);
+        let text = serde_json::to_string(&settings).map_err(|source| KeeperError::Record {
+            what: format!("settings of sandbox {}", entry.id),
+            source,
+        })?;
+        self.write(entry, |row| row.settings = text).await?;
+        entry.live().settings = settings;
+        Ok(())
+    }
+
+    fn token_of(&self, sandbox: &SandboxId, key: &str) -> String {
+        let (sandbox, key) = (sandbox.clone(), key.to_owned());
+        self.inner.tokens.issue(&Token { sandbox, key, expires: i64::MAX, scope: Scope::Sandbox })
+    }
+
+    /// Returns the access tokens of all keys that have one of this sandbox, its creator's first.
+    fn tokens_of(&self, entry: &Entry) -> Vec<String> {
+        let others = entry.live().settings.token_keys.clone();
+        let keys = std::iter::once(&entry.key).chain(&others);
+        keys.map(|key| self.token_of(&entry.id, key)).collect()
     }
 
     /// Authenticates the holder of the access token ([`Keeper::issue_access_token`]) that `matches`, of the sandbox `id` or of any. For
@@ -206,8 +238,8 @@ impl Keeper {
         client: &str,
         request_id: &str,
     ) -> std::result::Result<Caller, Denied> {
-        let among = |entry: &std::sync::Arc<Entry>| id.is_none_or(|id| *id == entry.id);
-        let mut tokens = self.entries().into_iter().filter(among).map(|entry| self.token_of(&entry));
+        let among = |entry: &Arc<Entry>| id.is_none_or(|id| *id == entry.id);
+        let mut tokens = self.entries().into_iter().filter(among).flat_map(|entry| self.tokens_of(&entry));
         let Some(token) = tokens.find(|token| matches(token)) else {
             self.note_denied(Denied::Unknown, None, client, request_id);
             return Err(Denied::Unknown);
@@ -289,14 +321,14 @@ impl Keeper {
         Ok(IssuedToken { token: self.inner.tokens.issue(&token), expires_at })
     }
 
-    /// Enters a sandbox for a connection to a published port. A private port needs an API key, a sandbox token or a port token; a
-    /// public one needs none. Missing, unpublished and forbidden ports give the same error.
+    /// Enters a sandbox for a connection to a published port. A private port needs an API key, a sandbox token or a port token among
+    /// the `credentials`; a public one needs none. Missing, unpublished and forbidden ports give the same error.
     ///
     /// # Errors
     /// [`KeeperError::NotFound`]; else as [`Keeper::enter`].
     pub async fn open_port(
         &self,
-        credential: Option<&str>,
+        credentials: &[impl AsRef<str> + Sync],
         client: &str,
         request_id: &str,
         id: &str,
@@ -309,10 +341,16 @@ impl Keeper {
         let allowed = match public {
             None => ServiceWall::PublishedPorts.allows(false),
             Some(true) => true,
-            Some(false) => match credential {
-                None => false,
-                Some(text) => self.may_open(text, &sandbox, &entry.tenant, port, client, request_id).await,
-            },
+            Some(false) => {
+                let mut allowed = false;
+                for text in credentials.iter().map(AsRef::as_ref) {
+                    allowed = self.may_open(text, &sandbox, &entry.tenant, port, client, request_id).await;
+                    if allowed {
+                        break;
+                    }
+                }
+                allowed
+            }
         };
         if !allowed {
             return Err(not_found(id));

@@ -12,7 +12,9 @@ use futures::Stream;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use crate::action::{ENGINE_LIST, KEY_GET, SANDBOX_LIST, SANDBOX_UPDATE};
+use crate::action::{
+    ENGINE_LIST, KEY_GET, SANDBOX_LIST, SANDBOX_LOGS, SANDBOX_METRICS, SANDBOX_NETWORK_LOG, SANDBOX_UPDATE,
+};
 use crate::caller::Caller;
 use crate::entry::{Entry, to_info};
 use crate::error::KeeperError;
@@ -203,7 +205,7 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`].
     pub async fn metrics(&self, caller: &Caller, id: &str) -> Result<SandboxMetrics> {
-        let entry = self.find(caller, id).await?;
+        let entry = self.find_to_look(caller, id, SANDBOX_METRICS).await?;
         let (sandbox, state, started) = {
             let live = entry.live();
             (live.sandbox.clone(), live.row.state, live.row.started_at)
@@ -248,7 +250,7 @@ impl Keeper {
         after: u64,
         follow: bool,
     ) -> Result<belljar_engine::NetworkLog> {
-        let entry = self.find(caller, id).await?;
+        let entry = self.find_to_look(caller, id, SANDBOX_NETWORK_LOG).await?;
         let sandbox = entry.require_running("reading the log of its network")?;
         Ok(sandbox.network_log(after, follow).await?)
     }
@@ -260,7 +262,7 @@ impl Keeper {
     /// [`KeeperError::NotFound`].
     pub async fn logs(&self, caller: &Caller, id: &str, after: u64, limit: u32) -> Result<Vec<LogEntry>> {
         let limit = limit.clamp(1, 1000) as usize;
-        let ended = match self.find(caller, id).await {
+        let ended = match self.find_to_look(caller, id, SANDBOX_LOGS).await {
             Err(KeeperError::Gone { id, .. }) => self.find_ended(caller, id.as_str()).await?,
             found => return Ok(found?.read_log(after, limit)),
         };
@@ -282,7 +284,7 @@ impl Keeper {
         mut after: u64,
         follow: bool,
     ) -> Result<impl Stream<Item = Result<LogEntry>> + Send + 'static> {
-        let entry = self.find(caller, id).await.ok().filter(|_| follow);
+        let entry = self.find_to_look(caller, id, SANDBOX_LOGS).await.ok().filter(|_| follow);
         let id = entry.as_ref().map_or_else(|| id.to_owned(), |entry| entry.id.to_string());
         let mut logged = entry.map(|entry| entry.subscribe_log());
         let mut page = self.logs(caller, &id, after, LOG_PAGE).await?;

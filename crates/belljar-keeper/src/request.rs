@@ -336,6 +336,9 @@ pub(crate) struct Settings {
     /// Hosts whose requests the gateway has been able to read since its start; also empty in records of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) read_hosts: BTreeSet<DomainPattern>,
+    /// Ids of the keys besides the creator's that have asked for an access token.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) token_keys: BTreeSet<String>,
 }
 
 /// Merges the request into the template's specification, and validates the result.

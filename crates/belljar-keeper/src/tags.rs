@@ -25,11 +25,20 @@ pub struct TemplateTag {
     pub created_at: Timestamp,
 }
 
+/// Prefix of the ids of templates.
+const ID_PREFIX: &str = "tpl_";
+
 /// Generates the id of a template.
 pub(crate) fn new_template_id() -> Result<String> {
     let mut random = [0u8; 10];
     fill_random(&mut random)?;
-    Ok(format!("tpl_{}", hex::encode(random)))
+    Ok(format!("{ID_PREFIX}{}", hex::encode(random)))
+}
+
+/// Reports whether a text has the form of a template's id. No name has: ids take precedence.
+pub(crate) fn is_template_id(text: &str) -> bool {
+    text.strip_prefix(ID_PREFIX)
+        .is_some_and(|hex| hex.len() == 20 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Returns the build of a template, if it was built step by step.

@@ -1,12 +1,13 @@
 //! Uploads for builds: archives from which copy steps take their files.
 //!
 //! ```text
-//! DIR/uploads/<tenant>/<hash>           an archive, named after the client's hash of its files
+//! DIR/uploads/<tenant>/<key>-<hash>     an archive, named after the key that sent it and the client's hash of its files
 //! DIR/uploads/<tenant>/part-<random>    an upload in progress
 //! ```
 //!
-//! The server does not parse archives: they are unpacked in sandboxes. Hashes are private to a tenant. Archives that were not used
-//! for a day are removed.
+//! The server does not parse archives: they are unpacked in sandboxes. So it cannot compare them with their hashes, which are
+//! computed over files and not over archives, and a key is only offered what it has sent itself. Archives that were not used for
+//! a day are removed.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,6 +25,7 @@ use crate::caller::Caller;
 use crate::collect::Leftover;
 use crate::create::fill_random;
 use crate::error::KeeperError;
+use crate::head_room::{Headroom, Purpose};
 use crate::keeper::{Keeper, Result};
 use crate::keys::{Denied, caller as caller_of, check_row};
 use crate::plan::{FilesHash, TaggedName};
@@ -128,9 +130,9 @@ impl Keeper {
         self.uploads().join(digest.get(..32).unwrap_or(&digest))
     }
 
-    /// Returns the path of an uploaded archive.
-    pub(crate) fn upload_path(&self, tenant: &str, hash: &FilesHash) -> PathBuf {
-        self.uploads_of(tenant).join(hash.as_str())
+    /// Returns the path of an archive that the caller has uploaded.
+    pub(crate) fn upload_path(&self, caller: &Caller, hash: &FilesHash) -> PathBuf {
+        self.uploads_of(&caller.tenant).join(format!("{}-{}", caller.key, hash.as_str()))
     }
 
     /// Issues a link to upload files of a waiting build.
@@ -154,7 +156,7 @@ impl Keeper {
                 since: Instant::now(),
             },
         );
-        let path = self.upload_path(&caller.tenant, hash);
+        let path = self.upload_path(caller, hash);
         // Reset, so that files reported as present stay until the build.
         let present =
             std::fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now())).is_ok();
@@ -219,6 +221,7 @@ impl Keeper {
         let mut file = options.open(&part.path).await.map_err(failed("make", &part.path))?;
         // The new file is counted as well.
         self.check_upload(caller, length.unwrap_or(0))?;
+        self.check_lasting(caller, length.unwrap_or(0)).await?;
         let (mut bytes, mut digest) = (0u64, Sha256::new());
         while let Some(piece) = content.next().await {
             let piece =
@@ -240,7 +243,7 @@ impl Keeper {
             ));
         }
         file.sync_all().await.map_err(failed("write", &part.path))?;
-        let path = self.upload_path(&caller.tenant, hash);
+        let path = self.upload_path(caller, hash);
         tokio::fs::rename(&part.path, &path).await.map_err(failed("put into place", &path))?;
         part.done = true;
         Ok((bytes, hex::encode(digest.finalize())))
@@ -252,7 +255,12 @@ impl Keeper {
         let quota = caller.quotas.disk_bytes.unwrap_or(MAX_TENANT_BYTES).min(MAX_TENANT_BYTES);
         check_room(&self.uploads_of(&caller.tenant), more, quota)?;
         let config = self.inner.config.now();
-        crate::head_room::Headroom::measure(&config.state_dir).check(&config.head_room)
+        Headroom::measure(&config.state_dir).check(&config.head_room, Purpose::Lasting)
+    }
+
+    /// Returns the bytes of a tenant's archives.
+    pub(crate) fn uploaded_bytes(&self, tenant: &str) -> u64 {
+        files(&self.uploads_of(tenant)).map(|(_, file)| file.len()).sum()
     }
 
     /// Removes files that were not used for a day and, unless `keep_parts`, interrupted uploads; or only lists them.

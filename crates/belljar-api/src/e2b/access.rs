@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::Shared;
-use crate::guard::{Client, RequestId, too_many};
+use crate::guard::{Client, RequestId, refuse};
 use crate::problem::{Code, Problem};
 
 const ACCESS_TOKEN: &str = "x-access-token";
@@ -39,31 +39,18 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Origin of a request, for the audit log and for counting failed attempts.
+/// Origin of a request, for the audit log and for counting failures.
 struct Origin {
     client: Client,
     request_id: String,
 }
 
 impl Origin {
-    fn new(shared: &Shared, head: Head<'_>) -> Result<Self, Problem> {
-        let client = Client::from_request(&shared.config, head.headers, head.extensions);
-        match shared.attempts.wait(client.address) {
-            Some(wait) => Err(too_many(wait)),
-            None => Ok(Self { client, request_id: RequestId::from_extensions(head.extensions) }),
+    fn new(shared: &Shared, head: Head<'_>) -> Self {
+        Self {
+            client: Client::from_request(&shared.config, head.headers, head.extensions),
+            request_id: RequestId::from_extensions(head.extensions),
         }
-    }
-
-    fn judge(&self, shared: &Shared, found: Result<Caller, Denied>) -> Result<Caller, Problem> {
-        found.map_err(|why| match why {
-            Denied::Unavailable => {
-                Problem::new(Code::StoreFailed, "tokens cannot be looked up now; try again later")
-            }
-            _ => {
-                shared.attempts.record_failure(self.client.address);
-                unauthenticated()
-            }
-        })
     }
 }
 
@@ -74,14 +61,12 @@ pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
 
 /// Authenticates the caller by the sandbox's access token.
 pub(super) async fn caller(shared: &Shared, id: &SandboxId, head: Head<'_>) -> Result<Caller, Problem> {
-    let origin = Origin::new(shared, head)?;
+    let origin = Origin::new(shared, head);
     let token = token(head.headers).ok_or_else(unauthenticated)?;
     let found = shared.keeper.authenticate(token, &origin.client.text, &origin.request_id).await;
-    let caller = origin.judge(shared, found)?;
-    if ServiceWall::TokenScope.allows(caller.only.as_ref() == Some(id)) {
-        return Ok(caller);
-    }
-    origin.judge(shared, Err(Denied::Unknown))
+    let is_for_it = |caller: &Caller| ServiceWall::TokenScope.allows(caller.only.as_ref() == Some(id));
+    let found = found.and_then(|caller| if is_for_it(&caller) { Ok(caller) } else { Err(Denied::Unknown) });
+    found.map_err(|why| refuse(shared, &origin.client, why, unauthenticated()))
 }
 
 /// A signature in the URL of a file, and the values that it covers.
@@ -115,16 +100,15 @@ pub(super) async fn signer(
     signature: &Signature<'_>,
     head: Head<'_>,
 ) -> Result<Caller, Problem> {
-    let origin = Origin::new(shared, head)?;
+    let origin = Origin::new(shared, head);
     let matches = |token: &str| ServiceWall::E2bSignature.allows(signature.is_made_with(token));
     let found = shared.keeper.authenticate_by(id, matches, &origin.client.text, &origin.request_id).await;
-    let caller = match found {
-        Err(Denied::Unknown) => {
-            shared.attempts.record_failure(origin.client.address);
-            return Err(Problem::new(Code::Unauthenticated, "invalid signature"));
-        }
-        found => origin.judge(shared, found)?,
-    };
+    let caller = found.map_err(|why| match why {
+        Denied::Unavailable => refuse(shared, &origin.client, why, unauthenticated()),
+        // A browser sends the signature in a link of any page by itself.
+        Denied::Unknown => Problem::new(Code::Unauthenticated, "invalid signature"),
+        Denied::Expired | Denied::Revoked => unauthenticated(),
+    })?;
     let is_current = signature.expires.is_none_or(|expires| Timestamp::now().as_second() <= expires);
     if !ServiceWall::E2bExpiry.allows(is_current) {
         return Err(Problem::new(Code::Unauthenticated, "signature is already expired"));

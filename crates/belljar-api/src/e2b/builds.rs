@@ -11,8 +11,8 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::Response;
 use belljar_keeper::{
-    BASE_STEP, BuildLine, BuildPlan, BuildStatus, Caller, CopyFiles, Denied, FINAL_STEP, FilesHash,
-    KeeperError, LogLevel, MAX_PLAN_STEPS, NewBuild, PlanStep, RequestedBuild, StepFailure, TaggedName,
+    BASE_STEP, BuildLine, BuildPlan, BuildStatus, Caller, CopyFiles, FINAL_STEP, FilesHash, KeeperError,
+    LogLevel, MAX_PLAN_STEPS, NewBuild, PlanStep, RequestedBuild, StepFailure, TaggedName,
 };
 use belljar_model::{Cpus, EnvVar, LimitsFile, Memory};
 use futures::StreamExt as _;
@@ -26,7 +26,7 @@ use super::error::{json_answer, not_offered};
 use super::templates;
 use crate::api::Shared;
 use crate::extract::{Auth, BuildId, Hash, Id, Json, Query, RawBody, Token};
-use crate::guard::{Client, RequestId, denied, too_many};
+use crate::guard::{Client, RequestId, denied, refuse};
 use crate::problem::{Code, Problem};
 use crate::rest::base_url;
 
@@ -125,20 +125,9 @@ pub(super) async fn upload(
     body: RawBody,
 ) -> Result<StatusCode, Problem> {
     let client = Client::from_request(&shared.config, &headers, &extensions);
-    if let Some(wait) = shared.attempts.wait(client.address) {
-        return Err(too_many(wait));
-    }
     let opened =
         shared.keeper.open_upload(&token, &client.text, &RequestId::from_extensions(&extensions)).await;
-    let opened = opened.map_err(|why| match why {
-        Denied::Unavailable => {
-            Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later")
-        }
-        _ => {
-            shared.attempts.record_failure(client.address);
-            denied()
-        }
-    })?;
+    let opened = opened.map_err(|why| refuse(&shared, &client, why, denied()))?;
     let _slot = shared.streams.take(&opened.caller.key)?;
     let length = body.length;
     shared.keeper.receive_upload(&opened, length, body.stream().boxed()).await?;

@@ -1,4 +1,5 @@
-//! Rate limit on wrong keys from one address.
+//! Rate limit on wrong credentials from one address. It delays failures only: a credential is verified first, and a valid one is served
+//! whatever else its address has sent.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,15 +31,8 @@ impl Attempts {
         Self { max, windows: Mutex::new(HashMap::new()) }
     }
 
-    /// Returns how long this address has to wait, if it has failed too often.
-    pub(crate) fn wait(&self, address: IpAddr) -> Option<Duration> {
-        let windows = self.lock();
-        let window = windows.get(&address).filter(|window| window.failed >= self.max)?;
-        WINDOW.checked_sub(window.began.elapsed()).filter(|left| !left.is_zero())
-    }
-
-    /// Counts a failure.
-    pub(crate) fn record_failure(&self, address: IpAddr) {
+    /// Counts a failure. Returns how long this address has to wait, if it has failed too often.
+    pub(crate) fn record_failure(&self, address: IpAddr) -> Option<Duration> {
         let now = Instant::now();
         let mut windows = self.lock();
         if windows.len() >= MAX_ADDRESSES && !windows.contains_key(&address) {
@@ -54,6 +48,10 @@ impl Attempts {
             *window = Window { began: now, failed: 0 };
         }
         window.failed = window.failed.saturating_add(1);
+        if window.failed <= self.max {
+            return None;
+        }
+        Some(WINDOW.saturating_sub(window.began.elapsed()).max(Duration::from_secs(1)))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Window>> {
@@ -70,11 +68,10 @@ mod tests {
         let attempts = Attempts::new(3);
         let (bad, good): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         for _ in 0..3 {
-            assert_eq!(attempts.wait(bad), None);
-            attempts.record_failure(bad);
+            assert_eq!(attempts.record_failure(bad), None);
         }
-        assert!(attempts.wait(bad).is_some_and(|wait| wait <= WINDOW));
-        assert_eq!(attempts.wait(good), None);
+        assert!(attempts.record_failure(bad).is_some_and(|wait| wait <= WINDOW));
+        assert_eq!(attempts.record_failure(good), None);
     }
 
     #[test]

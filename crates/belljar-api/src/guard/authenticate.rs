@@ -66,18 +66,8 @@ async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -
     match find_credential(headers) {
         PresentedCredential::Credential(credential) => {
             let client = Client::from_request(&shared.config, headers, extensions);
-            if let Some(wait) = shared.attempts.wait(client.address) {
-                return Err(too_many(wait));
-            }
-            shared.keeper.authenticate(&credential, &client.text, &id).await.map_err(|why| match why {
-                Denied::Unavailable => {
-                    Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later")
-                }
-                _ => {
-                    shared.attempts.record_failure(client.address);
-                    denied()
-                }
-            })
+            let found = shared.keeper.authenticate(&credential, &client.text, &id).await;
+            found.map_err(|why| refuse(shared, &client, why, denied()))
         }
         PresentedCredential::None if unix && shared.config.operator_socket => {
             Ok(Caller::operator("unix", &id))
@@ -92,9 +82,19 @@ pub(crate) fn denied() -> Problem {
     Problem::new(Code::Unauthenticated, detail)
 }
 
-pub(crate) fn too_many(wait: std::time::Duration) -> Problem {
-    let detail = "too many invalid keys from this address; wait a minute";
-    Problem::new(Code::TooManyAttempts, detail).with_retry_after(Some(wait))
+/// Returns the response to a credential that was denied: `refusal`, or after too many failures of this address that it has to wait.
+/// Only for credentials that a client presents on purpose: what a browser attaches by itself for any page is not counted.
+pub(crate) fn refuse(shared: &Shared, client: &Client, why: Denied, refusal: Problem) -> Problem {
+    if why == Denied::Unavailable {
+        return Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later");
+    }
+    match shared.attempts.record_failure(client.address) {
+        Some(wait) => {
+            let detail = "too many invalid keys or tokens from this address; wait a minute";
+            Problem::new(Code::TooManyAttempts, detail).with_retry_after(Some(wait))
+        }
+        None => refusal,
+    }
 }
 
 /// Returns the credential in `Authorization` or `X-API-Key`.

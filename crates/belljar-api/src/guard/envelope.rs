@@ -1,5 +1,5 @@
-//! The outermost guard: every request gets an id, every response carries it, and a panic in a handler becomes an error
-//! response.
+//! The outermost guard: every request gets an id of the server's, every response carries it, and a panic in a handler becomes an
+//! error response.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::panic::AssertUnwindSafe;
@@ -34,7 +34,11 @@ impl RequestId {
 
 /// Assigns the request id, and serializes the problem of the response.
 pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
-    let id = own_id(&request).unwrap_or_else(new_id);
+    let id = match own_id(&request) {
+        // Callers may send the same id twice, or another's: theirs only follows the server's own.
+        Some(own) => format!("{}/{own}", new_id()),
+        None => new_id(),
+    };
     request.extensions_mut().insert(RequestId(id.clone()));
     let wire = Wire::detect(request.uri().path(), request.headers());
     let form = e2b::Form::detect(request.uri().path(), request.headers()).filter(|_| shared.config.e2b);

@@ -21,6 +21,10 @@ const NAME: &str = "belljar_token";
 /// Name of the cookie with TLS: browsers accept this prefix from the very same host only.
 const HOST_NAME: &str = "__Host-belljar_token";
 
+/// Maximum number of cookies of a request that are tried. Browsers send those of a more specific path and older ones first (RFC 6265,
+/// 5.4); other hosts can set many, so that there is no number that is always enough.
+const MAX_COOKIES: usize = 16;
+
 /// Prefixes of the server's keys and tokens.
 const PREFIXES: [&str; 3] = [KEY_PREFIX, E2B_KEY_PREFIX, "bjs_"];
 
@@ -33,17 +37,25 @@ pub(super) enum Source {
     Cookie,
 }
 
-/// The credential that a request presents.
+impl Source {
+    /// Reports whether the client chose to present the credential. A browser attaches the others by itself, for any page.
+    pub(super) fn is_deliberate(self) -> bool {
+        self == Self::Header
+    }
+}
+
+/// The credentials that a request presents, any of which may be valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PortCredential {
-    pub(super) credential: Option<String>,
+    /// Several only if they are cookies: pages of other sandboxes can set cookies for all hosts of the domain.
+    pub(super) candidates: Vec<String>,
     pub(super) source: Source,
 }
 
 /// Finds the credential. A cookie counts only by host name, and only for requests of the host's own pages.
 pub(super) fn find(request: &Request, cookies: bool) -> PortCredential {
     let headers = request.headers();
-    let found = |credential: String, source| PortCredential { credential: Some(credential), source };
+    let found = |credential: String, source| PortCredential { candidates: vec![credential], source };
     if let Some(value) = headers.get(HEADER).and_then(|value| value.to_str().ok()) {
         return found(value.trim().to_owned(), Source::Header);
     }
@@ -55,13 +67,13 @@ pub(super) fn find(request: &Request, cookies: bool) -> PortCredential {
     {
         return found(credential, Source::Header);
     }
-    if cookies
-        && let Some(token) = token_in_cookies(headers)
-        && is_same_host_request(request)
-    {
-        return found(token, Source::Cookie);
+    if cookies && is_same_host_request(request) {
+        let candidates = tokens_in_cookies(headers);
+        if !candidates.is_empty() {
+            return PortCredential { candidates, source: Source::Cookie };
+        }
     }
-    PortCredential { credential: None, source: Source::None }
+    PortCredential { candidates: Vec::new(), source: Source::None }
 }
 
 fn is_ours(credential: &str) -> bool {
@@ -110,12 +122,13 @@ pub(super) fn is_own_cookie(name: &str) -> bool {
     name.eq_ignore_ascii_case(NAME) || name.eq_ignore_ascii_case(HOST_NAME)
 }
 
-fn token_in_cookies(headers: &HeaderMap) -> Option<String> {
-    let named = |wanted: &str| {
-        let mut cookies = pairs(headers).filter_map(|pair| pair.split_once('='));
-        cookies.find(|(name, _)| *name == wanted).map(|(_, value)| value.to_owned())
+/// Returns the tokens in cookies, those that only the very same host can have set first.
+fn tokens_in_cookies(headers: &HeaderMap) -> Vec<String> {
+    let named = |wanted: &'static str| {
+        let cookies = pairs(headers).filter_map(|pair| pair.split_once('='));
+        cookies.filter(move |(name, _)| *name == wanted).map(|(_, value)| value.to_owned())
     };
-    named(HOST_NAME).or_else(|| named(NAME))
+    named(HOST_NAME).chain(named(NAME)).take(MAX_COOKIES).collect()
 }
 
 /// Returns the cookie that stores a token for its host name.
@@ -182,26 +195,32 @@ mod tests {
 
     #[test]
     fn credentials_are_found_in_order_of_precedence() {
-        let cases: &[(&str, Headers<'_>, Option<&str>, Source)] = &[
-            ("/", &[], None, Source::None),
-            ("/", &[("x-belljar-token", "t"), ("authorization", "Bearer bj_x")], Some("t"), Source::Header),
-            ("/?a=b&belljar_token=t%2D1", &[], Some("t-1"), Source::Query),
-            ("/?belljar%5Ftoken=t", &[], Some("t"), Source::Query),
-            ("/", &[("authorization", "Bearer bj_x")], Some("bj_x"), Source::Header),
-            ("/", &[("x-api-key", "bjs_x")], Some("bjs_x"), Source::Header),
-            ("/", &[("x-api-key", "e2b_x")], Some("e2b_x"), Source::Header),
+        let cases: &[(&str, Headers<'_>, &[&str], Source)] = &[
+            ("/", &[], &[], Source::None),
+            ("/", &[("x-belljar-token", "t"), ("authorization", "Bearer bj_x")], &["t"], Source::Header),
+            ("/?a=b&belljar_token=t%2D1", &[], &["t-1"], Source::Query),
+            ("/?belljar%5Ftoken=t", &[], &["t"], Source::Query),
+            ("/", &[("authorization", "Bearer bj_x")], &["bj_x"], Source::Header),
+            ("/", &[("x-api-key", "bjs_x")], &["bjs_x"], Source::Header),
+            ("/", &[("x-api-key", "e2b_x")], &["e2b_x"], Source::Header),
             // A credential of the program in the sandbox.
-            ("/", &[("authorization", "Bearer eyJhbGciOi")], None, Source::None),
-            ("/", &[("cookie", "a=b; belljar_token=t")], Some("t"), Source::Cookie),
-            ("/", &[("cookie", "belljar_token=t; __Host-belljar_token=h")], Some("h"), Source::Cookie),
+            ("/", &[("authorization", "Bearer eyJhbGciOi")], &[], Source::None),
+            ("/", &[("cookie", "a=b; belljar_token=t")], &["t"], Source::Cookie),
+            ("/", &[("cookie", "belljar_token=t; __Host-belljar_token=h")], &["h", "t"], Source::Cookie),
+            (
+                "/",
+                &[("cookie", "belljar_token=evil; belljar_token=t"), ("cookie", "belljar_token=u")],
+                &["evil", "t", "u"],
+                Source::Cookie,
+            ),
             (
                 "/",
                 &[("cookie", "belljar_token=t"), ("origin", "https://80-a.box.test")],
-                Some("t"),
+                &["t"],
                 Source::Cookie,
             ),
-            ("/", &[("cookie", "belljar_token=t"), ("origin", "https://80-b.box.test")], None, Source::None),
-            ("/", &[("cookie", "belljar_token=t"), ("origin", "null")], None, Source::None),
+            ("/", &[("cookie", "belljar_token=t"), ("origin", "https://80-b.box.test")], &[], Source::None),
+            ("/", &[("cookie", "belljar_token=t"), ("origin", "null")], &[], Source::None),
             (
                 "/",
                 &[
@@ -209,7 +228,7 @@ mod tests {
                     ("sec-fetch-site", "same-site"),
                     ("sec-fetch-mode", "no-cors"),
                 ],
-                None,
+                &[],
                 Source::None,
             ),
             (
@@ -219,17 +238,14 @@ mod tests {
                     ("sec-fetch-site", "cross-site"),
                     ("sec-fetch-mode", "navigate"),
                 ],
-                Some("t"),
+                &["t"],
                 Source::Cookie,
             ),
         ];
-        for (uri, headers, credential, source) in cases {
+        for (uri, headers, candidates, source) in cases {
             let found = find(&request(uri, headers), true);
-            assert_eq!(
-                (found.credential.as_deref(), found.source),
-                (*credential, *source),
-                "{uri} {headers:?}"
-            );
+            let candidates: Vec<String> = candidates.iter().map(|text| (*text).to_owned()).collect();
+            assert_eq!(found, PortCredential { candidates, source: *source }, "{uri} {headers:?}");
         }
         assert_eq!(find(&request("/", &[("cookie", "belljar_token=t")]), false).source, Source::None);
     }

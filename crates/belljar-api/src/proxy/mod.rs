@@ -15,7 +15,7 @@ use belljar_keeper::{Entered, KeeperError};
 use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 
 use crate::api::Shared;
-use crate::guard::{Client, PortHost, RequestId, authority, canonical_port, denied, too_many};
+use crate::guard::{Client, PortHost, RequestId, authority, canonical_port, denied, refuse};
 use crate::problem::{Code, Problem};
 use credential::{PortCredential, Source};
 use forward::Target;
@@ -112,31 +112,27 @@ async fn open(
 ) -> Result<Entered, Problem> {
     let client = Client::from_request(&shared.config, headers, extensions);
     let request_id = RequestId::from_extensions(extensions);
-    let credential = presented.credential.as_deref();
-    if credential.is_some()
-        && let Some(wait) = shared.attempts.wait(client.address)
-    {
-        return Err(too_many(wait));
-    }
+    let candidates = &presented.candidates;
     let opened = match port {
-        Some(port) => shared.keeper.open_port(credential, &client.text, &request_id, id, port).await,
+        Some(port) => shared.keeper.open_port(candidates, &client.text, &request_id, id, port).await,
         None => Err(KeeperError::NotFound { what: "port", id: id.to_owned() }),
     };
     let Err(error) = opened else { return opened.map_err(Into::into) };
     if !matches!(error, KeeperError::NotFound { .. }) {
         return Err(error.into());
     }
-    let Some(credential) = credential else { return Err(denied()) };
-    match shared.keeper.authenticate(credential, &client.text, &request_id).await {
-        Ok(_) => {
-            let detail = "sandbox not found, or the port is not published; publish it first";
-            Err(Problem::new(Code::PortNotFound, detail))
-        }
-        Err(_) => {
-            shared.attempts.record_failure(client.address);
-            Err(denied())
+    let mut refused = denied();
+    for credential in candidates {
+        match shared.keeper.authenticate(credential, &client.text, &request_id).await {
+            Ok(_) => {
+                let detail = "sandbox not found, or the port is not published; publish it first";
+                return Err(Problem::new(Code::PortNotFound, detail));
+            }
+            Err(why) if presented.source.is_deliberate() => refused = refuse(shared, &client, why, denied()),
+            Err(_) => {}
         }
     }
+    Err(refused)
 }
 
 /// Moves the token from the URL into a cookie of this host name, so that it does not stay in history and logs.
@@ -144,7 +140,8 @@ fn move_token_to_cookie(shared: &Shared, request: &Request, presented: &PortCred
     let client = Client::from_request(&shared.config, request.headers(), request.extensions());
     let query = request.uri().query().map(credential::without_token);
     let mut response = redirect(request.uri().path(), query.as_deref(), StatusCode::SEE_OTHER);
-    let cookie = credential::cookie(presented.credential.as_deref().unwrap_or_default(), client.tls);
+    let token = presented.candidates.first().map_or("", String::as_str);
+    let cookie = credential::cookie(token, client.tls);
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }

@@ -72,18 +72,13 @@ async fn open_signed_file(
     operation: FileOperation,
 ) -> Result<SignedFile, Problem> {
     let client = Client::from_request(&shared.config, headers, extensions);
-    if let Some(wait) = shared.attempts.wait(client.address) {
-        return Err(crate::guard::too_many(wait));
-    }
     let signed =
         shared.keeper.open_signed(token, &client.text, &RequestId::from_extensions(extensions)).await;
     match signed {
         Ok(signed) if signed.operation == operation => Ok(signed),
         Ok(_) => Err(denied()),
-        Err(KeeperError::NotFound { what: "signed file", .. }) => {
-            shared.attempts.record_failure(client.address);
-            Err(denied())
-        }
+        // Not counted as a wrong key: a browser opens a link of any page by itself.
+        Err(KeeperError::NotFound { what: "signed file", .. }) => Err(denied()),
         Err(error) => Err(error.into()),
     }
 }

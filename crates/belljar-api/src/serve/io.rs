@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::frames::ControlFrames;
+
 /// Maximum time for the head of a request, from its first byte; for the first request, from the connection's start.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -112,7 +114,7 @@ impl Drop for InFlight {
     }
 }
 
-/// A stream with timeouts on heads and on stalled writes.
+/// A stream with timeouts on heads and on stalled writes, and a limit on HTTP/2 frames that carry no request.
 pub(super) struct WatchedIo<S> {
     stream: S,
     activity: Arc<Activity>,
@@ -120,11 +122,13 @@ pub(super) struct WatchedIo<S> {
     head: Option<Pin<Box<Sleep>>>,
     /// Deadline of the stalled write.
     stall: Option<Pin<Box<Sleep>>>,
+    frames: ControlFrames,
 }
 
 impl<S> WatchedIo<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
-        Self { stream, activity, head: Some(Box::pin(sleep(HEAD_TIMEOUT))), stall: None }
+        let head = Some(Box::pin(sleep(HEAD_TIMEOUT)));
+        Self { stream, activity, head, stall: None, frames: ControlFrames::new() }
     }
 
     /// Maintains the deadline of a head. A head begins with the first bytes that arrive while no request is in flight.
@@ -173,6 +177,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedIo<S> {
         let received = read.is_ready() && buffer.filled().len() > before;
         if let Err(late) = self.watch_head(context, received) {
             return Poll::Ready(Err(late));
+        }
+        if received && !self.frames.accept(&buffer.filled()[before..]) {
+            let reason = "too many HTTP/2 frames without a request";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
         }
         read
     }

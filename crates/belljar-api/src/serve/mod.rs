@@ -9,6 +9,7 @@
 
 mod connection;
 mod flight;
+mod frames;
 mod io;
 mod slots;
 mod tls;

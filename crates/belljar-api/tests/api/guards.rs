@@ -4,12 +4,14 @@ use axum::body::Body;
 use belljar_api::ApiConfig;
 use serde_json::json;
 
+use crate::common::DOMAIN;
 use crate::fixture::{Fixture, cases, config, sandbox};
 
 cases![
     almost_every_route_needs_a_key,
     hosts_and_origins_are_checked,
     wrong_keys_are_counted,
+    credentials_in_links_and_cookies_are_not_counted,
     requests_have_ids,
     unknown_paths_and_methods_return_problems,
     the_docs_work_offline,
@@ -102,10 +104,42 @@ async fn wrong_keys_are_counted(fixture: Fixture) {
     let waiting = wrong.get("/v1/me").await;
     waiting.refused(429, "too_many_attempts", None);
     assert!((1..=60).contains(&waiting.header("retry-after").parse::<u64>().unwrap()));
-    user.get("/v1/me").await.refused(429, "too_many_attempts", None);
+    // A valid key of the same address is served, and so is a token.
+    assert_eq!(user.get("/v1/me").await.status, 200);
+    let id = sandbox(&user).await;
+    let token = user.post(&format!("/v1/sandboxes/{id}/tokens"), &json!({})).await.json()["token"].clone();
+    let holder = few.stranger().with_key(token.as_str().unwrap());
+    assert_eq!(holder.get(&format!("/v1/sandboxes/{id}")).await.status, 200);
     // A request without a key does not count as a failed attempt.
     few.stranger().get("/v1/me").await.refused(401, "unauthenticated", None);
     assert_eq!(few.stranger().get("/health").await.status, 200);
+}
+
+/// Pages of any origin can make a browser send these.
+async fn credentials_in_links_and_cookies_are_not_counted(fixture: Fixture) {
+    let few = fixture.beside(ApiConfig { max_failed_attempts: 3, ..config() }).await;
+    let stranger = few.stranger();
+    let id = "a".repeat(20);
+    let host = format!("8000-{id}.{DOMAIN}");
+    for _ in 0..4 {
+        let (own, cookie) =
+            ([("host", "localhost")], [("host", host.as_str()), ("cookie", "belljar_token=bjs_wrong")]);
+        for (path, headers) in [
+            ("/?belljar_token=bjs_wrong".to_owned(), &cookie[..1]),
+            ("/".to_owned(), &cookie[..]),
+            (format!("/v1/sandboxes/{id}/ports/80/proxy/?belljar_token=bjs_wrong"), &own[..]),
+            ("/v1/signed/bjs_wrong".to_owned(), &own[..]),
+        ] {
+            let mut request = http::Request::builder().uri(&path);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let refused = stranger.send_request(request.body(Body::empty()).unwrap()).await;
+            refused.refused(401, "unauthenticated", None);
+        }
+    }
+    let wrong = stranger.with_key(&format!("bj_{}", "0".repeat(64)));
+    wrong.get("/v1/me").await.refused(401, "unauthenticated", None);
 }
 
 async fn requests_have_ids(fixture: Fixture) {
@@ -115,7 +149,9 @@ async fn requests_have_ids(fixture: Fixture) {
             user.request("GET", "/v1/none").header("x-request-id", "my.id-1_A").body(Body::empty()).unwrap(),
         )
         .await;
-    assert_eq!((own.header("x-request-id"), &own.json()["request_id"]), ("my.id-1_A", &json!("my.id-1_A")));
+    let (id, given) = own.header("x-request-id").split_once('/').expect("the server's id, then the caller's");
+    assert_eq!((id.len(), given), (16, "my.id-1_A"));
+    assert_eq!(own.json()["request_id"], own.header("x-request-id"));
     let strange = user
         .send_request(
             user.request("GET", "/v1/me").header("x-request-id", "a b").body(Body::empty()).unwrap(),

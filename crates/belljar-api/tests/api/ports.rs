@@ -276,6 +276,10 @@ async fn tokens_become_cookies(fixture: Fixture) {
             .status,
         200
     );
+    // A page of another sandbox can set cookies for all hosts of the domain: any valid one is sufficient.
+    let tossed = format!("belljar_token=evil; {cookie}; belljar_token=bjs_evil");
+    let page = by_host(&stranger, &id, "GET", "/a", &[("cookie", &tossed)], Body::empty()).await;
+    assert_eq!((page.status.as_u16(), received(&page)["headers"].get("cookie")), (200, None), "{page:?}");
     // A page of another sandbox cannot use the cookie.
     let other = format!("http://8000-abcdefghij0123456789.{DOMAIN}");
     let refused =

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use belljar_keeper::{
-    BuildPlan, BuildProgress, BuildStatus, BuildTemplate, Caller, CreateSandbox, ForkRequest, KeeperConfig,
-    KeeperError, Labels, LogLevel, NewBuild, PlanStep, SnapshotRequest, TaggedName, TemplateInfo,
-    TemplateKind,
+    BuildPlan, BuildProgress, BuildStatus, BuildTemplate, Caller, CreateSandbox, FilesHash, ForkRequest,
+    KeeperConfig, KeeperError, Labels, LogLevel, NewBuild, NewKey, PlanStep, Quotas, SnapshotRequest,
+    TaggedName, TemplateInfo, TemplateKind,
 };
 use belljar_model::{LimitsFile, Role};
 use belljar_testing::wait::DEADLINE;
+use bytes::Bytes;
 
 use crate::fixture::{Fixture, plain, text, user};
 
@@ -128,6 +129,7 @@ pub(crate) async fn template_is_built_step_by_step(fixture: Fixture) {
         network: None,
     };
     let name: TaggedName = "two".parse().unwrap();
+    check_uploads_are_of_one_key(&fixture, &caller, &name).await;
     fixture.keeper.start_build(&caller, &name, &requested.id, Ok(plan)).unwrap();
     let part = (0, 100, LogLevel::Debug);
     let until = Instant::now() + DEADLINE;
@@ -158,6 +160,29 @@ pub(crate) async fn template_is_built_step_by_step(fixture: Fixture) {
     assert!(!fixture.keeper.remove_tagged(&caller, &name).await.unwrap());
     let archives = std::fs::read_dir(fixture.config.state_dir.join("templates")).unwrap();
     assert_eq!(archives.filter(|entry| entry.as_ref().unwrap().path().is_file()).count(), 0);
+}
+
+/// Files that a key has uploaded are not what another key of the tenant builds with.
+async fn check_uploads_are_of_one_key(fixture: &Fixture, caller: &Caller, name: &TaggedName) {
+    let admin = Caller::operator("test", "r");
+    let new = |name: &str| NewKey {
+        name: name.to_owned(),
+        role: Role::User,
+        tenant: caller.tenant.clone(),
+        expires: None,
+        quotas: Quotas::default(),
+    };
+    let one = fixture.keeper.create_key(&admin, new("one")).await.unwrap();
+    let two = fixture.keeper.create_key(&admin, new("two")).await.unwrap();
+    let one = fixture.keeper.authenticate(&one.key, "c", "r").await.unwrap();
+    let two = fixture.keeper.authenticate(&two.key, "c", "r").await.unwrap();
+    let hash: FilesHash = "a".repeat(64).parse().unwrap();
+    let link = fixture.keeper.upload_link(&one, name, &hash).unwrap();
+    let upload = fixture.keeper.open_upload(&link.token, "c", "r").await.unwrap();
+    let content = futures::stream::iter([Ok(Bytes::from_static(b"planted"))]);
+    fixture.keeper.receive_upload(&upload, None, content).await.unwrap();
+    assert!(fixture.keeper.upload_link(&one, name, &hash).unwrap().present);
+    assert!(!fixture.keeper.upload_link(&two, name, &hash).unwrap().present);
 }
 
 /// Unused steps become leftovers, with the layers that nothing else uses.

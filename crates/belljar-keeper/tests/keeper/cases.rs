@@ -47,6 +47,7 @@ cases![
     policy::foreign_and_missing_sandboxes_are_indistinguishable,
     policy::roles_are_enforced,
     policy::tokens_open_one_sandbox_only,
+    policy::access_tokens_act_as_the_key_that_asked,
     policy::unpublished_port_is_not_found,
     policy::signed_files_open_that_file_only,
     policy::tenant_requests_are_restricted,

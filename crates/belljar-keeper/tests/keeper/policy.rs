@@ -89,6 +89,44 @@ pub(crate) async fn tokens_open_one_sandbox_only(fixture: Fixture) {
     assert_eq!(fixture.keeper.authenticate(&token, "c", "r").await.unwrap_err(), Denied::Revoked);
 }
 
+pub(crate) async fn access_tokens_act_as_the_key_that_asked(fixture: Fixture) {
+    let operator = Caller::operator("test", "r");
+    let quotas = Quotas { executions_per_minute: Some(2), ..Quotas::default() };
+    let ann = fixture.keeper.create_key(&operator, new_key("agent")).await.unwrap();
+    let bob = fixture.keeper.create_key(&operator, NewKey { quotas, ..new_key("agent") }).await.unwrap();
+    let creator = fixture.keeper.authenticate(&ann.key, "c", "r").await.unwrap();
+    let guest = fixture.keeper.authenticate(&bob.key, "c", "r").await.unwrap();
+    let id = fixture.create(&creator).await.id.to_string();
+    let token = fixture.keeper.issue_access_token(&creator, &id).await.unwrap();
+    let other = fixture.keeper.issue_access_token(&guest, &id).await.unwrap();
+    assert_ne!(token, other);
+    // It is the same each time.
+    assert_eq!(fixture.keeper.issue_access_token(&guest, &id).await.unwrap(), other);
+    assert_eq!(fixture.keeper.access_token(&guest, &id).await.unwrap(), other);
+    let holder = fixture.keeper.authenticate(&other, "c", "r").await.unwrap();
+    assert_eq!(holder.key, bob.info.id);
+    assert_eq!(text(&fixture.sh(&holder, &id, "echo in").await), "in\n");
+    let filter = AuditFilter { action: Some("exec".to_owned()), ..AuditFilter::default() };
+    let records = fixture.keeper.audit_records(&operator, &filter, None, 1).await.unwrap();
+    assert_eq!(records.last().unwrap().key_id.as_deref(), Some(bob.info.id.as_str()));
+    fixture.sh(&holder, &id, "true").await;
+    let refused = fixture.keeper.exec(&holder, &id, shell("true"), None).await.unwrap_err();
+    assert_eq!(refused.code(), "quota_exceeded");
+    // URLs signed with either token are accepted, also after a restart: the record names the key.
+    let signer = async |token: &str| {
+        let found = fixture.keeper.authenticate_by(None, |one| one == token, "c", "r").await;
+        found.map(|caller| caller.key)
+    };
+    assert_eq!(signer(&token).await.unwrap(), ann.info.id);
+    assert_eq!(signer(&other).await.unwrap(), bob.info.id);
+    let row = fixture.store.sandboxes().get(&id.parse().unwrap()).await.unwrap().unwrap();
+    assert!(row.settings.contains(&bob.info.id), "{}", row.settings);
+    fixture.keeper.revoke_key(&operator, &bob.info.id).await.unwrap();
+    assert_eq!(fixture.keeper.authenticate(&other, "c", "r").await.unwrap_err(), Denied::Revoked);
+    assert_eq!(signer(&other).await.unwrap_err(), Denied::Revoked);
+    assert!(fixture.keeper.authenticate(&token, "c", "r").await.is_ok());
+}
+
 pub(crate) async fn unpublished_port_is_not_found(fixture: Fixture) {
     let operator = Caller::operator("test", "r");
     let keeper = fixture.reopen(|config| config.share_host_tree = true).await;
@@ -97,7 +135,8 @@ pub(crate) async fn unpublished_port_is_not_found(fixture: Fixture) {
     let ann = keeper.authenticate(&secret, "c", "r").await.unwrap();
     let id = keeper.create(&ann, plain()).await.unwrap().info.id.to_string();
     let open = async |credential: Option<&str>, port| {
-        keeper.open_port(credential, "c", "r", &id, port).await.map(drop).map_err(|error| error.code())
+        let credentials: Vec<&str> = credential.into_iter().collect();
+        keeper.open_port(&credentials, "c", "r", &id, port).await.map(drop).map_err(|error| error.code())
     };
     assert_eq!(open(Some(&secret), 8000).await, Err("sandbox_not_found"));
     assert_eq!(keeper.port_token(&ann, &id, 8000, HOUR).await.unwrap_err().code(), "not_found");

@@ -194,6 +194,10 @@ fn ceilings_bound_what_policies_reach(_: &Fixture) {
     home.run(&format!("sandbox net {id} set --api-key {user} --allow example.org"))
         .refused(125, &[of_server]);
     home.run(&format!("sandbox fork --api-key {user} {id}")).refused(125, &[of_server]);
+    // A key with a ceiling of its own does not get further through the sandbox of another key.
+    home.run(&format!("sandbox exec --api-key {admin} {id} true"))
+        .refused(125, &["the sandbox reaches more than this key may: mode open"]);
+    home.good(&format!("sandbox exec --api-key {user} {id} true"));
     home.good(&format!("sandbox net {id} set --api-key {user} --allow a.example"));
     // A given ceiling replaces the previous one.
     let of_admin = home.good("key ls --format json");
