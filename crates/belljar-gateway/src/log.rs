@@ -1,17 +1,18 @@
 //! Log of the gateway's decisions, for the host to read.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use belljar_model::{NetworkEvent, NetworkRecord};
+use belljar_model::{NetworkEvent, NetworkEventKind, NetworkRecord};
 use tokio::sync::Notify;
 
 /// Maximum number of retained records.
 const MAX_RECORDS: usize = 1024;
 
-/// The most recent records.
+/// The most recent records. If there are too many, the oldest of the most frequent kind is dropped: many denials do not push out the
+/// connections that were allowed.
 #[derive(Default)]
 pub(crate) struct Log {
     records: RefCell<VecDeque<Rc<NetworkRecord>>>,
@@ -26,7 +27,7 @@ impl Log {
         self.last.set(number);
         let mut records = self.records.borrow_mut();
         if records.len() == MAX_RECORDS {
-            records.pop_front();
+            drop_oldest(&mut records);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -61,6 +62,17 @@ impl Log {
     }
 }
 
+/// Drops the oldest record of the kind with the most records.
+fn drop_oldest(records: &mut VecDeque<Rc<NetworkRecord>>) {
+    let mut counts: BTreeMap<NetworkEventKind, usize> = BTreeMap::new();
+    for record in records.iter() {
+        *counts.entry(record.event.kind()).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(kind, _)| kind);
+    let oldest = records.iter().position(|record| Some(record.event.kind()) == most);
+    drop(records.remove(oldest.unwrap_or(0)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +88,29 @@ mod tests {
         assert_eq!((numbers[0], numbers.len()), (4, MAX_RECORDS));
         assert_eq!(log.after(1026).len(), 1);
         assert!(log.after(1027).is_empty());
+    }
+
+    #[test]
+    fn many_denials_do_not_hide_other_events() {
+        let log = Log::default();
+        let connection = |host: &str, allowed, rule: &str| NetworkEvent::Connection {
+            flow: 1,
+            host: host.to_owned(),
+            port: 443,
+            allowed,
+            address: None,
+            rule: rule.to_owned(),
+            reason: String::new(),
+        };
+        log.write(connection("good.example", true, "allow: good.example"));
+        log.write(connection("169.254.169.254", false, "always denied: metadata service"));
+        for number in 0..3 * MAX_RECORDS {
+            let (host, rule, reason) =
+                (number.to_string(), "not in the allow list".to_owned(), String::new());
+            log.write(NetworkEvent::Lookup { host, rule, reason });
+        }
+        let kept: Vec<_> = log.after(0).iter().map(|record| record.event.kind()).collect();
+        assert_eq!(kept.len(), MAX_RECORDS);
+        assert_eq!(kept[..2], [NetworkEventKind::Allowed, NetworkEventKind::AlwaysDenied]);
     }
 }

@@ -39,7 +39,8 @@ pub(crate) struct AuditEvent<'a> {
 }
 
 impl Keeper {
-    /// Records an action in the audit log. Returns when the record is written.
+    /// Records an action in the audit log. Returns when the record is written, or if the action is only counted
+    /// ([`Action::counted`]).
     pub(crate) fn audit<'a, T>(
         &'a self,
         caller: &'a Caller,
@@ -50,7 +51,9 @@ impl Keeper {
     ) -> impl Future<Output = Result<()>> + Send + use<'a, T> {
         debug_assert!(action.audited, "{} is recorded, which docs/audit.md denies", action.name);
         let outcome = outcome.as_ref().err().map_or("ok", KeeperError::code);
-        self.record(caller, AuditEvent { action: action.name, sandbox, outcome, details })
+        let is_counted = action.counted && outcome == "ok" && self.note_done(caller, action.name);
+        let event = AuditEvent { action: action.name, sandbox, outcome, details };
+        async move { if is_counted { Ok(()) } else { self.record(caller, event).await } }
     }
 
     /// Records an event in the audit log. Returns when the record is written.

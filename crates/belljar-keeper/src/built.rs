@@ -22,7 +22,7 @@ use crate::action::{TEMPLATE_BUILD, TEMPLATE_BUILD_FILE, TEMPLATE_EXPORT, TEMPLA
 use crate::build_steps::variables;
 use crate::caller::Caller;
 use crate::error::KeeperError;
-use crate::head_room::Headroom;
+use crate::head_room::{Headroom, Purpose};
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
 use crate::query::network_details;
@@ -224,7 +224,8 @@ impl Keeper {
                 format!("they have {bytes} bytes; at most {MAX_BUILD_FILE_BYTES} may come with a build");
             return Err(KeeperError::field("files", reason));
         }
-        Headroom::measure(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)
+        let config = self.inner.config.now();
+        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Lasting)
     }
 
     /// Checks that the network policies of steps are within the caller's ceilings.
@@ -460,7 +461,7 @@ impl Keeper {
         R: AsyncRead + Send + Unpin + 'static,
     {
         self.builder_engine()?;
-        Headroom::measure(&self.inner.config.now().state_dir).check(&self.inner.config.now().head_room)?;
+        self.check_lasting(caller, 0).await?;
         let mut begin = Vec::new();
         let (header, length) = loop {
             if let Some(found) = parse_header(&begin)? {

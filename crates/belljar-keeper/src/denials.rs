@@ -1,9 +1,9 @@
-//! Audit records of denied credentials and refused requests. Repeated ones are counted and recorded once per interval, so that floods
-//! do not fill the disk.
+//! Audit records of what is repeated: denied credentials, refused requests, and cheap actions. They are counted and recorded once per
+//! interval, so that floods do not fill the disk.
 //!
 //! ```text
 //!   note ──► counted by reason, address and key ──► after FIRST_DELAY, and then once per INTERVAL: one record each
-//!              └─ too many addresses ──► counted together, by reason
+//!              └─ too many addresses ──► counted without them, by reason and key
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,11 +32,21 @@ const MAX_NAMED: usize = 16;
 /// Source: docs/audit.md; held by `c25_flood_of_refused_requests_is_counted`.
 const MAX_RECORDED: u32 = 60;
 
+/// Maximum number of successful actions of one kind and key per interval with their own record. All others are counted.
+/// Source: docs/audit.md; held by `repeated_actions_are_counted_by_key_and_kind`.
+const MAX_DONE: u32 = 600;
+
 /// Time for which equal denials are counted before they are recorded again.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Delay of the first record after an idle time, to include further denials.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
+
+/// Kind of all refused requests of a key together.
+const REFUSED: &str = "refused";
+
+/// Number of counters from which those of earlier intervals are forgotten.
+const FORGOTTEN_AT: usize = 1024;
 
 /// Placeholder for addresses that are not named.
 const OTHERS: &str = "others";
@@ -45,8 +55,8 @@ const OTHERS: &str = "others";
 #[derive(Default)]
 pub(crate) struct Denials {
     pending: Mutex<BTreeMap<Denial, Count>>,
-    /// Number of refused requests of each key in the current interval.
-    recorded: Mutex<HashMap<String, (Instant, u32)>>,
+    /// Number of refused requests of each key in the current interval, and of each key's successful actions of a kind.
+    recorded: Mutex<HashMap<(String, &'static str), (Instant, u32)>>,
     /// Serializes writing, so that the next caller waits until all are written.
     recording: tokio::sync::Mutex<()>,
     wake: Notify,
@@ -82,7 +92,7 @@ impl Denials {
         let denial = match denial {
             _ if unbounded => Denial { peer: format!("{} {}", denial.peer, pending.len()), ..denial },
             denial if named < MAX_NAMED || pending.contains_key(&denial) => denial,
-            denial => Denial { peer: OTHERS.to_owned(), key: None, ..denial },
+            denial => Denial { peer: OTHERS.to_owned(), ..denial },
         };
         let count = pending.entry(denial).or_insert_with(|| Count {
             count: 0,
@@ -95,13 +105,18 @@ impl Denials {
         self.wake.notify_one();
     }
 
-    /// Counts a refused request of a key; reports whether it gets its own record.
-    fn has_record(&self, key: &str) -> bool {
+    /// Counts a request of a key, of a kind that has at most `max` records per interval; reports whether it gets one.
+    fn has_record(&self, key: &str, kind: &'static str, max: u32) -> bool {
         let mut recorded = self.recorded.lock();
-        recorded.retain(|_, (since, _)| since.elapsed() < INTERVAL);
-        let (_, count) = recorded.entry(key.to_owned()).or_insert_with(|| (Instant::now(), 0));
+        if recorded.len() >= FORGOTTEN_AT {
+            recorded.retain(|_, (since, _)| since.elapsed() < INTERVAL);
+        }
+        let (since, count) = recorded.entry((key.to_owned(), kind)).or_insert_with(|| (Instant::now(), 0));
+        if since.elapsed() >= INTERVAL {
+            (*since, *count) = (Instant::now(), 0);
+        }
         *count = count.saturating_add(1);
-        ServiceWall::RefusalBound.allows(*count <= MAX_RECORDED)
+        ServiceWall::RefusalBound.allows(*count <= max)
     }
 
     /// Wakes the recording task, so that it notices the shutdown.
@@ -155,9 +170,23 @@ impl Keeper {
 
     /// Counts a refused or failed request instead of recording it, if its key has too many. Reports whether it was counted.
     pub(crate) fn note_refused(&self, caller: &Caller, action: &'static str, outcome: &str) -> bool {
-        if self.inner.denials.has_record(&caller.key) {
+        if self.inner.denials.has_record(&caller.key, REFUSED, MAX_RECORDED) {
             return false;
         }
+        self.note_repeated(caller, action, outcome);
+        true
+    }
+
+    /// Counts a successful action instead of recording it, if its key has too many of this kind. Reports whether it was counted.
+    pub(crate) fn note_done(&self, caller: &Caller, action: &'static str) -> bool {
+        if self.inner.denials.has_record(&caller.key, action, MAX_DONE) {
+            return false;
+        }
+        self.note_repeated(caller, action, "ok");
+        true
+    }
+
+    fn note_repeated(&self, caller: &Caller, action: &'static str, outcome: &str) {
         let denial = Denial {
             action,
             reason: "repeated",
@@ -166,7 +195,6 @@ impl Keeper {
             key: Some((caller.key.clone(), caller.tenant.clone())),
         };
         self.inner.denials.note(denial, &caller.request_id, None);
-        true
     }
 
     /// Spawns a task that records denials.
@@ -248,6 +276,32 @@ mod tests {
         let total: u64 = counts.values().map(|count| count.count).sum();
         assert_eq!(total, 1000 + 3 * 256, "one was not counted");
         assert!(denials.take().is_empty());
+    }
+
+    #[test]
+    fn repeated_actions_are_counted_by_key_and_kind() {
+        let denials = Denials::default();
+        let recorded =
+            |key: &str, kind, max| (0..2000).filter(|_| denials.has_record(key, kind, max)).count();
+        assert_eq!(recorded("a", "file.read", MAX_DONE), 600);
+        assert_eq!(recorded("a", "file.write", MAX_DONE), 600);
+        assert_eq!(recorded("b", "file.read", MAX_DONE), 600);
+        assert_eq!(recorded("a", REFUSED, MAX_RECORDED), 60);
+        // Many addresses of one key are counted together, and the key is named.
+        for number in 0..=255u8 {
+            let key = Some(("key_1".to_owned(), "acme".to_owned()));
+            let done = Denial {
+                action: "file.read",
+                outcome: "ok".to_owned(),
+                key,
+                ..denial(&format!("192.0.2.{number}:1"), "repeated")
+            };
+            denials.note(done, "r", None);
+        }
+        let counts = denials.take();
+        assert_eq!(counts.len(), MAX_NAMED + 1);
+        assert!(counts.keys().all(|denial| denial.key.is_some()));
+        assert_eq!(counts.values().map(|count| count.count).sum::<u64>(), 256);
     }
 
     #[test]

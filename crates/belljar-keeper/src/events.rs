@@ -1,17 +1,25 @@
 //! The event bus: events of sandboxes, processes, templates and keys, for any number of followers.
 //!
-//! One ring of the last events serves all followers. A slow or reconnecting follower continues where it was as long as the ring
-//! reaches back so far, and else learns how many events it missed. Events are in memory only; the audit log is durable.
+//! ```text
+//!   publish ──► the ring of the event's tenant ──► its followers
+//!          └──► the ring of all tenants         ──► administrators
+//! ```
+//!
+//! A slow or reconnecting follower continues where it was as long as its ring reaches back so far, and else learns how many events it
+//! missed. Each ring numbers its events: a tenant can neither push another's events out, nor learn how many there were. Events are in
+//! memory only; the audit log is durable.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use belljar_model::{Role, SandboxId};
+use belljar_store::ServiceWall;
 use futures::Stream;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
@@ -21,11 +29,14 @@ use crate::error::KeeperError;
 use crate::json;
 use crate::keeper::{Keeper, Result};
 
-/// Maximum number of kept events.
+/// Maximum number of events in a ring.
 const MAX_EVENTS: usize = 4096;
 
-/// Maximum size of all kept events, in bytes.
+/// Maximum size of the events in a ring, in bytes.
 const MAX_BYTES: usize = 4 << 20;
+
+/// Maximum size of the events of all tenants, in bytes. Beyond that the largest ring gives way.
+const MAX_TOTAL_BYTES: usize = 64 << 20;
 
 /// Number of events read at a time.
 const PAGE: usize = 256;
@@ -118,41 +129,92 @@ pub enum Occurrence {
 
 /// The event bus.
 pub(crate) struct Events {
-    /// Distinguishes this server process from others.
-    instance: String,
-    ring: Mutex<Ring>,
-    /// Number of the last event.
+    /// Random number of this server process, from which the names of rings are derived.
+    instance: [u8; 16],
+    rings: Mutex<Rings>,
+    /// Number of the last event of all tenants.
     last: watch::Sender<u64>,
 }
 
 #[derive(Default)]
+struct Rings {
+    all: Ring,
+    tenants: HashMap<String, Ring>,
+    /// Size of the events in `tenants`, in bytes.
+    tenant_bytes: usize,
+}
+
+/// The events that a follower may see: of one tenant, or of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum View<'a> {
+    All,
+    Tenant(&'a str),
+}
+
+#[derive(Default)]
 struct Ring {
+    /// First part of the ids of its events. It distinguishes rings and server processes.
+    name: String,
     /// Events with the numbers `last + 1 - events.len()` to `last`.
     events: VecDeque<Arc<Event>>,
     bytes: usize,
     last: u64,
 }
 
+impl Ring {
+    fn new(name: String) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    /// Adds an event with the next number.
+    fn push(&mut self, event: &Event) {
+        self.last += 1;
+        let event = Event { id: format!("{}-{}", self.name, self.last), ..event.clone() };
+        self.bytes += event.weight();
+        self.events.push_back(Arc::new(event));
+        while self.events.len() > MAX_EVENTS || self.bytes > MAX_BYTES && self.events.len() > 1 {
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(oldest) = self.events.pop_front() {
+            self.bytes -= oldest.weight();
+        }
+    }
+}
+
+impl Rings {
+    /// Adds an event to the ring of its tenant.
+    fn push_for_tenant(&mut self, event: &Event, name: impl FnOnce() -> String) {
+        let ring = self.tenants.entry(event.tenant.clone()).or_insert_with(|| Ring::new(name()));
+        let before = ring.bytes;
+        ring.push(event);
+        self.tenant_bytes = self.tenant_bytes - before + ring.bytes;
+        while self.tenant_bytes > MAX_TOTAL_BYTES {
+            let Some(largest) = self.tenants.values_mut().max_by_key(|ring| ring.bytes) else { return };
+            let before = largest.bytes;
+            largest.pop();
+            self.tenant_bytes -= before - largest.bytes;
+        }
+    }
+}
+
 impl Events {
     pub(crate) fn new() -> Result<Self> {
-        let mut bytes = [0; 4];
-        crate::create::fill_random(&mut bytes)?;
-        Ok(Self { instance: hex::encode(bytes), ring: Mutex::default(), last: watch::Sender::new(0) })
+        let mut instance = [0; 16];
+        crate::create::fill_random(&mut instance)?;
+        let rings = Rings { all: Ring::new(ring_name(&instance, View::All)), ..Rings::default() };
+        Ok(Self { instance, rings: Mutex::new(rings), last: watch::Sender::new(0) })
     }
 
     /// Publishes an event to all followers.
-    pub(crate) fn publish(&self, mut event: Event) {
+    pub(crate) fn publish(&self, event: Event) {
         let last = {
-            let mut ring = self.ring.lock();
-            ring.last += 1;
-            event.id = format!("{}-{}", self.instance, ring.last);
-            ring.bytes += event.weight();
-            ring.events.push_back(Arc::new(event));
-            while ring.events.len() > MAX_EVENTS || ring.bytes > MAX_BYTES && ring.events.len() > 1 {
-                let Some(oldest) = ring.events.pop_front() else { break };
-                ring.bytes -= oldest.weight();
-            }
-            ring.last
+            let mut rings = self.rings.lock();
+            rings.all.push(&event);
+            rings.push_for_tenant(&event, || ring_name(&self.instance, View::Tenant(&event.tenant)));
+            rings.all.last
         };
         // Concurrent publishers may get here in another order.
         self.last.send_if_modified(|seen| {
@@ -162,9 +224,15 @@ impl Events {
         });
     }
 
+    /// Returns the number of the last event in a view.
+    fn last_of(&self, view: View<'_>) -> u64 {
+        self.rings.lock().ring(view).map_or(0, |ring| ring.last)
+    }
+
     /// Returns at most a page of events after number `after`, and how many before them are no longer kept.
-    fn after(&self, after: u64) -> (Vec<(u64, Arc<Event>)>, u64) {
-        let ring = self.ring.lock();
+    fn after(&self, view: View<'_>, after: u64) -> (Vec<(u64, Arc<Event>)>, u64) {
+        let rings = self.rings.lock();
+        let Some(ring) = rings.ring(view) else { return (Vec::new(), 0) };
         let first = ring.last + 1 - ring.events.len() as u64;
         let missed = first.saturating_sub(after + 1);
         let skipped = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
@@ -172,14 +240,32 @@ impl Events {
         (numbered.map(|(number, event)| (number, Arc::clone(event))).collect(), missed)
     }
 
-    /// Returns the number of an event by its id; `None` if it is of another server process.
-    fn number(&self, id: &str) -> Result<Option<u64>> {
+    /// Returns the number of an event by its id; `None` if it is of another server process or view.
+    fn number(&self, view: View<'_>, id: &str) -> Result<Option<u64>> {
         let refused = || KeeperError::field("after", "invalid event id; begin without one");
-        let (instance, number) = id.split_once('-').ok_or_else(refused)?;
+        let (name, number) = id.split_once('-').ok_or_else(refused)?;
         let number: u64 = number.parse().map_err(|_| refused())?;
-        let last = *self.last.borrow();
-        Ok((instance == self.instance).then_some(number.min(last)))
+        Ok((name == ring_name(&self.instance, view)).then(|| number.min(self.last_of(view))))
     }
+}
+
+impl Rings {
+    fn ring(&self, view: View<'_>) -> Option<&Ring> {
+        match view {
+            View::All => Some(&self.all),
+            View::Tenant(tenant) => self.tenants.get(tenant),
+        }
+    }
+}
+
+/// Returns the name of a ring, the same for the life of the process.
+fn ring_name(instance: &[u8; 16], view: View<'_>) -> String {
+    let (kind, tenant) = match view {
+        View::All => (0, ""),
+        View::Tenant(tenant) => (1, tenant),
+    };
+    let digest = Sha256::new().chain_update(instance).chain_update([kind]).chain_update(tenant).finalize();
+    hex::encode(digest.get(..4).unwrap_or_default())
 }
 
 impl Keeper {
@@ -199,21 +285,21 @@ impl Keeper {
         self.require(caller, EVENTS_FOLLOW)?;
         let events = Arc::clone(&self.inner.events);
         let mut seen = events.last.subscribe();
-        let known = after.map(|id| events.number(id)).transpose()?;
+        let caller = caller.clone();
+        let known = after.map(|id| events.number(caller.view(), id)).transpose()?;
         let mut at = match known {
-            None if follow => *seen.borrow_and_update(),
+            None if follow => events.last_of(caller.view()),
             None => 0,
             Some(known) => known.unwrap_or(0),
         };
         let is_of_earlier_process = matches!(known, Some(None));
-        let caller = caller.clone();
         Ok(async_stream::stream! {
             if is_of_earlier_process {
                 yield Occurrence::Missed(None);
             }
             loop {
                 seen.borrow_and_update();
-                let (page, missed) = events.after(at);
+                let (page, missed) = events.after(caller.view(), at);
                 // Events missed before the first one were reported above.
                 if missed > 0 && !(is_of_earlier_process && at == 0) {
                     yield Occurrence::Missed(Some(missed));
@@ -234,6 +320,14 @@ impl Keeper {
 }
 
 impl Caller {
+    fn view(&self) -> View<'_> {
+        match self.role {
+            Role::Admin => View::All,
+            _ if ServiceWall::Tenants.is_down() => View::All,
+            _ => View::Tenant(&self.tenant),
+        }
+    }
+
     fn may_follow(&self, event: &Event) -> bool {
         self.may_see_tenant(&event.tenant) && (self.role == Role::Admin || !event.kind.starts_with("key."))
     }
@@ -253,17 +347,19 @@ mod tests {
         for _ in 0..MAX_EVENTS + 10 {
             events.publish(event("sandbox.created", 1));
         }
-        let (page, missed) = events.after(0);
+        let (page, missed) = events.after(View::Tenant("t"), 0);
         assert_eq!((page.len(), page[0].0, missed), (PAGE, 11, 10));
         let last = MAX_EVENTS as u64 + 10;
-        let (page, missed) = events.after(last - 1);
+        let (page, missed) = events.after(View::Tenant("t"), last - 1);
         assert_eq!((page.len(), page[0].0, missed), (1, last, 0));
-        assert_eq!(events.after(last).0.len(), 0);
+        assert_eq!(events.after(View::Tenant("t"), last).0.len(), 0);
         // Large events evict more.
         for _ in 0..100 {
             events.publish(event("sandbox.created", MAX_BYTES / 10));
         }
-        let ring = events.ring.lock();
+        let rings = events.rings.lock();
+        let ring = &rings.tenants["t"];
+        assert_eq!(rings.tenant_bytes, ring.bytes);
         assert!(ring.bytes <= MAX_BYTES && ring.events.len() < 10, "{} {}", ring.bytes, ring.events.len());
         assert_eq!(ring.bytes, ring.events.iter().map(|event| event.weight()).sum::<usize>());
     }
@@ -272,24 +368,55 @@ mod tests {
     fn single_large_event_is_kept() {
         let events = Events::new().expect("random numbers");
         events.publish(event("sandbox.created", 2 * MAX_BYTES));
-        assert_eq!(events.after(0).0.len(), 1);
+        assert_eq!(events.after(View::Tenant("t"), 0).0.len(), 1);
     }
 
     #[test]
     fn ids_of_other_processes_have_no_number() {
         let events = Events::new().expect("random numbers");
         events.publish(event("a", 0));
-        let id = events.after(0).0[0].1.id.clone();
-        assert_eq!(events.number(&id).ok(), Some(Some(1)));
-        assert_eq!(
-            events.number(&format!("{}-99", events.instance)).ok(),
-            Some(Some(1)),
-            "none is in the future"
-        );
-        assert_eq!(events.number("00-1").ok(), Some(None));
+        let id = events.after(View::Tenant("t"), 0).0[0].1.id.clone();
+        let view = View::Tenant("t");
+        assert_eq!(events.number(view, &id).ok(), Some(Some(1)));
+        let name = id.split_once('-').map_or("", |(name, _)| name);
+        assert_eq!(events.number(view, &format!("{name}-99")).ok(), Some(Some(1)), "none is in the future");
+        assert_eq!(events.number(view, "00-1").ok(), Some(None));
+        assert_eq!(events.number(View::Tenant("u"), &id).ok(), Some(None));
+        assert_eq!(events.number(View::All, &id).ok(), Some(None));
         for wrong in ["", "1", "a-b", "a-", "a--1"] {
-            assert!(events.number(wrong).is_err(), "{wrong}");
+            assert!(events.number(view, wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn tenants_do_not_see_each_others_number_of_events() {
+        let events = Events::new().expect("random numbers");
+        let other = |detail| Event { detail: "d".repeat(detail), ..Event::new("exec", "other") };
+        events.publish(event("sandbox.created", 1));
+        for _ in 0..2 * MAX_EVENTS {
+            events.publish(other(1));
+        }
+        events.publish(event("sandbox.gone", 1));
+        let (page, missed) = events.after(View::Tenant("t"), 0);
+        let kinds: Vec<_> = page.iter().map(|(number, event)| (*number, event.kind.as_ref())).collect();
+        assert_eq!((kinds, missed), (vec![(1, "sandbox.created"), (2, "sandbox.gone")], 0));
+        assert_eq!(events.last_of(View::All), 2 * MAX_EVENTS as u64 + 2);
+    }
+
+    #[test]
+    fn events_of_all_tenants_are_bounded() {
+        let events = Events::new().expect("random numbers");
+        for number in 0..2 * MAX_TOTAL_BYTES / MAX_BYTES {
+            for _ in 0..4 {
+                let event =
+                    Event { detail: "d".repeat(MAX_BYTES / 4), ..Event::new("exec", &number.to_string()) };
+                events.publish(event);
+            }
+        }
+        let rings = events.rings.lock();
+        assert!(rings.tenant_bytes <= MAX_TOTAL_BYTES, "{}", rings.tenant_bytes);
+        assert_eq!(rings.tenant_bytes, rings.tenants.values().map(|ring| ring.bytes).sum::<usize>());
+        assert!(rings.tenants.values().all(|ring| !ring.events.is_empty()));
     }
 
     #[test]

@@ -11,6 +11,42 @@ use crate::error::KeeperError;
 /// Suggested delay before a retry.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
+/// What resources are taken for, which decides how much must stay free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A sandbox of an administrator, who can still start one when the machine is full for others.
+    Administration,
+    /// A sandbox.
+    Start,
+    /// Data that stays until its owner removes it, and sandboxes that nobody waits for: they never take the last that starts need.
+    Lasting,
+}
+
+impl Purpose {
+    /// Returns the part of the headroom that must stay free, in percent.
+    /// Source: docs/spec.md; held by `tests::purposes_have_thresholds_of_their_own`.
+    const fn percent(self) -> u64 {
+        match self {
+            Self::Administration => 50,
+            Self::Start => 100,
+            Self::Lasting => 200,
+        }
+    }
+}
+
+impl HeadRoom {
+    /// Returns what must stay free for a purpose.
+    fn scaled(&self, purpose: Purpose) -> Self {
+        let scaled = |whole: u64| whole.saturating_mul(purpose.percent()) / 100;
+        Self {
+            memory_bytes: scaled(self.memory_bytes),
+            disk_bytes: scaled(self.disk_bytes),
+            inodes_percent: u8::try_from(scaled(self.inodes_percent.into())).unwrap_or(100).min(100),
+            pids: scaled(self.pids),
+        }
+    }
+}
+
 /// Free resources of the machine; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Headroom {
@@ -22,11 +58,19 @@ pub(crate) struct Headroom {
 }
 
 impl Headroom {
-    /// Measures the machine and the disk that holds `dir`.
-    pub(crate) fn measure(dir: &Path) -> Self {
+    /// Measures the machine and the disk that holds `dir`, to be compared with `room`.
+    pub(crate) fn measure(dir: &Path, room: &HeadRoom) -> Self {
         let disk = rustix::fs::statvfs(dir).ok();
+        let mut memory_bytes = read("/proc/meminfo").and_then(|text| available_memory(&text));
+        // Reading these takes longer than all else here, and matters only if memory is short.
+        if let Some(bytes) = &mut memory_bytes
+            && *bytes < room.scaled(Purpose::Lasting).memory_bytes
+        {
+            let lists = read("/proc/zoneinfo").map_or(0, |text| bytes_in_lists(&text));
+            *bytes = bytes.saturating_add(lists);
+        }
         Self {
-            memory_bytes: read("/proc/meminfo").and_then(|text| available_memory(&text)),
+            memory_bytes,
             disk_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
             // A file system without an inode count reports 0.
             inodes_percent: disk.as_ref().filter(|disk| disk.f_files > 0).and_then(|disk| {
@@ -36,14 +80,15 @@ impl Headroom {
         }
     }
 
-    /// Checks that the headroom is still free, so that a sandbox may start.
+    /// Checks that the part of the headroom that a purpose leaves alone is still free.
     ///
     /// # Errors
     /// Returns [`KeeperError::Full`] with the resource that is short.
-    pub(crate) fn check(&self, room: &HeadRoom) -> Result<(), KeeperError> {
+    pub(crate) fn check(&self, room: &HeadRoom, purpose: Purpose) -> Result<(), KeeperError> {
         if belljar_store::ServiceWall::HeadRoom.is_down() {
             return Ok(());
         }
+        let room = &room.scaled(purpose);
         let mib = |bytes: u64| bytes >> 20;
         let what = if let Some(left) = self.memory_bytes.filter(|left| *left < room.memory_bytes) {
             format!(
@@ -63,12 +108,24 @@ impl Headroom {
         Err(KeeperError::Full { what, retry_after: RETRY_AFTER })
     }
 
-    /// Checks that the disk has space for a file of `bytes` besides the headroom.
+    /// Returns the memory that is missing for a purpose, in bytes; `None` if there is enough or it is unknown.
+    pub(crate) fn missing_memory(&self, room: &HeadRoom, purpose: Purpose) -> Option<u64> {
+        let missing = room.scaled(purpose).memory_bytes.checked_sub(self.memory_bytes?)?;
+        (missing > 0).then_some(missing)
+    }
+
+    /// Returns the disk space for lasting data, in bytes; `None` if unknown.
+    pub(crate) fn disk_for_lasting(&self, room: &HeadRoom) -> Option<u64> {
+        Some(self.disk_bytes?.saturating_sub(room.scaled(Purpose::Lasting).disk_bytes))
+    }
+
+    /// Checks that the disk has space for a lasting file of `bytes`.
     ///
     /// # Errors
     /// Returns [`KeeperError::Full`] if there is not.
     pub(crate) fn check_file(&self, room: &HeadRoom, bytes: u64) -> Result<(), KeeperError> {
-        self.check(room)?;
+        self.check(room, Purpose::Lasting)?;
+        let room = &room.scaled(Purpose::Lasting);
         let lacks = |left: &u64| left.saturating_sub(room.disk_bytes) < bytes;
         let Some(left) = self.disk_bytes.filter(lacks) else { return Ok(()) };
         if belljar_store::ServiceWall::HeadRoom.is_down() {
@@ -106,6 +163,14 @@ fn available_memory(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// Returns the free memory in the lists of the processors, in bytes: the sum of `count` in /proc/zoneinfo. `MemAvailable` lacks it, and
+/// since Linux 6.7 ("mm: PCP high auto-tuning") these lists take up gigabytes when much memory is freed at once, and shrink slowly.
+fn bytes_in_lists(text: &str) -> u64 {
+    let counts = text.lines().filter_map(|line| line.trim_start().strip_prefix("count:"));
+    let pages: u64 = counts.filter_map(|count| count.trim().parse::<u64>().ok()).sum();
+    pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(0))
+}
+
 /// Returns how many more threads the kernel allows: the lesser of `threads-max` and `pid_max`, minus the existing threads,
 /// whose number follows the slash in the fourth field of /proc/loadavg (proc_loadavg(5)).
 fn available_pids() -> Option<u64> {
@@ -135,7 +200,10 @@ mod tests {
         );
         assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
         assert_eq!(running_threads("0.20 0.18 0.12 1/80 11206\n"), Some(80));
-        let here = Headroom::measure(Path::new("/"));
+        let zone = "Node 0, zone Normal\n  pages free 9\n  pagesets\n    cpu: 0\n              count:    7\n\
+                    \x20             high:     42\n    cpu: 1\n              count:    3\n";
+        assert_eq!(bytes_in_lists(zone), 10 * u64::try_from(rustix::param::page_size()).unwrap());
+        let here = Headroom::measure(Path::new("/"), &ROOM);
         assert!(
             here.memory_bytes.unwrap() > 0 && here.disk_bytes.is_some() && here.pids.unwrap() > 0,
             "{here:?}"
@@ -150,21 +218,43 @@ mod tests {
             inodes_percent: Some(5),
             pids: Some(1000),
         };
-        assert!(enough.check(&ROOM).is_ok());
-        assert!(Headroom::default().check(&ROOM).is_ok());
+        let check = |left: &Headroom| left.check(&ROOM, Purpose::Start);
+        assert!(check(&enough).is_ok());
+        assert!(check(&Headroom::default()).is_ok());
         let cases = [
             (Headroom { memory_bytes: Some((512 << 20) - 1), ..enough }, "memory"),
             (Headroom { disk_bytes: Some((1 << 30) - 1), ..enough }, "disk"),
             (Headroom { inodes_percent: Some(4), ..enough }, "inodes"),
             (Headroom { pids: Some(999), ..enough }, "processes"),
         ];
-        assert!(enough.check_file(&ROOM, 0).is_ok());
-        let large = enough.check_file(&ROOM, 1).unwrap_err();
-        assert!(large.code() == "machine_full" && large.to_string().contains("not enough disk"), "{large}");
         for (left, word) in cases {
-            let error = left.check(&ROOM).unwrap_err();
+            let error = check(&left).unwrap_err();
             assert_eq!(error.code(), "machine_full");
             assert!(error.to_string().contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn purposes_have_thresholds_of_their_own() {
+        let left = |part: fn(u64) -> u64| Headroom {
+            memory_bytes: Some(part(512 << 20)),
+            disk_bytes: Some(part(1 << 30)),
+            inodes_percent: Some(10),
+            pids: Some(part(1000)),
+        };
+        let allowed = |left: &Headroom| {
+            [Purpose::Administration, Purpose::Start, Purpose::Lasting]
+                .map(|purpose| left.check(&ROOM, purpose).is_ok())
+        };
+        assert_eq!(allowed(&left(|whole| whole / 2 - 1)), [false, false, false]);
+        assert_eq!(allowed(&left(|whole| whole / 2)), [true, false, false]);
+        assert_eq!(allowed(&left(|whole| whole)), [true, true, false]);
+        let enough = left(|whole| whole * 2);
+        assert_eq!(allowed(&enough), [true, true, true]);
+        assert!(enough.check_file(&ROOM, 0).is_ok());
+        let large = enough.check_file(&ROOM, 1).unwrap_err();
+        assert!(large.code() == "machine_full" && large.to_string().contains("not enough disk"), "{large}");
+        assert_eq!(enough.missing_memory(&ROOM, Purpose::Lasting), None);
+        assert_eq!(left(|whole| whole - 1).missing_memory(&ROOM, Purpose::Start), Some(1));
     }
 }

@@ -39,6 +39,7 @@ mod quota;
 mod reconcile;
 mod request;
 mod secrets;
+mod shares;
 mod snapshot;
 mod steps;
 mod tags;

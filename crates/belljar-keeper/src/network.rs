@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   a gateway's log ──► a task for each sandbox with a network ──► counters
-//!                         ├─ each verdict on a host and port once, at most MAX_RECORDED ──► audit
+//!                         ├─ each verdict on a host and port once, at most so many of each kind ──► audit
 //!                         └─ at the end: totals ──► audit
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use belljar_engine::{EngineError, NetworkLog};
-use belljar_model::{NetworkEvent, NetworkRecord};
+use belljar_model::{NetworkEvent, NetworkEventKind, NetworkRecord};
 use belljar_store::NewRecord;
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -19,9 +19,19 @@ use crate::entry::Entry;
 use crate::error::{KeeperError, chain};
 use crate::keeper::Keeper;
 
-/// Maximum number of verdicts on hosts with their own record, per sandbox. All others are counted in its last record.
-/// Source: docs/audit.md; held by `network::tests::each_verdict_on_a_host_is_recorded_once`.
-const MAX_RECORDED: usize = 64;
+/// Maximum numbers of verdicts on hosts with their own record, per sandbox. All others are counted in its last record. Code chooses the
+/// names that are denied, so these cannot use up the records of what it has reached.
+/// Source: docs/audit.md; held by `network::tests::each_kind_of_verdict_has_its_own_records`.
+const fn max_recorded(kind: NetworkEventKind) -> usize {
+    match kind {
+        NetworkEventKind::Allowed => 512,
+        NetworkEventKind::AlwaysDenied | NetworkEventKind::Denied => 64,
+        NetworkEventKind::Ended => 0,
+    }
+}
+
+/// Maximum number of those for names of one domain that were denied by the policy.
+const MAX_OF_DOMAIN: usize = 8;
 
 /// Actor in audit records, instead of a client's address.
 const ACTOR: &str = "gateway";
@@ -33,11 +43,14 @@ struct Totals {
     denied: u64,
     sent_bytes: u64,
     received_bytes: u64,
-    /// Verdicts without their own record, above [`MAX_RECORDED`].
+    /// Verdicts without their own record, above [`max_recorded`].
     unrecorded: u64,
     /// Lines of the log that were overwritten before they were read.
     lost: u64,
-    seen: BTreeSet<(bool, String, Option<u16>)>,
+    /// Verdicts with a record.
+    seen: BTreeSet<(NetworkEventKind, String, Option<u16>)>,
+    /// Numbers of records, by kind and, where that is limited, by domain.
+    recorded: BTreeMap<(NetworkEventKind, String), usize>,
     last: u64,
 }
 
@@ -52,11 +65,12 @@ struct Verdict {
 }
 
 impl Totals {
-    /// Adds a line of the log. Returns its verdict, unless that was already returned or [`MAX_RECORDED`] is reached.
+    /// Adds a line of the log. Returns its verdict, unless that was already returned or [`max_recorded`] is reached.
     fn take(&mut self, record: NetworkRecord) -> Option<Verdict> {
         let skipped = record.number.saturating_sub(self.last.saturating_add(1));
         self.lost = self.lost.saturating_add(skipped);
         self.last = record.number;
+        let kind = record.event.kind();
         let verdict = match record.event {
             NetworkEvent::Ended { sent, received, .. } => {
                 self.sent_bytes = self.sent_bytes.saturating_add(sent);
@@ -72,17 +86,33 @@ impl Totals {
             }
         };
         *(if verdict.allowed { &mut self.allowed } else { &mut self.denied }) += 1;
-        let key = (verdict.allowed, verdict.host.clone(), verdict.port);
+        let key = (kind, verdict.host.clone(), verdict.port);
         if self.seen.contains(&key) {
             return None;
         }
-        if self.seen.len() >= MAX_RECORDED {
+        let mut limits = vec![((kind, String::new()), max_recorded(kind))];
+        if kind == NetworkEventKind::Denied {
+            limits.push(((kind, domain(&verdict.host).to_owned()), MAX_OF_DOMAIN));
+        }
+        if limits.iter().any(|(of, max)| self.recorded.get(of).is_some_and(|count| count >= max)) {
             self.unrecorded += 1;
             return None;
+        }
+        for (of, _) in limits {
+            *self.recorded.entry(of).or_default() += 1;
         }
         self.seen.insert(key);
         Some(verdict)
     }
+}
+
+/// Returns the last two labels of a name, or the whole address.
+fn domain(host: &str) -> &str {
+    if host.parse::<std::net::IpAddr>().is_ok() {
+        return host;
+    }
+    let dots = host.rmatch_indices('.').map(|(at, _)| at + 1);
+    dots.take(2).nth(1).and_then(|at| host.get(at..)).unwrap_or(host)
 }
 
 impl Keeper {
@@ -197,10 +227,43 @@ mod tests {
         assert!(totals.take(record(11, ended(4, 6))).is_none());
         assert_eq!((totals.allowed, totals.denied, totals.lost), (3, 2, 4));
         assert_eq!((totals.sent_bytes, totals.received_bytes), (7, 11));
-        for number in 0..200 {
-            let verdict = totals.take(record(12 + number, connection(&format!("h{number}"), 1, false)));
-            assert_eq!(verdict.is_some(), number < MAX_RECORDED as u64 - 4, "{number}");
+    }
+
+    #[test]
+    fn each_kind_of_verdict_has_its_own_records() {
+        let mut totals = Totals::default();
+        let mut number = 0;
+        let mut recorded = |event| {
+            number += 1;
+            totals.take(record(number, event)).is_some()
+        };
+        // Names of one domain, then of many.
+        let denied =
+            (0..100).filter(|n| recorded(connection(&format!("h{n}.noise.example"), 1, false))).count();
+        assert_eq!(denied, MAX_OF_DOMAIN);
+        let denied =
+            (0..100).filter(|n| recorded(connection(&format!("www.h{n}.example"), 1, false))).count();
+        assert_eq!(denied, 64 - MAX_OF_DOMAIN);
+        let (host, rule) = ("169.254.169.254".to_owned(), "always denied: metadata service".to_owned());
+        let (address, reason) = (None, String::new());
+        let metadata =
+            NetworkEvent::Connection { flow: 1, host, port: 80, allowed: false, address, rule, reason };
+        assert!(recorded(metadata));
+        let allowed = (0..1000).filter(|n| recorded(connection(&format!("h{n}.example"), 443, true))).count();
+        assert_eq!(allowed, 512);
+        assert_eq!((totals.unrecorded, totals.denied, totals.allowed), (92 + 44 + 488, 201, 1000));
+    }
+
+    #[test]
+    fn domains_are_the_last_two_labels() {
+        for (host, expected) in [
+            ("a.b.example.org", "example.org"),
+            ("example.org", "example.org"),
+            ("localhost", "localhost"),
+            ("10.1.2.3", "10.1.2.3"),
+            ("", ""),
+        ] {
+            assert_eq!(domain(host), expected);
         }
-        assert_eq!((totals.unrecorded, totals.denied, totals.lost), (140, 202, 4));
     }
 }

@@ -94,7 +94,8 @@ impl Keeper {
             (self.inner.outputs.clone(), caller.key.clone(), self.inner.config.now());
         Box::new(move |bytes| {
             let room = outputs.reserve(&key, bytes)?;
-            if !has_disk(&config.state_dir, bytes, config.head_room.disk_bytes) {
+            // Less of an output can be kept in memory instead.
+            if !has_disk(&config.state_dir, bytes, config.head_room.disk_bytes.saturating_mul(2)) {
                 return None;
             }
             match tempfile::tempfile_in(&config.state_dir) {

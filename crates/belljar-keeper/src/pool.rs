@@ -17,6 +17,7 @@ use futures::FutureExt as _;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use crate::head_room::{Headroom, Purpose};
 use crate::keeper::Keeper;
 use crate::request::resolve;
 use crate::templates::{DEFAULT_TEMPLATE, Origin};
@@ -357,8 +358,8 @@ impl Keeper {
         if self.inner.closing.load(Ordering::Relaxed) {
             return Ok(());
         }
-        crate::head_room::Headroom::measure(&self.inner.config.now().state_dir)
-            .check(&self.inner.config.now().head_room)?;
+        let config = self.inner.config.now();
+        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Lasting)?;
         // Requests come first.
         let Some(_permit) = self.inner.gate.try_acquire_idle() else {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -31,6 +31,8 @@ pub(crate) struct UsageLedger {
 #[derive(Default)]
 struct State {
     keys: HashMap<String, KeyState>,
+    /// Number of sandboxes of each tenant.
+    tenants: HashMap<String, u64>,
     /// Processor time of each sandbox that has already been counted.
     counted: HashMap<SandboxId, Duration>,
 }
@@ -50,6 +52,7 @@ struct KeyState {
 pub(crate) struct Share {
     shared: Arc<Mutex<State>>,
     key: String,
+    tenant: String,
     memory_bytes: u64,
     disk_bytes: u64,
 }
@@ -69,18 +72,32 @@ impl UsageLedger {
         check("memory_bytes", key.memory_bytes, memory, quotas.memory_bytes)?;
         check("disk_bytes", key.disk_bytes, disk, quotas.disk_bytes)?;
         key.add(memory, disk);
-        Ok(self.share(caller.key.clone(), memory, disk))
+        Ok(self.share(&mut state, &caller.key, &caller.tenant, (memory, disk)))
     }
 
     /// Reserves the share of a sandbox that existed before this process.
-    pub(crate) fn adopt(&self, key: &str, spec: &SandboxSpec) -> Share {
+    pub(crate) fn adopt(&self, key: &str, tenant: &str, spec: &SandboxSpec) -> Share {
         let (memory, disk) = (spec.limits.memory.bytes(), disk_bytes(spec));
-        self.lock().keys.entry(key.to_owned()).or_default().add(memory, disk);
-        self.share(key.to_owned(), memory, disk)
+        let mut state = self.lock();
+        state.keys.entry(key.to_owned()).or_default().add(memory, disk);
+        self.share(&mut state, key, tenant, (memory, disk))
     }
 
-    fn share(&self, key: String, memory_bytes: u64, disk_bytes: u64) -> Share {
-        Share { shared: Arc::clone(&self.shared), key, memory_bytes, disk_bytes }
+    fn share(
+        &self,
+        state: &mut State,
+        key: &str,
+        tenant: &str,
+        (memory_bytes, disk_bytes): (u64, u64),
+    ) -> Share {
+        *state.tenants.entry(tenant.to_owned()).or_default() += 1;
+        let (key, tenant) = (key.to_owned(), tenant.to_owned());
+        Share { shared: Arc::clone(&self.shared), key, tenant, memory_bytes, disk_bytes }
+    }
+
+    /// Returns the number of sandboxes of a tenant, those that are being created included.
+    pub(crate) fn sandboxes_of_tenant(&self, tenant: &str) -> u64 {
+        self.lock().tenants.get(tenant).copied().unwrap_or_default()
     }
 
     /// Counts an execution.
@@ -210,6 +227,12 @@ impl Drop for Share {
             key.memory_bytes = key.memory_bytes.saturating_sub(self.memory_bytes);
             key.disk_bytes = key.disk_bytes.saturating_sub(self.disk_bytes);
         }
+        if let Some(sandboxes) = state.tenants.get_mut(&self.tenant) {
+            *sandboxes = sandboxes.saturating_sub(1);
+            if *sandboxes == 0 {
+                state.tenants.remove(&self.tenant);
+            }
+        }
     }
 }
 
@@ -294,7 +317,9 @@ mod tests {
             let refused = ledger.reserve(&caller, &spec()).err().unwrap();
             assert!(matches!(refused, KeeperError::Quota { quota, .. } if quota == name), "{refused}");
             assert_eq!(ledger.usage("k").sandboxes, 1);
+            assert_eq!(ledger.sandboxes_of_tenant(&caller.tenant), 1);
             drop(first);
+            assert_eq!(ledger.sandboxes_of_tenant(&caller.tenant), 0);
             assert_eq!(ledger.usage("k"), KeyUsage::default());
             assert!(ledger.reserve(&caller, &spec()).is_ok());
         }

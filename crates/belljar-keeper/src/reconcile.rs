@@ -29,6 +29,7 @@ use crate::entry::{Entry, until};
 use crate::error::KeeperError;
 use crate::events::Events;
 use crate::gate::Gate;
+use crate::head_room::{Headroom, Purpose};
 use crate::keeper::{Inner, Keeper, Result};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
@@ -84,6 +85,7 @@ impl Keeper {
             links: Links::default(),
             volumes: Volumes::default(),
             building: Arc::default(),
+            making_room: tokio::sync::Mutex::default(),
             closing: AtomicBool::new(false),
             crowd_changed: tokio::sync::Notify::new(),
             tasks: TaskTracker::new(),
@@ -190,7 +192,7 @@ impl Keeper {
         self.put(&entry);
         match (state, sandbox) {
             (SandboxState::Running | SandboxState::Paused, Some(sandbox)) => {
-                let share = self.inner.ledger.adopt(&entry.key, &spec);
+                let share = self.inner.ledger.adopt(&entry.key, &entry.tenant, &spec);
                 self.inner.keep_share(&entry.id, share);
                 self.hold_volumes_of(&entry);
                 for port in self.inner.store.ports().list(&entry.id).await? {
@@ -350,8 +352,8 @@ impl Keeper {
             return Err(KeeperError::ShuttingDown);
         }
         self.inner.store.ping().await?;
-        crate::head_room::Headroom::measure(&self.inner.config.now().state_dir)
-            .check(&self.inner.config.now().head_room)
+        let config = self.inner.config.now();
+        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Start)
     }
 }
 

@@ -25,6 +25,7 @@ use crate::caller::Caller;
 use crate::collect::ArchiveInUse;
 use crate::create::{LaunchPlan, fill_random};
 use crate::error::KeeperError;
+use crate::head_room::{Headroom, Purpose};
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{ForkRequest, Lifetime, SnapshotRequest};
@@ -168,7 +169,9 @@ impl Keeper {
     ) -> Result<TemplateRow> {
         let id = new_template_id()?;
         let path = self.archive_path(&id);
+        self.check_lasting(caller, 0).await?;
         let mut archive = self.pack(entered, path).await?;
+        self.check_lasting(caller, 0).await?;
         let row = TemplateRow {
             id,
             tenant: caller.tenant.clone(),
@@ -273,7 +276,7 @@ impl Keeper {
     /// Checks that the machine has more than its headroom of each resource.
     fn check_disk(&self) -> Result<()> {
         let config = self.inner.config.now();
-        crate::head_room::Headroom::measure(&config.state_dir).check(&config.head_room)
+        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Start)
     }
 
     /// Packs the home directory into a file.

@@ -255,7 +255,7 @@ impl Keeper {
         let quota = caller.quotas.disk_bytes.unwrap_or(MAX_TENANT_BYTES).min(MAX_TENANT_BYTES);
         check_room(&self.uploads_of(&caller.tenant), more, quota)?;
         let config = self.inner.config.now();
-        Headroom::measure(&config.state_dir).check(&config.head_room, Purpose::Lasting)
+        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Lasting)
     }
 
     /// Returns the bytes of a tenant's archives.

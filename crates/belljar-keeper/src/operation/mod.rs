@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use belljar_engine::{Archive, Download, Execution, GuestCall, GuestError, ProcessEvent, Search, Watch, v1};
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
@@ -46,8 +47,9 @@ impl Kind {
         Self { action: Action::in_sandbox(name), resource, detached: false }
     }
 
+    /// Recorded, and many in a minute counted: what a sandbox's owner does to its files is cheap to repeat.
     const fn audited(self) -> Self {
-        Self { action: self.action.audited(), detached: true, ..self }
+        Self { action: self.action.audited().counted(), detached: true, ..self }
     }
 
     const fn executes(self) -> Self {
@@ -84,9 +86,20 @@ fn number(name: &'static str, value: impl ToString) -> (&'static str, Detail) {
     (name, Detail::Text(value.to_string()))
 }
 
-/// Returns a path as an audit detail, with everything but printable ASCII escaped.
+/// Maximum length of a path in an audit record, in bytes.
+/// Source: docs/audit.md; held by `tests::long_paths_are_cut_in_audit_records`.
+const MAX_AUDIT_PATH_BYTES: usize = 256;
+
+/// Returns a path as an audit detail, with everything but printable ASCII escaped. A long one is cut, and followed by its length and
+/// digest.
 fn path(name: &'static str, path: &[u8]) -> (&'static str, Detail) {
-    (name, Detail::Text(path.escape_ascii().to_string()))
+    let mut text = path.escape_ascii().to_string();
+    if text.len() > MAX_AUDIT_PATH_BYTES {
+        text.truncate(MAX_AUDIT_PATH_BYTES);
+        let digest = hex::encode(Sha256::digest(path));
+        text = format!("{text}… [cut: {} bytes, sha256 {digest}]", path.len());
+    }
+    (name, Detail::Text(text))
 }
 
 /// An operation on the guest of a sandbox.
@@ -393,6 +406,15 @@ fn with_own_env(entered: &Entered, asked: &mut Vec<v1::EnvVar>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_paths_are_cut_in_audit_records() {
+        let text = |length: usize| String::from(path("path", &vec![b'a'; length]).1);
+        assert_eq!(text(256), "a".repeat(256));
+        let cut = text(3000);
+        assert!(cut.starts_with(&format!("{}… [cut: 3000 bytes, sha256 ", "a".repeat(256))), "{cut}");
+        assert!(cut.len() < 400 && cut != text(3001), "{cut}");
+    }
 
     #[test]
     fn paths_in_a_volume_start_at_its_root() {

@@ -33,7 +33,7 @@ use crate::collect::Leftover;
 use crate::create::new_id;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::Headroom;
+use crate::head_room::{Headroom, Purpose};
 use crate::json;
 use crate::keeper::{Keeper, Result};
 use crate::steps::run_detached;
@@ -159,7 +159,7 @@ impl Keeper {
             return Err(taken(name.as_str()));
         }
         check_quotas(caller, &config.volumes, &volumes.list(Some(&caller.tenant)).await?, bytes)?;
-        Headroom::measure(&config.state_dir).check_file(&config.head_room, bytes)?;
+        self.check_lasting(caller, bytes).await?;
         let row = VolumeRow {
             id: new_id()?,
             tenant: caller.tenant.clone(),
@@ -171,7 +171,7 @@ impl Keeper {
         };
         let file = image::make(&self.volumes_dir(), &row.id, bytes).await?;
         // Other writers may have used up the disk meanwhile.
-        Headroom::measure(&config.state_dir).check(&config.head_room)?;
+        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Start)?;
         // Until the file has its final name the volume has a record and cannot be used.
         let Some(_closed) = self.inner.volumes.uses.close(&row.id) else {
             return Err(missing(row.id.as_str()));

@@ -74,6 +74,9 @@ pub enum DecidedBy {
     NoRule,
 }
 
+/// Begin of the text of decisions that no policy can change.
+pub(crate) const ALWAYS_DENIED: &str = "always denied: ";
+
 impl fmt::Display for DecidedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,10 +84,10 @@ impl fmt::Display for DecidedBy {
             Self::Allow(rule) => write!(f, "allow: {rule}"),
             Self::Open => f.write_str("mode open"),
             Self::Deny(rule) => write!(f, "deny: {rule}"),
-            Self::AlwaysDenied(range) => write!(f, "always denied: {range}"),
-            Self::MetadataName => f.write_str("always denied: metadata service"),
-            Self::OwnAddress => f.write_str("always denied: this machine"),
-            Self::OtherName => f.write_str("always denied: another name"),
+            Self::AlwaysDenied(range) => write!(f, "{ALWAYS_DENIED}{range}"),
+            Self::MetadataName => write!(f, "{ALWAYS_DENIED}metadata service"),
+            Self::OwnAddress => write!(f, "{ALWAYS_DENIED}this machine"),
+            Self::OtherName => write!(f, "{ALWAYS_DENIED}another name"),
             Self::Requests => f.write_str("not in the requests of this host"),
             Self::Disabled => f.write_str("mode disabled"),
             Self::NoRule => f.write_str("not in the allow list"),

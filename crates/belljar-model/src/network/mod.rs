@@ -39,7 +39,7 @@ pub use policy::NetworkPolicy;
 pub use preset::{Preset, PresetHost, presets, presets_version};
 pub use proxy::{ProxyHost, ProxyProtocol, UpstreamProxy};
 pub use ranges::{ALWAYS_DENIED, DeniedRange, always_denied, always_denied_name};
-pub use record::{NetworkEvent, NetworkRecord};
+pub use record::{NetworkEvent, NetworkEventKind, NetworkRecord};
 pub use request::RequestRule;
 pub use rule::{MAX_RULES, Ports, Rule, Target};
 pub use secret::{Secret, SecretFile, SecretSource, check_secret_value, placeholder};

@@ -4,6 +4,8 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use super::decision::ALWAYS_DENIED;
+
 /// Record of the log of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkRecord {
@@ -63,6 +65,34 @@ pub enum NetworkEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+}
+
+/// Kind of an event. Each has room of its own in logs, so that code cannot hide events of one kind behind many of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NetworkEventKind {
+    /// A connection was allowed.
+    Allowed,
+    /// An allowed connection has ended.
+    Ended,
+    /// Denied whatever the policy, such as the address of a metadata service.
+    AlwaysDenied,
+    /// Denied by the policy.
+    Denied,
+}
+
+impl NetworkEvent {
+    /// Returns the kind of the event.
+    #[must_use]
+    pub fn kind(&self) -> NetworkEventKind {
+        match self {
+            Self::Ended { .. } => NetworkEventKind::Ended,
+            Self::Connection { allowed: true, .. } => NetworkEventKind::Allowed,
+            Self::Lookup { rule, .. } | Self::Connection { rule, .. } if rule.starts_with(ALWAYS_DENIED) => {
+                NetworkEventKind::AlwaysDenied
+            }
+            Self::Lookup { .. } | Self::Connection { .. } => NetworkEventKind::Denied,
+        }
+    }
 }
 
 #[cfg(test)]

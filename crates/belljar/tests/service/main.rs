@@ -22,6 +22,7 @@ mod raw;
 mod routes;
 mod secrets;
 mod server;
+mod shares;
 mod soak;
 mod timing;
 mod volumes;

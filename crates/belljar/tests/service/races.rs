@@ -223,14 +223,15 @@ fn c14_without_head_room_the_machine_is_filled() {
 }
 
 /// A small file system for a home.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     path: std::path::PathBuf,
 }
 
 impl SmallDisk {
-    fn mount(path: std::path::PathBuf) -> Self {
+    /// Mounts an empty disk of this size, such as `24m`.
+    pub(crate) fn mount(path: std::path::PathBuf, size: &str) -> Self {
         let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=24m,mode=0700", "belljar-test"]).arg(&path);
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "belljar-test"]).arg(&path);
         assert!(mount.status().is_ok_and(|status| status.success()), "it cannot be mounted");
         Self { path }
     }
@@ -258,7 +259,7 @@ impl Drop for SmallDisk {
 async fn full_disk(without: Option<&'static str>) -> u16 {
     let mut home = Home::new(&["sandboxes.pool=0", "head_room.disk=0", "head_room.inodes_percent=0"]);
     home.without = without;
-    let disk = SmallDisk::mount(home.path());
+    let disk = SmallDisk::mount(home.path(), "24m");
     let server = home.start();
     server.ready().await;
     let client = server.admin();
