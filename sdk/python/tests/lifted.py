@@ -96,6 +96,8 @@ class Api:
         self.kind = kind
         self.is_async = kind == "async"
         self.Sandbox: Any = belljar.AsyncSandbox if self.is_async else Lifted(belljar.Sandbox)
+        self.Volume: Any = belljar.AsyncVolume if self.is_async else Lifted(belljar.Volume)
+        self.Secret: Any = belljar.AsyncSecret if self.is_async else Lifted(belljar.Secret)
 
     def Belljar(self, *args: Any, **kwargs: Any) -> Any:
         if self.is_async:

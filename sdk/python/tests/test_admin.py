@@ -21,6 +21,7 @@ from belljar import (
     NetworkSecret,
     NotFoundException,
     RateLimitException,
+    SecretNotFoundException,
     ServerException,
     Template,
     TimeoutException,
@@ -164,6 +165,16 @@ async def test_secrets(client: Any, api: Any, real: None) -> None:
     assert await client.secrets.delete(name) is True and await client.secrets.delete(name) is False
     with pytest.raises(NotFoundException):
         await client.secrets.get(name)
+
+
+async def test_secrets_without_a_client(api: Any, real: None) -> None:
+    name = f"python-{uuid.uuid4().hex}"
+    made = await api.Secret.create(name, "value", metadata={"a": "b"})
+    assert (await api.Secret.update(name, "other")).version == 2
+    assert await api.Secret.get(made.secret_id) in await api.Secret.list()
+    assert await api.Secret.delete(name) is True and await api.Secret.delete(name) is False
+    with pytest.raises(SecretNotFoundException):
+        await api.Secret.get(name)
 
 
 async def test_tenants_do_not_see_each_other(client: Any, api: Any, sbx: Any, real: None) -> None:

@@ -117,24 +117,66 @@ def test_tables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "element", "expected"),
+    ("kind", "chart", "element", "expected"),
     [
-        ("scatter", {"label": "s", "points": [[1, 2]]}, belljar.Points("s", ((1, 2),))),
-        ("bar", {"label": "b", "group": "g", "value": 4}, belljar.Bar("b", 4, "g")),
-        ("pie", {"label": "p", "angle": 90, "radius": 1}, belljar.Slice("p", 90.0, 1.0)),
+        ("scatter", belljar.ScatterChart, {"label": "s", "points": [[1, 2]]}, belljar.Points("s", ((1, 2),))),
+        ("bar", belljar.BarChart, {"label": "b", "group": "g", "value": 4}, belljar.Bar("b", 4, "g")),
+        ("pie", belljar.PieChart, {"label": "p", "angle": 90, "radius": 1}, belljar.Slice("p", 90.0, 1.0)),
         (
             "box_and_whisker",
+            belljar.BoxAndWhiskerChart,
             {"label": "x", "min": 1, "first_quartile": 2, "median": 3, "third_quartile": 4, "max": 5, "outliers": [9]},
             belljar.Box("x", 1.0, 2.0, 3.0, 4.0, 5.0, (9,)),
         ),
     ],
 )
-def test_charts(kind: str, element: Any, expected: Any) -> None:
+def test_charts(kind: str, chart: type, element: Any, expected: Any) -> None:
     one = {"type": kind, "title": "t", "elements": [element]}
-    assert charts.chart_from_json(one).elements == (expected,)
+    found = charts.chart_from_json(one)
+    assert type(found) is chart and isinstance(found, belljar.Chart)
+    assert (found.type, found.title, found.elements) == (kind, "t", (expected,))
     several = charts.chart_from_json({"type": "superchart", "title": None, "elements": [one, CHART]})
-    assert [part.type for part in several.elements if isinstance(part, belljar.Chart)] == [kind, "line"]
-    assert charts.chart_from_json({"type": "unknown", "title": "t", "elements": []}).elements == ()
+    assert isinstance(several, belljar.SuperChart) and [part.type for part in several.elements] == [kind, "line"]
+    unknown = charts.chart_from_json({"type": "heatmap", "title": "t", "elements": [{"a": 1}]})
+    assert isinstance(unknown, belljar.UnknownChart) and (unknown.type, unknown.elements) == ("unknown", ())
+    assert unknown.to_dict()["type"] == "heatmap"
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("scripted")
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_end_without_an_error_of_the_code_is_one(sbx: Any, streamed: bool) -> None:
+    seen: List[Any] = []
+    callbacks: Dict[str, Any] = {"on_error": seen.append} if streamed else {}
+    end = {"status": "died", "state": "lost", "reason": "it ran out of memory", "cause": "out_of_memory", "signal": "SIGKILL"}
+    died = await sbx.run_code(script(["ended", end]), **callbacks)
+    assert isinstance(died.error, belljar.KernelDied) and not died.ok
+    assert (died.error.name, died.error.value, died.error.traceback) == (
+        "KernelDied",
+        "it ran out of memory",
+        "KernelDied: it ran out of memory",
+    )
+    assert (died.error.cause, died.error.exit_code, died.error.signal) == ("out_of_memory", None, "SIGKILL")
+    assert seen == ([died.error] if streamed else [])
+    for status, name in (("timed_out", "TimeoutError"), ("interrupted", "KeyboardInterrupt")):
+        late = await sbx.run_code(script(["ended", {"status": status}]), **callbacks)
+        assert late.error is not None and late.error.name == name and late.error.value and not late.ok
+    # What the interpreter itself reported is kept.
+    own = {"name": "SystemExit", "value": "3", "traceback": "…"}
+    assert (await sbx.run_code(script(["error", own], ["ended", end]))).error == belljar.ExecutionError(**own)
+
+
+def test_executions_as_json() -> None:
+    error = belljar.KernelDied("KernelDied", "why", "trace", signal="SIGKILL")
+    execution = belljar.Execution((belljar.Result.from_json(RESULT),), belljar.Logs(("o",), ("e",)), error, "died", context="c1")
+    value = json.loads(execution.to_json())
+    (result,) = value["results"]
+    assert (result["text"], result["png"], result["json"]) == ("'x'", base64.b64encode(PNG).decode(), {"a": [1]})
+    assert (result["data"], result["chart"], result["is_main_result"]) == (TABLE, CHART, True)
+    assert result["application/x-own"] == base64.b64encode(b"own").decode()
+    assert value["logs"] == {"stdout": ["o"], "stderr": ["e"], "truncated": False}
+    assert value["error"] == {"name": "KernelDied", "value": "why", "traceback": "trace"}
+    assert (value["status"], value["context"], value["reason"]) == ("died", "c1", None)
 
 
 @pytest.mark.asyncio
@@ -206,7 +248,7 @@ async def test_contexts_of_the_stand_in(sbx: Any) -> None:
     assert await sbx.interrupt_code_context("c1") is False
     await sbx.remove_code_context(made)
     assert await sbx.list_code_contexts() == []
-    with pytest.raises(belljar.NotFoundException):
+    with pytest.raises(belljar.ContextNotFoundException):
         await sbx.run_code("[]", context="c1")
 
 
@@ -239,10 +281,11 @@ class TestReal:
     async def test_timeout_then_rebuilt(self, sbx: Any) -> None:
         await sbx.run_code("kept = 1")
         done = await sbx.run_code("while True: pass", timeout=1)
-        assert (done.status, done.state) == ("timed_out", "preserved")
+        assert (done.status, done.state) == ("timed_out", "preserved") and done.error is not None
         assert (await sbx.run_code("kept")).text == "1"
         done = await sbx.run_code("import os; os._exit(3)")
         assert (done.status, done.state, done.exit_code) == ("died", "lost", 3)
+        assert isinstance(done.error, belljar.KernelDied) and done.error.exit_code == 3
         done = await sbx.run_code("'kept' in globals()")
         assert done.text == "False" and done.rebuilt
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, List
 
 import pytest
 
 import belljar
-from belljar import CommandExitException, CommandTimeoutException, InvalidArgumentException, NotFoundException, TimeoutException
+from belljar import (
+    CommandExitException,
+    CommandTimeoutException,
+    InvalidArgumentException,
+    NotFoundException,
+    ProcessNotFoundException,
+    TimeoutException,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -291,6 +299,34 @@ async def test_stdin_piece_by_piece(sbx: Any) -> None:
     assert await sbx.commands.send_stdin(handle.pid, b"two\n") == 4
     await handle.close_stdin()
     assert (await handle.wait()).stdout == "one\ntwo\n"
+
+
+async def test_streamed_input(sbx: Any, tmp_path: Path) -> None:
+    handle = await sbx.commands.run("cat", background=True, stdin=True)
+    assert await sbx.commands.stream_input(handle.pid, iter(["one\n", b"two\n", "ü\n"])) == 11
+    (tmp_path / "in").write_bytes(b"file\n")
+    with open(tmp_path / "in", "rb") as file:
+        await handle.stream_input(file)
+    await handle.stream_input("text\n", close=True)
+    assert (await handle.wait()).stdout == "one\ntwo\nü\nfile\ntext\n"
+    with pytest.raises(ProcessNotFoundException):
+        await sbx.commands.stream_input(999_999, iter(["x"]))
+    other = await sbx.commands.run("cat", background=True, stdin=True)
+    for wrong in (None, 5, [5]):
+        with pytest.raises(InvalidArgumentException):
+            await other.stream_input(wrong)
+    await other.kill()
+
+
+async def test_streamed_input_of_asynchronous_pieces(environment: Any) -> None:
+    async def pieces() -> Any:
+        yield "a"
+        yield b"b"
+
+    async with await belljar.AsyncSandbox.create() as sbx:
+        handle = await sbx.commands.run("cat", background=True, stdin=True)
+        assert await handle.stream_input(pieces(), close=True) == 2
+        assert (await handle.wait()).stdout == "ab"
 
 
 async def test_connect(sbx: Any) -> None:

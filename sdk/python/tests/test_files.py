@@ -218,6 +218,12 @@ async def test_upload_and_download(sbx: Any, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["down", "up"]
 
 
+async def test_download_into_a_directory_that_is_missing(sbx: Any, tmp_path: Path) -> None:
+    await sbx.files.write("f", "x")
+    assert await sbx.files.download("f", tmp_path / "new" / "deep" / "f") == 1
+    assert (tmp_path / "new" / "deep" / "f").read_text() == "x"
+
+
 async def test_download_that_fails_leaves_nothing(sbx: Any, tmp_path: Path) -> None:
     (tmp_path / "down").write_text("old")
     await sbx.files.write("f", "x" * 1000)

@@ -243,9 +243,18 @@ async def test_snapshot(sbx: Any, api: Any, client: Any, real: None) -> None:
             assert await other.files.read("f") == "kept"
         assert (await client.templates.get(name)).template_id == template.template_id
         assert template.template_id in [found.template_id for found in await client.templates.list()]
+        assert [one.template_id async for one in sbx.list_snapshots()] == [template.template_id]
+        everything = await api.Sandbox.list_snapshots().next_items()
+        assert template.template_id in [one.template_id for one in everything]
+        assert {one.kind for one in everything} == {"snapshot"}
+        async with await api.Sandbox.create() as other:
+            assert [one async for one in other.list_snapshots()] == []
+            assert await other.delete_snapshot("none") is False
+            with pytest.raises(InvalidArgumentException, match="no snapshot"):
+                await other.delete_snapshot("default")
     finally:
-        assert await client.templates.delete(template.template_id) is True
-    assert await client.templates.delete(template.template_id) is False
+        assert await api.Sandbox.delete_snapshot(template.template_id) is True
+    assert await api.Sandbox.delete_snapshot(template.template_id) is False
 
 
 async def test_update(sbx: Any) -> None:
@@ -289,6 +298,13 @@ async def test_network(api: Any, real: None) -> None:
             last = record
             break
         assert last is not None and last.number == seen[-1].number + 1
+
+
+async def test_update_network(api: Any, real: None) -> None:
+    async with await api.Sandbox.create(network={"allow": ["one.example"]}) as sbx:
+        assert (await sbx.update_network({"allow": ["two.example"]})).network["allow"] == ["two.example"]
+        changed = await api.Sandbox.update_network(sbx.sandbox_id, {"allow": ["three.example"]})
+        assert changed.network["allow"] == (await sbx.get_info()).network["allow"] == ["three.example"]
 
 
 async def test_network_secrets_and_requests(api: Any, real: None) -> None:

@@ -39,6 +39,21 @@ async def test_life(client: Any, volume: VolumeInfo) -> None:
     assert await client.volumes.delete("none") is False
 
 
+async def test_without_a_client(api: Any, real: None) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("SKIPPED: volumes are mounted by a server of root")
+    name = f"v-{uuid.uuid4().hex[:12]}"
+    made = await api.Volume.create(name, "32m")
+    try:
+        assert await api.Volume.get(name) == made and made in await api.Volume.list()
+        files = api.Volume.files(name)
+        await files.write("a", "b")
+        assert await files.read("a") == "b"
+    finally:
+        assert await api.Volume.delete(name) is True
+    assert await api.Volume.delete(name) is False
+
+
 async def test_files(client: Any, volume: VolumeInfo, tmp_path: Path) -> None:
     files = client.volumes.files(volume.name)
     assert (await files.write("d/a.txt", "hello", mode=0o640)).mode == 0o640

@@ -9,6 +9,7 @@
 the server default to `BELLJAR_API_KEY` and `BELLJAR_API_URL`.
 """
 
+from ._arguments import check_arguments, register_options
 from ._async.client import (
     AsyncAudit,
     AsyncBelljar,
@@ -21,46 +22,66 @@ from ._async.client import (
 )
 from ._async.commands import AsyncCommandHandle, AsyncCommands
 from ._async.files import AsyncFiles, AsyncVolumeFiles
+from ._async.git import AsyncGit, GitOptions
 from ._async.ports import AsyncPorts
 from ._async.pty import AsyncPty, AsyncPtyHandle
-from ._async.sandbox import AsyncSandbox
+from ._async.sandbox import AsyncSandbox, SandboxOptions
 from ._async.sessions import AsyncSession, AsyncSessions
+from ._async.shortcuts import AsyncSecret, AsyncVolume
 from ._async.watch import AsyncWatchHandle
-from ._config import ConnectionConfig
+from ._config import ConnectionConfig, ConnectionOptions, RequestOptions
 from ._sync.client import Audit, Belljar, Keys, Paginator, Sandboxes, Secrets, Templates, Volumes
 from ._sync.commands import CommandHandle, Commands
 from ._sync.files import Files, VolumeFiles
+from ._sync.git import Git
 from ._sync.ports import Ports
 from ._sync.pty import Pty, PtyHandle
 from ._sync.sandbox import Sandbox
 from ._sync.sessions import Session, Sessions
+from ._sync.shortcuts import Secret, Volume
 from ._sync.watch import WatchHandle
 from ._version import __version__
 from .errors import (
+    ArgumentTypeException,
     AuthenticationException,
     BuildException,
     CommandExitException,
     CommandTimeoutException,
     ConflictException,
     ConnectionException,
+    ContextNotFoundException,
+    FileNotFoundException,
     ForbiddenException,
     ForkException,
+    GitAuthException,
     InvalidArgumentException,
+    KernelUnavailableException,
+    KeyNotFoundException,
     NotEnoughSpaceException,
     NotFoundException,
+    PortNotFoundException,
+    ProcessNotFoundException,
     RateLimitException,
     SandboxException,
     SandboxGoneException,
+    SandboxNotFoundException,
+    SecretNotFoundException,
     ServerException,
+    SessionNotFoundException,
+    TemplateNotFoundException,
     TimeoutException,
+    VolumeNotFoundException,
 )
 from .models import (
     AccountInfo,
+    AnyChart,
     ArchiveResult,
     AuditPage,
     AuditVerdict,
     Bar,
+    BarChart,
     Box,
+    BoxAndWhiskerChart,
     BuildEvent,
     Chart,
     CodeContext,
@@ -71,8 +92,14 @@ from .models import (
     ExecutionError,
     FileEntry,
     FilesystemEvent,
+    GitBranches,
+    GitCommit,
+    GitFileStatus,
+    GitStatus,
+    KernelDied,
     KeyInfo,
     Limits,
+    LineChart,
     LogEntry,
     LogPage,
     Logs,
@@ -83,6 +110,7 @@ from .models import (
     NetworkSecret,
     Outcome,
     Output,
+    PieChart,
     Points,
     PortInfo,
     PortList,
@@ -94,28 +122,43 @@ from .models import (
     SandboxLimits,
     SandboxMetrics,
     SandboxState,
+    ScatterChart,
     SearchMatch,
     SearchResult,
     SecretInfo,
     SessionInfo,
     Slice,
     StreamOutput,
+    SuperChart,
     Table,
     TemplateInfo,
     Token,
+    UnknownChart,
     VolumeInfo,
     VolumeMount,
 )
+from .ready import wait_for_file, wait_for_port, wait_for_process, wait_for_timeout, wait_for_url
 from .template import Template
+
+# Type checkers know the arguments of each call; these checks are for everybody else.
+register_options(ConnectionOptions, RequestOptions, SandboxOptions, GitOptions)
+for _name, _kind in list(globals().items()):
+    if isinstance(_kind, type) and _kind.__module__.startswith(
+        (f"{__name__}._async.", f"{__name__}._sync.", f"{__name__}.template")
+    ):
+        check_arguments(_kind)
 
 __all__ = [
     "AccountInfo",
+    "AnyChart",
     "ArchiveResult",
+    "ArgumentTypeException",
     "AsyncAudit",
     "AsyncBelljar",
     "AsyncCommandHandle",
     "AsyncCommands",
     "AsyncFiles",
+    "AsyncGit",
     "AsyncKeys",
     "AsyncPaginator",
     "AsyncPorts",
@@ -123,22 +166,26 @@ __all__ = [
     "AsyncPtyHandle",
     "AsyncSandbox",
     "AsyncSandboxes",
+    "AsyncSecret",
+    "AsyncSecrets",
     "AsyncSession",
     "AsyncSessions",
-    "AsyncSecrets",
     "AsyncTemplates",
+    "AsyncVolume",
     "AsyncVolumeFiles",
     "AsyncVolumes",
     "AsyncWatchHandle",
     "Audit",
     "AuditPage",
     "AuditVerdict",
-    "BuildEvent",
-    "BuildException",
     "AuthenticationException",
     "Bar",
+    "BarChart",
     "Belljar",
     "Box",
+    "BoxAndWhiskerChart",
+    "BuildEvent",
+    "BuildException",
     "Chart",
     "CodeContext",
     "Column",
@@ -150,18 +197,30 @@ __all__ = [
     "ConflictException",
     "ConnectionConfig",
     "ConnectionException",
+    "ContextNotFoundException",
     "DiskUsage",
     "Execution",
     "ExecutionError",
     "FileEntry",
+    "FileNotFoundException",
     "Files",
     "FilesystemEvent",
     "ForbiddenException",
     "ForkException",
+    "Git",
+    "GitAuthException",
+    "GitBranches",
+    "GitCommit",
+    "GitFileStatus",
+    "GitStatus",
     "InvalidArgumentException",
+    "KernelDied",
+    "KernelUnavailableException",
     "KeyInfo",
+    "KeyNotFoundException",
     "Keys",
     "Limits",
+    "LineChart",
     "LogEntry",
     "LogPage",
     "Logs",
@@ -175,11 +234,14 @@ __all__ = [
     "Outcome",
     "Output",
     "Paginator",
+    "PieChart",
     "Points",
     "PortInfo",
     "PortList",
+    "PortNotFoundException",
     "Ports",
     "ProcessInfo",
+    "ProcessNotFoundException",
     "Pty",
     "PtyHandle",
     "PtySize",
@@ -192,28 +254,43 @@ __all__ = [
     "SandboxInfo",
     "SandboxLimits",
     "SandboxMetrics",
+    "SandboxNotFoundException",
     "SandboxState",
-    "SecretInfo",
-    "Secrets",
     "Sandboxes",
+    "ScatterChart",
     "SearchMatch",
     "SearchResult",
+    "Secret",
+    "SecretInfo",
+    "SecretNotFoundException",
+    "Secrets",
     "ServerException",
     "Session",
     "SessionInfo",
+    "SessionNotFoundException",
     "Sessions",
     "Slice",
     "StreamOutput",
+    "SuperChart",
     "Table",
     "Template",
     "TemplateInfo",
+    "TemplateNotFoundException",
     "Templates",
     "TimeoutException",
     "Token",
+    "UnknownChart",
+    "Volume",
     "VolumeFiles",
     "VolumeInfo",
     "VolumeMount",
+    "VolumeNotFoundException",
     "Volumes",
     "WatchHandle",
     "__version__",
+    "wait_for_file",
+    "wait_for_port",
+    "wait_for_process",
+    "wait_for_timeout",
+    "wait_for_url",
 ]

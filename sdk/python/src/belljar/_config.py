@@ -7,39 +7,38 @@ import re
 import ssl
 import urllib.request
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Mapping, Optional
+from typing import Mapping, Optional, TypedDict
 from urllib.parse import unquote, urlsplit
 
 from ._version import __version__
 from .errors import AuthenticationException, InvalidArgumentException
 
-if TYPE_CHECKING:
-    from typing_extensions import TypedDict
 
-    class ConnectionOptions(TypedDict, total=False):
-        """Options of every call that opens a connection.
+class ConnectionOptions(TypedDict, total=False):
+    """Options of every call that opens a connection.
 
-        `api_key`, `api_url` and `domain` default to the environment. `request_timeout` is the number of seconds without data
-        from the server, 0 for no limit. `max_retries` is the number of retries of a request that is safe to repeat.
-        `ssl_context` is for a server whose certificate the machine does not trust.
-        """
+    `api_key`, `api_url` and `domain` default to the environment. `request_timeout` is the number of seconds without data
+    from the server, 0 for no limit. `max_retries` is the number of retries of a request that is safe to repeat.
+    `ssl_context` is for a server whose certificate the machine does not trust.
+    """
 
-        api_key: Optional[str]
-        api_url: Optional[str]
-        domain: Optional[str]
-        request_timeout: Optional[float]
-        max_retries: int
-        ssl_context: Optional[ssl.SSLContext]
+    api_key: Optional[str]
+    api_url: Optional[str]
+    domain: Optional[str]
+    request_timeout: Optional[float]
+    max_retries: int
+    ssl_context: Optional[ssl.SSLContext]
 
-    class RequestOptions(TypedDict, total=False):
-        """Options of a single call.
 
-        `request_timeout` is the number of seconds without data from the server, 0 for no limit; default: the client's own.
-        `user` is an argument of E2B: everything in a sandbox runs as its only user, `user`, and any other is refused.
-        """
+class RequestOptions(TypedDict, total=False):
+    """Options of a single call.
 
-        request_timeout: Optional[float]
-        user: Optional[str]
+    `request_timeout` is the number of seconds without data from the server, 0 for no limit; default: the client's own.
+    `user` is an argument of E2B: everything in a sandbox runs as its only user, `user`, and any other is refused.
+    """
+
+    request_timeout: Optional[float]
+    user: Optional[str]
 
 
 DEFAULT_API_URL = "http://127.0.0.1:8787"

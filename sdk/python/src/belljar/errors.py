@@ -58,16 +58,64 @@ class NotFoundException(SandboxException):
     """The sandbox, template, volume, key, process or path does not exist or belongs to another tenant."""
 
 
-class SandboxGoneException(NotFoundException):
+class SandboxNotFoundException(NotFoundException):
+    """There is no such sandbox."""
+
+
+class SandboxGoneException(SandboxNotFoundException):
     """The sandbox has ended."""
+
+
+class TemplateNotFoundException(NotFoundException):
+    """There is no such template or snapshot."""
+
+
+class VolumeNotFoundException(NotFoundException):
+    """There is no such volume."""
+
+
+class KeyNotFoundException(NotFoundException):
+    """There is no such API key."""
+
+
+class SecretNotFoundException(NotFoundException):
+    """There is no such secret."""
+
+
+class ProcessNotFoundException(NotFoundException):
+    """There is no such process in the sandbox, or it has ended."""
+
+
+class SessionNotFoundException(NotFoundException):
+    """There is no such session in the sandbox, or it has ended."""
+
+
+class ContextNotFoundException(NotFoundException):
+    """There is no such context in the sandbox."""
+
+
+class FileNotFoundException(NotFoundException):
+    """There is nothing at the path in the sandbox or the volume, or no such program."""
+
+
+class PortNotFoundException(NotFoundException):
+    """The port of the sandbox is not published."""
 
 
 class InvalidArgumentException(SandboxException):
     """A value is invalid; see `field`."""
 
 
+class ArgumentTypeException(InvalidArgumentException, TypeError):
+    """An argument has a type or a name that the call does not take. It is a `TypeError` as well."""
+
+
 class ConflictException(SandboxException):
     """The current state does not allow it: a name is taken, a path exists, a sandbox is already paused."""
+
+
+class KernelUnavailableException(ConflictException):
+    """The interpreter of a language cannot be used: it is missing in the sandbox's template, or does not start."""
 
 
 class BuildException(SandboxException):
@@ -152,6 +200,10 @@ class CommandTimeoutException(CommandExitException, TimeoutException):
     """A command was ended because it timed out. `result` has its output until then."""
 
 
+class GitAuthException(CommandExitException, AuthenticationException):
+    """A remote repository refused the credentials of a git command, or needs some."""
+
+
 def _command_message(result: CommandResult) -> str:
     tail = result.stderr.strip()[-500:]
     message = f"the command did not succeed: {result.error}"
@@ -170,13 +222,16 @@ _BY_CODE: Mapping[str, Type[SandboxException]] = {
     "host_not_allowed": ForbiddenException,
     "origin_not_allowed": ForbiddenException,
     "permission_denied": ForbiddenException,
-    "sandbox_not_found": NotFoundException,
-    "template_not_found": NotFoundException,
-    "volume_not_found": NotFoundException,
-    "key_not_found": NotFoundException,
-    "secret_not_found": NotFoundException,
-    "process_not_found": NotFoundException,
-    "path_not_found": NotFoundException,
+    "sandbox_not_found": SandboxNotFoundException,
+    "template_not_found": TemplateNotFoundException,
+    "volume_not_found": VolumeNotFoundException,
+    "key_not_found": KeyNotFoundException,
+    "secret_not_found": SecretNotFoundException,
+    "process_not_found": ProcessNotFoundException,
+    "session_not_found": SessionNotFoundException,
+    "context_not_found": ContextNotFoundException,
+    "path_not_found": FileNotFoundException,
+    "port_not_found": PortNotFoundException,
     "sandbox_gone": SandboxGoneException,
     "name_taken": ConflictException,
     "volume_in_use": ConflictException,
@@ -184,6 +239,7 @@ _BY_CODE: Mapping[str, Type[SandboxException]] = {
     "path_exists": ConflictException,
     "not_regular": ConflictException,
     "failed_precondition": ConflictException,
+    "kernel_unavailable": KernelUnavailableException,
     "idempotency_running": ConflictException,
     "execution_interrupted": ConflictException,
     "idempotency_mismatch": ConflictException,

@@ -31,6 +31,7 @@ import websockets
 import websockets.asyncio.client as websocket_client
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
 
+from .._calls.files import check_chunk
 from .._config import ConnectionConfig
 from .._transport_options import transport_options
 from .._websocket import websocket_options, websocket_refusal, websocket_trouble
@@ -57,6 +58,9 @@ InputCallback = Callable[[Question], Union[Optional[str], Awaitable[Optional[str
 
 FileData = Union[str, bytes, IO[bytes], Iterable[bytes], AsyncIterable[bytes]]
 """Sources from which a file can be written."""
+
+InputData = Union[str, bytes, IO[str], IO[bytes], Iterable[Union[str, bytes]], AsyncIterable[Union[str, bytes]]]
+"""Sources from which the input of a command can be streamed."""
 
 CHUNK_BYTES = 256 * 1024
 """Number of bytes read from a local file at a time."""
@@ -92,8 +96,8 @@ def make_pool(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> ht
     return httpx.AsyncHTTPTransport(**transport_options(config, context))
 
 
-async def body_chunks(data: Union[IO[bytes], Iterable[bytes], AsyncIterable[bytes]]) -> AsyncIterator[bytes]:
-    """Yields the bytes of a file or of an iterator, piece by piece."""
+async def pieces(data: Union[IO[Any], Iterable[T], AsyncIterable[T]]) -> AsyncIterator[T]:
+    """Yields the content of a file or of an iterator, piece by piece."""
     if isinstance(data, AsyncIterable):
         async for chunk in data:
             yield chunk
@@ -107,6 +111,12 @@ async def body_chunks(data: Union[IO[bytes], Iterable[bytes], AsyncIterable[byte
             yield chunk
     for chunk in data:
         yield chunk
+
+
+async def body_chunks(data: Union[IO[bytes], Iterable[bytes], AsyncIterable[bytes]]) -> AsyncIterator[bytes]:
+    """Yields the bytes of a file or of an iterator, piece by piece."""
+    async for chunk in pieces(data):
+        yield check_chunk(chunk)
 
 
 class Background(Generic[T]):
@@ -279,6 +289,7 @@ __all__ = [
     "BytesCallback",
     "EventCallback",
     "FileData",
+    "InputData",
     "Mailbox",
     "OutputCallback",
     "ProgressCallback",
@@ -289,6 +300,7 @@ __all__ = [
     "interrupt_response",
     "make_pool",
     "notify",
+    "pieces",
     "run_blocking",
     "sleep",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -24,7 +25,14 @@ import httpx
 from .. import _calls as calls
 from .._calls._call import Duration, Size, volume_path
 from .._config import DEFAULT_MAX_RETRIES, ConnectionConfig
-from ..errors import ConflictException, ConnectionException, NotFoundException, error_from_problem
+from ..errors import (
+    ConflictException,
+    ConnectionException,
+    InvalidArgumentException,
+    NotFoundException,
+    TemplateNotFoundException,
+    error_from_problem,
+)
 from ..models import (
     AccountInfo,
     AuditPage,
@@ -310,6 +318,22 @@ class AsyncTemplates:
             return False
         return True
 
+    def list_snapshots(self, sandbox_id: Optional[str] = None) -> AsyncPaginator[TemplateInfo]:
+        """Lists the snapshots, of one sandbox if its id is given."""
+        return AsyncPaginator(self._client, lambda _: calls.admin.list_snapshots(sandbox_id))
+
+    async def delete_snapshot(self, snapshot_id: str) -> bool:
+        """Removes a snapshot, by id or name. Returns False if there is none. Other templates are refused."""
+        try:
+            found = await self.get(snapshot_id)
+        except TemplateNotFoundException:
+            return False
+        if found.kind != "snapshot":
+            raise InvalidArgumentException(
+                f"{snapshot_id} is a template and no snapshot; templates.delete removes it", field="snapshot_id"
+            )
+        return await self.delete(found.template_id)
+
     async def build(
         self,
         template: Union[Template, str],
@@ -347,8 +371,9 @@ class AsyncTemplates:
             await stream.close()
 
     async def export_file(self, template: str, local_path: LocalPath) -> int:
-        """Writes a built template to a local file, and returns its size in bytes."""
+        """Writes a built template to a local file, and returns its size in bytes. Missing directories are created."""
         size = 0
+        Path(local_path).parent.mkdir(parents=True, exist_ok=True)
         async with await self._client._transport.stream(calls.admin.export_template(template)) as stream:
             with open(local_path, "wb") as file:
                 async for chunk in stream:

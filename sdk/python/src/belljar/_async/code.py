@@ -49,7 +49,8 @@ class AsyncCode:
     ) -> Execution:
         """Runs code in a context, whose variables persist, and waits for its end.
 
-        An error in the code raises no exception: see `error` and `status` of the result.
+        An error in the code raises no exception: see `error` and `status` of the result. `error` is a `KernelDied` if the
+        interpreter ended before the code did.
 
         Args:
             code: The code, at most 4 MiB.
@@ -219,7 +220,10 @@ class AsyncRunning:
     async def _end(self, end: Mapping[str, Any]) -> Execution:
         for name, collector in self._streams.items():
             await self._text(name, collector.text(b"", final=True))
-        return Execution.from_parts(self._started, self._results, self._logs(), self._error, end)
+        execution = Execution.from_parts(self._started, self._results, self._logs(), self._error, end)
+        if self._error is None and execution.error is not None and self._on_error is not None:
+            await _io.notify(self._on_error, execution.error)
+        return execution
 
     def _logs(self) -> Logs:
         kept: Dict[str, Tuple[str, ...]] = {}

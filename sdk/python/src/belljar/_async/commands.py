@@ -16,14 +16,14 @@ from ..errors import (
     CommandTimeoutException,
     ConnectionException,
     InvalidArgumentException,
-    NotFoundException,
+    ProcessNotFoundException,
     SandboxException,
     error_from_problem,
     is_interruption,
 )
 from ..models import CommandResult, Output, ProcessInfo
 from . import _io
-from ._io import OutputCallback
+from ._io import InputData, OutputCallback
 from ._transport import AsyncEventStream, AsyncTransport
 
 if TYPE_CHECKING:
@@ -166,10 +166,8 @@ class AsyncCommands:
         try:
             number = await self._number(process)
             await self._transport.request(calls.commands.send_signal(self._sandbox_id, number, signal, tree))
-        except NotFoundException as error:
-            if error.code == "process_not_found":
-                return False
-            raise
+        except ProcessNotFoundException:
+            return False
         return True
 
     async def send_stdin(self, process: ProcessRef, data: Union[str, bytes], *, close: bool = False) -> int:
@@ -177,9 +175,26 @@ class AsyncCommands:
 
         `close`: closes standard input afterwards.
         """
-        body = data.encode("utf-8") if isinstance(data, str) else bytes(data)
+        body = calls.commands.stdin_bytes(data)
         call = calls.commands.send_stdin(self._sandbox_id, await self._number(process), close)
         return await self._transport.request(call, body)
+
+    async def stream_input(self, process: ProcessRef, data: InputData, *, close: bool = False) -> int:
+        """Sends data piece by piece to a process that was started with `stdin=True`, and returns its size in bytes.
+
+        `data` is an iterator over strings or bytes, or an open file. The next piece is fetched when the process has taken the
+        previous one. `close`: closes standard input afterwards.
+        """
+        number = await self._number(process)
+        pieces = (data,) if isinstance(data, (str, bytes)) else data
+        calls.files.check_stream(pieces)
+        sent = 0
+        async for piece in _io.pieces(pieces):
+            body = calls.commands.stdin_bytes(piece)
+            sent += await self._transport.request(calls.commands.send_stdin(self._sandbox_id, number, False), body)
+        if close:
+            await self._transport.request(calls.commands.send_stdin(self._sandbox_id, number, True), b"")
+        return sent
 
     async def close_stdin(self, process: ProcessRef) -> None:
         """Closes the standard input of a process."""
@@ -190,7 +205,7 @@ class AsyncCommands:
             return process.process
         found = calls.commands.choose_process(await self.list(), process)
         if found is None:
-            raise NotFoundException(f"there is no process with pid {process} in the sandbox", code="process_not_found")
+            raise ProcessNotFoundException(f"there is no process with pid {process} in the sandbox", code="process_not_found")
         return found.process
 
     async def _execute(
@@ -346,6 +361,10 @@ class AsyncCommandHandle:
     async def send_stdin(self, data: Union[str, bytes], *, close: bool = False) -> int:
         """Sends data to the command, if it was started with `stdin=True`. `close`: closes standard input afterwards."""
         return await self._commands.send_stdin(self, data, close=close)
+
+    async def stream_input(self, data: InputData, *, close: bool = False) -> int:
+        """Sends data piece by piece to the command, as `commands.stream_input` does."""
+        return await self._commands.stream_input(self, data, close=close)
 
     async def close_stdin(self) -> None:
         """Closes the standard input of the command."""

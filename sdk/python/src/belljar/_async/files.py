@@ -15,9 +15,9 @@ from .._calls._call import RemotePath, sandbox_path
 from .._calls.files import Mode
 from ..errors import (
     ConnectionException,
+    FileNotFoundException,
     InvalidArgumentException,
     NotEnoughSpaceException,
-    NotFoundException,
 )
 from ..models import ArchiveResult, FileEntry, FilesystemEvent, SearchResult
 from . import _io
@@ -129,6 +129,7 @@ class AsyncVolumeFiles:
             return await self._transport.request(call, data.encode("utf-8"), **options)
         if isinstance(data, (bytes, bytearray, memoryview)):
             return await self._transport.request(call, bytes(data), **options)
+        calls.files.check_data(data)
         return await self._transport.request(call, _io.body_chunks(data), **options)
 
     async def list(self, path: RemotePath = ".", depth: int = 1, **options: Unpack[RequestOptions]) -> List[FileEntry]:
@@ -146,9 +147,7 @@ class AsyncVolumeFiles:
         """Reports whether a path exists. A dangling link counts."""
         try:
             await self.get_info(path, follow=False, **options)
-        except NotFoundException as error:
-            if error.code != "path_not_found":
-                raise
+        except FileNotFoundException:
             return False
         return True
 
@@ -206,11 +205,12 @@ class AsyncVolumeFiles:
     ) -> int:
         """Downloads a file of any size, and returns its size in bytes.
 
-        The local file is replaced when everything has arrived. A broken connection is resumed. `max_bytes` limits files of
-        untrusted programs. `on_progress` gets the bytes so far and the total.
+        The local file is replaced when everything has arrived; missing directories are created. A broken connection is resumed.
+        `max_bytes` limits files of untrusted programs. `on_progress` gets the bytes so far and the total.
         """
         target = Path(local_path)
         part = target.parent / f".{target.name[:100]}.{uuid.uuid4().hex}.part"
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(part, "xb") as file:
                 size = await self._fetch(path, file, on_progress, max_bytes, **options)
@@ -223,9 +223,7 @@ class AsyncVolumeFiles:
     async def _is_directory(self, path: RemotePath, **options: Unpack[RequestOptions]) -> bool:
         try:
             return (await self.get_info(path, **options)).is_dir
-        except NotFoundException as error:
-            if error.code != "path_not_found":
-                raise
+        except FileNotFoundException:
             return False
 
     async def _fetch(
@@ -388,6 +386,8 @@ class AsyncFiles(AsyncVolumeFiles):
         call = calls.files.put_archive(self._place, path, format, strip)
         if isinstance(data, str):
             raise InvalidArgumentException("an archive must be bytes; open the file and pass that", field="data")
+        if not isinstance(data, bytes):
+            calls.files.check_data(data)
         body = data if isinstance(data, bytes) else _io.body_chunks(data)
         return await self._transport.request(call, body, **options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import _calls as calls
 from .._calls._call import Duration
-from ..errors import NotFoundException
+from ..errors import PortNotFoundException
 from ..models import PortInfo, PortList, Token
 from ._transport import AsyncTransport
 
@@ -29,9 +29,7 @@ class AsyncPorts:
         """Unpublishes a port. Returns False if it was not published."""
         try:
             await self._transport.request(calls.sandboxes.unpublish_port(self._sandbox_id, port))
-        except NotFoundException as error:
-            if error.code == "sandbox_not_found" or error.status == 410:
-                raise
+        except PortNotFoundException:
             return False
         return True
 

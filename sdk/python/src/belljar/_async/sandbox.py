@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, AsyncIterator, List, Literal, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, AsyncIterator, List, Literal, Mapping, Optional, Sequence, Type, TypedDict, Union
 from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
@@ -35,34 +35,36 @@ from .client import AsyncBelljar, AsyncPaginator, Leased, shared_client
 from .code import AsyncCode
 from .commands import AsyncCommands
 from .files import AsyncFiles
+from .git import AsyncGit
 from .ports import AsyncPorts
 from .pty import AsyncPty
 from .sessions import AsyncSessions
 
 if TYPE_CHECKING:
-    from typing_extensions import TypedDict, Unpack
+    from typing_extensions import Unpack
 
     from .._config import ConnectionOptions, RequestOptions
 
-    class SandboxOptions(TypedDict, total=False):
-        """Options of `AsyncSandbox.create` besides template, timeout and connection."""
 
-        metadata: Optional[Mapping[str, str]]
-        labels: Optional[Mapping[str, str]]
-        envs: Optional[Mapping[str, str]]
-        name: Optional[str]
-        if_exists: Optional[Literal["error", "return"]]
-        idle_timeout: Optional[Duration]
-        on_timeout: Optional[Literal["kill", "pause"]]
-        auto_resume: Optional[bool]
-        limits: Optional[Limits]
-        network: Optional[Network]
-        engine: Optional[str]
-        grade: Optional[str]
-        hostname: Optional[str]
-        mounts: Optional[Sequence[str]]
-        volumes: Optional[Sequence[VolumeMount]]
-        files: Optional[Mapping[str, Union[str, bytes]]]
+class SandboxOptions(TypedDict, total=False):
+    """Options of `AsyncSandbox.create` besides template, timeout and connection."""
+
+    metadata: Optional[Mapping[str, str]]
+    labels: Optional[Mapping[str, str]]
+    envs: Optional[Mapping[str, str]]
+    name: Optional[str]
+    if_exists: Optional[Literal["error", "return"]]
+    idle_timeout: Optional[Duration]
+    on_timeout: Optional[Literal["kill", "pause"]]
+    auto_resume: Optional[bool]
+    limits: Optional[Limits]
+    network: Optional[Network]
+    engine: Optional[str]
+    grade: Optional[str]
+    hostname: Optional[str]
+    mounts: Optional[Sequence[str]]
+    volumes: Optional[Sequence[VolumeMount]]
+    files: Optional[Mapping[str, Union[str, bytes]]]
 
 
 PORT_INTERVAL = 0.05
@@ -106,11 +108,38 @@ async def _info_by_id(cls: Type[AsyncSandbox], sandbox_id: str, **connection: Un
         return await client.sandboxes.get(sandbox_id)
 
 
+async def _update_network_by_id(
+    cls: Type[AsyncSandbox], sandbox_id: str, network: Network, **connection: Unpack[ConnectionOptions]
+) -> SandboxInfo:
+    """Replaces the network policy of a sandbox by its id."""
+    async with Leased(None, connection) as client:
+        return await client._transport.request(_network_update(sandbox_id, network))
+
+
+def _network_update(sandbox_id: str, network: Network) -> calls.Call[SandboxInfo]:
+    return calls.sandboxes.update(
+        sandbox_id, network=network, labels=None, limits=None, idle_timeout=None, on_timeout=None, auto_resume=None
+    )
+
+
+def _list_all_snapshots(
+    cls: Type[AsyncSandbox], sandbox_id: Optional[str] = None, **connection: Unpack[ConnectionOptions]
+) -> AsyncPaginator[TemplateInfo]:
+    """Lists the snapshots of all sandboxes, or of the one with this id."""
+    return shared_client(connection).templates.list_snapshots(sandbox_id)
+
+
+async def _delete_snapshot_of_class(cls: Type[AsyncSandbox], snapshot_id: str, **connection: Unpack[ConnectionOptions]) -> bool:
+    """Removes a snapshot. Returns False if there is none with this id or name."""
+    async with Leased(None, connection) as client:
+        return await client.templates.delete_snapshot(snapshot_id)
+
+
 class AsyncSandbox(AsyncCode):
     """A sandbox on a Belljar server. Create one with `create`, or connect to one with `connect`.
 
-    As a context manager it is ended at the end. `kill`, `pause`, `resume`, `set_timeout` and `get_info` can also be called on the
-    class, with the id of a sandbox as first argument.
+    As a context manager it is ended at the end. `kill`, `pause`, `resume`, `set_timeout`, `update_network` and `get_info` can
+    also be called on the class, with the id of a sandbox as first argument; `list_snapshots` and `delete_snapshot` without one.
     """
 
     def __init__(self, client: AsyncBelljar, info: SandboxInfo) -> None:
@@ -124,6 +153,8 @@ class AsyncSandbox(AsyncCode):
         """Runs commands."""
         self.files = AsyncFiles(self._transport, info.sandbox_id)
         """Reads and writes files."""
+        self.git = AsyncGit(self.commands)
+        """Git repositories."""
         self.pty = AsyncPty(self.commands)
         """Starts programs on terminals."""
         self.sessions = AsyncSessions(self.commands)
@@ -286,6 +317,23 @@ class AsyncSandbox(AsyncCode):
     resume = dual(_resume, _resume_by_id)
     set_timeout = dual(_set_timeout, _set_timeout_by_id)
     get_info = dual(_get_info, _info_by_id)
+
+    async def _update_network(self, network: Network) -> SandboxInfo:
+        """Replaces the network policy, as `update` does, and cuts connections that the new one does not allow."""
+        self._info = await self._transport.request(_network_update(self.sandbox_id, network))
+        return self._info
+
+    def _list_snapshots(self) -> AsyncPaginator[TemplateInfo]:
+        """Lists the snapshots of the sandbox."""
+        return self._client.templates.list_snapshots(self.sandbox_id)
+
+    async def _delete_snapshot(self, snapshot_id: str) -> bool:
+        """Removes a snapshot. Returns False if there is none with this id or name."""
+        return await self._client.templates.delete_snapshot(snapshot_id)
+
+    update_network = dual(_update_network, _update_network_by_id)
+    list_snapshots = dual(_list_snapshots, _list_all_snapshots)
+    delete_snapshot = dual(_delete_snapshot, _delete_snapshot_of_class)
 
     async def close(self) -> None:
         """Releases the sandbox without ending it, so that connections can be closed. `kill` does this too."""

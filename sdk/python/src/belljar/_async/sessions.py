@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, List, Mapping, Optional
 from .. import _calls as calls
 from .._calls._call import Duration, Size
 from .._calls.commands import Stdin
-from ..errors import NotFoundException
+from ..errors import SessionNotFoundException
 from ..models import CommandResult, SessionInfo
 from ._io import OutputCallback
 from .commands import AsyncCommands
@@ -40,9 +40,7 @@ class AsyncSessions:
         call = calls.sandboxes.close_session(self._commands._sandbox_id, session_id)
         try:
             await self._commands._transport.request(call)
-        except NotFoundException as error:
-            if error.code == "sandbox_not_found" or error.status == 410:
-                raise
+        except SessionNotFoundException:
             return False
         return True
 

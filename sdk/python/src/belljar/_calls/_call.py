@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Callable, Dict, Generic, Mapping, Optional, Tuple, TypeVar, Union
 from urllib.parse import quote
 
+from .._arguments import wrong_type
 from ..errors import InvalidArgumentException
 
 T = TypeVar("T")
@@ -78,6 +79,8 @@ def given_query(*values: Tuple[str, Optional[str]]) -> Tuple[Tuple[str, str], ..
 
 def segment(value: Union[str, int], what: str) -> str:
     """`value` as one segment of a path. An empty one, or dots, would make it another path."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise wrong_type(what, value, "a string or a number")
     said = str(value)
     if said in ("", ".", ".."):
         raise InvalidArgumentException(f"{said!r} is not a {what}", field=what)
@@ -104,6 +107,8 @@ def path_query(path: RemotePath, name: str = "path") -> Tuple[str, str]:
 
 def path_text(path: RemotePath) -> Union[str, bytes]:
     """A path as text where it is UTF-8, else as bytes."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise wrong_type("path", path, "a path: a string, bytes or a PurePosixPath")
     path = path if isinstance(path, bytes) else os.fspath(path)
     if isinstance(path, str):
         try:
@@ -130,8 +135,11 @@ def duration(value: Optional[Duration], name: str) -> Optional[Union[float, str]
     if value is None or isinstance(value, str):
         return value
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not 0 <= seconds < float("inf"):
-        raise InvalidArgumentException(f"{name} must be a number of seconds that is not negative", field=name)
+    wanted = 'seconds, or a string such as "10m", or a timedelta'
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise wrong_type(name, seconds, wanted)
+    if not 0 <= seconds < float("inf"):
+        raise InvalidArgumentException(f"{name} is {seconds}; it must be {wanted}, and not negative", field=name)
     return seconds
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from .. import _json as read
+from .._arguments import texts
 from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SecretInfo, TemplateInfo, VolumeInfo
 from ..template import Template
 from ._call import (
@@ -28,6 +29,16 @@ from ._call import (
 def list_templates() -> Call[List[TemplateInfo]]:
     """Lists the templates."""
     return get("/v1/templates", lambda value: read.list_of(value, "templates", TemplateInfo.from_json))
+
+
+def list_snapshots(source: Optional[str]) -> Call[Tuple[List[TemplateInfo], Optional[str]]]:
+    """Lists the snapshots, of one sandbox if `source` is its id. There is a single page."""
+
+    def parse(value: Any) -> Tuple[List[TemplateInfo], Optional[str]]:
+        found = list_templates().parse(value)
+        return [one for one in found if one.kind == "snapshot" and source in (None, one.source)], None
+
+    return get("/v1/templates", parse)
 
 
 def get_template(template: str) -> Call[TemplateInfo]:
@@ -121,14 +132,12 @@ def revoke_key(key_id: str) -> Call[None]:
 
 def create_secret(name: str, value: str, metadata: Optional[Mapping[str, str]]) -> Call[SecretInfo]:
     """Stores a secret."""
-    return post(
-        "/v1/secrets", SecretInfo.from_json, name=name, value=value, metadata=None if metadata is None else dict(metadata)
-    )
+    return post("/v1/secrets", SecretInfo.from_json, name=name, value=value, metadata=texts(metadata, "metadata"))
 
 
 def update_secret(secret: str, value: str, metadata: Optional[Mapping[str, str]]) -> Call[SecretInfo]:
     """Changes a secret's value."""
-    body = given(value=value, metadata=None if metadata is None else dict(metadata))
+    body = given(value=value, metadata=texts(metadata, "metadata"))
     return Call("PUT", _secret_path(secret), SecretInfo.from_json, body=body)
 
 

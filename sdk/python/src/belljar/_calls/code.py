@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import List, Mapping, Optional, Union
 
 from .. import _json as read
+from .._arguments import text, texts
 from ..errors import InvalidArgumentException
 from ..models import CodeContext, Execution
 from ._call import Call, Duration, Size, delete, duration, get, given, new_idempotency_key, nothing, post, sandbox_path, segment
@@ -21,7 +22,7 @@ def context_id(context: ContextRef) -> str:
 
 def create(sandbox_id: str, language: Optional[str], cwd: Optional[str], envs: Optional[Mapping[str, str]]) -> Call[CodeContext]:
     """Creates a context."""
-    return post(sandbox_path(sandbox_id, "contexts"), CodeContext.from_json, language=language, cwd=cwd, env=_variables(envs))
+    return post(sandbox_path(sandbox_id, "contexts"), CodeContext.from_json, language=language, cwd=cwd, env=texts(envs, "envs"))
 
 
 def list_contexts(sandbox_id: str) -> Call[List[CodeContext]]:
@@ -72,14 +73,14 @@ def run(
     if context is not None and language is not None:
         raise InvalidArgumentException("give either a language or a context, which has its own language", field="language")
     try:
-        code.encode("utf-8")
+        text(code, "code").encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidArgumentException("code must be valid UTF-8; it contains a lone surrogate", field="code") from None
     body = given(
         code=code,
         language=language,
         context=None if context is None else context_id(context),
-        env=_variables(envs),
+        env=texts(envs, "envs"),
         cwd=cwd,
         timeout=duration(timeout, "timeout"),
         allow_input=True if allow_input else None,
@@ -92,10 +93,6 @@ def run(
     path = sandbox_path(sandbox_id, "code")
     takes = work_seconds(timeout, default_timeout)
     return Call("POST", path, Execution.from_json, body=body, headers=headers, safe=True, takes=takes)
-
-
-def _variables(envs: Optional[Mapping[str, str]]) -> Optional[Mapping[str, str]]:
-    return None if envs is None else dict(envs)
 
 
 def _path(sandbox_id: str, context: ContextRef, *rest: str) -> str:

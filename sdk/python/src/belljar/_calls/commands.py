@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import os
 import signal as signals
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from .. import _json as read
+from .._arguments import texts, wrong_type
 from ..models import CommandResult, ProcessInfo, PtySize
 from ._call import (
     Call,
@@ -176,19 +178,39 @@ def _exec_body(
     is_line = isinstance(cmd, str)
     return given(
         command=cmd if is_line else None,
-        argv=None if is_line else [str(word) for word in cmd],
+        argv=None if is_line else _argv(cmd),
         cwd=cwd,
-        env=None if envs is None else dict(envs),
+        env=texts(envs, "envs"),
         timeout=duration(timeout, "timeout"),
         output=output,
         **_stdin_body(stdin),
     )
 
 
+def _argv(cmd: Command) -> List[str]:
+    wanted = 'a command line, or a program and its arguments, such as ["ls", "-l"]'
+    if isinstance(cmd, (bytes, bytearray, Mapping)) or not isinstance(cmd, Iterable):
+        raise wrong_type("cmd", cmd, wanted)
+    words = list(cmd)
+    for at, word in enumerate(words):
+        if not isinstance(word, (str, int, float, os.PathLike)):
+            raise wrong_type(f"cmd[{at}]", word, "a string")
+    return [str(word) for word in words]
+
+
+def stdin_bytes(data: Union[str, bytes], name: str = "data") -> bytes:
+    """Returns data for standard input as bytes."""
+    if isinstance(data, str):
+        return data.encode("utf-8")
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    raise wrong_type(name, data, "a string or bytes")
+
+
 def _stdin_body(stdin: Optional[Stdin]) -> Dict[str, Any]:
-    if isinstance(stdin, (bytes, bytearray, memoryview)):
-        return {"stdin_base64": base64.b64encode(stdin).decode("ascii")}
-    return {} if stdin is None else {"stdin": stdin}
+    if stdin is None or isinstance(stdin, str):
+        return {} if stdin is None else {"stdin": stdin}
+    return {"stdin_base64": base64.b64encode(stdin_bytes(stdin, "stdin")).decode("ascii")}
 
 
 def work_seconds(timeout: Optional[Duration], default: Optional[float]) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, AsyncIterable, Iterable, List, Mapping, Optional, Tuple, Union
 
 from .. import _json as read
+from .._arguments import wrong_type
 from ..errors import InvalidArgumentException
 from ..models import ArchiveResult, FileEntry, FilesystemEvent, SearchResult
 from ._call import (
@@ -185,6 +187,30 @@ def sign(place: str, path: RemotePath, operation: str, expires: Duration) -> Cal
 def watch_event(name: str, data: Mapping[str, Any]) -> FilesystemEvent:
     """Parses an event of a watch."""
     return FilesystemEvent(type=name, path=read.optional_text(data, "path"), is_dir=bool(data.get("directory")))
+
+
+def check_stream(data: Any) -> None:
+    """Refuses data that has no pieces."""
+    streamed = hasattr(data, "read") or (isinstance(data, (Iterable, AsyncIterable)) and not isinstance(data, Mapping))
+    if not streamed:
+        raise wrong_type("data", data, "a string, bytes, an open file, or an iterator over bytes")
+
+
+def check_data(data: Any) -> None:
+    """Refuses data that no file can be written from, as far as this can be known before it is sent."""
+    check_stream(data)
+    if isinstance(data, io.TextIOBase):
+        raise wrong_type("data", data, 'a file opened with the mode "rb"')
+    if isinstance(data, (list, tuple)):
+        for chunk in data:
+            check_chunk(chunk)
+
+
+def check_chunk(chunk: Any) -> bytes:
+    """Returns a piece of streamed data."""
+    if not isinstance(chunk, (bytes, bytearray, memoryview)):
+        raise wrong_type("a piece of data", chunk, "bytes")
+    return bytes(chunk)
 
 
 def fits_multipart(path: RemotePath) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _json as read
+from .._arguments import texts, wrong_type
 from ..errors import InvalidArgumentException, SandboxException, error_from_problem
 from ..models import (
     LogPage,
@@ -70,7 +71,7 @@ def create(
         on_timeout=on_timeout,
         auto_resume=auto_resume,
         labels=_labels(labels, metadata),
-        env=None if envs is None else dict(envs),
+        env=texts(envs, "envs"),
         limits=_limits(limits),
         network=_network(network),
         engine=engine,
@@ -123,7 +124,7 @@ def update(
 ) -> Call[SandboxInfo]:
     """Changes the given settings."""
     body = given(
-        labels=None if labels is None else dict(labels),
+        labels=texts(labels, "labels", removable=True),
         limits=_limits(limits),
         idle_timeout=duration(idle_timeout, "idle_timeout"),
         on_timeout=on_timeout,
@@ -175,7 +176,7 @@ def fork(
         count=count,
         timeout=duration(timeout, "timeout"),
         labels=_labels(labels, metadata),
-        env=None if envs is None else dict(envs),
+        env=texts(envs, "envs"),
     )
     return replace(call, takes=float("inf"))
 
@@ -226,7 +227,7 @@ def port_token(sandbox_id: str, port: int, expires: Duration) -> Call[Token]:
 
 def create_session(sandbox_id: str, cwd: Optional[str], envs: Optional[Mapping[str, str]]) -> Call[SessionInfo]:
     """Starts a shell session."""
-    env = None if envs is None else dict(envs)
+    env = texts(envs, "envs")
     return post(sandbox_path(sandbox_id, "sessions"), SessionInfo.from_json, cwd=cwd, env=env)
 
 
@@ -258,8 +259,7 @@ def _forks(value: Any) -> Tuple[List[SandboxInfo], List[SandboxException]]:
 def _labels(labels: Optional[Mapping[str, str]], metadata: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
     if labels is not None and metadata is not None:
         raise InvalidArgumentException("labels and metadata are the same; pass only one", field="metadata")
-    found = metadata if labels is None else labels
-    return None if found is None else dict(found)
+    return texts(metadata, "metadata") if labels is None else texts(labels, "labels")
 
 
 def _network(network: Optional[Network]) -> Optional[Union[str, Dict[str, Any]]]:
@@ -289,4 +289,6 @@ def _limits(limits: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 def _new_file(path: str, content: Union[str, bytes]) -> Dict[str, Any]:
     if isinstance(content, str):
         return {"path": path, "content": content}
+    if not isinstance(content, (bytes, bytearray, memoryview)):
+        raise wrong_type(f"files[{path!r}]", content, "a string or bytes")
     return {"path": path, "content_base64": base64.b64encode(content).decode("ascii")}

@@ -18,6 +18,7 @@ import websockets
 import websockets.sync.client as websocket_client
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
 
+from .._calls.files import check_chunk
 from .._config import ConnectionConfig
 from .._transport_options import transport_options
 from .._websocket import websocket_options, websocket_refusal, websocket_trouble
@@ -44,6 +45,9 @@ InputCallback = Callable[[Question], Optional[str]]
 
 FileData = Union[str, bytes, IO[bytes], Iterable[bytes]]
 """Sources from which a file can be written."""
+
+InputData = Union[str, bytes, IO[str], IO[bytes], Iterable[Union[str, bytes]]]
+"""Sources from which the input of a command can be streamed."""
 
 CHUNK_BYTES = 256 * 1024
 """Number of bytes read from a local file at a time."""
@@ -74,8 +78,8 @@ def make_pool(config: ConnectionConfig, context: Optional[ssl.SSLContext]) -> ht
     return httpx.HTTPTransport(**transport_options(config, context))
 
 
-def body_chunks(data: Union[IO[bytes], Iterable[bytes]]) -> Iterator[bytes]:
-    """Yields the bytes of a file or of an iterator, piece by piece."""
+def pieces(data: Union[IO[Any], Iterable[T]]) -> Iterator[T]:
+    """Yields the content of a file or of an iterator, piece by piece."""
     read = getattr(data, "read", None)
     if read is not None:
         while True:
@@ -84,6 +88,12 @@ def body_chunks(data: Union[IO[bytes], Iterable[bytes]]) -> Iterator[bytes]:
                 return
             yield chunk
     yield from data
+
+
+def body_chunks(data: Union[IO[bytes], Iterable[bytes]]) -> Iterator[bytes]:
+    """Yields the bytes of a file or of an iterator, piece by piece."""
+    for chunk in pieces(data):
+        yield check_chunk(chunk)
 
 
 class Background(Generic[T]):
@@ -260,6 +270,7 @@ __all__ = [
     "BytesCallback",
     "EventCallback",
     "FileData",
+    "InputData",
     "Mailbox",
     "OutputCallback",
     "ProgressCallback",
@@ -270,6 +281,7 @@ __all__ = [
     "interrupt_response",
     "make_pool",
     "notify",
+    "pieces",
     "run_blocking",
     "sleep",
 ]

@@ -17,14 +17,14 @@ from ..errors import (
     CommandTimeoutException,
     ConnectionException,
     InvalidArgumentException,
-    NotFoundException,
+    ProcessNotFoundException,
     SandboxException,
     error_from_problem,
     is_interruption,
 )
 from ..models import CommandResult, Output, ProcessInfo
 from . import _io
-from ._io import OutputCallback
+from ._io import InputData, OutputCallback
 from ._transport import EventStream, Transport
 
 if TYPE_CHECKING:
@@ -167,10 +167,8 @@ class Commands:
         try:
             number = self._number(process)
             self._transport.request(calls.commands.send_signal(self._sandbox_id, number, signal, tree))
-        except NotFoundException as error:
-            if error.code == "process_not_found":
-                return False
-            raise
+        except ProcessNotFoundException:
+            return False
         return True
 
     def send_stdin(self, process: ProcessRef, data: Union[str, bytes], *, close: bool = False) -> int:
@@ -178,9 +176,26 @@ class Commands:
 
         `close`: closes standard input afterwards.
         """
-        body = data.encode("utf-8") if isinstance(data, str) else bytes(data)
+        body = calls.commands.stdin_bytes(data)
         call = calls.commands.send_stdin(self._sandbox_id, self._number(process), close)
         return self._transport.request(call, body)
+
+    def stream_input(self, process: ProcessRef, data: InputData, *, close: bool = False) -> int:
+        """Sends data piece by piece to a process that was started with `stdin=True`, and returns its size in bytes.
+
+        `data` is an iterator over strings or bytes, or an open file. The next piece is fetched when the process has taken the
+        previous one. `close`: closes standard input afterwards.
+        """
+        number = self._number(process)
+        pieces = (data,) if isinstance(data, (str, bytes)) else data
+        calls.files.check_stream(pieces)
+        sent = 0
+        for piece in _io.pieces(pieces):
+            body = calls.commands.stdin_bytes(piece)
+            sent += self._transport.request(calls.commands.send_stdin(self._sandbox_id, number, False), body)
+        if close:
+            self._transport.request(calls.commands.send_stdin(self._sandbox_id, number, True), b"")
+        return sent
 
     def close_stdin(self, process: ProcessRef) -> None:
         """Closes the standard input of a process."""
@@ -191,7 +206,7 @@ class Commands:
             return process.process
         found = calls.commands.choose_process(self.list(), process)
         if found is None:
-            raise NotFoundException(f"there is no process with pid {process} in the sandbox", code="process_not_found")
+            raise ProcessNotFoundException(f"there is no process with pid {process} in the sandbox", code="process_not_found")
         return found.process
 
     def _execute(
@@ -347,6 +362,10 @@ class CommandHandle:
     def send_stdin(self, data: Union[str, bytes], *, close: bool = False) -> int:
         """Sends data to the command, if it was started with `stdin=True`. `close`: closes standard input afterwards."""
         return self._commands.send_stdin(self, data, close=close)
+
+    def stream_input(self, data: InputData, *, close: bool = False) -> int:
+        """Sends data piece by piece to the command, as `commands.stream_input` does."""
+        return self._commands.stream_input(self, data, close=close)
 
     def close_stdin(self) -> None:
         """Closes the standard input of the command."""

@@ -16,9 +16,9 @@ from .._calls._call import RemotePath, sandbox_path
 from .._calls.files import Mode
 from ..errors import (
     ConnectionException,
+    FileNotFoundException,
     InvalidArgumentException,
     NotEnoughSpaceException,
-    NotFoundException,
 )
 from ..models import ArchiveResult, FileEntry, FilesystemEvent, SearchResult
 from . import _io
@@ -130,6 +130,7 @@ class VolumeFiles:
             return self._transport.request(call, data.encode("utf-8"), **options)
         if isinstance(data, (bytes, bytearray, memoryview)):
             return self._transport.request(call, bytes(data), **options)
+        calls.files.check_data(data)
         return self._transport.request(call, _io.body_chunks(data), **options)
 
     def list(self, path: RemotePath = ".", depth: int = 1, **options: Unpack[RequestOptions]) -> List[FileEntry]:
@@ -147,9 +148,7 @@ class VolumeFiles:
         """Reports whether a path exists. A dangling link counts."""
         try:
             self.get_info(path, follow=False, **options)
-        except NotFoundException as error:
-            if error.code != "path_not_found":
-                raise
+        except FileNotFoundException:
             return False
         return True
 
@@ -207,11 +206,12 @@ class VolumeFiles:
     ) -> int:
         """Downloads a file of any size, and returns its size in bytes.
 
-        The local file is replaced when everything has arrived. A broken connection is resumed. `max_bytes` limits files of
-        untrusted programs. `on_progress` gets the bytes so far and the total.
+        The local file is replaced when everything has arrived; missing directories are created. A broken connection is resumed.
+        `max_bytes` limits files of untrusted programs. `on_progress` gets the bytes so far and the total.
         """
         target = Path(local_path)
         part = target.parent / f".{target.name[:100]}.{uuid.uuid4().hex}.part"
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(part, "xb") as file:
                 size = self._fetch(path, file, on_progress, max_bytes, **options)
@@ -224,9 +224,7 @@ class VolumeFiles:
     def _is_directory(self, path: RemotePath, **options: Unpack[RequestOptions]) -> bool:
         try:
             return (self.get_info(path, **options)).is_dir
-        except NotFoundException as error:
-            if error.code != "path_not_found":
-                raise
+        except FileNotFoundException:
             return False
 
     def _fetch(
@@ -389,6 +387,8 @@ class Files(VolumeFiles):
         call = calls.files.put_archive(self._place, path, format, strip)
         if isinstance(data, str):
             raise InvalidArgumentException("an archive must be bytes; open the file and pass that", field="data")
+        if not isinstance(data, bytes):
+            calls.files.check_data(data)
         body = data if isinstance(data, bytes) else _io.body_chunks(data)
         return self._transport.request(call, body, **options)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Iterator, List, Literal, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Iterator, List, Literal, Mapping, Optional, Sequence, Type, TypedDict, Union
 from urllib.parse import quote, urljoin
 
 from .. import _calls as calls
@@ -36,34 +36,36 @@ from .client import Belljar, Leased, Paginator, shared_client
 from .code import Code
 from .commands import Commands
 from .files import Files
+from .git import Git
 from .ports import Ports
 from .pty import Pty
 from .sessions import Sessions
 
 if TYPE_CHECKING:
-    from typing_extensions import TypedDict, Unpack
+    from typing_extensions import Unpack
 
     from .._config import ConnectionOptions, RequestOptions
 
-    class SandboxOptions(TypedDict, total=False):
-        """Options of `Sandbox.create` besides template, timeout and connection."""
 
-        metadata: Optional[Mapping[str, str]]
-        labels: Optional[Mapping[str, str]]
-        envs: Optional[Mapping[str, str]]
-        name: Optional[str]
-        if_exists: Optional[Literal["error", "return"]]
-        idle_timeout: Optional[Duration]
-        on_timeout: Optional[Literal["kill", "pause"]]
-        auto_resume: Optional[bool]
-        limits: Optional[Limits]
-        network: Optional[Network]
-        engine: Optional[str]
-        grade: Optional[str]
-        hostname: Optional[str]
-        mounts: Optional[Sequence[str]]
-        volumes: Optional[Sequence[VolumeMount]]
-        files: Optional[Mapping[str, Union[str, bytes]]]
+class SandboxOptions(TypedDict, total=False):
+    """Options of `Sandbox.create` besides template, timeout and connection."""
+
+    metadata: Optional[Mapping[str, str]]
+    labels: Optional[Mapping[str, str]]
+    envs: Optional[Mapping[str, str]]
+    name: Optional[str]
+    if_exists: Optional[Literal["error", "return"]]
+    idle_timeout: Optional[Duration]
+    on_timeout: Optional[Literal["kill", "pause"]]
+    auto_resume: Optional[bool]
+    limits: Optional[Limits]
+    network: Optional[Network]
+    engine: Optional[str]
+    grade: Optional[str]
+    hostname: Optional[str]
+    mounts: Optional[Sequence[str]]
+    volumes: Optional[Sequence[VolumeMount]]
+    files: Optional[Mapping[str, Union[str, bytes]]]
 
 
 PORT_INTERVAL = 0.05
@@ -107,11 +109,38 @@ def _info_by_id(cls: Type[Sandbox], sandbox_id: str, **connection: Unpack[Connec
         return client.sandboxes.get(sandbox_id)
 
 
+def _update_network_by_id(
+    cls: Type[Sandbox], sandbox_id: str, network: Network, **connection: Unpack[ConnectionOptions]
+) -> SandboxInfo:
+    """Replaces the network policy of a sandbox by its id."""
+    with Leased(None, connection) as client:
+        return client._transport.request(_network_update(sandbox_id, network))
+
+
+def _network_update(sandbox_id: str, network: Network) -> calls.Call[SandboxInfo]:
+    return calls.sandboxes.update(
+        sandbox_id, network=network, labels=None, limits=None, idle_timeout=None, on_timeout=None, auto_resume=None
+    )
+
+
+def _list_all_snapshots(
+    cls: Type[Sandbox], sandbox_id: Optional[str] = None, **connection: Unpack[ConnectionOptions]
+) -> Paginator[TemplateInfo]:
+    """Lists the snapshots of all sandboxes, or of the one with this id."""
+    return shared_client(connection).templates.list_snapshots(sandbox_id)
+
+
+def _delete_snapshot_of_class(cls: Type[Sandbox], snapshot_id: str, **connection: Unpack[ConnectionOptions]) -> bool:
+    """Removes a snapshot. Returns False if there is none with this id or name."""
+    with Leased(None, connection) as client:
+        return client.templates.delete_snapshot(snapshot_id)
+
+
 class Sandbox(Code):
     """A sandbox on a Belljar server. Create one with `create`, or connect to one with `connect`.
 
-    As a context manager it is ended at the end. `kill`, `pause`, `resume`, `set_timeout` and `get_info` can also be called on the
-    class, with the id of a sandbox as first argument.
+    As a context manager it is ended at the end. `kill`, `pause`, `resume`, `set_timeout`, `update_network` and `get_info` can
+    also be called on the class, with the id of a sandbox as first argument; `list_snapshots` and `delete_snapshot` without one.
     """
 
     def __init__(self, client: Belljar, info: SandboxInfo) -> None:
@@ -125,6 +154,8 @@ class Sandbox(Code):
         """Runs commands."""
         self.files = Files(self._transport, info.sandbox_id)
         """Reads and writes files."""
+        self.git = Git(self.commands)
+        """Git repositories."""
         self.pty = Pty(self.commands)
         """Starts programs on terminals."""
         self.sessions = Sessions(self.commands)
@@ -287,6 +318,23 @@ class Sandbox(Code):
     resume = dual(_resume, _resume_by_id)
     set_timeout = dual(_set_timeout, _set_timeout_by_id)
     get_info = dual(_get_info, _info_by_id)
+
+    def _update_network(self, network: Network) -> SandboxInfo:
+        """Replaces the network policy, as `update` does, and cuts connections that the new one does not allow."""
+        self._info = self._transport.request(_network_update(self.sandbox_id, network))
+        return self._info
+
+    def _list_snapshots(self) -> Paginator[TemplateInfo]:
+        """Lists the snapshots of the sandbox."""
+        return self._client.templates.list_snapshots(self.sandbox_id)
+
+    def _delete_snapshot(self, snapshot_id: str) -> bool:
+        """Removes a snapshot. Returns False if there is none with this id or name."""
+        return self._client.templates.delete_snapshot(snapshot_id)
+
+    update_network = dual(_update_network, _update_network_by_id)
+    list_snapshots = dual(_list_snapshots, _list_all_snapshots)
+    delete_snapshot = dual(_delete_snapshot, _delete_snapshot_of_class)
 
     def close(self) -> None:
         """Releases the sandbox without ending it, so that connections can be closed. `kill` does this too."""

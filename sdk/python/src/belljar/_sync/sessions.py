@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, List, Mapping, Optional
 from .. import _calls as calls
 from .._calls._call import Duration, Size
 from .._calls.commands import Stdin
-from ..errors import NotFoundException
+from ..errors import SessionNotFoundException
 from ..models import CommandResult, SessionInfo
 from ._io import OutputCallback
 from .commands import Commands
@@ -41,9 +41,7 @@ class Sessions:
         call = calls.sandboxes.close_session(self._commands._sandbox_id, session_id)
         try:
             self._commands._transport.request(call)
-        except NotFoundException as error:
-            if error.code == "sandbox_not_found" or error.status == 410:
-                raise
+        except SessionNotFoundException:
             return False
         return True
 

@@ -1,10 +1,25 @@
 """Values returned by the service. All of them are immutable."""
 
 from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SecretInfo, TemplateInfo, VolumeInfo
-from .charts import Bar, Box, Chart, Points, Slice
-from .code import CodeContext, Column, Execution, ExecutionError, Logs, Question, Result, Table
+from .charts import (
+    AnyChart,
+    Bar,
+    BarChart,
+    Box,
+    BoxAndWhiskerChart,
+    Chart,
+    LineChart,
+    PieChart,
+    Points,
+    ScatterChart,
+    Slice,
+    SuperChart,
+    UnknownChart,
+)
+from .code import CodeContext, Column, Execution, ExecutionError, KernelDied, Logs, Question, Result, Table
 from .commands import CommandResult, Outcome, Output, ProcessInfo, PtySize, StreamOutput
 from .files import ArchiveResult, FileEntry, FilesystemEvent, SearchMatch, SearchResult
+from .git import GitBranches, GitCommit, GitFileStatus, GitStatus
 from .sandboxes import (
     DiskUsage,
     Limits,
@@ -28,12 +43,15 @@ from .sandboxes import (
 
 __all__ = [
     "AccountInfo",
+    "AnyChart",
     "ArchiveResult",
     "AuditPage",
     "AuditVerdict",
-    "BuildEvent",
     "Bar",
+    "BarChart",
     "Box",
+    "BoxAndWhiskerChart",
+    "BuildEvent",
     "Chart",
     "CodeContext",
     "Column",
@@ -43,8 +61,14 @@ __all__ = [
     "ExecutionError",
     "FileEntry",
     "FilesystemEvent",
+    "GitBranches",
+    "GitCommit",
+    "GitFileStatus",
+    "GitStatus",
+    "KernelDied",
     "KeyInfo",
     "Limits",
+    "LineChart",
     "LogEntry",
     "LogPage",
     "Logs",
@@ -55,6 +79,7 @@ __all__ = [
     "NetworkSecret",
     "Outcome",
     "Output",
+    "PieChart",
     "Points",
     "PortInfo",
     "PortList",
@@ -66,15 +91,18 @@ __all__ = [
     "SandboxLimits",
     "SandboxMetrics",
     "SandboxState",
+    "ScatterChart",
     "SearchMatch",
     "SearchResult",
     "SecretInfo",
     "SessionInfo",
     "Slice",
     "StreamOutput",
+    "SuperChart",
     "Table",
     "TemplateInfo",
     "Token",
+    "UnknownChart",
     "VolumeInfo",
     "VolumeMount",
 ]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Literal, Mapping, Optional, Tuple, Type, Union, cast
 
 from .. import _json as read
+
+MAX_DEPTH = 4
+"""Maximum depth of charts of charts."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart.
+    """A chart. Each kind has a class of its own, which `isinstance` and `type` tell apart.
 
     Attributes:
         type: `line`, `scatter`, `bar`, `pie`, `box_and_whisker`, `superchart` (several charts) or `unknown`.
@@ -78,7 +81,7 @@ class Chart:
 
     type: str
     title: Optional[str]
-    elements: Tuple[Union[Points, Bar, Slice, Box, Chart], ...] = ()
+    elements: Tuple[Any, ...] = ()
     x_label: Optional[str] = None
     y_label: Optional[str] = None
     x_unit: Optional[str] = None
@@ -94,6 +97,66 @@ class Chart:
     def to_dict(self) -> Mapping[str, Any]:
         """The whole chart, as JSON."""
         return self.raw
+
+
+@dataclass(frozen=True)
+class LineChart(Chart):
+    """A line chart: `elements` are its lines."""
+
+    type: Literal["line"]
+    elements: Tuple[Points, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScatterChart(Chart):
+    """A scatter chart: `elements` are its series of points."""
+
+    type: Literal["scatter"]
+    elements: Tuple[Points, ...] = ()
+
+
+@dataclass(frozen=True)
+class BarChart(Chart):
+    """A bar chart: `elements` are its bars."""
+
+    type: Literal["bar"]
+    elements: Tuple[Bar, ...] = ()
+
+
+@dataclass(frozen=True)
+class PieChart(Chart):
+    """A pie chart: `elements` are its wedges. It has no axes."""
+
+    type: Literal["pie"]
+    elements: Tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True)
+class BoxAndWhiskerChart(Chart):
+    """A box-and-whisker chart: `elements` are its boxes."""
+
+    type: Literal["box_and_whisker"]
+    elements: Tuple[Box, ...] = ()
+
+
+@dataclass(frozen=True)
+class SuperChart(Chart):
+    """Several charts of one figure: `elements`. It has no axes of its own."""
+
+    type: Literal["superchart"]
+    elements: Tuple[AnyChart, ...] = ()
+
+
+@dataclass(frozen=True)
+class UnknownChart(Chart):
+    """A chart of another kind. It has no `elements`; `raw` has everything that is known."""
+
+    type: Literal["unknown"]
+    elements: Tuple[()] = ()
+
+
+AnyChart = Union[LineChart, ScatterChart, BarChart, PieChart, BoxAndWhiskerChart, SuperChart, UnknownChart]
+"""A chart of any kind: type checkers narrow it by `isinstance` and by `type`."""
 
 
 def _points(value: Mapping[str, Any]) -> Points:
@@ -129,6 +192,16 @@ _ELEMENTS: Mapping[str, Callable[[Mapping[str, Any]], Union[Points, Bar, Slice, 
     "box_and_whisker": _box,
 }
 
+_KINDS: Mapping[str, Type[Chart]] = {
+    "line": LineChart,
+    "scatter": ScatterChart,
+    "bar": BarChart,
+    "pie": PieChart,
+    "box_and_whisker": BoxAndWhiskerChart,
+    "superchart": SuperChart,
+    "unknown": UnknownChart,
+}
+
 
 def _text(value: Mapping[str, Any], key: str) -> str:
     found = value.get(key)
@@ -140,29 +213,28 @@ def _optional(value: Mapping[str, Any], key: str) -> Optional[str]:
     return None if found is None else str(found)
 
 
-def chart_from_json(value: Any, depth: int = 0) -> Chart:
+def chart_from_json(value: Any, depth: int = 0) -> AnyChart:
     """Parses a chart."""
     value = read.mapping(value, "the chart")
     kind = read.text(value, "type")
-    elements: Tuple[Any, ...] = ()
+    kind = kind if kind in _KINDS else "unknown"
     said = read.items(value, "elements") if value.get("elements") else []
-    if kind == "superchart" and depth < 4:
+    elements: Tuple[Any, ...] = ()
+    if kind == "superchart" and depth < MAX_DEPTH:
         elements = tuple(chart_from_json(one, depth + 1) for one in said)
     elif kind in _ELEMENTS:
         elements = tuple(_ELEMENTS[kind](one) for one in said)
-    return Chart(
+    texts: Dict[str, Optional[str]] = {
+        name: _optional(value, name) for name in ("title", "x_label", "y_label", "x_unit", "y_unit", "x_scale", "y_scale")
+    }
+    chart = _KINDS[kind](
         type=kind,
-        title=_optional(value, "title"),
         elements=elements,
-        x_label=_optional(value, "x_label"),
-        y_label=_optional(value, "y_label"),
-        x_unit=_optional(value, "x_unit"),
-        y_unit=_optional(value, "y_unit"),
-        x_scale=_optional(value, "x_scale"),
-        y_scale=_optional(value, "y_scale"),
+        **texts,
         x_ticks=tuple(value.get("x_ticks") or ()),
         y_ticks=tuple(value.get("y_ticks") or ()),
         x_tick_labels=tuple(str(one) for one in value.get("x_tick_labels") or ()),
         y_tick_labels=tuple(str(one) for one in value.get("y_tick_labels") or ()),
         raw=value,
     )
+    return cast(AnyChart, chart)

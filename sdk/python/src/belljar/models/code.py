@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from .. import _json as read
 from ..errors import ServerException
-from .charts import Chart, chart_from_json
+from .charts import AnyChart, chart_from_json
 
 TABLE = "application/vnd.belljar.table.v1+json"
 CHART = "application/vnd.belljar.chart.v1+json"
@@ -248,7 +249,7 @@ class Result:
         return None if found is None else Table.from_json(found)
 
     @property
-    def chart(self) -> Optional[Chart]:
+    def chart(self) -> Optional[AnyChart]:
         """The data of a chart: its type, title, axes and series."""
         found = self.mime.get(CHART)
         return None if found is None else chart_from_json(found)
@@ -261,6 +262,16 @@ class Result:
     def formats(self) -> List[str]:
         """Lists the available representations: `text`, `png`, …, and MIME types of `extra`."""
         return [name for name, mime in _FORMS.items() if mime in self.mime] + list(self.extra)
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Returns all representations by name, or by MIME type if they have none, as JSON values: bytes in base64."""
+        names = {mime: name for name, mime in _FORMS.items()}
+        return {
+            **{names.get(mime, mime): _plain(value) for mime, value in self.mime.items()},
+            "is_main_result": self.is_main_result,
+            "metadata": dict(self.metadata),
+            "cut": list(self.cut),
+        }
 
     def __getitem__(self, name: str) -> Any:
         """Returns a representation by its name or MIME type."""
@@ -302,6 +313,10 @@ class Result:
         )
 
 
+def _plain(value: Any) -> Any:
+    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
+
+
 def _form(mime: str, value: Any) -> Any:
     textual = mime.startswith("text/") or mime == "application/javascript" or mime.endswith(("+xml", "/xml"))
     if textual or mime == "application/json" or mime.endswith("+json") or not isinstance(value, str):
@@ -334,6 +349,21 @@ class ExecutionError:
 
 
 @dataclass(frozen=True)
+class KernelDied(ExecutionError):
+    """The interpreter ended before the code did, and the variables of the context are lost. The next execution gets a fresh one.
+
+    Attributes:
+        cause: What ended it: `timed_out`, `out_of_memory`, `pids` or `stopped`, if it was one of them.
+        exit_code: Its exit code, if it ended by itself.
+        signal: The name of the signal that ended it.
+    """
+
+    cause: Optional[str] = None
+    exit_code: Optional[int] = None
+    signal: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Logs:
     """Printed output of code.
 
@@ -355,7 +385,8 @@ class Execution:
     Attributes:
         results: The displayed results, in order.
         logs: The printed output.
-        error: The error that it raised, if any.
+        error: Why it did not end well; None if `status` is `ok`. An error that the code raised, a `KernelDied` if its interpreter
+            ended, or an error with the name `TimeoutError` or `KeyboardInterrupt`.
         status: How it ended; `died`: the interpreter ended before the code did.
         state: State of the context's variables.
         reason: Why they are not preserved.
@@ -409,6 +440,17 @@ class Execution:
         """Whether the code ended without an error."""
         return self.status == "ok"
 
+    def to_json(self) -> str:
+        """Returns everything as JSON, with pictures in base64."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("results", "logs", "error")}
+        error = (
+            None
+            if self.error is None
+            else {"name": self.error.name, "value": self.error.value, "traceback": self.error.traceback}
+        )
+        results = [result.to_dict() for result in self.results]
+        return json.dumps({"results": results, "logs": asdict(self.logs), "error": error, **fields}, ensure_ascii=False)
+
     @classmethod
     def from_parts(
         cls,
@@ -423,7 +465,7 @@ class Execution:
         return cls(
             results=tuple(results),
             logs=logs,
-            error=error,
+            error=error if error is not None else _error_of_end(end),
             status=cast(ExecutionStatus, read.text(end, "status")),
             state=cast(VariablesState, read.text(end, "state")),
             reason=read.optional_text(end, "reason"),
@@ -454,3 +496,30 @@ class Execution:
             None if error is None else ExecutionError.from_json(error),
             value,
         )
+
+
+_ENDS: Mapping[str, Tuple[str, str]] = {
+    "died": ("KernelDied", "the interpreter ended before the code did"),
+    "timed_out": ("TimeoutError", "the code took longer than it may"),
+    "interrupted": ("KeyboardInterrupt", "the code was interrupted"),
+}
+
+
+def _error_of_end(end: Mapping[str, Any]) -> Optional[ExecutionError]:
+    """Returns the error for an end that the interpreter could not report itself."""
+    status = read.text(end, "status")
+    if status not in _ENDS:
+        return None
+    name, value = _ENDS[status]
+    value = read.optional_text(end, "reason") or value
+    traceback = f"{name}: {value}"
+    if status != "died":
+        return ExecutionError(name, value, traceback)
+    return KernelDied(
+        name,
+        value,
+        traceback,
+        cause=read.optional_text(end, "cause"),
+        exit_code=read.optional_integer(end, "exit_code"),
+        signal=read.optional_text(end, "signal"),
+    )
