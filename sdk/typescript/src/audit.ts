@@ -1,4 +1,5 @@
-import type { RequestOptions } from "./config.js";
+import { REQUEST_OPTIONS, type RequestOptions } from "./config.js";
+import { known, names } from "./options.js";
 import { Paginator } from "./paginator.js";
 import type { Transport } from "./transport.js";
 import type { AuditHead, AuditRecord, AuditVerdict } from "./types.js";
@@ -17,6 +18,8 @@ export interface AuditOptions extends RequestOptions {
   tenant?: string;
 }
 
+const AUDIT_OPTIONS = names<Omit<AuditOptions, keyof RequestOptions>>({ after: true, limit: true, sandbox: true, action: true, tenant: true });
+
 /** The audit log. Needs an admin key. */
 export class Audit {
   readonly #transport: Transport;
@@ -28,14 +31,14 @@ export class Audit {
 
   /** Lists records, oldest first, as a paginated list. */
   list(options: AuditOptions = {}): Paginator<AuditRecord> {
-    const { after, signal, requestTimeoutMs, ...query } = options;
+    const { after, signal, requestTimeoutMs, user, ...query } = known("audit.list", options, AUDIT_OPTIONS, REQUEST_OPTIONS);
     return new Paginator(
       async (token) => {
         const page = await this.#transport.json<{ records: AuditRecord[]; next: number }>({
           method: "GET",
           path: "/v1/audit",
           query: { ...query, after: token },
-          options: { signal, requestTimeoutMs },
+          options: { signal, requestTimeoutMs, user },
         });
         const ended = page.records.length === 0;
         return { items: page.records, nextToken: ended ? undefined : String(page.next) };

@@ -1,10 +1,11 @@
 import { Audit } from "./audit.js";
-import { Configuration, type ConnectionOptions, type RequestOptions } from "./config.js";
+import { Configuration, CONNECTION_OPTIONS, type ConnectionOptions, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { quotas } from "./convert.js";
 import { UnavailableError } from "./errors.js";
 import { Keys } from "./keys.js";
+import { known } from "./options.js";
 import type { Paginator } from "./paginator.js";
-import { type ConnectOptions, type CreateOptions, type ListOptions, type Sandbox, SandboxApi } from "./sandbox.js";
+import { CONNECT_OPTIONS, type ConnectOptions, CREATE_OPTIONS, type CreateOptions, LIST_OPTIONS, type ListOptions, type Sandbox, SandboxApi } from "./sandbox.js";
 import { Secrets } from "./secrets.js";
 import { Templates } from "./templates.js";
 import { Transport } from "./transport.js";
@@ -57,17 +58,17 @@ export class Sandboxes {
 
   /** Creates a sandbox. */
   create(options: CreateOptions = {}): Promise<Sandbox> {
-    return this.#api.create(options);
+    return this.#api.create(known("create", options, CREATE_OPTIONS, REQUEST_OPTIONS));
   }
 
   /** Connects to a sandbox by its id or name, and resumes it if it is paused. */
   connect(id: string, options: ConnectOptions & RequestOptions = {}): Promise<Sandbox> {
-    return this.#api.connect(id, options);
+    return this.#api.connect(id, known("connect", options, CONNECT_OPTIONS, REQUEST_OPTIONS));
   }
 
   /** Lists sandboxes, newest first, as a paginated list. */
   list(options: ListOptions = {}): Paginator<SandboxInfo> {
-    return this.#api.list(options);
+    return this.#api.list(known("list", options, LIST_OPTIONS, REQUEST_OPTIONS));
   }
 
   /** Fetches information about a sandbox. */
@@ -98,7 +99,7 @@ export class Belljar {
   readonly #transport: Transport;
 
   constructor(options: ConnectionOptions = {}) {
-    this.#transport = new Transport(new Configuration(options));
+    this.#transport = new Transport(new Configuration(known("new Belljar", options, CONNECTION_OPTIONS)));
     this.sandboxes = new Sandboxes(this.#transport);
     this.templates = new Templates(this.#transport);
     this.volumes = new Volumes(this.#transport);

@@ -1,6 +1,7 @@
 // Tables and charts as data.
 
 import { ServerError } from "./errors.js";
+import type { Names } from "./options.js";
 
 /** The MIME type of a table. */
 export const TABLE = "application/vnd.belljar.table.v1+json";
@@ -68,6 +69,7 @@ export interface BoxElement {
   outliers: number[];
 }
 
+/** The axes of a chart. */
 interface Axes {
   /** Its title, if it has one. */
   title: string | null;
@@ -77,6 +79,7 @@ interface Axes {
   yUnit?: string | null;
 }
 
+/** The axes of a chart with two scales. */
 interface Scales extends Axes {
   xTicks?: unknown[];
   yTicks?: unknown[];
@@ -86,14 +89,65 @@ interface Scales extends Axes {
   yScale?: string;
 }
 
-/** The data of a chart. */
-export type Chart =
-  | (Scales & { type: "line" | "scatter"; elements: PointSeries[] })
-  | (Axes & { type: "bar"; elements: BarElement[] })
-  | (Axes & { type: "box_and_whisker"; elements: BoxElement[] })
-  | { type: "pie"; title: string | null; elements: PieElement[] }
-  | { type: "superchart"; title: string | null; elements: Chart[] }
-  | { type: "unknown"; title: string | null; elements: unknown[] };
+/** A line chart. */
+export interface LineChart extends Scales {
+  type: "line";
+  /** Its lines. */
+  elements: PointSeries[];
+}
+
+/** A scatter chart. */
+export interface ScatterChart extends Scales {
+  type: "scatter";
+  /** Its series of points. */
+  elements: PointSeries[];
+}
+
+/** A bar chart. */
+export interface BarChart extends Axes {
+  type: "bar";
+  /** Its bars. */
+  elements: BarElement[];
+}
+
+/** A box-and-whisker chart. */
+export interface BoxAndWhiskerChart extends Axes {
+  type: "box_and_whisker";
+  /** Its boxes. */
+  elements: BoxElement[];
+}
+
+/** A pie chart. */
+export interface PieChart {
+  type: "pie";
+  /** Its title, if it has one. */
+  title: string | null;
+  /** Its wedges. */
+  elements: PieElement[];
+}
+
+/** Several charts of one figure. */
+export interface SuperChart {
+  type: "superchart";
+  /** The title of the figure, if it has one. */
+  title: string | null;
+  /** Its charts. */
+  elements: Chart[];
+}
+
+/** A chart of another kind. */
+export interface UnknownChart {
+  type: "unknown";
+  /** Its title, if it has one. */
+  title: string | null;
+  /** What is known of it, as the kernel sent it. */
+  elements: unknown[];
+}
+
+/** The data of a chart. `type` tells the kinds apart: `chart.type === "line"` makes it a {@link LineChart}. */
+export type Chart = LineChart | ScatterChart | BarChart | BoxAndWhiskerChart | PieChart | SuperChart | UnknownChart;
+
+const KINDS: Names<Record<Chart["type"], true>> = { line: true, scatter: true, bar: true, box_and_whisker: true, pie: true, superchart: true, unknown: true };
 
 /** @internal Parses a table. */
 export function tableFromWire(wire: unknown): Table {
@@ -112,7 +166,8 @@ export function chartFromWire(wire: unknown): Chart {
   const { elements, ...rest } = wire as { elements?: unknown[] };
   const chart = renamed(rest);
   const several = chart["type"] === "superchart";
-  return { title: null, ...chart, elements: (elements ?? []).map((one) => (several ? chartFromWire(one) : renamed(one as object))) } as unknown as Chart;
+  const type = Object.hasOwn(KINDS, chart["type"] as string) ? chart["type"] : "unknown";
+  return { title: null, ...chart, type, elements: (elements ?? []).map((one) => (several ? chartFromWire(one) : renamed(one as object))) } as unknown as Chart;
 }
 
 function renamed(wire: object): Record<string, unknown> {

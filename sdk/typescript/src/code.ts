@@ -1,10 +1,11 @@
 // Code in contexts: interpreters with persistent variables.
 
-import { decodeData, fromBase64, text } from "./bytes.js";
+import { decodeData, fromBase64, text, toBase64 } from "./bytes.js";
 import { type Chart, CHART, chartFromWire, type Table, TABLE, tableFromWire } from "./code-data.js";
-import { ofRequest, type RequestOptions } from "./config.js";
+import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { seconds } from "./convert.js";
 import { ConnectionError, InvalidArgumentError, ServerError } from "./errors.js";
+import { checkText, checkTexts, known, names } from "./options.js";
 import { errorFromEvent, type OnText, parseEvent, readEvent, TextOutput } from "./output.js";
 import type { ServerSentEvent } from "./sse.js";
 import { type ApiRequest, isShort, newIdempotencyKey, route, type Transport } from "./transport.js";
@@ -92,9 +93,11 @@ export interface Result {
   cut: string[];
   /** The names of the available representations, and the MIME types of `extra`. */
   formats(): string[];
+  /** Everything as JSON values, with bytes in base64: for `JSON.stringify`. */
+  toJSON(): Record<string, unknown>;
 }
 
-/** An error that code raised. */
+/** An error that code raised, or why it did not end well: `TimeoutError`, `KeyboardInterrupt`, or a {@link KernelDied}. */
 export interface ExecutionError {
   /** Its name, such as `ValueError`. */
   name: string;
@@ -102,6 +105,26 @@ export interface ExecutionError {
   value: string;
   /** As the interpreter prints it. */
   traceback: string;
+}
+
+/** The interpreter ended before the code did, and the variables of the context are lost. The next execution gets a fresh one. */
+export class KernelDied implements ExecutionError {
+  readonly name = "KernelDied";
+  readonly value: string;
+  readonly traceback: string;
+  /** What ended it: `timed_out`, `out_of_memory`, `pids` or `stopped`, if it was one of them. */
+  readonly cause?: string;
+  /** Its exit code, if it ended by itself. */
+  readonly exitCode?: number;
+  /** The name of the signal that ended it. */
+  readonly signal?: string;
+
+  /** @internal */
+  constructor(value: string, details: { cause?: string; exitCode?: number; signal?: string }) {
+    this.value = value;
+    this.traceback = `${this.name}: ${value}`;
+    Object.assign(this, details);
+  }
 }
 
 /** The outcome of code. */
@@ -112,7 +135,7 @@ export interface Execution {
   results: Result[];
   /** The kept part of the printed output: one piece, or none. */
   logs: { stdout: string[]; stderr: string[] };
-  /** The error that it raised, if any. */
+  /** The error that it raised, or why it did not end well; undefined if `status` is `ok`. */
   error?: ExecutionError;
   /** `died`: the interpreter ended before the code did. */
   status: "ok" | "error" | "interrupted" | "timed_out" | "died";
@@ -138,6 +161,8 @@ export interface Execution {
   wallMs: number;
   /** Milliseconds of processor time. */
   cpuMs: number;
+  /** Everything as JSON values, with pictures in base64: for `JSON.stringify`. */
+  toJSON(): Record<string, unknown>;
 }
 
 /** Options for running code. */
@@ -175,6 +200,24 @@ export interface RunCodeOptions extends RequestOptions {
   /** Bytes of each output stream that the server keeps, such as `"4m"`. Listeners get everything. */
   output?: Size;
 }
+
+const CONTEXT_OPTIONS = names<Omit<CodeContextOptions, keyof RequestOptions>>({ language: true, cwd: true, envs: true, env: true });
+
+const RUN_CODE_OPTIONS = names<Omit<RunCodeOptions, keyof RequestOptions>>({
+  language: true,
+  context: true,
+  envs: true,
+  env: true,
+  cwd: true,
+  timeoutMs: true,
+  onStdout: true,
+  onStderr: true,
+  onResult: true,
+  onError: true,
+  onInput: true,
+  onDisconnect: true,
+  output: true,
+});
 
 interface WireContext {
   id: string;
@@ -240,7 +283,7 @@ export function resultFromWire(wire: WireResult): Result {
       forms[name] = read;
     }
   }
-  return {
+  const result: Result = {
     ...(forms as Pick<Result, keyof typeof TEXTS | keyof typeof FILES | keyof typeof OTHERS>),
     extra,
     isMainResult: wire.main === true,
@@ -249,7 +292,15 @@ export function resultFromWire(wire: WireResult): Result {
     update: wire.update === true,
     cut: wire.cut ?? [],
     formats: () => [...Object.keys(forms), ...Object.keys(extra)],
+    toJSON: () => plain({ ...result, extra: plain(extra) }),
   };
+  return result;
+}
+
+/** Returns the values that JSON can express, and bytes in base64. */
+function plain(values: object): Record<string, unknown> {
+  const entries = Object.entries(values).filter(([, value]) => typeof value !== "function");
+  return Object.fromEntries(entries.map(([name, value]) => [name, value instanceof Uint8Array ? toBase64(value) : value]));
 }
 
 function form(mime: string, value: unknown): unknown {
@@ -294,8 +345,8 @@ function executionFromWire(wire: WireExecution): Execution {
 function executionFrom(head: WireHead, results: Result[], stdout: string, stderr: string, error: ExecutionError | undefined, end: WireEnd): Execution {
   const main = results.find((result) => result.isMainResult)?.text;
   const context = head.context ?? "";
-  return {
-    ...given({ text: main, error, reason: end.reason, rebuilt: head.rebuilt || undefined, cause: end.cause, exitCode: end.exit_code, signal: end.signal }),
+  const execution: Execution = {
+    ...given({ text: main, error: error ?? errorOfEnd(end), reason: end.reason, rebuilt: head.rebuilt || undefined, cause: end.cause, exitCode: end.exit_code, signal: end.signal }),
     results,
     logs: { stdout: stdout === "" ? [] : [stdout], stderr: stderr === "" ? [] : [stderr] },
     status: end.status as Execution["status"],
@@ -305,7 +356,24 @@ function executionFrom(head: WireHead, results: Result[], stdout: string, stderr
     executionCount: head.count ?? 0,
     wallMs: end.wall_ms ?? 0,
     cpuMs: end.cpu_ms ?? 0,
+    toJSON: () => plain({ ...execution, results: results.map((result) => result.toJSON()) }),
   };
+  return execution;
+}
+
+/** Returns the error for an end that the interpreter could not report itself. */
+function errorOfEnd(end: WireEnd): ExecutionError | undefined {
+  const made = (name: string, value: string): ExecutionError => ({ name, value: end.reason ?? value, traceback: `${name}: ${end.reason ?? value}` });
+  switch (end.status) {
+    case "died":
+      return new KernelDied(end.reason ?? "the interpreter ended before the code did", given({ cause: end.cause, exitCode: end.exit_code, signal: end.signal }));
+    case "timed_out":
+      return made("TimeoutError", "the code took longer than it may");
+    case "interrupted":
+      return made("KeyboardInterrupt", "the code was interrupted");
+    default:
+      return undefined;
+  }
 }
 
 type Given<T> = { [K in keyof T]?: Exclude<T[K], null | undefined> };
@@ -327,6 +395,7 @@ export class Code {
   }
 
   async create(options: CodeContextOptions): Promise<CodeContext> {
+    known("createCodeContext", options, CONTEXT_OPTIONS, REQUEST_OPTIONS);
     const json = { language: options.language, cwd: options.cwd, env: variables(options) };
     return contextFromWire(await this.#transport.json<WireContext>({ method: "POST", path: route`/v1/sandboxes/${this.#sandboxId}/contexts`, json, options: ofRequest(options) }));
   }
@@ -351,6 +420,8 @@ export class Code {
   }
 
   async run(code: string, options: RunCodeOptions): Promise<Execution> {
+    known("runCode", options, RUN_CODE_OPTIONS, REQUEST_OPTIONS);
+    checkText("code", code);
     if (options.context !== undefined && options.language !== undefined) {
       throw new InvalidArgumentError("give either a language or a context, which has its own language", { field: "language" });
     }
@@ -437,9 +508,14 @@ class Running {
       case "input_requested":
         await this.#ask(parseEvent<{ prompt?: string; password?: boolean }>(event));
         return undefined;
-      case "ended":
+      case "ended": {
         await this.#output.end();
-        return executionFrom(this.#head, this.#results, this.#texts.stdout, this.#texts.stderr, this.#error, parseEvent<WireEnd>(event));
+        const execution = executionFrom(this.#head, this.#results, this.#texts.stdout, this.#texts.stderr, this.#error, parseEvent<WireEnd>(event));
+        if (this.#error === undefined && execution.error !== undefined) {
+          await this.#options.onError?.(execution.error);
+        }
+        return execution;
+      }
       default: {
         const read = readEvent(event);
         if (read?.kind === "output") {
@@ -473,5 +549,5 @@ function variables(options: { envs?: Record<string, string>; env?: Record<string
   if (options.env !== undefined && options.envs !== undefined) {
     throw new InvalidArgumentError("env is another name of envs; pass only one", { field: "env" });
   }
-  return options.envs ?? options.env;
+  return checkTexts("envs", options.envs ?? options.env);
 }

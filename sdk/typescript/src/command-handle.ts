@@ -1,8 +1,9 @@
 import "./dispose.js";
 import type { RequestOptions } from "./config.js";
 import { SandboxError } from "./errors.js";
+import { known } from "./options.js";
 import { followOutput, type OnText, type OutputChunk, type OutputEvent, Tail, TextOutput } from "./output.js";
-import { type ProcessApi } from "./process-api.js";
+import type { InputData, ProcessApi } from "./process-api.js";
 import { type CommandResult, throwUnlessWell, withError } from "./result.js";
 import { unlessAborted } from "./signal.js";
 import { outcome } from "./convert.js";
@@ -81,6 +82,7 @@ export class CommandHandle {
    * @throws {@link CommandExitError} if the exit code is not 0, {@link CommandTimeoutError} if it timed out, and the error of a listener.
    */
   async wait(options: { check?: boolean; signal?: AbortSignal } = {}): Promise<CommandResult> {
+    known("wait", options, { check: true, signal: true });
     const result = await unlessAborted(this.#finished, options.signal);
     return options.check === false ? result : throwUnlessWell(result);
   }
@@ -98,6 +100,12 @@ export class CommandHandle {
   /** Sends bytes to its standard input, which has to be open (`stdin: true`). */
   async sendStdin(data: string | Uint8Array, options?: RequestOptions): Promise<void> {
     await this.#processes.sendStdin(this, data, false, options);
+  }
+
+  /** Sends data piece by piece to its standard input, as {@link Commands.streamInput} does. */
+  async streamInput(data: InputData, options: RequestOptions & { close?: boolean } = {}): Promise<number> {
+    const { close, ...request } = options;
+    return this.#processes.streamInput(this, data, close ?? false, request);
   }
 
   /** Closes standard input. */

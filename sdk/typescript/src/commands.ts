@@ -1,10 +1,11 @@
 import { toBase64 } from "./bytes.js";
 import { CommandHandle, type HandleOptions } from "./command-handle.js";
-import { ofRequest, type RequestOptions } from "./config.js";
+import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { processInfo, seconds } from "./convert.js";
 import { ConnectionError, InvalidArgumentError } from "./errors.js";
 import { errorFromEvent, followOutput, type OnText, type OutputChunk, type OutputOffsets, parseEvent, readEvent, TextOutput } from "./output.js";
-import { ProcessApi, type ProcessRef } from "./process-api.js";
+import { checkTexts, known, names, wrongType } from "./options.js";
+import { type InputData, ProcessApi, type ProcessRef } from "./process-api.js";
 import { type CommandResult, resultFromWire, throwUnlessWell } from "./result.js";
 import { type ApiRequest, isShort, newIdempotencyKey, route, type Transport } from "./transport.js";
 import type { ProcessInfo, Size } from "./types.js";
@@ -52,6 +53,10 @@ export interface BackgroundOptions extends CommandOptions, HandleOptions {
   stdin?: string | Uint8Array | boolean;
 }
 
+const COMMAND_OPTIONS = names<Omit<CommandOptions, keyof RequestOptions>>({ cwd: true, envs: true, timeoutMs: true, onStdout: true, onStderr: true, output: true });
+const RUN_OPTIONS = names<Omit<RunOptions, keyof CommandOptions>>({ background: true, stdin: true, check: true, idempotencyKey: true });
+const BACKGROUND_OPTIONS = names<Omit<BackgroundOptions, keyof CommandOptions>>({ background: true, stdin: true, keepBytes: true });
+
 /** Commands in a sandbox. */
 export class Commands {
   readonly #processes: ProcessApi;
@@ -79,6 +84,7 @@ export class Commands {
 
   /** @internal Runs a command, in a session if there is one. */
   async runIn(session: number | undefined, command: Command, options: RunOptions): Promise<CommandResult> {
+    known("run", options, RUN_OPTIONS, COMMAND_OPTIONS, REQUEST_OPTIONS);
     if (typeof options.stdin === "boolean") {
       throw new InvalidArgumentError("standard input can be kept open only for a command in the background", { field: "stdin" });
     }
@@ -97,10 +103,11 @@ export class Commands {
   }
 
   async #start(command: Command, options: BackgroundOptions): Promise<CommandHandle> {
+    known("run", options, BACKGROUND_OPTIONS, COMMAND_OPTIONS, REQUEST_OPTIONS);
     const open = options.stdin === true;
     const started = await this.#processes.start(
       { ...execRequest(command, options), timeout: seconds("timeoutMs", options.timeoutMs ?? 0), stdin_open: open },
-      options,
+      ofRequest(options),
     );
     return CommandHandle.open(this.#processes, started.process, started.pid, options);
   }
@@ -135,6 +142,17 @@ export class Commands {
   /** Sends bytes to the standard input of a process that was started with `stdin: true`. */
   async sendStdin(process: ProcessRef, data: string | Uint8Array, options?: RequestOptions): Promise<void> {
     await this.#processes.sendStdin(process, data, false, options);
+  }
+
+  /**
+   * Sends data piece by piece to the standard input of a process that was started with `stdin: true`, and returns its size in
+   * bytes. The next piece is fetched when the process has taken the previous one.
+   *
+   * @param options `close`: whether to close standard input afterwards; default: no.
+   */
+  async streamInput(process: ProcessRef, data: InputData, options: RequestOptions & { close?: boolean } = {}): Promise<number> {
+    const { close, ...request } = options;
+    return this.#processes.streamInput(process, data, close ?? false, request);
   }
 
   /** Closes standard input. */
@@ -194,13 +212,23 @@ export class Commands {
 }
 
 function execRequest(command: Command, options: CommandOptions & { stdin?: string | Uint8Array | boolean }): Record<string, unknown> {
+  const isProgram = Array.isArray(command) && command.every((word) => typeof word === "string");
+  if (typeof command !== "string" && !isProgram) {
+    throw wrongType("command", command, 'a command line, or a program and its arguments, such as ["ls", "-l"]');
+  }
   const what = typeof command === "string" ? { command } : { argv: command };
-  return { ...what, cwd: options.cwd, env: options.envs, output: options.output, ...stdinToWire(options.stdin) };
+  return { ...what, cwd: options.cwd, env: checkTexts("envs", options.envs), output: options.output, ...stdinToWire(options.stdin) };
 }
 
 function stdinToWire(stdin: string | Uint8Array | boolean | undefined): Record<string, string> {
   if (stdin === undefined || typeof stdin === "boolean") {
     return {};
   }
-  return typeof stdin === "string" ? { stdin } : { stdin_base64: toBase64(stdin) };
+  if (typeof stdin === "string") {
+    return { stdin };
+  }
+  if (!(stdin instanceof Uint8Array)) {
+    throw wrongType("stdin", stdin, "a string or bytes");
+  }
+  return { stdin_base64: toBase64(stdin) };
 }

@@ -1,4 +1,5 @@
 import { AuthenticationError, InvalidArgumentError } from "./errors.js";
+import { names } from "./options.js";
 
 /** Connection settings. Missing ones are taken from the environment. */
 export interface ConnectionOptions {
@@ -25,6 +26,12 @@ export interface RequestOptions {
   /** An option of E2B: everything in a sandbox runs as its only user, `user`, and any other is refused. */
   user?: string;
 }
+
+/** The names of connection settings. */
+export const CONNECTION_OPTIONS = names<ConnectionOptions>({ apiKey: true, apiUrl: true, domain: true, requestTimeoutMs: true, maxRetries: true, fetch: true });
+
+/** The names of the options of every call. */
+export const REQUEST_OPTIONS = names<RequestOptions>({ signal: true, requestTimeoutMs: true, user: true });
 
 /** Selects the options of a single call. */
 export function ofRequest(options: RequestOptions | undefined): RequestOptions {

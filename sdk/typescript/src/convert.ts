@@ -11,9 +11,16 @@ export function seconds(field: string, milliseconds: number | undefined): number
     return undefined;
   }
   if (typeof milliseconds !== "number" || !(milliseconds >= 0 && milliseconds < Infinity)) {
-    throw new InvalidArgumentError(`${field} is ${String(milliseconds)}; it has to be a number of milliseconds from 0`, { field });
+    throw new InvalidArgumentError(`${field} is ${JSON.stringify(milliseconds)}; it has to be a number of milliseconds from 0, such as ${inMilliseconds(milliseconds)}`, { field });
   }
   return milliseconds / 1000;
+}
+
+/** Returns a span such as `"10m"` as milliseconds, or an example if it is none. */
+function inMilliseconds(span: unknown): string {
+  const units: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+  const [, count, unit] = /^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*$/.exec(String(span)) ?? [];
+  return unit === undefined ? "60_000 for a minute" : `${Number(count) * (units[unit] ?? 1)} for ${JSON.stringify(span)}`;
 }
 
 /** Permission bits for the wire: four octal digits. */

@@ -75,14 +75,69 @@ export class NotFoundError extends SandboxError {
   override name = "NotFoundError";
 }
 
+/** There is no such sandbox. */
+export class SandboxNotFoundError extends NotFoundError {
+  override name = "SandboxNotFoundError";
+}
+
 /** The sandbox has ended (410). */
-export class SandboxGoneError extends SandboxError {
+export class SandboxGoneError extends SandboxNotFoundError {
   override name = "SandboxGoneError";
+}
+
+/** There is no such template or snapshot. */
+export class TemplateNotFoundError extends NotFoundError {
+  override name = "TemplateNotFoundError";
+}
+
+/** There is no such volume. */
+export class VolumeNotFoundError extends NotFoundError {
+  override name = "VolumeNotFoundError";
+}
+
+/** There is no such API key. */
+export class KeyNotFoundError extends NotFoundError {
+  override name = "KeyNotFoundError";
+}
+
+/** There is no such secret. */
+export class SecretNotFoundError extends NotFoundError {
+  override name = "SecretNotFoundError";
+}
+
+/** There is no such process in the sandbox, or it has ended. */
+export class ProcessNotFoundError extends NotFoundError {
+  override name = "ProcessNotFoundError";
+}
+
+/** There is no such session in the sandbox, or it has ended. */
+export class SessionNotFoundError extends NotFoundError {
+  override name = "SessionNotFoundError";
+}
+
+/** There is no such context in the sandbox. */
+export class ContextNotFoundError extends NotFoundError {
+  override name = "ContextNotFoundError";
+}
+
+/** There is nothing at the path in the sandbox or the volume, or no such program. */
+export class FileNotFoundError extends NotFoundError {
+  override name = "FileNotFoundError";
+}
+
+/** The port of the sandbox is not published. */
+export class PortNotFoundError extends NotFoundError {
+  override name = "PortNotFoundError";
 }
 
 /** The object's state does not allow this, or a name is already taken (409). */
 export class ConflictError extends SandboxError {
   override name = "ConflictError";
+}
+
+/** The interpreter of a language cannot be used: it is missing in the sandbox's template, or does not start. */
+export class KernelUnavailableError extends ConflictError {
+  override name = "KernelUnavailableError";
 }
 
 /** The body or the file is too large (413). */
@@ -151,6 +206,22 @@ export class BuildError extends SandboxError {
   }
 }
 
+/** Classes of single codes, which are narrower than those of the status. */
+const BY_CODE: Record<string, new (message: string, details: ErrorDetails) => SandboxError> = {
+  build_failed: BuildError,
+  sandbox_not_found: SandboxNotFoundError,
+  template_not_found: TemplateNotFoundError,
+  volume_not_found: VolumeNotFoundError,
+  key_not_found: KeyNotFoundError,
+  secret_not_found: SecretNotFoundError,
+  process_not_found: ProcessNotFoundError,
+  session_not_found: SessionNotFoundError,
+  context_not_found: ContextNotFoundError,
+  path_not_found: FileNotFoundError,
+  port_not_found: PortNotFoundError,
+  kernel_unavailable: KernelUnavailableError,
+};
+
 /** Returns the error for a problem reported by the server. */
 export function errorFromProblem(problem: Problem, status: number, requestId?: string, retryAfter?: number): SandboxError {
   const message = problem.detail ?? problem.title ?? `the server answered with status ${status}`;
@@ -161,8 +232,10 @@ export function errorFromProblem(problem: Problem, status: number, requestId?: s
     field: problem.field,
     retryAfter: problem.retry_after_s ?? retryAfter,
   };
-  if (problem.code === "build_failed") {
-    return new BuildError(message, details);
+  const narrow = Object.hasOwn(BY_CODE, details.code) ? BY_CODE[details.code] : undefined;
+  // A full disk (507) is one, whichever part of the service detected it.
+  if (narrow !== undefined && status < 500) {
+    return new narrow(message, details);
   }
   switch (status) {
     case 400:

@@ -1,12 +1,13 @@
 import { concatenate, text, toBase64, utf8 } from "./bytes.js";
-import type { RequestOptions } from "./config.js";
+import { REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { fileInfo, modeText } from "./convert.js";
-import { InvalidArgumentError, NotFoundError } from "./errors.js";
+import { FileNotFoundError, InvalidArgumentError } from "./errors.js";
 import { download, type TransferOptions, upload } from "./local-files.js";
+import { known, names, wrongType } from "./options.js";
 import { inParallel } from "./parallel.js";
 import { type ApiRequest, type Query, route, type Transport } from "./transport.js";
 import type { FileInfo, FileMode, SandboxPath, SearchMatch, Span } from "./types.js";
-import { type OnWatchEvent, startWatch, type WatchHandle, type WatchOptions } from "./watch.js";
+import { type OnWatchEvent, startWatch, WATCH_OPTIONS, type WatchHandle, type WatchOptions } from "./watch.js";
 import type { WireFile } from "./wire.js";
 
 /** Data that can be written to a file. */
@@ -93,6 +94,11 @@ export interface SignedUrl {
   expiresAt: Date;
 }
 
+const READ_OPTIONS = names<Omit<ReadOptions & { format?: string }, keyof RequestOptions>>({ start: true, end: true, format: true });
+const WRITE_OPTIONS = names<Omit<WriteOptions, keyof RequestOptions>>({ mode: true, append: true, exclusive: true, makeParents: true, offset: true });
+const ENTRY_NAMES = names<WriteEntry>({ path: true, data: true, mode: true });
+const SEARCH_OPTIONS = names<Omit<SearchOptions, keyof RequestOptions>>({ path: true, name: true, content: true, regex: true, ignoreCase: true, limit: true });
+
 /** Maximum number of concurrent writes when several files are written. */
 const PARALLEL_WRITES = 6;
 
@@ -117,7 +123,7 @@ export class VolumeFiles {
   /** Reads a file as a stream with back pressure. */
   read(path: SandboxPath, options: ReadOptions & { format: "stream" }): Promise<ReadableStream<Uint8Array>>;
   async read(path: SandboxPath, options: ReadOptions & { format?: "text" | "bytes" | "blob" | "stream" } = {}): Promise<string | Uint8Array | Blob | ReadableStream<Uint8Array>> {
-    const { start, end, format, ...request } = options;
+    const { start, end, format, ...request } = known("read", options, READ_OPTIONS, REQUEST_OPTIONS);
     const range = rangeHeader(start, end);
     if (range === "empty") {
       await this.getInfo(path, request);
@@ -145,12 +151,16 @@ export class VolumeFiles {
     if (typeof first === "string" || first instanceof Uint8Array) {
       return this.#writeOne(first, second as FileData, third ?? {});
     }
+    if (!Array.isArray(first)) {
+      throw wrongType("path", first, "a path, or a list of files such as { path, data }");
+    }
     const options = (second as WriteOptions | undefined) ?? {};
-    return inParallel(first, PARALLEL_WRITES, (entry) => this.#writeOne(entry.path, entry.data, { ...options, mode: entry.mode ?? options.mode }));
+    const entries = (first as readonly WriteEntry[]).map((entry) => known("write", entry, ENTRY_NAMES));
+    return inParallel(entries, PARALLEL_WRITES, (entry) => this.#writeOne(entry.path, entry.data, { ...options, mode: entry.mode ?? options.mode }));
   }
 
   async #writeOne(path: SandboxPath, data: FileData, options: WriteOptions): Promise<FileInfo> {
-    const { mode, append, exclusive, makeParents, offset, ...request } = options;
+    const { mode, append, exclusive, makeParents, offset, ...request } = known("write", options, WRITE_OPTIONS, REQUEST_OPTIONS);
     const body = toBody(data);
     const headers: Record<string, string> = {};
     if (offset !== undefined) {
@@ -244,7 +254,7 @@ export class VolumeFiles {
 
   /**
    * Downloads a file or directory of the sandbox. Links and special files are omitted, and nothing is written
-   * outside `localPath`, whatever the names inside are. Returns the paths written.
+   * outside `localPath`, whatever the names inside are. Missing local directories are created. Returns the paths written.
    */
   async download(path: string, localPath: string, options: TransferOptions = {}): Promise<string[]> {
     return download(this, path, localPath, options);
@@ -254,7 +264,7 @@ export class VolumeFiles {
     try {
       return await this.getInfo(path, options);
     } catch (error) {
-      if (error instanceof NotFoundError && error.code === "path_not_found") {
+      if (error instanceof FileNotFoundError) {
         return undefined;
       }
       throw error;
@@ -276,7 +286,7 @@ export class Files extends VolumeFiles {
 
   /** Searches files by name, by content, or both. */
   async search(options: SearchOptions): Promise<SearchResult> {
-    const { path, name, content, regex, ignoreCase, limit, ...request } = options;
+    const { path, name, content, regex, ignoreCase, limit, ...request } = known("search", options, SEARCH_OPTIONS, REQUEST_OPTIONS);
     const found = await this.transport.json<{ matches: { path: string; line_number?: number | null; line?: string | null; column?: number | null }[]; truncated: boolean }>({
       method: "POST",
       path: this.route("/search"),
@@ -311,6 +321,7 @@ export class Files extends VolumeFiles {
 
   /** Watches a directory. Resolves when the watch is active, so that no later event is missed. */
   async watchDir(path: SandboxPath, onEvent: OnWatchEvent, options: WatchOptions = {}): Promise<WatchHandle> {
+    known("watchDir", options, WATCH_OPTIONS, REQUEST_OPTIONS);
     return startWatch(this.transport, { method: "GET", path: this.route("/watch"), query: { ...pathQuery(path), recursive: options.recursive ?? false } }, onEvent, options);
   }
 
@@ -323,6 +334,9 @@ export class Files extends VolumeFiles {
 }
 
 function pathQuery(path: SandboxPath): Query {
+  if (typeof path !== "string" && !(path instanceof Uint8Array)) {
+    throw wrongType("path", path, "a string or bytes");
+  }
   return typeof path === "string" ? { path } : { path_base64: toBase64(path) };
 }
 
@@ -371,5 +385,5 @@ function toBody(data: FileData): Uint8Array | Blob | ReadableStream<Uint8Array> 
   if (data instanceof Uint8Array || data instanceof Blob || data instanceof ReadableStream) {
     return data;
   }
-  throw new InvalidArgumentError("the data must be text, bytes, a Blob or a ReadableStream", { field: "data" });
+  throw wrongType("data", data, "a string, bytes, a Blob or a ReadableStream");
 }

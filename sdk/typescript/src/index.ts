@@ -6,8 +6,23 @@
 
 export { Audit, type AuditOptions } from "./audit.js";
 export { Belljar, type Me, Sandboxes, type Usage, type Version } from "./client.js";
-export type { CodeContext, CodeContextOptions, ContextRef, Execution, ExecutionError, Result, RunCodeOptions } from "./code.js";
-export type { BarElement, BoxElement, Chart, PieElement, PointSeries, Table, TableColumn } from "./code-data.js";
+export { type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type ExecutionError, KernelDied, type Result, type RunCodeOptions } from "./code.js";
+export type {
+  BarChart,
+  BarElement,
+  BoxAndWhiskerChart,
+  BoxElement,
+  Chart,
+  LineChart,
+  PieChart,
+  PieElement,
+  PointSeries,
+  ScatterChart,
+  SuperChart,
+  Table,
+  TableColumn,
+  UnknownChart,
+} from "./code-data.js";
 export { CommandHandle, type HandleOptions } from "./command-handle.js";
 export { type BackgroundOptions, type Command, type CommandOptions, Commands, type RunOptions } from "./commands.js";
 export type { CallOptions, ConnectionOptions, RequestOptions } from "./config.js";
@@ -16,18 +31,29 @@ export {
   BuildError,
   ConflictError,
   ConnectionError,
+  ContextNotFoundError,
   type ErrorDetails,
+  FileNotFoundError,
   ForbiddenError,
   InvalidArgumentError,
+  KernelUnavailableError,
+  KeyNotFoundError,
   NotEnoughSpaceError,
   NotFoundError,
+  PortNotFoundError,
+  ProcessNotFoundError,
   RateLimitError,
   SandboxError,
   SandboxGoneError,
+  SandboxNotFoundError,
+  SecretNotFoundError,
   ServerError,
+  SessionNotFoundError,
+  TemplateNotFoundError,
   TimeoutError,
   TooLargeError,
   UnavailableError,
+  VolumeNotFoundError,
 } from "./errors.js";
 export {
   type ArchiveFormat,
@@ -44,17 +70,32 @@ export {
   type WriteOptions,
 } from "./files.js";
 export type { StreamName } from "./frames.js";
+export {
+  Git,
+  type GitBranches,
+  type GitCloneOptions,
+  type GitCommit,
+  type GitCommitOptions,
+  type GitConfigOptions,
+  type GitCredentials,
+  type GitExchangeOptions,
+  type GitFileStatus,
+  type GitOptions,
+  type GitStatus,
+} from "./git.js";
 export { type CreatedKey, Keys, type NewKey } from "./keys.js";
 export type { TransferOptions, TransferProgress } from "./local-files.js";
 export type { OnText, OutputChunk, OutputOffsets } from "./output.js";
 export { type Page, Paginator } from "./paginator.js";
 export { type PortList, Ports, type PortToken } from "./ports.js";
-export type { ProcessRef } from "./process-api.js";
+export type { InputData, ProcessRef } from "./process-api.js";
 export { Pty, PtyHandle, type PtyOptions, type PtyResult, type PtySize } from "./pty.js";
-export { CommandExitError, type CommandResult, CommandTimeoutError } from "./result.js";
+export { waitForFile, waitForPort, waitForProcess, waitForTimeout, waitForURL } from "./ready.js";
+export { CommandExitError, type CommandResult, CommandTimeoutError, GitAuthError } from "./result.js";
 export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, type NetworkLogOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";
 export { type ListSecretsOptions, type NewSecret, Secrets, type SecretUpdate } from "./secrets.js";
 export { Session, type SessionInfo, type SessionOptions, Sessions } from "./sessions.js";
+export { Secret, Volume } from "./shortcuts.js";
 export { Template, type TemplateFile, type TemplateOptions } from "./template.js";
 export { type BuildEvent, type BuildOptions, Templates } from "./templates.js";
 export type { OnData } from "./terminal-connection.js";

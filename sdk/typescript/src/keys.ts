@@ -1,5 +1,6 @@
 import type { RequestOptions } from "./config.js";
 import { keyInfo, quotasToWire } from "./convert.js";
+import { known, names } from "./options.js";
 import { route, type Transport } from "./transport.js";
 import type { KeyInfo, Quotas, Role, Span } from "./types.js";
 import type { WireKey } from "./wire.js";
@@ -24,6 +25,8 @@ export interface CreatedKey extends KeyInfo {
   key: string;
 }
 
+const KEY_NAMES = names<NewKey>({ name: true, role: true, tenant: true, expires: true, quotas: true });
+
 /** API keys. Needs an admin key. */
 export class Keys {
   readonly #transport: Transport;
@@ -35,6 +38,7 @@ export class Keys {
 
   /** Creates a key. */
   async create(key: NewKey, options?: RequestOptions): Promise<CreatedKey> {
+    known("keys.create", key, KEY_NAMES);
     const json = { name: key.name, role: key.role ?? "user", tenant: key.tenant, expires: key.expires, quotas: quotasToWire(key.quotas) };
     const made = await this.#transport.json<WireKey & { key: string }>({ method: "POST", path: "/v1/keys", json, options });
     return { ...keyInfo(made), key: made.key };

@@ -83,7 +83,7 @@ export async function upload(files: VolumeFiles, localPath: string, path: string
 export async function download(files: VolumeFiles, path: string, localPath: string, options: TransferOptions): Promise<string[]> {
   const { onProgress, ...request } = options;
   const { mkdir } = await import("node:fs/promises");
-  const join = (await import("node:path")).join;
+  const { dirname, join } = await import("node:path");
   const top = await files.getInfo(path, request);
 
   const fetchOne = async (remote: string, relative: string, local: string, totalBytes: number): Promise<string> => {
@@ -92,6 +92,7 @@ export async function download(files: VolumeFiles, path: string, localPath: stri
     return local;
   };
   if (top.kind !== "directory") {
+    await mkdir(dirname(localPath), { recursive: true });
     return [await fetchOne(path, "", localPath, top.size)];
   }
 

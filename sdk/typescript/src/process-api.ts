@@ -2,12 +2,16 @@
 
 import { utf8 } from "./bytes.js";
 import type { RequestOptions } from "./config.js";
-import { NotFoundError } from "./errors.js";
+import { ProcessNotFoundError } from "./errors.js";
+import { wrongType } from "./options.js";
 import { route, type Transport } from "./transport.js";
 import type { WireProcess } from "./wire.js";
 
 /** A process: its pid inside the sandbox, or a handle or an info, which identify it permanently. */
 export type ProcessRef = number | { readonly process: number };
+
+/** Sources from which the input of a command can be streamed. */
+export type InputData = string | Uint8Array | Iterable<string | Uint8Array> | AsyncIterable<string | Uint8Array> | ReadableStream<string | Uint8Array>;
 
 /** Common parts of commands and terminals. */
 export class ProcessApi {
@@ -46,7 +50,7 @@ export class ProcessApi {
       await this.transport.done({ method: "POST", path: this.#route(process, "/signal"), json: { signal, tree: true }, options });
       return true;
     } catch (error) {
-      if (error instanceof NotFoundError && error.code === "process_not_found") {
+      if (error instanceof ProcessNotFoundError) {
         return false;
       }
       throw error;
@@ -54,8 +58,29 @@ export class ProcessApi {
   }
 
   async sendStdin(ref: ProcessRef, data: string | Uint8Array, close: boolean, options?: RequestOptions): Promise<void> {
+    await this.#feed(await this.number(ref, options), data, close, options);
+  }
+
+  async streamInput(ref: ProcessRef, data: InputData, close: boolean, options?: RequestOptions): Promise<number> {
+    const process = await this.number(ref, options);
+    let sent = 0;
+    for await (const piece of piecesOf(data)) {
+      sent += await this.#feed(process, piece, false, options);
+    }
+    if (close) {
+      await this.#feed(process, "", true, options);
+    }
+    return sent;
+  }
+
+  /** Sends one piece of input, and returns its size in bytes. */
+  async #feed(process: number, data: string | Uint8Array, close: boolean, options?: RequestOptions): Promise<number> {
     const body = typeof data === "string" ? utf8(data) : data;
-    await this.transport.done({ method: "POST", path: this.#route(await this.number(ref, options), "/stdin"), query: { close }, body, options });
+    if (!(body instanceof Uint8Array)) {
+      throw wrongType("data", data, "a string or bytes");
+    }
+    await this.transport.done({ method: "POST", path: this.#route(process, "/stdin"), query: { close }, body, options });
+    return body.length;
   }
 
   async resize(ref: ProcessRef, rows: number, columns: number, options?: RequestOptions): Promise<void> {
@@ -71,8 +96,28 @@ export class ProcessApi {
     const fitting = (await this.list(options)).filter((one) => one.pid === pid);
     const found = fitting.sort((one, other) => Number(other.running) - Number(one.running) || other.process - one.process)[0];
     if (!found) {
-      throw new NotFoundError(`there is no process with pid ${pid} in the sandbox`, { code: "process_not_found" });
+      throw new ProcessNotFoundError(`there is no process with pid ${pid} in the sandbox`, { code: "process_not_found" });
     }
     return found;
+  }
+}
+
+async function* piecesOf(data: InputData): AsyncGenerator<string | Uint8Array, void, undefined> {
+  if (typeof data === "string" || data instanceof Uint8Array) {
+    yield data;
+  } else if (data instanceof ReadableStream) {
+    // Not every runtime can iterate over a stream.
+    const reader = data.getReader();
+    try {
+      for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+        yield piece.value;
+      }
+    } finally {
+      await reader.cancel().catch(() => undefined);
+    }
+  } else if (typeof data === "object" && data !== null && (Symbol.asyncIterator in data || Symbol.iterator in data)) {
+    yield* data;
+  } else {
+    throw wrongType("data", data, "a string, bytes, a stream, or an iterator over strings or bytes");
   }
 }

@@ -1,6 +1,7 @@
 import { utf8 } from "./bytes.js";
-import { ofRequest, type RequestOptions } from "./config.js";
+import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { outcome, seconds } from "./convert.js";
+import { checkTexts, known, names } from "./options.js";
 import { ProcessApi, type ProcessRef } from "./process-api.js";
 import { unlessAborted } from "./signal.js";
 import { type OnData, TerminalConnection } from "./terminal-connection.js";
@@ -28,6 +29,8 @@ export interface PtyOptions extends PtySize, RequestOptions {
   /** Time limit in milliseconds; 0, the default, for no limit. */
   timeoutMs?: number;
 }
+
+const PTY_OPTIONS = names<Omit<PtyOptions, keyof RequestOptions>>({ rows: true, cols: true, onData: true, command: true, cwd: true, envs: true, timeoutMs: true });
 
 /** How a terminal's process ended. */
 export interface PtyResult {
@@ -103,22 +106,24 @@ export class Pty {
 
   /** Starts a shell, or a command, on a terminal. */
   async create(options: PtyOptions): Promise<PtyHandle> {
+    known("pty.create", options, PTY_OPTIONS, REQUEST_OPTIONS);
     const started = await this.#processes.start(
       {
         command: options.command ?? INTERACTIVE_SHELL,
         cwd: options.cwd,
-        env: { TERM: "xterm-256color", ...options.envs },
+        env: { TERM: "xterm-256color", ...checkTexts("envs", options.envs) },
         timeout: seconds("timeoutMs", options.timeoutMs ?? 0),
         stdin_open: true,
         terminal: { rows: options.rows, columns: options.cols },
       },
-      options,
+      ofRequest(options),
     );
     return this.#attach(started.process, started.pid, options.onData, 0);
   }
 
   /** Connects to a running terminal; `offset` is the first byte of its output to read, default: 0. */
   async connect(process: ProcessRef, options: { onData: OnData; offset?: number } & RequestOptions): Promise<PtyHandle> {
+    known("pty.connect", options, { onData: true, offset: true }, REQUEST_OPTIONS);
     const found = await this.#processes.get(process, ofRequest(options));
     return this.#attach(found.process, found.pid, options.onData, options.offset ?? 0);
   }

@@ -2,7 +2,7 @@
 
 import { decodeData, text } from "./bytes.js";
 import { outcome as outcomeFromWire } from "./convert.js";
-import { SandboxError, TimeoutError } from "./errors.js";
+import { AuthenticationError, SandboxError, TimeoutError } from "./errors.js";
 import type { Outcome } from "./types.js";
 import type { WireExecResult, WireOutput } from "./wire.js";
 
@@ -101,6 +101,18 @@ export class CommandTimeoutError extends TimeoutError {
 
   constructor(result: CommandResult) {
     super("the command's time ran out, and it was ended; raise timeoutMs if it needs longer", { code: "command_timed_out" });
+    this.result = result;
+  }
+}
+
+/** A remote repository refused the credentials of a git command, or needs some. */
+export class GitAuthError extends AuthenticationError {
+  override name = "GitAuthError";
+  /** The result of the command. */
+  readonly result: CommandResult;
+
+  constructor(result: CommandResult) {
+    super(`git ${result.error ?? describe(result.outcome)}${lastLine(result.stderr)}`, { code: "git_auth_failed" });
     this.result = result;
   }
 }

@@ -2,16 +2,19 @@ import "./dispose.js";
 import { toBase64 } from "./bytes.js";
 import { Code, type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type RunCodeOptions } from "./code.js";
 import { Commands } from "./commands.js";
-import { type CallOptions, Configuration, ofRequest, type RequestOptions } from "./config.js";
+import { type CallOptions, Configuration, CONNECTION_OPTIONS, ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
 import { errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { Files } from "./files.js";
+import { Git } from "./git.js";
+import { checkTexts, known, names, wrongType } from "./options.js";
 import { errorFromEvent, parseEvent } from "./output.js";
 import { Paginator } from "./paginator.js";
 import { Ports } from "./ports.js";
 import { Pty } from "./pty.js";
 import { Sessions } from "./sessions.js";
 import { sleep } from "./signal.js";
+import { Templates } from "./templates.js";
 import { newIdempotencyKey, route, Transport } from "./transport.js";
 import type { InitialFile, Limits, LogPage, Metrics, Network, NetworkRecord, OnTimeout, SandboxInfo, SandboxState, Span, TemplateInfo, VolumeMount } from "./types.js";
 import type { WireMetrics, WireSandbox, WireTemplate } from "./wire.js";
@@ -122,6 +125,39 @@ export interface ForkOptions extends RequestOptions {
   envs?: Record<string, string>;
 }
 
+/** The names of the options of a new sandbox. */
+export const CREATE_OPTIONS = names<Omit<CreateOptions, keyof RequestOptions>>({
+  template: true,
+  name: true,
+  ifExists: true,
+  timeoutMs: true,
+  idleTimeoutMs: true,
+  onTimeout: true,
+  autoResume: true,
+  labels: true,
+  metadata: true,
+  envs: true,
+  limits: true,
+  network: true,
+  engine: true,
+  grade: true,
+  hostname: true,
+  mounts: true,
+  volumes: true,
+  files: true,
+  idempotencyKey: true,
+});
+
+/** The names of the filter for listing sandboxes. */
+export const LIST_OPTIONS = names<Omit<ListOptions, keyof RequestOptions>>({ state: true, labels: true, name: true, limit: true, order: true, nextToken: true });
+
+/** The names of the options for connecting. */
+export const CONNECT_OPTIONS = names<ConnectOptions>({ timeoutMs: true });
+
+const FILE_NAMES = names<InitialFile>({ path: true, data: true, mode: true });
+const UPDATE_OPTIONS = names<Omit<UpdateOptions, keyof RequestOptions>>({ labels: true, limits: true, idleTimeoutMs: true, onTimeout: true, autoResume: true, network: true });
+const FORK_OPTIONS = names<Omit<ForkOptions, keyof RequestOptions>>({ count: true, timeoutMs: true, labels: true, envs: true });
+
 /** A token for one sandbox only. */
 export interface SandboxToken {
   /** Pass it as `apiKey`. */
@@ -161,6 +197,8 @@ export class Sandbox {
   readonly commands: Commands;
   /** Its files. */
   readonly files: Files;
+  /** Git repositories in it. */
+  readonly git: Git;
   /** Terminals in it. */
   readonly pty: Pty;
   /** Shells in it that keep their state. */
@@ -180,6 +218,7 @@ export class Sandbox {
     const defaultTimeoutMs = info.limits.timeoutMs ?? undefined;
     this.commands = new Commands(transport, info.sandboxId, defaultTimeoutMs);
     this.files = new Files(transport, info.sandboxId);
+    this.git = new Git(this.commands);
     this.pty = new Pty(transport, info.sandboxId);
     this.sessions = new Sessions(transport, info.sandboxId, this.commands);
     this.ports = new Ports(transport, info.sandboxId);
@@ -192,42 +231,57 @@ export class Sandbox {
   static create(template: string, options?: CreateOptions & CallOptions): Promise<Sandbox>;
   static create(first?: string | (CreateOptions & CallOptions), second?: CreateOptions & CallOptions): Promise<Sandbox> {
     const options = typeof first === "string" ? { ...second, template: first } : (first ?? {});
-    return new SandboxApi(transportOf(options)).create(options);
+    return new SandboxApi(transportOf("create", options, CREATE_OPTIONS)).create(options);
   }
 
   /** Connects to a sandbox by its id or name, and resumes it if it is paused. */
   static connect(id: string, options: ConnectOptions & CallOptions = {}): Promise<Sandbox> {
-    return new SandboxApi(transportOf(options)).connect(id, options);
+    return new SandboxApi(transportOf("connect", options, CONNECT_OPTIONS)).connect(id, { timeoutMs: options.timeoutMs, ...ofRequest(options) });
   }
 
   /** Lists sandboxes, newest first, as a paginated list. */
   static list(options: ListOptions & CallOptions = {}): Paginator<SandboxInfo> {
-    return new SandboxApi(transportOf(options)).list(options);
+    return new SandboxApi(transportOf("list", options, LIST_OPTIONS)).list(options);
   }
 
   /** Ends a sandbox. Returns false if it does not exist or has already ended. */
   static kill(id: string, options: CallOptions = {}): Promise<boolean> {
-    return new SandboxApi(transportOf(options)).kill(id, options);
+    return new SandboxApi(transportOf("kill", options)).kill(id, ofRequest(options));
   }
 
   /** Fetches information about a sandbox. Does not count as activity. */
   static getInfo(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
-    return new SandboxApi(transportOf(options)).getInfo(id, options);
+    return new SandboxApi(transportOf("getInfo", options)).getInfo(id, ofRequest(options));
   }
 
   /** Sets the timeout of a sandbox in milliseconds, counted from now; 0 ends it. */
   static setTimeout(id: string, timeoutMs: number, options: CallOptions = {}): Promise<SandboxInfo> {
-    return new SandboxApi(transportOf(options)).setTimeout(id, timeoutMs, options);
+    return new SandboxApi(transportOf("setTimeout", options)).setTimeout(id, timeoutMs, ofRequest(options));
   }
 
   /** Pauses a sandbox. Returns false if it is already paused. */
   static pause(id: string, options: CallOptions = {}): Promise<boolean> {
-    return new SandboxApi(transportOf(options)).pause(id, options);
+    return new SandboxApi(transportOf("pause", options)).pause(id, ofRequest(options));
   }
 
   /** Resumes a paused sandbox. */
   static resume(id: string, options: ConnectOptions & CallOptions = {}): Promise<Sandbox> {
-    return new SandboxApi(transportOf(options)).resume(id, options);
+    return new SandboxApi(transportOf("resume", options, CONNECT_OPTIONS)).resume(id, { timeoutMs: options.timeoutMs, ...ofRequest(options) });
+  }
+
+  /** Replaces the network policy of a sandbox, and cuts connections that the new one does not allow. */
+  static updateNetwork(id: string, network: Network, options: CallOptions = {}): Promise<SandboxInfo> {
+    return new SandboxApi(transportOf("updateNetwork", options)).update(id, { network }, options);
+  }
+
+  /** Lists the snapshots of all sandboxes, or of the one with the id `sandboxId`. */
+  static listSnapshots(options: CallOptions & { sandboxId?: string } = {}): Paginator<TemplateInfo> {
+    return new Templates(transportOf("listSnapshots", options, { sandboxId: true })).listSnapshots(options.sandboxId, ofRequest(options));
+  }
+
+  /** Removes a snapshot. Returns false if there is none with this id or name. */
+  static deleteSnapshot(snapshotId: string, options: CallOptions = {}): Promise<boolean> {
+    return new Templates(transportOf("deleteSnapshot", options)).deleteSnapshot(snapshotId, ofRequest(options));
   }
 
   /** Ends it, with all its contents. Returns false if it has already ended. */
@@ -266,10 +320,14 @@ export class Sandbox {
 
   /** Changes labels, limits, network, and the action when a timeout expires. */
   async update(options: UpdateOptions): Promise<SandboxInfo> {
-    const { labels, limits, idleTimeoutMs, onTimeout, autoResume, network, ...request } = options;
-    const json = { labels, limits: limitsToWire(limits), idle_timeout: seconds("idleTimeoutMs", idleTimeoutMs), on_timeout: onTimeout, auto_resume: autoResume, network };
-    this.#info = sandboxInfo(await this.#transport.json<WireSandbox>({ method: "PATCH", path: this.#route(""), json, options: request }));
+    known("update", options, UPDATE_OPTIONS, REQUEST_OPTIONS);
+    this.#info = await this.#api.update(this.sandboxId, options, options);
     return this.#info;
+  }
+
+  /** Replaces its network policy, as {@link Sandbox.update} does, and cuts connections that the new one does not allow. */
+  updateNetwork(network: Network, options: RequestOptions = {}): Promise<SandboxInfo> {
+    return this.update({ ...options, network });
   }
 
   /**
@@ -322,11 +380,11 @@ export class Sandbox {
    * @throws {@link ForkError} if some of them could not be created.
    */
   async fork(options: ForkOptions = {}): Promise<Sandbox[]> {
-    const { count, timeoutMs, labels, envs, ...request } = options;
+    const { count, timeoutMs, labels, envs, ...request } = known("fork", options, FORK_OPTIONS, REQUEST_OPTIONS);
     const answer = await this.#transport.json<{ sandboxes: ({ sandbox: WireSandbox } | { error: Problem })[] }>({
       method: "POST",
       path: this.#route("/fork"),
-      json: { count: count ?? 1, timeout: seconds("timeoutMs", timeoutMs), labels, env: envs },
+      json: { count: count ?? 1, timeout: seconds("timeoutMs", timeoutMs), labels: checkTexts("labels", labels), env: checkTexts("envs", envs) },
       options: request,
     });
     const sandboxes: Sandbox[] = [];
@@ -348,6 +406,16 @@ export class Sandbox {
   async createSnapshot(options: RequestOptions & { name?: string; note?: string } = {}): Promise<TemplateInfo> {
     const { name, note, ...request } = options;
     return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: this.#route("/snapshot"), json: { name, note }, options: request }));
+  }
+
+  /** Lists its snapshots. */
+  listSnapshots(options?: RequestOptions): Paginator<TemplateInfo> {
+    return new Templates(this.#transport).listSnapshots(this.sandboxId, options);
+  }
+
+  /** Removes a snapshot. Returns false if there is none with this id or name. */
+  deleteSnapshot(snapshotId: string, options?: RequestOptions): Promise<boolean> {
+    return new Templates(this.#transport).deleteSnapshot(snapshotId, options);
   }
 
   /**
@@ -457,6 +525,19 @@ export class SandboxApi {
     this.#transport = transport;
   }
 
+  async update(id: string, options: UpdateOptions, request: RequestOptions): Promise<SandboxInfo> {
+    const { labels, limits, idleTimeoutMs, onTimeout, autoResume, network } = options;
+    const json = {
+      labels: checkTexts("labels", labels, true),
+      limits: limitsToWire(limits),
+      idle_timeout: seconds("idleTimeoutMs", idleTimeoutMs),
+      on_timeout: onTimeout,
+      auto_resume: autoResume,
+      network,
+    };
+    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "PATCH", path: route`/v1/sandboxes/${id}`, json, options: ofRequest(request) }));
+  }
+
   async create(options: CreateOptions): Promise<Sandbox> {
     const json = {
       template: options.template,
@@ -466,8 +547,8 @@ export class SandboxApi {
       idle_timeout: seconds("idleTimeoutMs", options.idleTimeoutMs),
       on_timeout: options.onTimeout,
       auto_resume: options.autoResume,
-      labels: options.labels || options.metadata ? { ...options.metadata, ...options.labels } : undefined,
-      env: options.envs,
+      labels: checkTexts("labels", options.labels || options.metadata ? { ...options.metadata, ...options.labels } : undefined),
+      env: checkTexts("envs", options.envs),
       limits: limitsToWire(options.limits),
       network: options.network,
       engine: options.engine,
@@ -475,9 +556,9 @@ export class SandboxApi {
       hostname: options.hostname,
       mounts: options.mounts,
       volumes: options.volumes,
-      files: options.files?.map(({ path, data, mode }) => ({
+      files: options.files?.map((file) => known("files", file, FILE_NAMES)).map(({ path, data, mode }) => ({
         path,
-        ...(typeof data === "string" ? { content: data } : { content_base64: toBase64(data) }),
+        ...(typeof data === "string" ? { content: data } : { content_base64: toBase64(checkBytes(`files: ${path}`, data)) }),
         mode: modeText(mode),
       })),
     };
@@ -487,11 +568,12 @@ export class SandboxApi {
   }
 
   async connect(id: string, options: ConnectOptions & RequestOptions): Promise<Sandbox> {
-    let info = await this.getInfo(id, ofRequest(options));
+    const { timeoutMs, ...request } = options;
+    let info = await this.getInfo(id, request);
     if (info.state === "gone" || info.state === "stopping") {
       throw new SandboxGoneError(`the sandbox ${id} has ended${info.reason === null ? "" : ` (${info.reason})`}; make a new one`, { code: "sandbox_gone" });
     }
-    if (info.state === "paused" || options.timeoutMs !== undefined) {
+    if (info.state === "paused" || timeoutMs !== undefined) {
       info = await this.resumeInfo(info.sandboxId, options);
     }
     return new Sandbox(this.#transport, info);
@@ -517,12 +599,12 @@ export class SandboxApi {
   }
 
   async getInfo(id: string, options?: RequestOptions): Promise<SandboxInfo> {
-    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "GET", path: route`/v1/sandboxes/${id}`, options: ofRequest(options) }));
+    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "GET", path: route`/v1/sandboxes/${id}`, options }));
   }
 
   async kill(id: string, options?: RequestOptions): Promise<boolean> {
     try {
-      await this.#transport.delete(route`/v1/sandboxes/${id}`, undefined, ofRequest(options));
+      await this.#transport.delete(route`/v1/sandboxes/${id}`, undefined, options);
       return true;
     } catch (error) {
       if (error instanceof NotFoundError || error instanceof SandboxGoneError) {
@@ -534,12 +616,12 @@ export class SandboxApi {
 
   async setTimeout(id: string, timeoutMs: number, options?: RequestOptions): Promise<SandboxInfo> {
     const json = { timeout: seconds("timeoutMs", timeoutMs) };
-    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/timeout`, json, options: ofRequest(options) }));
+    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/timeout`, json, options }));
   }
 
   async pause(id: string, options?: RequestOptions): Promise<boolean> {
     try {
-      await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/pause`, json: {}, options: ofRequest(options) });
+      await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/pause`, json: {}, options });
       return true;
     } catch (error) {
       // The same status is used while it starts or ends, which is not a success.
@@ -555,11 +637,19 @@ export class SandboxApi {
   }
 
   async resumeInfo(id: string, options: ConnectOptions & RequestOptions): Promise<SandboxInfo> {
-    const json = { timeout: seconds("timeoutMs", options.timeoutMs) };
-    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/resume`, json, options: ofRequest(options) }));
+    const { timeoutMs, ...request } = options;
+    const json = { timeout: seconds("timeoutMs", timeoutMs) };
+    return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "POST", path: route`/v1/sandboxes/${id}/resume`, json, options: request }));
   }
 }
 
-function transportOf(options: CallOptions): Transport {
-  return new Transport(new Configuration(options));
+function transportOf(call: string, options: CallOptions, own: object = {}): Transport {
+  return new Transport(new Configuration(known(call, options, own, CONNECTION_OPTIONS, REQUEST_OPTIONS)));
+}
+
+function checkBytes(field: string, value: unknown): Uint8Array {
+  if (!(value instanceof Uint8Array)) {
+    throw wrongType(field, value, "a string or bytes");
+  }
+  return value;
 }

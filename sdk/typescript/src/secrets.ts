@@ -1,5 +1,6 @@
 import type { RequestOptions } from "./config.js";
 import { secretInfo } from "./convert.js";
+import { known, names } from "./options.js";
 import { Paginator } from "./paginator.js";
 import { route, type Transport } from "./transport.js";
 import type { SecretInfo } from "./types.js";
@@ -29,6 +30,9 @@ export interface ListSecretsOptions extends RequestOptions {
   limit?: number;
 }
 
+const UPDATE_NAMES = names<SecretUpdate>({ value: true, metadata: true });
+const SECRET_NAMES = names<NewSecret>({ name: true, ...UPDATE_NAMES });
+
 /** Secrets on the server. Network policies refer to one as `${secrets.NAME}`; the gateway inserts its value into requests. */
 export class Secrets {
   readonly #transport: Transport;
@@ -40,13 +44,13 @@ export class Secrets {
 
   /** Stores a secret. */
   async create(secret: NewSecret, options?: RequestOptions): Promise<SecretInfo> {
-    const { name, value, metadata } = secret;
+    const { name, value, metadata } = known("secrets.create", secret, SECRET_NAMES);
     return secretInfo(await this.#transport.json<WireSecret>({ method: "POST", path: "/v1/secrets", json: { name, value, metadata }, options }));
   }
 
   /** Changes the value of a secret, by name or id. Running sandboxes use it immediately. */
   async update(secret: string, update: SecretUpdate, options?: RequestOptions): Promise<SecretInfo> {
-    const { value, metadata } = update;
+    const { value, metadata } = known("secrets.update", update, UPDATE_NAMES);
     return secretInfo(await this.#transport.json<WireSecret>({ method: "PUT", path: route`/v1/secrets/${secret}`, json: { value, metadata }, options }));
   }
 

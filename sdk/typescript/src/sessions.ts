@@ -1,7 +1,8 @@
 import "./dispose.js";
 import type { Command, Commands, RunOptions } from "./commands.js";
 import type { RequestOptions } from "./config.js";
-import { NotFoundError } from "./errors.js";
+import { SessionNotFoundError } from "./errors.js";
+import { checkTexts } from "./options.js";
 import type { CommandResult } from "./result.js";
 import { route, type Transport } from "./transport.js";
 
@@ -73,7 +74,7 @@ export class Sessions {
     const made = await this.#transport.json<{ session: number; shell: string }>({
       method: "POST",
       path: route`/v1/sandboxes/${this.#sandboxId}/sessions`,
-      json: { cwd, env: envs },
+      json: { cwd, env: checkTexts("envs", envs) },
       options: request,
     });
     return new Session(this, this.#commands, { sessionId: made.session, shell: made.shell });
@@ -95,7 +96,7 @@ export class Sessions {
       await this.#transport.delete(route`/v1/sandboxes/${this.#sandboxId}/sessions/${sessionId}`, undefined, options);
       return true;
     } catch (error) {
-      if (error instanceof NotFoundError && error.code !== "sandbox_not_found") {
+      if (error instanceof SessionNotFoundError) {
         return false;
       }
       throw error;

@@ -1,6 +1,7 @@
 // Definition of a template, for `templates.build`. Copying needs a runtime with node:fs.
 
 import { InvalidArgumentError } from "./errors.js";
+import { known, names } from "./options.js";
 
 /** Maximum total size of the files of a template's `copy` steps, in bytes. */
 const MAX_COPIED_BYTES = 1024 * 1024;
@@ -24,6 +25,8 @@ export interface TemplateFile {
   mode: string;
 }
 
+const TEMPLATE_OPTIONS = names<TemplateOptions>({ base: true, description: true, suite: true, reference: true });
+
 type Value = string | number | boolean | readonly Value[] | { readonly [key: string]: Value };
 
 /**
@@ -41,7 +44,7 @@ export class Template {
 
   /** `name` consists of a-z, 0-9 and `-`. A built template with this name is replaced. */
   constructor(name: string, options: TemplateOptions = {}) {
-    const { base = "host", description, suite, reference } = options;
+    const { base = "host", description, suite, reference } = known("new Template", options, TEMPLATE_OPTIONS);
     this.name = name;
     for (const [key, value] of Object.entries({ name, description, base, suite, reference })) {
       if (value !== undefined) {

@@ -1,7 +1,9 @@
-import type { RequestOptions } from "./config.js";
+import { REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { templateInfo } from "./convert.js";
-import { ConnectionError } from "./errors.js";
+import { ConnectionError, InvalidArgumentError, TemplateNotFoundError } from "./errors.js";
+import { known, names } from "./options.js";
 import { errorFromEvent, parseEvent } from "./output.js";
+import { Paginator } from "./paginator.js";
 import type { Template } from "./template.js";
 import { type ApiRequest, route, type Transport } from "./transport.js";
 import type { TemplateInfo } from "./types.js";
@@ -26,6 +28,8 @@ export interface BuildOptions extends RequestOptions {
   /** Called with each event. */
   onEvent?: (event: BuildEvent) => void;
 }
+
+const BUILD_OPTIONS = names<Omit<BuildOptions, keyof RequestOptions>>({ name: true, mirror: true, image: true, fresh: true, onEvent: true });
 
 /** Templates of sandboxes. */
 export class Templates {
@@ -52,9 +56,35 @@ export class Templates {
     await this.#transport.delete(route`/v1/templates/${id}`, undefined, options);
   }
 
+  /** Lists the snapshots, of one sandbox if its id is given. */
+  listSnapshots(sandboxId?: string, options?: RequestOptions): Paginator<TemplateInfo> {
+    return new Paginator(async () => {
+      const found = await this.list(options);
+      const items = found.filter((one) => one.kind === "snapshot" && (sandboxId === undefined || one.source === sandboxId));
+      return { items, nextToken: undefined };
+    });
+  }
+
+  /** Removes a snapshot, by id or name. Returns false if there is none. Other templates are refused. */
+  async deleteSnapshot(snapshotId: string, options?: RequestOptions): Promise<boolean> {
+    try {
+      const found = await this.get(snapshotId, options);
+      if (found.kind !== "snapshot") {
+        throw new InvalidArgumentError(`${snapshotId} is a template and no snapshot; templates.delete removes it`, { field: "snapshotId" });
+      }
+      await this.delete(found.templateId, options);
+      return true;
+    } catch (error) {
+      if (error instanceof TemplateNotFoundError) {
+        return false;
+      }
+      throw error;
+    }
+  }
+
   /** Builds a template on the server, from a `Template` or the text of a template file. Needs a key with the role admin. */
   async build(template: Template | string, options: BuildOptions = {}): Promise<TemplateInfo> {
-    const { name, mirror, image, fresh, onEvent, ...request } = options;
+    const { name, mirror, image, fresh, onEvent, ...request } = known("build", options, BUILD_OPTIONS, REQUEST_OPTIONS);
     const isText = typeof template === "string";
     const files = isText ? [] : await template.files();
     const json = { definition: isText ? template : template.toToml(), files, name, mirror, image, fresh };

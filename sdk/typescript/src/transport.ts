@@ -1,7 +1,8 @@
 // Requests to the server: addresses, credentials, timeouts, retries, errors.
 
-import { checkUser, type Configuration, type RequestOptions } from "./config.js";
+import { checkUser, type Configuration, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { ConflictError, ConnectionError, errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
+import { checkRest, wrongType } from "./options.js";
 import { type Failure, neverOpened, retryAfterSeconds, waitBeforeRetry } from "./retry.js";
 import { type LinkedSignal, linkSignals, sleep, unlessAborted } from "./signal.js";
 import { EventParser, type ServerSentEvent } from "./sse.js";
@@ -59,6 +60,9 @@ export function route(strings: TemplateStringsArray, ...values: (string | number
 }
 
 function segment(value: string | number): string {
+  if (typeof value !== "string" && typeof value !== "number") {
+    throw wrongType("id", value, "a string or a number");
+  }
   const text = String(value);
   // "." and ".." would be resolved and lead to another route.
   if (text === "" || text === "." || text === "..") {
@@ -222,6 +226,7 @@ export class Transport {
 
   /** Sends a request, with retries, until it succeeds. */
   async #open(request: ApiRequest, attempts: Attempts = newAttempts()): Promise<OpenAnswer> {
+    checkRest(request.options, REQUEST_OPTIONS);
     checkUser(request.options?.user);
     if (request.path.startsWith("/v1/")) {
       this.configuration.requireKey();

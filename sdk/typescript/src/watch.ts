@@ -1,6 +1,7 @@
 import "./dispose.js";
 import { ofRequest, type RequestOptions } from "./config.js";
 import { ConnectionError } from "./errors.js";
+import { names } from "./options.js";
 import { errorFromEvent, parseEvent } from "./output.js";
 import { linkSignals } from "./signal.js";
 import type { ApiRequest, Transport } from "./transport.js";
@@ -29,6 +30,9 @@ export interface WatchOptions extends RequestOptions {
   /** Called once when the watch ends, with an error unless it was stopped. */
   onExit?: (error?: unknown) => unknown;
 }
+
+/** The names of the options of a watch. */
+export const WATCH_OPTIONS = names<Omit<WatchOptions, keyof RequestOptions>>({ recursive: true, onExit: true });
 
 /** An active watch. */
 export class WatchHandle {

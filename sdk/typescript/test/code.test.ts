@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ConnectionError, InvalidArgumentError, NotFoundError, type Result, Sandbox, ServerError } from "../src/index.js";
+import { ConnectionError, InvalidArgumentError, KernelDied, NotFoundError, type Result, Sandbox, ServerError } from "../src/index.js";
 import { Double, event, events, ID, json, noContent, problem, wireOutput, wireSandbox } from "./double.js";
 
 const CODE = `/v1/sandboxes/${ID}/code`;
@@ -65,6 +65,44 @@ test("the forms of a result", async () => {
   assert.deepEqual([result.isMainResult, result.update, result.cut, result.metadata], [true, false, RESULT.cut, RESULT.metadata]);
   assert.deepEqual(result.data, { columns: TABLE.columns, rows: [["north"]], index: null, rowCount: 12, truncated: true });
   assert.deepEqual(result.chart, { type: "line", title: "t", xLabel: "year", xTickLabels: ["1"], elements: [{ label: "a", points: [[1, 2]] }] });
+});
+
+test("an end without an error of the code is one", async () => {
+  await using at = await start();
+  const died = event("ended", { status: "died", state: "lost", reason: "it ran out of memory", cause: "out_of_memory", signal: "SIGKILL" });
+  at.double.on("POST", CODE, events([STARTED, died]), events([STARTED, event("ended", { status: "timed_out", state: "preserved" })]));
+  const seen: unknown[] = [];
+  const done = await at.sandbox.runCode("x", { onError: (error) => void seen.push(error) });
+  const { error } = done;
+  assert.ok(error instanceof KernelDied && done.status === "died");
+  assert.deepEqual([error.name, error.value, error.traceback], ["KernelDied", "it ran out of memory", "KernelDied: it ran out of memory"]);
+  assert.deepEqual([error.cause, error.exitCode, error.signal], ["out_of_memory", undefined, "SIGKILL"]);
+  assert.deepEqual(seen, [error]);
+  assert.equal((await at.sandbox.runCode("x", { timeoutMs: 0 })).error?.name, "TimeoutError");
+  const whole = { execution: 9, context: CONTEXT, count: 3, results: [], stdout: wireOutput(""), stderr: wireOutput(""), error: null, state: "lost" };
+  at.double.on("POST", CODE, json({ ...whole, status: "died", exit_code: 3 }), json({ ...whole, status: "interrupted" }));
+  const other = (await at.sandbox.runCode("x")).error;
+  assert.ok(other instanceof KernelDied && other.exitCode === 3);
+  assert.equal((await at.sandbox.runCode("x")).error?.name, "KeyboardInterrupt");
+});
+
+test("executions as JSON", async () => {
+  await using at = await start();
+  at.double.on("POST", CODE, events([STARTED, printed("stdout", 0, "o"), event("result", RESULT), ENDED]));
+  const done = await at.sandbox.runCode("x", { timeoutMs: 0 });
+  const value = JSON.parse(JSON.stringify(done)) as { results: Record<string, unknown>[]; logs: unknown; status: string; text: string };
+  const [result] = value.results;
+  assert.deepEqual([result?.["text"], result?.["png"], result?.["json"], result?.["extra"]], ["'x'", "iVD/", { a: 1 }, { "application/x-own": "b3du" }]);
+  assert.deepEqual([value.logs, value.status, value.text], [{ stdout: ["o"], stderr: [] }, "ok", "'x'"]);
+  assert.deepEqual(done.toJSON()["results"], [done.results[0]?.toJSON()]);
+});
+
+test("a chart of an unknown kind", async () => {
+  await using at = await start();
+  const data = { "application/vnd.belljar.chart.v1+json": { type: "heatmap", title: "t", elements: [{ a: 1 }] } };
+  at.double.on("POST", CODE, events([STARTED, event("result", { main: false, data }), ENDED]));
+  const chart = (await at.sandbox.runCode("x", { timeoutMs: 0 })).results[0]?.chart;
+  assert.deepEqual(chart, { type: "unknown", title: "t", elements: [{ a: 1 }] });
 });
 
 test("several charts, and boxes", async () => {

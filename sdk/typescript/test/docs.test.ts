@@ -1,5 +1,5 @@
-// Checks and runs the code in the documentation. The blocks of a section (`##`) are one program; the text of a comment
-// `// prints: …` has to be printed, in that order.
+// Checks and runs the code in the documentation. The blocks of a section (`##`) are one program. The text of a comment
+// `// prints: …` has to be what the `console.log` on its line prints; without one it has to be printed by what precedes it.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -19,13 +19,25 @@ interface Program {
   prints: string[];
 }
 
+/** Begins the output of a statement whose output is known. */
+const MARK = "prints-";
+
+/** Lets each `console.log` with a comment print the number of the comment first. A value that ends in a line end ends there. */
+function marked(code: string): string {
+  let number = -1;
+  return code.replace(/^(.*)\/\/ prints: .*$/gm, (line: string, statement: string) => {
+    number += 1;
+    return statement.includes("console.log(") ? line.replace("console.log(", `console.log("${MARK}${number}", `) : line;
+  });
+}
+
 async function programs(page: string, path: string): Promise<Program[]> {
   const text = await readFile(new URL(path, root), "utf8");
   return text.split(/^## /m).flatMap((section, index) => {
     const blocks = [...section.matchAll(/^```ts\n(.*?)^```$/gms)].map((block) => block[1] ?? "");
     const code = blocks.join("\n");
     const prints = [...code.matchAll(/\/\/ prints: (.*)$/gm)].map((line) => line[1] ?? "");
-    return blocks.length === 0 ? [] : [{ name: `${page}-${index}`, code, prints }];
+    return blocks.length === 0 ? [] : [{ name: `${page}-${index}`, code: marked(code), prints }];
   });
 }
 
@@ -51,10 +63,11 @@ for (const program of all) {
   test(`the code of ${program.name} does what it says`, { skip: program.code.includes(".volumes") ? missingVolumes : missing, timeout: 120_000 }, async () => {
     const { stdout } = await run(process.execPath, [fileURLToPath(new URL(`${program.name}.js`, workplace))]).catch((error: { stderr: string }) => assert.fail(`${error.stderr}\n${program.code}`));
     let position = 0;
-    for (const line of program.prints) {
-      const found = stdout.indexOf(line, position);
-      assert.ok(found >= 0, `${JSON.stringify(line)} is not in what follows:\n${stdout.slice(position)}`);
-      position = found + line.length;
+    for (const [index, line] of program.prints.entries()) {
+      const wanted = program.code.includes(`"${MARK}${index}"`) ? `${MARK}${index} ${line}\n` : line;
+      const found = stdout.indexOf(wanted, position);
+      assert.ok(found >= 0, `${JSON.stringify(wanted)} is not in what follows:\n${stdout.slice(position)}`);
+      position = found + wanted.length;
     }
   });
 }

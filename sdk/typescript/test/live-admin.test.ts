@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { AuthenticationError, Belljar, BuildError, type BuildEvent, ConflictError, ForbiddenError, InvalidArgumentError, NotFoundError, RateLimitError, Sandbox, SandboxError, Template } from "belljar";
+import { randomUUID } from "node:crypto";
+import { AuthenticationError, Belljar, BuildError, type BuildEvent, ConflictError, ForbiddenError, InvalidArgumentError, NotFoundError, RateLimitError, Sandbox, SandboxError, Secret, SecretNotFoundError, Template } from "belljar";
 import { LABELS, live, missingTenants } from "./live.js";
 import { collect } from "./wait.js";
 
@@ -107,6 +108,13 @@ live("a snapshot is a template", async () => {
     await sandbox.files.write("kept.txt", "kept");
     const template = await sandbox.createSnapshot({ name, note: "a test" });
     assert.deepEqual([template.name, template.kind, template.note], [name, "snapshot", "a test"]);
+    assert.deepEqual((await sandbox.listSnapshots().all()).map((one) => one.templateId), [template.templateId]);
+    const everything = await Sandbox.listSnapshots().nextItems();
+    assert.ok(everything.some((one) => one.templateId === template.templateId) && everything.every((one) => one.kind === "snapshot"));
+    assert.deepEqual(await Sandbox.listSnapshots({ sandboxId: "a0000000000000000000" }).all(), []);
+    await assert.rejects(sandbox.deleteSnapshot("default"), InvalidArgumentError);
+    const second = await sandbox.createSnapshot();
+    assert.deepEqual([await Sandbox.deleteSnapshot(second.snapshotId), await sandbox.deleteSnapshot(second.snapshotId)], [true, false]);
   }
   try {
     assert.ok((await client.templates.list()).some((template) => template.name === name));
@@ -175,4 +183,14 @@ live("templates are built, exported and imported", async (t) => {
   } finally {
     await templates.delete(name);
   }
+});
+
+live("secrets without a client", async () => {
+  const name = `typescript-${randomUUID()}`;
+  const made = await Secret.create({ name, value: "value" }, { requestTimeoutMs: 30_000 });
+  assert.equal((await Secret.update(name, { value: "other" })).version, 2);
+  assert.equal((await Secret.get(made.secretId)).name, name);
+  assert.ok((await Secret.list()).some((one) => one.secretId === made.secretId));
+  await Secret.delete(name);
+  await assert.rejects(Secret.get(name), SecretNotFoundError);
 });

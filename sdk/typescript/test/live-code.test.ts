@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { NotFoundError, SandboxError } from "belljar";
+import { ContextNotFoundError, KernelDied, SandboxError } from "belljar";
 import { live, missing, shared } from "./live.js";
 
 const at = shared();
@@ -35,7 +35,9 @@ live("variables live on in a context", async (context) => {
   const ended = await at.sandbox.runCode("process.exit(3)", { context: made });
   assert.deepEqual([ended.state, ended.exitCode], ["lost", 3]);
   assert.ok((await at.sandbox.runCode("typeof x", { context: made })).rebuilt);
+  const killed = await at.sandbox.runCode("process.kill(process.pid, 'SIGKILL'); await new Promise(() => undefined)", { context: made });
+  assert.ok(killed.status === "died" && killed.error instanceof KernelDied && killed.error.signal === "SIGKILL");
   await at.sandbox.removeCodeContext(made);
-  await assert.rejects(at.sandbox.runCode("x", { context: made }), NotFoundError);
+  await assert.rejects(at.sandbox.runCode("x", { context: made }), ContextNotFoundError);
   await assert.rejects(at.sandbox.createCodeContext({ language: "cobol" }), SandboxError);
 }, missing);

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { CommandExitError, CommandTimeoutError, ConflictError, InvalidArgumentError, NotFoundError, SandboxError } from "belljar";
+import { CommandExitError, CommandTimeoutError, ConflictError, InvalidArgumentError, NotFoundError, ProcessNotFoundError, SandboxError } from "belljar";
 import { live, shared } from "./live.js";
 import { until } from "./wait.js";
 
@@ -227,4 +227,17 @@ live("a session remembers", async () => {
   assert.equal(await session.close(), true);
   assert.equal(await session.close(), false);
   await assert.rejects(session.run("true"), (error) => error instanceof NotFoundError || error instanceof ConflictError);
+});
+
+live("input is streamed", async () => {
+  const { commands } = at.sandbox;
+  const handle = await commands.run("cat", { background: true, stdin: true });
+  assert.equal(await commands.streamInput(handle.pid, ["one\n", new TextEncoder().encode("two\n"), "ü\n"]), 11);
+  assert.equal(await handle.streamInput(new Blob(["blob\n"]).stream()), 5);
+  const later = async function* (): AsyncGenerator<string> {
+    yield "later\n";
+  };
+  await handle.streamInput(later(), { close: true });
+  assert.equal((await handle.wait()).stdout, "one\ntwo\nü\nblob\nlater\n");
+  await assert.rejects(commands.streamInput(999_999, ["x"]), ProcessNotFoundError);
 });

@@ -269,6 +269,8 @@ live("files and directories of this machine, there and back", async () => {
 
     await files.upload(join(directory, "src/a.txt"), "single.txt");
     await files.download("single.txt", join(directory, "single.txt"));
+    await files.download("single.txt", join(directory, "new/deep/single.txt"));
+    assert.deepEqual(await readFile(join(directory, "new/deep/single.txt")), await readFile(join(directory, "single.txt")));
     assert.equal(await readFile(join(directory, "single.txt"), "utf8"), "a");
   });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { ConflictError, type CreateOptions, InvalidArgumentError, type NetworkRecord, NotFoundError, Sandbox, SandboxGoneError } from "belljar";
+import { ConflictError, type CreateOptions, InvalidArgumentError, type NetworkPolicy, type NetworkRecord, NotFoundError, Sandbox, SandboxGoneError } from "belljar";
 import { LABELS, live } from "./live.js";
 import { until } from "./wait.js";
 
@@ -244,6 +244,9 @@ live("a network can be changed, and its log be read", async (t) => {
     [{ event: "lookup", host: "other.example", port: undefined }],
   );
   assert.ok(seen[0]?.at instanceof Date && seen[0].reason?.includes("not allowed"));
+  const updated = await sandbox.updateNetwork({ allow: ["second.example"] });
+  assert.deepEqual((updated.network as NetworkPolicy).allow, ["second.example"]);
+  assert.deepEqual(((await Sandbox.updateNetwork(sandbox.sandboxId, { allow: ["third.example"] })).network as NetworkPolicy).allow, ["third.example"]);
   const changed = await sandbox.update({ network: { presets: ["pip"], allow: ["other.example"] } });
   assert.deepEqual(changed.network, { mode: "whitelist", presets: ["pip"], allow: ["other.example"] });
   assert.equal((await sandbox.commands.run(look)).stdout, "");

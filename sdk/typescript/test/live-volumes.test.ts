@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Belljar, ConflictError, InvalidArgumentError, NotFoundError, Sandbox, type VolumeInfo } from "belljar";
+import { Belljar, ConflictError, InvalidArgumentError, NotFoundError, Sandbox, Volume, type VolumeInfo } from "belljar";
 import { LABELS, live, missingVolumes } from "./live.js";
 
 /** Creates a volume for a test, and removes it afterwards. */
@@ -79,5 +79,22 @@ live(
       }
       assert.equal(await client.volumes.files(volume.name).read("a"), "first\n");
     }),
+  missingVolumes,
+);
+
+live(
+  "volumes without a client",
+  async () => {
+    const made = await Volume.create(`v-${randomUUID().slice(0, 12)}`, { size: "32m" });
+    try {
+      assert.deepEqual(await Volume.get(made.name), made);
+      assert.ok((await Volume.list()).some(({ volumeId }) => volumeId === made.volumeId));
+      await Volume.files(made.name).write("a", "b");
+      assert.equal(await Volume.files(made.name).read("a"), "b");
+    } finally {
+      assert.equal(await Volume.delete(made.name), true);
+    }
+    assert.equal(await Volume.delete(made.name), false);
+  },
   missingVolumes,
 );

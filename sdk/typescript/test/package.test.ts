@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -26,24 +26,76 @@ test("both forms have types that a strict compiler takes", async () => {
   }
 });
 
-test("the types pass with the oldest compiler that the page names", async () => {
+test("the types pass with the oldest compiler that the page names, and with the newest", async () => {
   const page = await readFile(new URL("../../docs/typescript.md", root), "utf8");
   const { version } = JSON.parse(await readFile(new URL("node_modules/typescript-oldest/package.json", root), "utf8")) as { version: string };
   assert.ok(page.includes(`TypeScript ${version.split(".").slice(0, 2).join(".")} or later`), version);
   const settings = /^```json\n(.*?)^```$/ms.exec(page)?.[1] ?? "";
   const directory = await mkdtemp(join(tmpdir(), "belljar-types-"));
   try {
-    await mkdir(join(directory, "node_modules"));
+    await mkdir(join(directory, "node_modules/@types"), { recursive: true });
     await symlink(fileURLToPath(root), join(directory, "node_modules/belljar"));
-    const lines = ['import { Sandbox } from "belljar";', "export async function main(): Promise<string> {", "  await using sandbox = await Sandbox.create();", '  return (await sandbox.commands.run("true")).stdout;', "}"];
-    await writeFile(join(directory, "program.mts"), lines.join("\n"));
-    const compiler = fileURLToPath(new URL("node_modules/typescript-oldest/bin/tsc", root));
+    await symlink(fileURLToPath(new URL("node_modules/@types/node", root)), join(directory, "node_modules/@types/node"));
+    await writeFile(join(directory, "program.mts"), PROGRAM);
     await writeFile(join(directory, "tsconfig.json"), settings);
-    await run(process.execPath, [compiler, "--noEmit"], { cwd: directory }).catch((error: { stdout: string }) => assert.fail(error.stdout));
+    for (const version of ["typescript-oldest", "typescript"]) {
+      const compiler = fileURLToPath(new URL(`node_modules/${version}/bin/tsc`, root));
+      await run(process.execPath, [compiler, "--noEmit"], { cwd: directory }).catch((error: { stdout: string }) => assert.fail(`${version}: ${error.stdout}`));
+    }
   } finally {
     await rm(directory, { recursive: true });
   }
 });
+
+/** A program of a user. Charts narrow by their type. */
+const PROGRAM = `
+import { type BarElement, KernelDied, type LineChart, type PieElement, Sandbox } from "belljar";
+
+export async function main(): Promise<string> {
+  await using sandbox = await Sandbox.create();
+  const execution = await sandbox.runCode("x");
+  const chart = execution.results[0]?.chart;
+  if (chart?.type === "line") {
+    const line: LineChart = chart;
+    console.log(line.elements[0]?.points);
+  } else if (chart?.type === "bar") {
+    const bar: BarElement | undefined = chart.elements[0];
+    console.log(bar?.group);
+  } else if (chart?.type === "pie") {
+    const slice: PieElement | undefined = chart.elements[0];
+    console.log(slice?.angle);
+  } else if (chart?.type === "superchart") {
+    console.log(chart.elements[0]?.type);
+  }
+  if (execution.error instanceof KernelDied) {
+    console.log(execution.error.exitCode);
+  }
+  process.stdout.write("done");
+  return (await sandbox.commands.run("true")).stdout;
+}
+`;
+
+for (const page of ["../../docs/typescript.md", "README.md"]) {
+  test(`the package is installed from a checkout with the command of ${page}`, { timeout: 300_000 }, async () => {
+    const [, command = ""] = /^npm (install \.\.\/belljar\/sdk\/typescript)\b/m.exec(await readFile(new URL(page, root), "utf8")) ?? [];
+    const directory = await mkdtemp(join(tmpdir(), "belljar-install-"));
+    try {
+      const ours = fileURLToPath(root);
+      const unpacked = new Set(["node_modules", "dist", "build"].map((name) => join(ours, name)));
+      await cp(ours, join(directory, "belljar/sdk/typescript"), { recursive: true, filter: (path) => !unpacked.has(path) });
+      const project = join(directory, "project");
+      await mkdir(project);
+      await writeFile(join(project, "package.json"), '{ "type": "module" }');
+      await run("npm", [...command.split(" "), "--no-audit", "--no-fund", "--prefer-offline"], { cwd: project }).catch((error: { stderr: string }) => assert.fail(error.stderr));
+      await writeFile(join(project, "program.js"), 'import { Sandbox } from "belljar"; console.log(typeof Sandbox.create);');
+      assert.equal((await run(process.execPath, ["program.js"], { cwd: project })).stdout, "function\n");
+      const required = 'const { Sandbox } = require("belljar"); console.log(typeof Sandbox.create);';
+      assert.equal((await run(process.execPath, ["--input-type=commonjs", "-e", required], { cwd: project })).stdout, "function\n");
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+  });
+}
 
 test("no public type is any", async () => {
   const { stdout } = await run("grep", ["-rnE", "\\bany\\b", fileURLToPath(new URL("dist/esm", root)), "--include=*.d.ts"]).catch((error: { stdout: string }) => error);
