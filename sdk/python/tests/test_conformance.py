@@ -16,6 +16,8 @@ import pytest
 import belljar
 from belljar import CommandResult, PtySize, SandboxException
 from belljar._config import ConnectionConfig
+from belljar.errors import error_from_problem
+from belljar.models.charts import chart_from_json
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,6 +40,17 @@ async def test_defaults(environment: Any) -> None:
     assert (config.max_retries, config.request_timeout) == (wanted["max_retries"], wanted["request_timeout_s"])
     for function, name in ((belljar.Sandbox.get_url, "get_url"), (belljar.Sandbox.create_token, "create_token")):
         assert inspect.signature(function).parameters["expires"].default == wanted[f"{name}_expires_s"], name
+
+
+async def test_errors() -> None:
+    for code, (status, name, base) in FOUND["errors"].items():
+        error = error_from_problem({"code": code, "status": status, "detail": "d"})
+        assert type(error).__name__ == f"{name}Exception" and isinstance(error, getattr(belljar, f"{base}Exception")), code
+
+
+async def test_charts() -> None:
+    for kind, name in FOUND["charts"].items():
+        assert type(chart_from_json({"type": kind, "title": None, "elements": []})) is getattr(belljar, name)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -81,6 +94,18 @@ class Run:
         if self.session is None:
             self.session = await self.sbx.sessions.create()
         check_result(step, await self.session.run(step["session"], check=False))
+
+    async def do_code(self, step: Dict[str, Any]) -> None:
+        done = await self.sbx.run_code(step["code"], step["language"])
+        found = {
+            "status": done.status,
+            "state": done.state,
+            "failed": None if done.error is None else done.error.name,
+            "stdout": done.stdout,
+            "rebuilt": done.rebuilt is not None,
+        }
+        wanted = {"status": "ok", "state": "preserved", "failed": None, "rebuilt": False, **step}
+        assert found == {**found, **{name: wanted[name] for name in found if name in wanted}}, (step, found)
 
     async def do_at_once(self, step: Dict[str, Any]) -> None:
         await asyncio.gather(*(self.step(one) for one in step["at_once"]))

@@ -4,7 +4,10 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Belljar, type CommandHandle, type CommandResult, type CreateOptions, Sandbox, SandboxError, type Session } from "belljar";
+import * as belljar from "../src/index.js";
+import { chartFromWire } from "../src/code-data.js";
 import { Configuration } from "../src/config.js";
+import { errorFromProblem } from "../src/errors.js";
 import { LABELS, live } from "./live.js";
 import { until } from "./wait.js";
 
@@ -25,7 +28,21 @@ test("conformance: defaults", async () => {
   assert.deepEqual([maxRetries, requestTimeoutMs / 1000], [table.defaults["max_retries"], table.defaults["request_timeout_s"]]);
 });
 
-const table = JSON.parse(readFileSync(new URL("../../../conformance/cases.json", import.meta.url), "utf8")) as { cases: Case[]; defaults: Record<string, number> };
+test("conformance: errors", () => {
+  for (const [code, [status, name, base]] of Object.entries(table.errors)) {
+    const error = errorFromProblem({ code, detail: "d" }, status);
+    const kind = (belljar as Record<string, unknown>)[`${base}Error`] as new (message: string) => Error;
+    assert.ok(error.name === `${name}Error` && error.constructor.name === error.name && error instanceof kind, `${code}: ${error.name}`);
+  }
+});
+
+test("conformance: charts", () => {
+  for (const type of Object.keys(table.charts)) {
+    assert.equal(chartFromWire({ type, title: null, elements: [] }).type, type);
+  }
+});
+
+const table = JSON.parse(readFileSync(new URL("../../../conformance/cases.json", import.meta.url), "utf8")) as { cases: Case[]; defaults: Record<string, number>; errors: Record<string, [status: number, name: string, base: string]>; charts: Record<string, string> };
 
 for (const one of table.cases) {
   live(`conformance: ${one.name}`, async () => {
@@ -77,6 +94,12 @@ class Run {
     session: async (step: Step, line: string): Promise<void> => {
       this.#session ??= await this.sandbox.sessions.create();
       checkResult(step, await this.#session.run(line, { check: false }));
+    },
+    code: async (step: Step, code: string): Promise<void> => {
+      const done = await this.sandbox.runCode(code, { language: step["language"] as string });
+      const found = { status: done.status, state: done.state, failed: done.error?.name ?? null, stdout: done.logs.stdout.join(""), rebuilt: done.rebuilt !== undefined };
+      const wanted: Record<string, unknown> = { status: "ok", state: "preserved", failed: null, stdout: found.stdout, rebuilt: false, ...step };
+      assert.deepEqual(found, Object.fromEntries(Object.keys(found).map((name) => [name, wanted[name]])), JSON.stringify(step));
     },
     at_once: async (_: Step, steps: Step[]): Promise<void> => {
       await Promise.all(steps.map((one) => this.step(one)));
