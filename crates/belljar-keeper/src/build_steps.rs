@@ -233,7 +233,7 @@ impl BuildRun<'_> {
     }
 
     async fn copy(&mut self, step: &PlanStep, copy: &CopyFiles) -> Result<()> {
-        let path = self.keeper.upload_path(&self.caller, &copy.hash);
+        let path = self.keeper.upload_path(self.caller, &copy.hash);
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => KeeperError::from(BuildError::Input {
                 field: "filesHash".to_owned(),

@@ -148,7 +148,7 @@ impl Keeper {
         let mut lifetime = request.lifetime;
         self.check_capabilities(&spec, &lifetime)?;
         lifetime.timeout = self.checked_lifetime(lifetime.timeout)?;
-        self.check_stored_secrets(&caller.tenant, &spec.network).await?;
+        self.check_stored_secrets(caller, &caller.tenant, &spec.network).await?;
         let bytes: usize = request.files.iter().map(|file| file.content.len() + file.path.len()).sum();
         if bytes > MAX_CREATE_FILE_BYTES {
             let reason =

@@ -56,11 +56,14 @@ const OTHERS: &str = "others";
 pub(crate) struct Denials {
     pending: Mutex<BTreeMap<Denial, Count>>,
     /// Number of refused requests of each key in the current interval, and of each key's successful actions of a kind.
-    recorded: Mutex<HashMap<(String, &'static str), (Instant, u32)>>,
+    recorded: Mutex<HashMap<KeyAndKind, (Instant, u32)>>,
     /// Serializes writing, so that the next caller waits until all are written.
     recording: tokio::sync::Mutex<()>,
     wake: Notify,
 }
+
+/// A key's id, and a kind of its requests.
+type KeyAndKind = (String, &'static str);
 
 /// Key by which denials are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

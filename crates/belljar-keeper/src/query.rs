@@ -133,7 +133,7 @@ impl Keeper {
                 let read = Some(&settings.read_hosts).filter(|hosts| !hosts.is_empty()).cloned();
                 let read = read.unwrap_or_else(|| spec.network.read_hosts());
                 check_secrets(&spec.network, &read, &policy)?;
-                self.check_stored_secrets(&entry.tenant, &policy).await?;
+                self.check_stored_secrets(caller, &entry.tenant, &policy).await?;
                 self.check_network(caller, &policy)?;
                 let sandbox = entry.require_running("changing its network policy")?;
                 sandbox.set_network(&self.fill_secrets(&entry.tenant, &policy).await?).await?;

@@ -1,10 +1,12 @@
 //! Secrets of tenants, stored on the server. Network policies name them, and gateways get their values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use belljar_model::{NetworkPolicy, check_secret_value, is_secret_name};
-use belljar_store::{SecretRow, SecretValue, StoreError};
+use belljar_model::{
+    DomainPattern, NetworkPolicy, Role, SecretScope, SecretUse, check_secret_value, is_secret_name,
+};
+use belljar_store::{SecretChange, SecretRow, SecretValue, ServiceWall, StoreError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -34,6 +36,8 @@ pub struct NewSecret {
     pub value: SecretValue,
     /// Metadata, chosen by the tenant.
     pub metadata: BTreeMap<String, String>,
+    /// The hosts, and the header, that it may be sent to.
+    pub scope: SecretScope,
 }
 
 /// Request to change a secret's value.
@@ -43,6 +47,8 @@ pub struct SecretUpdate {
     pub value: SecretValue,
     /// New metadata; unchanged if absent.
     pub metadata: Option<BTreeMap<String, String>>,
+    /// The hosts, and the header, that it may be sent to from now on; unchanged if absent.
+    pub scope: Option<SecretScope>,
 }
 
 /// Metadata of a secret, without its value.
@@ -57,6 +63,12 @@ pub struct SecretInfo {
     pub version: i64,
     /// Metadata, chosen by the tenant.
     pub metadata: BTreeMap<String, String>,
+    /// The only hosts that it is sent to. If there are none, only the key that stored it and administrators may use it, for any host.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// The only header that it is put into; any if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
     /// Time of creation.
     #[serde(with = "json::time")]
     #[schema(value_type = String, format = DateTime)]
@@ -69,8 +81,10 @@ pub struct SecretInfo {
 
 impl From<SecretRow> for SecretInfo {
     fn from(row: SecretRow) -> Self {
-        let SecretRow { id, name, version, metadata, created_at, updated_at, .. } = row;
-        Self { id, name, version, metadata, created_at, updated_at }
+        let SecretRow { id, name, version, metadata, scope, created_at, updated_at, .. } = row;
+        let hosts = scope.hosts().iter().map(ToString::to_string).collect();
+        let header = scope.header().map(str::to_owned);
+        Self { id, name, version, metadata, hosts, header, created_at, updated_at }
     }
 }
 
@@ -112,6 +126,8 @@ impl Keeper {
             name: secret.name,
             version: 1,
             metadata: secret.metadata,
+            scope: secret.scope,
+            key_id: Some(caller.key.clone()),
             created_at: now,
             updated_at: now,
         };
@@ -153,9 +169,14 @@ impl Keeper {
         check_value(&update.value)?;
         update.metadata.as_ref().map(check_metadata).transpose()?;
         let row = self.secret_row(caller, id).await?;
-        let (secrets, metadata) = (self.inner.store.secrets(), update.metadata.as_ref());
+        let change = SecretChange {
+            key_id: &caller.key,
+            metadata: update.metadata.as_ref(),
+            scope: update.scope.as_ref(),
+        };
+        let secrets = self.inner.store.secrets();
         let written =
-            secrets.set_value(&row.tenant, &row.id, &update.value, metadata, Timestamp::now()).await?;
+            secrets.set_value(&row.tenant, &row.id, &update.value, change, Timestamp::now()).await?;
         written.map(SecretInfo::from).ok_or_else(|| not_found(id))
     }
 
@@ -231,22 +252,62 @@ impl Keeper {
         Ok(values)
     }
 
-    /// Checks that the tenant has all secrets that a policy names.
-    pub(crate) async fn check_stored_secrets(&self, tenant: &str, policy: &NetworkPolicy) -> Result<()> {
-        for name in policy.stored_secrets() {
-            if self.inner.store.secrets().value(tenant, &name).await?.is_none() {
+    /// Checks that the tenant has all secrets that a policy names, that it sends them where they may be sent, and that the caller may use
+    /// them.
+    pub(crate) async fn check_stored_secrets(
+        &self,
+        caller: &Caller,
+        tenant: &str,
+        policy: &NetworkPolicy,
+    ) -> Result<()> {
+        let refuse = |reason| Err(KeeperError::Policy { field: "network.secrets", reason });
+        for wanted in policy.secret_uses() {
+            let name = &wanted.name;
+            let Some(row) = self.inner.store.secrets().get(tenant, name).await? else {
                 let reason = format!(
                     "secret {name:?} not found; create it first, as with `belljar secret create {name}`"
                 );
                 return Err(KeeperError::field("network.secrets", reason));
+            };
+            if ServiceWall::SecretScope.is_down() {
+                continue;
+            }
+            let SecretUse { host, header, .. } = &wanted;
+            if !row.scope.allows(&wanted) {
+                return refuse(format!(
+                    "secret {name:?} is for {}, and not for {host} (header {header}); whoever stored it can change that",
+                    row.scope
+                ));
+            }
+            let is_own = caller.role == Role::Admin || row.key_id.as_ref() == Some(&caller.key);
+            if row.scope.is_unlimited() && !is_own {
+                return refuse(format!(
+                    "secret {name:?} has no hosts, so that only the key that stored it and administrators may use it; \
+                     they can give it hosts, as with `belljar secret set {name} --host {host}`"
+                ));
             }
         }
         Ok(())
     }
 
-    /// Returns the policy with the values of the secrets that it names, for its gateway. Secrets that have been removed are left out.
+    /// Returns the policy with the values of the secrets that it names, for its gateway. Secrets that have been removed are left out, and
+    /// hosts that a secret may no longer be sent to are denied.
     pub(crate) async fn fill_secrets(&self, tenant: &str, policy: &NetworkPolicy) -> Result<NetworkPolicy> {
+        let refused = self.refused_hosts(tenant, policy).await?;
+        let policy = &if refused.is_empty() { policy.clone() } else { policy.without_hosts(&refused) };
         Ok(policy.fill(&self.secret_values(tenant, policy).await?))
+    }
+
+    /// Returns the hosts to which a policy sends secrets that may no longer be sent there.
+    async fn refused_hosts(&self, tenant: &str, policy: &NetworkPolicy) -> Result<BTreeSet<DomainPattern>> {
+        let mut refused = BTreeSet::new();
+        for wanted in policy.secret_uses() {
+            let row = self.inner.store.secrets().get(tenant, &wanted.name).await?;
+            if row.is_some_and(|row| !ServiceWall::SecretScope.allows(row.scope.allows(&wanted))) {
+                refused.insert(wanted.host);
+            }
+        }
+        Ok(refused)
     }
 
     /// Sends the current value of a secret to the gateways of this server's running sandboxes that use it. Failures are only logged:
@@ -263,6 +324,15 @@ impl Keeper {
                 (live.sandbox.clone(), live.spec.network.clone())
             };
             let Some(sandbox) = sandbox else { continue };
+            if let Ok(refused) = self.refused_hosts(tenant, &policy).await {
+                for host in refused {
+                    entry.note(
+                        "network",
+                        None,
+                        format!("{host} is denied: the secret {name} is no longer for it"),
+                    );
+                }
+            }
             let set = match self.fill_secrets(tenant, &policy).await {
                 Ok(policy) => sandbox.set_network(&policy).await.map_err(KeeperError::from),
                 Err(error) => Err(error),

@@ -252,7 +252,7 @@ impl Keeper {
     ) -> Result<ForkSource> {
         self.check_offered(entered.spec())?;
         self.check_network(caller, &entered.spec().network)?;
-        self.check_stored_secrets(&caller.tenant, &entered.spec().network).await?;
+        self.check_stored_secrets(caller, &caller.tenant, &entered.spec().network).await?;
         let (template, mut lifetime, labels) = {
             let live = entered.entry.live();
             (live.row.template.clone(), live.settings.lifetime.clone(), live.row.labels.clone())

@@ -66,8 +66,8 @@ pub use network::{
     ALWAYS_DENIED, Cidr, DecidedBy, Decision, DeniedRange, DomainName, DomainPattern, MAX_RULES, Matcher,
     NetworkCeiling, NetworkEvent, NetworkEventKind, NetworkFile, NetworkMode, NetworkPolicy, NetworkRecord,
     NetworkSetup, Ports, Preset, PresetHost, ProxyHost, ProxyProtocol, RequestRule, Rule, Secret, SecretFile,
-    SecretSource, SetHeader, Target, UpstreamProxy, always_denied, always_denied_name, check_secret_value,
-    is_secret_name, placeholder, presets, presets_version,
+    SecretScope, SecretSource, SecretUse, SetHeader, Target, UpstreamProxy, always_denied,
+    always_denied_name, check_secret_value, is_secret_name, placeholder, presets, presets_version,
 };
 pub use outcome::{LimitKind, Outcome, signal_name};
 pub use result::{Phase, PhaseResult, RESULT_SCHEMA, RunResult, milliseconds};

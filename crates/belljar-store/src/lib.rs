@@ -44,7 +44,7 @@ pub use name_lock::NameLock;
 pub use ports::{PortRow, PortVisibility, Ports};
 pub use sandboxes::{Cursor, ListQuery, Order, SandboxRow, Sandboxes};
 pub use seal::KeyFile;
-pub use secrets::{SecretRow, SecretValue, Secrets};
+pub use secrets::{SecretChange, SecretRow, SecretValue, Secrets};
 pub use service_wall::ServiceWall;
 pub use store::Store;
 pub use templates::{TemplateKind, TemplateRow, Templates};

@@ -55,6 +55,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0006_volumes.sql"),
         postgres: include_str!("../migrations/postgres/0006_volumes.sql"),
     },
+    Step {
+        version: 8,
+        description: "where secrets may be sent",
+        sqlite: include_str!("../migrations/sqlite/0008_secret_hosts.sql"),
+        postgres: include_str!("../migrations/postgres/0008_secret_hosts.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use belljar_model::SecretScope;
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
 
@@ -26,6 +27,10 @@ pub struct SecretRow {
     pub version: i64,
     /// Metadata, chosen by the tenant.
     pub metadata: BTreeMap<String, String>,
+    /// The hosts, and the header, that it may be sent to.
+    pub scope: SecretScope,
+    /// Id of the key that stored the value; `None` for values of earlier versions.
+    pub key_id: Option<String>,
     /// Time of creation.
     pub created_at: Timestamp,
     /// Time of the last change.
@@ -51,7 +56,19 @@ pub struct Secrets<'s> {
 
 const VALUE: &str = "secrets.value";
 
-const SELECT: &str = "SELECT id, tenant, name, version, metadata, created_at, updated_at FROM secrets";
+const SELECT: &str =
+    "SELECT id, tenant, name, version, metadata, hosts, header, key_id, created_at, updated_at FROM secrets";
+
+/// What is changed with a secret's value; what is absent stays.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SecretChange<'a> {
+    /// Id of the key that changes it.
+    pub key_id: &'a str,
+    /// Metadata.
+    pub metadata: Option<&'a BTreeMap<String, String>>,
+    /// The hosts, and the header, that it may be sent to.
+    pub scope: Option<&'a SecretScope>,
+}
 
 impl Secrets<'_> {
     /// Inserts a secret, unless its tenant has `max` of them. Returns whether it was inserted.
@@ -61,8 +78,9 @@ impl Secrets<'_> {
     /// Returns [`StoreError::NameTaken`] or [`StoreError::Nul`], or fails if the store cannot be written.
     pub async fn insert(&self, row: &SecretRow, value: &SecretValue, max: u32) -> Result<bool, StoreError> {
         refuse_nul([("the tenant", row.tenant.as_str()), ("the name", &row.name)])?;
-        let text = "INSERT INTO secrets (id, tenant, name, value, version, metadata, created_at, updated_at) \
-             SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE (SELECT count(*) FROM secrets WHERE tenant = $2) < $9";
+        let text = "INSERT INTO secrets (id, tenant, name, value, version, metadata, created_at, updated_at, hosts, header, key_id) \
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $10, $11, $12 \
+             WHERE (SELECT count(*) FROM secrets WHERE tenant = $2) < $9";
         let statement = sqlx::query(text)
             .bind(&row.id)
             .bind(&row.tenant)
@@ -72,7 +90,10 @@ impl Secrets<'_> {
             .bind(metadata_json(&row.metadata)?)
             .bind(stored_time(row.created_at))
             .bind(stored_time(row.updated_at))
-            .bind(i64::from(max));
+            .bind(i64::from(max))
+            .bind(hosts_json(&row.scope))
+            .bind(row.scope.header().map(str::to_owned))
+            .bind(row.key_id.clone());
         let added = self.database.write(statement).await.map_err(|error| {
             if is_clash(&error, "secrets_name", "secrets.name") {
                 return StoreError::NameTaken { what: "secret", name: row.name.clone() };
@@ -83,7 +104,7 @@ impl Secrets<'_> {
         Ok(added > 0)
     }
 
-    /// Changes a secret's value, and its metadata if given. Returns the changed secret; `None` if the id is not found.
+    /// Changes a secret's value, and the rest if given. Returns the changed secret; `None` if the id is not found.
     ///
     /// # Errors
     ///
@@ -93,17 +114,22 @@ impl Secrets<'_> {
         tenant: &str,
         id: &str,
         value: &SecretValue,
-        metadata: Option<&BTreeMap<String, String>>,
+        change: SecretChange<'_>,
         now: Timestamp,
     ) -> Result<Option<SecretRow>, StoreError> {
-        let text = "UPDATE secrets SET value = $3, version = version + 1, metadata = COALESCE($4, metadata), updated_at = $5 \
+        // The header belongs to the hosts: it is replaced with them, also by none.
+        let text = "UPDATE secrets SET value = $3, version = version + 1, metadata = COALESCE($4, metadata), updated_at = $5, \
+             header = CASE WHEN CAST($6 AS TEXT) IS NULL THEN header ELSE $7 END, hosts = COALESCE($6, hosts), key_id = $8 \
              WHERE tenant = $1 AND id = $2";
         let statement = sqlx::query(text)
             .bind(tenant)
             .bind(id)
             .bind(self.seal(tenant, id, value)?)
-            .bind(metadata.map(metadata_json).transpose()?)
-            .bind(stored_time(now));
+            .bind(change.metadata.map(metadata_json).transpose()?)
+            .bind(stored_time(now))
+            .bind(change.scope.map(hosts_json))
+            .bind(change.scope.and_then(SecretScope::header).map(str::to_owned))
+            .bind(change.key_id.to_owned());
         let changed = self.database.write(statement).await.map_err(failed("change a secret"))?;
         self.database.sync().await?;
         if changed == 0 { Ok(None) } else { self.get(tenant, id).await }
@@ -188,14 +214,26 @@ fn metadata_json(metadata: &BTreeMap<String, String>) -> Result<String, StoreErr
     Ok(serde_json::to_string(metadata).unwrap_or_default())
 }
 
+fn hosts_json(scope: &SecretScope) -> String {
+    // Cannot fail: texts only.
+    serde_json::to_string(scope.hosts()).unwrap_or_default()
+}
+
 fn secret(row: &AnyRow) -> Result<SecretRow, StoreError> {
     let row = Reader { table: "secrets", row };
+    let hosts = row.text("hosts")?;
+    let corrupt = |why: String| row.corrupt("hosts", why);
+    let hosts: Vec<String> = serde_json::from_str(&hosts).map_err(|error| corrupt(error.to_string()))?;
+    let header = row.optional_text("header")?;
+    let scope = SecretScope::new(&hosts, header.as_deref()).map_err(|error| corrupt(error.to_string()))?;
     Ok(SecretRow {
         id: row.text("id")?,
         tenant: row.text("tenant")?,
         name: row.text("name")?,
         version: row.number("version")?,
         metadata: row.labels("metadata")?,
+        scope,
+        key_id: row.optional_text("key_id")?,
         created_at: row.time("created_at")?,
         updated_at: row.time("updated_at")?,
     })

@@ -48,6 +48,7 @@ walls! {
     Roles "roles" "Operations require a role.",
     Sealing "sealing" "Values that may be secret are sealed in the store.",
     SealingPlace "sealing-place" "Sealed values open in their own place only.",
+    SecretScope "secret-scope" "A stored secret is sent to its own hosts only.",
     Shares "shares" "A tenant leaves something of the machine for others.",
     SlowBodies "slow-bodies" "Request bodies must arrive at a minimum rate.",
     SlowHeads "slow-heads" "Request heads must arrive within a timeout.",

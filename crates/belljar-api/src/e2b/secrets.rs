@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::response::Response;
 use belljar_keeper::{NewSecret, SecretInfo, SecretUpdate, SecretValue};
+use belljar_model::SecretScope;
 use http::{HeaderValue, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,7 @@ struct Secret {
 
 impl From<SecretInfo> for Secret {
     fn from(info: SecretInfo) -> Self {
-        let SecretInfo { id, name, version, metadata, created_at, updated_at } = info;
+        let SecretInfo { id, name, version, metadata, created_at, updated_at, .. } = info;
         Self { secret_id: id, name, current_version: version, metadata, created_at, updated_at }
     }
 }
@@ -56,6 +57,8 @@ pub(super) async fn create(
         name: body.name.to_ascii_lowercase(),
         value: SecretValue(body.value),
         metadata: body.metadata.unwrap_or_default(),
+        // Clients name no hosts here: the key that stores it chooses them in its policies.
+        scope: SecretScope::default(),
     };
     Ok(answer(StatusCode::CREATED, shared.keeper.create_secret(&caller, secret).await?))
 }
@@ -102,7 +105,7 @@ pub(super) async fn update(
     Id(id): Id,
     Json(body): Json<SecretUpdateBody>,
 ) -> Result<Response, Problem> {
-    let update = SecretUpdate { value: SecretValue(body.value), metadata: body.metadata };
+    let update = SecretUpdate { value: SecretValue(body.value), metadata: body.metadata, scope: None };
     let updated = shared.keeper.update_secret(&caller, &id.to_ascii_lowercase(), update).await?;
     Ok(answer(StatusCode::OK, updated))
 }

@@ -23,7 +23,7 @@ pub(super) async fn create(
     Auth(caller): Auth,
     Json(body): Json<NewSecretBody>,
 ) -> Result<(StatusCode, axum::Json<SecretInfo>), Problem> {
-    let created = shared.keeper.create_secret(&caller, body.into()).await?;
+    let created = shared.keeper.create_secret(&caller, body.try_into()?).await?;
     Ok((StatusCode::CREATED, axum::Json(created)))
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn update(
     Id(id): Id,
     Json(body): Json<SecretUpdateBody>,
 ) -> Result<axum::Json<SecretInfo>, Problem> {
-    Ok(axum::Json(shared.keeper.update_secret(&caller, &id, body.into()).await?))
+    Ok(axum::Json(shared.keeper.update_secret(&caller, &id, body.try_into()?).await?))
 }
 
 /// Removes a secret. Running sandboxes that use it continue without it.

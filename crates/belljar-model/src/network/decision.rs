@@ -75,7 +75,7 @@ pub enum DecidedBy {
 }
 
 /// Begin of the text of decisions that no policy can change.
-pub(crate) const ALWAYS_DENIED: &str = "always denied: ";
+pub(crate) const ALWAYS_DENIED_TEXT: &str = "always denied: ";
 
 impl fmt::Display for DecidedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,10 +84,10 @@ impl fmt::Display for DecidedBy {
             Self::Allow(rule) => write!(f, "allow: {rule}"),
             Self::Open => f.write_str("mode open"),
             Self::Deny(rule) => write!(f, "deny: {rule}"),
-            Self::AlwaysDenied(range) => write!(f, "{ALWAYS_DENIED}{range}"),
-            Self::MetadataName => write!(f, "{ALWAYS_DENIED}metadata service"),
-            Self::OwnAddress => write!(f, "{ALWAYS_DENIED}this machine"),
-            Self::OtherName => write!(f, "{ALWAYS_DENIED}another name"),
+            Self::AlwaysDenied(range) => write!(f, "{ALWAYS_DENIED_TEXT}{range}"),
+            Self::MetadataName => write!(f, "{ALWAYS_DENIED_TEXT}metadata service"),
+            Self::OwnAddress => write!(f, "{ALWAYS_DENIED_TEXT}this machine"),
+            Self::OtherName => write!(f, "{ALWAYS_DENIED_TEXT}another name"),
             Self::Requests => f.write_str("not in the requests of this host"),
             Self::Disabled => f.write_str("mode disabled"),
             Self::NoRule => f.write_str("not in the allow list"),

@@ -157,6 +157,15 @@ impl DomainPattern {
         }
     }
 
+    /// Reports whether the pattern matches every name that `other` matches.
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::Exact(name)) => self.matches(name),
+            (Self::Below(suffix), Self::Below(below)) => suffix == below || self.matches(below),
+            (Self::Exact(_), Self::Below(_)) => false,
+        }
+    }
+
     /// Parses a pattern; the error describes the expected form.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text == "*" {

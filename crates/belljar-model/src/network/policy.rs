@@ -12,6 +12,7 @@ use crate::network::mode::NetworkMode;
 use crate::network::name::{DomainName, DomainPattern};
 use crate::network::request::RequestRule;
 use crate::network::rule::Rule;
+use crate::network::scope::SecretUse;
 use crate::network::secret::{self, Secret, SecretSource};
 use crate::network::stored;
 
@@ -73,6 +74,38 @@ impl NetworkPolicy {
     /// Returns the names of the stored secrets that values of this policy refer to.
     pub fn stored_secrets(&self) -> BTreeSet<String> {
         self.sources().flat_map(SecretSource::stored).map(str::to_owned).collect()
+    }
+
+    /// Returns the uses of stored secrets.
+    pub fn secret_uses(&self) -> Vec<SecretUse> {
+        let secrets = self
+            .secrets
+            .values()
+            .map(|secret| (DomainPattern::Exact(secret.host().clone()), secret.header(), secret.source()));
+        let headers = self.headers.iter().map(|set| (set.host.clone(), set.header.as_str(), &set.source));
+        let uses = secrets.chain(headers).flat_map(|(host, header, source)| {
+            let names: Vec<_> = source.stored().map(str::to_owned).collect();
+            names.into_iter().map(move |name| SecretUse {
+                name,
+                host: host.clone(),
+                header: header.to_owned(),
+            })
+        });
+        uses.collect()
+    }
+
+    /// Returns the policy with these hosts denied, and without what it has for them: secrets, headers and rules for requests.
+    #[must_use]
+    pub fn without_hosts(&self, hosts: &BTreeSet<DomainPattern>) -> Self {
+        let is_denied = |name: &DomainName| hosts.iter().any(|host| host.matches(name));
+        let mut policy = self.clone();
+        policy.secrets.retain(|_, secret| !is_denied(secret.host()));
+        policy.headers.retain(|set| !hosts.iter().any(|host| host.covers(&set.host)));
+        policy.requests.retain(|host, _| !is_denied(host));
+        policy.deny.extend(hosts.iter().cloned().map(Rule::every_port));
+        policy.deny.sort_by_cached_key(ToString::to_string);
+        policy.deny.dedup();
+        policy
     }
 
     /// Returns the policy with references replaced by the values of stored secrets. Entries with missing secrets are left out.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use super::decision::ALWAYS_DENIED;
+use super::decision::ALWAYS_DENIED_TEXT;
 
 /// Record of the log of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +87,9 @@ impl NetworkEvent {
         match self {
             Self::Ended { .. } => NetworkEventKind::Ended,
             Self::Connection { allowed: true, .. } => NetworkEventKind::Allowed,
-            Self::Lookup { rule, .. } | Self::Connection { rule, .. } if rule.starts_with(ALWAYS_DENIED) => {
+            Self::Lookup { rule, .. } | Self::Connection { rule, .. }
+                if rule.starts_with(ALWAYS_DENIED_TEXT) =>
+            {
                 NetworkEventKind::AlwaysDenied
             }
             Self::Lookup { .. } | Self::Connection { .. } => NetworkEventKind::Denied,

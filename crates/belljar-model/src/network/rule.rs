@@ -106,6 +106,11 @@ impl List {
 }
 
 impl Rule {
+    /// Returns the rule for every port of these hosts.
+    pub(super) fn every_port(host: DomainPattern) -> Self {
+        Self { target: Target::Name(host), ports: Ports::Any }
+    }
+
     /// Parses a rule of the allow list.
     ///
     /// # Errors

@@ -283,7 +283,7 @@ fn is_variable(name: &str) -> bool {
         && !name.starts_with(|char: char| char.is_ascii_digit())
 }
 
-fn header_name(field: &'static str, name: &str) -> Result<String, ModelError> {
+pub(super) fn header_name(field: &'static str, name: &str) -> Result<String, ModelError> {
     // Source: RFC 9110, 5.6.2 (token).
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let refuse = |allowed| Err(ModelError::not_allowed(field, name, allowed));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use belljar_model::{Role, SandboxId, SandboxState};
+use belljar_model::{Role, SandboxId, SandboxState, SecretScope};
 use belljar_store::{KeyRow, SandboxRow, SecretRow};
 use jiff::Timestamp;
 
@@ -68,6 +68,8 @@ pub(crate) fn secret(name: &str) -> SecretRow {
         name: name.to_owned(),
         version: 1,
         metadata: BTreeMap::from([("owner".to_owned(), "ci".to_owned())]),
+        scope: SecretScope::new(&["*.example.com".to_owned()], Some("authorization")).unwrap(),
+        key_id: Some("key-1".to_owned()),
         created_at: time(1),
         updated_at: time(1),
     }

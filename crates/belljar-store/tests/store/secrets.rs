@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
-use belljar_store::{SecretRow, SecretValue, StoreError};
+use belljar_model::SecretScope;
+use belljar_store::{SecretChange, SecretRow, SecretValue, StoreError};
 use futures::future::join_all;
 
 use crate::fixture::Fixture;
@@ -19,16 +20,27 @@ pub(crate) async fn secret_round_trip(fixture: Fixture) {
         assert_eq!(secrets.get("acme", name).await.unwrap(), Some(row.clone()));
     }
     assert_eq!(secrets.value("acme", "key").await.unwrap(), Some(value("first")));
-    let changed = SecretRow { version: 2, updated_at: time(2), ..row.clone() };
-    let updated = secrets.set_value("acme", "sec_key", &value("second"), None, time(2)).await.unwrap();
+    let key_id = "key-2";
+    let none = SecretChange { key_id, ..SecretChange::default() };
+    let changed =
+        SecretRow { version: 2, updated_at: time(2), key_id: Some(key_id.to_owned()), ..row.clone() };
+    let updated = secrets.set_value("acme", "sec_key", &value("second"), none, time(2)).await.unwrap();
     assert_eq!(updated, Some(changed.clone()));
     let metadata = BTreeMap::new();
-    let changed = SecretRow { version: 3, updated_at: time(3), metadata: metadata.clone(), ..changed };
-    let updated =
-        secrets.set_value("acme", "sec_key", &value("third"), Some(&metadata), time(3)).await.unwrap();
+    // The header is replaced with the hosts.
+    let scope = SecretScope::new(&["a.example".to_owned()], None).unwrap();
+    let changed = SecretRow {
+        version: 3,
+        updated_at: time(3),
+        metadata: metadata.clone(),
+        scope: scope.clone(),
+        ..changed
+    };
+    let change = SecretChange { metadata: Some(&metadata), scope: Some(&scope), key_id };
+    let updated = secrets.set_value("acme", "sec_key", &value("third"), change, time(3)).await.unwrap();
     assert_eq!(updated, Some(changed));
     assert_eq!(secrets.value("acme", "key").await.unwrap(), Some(value("third")));
-    assert_eq!(secrets.set_value("acme", "none", &value("x"), None, time(4)).await.unwrap(), None);
+    assert_eq!(secrets.set_value("acme", "none", &value("x"), none, time(4)).await.unwrap(), None);
     assert!(secrets.remove("acme", "sec_key").await.unwrap());
     assert!(!secrets.remove("acme", "sec_key").await.unwrap());
     assert_eq!(secrets.get("acme", "key").await.unwrap(), None);
@@ -43,7 +55,9 @@ pub(crate) async fn secrets_of_other_tenants_are_not_found(fixture: Fixture) {
     assert_eq!(secrets.get("other", "sec_key").await.unwrap(), None);
     assert_eq!(secrets.value("other", "key").await.unwrap(), None);
     assert_eq!(secrets.list("other", "", 9).await.unwrap(), []);
-    assert_eq!(secrets.set_value("other", "sec_key", &value("theirs"), None, time(2)).await.unwrap(), None);
+    let change = SecretChange::default();
+    let set = secrets.set_value("other", "sec_key", &value("theirs"), change, time(2)).await;
+    assert_eq!(set.unwrap(), None);
     assert!(!secrets.remove("other", "sec_key").await.unwrap());
     assert_eq!(secrets.value("acme", "key").await.unwrap(), Some(value("mine")));
     // Names and the number of secrets are counted for each tenant.

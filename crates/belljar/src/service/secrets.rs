@@ -28,13 +28,17 @@ pub(crate) async fn secrets(link: &Link, command: &SecretCommand) -> Result<u8, 
     let path = |name: &str| format!("/v1/secrets/{}", in_path(name));
     match command {
         SecretCommand::Create { name, source } => {
-            let body = json!({"name": name, "value": value(source)?, "metadata": metadata(source)?});
+            let (hosts, header) = (&source.hosts, &source.header);
+            let body = json!({
+                "name": name, "value": value(source)?, "metadata": metadata(source)?, "hosts": hosts, "header": header,
+            });
             show(link, &link.client.send(Method::POST, "/v1/secrets", &body).await?)?;
         }
         SecretCommand::Set { name, source } => {
             let metadata = metadata(source)?;
             let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
-            let body = json!({"value": value(source)?, "metadata": metadata});
+            let hosts = Some(&source.hosts).filter(|hosts| !hosts.is_empty());
+            let body = json!({"value": value(source)?, "metadata": metadata, "hosts": hosts, "header": source.header});
             show(link, &link.client.send(Method::PUT, &path(name), &body).await?)?;
         }
         SecretCommand::Ls => list(link).await?,
@@ -84,7 +88,7 @@ async fn list(link: &Link) -> Result<(), Quit> {
 }
 
 fn table(link: &Link, secrets: Vec<SecretInfo>) -> Result<(), Quit> {
-    let mut table = Table::new(&["NAME", "ID", "VERSION", "CHANGED", "METADATA"]);
+    let mut table = Table::new(&["NAME", "ID", "VERSION", "CHANGED", "HOSTS", "METADATA"]);
     for secret in secrets {
         if link.json(&secret)? {
             continue;
@@ -92,7 +96,9 @@ fn table(link: &Link, secrets: Vec<SecretInfo>) -> Result<(), Quit> {
         let metadata: Vec<String> =
             secret.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let (version, changed) = (secret.version.to_string(), away(secret.updated_at));
-        table.row(vec![secret.name, secret.id, version, changed, metadata.join(" ")]);
+        let header = secret.header.map(|header| format!(" ({header})")).unwrap_or_default();
+        let hosts = secret.hosts.join(" ") + &header;
+        table.row(vec![secret.name, secret.id, version, changed, hosts, metadata.join(" ")]);
     }
     if link.format == Format::Json { Ok(()) } else { table.print() }
 }

@@ -108,6 +108,13 @@ pub(crate) struct SecretSourceArgs {
     /// Metadata; with `set` it replaces all of the existing metadata
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) metadata: Vec<String>,
+    /// Host that it may be sent to, such as api.example.com or *.example.com; may be repeated. Without hosts only the key that stores
+    /// it and administrators may use it
+    #[arg(long = "host", value_name = "HOST")]
+    pub(crate) hosts: Vec<String>,
+    /// The only header that it may be put into
+    #[arg(long, value_name = "HEADER", requires = "hosts")]
+    pub(crate) header: Option<String>,
 }
 
 /// Quotas of all sandboxes of a key together. `none` removes a quota.

@@ -15,6 +15,9 @@ cases![
     n23_stored_secrets_reach_only_their_host,
     stored_secrets_change_in_running_sandboxes,
     stored_secrets_have_a_quota,
+    n23_stored_secrets_are_sent_to_their_own_hosts,
+    n23_without_hosts_a_key_reads_a_secret_of_another,
+    stored_secret_with_other_hosts_ends_in_running_sandboxes,
     e2b_rules_set_headers,
 ];
 
@@ -235,6 +238,97 @@ fn stored_secrets_have_a_quota(fixture: &Fixture) {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(listed.iter().map(|secret| &secret["name"]).collect::<Vec<_>>(), ["one", "two"]);
+}
+
+/// Creates a key of an ordinary user.
+fn user(home: &Home) -> String {
+    home.json("key create --role user")["key"].as_str().unwrap().to_owned()
+}
+
+fn n23_stored_secrets_are_sent_to_their_own_hosts(fixture: &Fixture) {
+    let home = home(fixture, "");
+    let (ann, bob) = (user(&home), user(&home));
+    let feed = |line: &str| home.feed(line, b"s3cret-value").good();
+    feed("secret create scoped --host good.example --host *.good.example --header Authorization");
+    feed(&format!("secret create free --api-key {ann}"));
+    let create = |key: &str, words: &str| {
+        home.run(&format!("sandbox create --allow *.example {words} --api-key {key}"))
+    };
+    let good = create(&bob, "--header good.example:authorization:secret=scoped").good();
+    create(&bob, "--secret KEY=good.example:authorization:secret=scoped").good();
+    create(&bob, "--header *.good.example:authorization:secret=scoped").good();
+    let beyond = "secret \"scoped\" is for good.example, *.good.example (header authorization), and not for ";
+    for (words, place) in [
+        ("--header other.example:authorization:secret=scoped", "other.example (header authorization)"),
+        ("--header *.example:authorization:secret=scoped", "*.example (header authorization)"),
+        ("--header good.example:x-any:secret=scoped", "good.example (header x-any)"),
+        ("--secret KEY=other.example:authorization:secret=scoped", "other.example (header authorization)"),
+    ] {
+        create(&bob, words).refused(125, &[beyond, place]);
+    }
+    // In a running sandbox, for a host that has a header already.
+    let words = "--allow *.example --header good.example:x-any:secret=scoped";
+    home.run(&format!("sandbox net {} set {words} --api-key {bob}", good.trim()))
+        .refused(125, &[beyond, "good.example (header x-any)"]);
+    // Without hosts it is for the key that stored it, and for administrators.
+    let words = "--header other.example:x-any:secret=free";
+    create(&bob, words).refused(125, &["secret \"free\" has no hosts"]);
+    let own = create(&ann, words).good();
+    home.run(&format!("sandbox fork {} --api-key {bob}", own.trim()))
+        .refused(125, &["secret \"free\" has no hosts"]);
+    home.good(&format!("sandbox create --allow *.example {words}"));
+    // Who replaces the value knows it, and may use it; the previous one is gone.
+    home.feed(&format!("secret set free --api-key {bob}"), b"0ther-value").good();
+    create(&bob, words).good();
+    create(&ann, words).refused(125, &["secret \"free\" has no hosts"]);
+    for words in ["--host https://x/", "--host *", "--host a.example --header host"] {
+        home.feed(&format!("secret create wrong {words}"), b"v").refused(2, &["host"]);
+    }
+    home.good("sandbox kill --all");
+}
+
+fn n23_without_hosts_a_key_reads_a_secret_of_another(fixture: &Fixture) {
+    let home = home(fixture, "");
+    let run = |line: &str, input: &[u8]| {
+        let args: Vec<_> = line.split(' ').collect();
+        let mut command = home.belljar(&args);
+        command.env("BELLJAR_TEST_WITHOUT", "service:secret-scope");
+        home.feed_command(command, input)
+    };
+    if !cfg!(feature = "mutation") {
+        return;
+    }
+    run("secret create scoped --host good.example", b"s3cret-value").good();
+    let bob = user(&home);
+    let words = "--allow *.example --header other.example:authorization:secret=scoped";
+    let id = run(&format!("sandbox create {words} --api-key {bob}"), b"").good();
+    send_requests(&home, id.trim());
+    let sent: Vec<_> = requests(fixture).iter().map(|request| secrets_of(request).0).collect();
+    assert_eq!(sent, [some("s3cret-value")]);
+    home.good("sandbox kill --all");
+}
+
+fn stored_secret_with_other_hosts_ends_in_running_sandboxes(fixture: &Fixture) {
+    let home = home(fixture, "");
+    home.feed("secret create openai --host good.example", b"s3cret-value").good();
+    let id = home.create(
+        "--allow good.example --allow other.example --header good.example:authorization:secret=openai",
+    );
+    let code = "print(https('good.example')[0])\nprint(get('other.example')[9:12])";
+    let code = format!("{}\n{PRELUDE}\n{code}", crate::fixture::PRELUDE);
+    let send = || home.run_args(&["sandbox", "exec", &id, "--", "python3", "-c", &code]).good();
+    assert_eq!(send(), "200\n200\n");
+    assert_eq!(secrets_of(&requests(fixture)[0]).0, some("s3cret-value"));
+    // The host is no longer reached, rather than without the secret, and the log says so.
+    home.feed("secret set openai --host third.example", b"s3cret-value").good();
+    let said = send();
+    assert!(said.ends_with("\n200\n") && !said.starts_with("200"), "{said}");
+    assert_eq!(requests(fixture).len(), 1);
+    let log = home.good(&format!("sandbox logs {id}"));
+    assert!(log.contains("good.example is denied: the secret openai is no longer for it"), "{log}");
+    home.feed("secret set openai --host *.example", b"s3cret-value").good();
+    assert_eq!(send(), "200\n200\n");
+    home.good("sandbox kill --all");
 }
 
 /// E2B's clients set headers with network rules.

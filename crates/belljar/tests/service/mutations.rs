@@ -102,7 +102,7 @@ fn c02_x02_without_tenants_a_foreign_sandbox_is_found() {
 
 /// Returns the statuses of the second tenant reading a secret of the first, and creating a sandbox that uses it.
 async fn foreign_secret(fixture: &Fixture) -> (u16, u16) {
-    let secret = json!({"name": "mine", "value": "s3cret-value"});
+    let secret = json!({"name": "mine", "value": "s3cret-value", "hosts": ["a.example"]});
     assert_eq!(fixture.first.post("/v1/secrets", &secret).await.status, 201);
     let found = fixture.second.get("/v1/secrets/mine").await;
     assert!(!found.text().contains("s3cret"), "{found:?}");

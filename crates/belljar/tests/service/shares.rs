@@ -208,7 +208,10 @@ fn c30_memory_of_a_tenant_is_taken_back_for_others() {
             }
         }
         assert!(!reasons.is_empty());
-        assert!(reasons.iter().all(|text| text.contains("memory ran short while others waited")), "{reasons:?}");
+        assert!(
+            reasons.iter().all(|text| text.contains("memory ran short while others waited")),
+            "{reasons:?}"
+        );
     }));
 }
 
@@ -244,7 +247,8 @@ async fn read_often(without: Option<&'static str>) -> (usize, u64, usize) {
     let mut records: Vec<Value> = Vec::new();
     loop {
         let after = records.last().map_or(0, |record| record["seq"].as_i64().unwrap_or(0));
-        let page = server.admin().get(&format!("/v1/audit?tenant=greedy&limit=1000&after={after}")).await.json();
+        let page =
+            server.admin().get(&format!("/v1/audit?tenant=greedy&limit=1000&after={after}")).await.json();
         let page = page["records"].as_array().cloned().unwrap_or_default();
         if page.is_empty() {
             break;

@@ -98,7 +98,11 @@ impl Home {
     /// Runs a command with this standard input.
     pub(crate) fn feed(&self, line: &str, input: &[u8]) -> Done {
         let args: Vec<_> = line.split(' ').collect();
-        let mut command = self.belljar(&args);
+        self.feed_command(self.belljar(&args), input)
+    }
+
+    /// Runs a prepared command with this standard input.
+    pub(crate) fn feed_command(&self, mut command: Command, input: &[u8]) -> Done {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use belljar_keeper::{NewSecret, SecretUpdate, SecretValue};
+use belljar_keeper::{KeeperError, NewSecret, SecretUpdate, SecretValue};
+use belljar_model::SecretScope;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::UniqueMap;
+use crate::problem::Problem;
 
 /// Request to store a secret.
 #[derive(Deserialize, ToSchema)]
@@ -22,6 +24,14 @@ pub(crate) struct NewSecretBody {
     #[serde(default)]
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     metadata: Option<UniqueMap<String>>,
+    /// The only hosts that it may be sent to: names, or patterns such as `*.example.com`; at most 32. Without hosts only the key that
+    /// stores it and administrators may use it, for any host.
+    #[serde(default)]
+    #[schema(example = json!(["api.example.com"]))]
+    hosts: Vec<String>,
+    /// The only header that it may be put into; any if absent. Only with `hosts`.
+    #[serde(default)]
+    header: Option<String>,
 }
 
 /// Request to change a secret's value.
@@ -35,6 +45,12 @@ pub(crate) struct SecretUpdateBody {
     #[serde(default)]
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     metadata: Option<UniqueMap<String>>,
+    /// New hosts; unchanged if absent. Running sandboxes that use the secret for another host no longer reach that host.
+    #[serde(default)]
+    hosts: Option<Vec<String>>,
+    /// The header that belongs to the new hosts. Only with `hosts`.
+    #[serde(default)]
+    header: Option<String>,
 }
 
 impl fmt::Debug for NewSecretBody {
@@ -49,14 +65,29 @@ impl fmt::Debug for SecretUpdateBody {
     }
 }
 
-impl From<NewSecretBody> for NewSecret {
-    fn from(NewSecretBody { name, value, metadata }: NewSecretBody) -> Self {
-        Self { name, value: SecretValue(value), metadata: metadata.unwrap_or_default().0 }
+impl TryFrom<NewSecretBody> for NewSecret {
+    type Error = Problem;
+
+    fn try_from(body: NewSecretBody) -> Result<Self, Problem> {
+        let NewSecretBody { name, value, metadata, hosts, header } = body;
+        let scope = SecretScope::new(&hosts, header.as_deref()).map_err(KeeperError::from)?;
+        Ok(Self { name, value: SecretValue(value), metadata: metadata.unwrap_or_default().0, scope })
     }
 }
 
-impl From<SecretUpdateBody> for SecretUpdate {
-    fn from(SecretUpdateBody { value, metadata }: SecretUpdateBody) -> Self {
-        Self { value: SecretValue(value), metadata: metadata.map(|UniqueMap(metadata)| metadata) }
+impl TryFrom<SecretUpdateBody> for SecretUpdate {
+    type Error = Problem;
+
+    fn try_from(body: SecretUpdateBody) -> Result<Self, Problem> {
+        let SecretUpdateBody { value, metadata, hosts, header } = body;
+        let scope = match hosts {
+            Some(hosts) => Some(SecretScope::new(&hosts, header.as_deref()).map_err(KeeperError::from)?),
+            None if header.is_some() => {
+                return Err(Problem::field("header", "give the hosts that the secret is for as well"));
+            }
+            None => None,
+        };
+        let metadata = metadata.map(|UniqueMap(metadata)| metadata);
+        Ok(Self { value: SecretValue(value), metadata, scope })
     }
 }
