@@ -78,11 +78,8 @@ def draw_if_interactive():
 
 def finish(show_them):
     """Ends an execution: shows open figures that were not shown yet, and closes all."""
-    matplotlib = sys.modules["matplotlib"]
-    if matplotlib.rcParams._get("backend") != extras.BACKEND if hasattr(matplotlib.rcParams, "_get") else False:
-        return
     managers = _pylab_helpers.Gcf.get_all_fig_managers()
-    if not managers:
+    if not managers or extras.shows_itself(sys.modules["matplotlib"].get_backend()):
         return
     try:
         if show_them:
@@ -308,12 +305,14 @@ SOURCES['charts'] = r'''"""Charts as data, from matplotlib figures."""
 
 import datetime
 import functools
+import inspect
 import math
 import re
 
 MAX_POINTS = 10_000
 MAX_ELEMENTS = 1_000
 MAX_AXES = 64
+_MATH = re.compile(r"\$\\mathdefault\{(.*)\}\$")
 _UNIT = re.compile(r"[\(\[]([^\(\)\[\]]+)[\)\]]\s*$")
 
 
@@ -329,10 +328,27 @@ def watch(axes_class):
         kept = self.__dict__.setdefault("_belljar_boxes", [])
         places = list(range(1, len(bxpstats) + 1)) if positions is None else list(positions)
         label = kwargs.get("label")
-        kept.extend((dict(stats), place, upright, label) for stats, place in zip(bxpstats, places))
+        # The line of the median tells whether the box is still there.
+        lines = made["medians"]
+        kept.extend((line, dict(stats), place, upright, label) for line, stats, place in zip(lines, bxpstats, places))
         return made
 
     axes_class.bxp = bxp
+    axes_class.boxplot = with_both_names(axes_class.boxplot)
+
+
+def with_both_names(boxplot):
+    """Lets `boxplot` take its labels by the name that matplotlib 3.11 has removed, and by that which 3.9 has added."""
+    parameters = inspect.signature(boxplot).parameters
+    name, other = ("tick_labels", "labels") if "tick_labels" in parameters else ("labels", "tick_labels")
+
+    @functools.wraps(boxplot)
+    def either(*args, **kwargs):
+        if other in kwargs:
+            kwargs[name] = kwargs.pop(other)
+        return boxplot(*args, **kwargs)
+
+    return either
 
 
 class _Limiter:
@@ -371,7 +387,12 @@ def _main_title(figure):
 def _counts(axes):
     if not axes.get_visible() or axes.get_label() == "<colorbar>" or hasattr(axes, "_colorbar"):
         return False
-    return bool(axes.has_data() or (axes.axison and axes.get_title()) or axes.__dict__.get("_belljar_boxes"))
+    return bool(axes.has_data() or (axes.axison and axes.get_title()) or _boxes(axes))
+
+
+def _boxes(axes):
+    lines = {id(line) for line in axes.lines}
+    return [box for line, *box in axes.__dict__.get("_belljar_boxes", ()) if id(line) in lines]
 
 
 def _of_axes(axes, limiter):
@@ -383,7 +404,7 @@ def _of_axes(axes, limiter):
         return {"type": "pie", "title": title, "elements": [_wedge(one) for one in wedges[:MAX_ELEMENTS]]}
     chart = {"type": "unknown", "title": title, "elements": []}
     chart.update(_labels(axes))
-    boxes = axes.__dict__.get("_belljar_boxes")
+    boxes = _boxes(axes)
     if boxes:
         chart["type"] = "box_and_whisker"
         chart["elements"] = [_box(axes, *one) for one in limiter.first(boxes, MAX_ELEMENTS, "boxes")]
@@ -415,6 +436,21 @@ def _labels(axes):
 def _number(value):
     value = float(value)
     return value if math.isfinite(value) else None
+
+
+def _rounded(value):
+    """Returns a computed number without the noise of its last digits."""
+    return _number(f"{float(value):.12g}")
+
+
+def _text(label):
+    """Returns the text of a tick's label: what is drawn, not its markup."""
+    text = label.get_text()
+    found = _MATH.fullmatch(text)
+    if not found:
+        return text
+    text = re.sub(r"\\d?frac\{(.*?)\}\{(.*?)\}", r"\1/\2", found[1])
+    return re.sub(r"\^\{(.*?)\}", r"^\1", text).replace("\\times", "×")
 
 
 def _plain(value):
@@ -490,9 +526,9 @@ def _scales(axes, points):
         ]
         ticks = ticks[:MAX_ELEMENTS]
         found[f"{side}_ticks"] = (
-            [_number(place) for place, _ in ticks] if not _is_time(axis) else _from_axis(axis, [p for p, _ in ticks])
+            [_rounded(place) for place, _ in ticks] if not _is_time(axis) else _from_axis(axis, [p for p, _ in ticks])
         )
-        found[f"{side}_tick_labels"] = [label.get_text() for _, label in ticks]
+        found[f"{side}_tick_labels"] = [_text(label) for _, label in ticks]
         found[f"{side}_scale"] = _scale(axis, [point[at] for point in points])
     return found
 
@@ -603,7 +639,7 @@ def _named(axis):
     formatter = type(axis.get_major_formatter()).__name__
     if formatter not in ("FixedFormatter", "StrCategoryFormatter", "FuncFormatter", "CategoricalFormatter"):
         return None
-    pairs = [(float(place), label.get_text()) for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels())]
+    pairs = [(float(place), _text(label)) for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels())]
     return [pair for pair in pairs if pair[1]] or None
 
 
@@ -646,7 +682,8 @@ def _upright(group, bars):
 
 
 def _wedge(wedge):
-    return {"label": _label(wedge), "angle": _number(wedge.theta2 - wedge.theta1), "radius": _number(wedge.r)}
+    # Matplotlib computes the angles from numbers of 32 bits.
+    return {"label": _label(wedge), "angle": _number(round(wedge.theta2 - wedge.theta1, 4)), "radius": _number(wedge.r)}
 
 
 def _box(axes, stats, place, upright, label):
@@ -933,6 +970,16 @@ def _hidden_places():
     return tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (IPython, traitlets))
 
 
+def exit_status(error):
+    """Returns the exit status of `SystemExit`, as in Python."""
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return int(code) & 0xFF
+    return 1
+
+
 class Describer:
     """Formats exceptions."""
 
@@ -945,8 +992,10 @@ class Describer:
         return plain(getattr(type(error), "__name__", "Exception"))[:200]
 
     def value(self, error):
-        """Returns the exception as text, even if its own code fails."""
+        """Returns the exception as text, even if its own code fails; of an exit without a text the status."""
         try:
+            if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+                return str(exit_status(error))
             return shorten(plain(str(error)), MAX_VALUE)[0]
         except Exception as other:
             return f"<its text could not be made: {type(other).__name__}>"
@@ -995,13 +1044,18 @@ class Describer:
         return {"name": name, "value": value, "traceback": self.traceback(error)}
 '''
 
-SOURCES['extras'] = r'''"""Support for optional libraries: matplotlib, pandas, Pillow. Nothing is imported before the code imports it."""
+SOURCES['extras'] = r'''"""Support for optional libraries: matplotlib, pandas, Pillow, plotly, tqdm. Nothing is imported before the code imports it."""
 
+import functools
 import sys
 
 CHART = "application/vnd.belljar.chart.v1+json"
 TABLE = "application/vnd.belljar.table.v1+json"
 BACKEND = "module://_belljar.backend"
+# Names of matplotlib's own backends that the kernel's one replaces without a word: it draws what they draw.
+_REPLACED = frozenset(("agg", "inline", "module://matplotlib_inline.backend_inline"))
+# Backends that write files only.
+_FILES = frozenset(("cairo", "pdf", "pgf", "ps", "svg", "template"))
 
 # Figures of this execution that were already shown, by id.
 _shown = {}
@@ -1092,8 +1146,17 @@ def enable_matplotlib(gui=None):
     if gui in ("agg", "svg", "pdf", "ps", "cairo"):
         matplotlib.use(gui)
         return gui, gui
-    print(f"No display is available: {gui} is ignored; figures are shown in the results.", file=sys.stderr)
+    _note_display(gui)
     return enable_matplotlib("inline")
+
+
+def _note_display(name):
+    print(f"No display is available: {name} is ignored; figures are shown in the results.", file=sys.stderr)
+
+
+def shows_itself(backend):
+    """Reports whether a backend is one of the code's own, which shows figures in its own way."""
+    return backend.startswith("module://") and backend != BACKEND and backend not in _REPLACED
 
 
 def begin():
@@ -1103,9 +1166,11 @@ def begin():
 
 def end(show):
     """Finishes an execution: shows and closes open figures."""
-    backend = sys.modules.get("_belljar.backend")
     try:
-        if backend is not None and "matplotlib.pyplot" in sys.modules:
+        figures = sys.modules.get("matplotlib._pylab_helpers")
+        if figures is not None and figures.Gcf.figs:
+            from _belljar import backend
+
             backend.finish(show)
     finally:
         _shown.clear()
@@ -1119,7 +1184,11 @@ class Hooks:
         self._after = {
             "matplotlib": _matplotlib,
             "matplotlib.axes": _axes,
+            "matplotlib.pyplot": _pyplot,
+            "pandas": _pandas,
             "PIL.Image": _pillow,
+            "plotly.io._renderers": _plotly,
+            "tqdm.notebook": _tqdm,
         }
 
     def find_spec(self, name, path=None, target=None):
@@ -1154,12 +1223,73 @@ class Hooks:
 
 
 def _matplotlib(module):
-    import os
+    """Chooses the kernel's backend, whatever MPLBACKEND or a configuration file says: they are meant for programs."""
+    module.rcParams["backend"] = BACKEND
+    if hasattr(module, "rcParamsOrig"):
+        module.rcParamsOrig["backend"] = BACKEND
 
-    if not os.environ.get("MPLBACKEND"):
-        module.rcParams["backend"] = BACKEND
-        if hasattr(module, "rcParamsOrig"):
-            module.rcParamsOrig["backend"] = BACKEND
+
+def _pyplot(module):
+    """Shows figures whatever backend the code chooses."""
+    original = module.switch_backend
+
+    @functools.wraps(original)
+    def switch_backend(newbackend):
+        from matplotlib import rcParams, rcsetup
+
+        # Not a string: the choice is left to matplotlib.
+        name = rcsetup.validate_backend(newbackend).lower() if isinstance(newbackend, str) else "agg"
+        if name in _FILES or shows_itself(name):
+            original(newbackend)
+            if name in _FILES:
+                from _belljar import backend
+
+                module._backend_mod.show = backend.show
+            return
+        if name not in _REPLACED and name != BACKEND:
+            _note_display(newbackend)
+        if module._backend_mod is None or module._backend_mod.FigureCanvas.__module__ != "_belljar.backend":
+            original(BACKEND)
+        rcParams["backend"] = BACKEND
+
+    module.switch_backend = switch_backend
+    from _belljar import charts
+
+    module.boxplot = charts.with_both_names(module.boxplot)
+
+
+def _pandas(module):
+    """Lays out data frames as in a notebook: columns are wrapped into blocks, not left out, up to 20 of them."""
+    from pandas._config import config
+
+    name = "display.max_columns"
+    if module.get_option(name) == 0:
+        option = config._registered_options[name]
+        config._registered_options[name] = option._replace(defval=20)
+        module.set_option(name, 20)
+
+
+def _plotly(module):
+    from _belljar import plotly_figures
+
+    plotly_figures.install(module)
+
+
+def _tqdm(module):
+    """Shows progress as text: there are no widgets."""
+    from tqdm import std
+
+    class tqdm_notebook(std.tqdm):
+        """`tqdm.std.tqdm`, which takes and ignores the arguments of widgets."""
+
+        def __init__(self, *args, display=True, ncols=None, **kwargs):
+            super().__init__(*args, ncols=ncols if isinstance(ncols, int) else None, **kwargs)
+
+    def tnrange(*args, **kwargs):
+        return tqdm_notebook(range(*args), **kwargs)
+
+    module.tqdm = module.tqdm_notebook = tqdm_notebook
+    module.trange = module.tnrange = tnrange
 
 
 def _axes(module):
@@ -1187,9 +1317,9 @@ import time
 
 from _belljar import extras, wire
 from _belljar.bundle import Budget, plain, shorten
-from _belljar.errors import Describer
+from _belljar.errors import Describer, exit_status
 from _belljar.place import Place
-from _belljar.streams import flush, repair_streams
+from _belljar.streams import flush, forget_descriptors, keep_descriptors, repair_streams
 
 MAX_PROMPT = 4 * 1024
 PROTOCOL = 1
@@ -1265,6 +1395,8 @@ class Kernel:
 
     def run_async(self, coroutine):
         """Runs a cell with `await`, on the kernel's event loop."""
+        import asyncio
+
         loop = self.event_loop()
         task = loop.create_task(coroutine)
         self.interrupts.task = task
@@ -1275,6 +1407,15 @@ class Kernel:
                 raise
             task.cancel()
             return loop.run_until_complete(task)
+        except SystemExit:
+            # Raised by another task: this one would otherwise continue with the next cell.
+            if not task.done():
+                task.cancel()
+                try:
+                    loop.run_until_complete(task)
+                except asyncio.CancelledError:
+                    pass
+            raise
         finally:
             self.interrupts.task = None
 
@@ -1392,10 +1533,12 @@ class Kernel:
             self.wire.send({"op": "error", "id": number, **described})
         self.current = None
         done = {"op": "done", "id": number, "status": status}
-        if isinstance(error, SystemExit):
+        # Only `exit()` and `quit()` end the context: `sys.exit()` is how programs end that are run as a cell.
+        leaves = isinstance(error, SystemExit) and getattr(error, "ends_context", False)
+        if leaves:
             done["exiting"] = True
         self.wire.send(done)
-        if isinstance(error, SystemExit):
+        if leaves:
             self.leave(exit_status(error))
 
     def leave(self, status):
@@ -1423,6 +1566,7 @@ class Kernel:
         self.interrupts = wire.Interrupts()
         self.interrupts.install()
         self.wire = wire.Wire(fd, self.interrupts)
+        keep_descriptors()
         os.register_at_fork(after_in_child=self._in_child)
         self.wire.send({"op": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
         while True:
@@ -1442,6 +1586,7 @@ class Kernel:
         import signal
 
         self.wire.forget()
+        forget_descriptors()
         self.interrupts.running = False
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -1479,16 +1624,6 @@ class Kernel:
 def _leave_soon(status):
     time.sleep(2)
     os._exit(status)
-
-
-def exit_status(error):
-    """Returns the exit status of `SystemExit`, as in Python."""
-    code = error.code
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return int(code) & 0xFF
-    return 1
 '''
 
 SOURCES['light'] = r'''"""Imports the shell without its terminal parts, which take most of IPython 8's import time."""
@@ -1526,6 +1661,123 @@ def light_imports():
             parent, _, child = name.rpartition(".")
             if vars(sys.modules.get(parent) or sys).get(child) is module and module is not None:
                 delattr(sys.modules[parent], child)
+'''
+
+SOURCES['packages'] = r'''"""Packages that the code installs: they can be imported at once, without a restart."""
+
+import importlib
+import importlib.util
+import os
+import re
+import shlex
+import site
+import sys
+from importlib.machinery import PathFinder
+
+# Nobody can answer questions of pip, and what it would protect is the sandbox's own.
+_PIP_ENVIRONMENT = "PIP_BREAK_SYSTEM_PACKAGES=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_YES=1"
+_INSTALL = re.compile(
+    r"(?:^|[;&|(]|\bsudo\s|\s-m\s)\s*(?:\w+=\S*\s+)*(?:\S*/)?"
+    r"(?:pip[\d.]*|uv|conda|mamba|micromamba|npm|apt|apt-get)\s(?:[^;&|]*\s)?(?:install|add)\b"
+)
+_PLACES = re.compile(r"\s(?:--user|--target|-t|--prefix|--root)\b")
+
+
+def installs(command):
+    """Reports whether a command line installs packages."""
+    return _INSTALL.search(command) is not None
+
+
+def _is_fixed():
+    """Reports whether the interpreter's own packages cannot be changed."""
+    return not any(os.access(place, os.W_OK) for place in site.getsitepackages())
+
+
+def _directory():
+    """Returns the directory of the user's own packages; None if this interpreter does not use it."""
+    # A virtual environment that cannot be changed has no other place for them.
+    if sys.flags.no_user_site or not (site.ENABLE_USER_SITE or _is_fixed()):
+        return None
+    return site.getusersitepackages()
+
+
+def use_directory(forget=False):
+    """Puts the user's own packages on the path, even if none is installed yet. `forget`: the home directory has changed."""
+    if forget:
+        if site.USER_SITE in sys.path:
+            sys.path.remove(site.USER_SITE)
+        site.USER_SITE = site.USER_BASE = None
+    place = _directory()
+    if place is not None and place not in sys.path:
+        names = ("site-packages", "dist-packages")
+        at = next((at for at, one in enumerate(sys.path) if os.path.basename(one) in names), len(sys.path))
+        sys.path.insert(at, place)
+
+
+def refresh():
+    """Makes packages usable that a command has installed, including those that are only linked (`pip install -e`)."""
+    importlib.invalidate_caches()
+    use_directory()
+    place = _directory()
+    if place is not None and os.path.isdir(place):
+        site.addsitedir(place)
+    name = replaced_module()
+    if name is not None:
+        print(f"{name} is loaded already: restart the context to use the version that is installed now", file=sys.stderr)
+
+
+def replaced_module():
+    """Returns the name of a loaded module of which the user has installed another copy; None if there is none."""
+    place = _directory()
+    try:
+        names = {name.partition(".")[0] for name in os.listdir(place)} if place else ()
+    except OSError:
+        return None
+    for name in sorted(names):
+        origin = getattr(getattr(sys.modules.get(name), "__spec__", None), "origin", None)
+        if origin and os.path.isabs(origin) and not origin.startswith(place + os.sep):
+            return name
+    return None
+
+
+def pip_command(line):
+    """Returns the command line of `%pip`; raises an error that says how to get pip."""
+    from IPython.core.error import UsageError
+
+    python = shlex.quote(sys.executable)
+    command = f"{python} -m pip"
+    if importlib.util.find_spec("pip") is None:
+        # One of the interpreter that a virtual environment was made of.
+        program = next((one for one in map(_which, ("pip3", "pip")) if one), None)
+        if program is None:
+            raise UsageError(
+                f'there is no pip for {sys.executable}: give the template a step `pip = ["pip"]` or `apt = ["python3-pip"]`'
+            )
+        command = f"{shlex.quote(program)} --python {python}"
+    environment = _PIP_ENVIRONMENT
+    if not site.ENABLE_USER_SITE and _is_fixed() and not _PLACES.search(f" {line}"):
+        environment += f" PIP_PREFIX={shlex.quote(site.getuserbase())}"
+    return f"{environment} {command} {line}"
+
+
+def _which(name):
+    import shutil
+
+    return shutil.which(name)
+
+
+class LateFinder:
+    """Last of the finders: finds the user's own packages if their directory was created after the first search of it."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        place = site.USER_SITE
+        if path is not None or place not in sys.path or sys.path_importer_cache.get(place, name) is not None:
+            return None
+        if not os.path.isdir(place):
+            return None
+        del sys.path_importer_cache[place]
+        return PathFinder.find_spec(name, [place])
 '''
 
 SOURCES['parent'] = r'''"""The parent of warm kernels: prepared before any user is known, and never runs user code.
@@ -1625,6 +1877,8 @@ def _serve_child(kernel, calls, request, fds):
             env.pop(name, None)
         after_fork(env, os.fsdecode(base64.b64decode(frame["cwd"])))
         sock.detach()
+    except Failed as error:
+        report_failure(control, str(error))
     except BaseException as error:
         report_failure(control, f"the warm interpreter could not enter the sandbox: {type(error).__name__}: {error}")
     kernel.serve(control)
@@ -1700,11 +1954,43 @@ class Place:
                 pass
 '''
 
+SOURCES['plotly_figures'] = r'''"""Plotly's figures as results."""
+
+import os
+import types
+
+NAME = "belljar"
+
+
+def install(renderers):
+    """Makes the kernel's renderer plotly's default one; `renderers` is the module `plotly.io._renderers`."""
+    from plotly.io._base_renderers import HtmlRenderer, PlotlyRenderer
+
+    class Renderer(HtmlRenderer):
+        """HTML that stands alone and loads plotly.js from its CDN, and the figure as data."""
+
+        def to_mimebundle(self, fig_dict):
+            kinds = [trace.get("type", "scatter") for trace in fig_dict.get("data", ())]
+            text = f"<plotly figure of {len(kinds)} traces: {', '.join(dict.fromkeys(kinds))}>"
+            return {"text/plain": text, **super().to_mimebundle(fig_dict), **PlotlyRenderer().to_mimebundle(fig_dict)}
+
+    # Only its presence is checked, for the sake of front ends that store notebooks.
+    if getattr(renderers, "nbformat", None) is None:
+        renderers.nbformat = types.SimpleNamespace(__version__="5.0")
+    renderer = Renderer(connected=True, full_html=False, global_init=False)
+    # Older versions otherwise load plotly.js by require.js.
+    renderer.requirejs = False
+    renderers.renderers[NAME] = renderer
+    if not os.environ.get("PLOTLY_RENDERER"):
+        renderers.renderers.default = NAME
+'''
+
 SOURCES['shell'] = r'''"""IPython's shell, without output of its own and without files: displayed objects become frames."""
 
 import codeop
 import io
 import os
+import subprocess
 import sys
 import types
 
@@ -1722,7 +2008,7 @@ with light_imports():
     from traitlets import Any, Bool, Dict, Set, Type, Unicode, observe
     from traitlets.config import Config, Configurable
 
-from _belljar import commands, extras
+from _belljar import commands, extras, packages
 from _belljar.bundle import MAX_VALUE, size_text
 
 # Functions in which IPython itself reports the end of a cell.
@@ -1906,7 +2192,9 @@ class _Leave(IPyAutocall):
     rewrite = False
 
     def __call__(self, code=None):
-        raise SystemExit(code)
+        error = SystemExit(code)
+        error.ends_context = True
+        raise error
 
     def __repr__(self):
         return "exit() ends the context's interpreter"
@@ -1942,6 +2230,7 @@ class Shell(interactiveshell.InteractiveShell):
         self.configurables.append(InlineBackend(parent=self))
         for name in ("exit", "quit"):
             self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
+        self.register_magic_function(self._pip, "line", "pip")
 
     db = property(lambda self: self.__dict__["_store"], lambda self, value: None)
 
@@ -2031,11 +2320,29 @@ class Shell(interactiveshell.InteractiveShell):
         return extras.enable_matplotlib(gui)
 
     def ask_exit(self):
-        raise SystemExit(None)
+        _Leave(self)()
 
     def system(self, cmd):
-        """`!command`: writes to the output of the code."""
-        self.user_ns["_exit_code"] = commands.run(self.var_expand(cmd, depth=1))
+        """`!command`: writes to the output of the code. A failed installation is an error of the cell, which runs to its end."""
+        cmd = self.var_expand(cmd, depth=1)
+        if packages.installs(cmd):
+            self._install(cmd, cmd)
+        else:
+            self._run_command(cmd)
+
+    def _run_command(self, cmd):
+        self.user_ns["_exit_code"] = status = commands.run(cmd)
+        return status
+
+    def _install(self, name, cmd):
+        status = self._run_command(cmd)
+        packages.refresh()
+        if status:
+            self.soft_error = subprocess.CalledProcessError(status, name)
+
+    def _pip(self, line):
+        """Run pip for this interpreter, such as `%pip install NAME`: the packages can be imported at once."""
+        self._install(f"pip {line}", packages.pip_command(line))
 
     system_piped = system_raw = system
 
@@ -2070,6 +2377,7 @@ SOURCES['start'] = r'''"""Start of a kernel as an ordinary process."""
 import os
 import sys
 
+from _belljar import packages
 from _belljar.bundle import plain
 from _belljar.warm import Failed, prepare
 
@@ -2127,12 +2435,14 @@ def main():
         report_failure(fd, f"the Python kernel cannot start: {type(error).__name__}: {error}")
     if place is not None:
         sys.path.insert(0, "")
+    packages.use_directory()
     kernel.serve(fd)
 '''
 
 SOURCES['streams'] = r'''"""Standard output and error of the code."""
 
 import io
+import os
 import sys
 
 # Streams created by the kernel: flushing them runs no user code.
@@ -2179,8 +2489,40 @@ def prepare_streams():
         setattr(sys, f"__{name}__", stream)
 
 
+# Copies of the descriptors 1 and 2, with what they were.
+_copies = {}
+
+
+def _identify(fd):
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def keep_descriptors():
+    """Keeps copies of standard output and error, which no child process inherits."""
+    import fcntl
+
+    for number in (1, 2):
+        copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 10)
+        _copies[number] = copy, _identify(copy)
+
+
+def forget_descriptors():
+    """In a forked child: closes the copies, so that the pipes end with the child's own output."""
+    for copy, identity in _copies.values():
+        if _identify(copy) == identity:
+            os.close(copy)
+    _copies.clear()
+
+
 def repair_streams():
-    """Restores the kernel's streams if those of the code are not writable."""
+    """Restores standard output and error: descriptors that the code has closed or replaced, and streams that are not writable."""
+    for number, (copy, identity) in _copies.items():
+        if _identify(number) != identity and _identify(copy) == identity:
+            os.dup2(copy, number)
     for at, name in enumerate(("stdout", "stderr")):
         if _own_streams[at].closed:
             _own_streams[at] = _make(name)
@@ -2344,7 +2686,7 @@ import os
 import sys
 import time
 
-from _belljar import extras
+from _belljar import extras, packages
 from _belljar.kernel import Kernel
 from _belljar.streams import prepare_streams
 
@@ -2356,6 +2698,9 @@ class Failed(Exception):
 def prepare(imports=(), to_fork=True):
     """Does everything that is independent of the user; returns the kernel. Afterwards the process has one thread."""
     prepare_streams()
+    if to_fork:
+        # pyarrow, which pandas imports if it is installed, would start a thread of its allocator, which prevents forks.
+        os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     try:
         from _belljar.shell import make_shell
     except ImportError as error:
@@ -2368,6 +2713,7 @@ def prepare(imports=(), to_fork=True):
     shell = make_shell()
     kernel = Kernel(shell)
     sys.meta_path.insert(0, extras.Hooks())
+    sys.meta_path.append(packages.LateFinder)
     _replace_input(kernel)
     for name in imports:
         import importlib
@@ -2481,7 +2827,10 @@ def _replace_input(kernel):
 
 
 def after_fork(env=None, cwd=None):
-    """Runs in a child of a prepared process, before any code: reseeds random state, and applies the context's environment."""
+    """Runs in a child of a prepared process, before any code: reseeds random state, and applies the context's environment.
+
+    Raises `Failed` if a plain start would load other packages than those that are loaded already.
+    """
     import random
 
     random.seed()
@@ -2507,6 +2856,10 @@ def after_fork(env=None, cwd=None):
             time.tzset()
     if cwd is not None:
         os.chdir(cwd)
+    packages.use_directory(forget=True)
+    name = packages.replaced_module()
+    if name is not None:
+        raise Failed(f"the package {name} that the user has installed differs from the one that is loaded already")
 '''
 
 SOURCES['wire'] = r'''"""Frames over the control socket, and the handling of signals."""

@@ -72,11 +72,8 @@ def draw_if_interactive():
 
 def finish(show_them):
     """Ends an execution: shows open figures that were not shown yet, and closes all."""
-    matplotlib = sys.modules["matplotlib"]
-    if matplotlib.rcParams._get("backend") != extras.BACKEND if hasattr(matplotlib.rcParams, "_get") else False:
-        return
     managers = _pylab_helpers.Gcf.get_all_fig_managers()
-    if not managers:
+    if not managers or extras.shows_itself(sys.modules["matplotlib"].get_backend()):
         return
     try:
         if show_them:

@@ -2,12 +2,14 @@
 
 import datetime
 import functools
+import inspect
 import math
 import re
 
 MAX_POINTS = 10_000
 MAX_ELEMENTS = 1_000
 MAX_AXES = 64
+_MATH = re.compile(r"\$\\mathdefault\{(.*)\}\$")
 _UNIT = re.compile(r"[\(\[]([^\(\)\[\]]+)[\)\]]\s*$")
 
 
@@ -23,10 +25,27 @@ def watch(axes_class):
         kept = self.__dict__.setdefault("_belljar_boxes", [])
         places = list(range(1, len(bxpstats) + 1)) if positions is None else list(positions)
         label = kwargs.get("label")
-        kept.extend((dict(stats), place, upright, label) for stats, place in zip(bxpstats, places))
+        # The line of the median tells whether the box is still there.
+        lines = made["medians"]
+        kept.extend((line, dict(stats), place, upright, label) for line, stats, place in zip(lines, bxpstats, places))
         return made
 
     axes_class.bxp = bxp
+    axes_class.boxplot = with_both_names(axes_class.boxplot)
+
+
+def with_both_names(boxplot):
+    """Lets `boxplot` take its labels by the name that matplotlib 3.11 has removed, and by that which 3.9 has added."""
+    parameters = inspect.signature(boxplot).parameters
+    name, other = ("tick_labels", "labels") if "tick_labels" in parameters else ("labels", "tick_labels")
+
+    @functools.wraps(boxplot)
+    def either(*args, **kwargs):
+        if other in kwargs:
+            kwargs[name] = kwargs.pop(other)
+        return boxplot(*args, **kwargs)
+
+    return either
 
 
 class _Limiter:
@@ -65,7 +84,12 @@ def _main_title(figure):
 def _counts(axes):
     if not axes.get_visible() or axes.get_label() == "<colorbar>" or hasattr(axes, "_colorbar"):
         return False
-    return bool(axes.has_data() or (axes.axison and axes.get_title()) or axes.__dict__.get("_belljar_boxes"))
+    return bool(axes.has_data() or (axes.axison and axes.get_title()) or _boxes(axes))
+
+
+def _boxes(axes):
+    lines = {id(line) for line in axes.lines}
+    return [box for line, *box in axes.__dict__.get("_belljar_boxes", ()) if id(line) in lines]
 
 
 def _of_axes(axes, limiter):
@@ -77,7 +101,7 @@ def _of_axes(axes, limiter):
         return {"type": "pie", "title": title, "elements": [_wedge(one) for one in wedges[:MAX_ELEMENTS]]}
     chart = {"type": "unknown", "title": title, "elements": []}
     chart.update(_labels(axes))
-    boxes = axes.__dict__.get("_belljar_boxes")
+    boxes = _boxes(axes)
     if boxes:
         chart["type"] = "box_and_whisker"
         chart["elements"] = [_box(axes, *one) for one in limiter.first(boxes, MAX_ELEMENTS, "boxes")]
@@ -109,6 +133,21 @@ def _labels(axes):
 def _number(value):
     value = float(value)
     return value if math.isfinite(value) else None
+
+
+def _rounded(value):
+    """Returns a computed number without the noise of its last digits."""
+    return _number(f"{float(value):.12g}")
+
+
+def _text(label):
+    """Returns the text of a tick's label: what is drawn, not its markup."""
+    text = label.get_text()
+    found = _MATH.fullmatch(text)
+    if not found:
+        return text
+    text = re.sub(r"\\d?frac\{(.*?)\}\{(.*?)\}", r"\1/\2", found[1])
+    return re.sub(r"\^\{(.*?)\}", r"^\1", text).replace("\\times", "×")
 
 
 def _plain(value):
@@ -184,9 +223,9 @@ def _scales(axes, points):
         ]
         ticks = ticks[:MAX_ELEMENTS]
         found[f"{side}_ticks"] = (
-            [_number(place) for place, _ in ticks] if not _is_time(axis) else _from_axis(axis, [p for p, _ in ticks])
+            [_rounded(place) for place, _ in ticks] if not _is_time(axis) else _from_axis(axis, [p for p, _ in ticks])
         )
-        found[f"{side}_tick_labels"] = [label.get_text() for _, label in ticks]
+        found[f"{side}_tick_labels"] = [_text(label) for _, label in ticks]
         found[f"{side}_scale"] = _scale(axis, [point[at] for point in points])
     return found
 
@@ -297,7 +336,7 @@ def _named(axis):
     formatter = type(axis.get_major_formatter()).__name__
     if formatter not in ("FixedFormatter", "StrCategoryFormatter", "FuncFormatter", "CategoricalFormatter"):
         return None
-    pairs = [(float(place), label.get_text()) for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels())]
+    pairs = [(float(place), _text(label)) for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels())]
     return [pair for pair in pairs if pair[1]] or None
 
 
@@ -340,7 +379,8 @@ def _upright(group, bars):
 
 
 def _wedge(wedge):
-    return {"label": _label(wedge), "angle": _number(wedge.theta2 - wedge.theta1), "radius": _number(wedge.r)}
+    # Matplotlib computes the angles from numbers of 32 bits.
+    return {"label": _label(wedge), "angle": _number(round(wedge.theta2 - wedge.theta1, 4)), "radius": _number(wedge.r)}
 
 
 def _box(axes, stats, place, upright, label):

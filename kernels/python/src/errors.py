@@ -21,6 +21,16 @@ def _hidden_places():
     return tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (IPython, traitlets))
 
 
+def exit_status(error):
+    """Returns the exit status of `SystemExit`, as in Python."""
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return int(code) & 0xFF
+    return 1
+
+
 class Describer:
     """Formats exceptions."""
 
@@ -33,8 +43,10 @@ class Describer:
         return plain(getattr(type(error), "__name__", "Exception"))[:200]
 
     def value(self, error):
-        """Returns the exception as text, even if its own code fails."""
+        """Returns the exception as text, even if its own code fails; of an exit without a text the status."""
         try:
+            if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+                return str(exit_status(error))
             return shorten(plain(str(error)), MAX_VALUE)[0]
         except Exception as other:
             return f"<its text could not be made: {type(other).__name__}>"

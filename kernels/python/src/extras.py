@@ -1,10 +1,15 @@
-"""Support for optional libraries: matplotlib, pandas, Pillow. Nothing is imported before the code imports it."""
+"""Support for optional libraries: matplotlib, pandas, Pillow, plotly, tqdm. Nothing is imported before the code imports it."""
 
+import functools
 import sys
 
 CHART = "application/vnd.belljar.chart.v1+json"
 TABLE = "application/vnd.belljar.table.v1+json"
 BACKEND = "module://_belljar.backend"
+# Names of matplotlib's own backends that the kernel's one replaces without a word: it draws what they draw.
+_REPLACED = frozenset(("agg", "inline", "module://matplotlib_inline.backend_inline"))
+# Backends that write files only.
+_FILES = frozenset(("cairo", "pdf", "pgf", "ps", "svg", "template"))
 
 # Figures of this execution that were already shown, by id.
 _shown = {}
@@ -95,8 +100,17 @@ def enable_matplotlib(gui=None):
     if gui in ("agg", "svg", "pdf", "ps", "cairo"):
         matplotlib.use(gui)
         return gui, gui
-    print(f"No display is available: {gui} is ignored; figures are shown in the results.", file=sys.stderr)
+    _note_display(gui)
     return enable_matplotlib("inline")
+
+
+def _note_display(name):
+    print(f"No display is available: {name} is ignored; figures are shown in the results.", file=sys.stderr)
+
+
+def shows_itself(backend):
+    """Reports whether a backend is one of the code's own, which shows figures in its own way."""
+    return backend.startswith("module://") and backend != BACKEND and backend not in _REPLACED
 
 
 def begin():
@@ -106,9 +120,11 @@ def begin():
 
 def end(show):
     """Finishes an execution: shows and closes open figures."""
-    backend = sys.modules.get("_belljar.backend")
     try:
-        if backend is not None and "matplotlib.pyplot" in sys.modules:
+        figures = sys.modules.get("matplotlib._pylab_helpers")
+        if figures is not None and figures.Gcf.figs:
+            from _belljar import backend
+
             backend.finish(show)
     finally:
         _shown.clear()
@@ -122,7 +138,11 @@ class Hooks:
         self._after = {
             "matplotlib": _matplotlib,
             "matplotlib.axes": _axes,
+            "matplotlib.pyplot": _pyplot,
+            "pandas": _pandas,
             "PIL.Image": _pillow,
+            "plotly.io._renderers": _plotly,
+            "tqdm.notebook": _tqdm,
         }
 
     def find_spec(self, name, path=None, target=None):
@@ -157,12 +177,73 @@ class Hooks:
 
 
 def _matplotlib(module):
-    import os
+    """Chooses the kernel's backend, whatever MPLBACKEND or a configuration file says: they are meant for programs."""
+    module.rcParams["backend"] = BACKEND
+    if hasattr(module, "rcParamsOrig"):
+        module.rcParamsOrig["backend"] = BACKEND
 
-    if not os.environ.get("MPLBACKEND"):
-        module.rcParams["backend"] = BACKEND
-        if hasattr(module, "rcParamsOrig"):
-            module.rcParamsOrig["backend"] = BACKEND
+
+def _pyplot(module):
+    """Shows figures whatever backend the code chooses."""
+    original = module.switch_backend
+
+    @functools.wraps(original)
+    def switch_backend(newbackend):
+        from matplotlib import rcParams, rcsetup
+
+        # Not a string: the choice is left to matplotlib.
+        name = rcsetup.validate_backend(newbackend).lower() if isinstance(newbackend, str) else "agg"
+        if name in _FILES or shows_itself(name):
+            original(newbackend)
+            if name in _FILES:
+                from _belljar import backend
+
+                module._backend_mod.show = backend.show
+            return
+        if name not in _REPLACED and name != BACKEND:
+            _note_display(newbackend)
+        if module._backend_mod is None or module._backend_mod.FigureCanvas.__module__ != "_belljar.backend":
+            original(BACKEND)
+        rcParams["backend"] = BACKEND
+
+    module.switch_backend = switch_backend
+    from _belljar import charts
+
+    module.boxplot = charts.with_both_names(module.boxplot)
+
+
+def _pandas(module):
+    """Lays out data frames as in a notebook: columns are wrapped into blocks, not left out, up to 20 of them."""
+    from pandas._config import config
+
+    name = "display.max_columns"
+    if module.get_option(name) == 0:
+        option = config._registered_options[name]
+        config._registered_options[name] = option._replace(defval=20)
+        module.set_option(name, 20)
+
+
+def _plotly(module):
+    from _belljar import plotly_figures
+
+    plotly_figures.install(module)
+
+
+def _tqdm(module):
+    """Shows progress as text: there are no widgets."""
+    from tqdm import std
+
+    class tqdm_notebook(std.tqdm):
+        """`tqdm.std.tqdm`, which takes and ignores the arguments of widgets."""
+
+        def __init__(self, *args, display=True, ncols=None, **kwargs):
+            super().__init__(*args, ncols=ncols if isinstance(ncols, int) else None, **kwargs)
+
+    def tnrange(*args, **kwargs):
+        return tqdm_notebook(range(*args), **kwargs)
+
+    module.tqdm = module.tqdm_notebook = tqdm_notebook
+    module.trange = module.tnrange = tnrange
 
 
 def _axes(module):

@@ -7,9 +7,9 @@ import time
 
 from _belljar import extras, wire
 from _belljar.bundle import Budget, plain, shorten
-from _belljar.errors import Describer
+from _belljar.errors import Describer, exit_status
 from _belljar.place import Place
-from _belljar.streams import flush, repair_streams
+from _belljar.streams import flush, forget_descriptors, keep_descriptors, repair_streams
 
 MAX_PROMPT = 4 * 1024
 PROTOCOL = 1
@@ -85,6 +85,8 @@ class Kernel:
 
     def run_async(self, coroutine):
         """Runs a cell with `await`, on the kernel's event loop."""
+        import asyncio
+
         loop = self.event_loop()
         task = loop.create_task(coroutine)
         self.interrupts.task = task
@@ -95,6 +97,15 @@ class Kernel:
                 raise
             task.cancel()
             return loop.run_until_complete(task)
+        except SystemExit:
+            # Raised by another task: this one would otherwise continue with the next cell.
+            if not task.done():
+                task.cancel()
+                try:
+                    loop.run_until_complete(task)
+                except asyncio.CancelledError:
+                    pass
+            raise
         finally:
             self.interrupts.task = None
 
@@ -212,10 +223,12 @@ class Kernel:
             self.wire.send({"op": "error", "id": number, **described})
         self.current = None
         done = {"op": "done", "id": number, "status": status}
-        if isinstance(error, SystemExit):
+        # Only `exit()` and `quit()` end the context: `sys.exit()` is how programs end that are run as a cell.
+        leaves = isinstance(error, SystemExit) and getattr(error, "ends_context", False)
+        if leaves:
             done["exiting"] = True
         self.wire.send(done)
-        if isinstance(error, SystemExit):
+        if leaves:
             self.leave(exit_status(error))
 
     def leave(self, status):
@@ -243,6 +256,7 @@ class Kernel:
         self.interrupts = wire.Interrupts()
         self.interrupts.install()
         self.wire = wire.Wire(fd, self.interrupts)
+        keep_descriptors()
         os.register_at_fork(after_in_child=self._in_child)
         self.wire.send({"op": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
         while True:
@@ -262,6 +276,7 @@ class Kernel:
         import signal
 
         self.wire.forget()
+        forget_descriptors()
         self.interrupts.running = False
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -299,13 +314,3 @@ class Kernel:
 def _leave_soon(status):
     time.sleep(2)
     os._exit(status)
-
-
-def exit_status(error):
-    """Returns the exit status of `SystemExit`, as in Python."""
-    code = error.code
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return int(code) & 0xFF
-    return 1

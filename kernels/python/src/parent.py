@@ -95,6 +95,8 @@ def _serve_child(kernel, calls, request, fds):
             env.pop(name, None)
         after_fork(env, os.fsdecode(base64.b64decode(frame["cwd"])))
         sock.detach()
+    except Failed as error:
+        report_failure(control, str(error))
     except BaseException as error:
         report_failure(control, f"the warm interpreter could not enter the sandbox: {type(error).__name__}: {error}")
     kernel.serve(control)

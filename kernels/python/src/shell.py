@@ -3,6 +3,7 @@
 import codeop
 import io
 import os
+import subprocess
 import sys
 import types
 
@@ -20,7 +21,7 @@ with light_imports():
     from traitlets import Any, Bool, Dict, Set, Type, Unicode, observe
     from traitlets.config import Config, Configurable
 
-from _belljar import commands, extras
+from _belljar import commands, extras, packages
 from _belljar.bundle import MAX_VALUE, size_text
 
 # Functions in which IPython itself reports the end of a cell.
@@ -204,7 +205,9 @@ class _Leave(IPyAutocall):
     rewrite = False
 
     def __call__(self, code=None):
-        raise SystemExit(code)
+        error = SystemExit(code)
+        error.ends_context = True
+        raise error
 
     def __repr__(self):
         return "exit() ends the context's interpreter"
@@ -240,6 +243,7 @@ class Shell(interactiveshell.InteractiveShell):
         self.configurables.append(InlineBackend(parent=self))
         for name in ("exit", "quit"):
             self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
+        self.register_magic_function(self._pip, "line", "pip")
 
     db = property(lambda self: self.__dict__["_store"], lambda self, value: None)
 
@@ -329,11 +333,29 @@ class Shell(interactiveshell.InteractiveShell):
         return extras.enable_matplotlib(gui)
 
     def ask_exit(self):
-        raise SystemExit(None)
+        _Leave(self)()
 
     def system(self, cmd):
-        """`!command`: writes to the output of the code."""
-        self.user_ns["_exit_code"] = commands.run(self.var_expand(cmd, depth=1))
+        """`!command`: writes to the output of the code. A failed installation is an error of the cell, which runs to its end."""
+        cmd = self.var_expand(cmd, depth=1)
+        if packages.installs(cmd):
+            self._install(cmd, cmd)
+        else:
+            self._run_command(cmd)
+
+    def _run_command(self, cmd):
+        self.user_ns["_exit_code"] = status = commands.run(cmd)
+        return status
+
+    def _install(self, name, cmd):
+        status = self._run_command(cmd)
+        packages.refresh()
+        if status:
+            self.soft_error = subprocess.CalledProcessError(status, name)
+
+    def _pip(self, line):
+        """Run pip for this interpreter, such as `%pip install NAME`: the packages can be imported at once."""
+        self._install(f"pip {line}", packages.pip_command(line))
 
     system_piped = system_raw = system
 

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from _belljar import packages
 from _belljar.bundle import plain
 from _belljar.warm import Failed, prepare
 
@@ -60,4 +61,5 @@ def main():
         report_failure(fd, f"the Python kernel cannot start: {type(error).__name__}: {error}")
     if place is not None:
         sys.path.insert(0, "")
+    packages.use_directory()
     kernel.serve(fd)

@@ -1,6 +1,7 @@
 """Standard output and error of the code."""
 
 import io
+import os
 import sys
 
 # Streams created by the kernel: flushing them runs no user code.
@@ -47,8 +48,40 @@ def prepare_streams():
         setattr(sys, f"__{name}__", stream)
 
 
+# Copies of the descriptors 1 and 2, with what they were.
+_copies = {}
+
+
+def _identify(fd):
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def keep_descriptors():
+    """Keeps copies of standard output and error, which no child process inherits."""
+    import fcntl
+
+    for number in (1, 2):
+        copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 10)
+        _copies[number] = copy, _identify(copy)
+
+
+def forget_descriptors():
+    """In a forked child: closes the copies, so that the pipes end with the child's own output."""
+    for copy, identity in _copies.values():
+        if _identify(copy) == identity:
+            os.close(copy)
+    _copies.clear()
+
+
 def repair_streams():
-    """Restores the kernel's streams if those of the code are not writable."""
+    """Restores standard output and error: descriptors that the code has closed or replaced, and streams that are not writable."""
+    for number, (copy, identity) in _copies.items():
+        if _identify(number) != identity and _identify(copy) == identity:
+            os.dup2(copy, number)
     for at, name in enumerate(("stdout", "stderr")):
         if _own_streams[at].closed:
             _own_streams[at] = _make(name)

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 
-from _belljar import extras
+from _belljar import extras, packages
 from _belljar.kernel import Kernel
 from _belljar.streams import prepare_streams
 
@@ -16,6 +16,9 @@ class Failed(Exception):
 def prepare(imports=(), to_fork=True):
     """Does everything that is independent of the user; returns the kernel. Afterwards the process has one thread."""
     prepare_streams()
+    if to_fork:
+        # pyarrow, which pandas imports if it is installed, would start a thread of its allocator, which prevents forks.
+        os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     try:
         from _belljar.shell import make_shell
     except ImportError as error:
@@ -28,6 +31,7 @@ def prepare(imports=(), to_fork=True):
     shell = make_shell()
     kernel = Kernel(shell)
     sys.meta_path.insert(0, extras.Hooks())
+    sys.meta_path.append(packages.LateFinder)
     _replace_input(kernel)
     for name in imports:
         import importlib
@@ -141,7 +145,10 @@ def _replace_input(kernel):
 
 
 def after_fork(env=None, cwd=None):
-    """Runs in a child of a prepared process, before any code: reseeds random state, and applies the context's environment."""
+    """Runs in a child of a prepared process, before any code: reseeds random state, and applies the context's environment.
+
+    Raises `Failed` if a plain start would load other packages than those that are loaded already.
+    """
     import random
 
     random.seed()
@@ -167,3 +174,7 @@ def after_fork(env=None, cwd=None):
             time.tzset()
     if cwd is not None:
         os.chdir(cwd)
+    packages.use_directory(forget=True)
+    name = packages.replaced_module()
+    if name is not None:
+        raise Failed(f"the package {name} that the user has installed differs from the one that is loaded already")

@@ -345,6 +345,30 @@ def test_table_of_large_texts(kernel):
     assert found["truncated"] and len(json.dumps(found)) < 8 * MIB and len(found["rows"][0][0]) < 10_000
 
 
+WIDE = "import pandas as pd\nwide = pd.DataFrame({f'column_{n}': [n * 1000.5] for n in range(12)})\n"
+
+
+def test_wide_frames_are_wrapped_and_complete(fresh):
+    kernel = fresh()
+    outcome = kernel.run(WIDE + "print(wide)\nwide")
+    for text in (outcome.stdout, outcome.text):
+        assert all(f"column_{n} " in text or f"column_{n}\n" in text for n in range(12)), text
+        assert "..." not in text and max(map(len, text.splitlines())) <= 80
+    assert "..." in kernel.run("pd.DataFrame([range(30)])").text
+
+
+def test_options_of_pandas_are_kept(fresh):
+    kernel = fresh()
+    assert kernel.run("import pandas as pd\npd.get_option('display.max_columns')").text == "20"
+    kernel.run("pd.set_option('display.max_columns', 4)")
+    kernel.run("import importlib, pandas.plotting")
+    assert "..." in kernel.run(WIDE + "wide").text
+    kernel.run("pd.set_option('display.width', 40)")
+    assert max(map(len, kernel.run("wide").text.splitlines())) <= 40
+    kernel.run("pd.reset_option('display.max_columns')")
+    assert kernel.run("pd.get_option('display.max_columns')").text == "20"
+
+
 def test_hostile_frame(kernel):
     code = "import pandas as pd\nclass F(pd.DataFrame):\n    @property\n    def iloc(self):\n        raise OSError('no')\n"
     outcome = kernel.run(code + "F({'a': [1]})")
@@ -427,11 +451,8 @@ def test_format_set_before_matplotlib_is_imported(fresh):
     assert "image/svg+xml" in kernel.run(PLOT + "plt.plot([1, 2]);").results[0]["data"]
 
 
-def test_agg_shows_nothing_automatically(fresh):
-    kernel = fresh()
-    outcome = kernel.run(
-        "import matplotlib\nmatplotlib.use('Agg')\n" + PLOT + "plt.plot([1, 2]); plt.savefig('x.png')\nplt.close()"
-    )
+def test_a_figure_that_the_code_has_closed_is_not_shown(kernel):
+    outcome = kernel.run(PLOT + "plt.plot([1, 2]); plt.savefig('x.png')\nplt.close()")
     assert outcome.status == "ok" and outcome.results == []
     assert kernel.run("import os; os.path.exists('x.png')").text == "True"
 
@@ -461,3 +482,48 @@ def test_a_picture_of_noise_that_is_too_large(kernel):
     )
     result = kernel.run(code).results[0]
     assert "image/png" not in result["data"] and "image/png" in result["cut"][0]
+
+
+# plotly and tqdm
+
+PLOTLY = "application/vnd.plotly.v1+json"
+FIGURE = "import plotly.graph_objects as go\nfig = go.Figure([go.Scatter(y=[1, 2, 3]), go.Bar(y=[3, 4])])\n"
+
+
+@pytest.mark.parametrize("nbformat", [False, True], ids=["without nbformat", "with nbformat"])
+def test_plotly(fresh, nbformat):
+    kernel = fresh()
+    if nbformat:
+        kernel.run("open('nbformat.py', 'w').write('__version__ = \"5.10.4\"')")
+    assert kernel.run("import importlib.util; importlib.util.find_spec('nbformat') is not None").text == str(nbformat)
+    for code in ("fig", "fig.show()", "display(fig)", "import plotly.offline\nplotly.offline.iplot(fig)"):
+        outcome = kernel.run(FIGURE + code)
+        assert (outcome.status, outcome.stderr) == ("ok", ""), (code, outcome.error)
+        (result,) = outcome.results
+        assert set(result["data"]) == {"text/plain", "text/html", PLOTLY} and "cut" not in result
+        assert result["data"]["text/plain"] == "<plotly figure of 2 traces: scatter, bar>"
+        assert [trace["type"] for trace in result["data"][PLOTLY]["data"]] == ["scatter", "bar"]
+        html = result["data"]["text/html"]
+        # It stands alone: it has the script's address, and not the script.
+        assert len(html) < 20_000 and "https://cdn.plot.ly/plotly-" in html and "Plotly.newPlot" in html
+        assert html.count("cdn.plot.ly") == 1
+
+
+def test_plotly_with_another_renderer(fresh):
+    kernel = fresh()
+    kernel.run("import plotly.io\nplotly.io.renderers.default = 'json'")
+    assert set(kernel.run(FIGURE + "fig.show()").results[0]["data"]) == {"application/json"}
+    other = fresh(env={"PLOTLY_RENDERER": "plotly_mimetype"})
+    assert set(other.run(FIGURE + "fig.show()").results[0]["data"]) == {PLOTLY}
+
+
+def test_progress_bars_without_widgets(fresh):
+    kernel = fresh()
+    for code in (
+        "from tqdm.notebook import tqdm, trange\nlist(tqdm([1, 2], desc='work', ncols='80%', display=True)); [n for n in trange(1, 3)]",
+        "from tqdm.auto import tqdm\n[n for n in tqdm([1, 2], desc='work')]",
+        "from tqdm import tqdm_notebook\n[n for n in tqdm_notebook([1, 2], desc='work')]",
+    ):
+        outcome = kernel.run(code)
+        assert (outcome.status, outcome.text) == ("ok", "[1, 2]"), outcome.error
+        assert "work: 100%" in outcome.stderr

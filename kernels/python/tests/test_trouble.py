@@ -156,13 +156,52 @@ ENDS = {
     "exit": ("exit", 0),
     "quit()": ("quit()", 0),
     "exit(3)": ("exit(3)", 3),
-    "sys.exit()": ("import sys; sys.exit()", 0),
-    "sys.exit(3)": ("import sys; sys.exit(3)", 3),
-    "sys.exit text": ("import sys; sys.exit('bye')", 1),
-    "SystemExit": ("raise SystemExit(256 + 7)", 7),
-    "in await": ("import asyncio\nasync def f():\n    raise SystemExit(4)\nawait f()", 4),
+    "exit text": ("exit('bye')", 1),
+    "exit(256 + 7)": ("exit(256 + 7)", 7),
+    "in await": ("import asyncio\nasync def f():\n    exit(4)\nawait f()", 4),
     "in a function": ("def f():\n    exit(5)\nf()", 5),
 }
+
+# Code, and the value of the error.
+LIVES_ON = {
+    "sys.exit()": ("import sys; sys.exit()", "0"),
+    "sys.exit(3)": ("import sys; sys.exit(3)", "3"),
+    "sys.exit text": ("import sys; sys.exit('bye')", "bye"),
+    "SystemExit": ("raise SystemExit(256 + 7)", "7"),
+    "in await": ("import asyncio\nasync def f():\n    raise SystemExit(4)\nawait f()", "4"),
+    "in an awaited task": (
+        "import asyncio, sys\nasync def f():\n    sys.exit(5)\nawait asyncio.create_task(f())\nkept = 'changed'",
+        "5",
+    ),
+    "in another task": (
+        "import asyncio, sys\nasync def f():\n    sys.exit(6)\ntask = asyncio.create_task(f())\nawait asyncio.sleep(1000)\nkept = 'changed'",
+        "6",
+    ),
+    "argparse": (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('file')\nparser.parse_args([])",
+        "2",
+    ),
+    "unittest that passes": (
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        pass\nunittest.main()",
+        "0",
+    ),
+    "unittest that fails": (
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.fail()\nunittest.main()",
+        "1",
+    ),
+}
+
+
+@pytest.mark.parametrize("code,value", LIVES_ON.values(), ids=LIVES_ON.keys())
+def test_exit_of_a_program_keeps_the_variables(kernel, code, value):
+    kernel.run("kept = 'kept'")
+    outcome = kernel.run(code)
+    assert (outcome.status, outcome.error["name"], outcome.error["value"]) == ("error", "SystemExit", value)
+    assert "exiting" not in outcome.frames[-1] and "never retrieved" not in outcome.stderr
+    assert kernel.run("kept").text == "'kept'"
+    assert kernel.run("import asyncio\nawait asyncio.sleep(0, 1)").text == "1"
+    if value == "2":
+        assert "the following arguments are required: file" in outcome.stderr
 
 
 @pytest.mark.parametrize("code,status", ENDS.values(), ids=ENDS.keys())
@@ -170,6 +209,7 @@ def test_exit(fresh, code, status):
     kernel = fresh()
     outcome = kernel.run("print('before')\n" + code)
     assert outcome.status == "error" and outcome.error["name"] == "SystemExit"
+    assert outcome.frames[-1]["exiting"] is True
     assert outcome.stdout == "before\n" and outcome.stderr == ""
     assert kernel.ended() == status
 
@@ -319,6 +359,31 @@ def test_closed_standard_output(kernel):
     assert outcome.text == "2" and outcome.stdout == "again\n"
     kernel.run("sys.__stderr__.close()")
     assert kernel.run("import warnings; warnings.warn('hey')").stderr.startswith("Cell In[")
+
+
+DESCRIPTORS = {
+    "closed": "os.close(1); os.close(2)",
+    "replaced": "for fd in (1, 2):\n    os.dup2(os.open('/dev/null', os.O_WRONLY), fd)",
+    "exchanged": "os.dup2(1, 5); os.dup2(2, 1); os.dup2(5, 2)",
+    "taken by a file": "os.close(1)\nfile = open('taken', 'w')",
+}
+
+
+@pytest.mark.parametrize("code", DESCRIPTORS.values(), ids=DESCRIPTORS.keys())
+def test_descriptors_of_output_are_restored(fresh, code):
+    kernel = fresh()
+    kernel.run(f"import os, sys\n{code}")
+    outcome = kernel.run("print('again'); print('there', file=sys.stderr)\n!echo child")
+    assert (outcome.status, outcome.stdout, outcome.stderr) == ("ok", "again\nchild\n", "there\n")
+
+
+def test_children_release_the_output(fresh):
+    """A pipe ends for its reader as soon as a forked child has closed its descriptors."""
+    kernel = fresh()
+    code = "import os, sys\nr, w = os.pipe()\nif os.fork() == 0:\n    os.close(r)\n    os.closerange(0, 3)\n"
+    code += "    os.write(w, repr([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')]).encode())\n"
+    code += "    os._exit(0)\nos.close(w)\n(os.readlink('/proc/self/fd/1') in open(r).read(), os.wait()[1])"
+    assert kernel.run(code).text == "(False, 0)"
 
 
 def test_invalid_stdout(fresh):

@@ -11,18 +11,29 @@ import sys
 import driver
 import pytest
 
-LIBRARIES = ["numpy", "pandas", "matplotlib.pyplot", "ssl", "uuid", "tempfile", "random", "scipy.stats", "sklearn.linear_model"]
+LIBRARIES = [
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "matplotlib.pyplot",
+    "ssl",
+    "uuid",
+    "tempfile",
+    "random",
+    "scipy.stats",
+    "sklearn.linear_model",
+]
 
 
 class Parent:
-    def __init__(self, modules):
+    def __init__(self, modules, python=sys.executable, **env):
         ours, theirs = socket.socketpair()
         self.socket = ours
         self.log = os.memfd_create("log")
         one = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
         self.process = subprocess.Popen(
             [
-                sys.executable,
+                python,
                 str(pathlib.Path(__file__).with_name("warm_parent.py")),
                 str(driver.KERNEL),
                 str(theirs.fileno()),
@@ -33,7 +44,7 @@ class Parent:
             stdout=self.log,
             stderr=self.log,
             cwd="/",
-            env={"PATH": os.environ["PATH"], "PARENT": "yes", "MPLCONFIGDIR": "/tmp/belljar-test-mpl", **one},
+            env={"PATH": os.environ["PATH"], "PARENT": "yes", "MPLCONFIGDIR": "/tmp/belljar-test-mpl", **one, **env},
         )
         theirs.close()
         self.file = ours.makefile("rb")

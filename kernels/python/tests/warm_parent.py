@@ -16,6 +16,7 @@ def main():
     with open(source) as file:
         exec(compile(file.read(), "<belljar kernel file>", "exec"), {"__name__": "_belljar_file"})
     from _belljar import warm as k
+    from _belljar.start import report_failure
 
     sys.argv = [""]
     kernel = k.prepare(modules)
@@ -30,7 +31,10 @@ def main():
         pid = os.fork()
         if pid == 0:
             sock.close()
-            k.after_fork(**json.loads(data))
+            try:
+                k.after_fork(**json.loads(data))
+            except k.Failed as error:
+                report_failure(fds[0], str(error))
             kernel.serve(fds[0])
         os.close(fds[0])
         sock.sendall(b"%d\n" % pid)

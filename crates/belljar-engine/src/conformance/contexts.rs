@@ -501,7 +501,7 @@ async fn context_that_dies_is_restarted(context: &Context) -> Checked {
         ("os.kill(os.getpid(), 9)", DIED, (0, 9), "was killed (signal 9)"),
         ("import ctypes; ctypes.string_at(0)", DIED, (0, 11), "ended by signal 11"),
         ("exit(4)", ERROR, (4, 0), "the code ended the interpreter: it exited with code 4"),
-        ("import sys; sys.exit()", ERROR, (0, 0), "the code ended the interpreter: it exited with code 0"),
+        ("quit()", ERROR, (0, 0), "the code ended the interpreter: it exited with code 0"),
         ("os.execv('/bin/true', ['true'])", DIED, (0, 0), "exited with code 0"),
     ] {
         value(guest, "kept = 7\nimport os").await?;
@@ -513,6 +513,10 @@ async fn context_that_dies_is_restarted(context: &Context) -> Checked {
         equal!((after.error(), after.started.rebuilt.as_str()), ("NameError", done.ended.reason.as_str()));
         equal!(run(guest, "1").await?.started.rebuilt, "");
     }
+    value(guest, "kept = 8\nimport sys").await?;
+    let done = run(guest, "sys.exit(3)").await?;
+    equal!((done.end(), done.error()), ((ERROR, PRESERVED), "SystemExit"));
+    equal!(value(guest, "kept").await?, "8");
     wait_for_processes(&sandbox, 1).await?;
     context.stop(sandbox).await
 }

@@ -109,6 +109,35 @@ SNIPPETS = {
         S,
         "[round(e['angle']) for e in c['elements']] == [180, 180]",
     ),
+    "pie of tenths": (
+        "plt.pie([.1, .2, .7], labels=list('abc'));",
+        S,
+        "[e['angle'] for e in c['elements']] == [36, 72, 252]",
+    ),
+    "ticks": (
+        "plt.plot([0, 1.2]); plt.xticks(np.arange(0, 1.3, .1)); plt.yticks([3 * .1, 4 * .1 + 1e-16, .7], ['low', 'mid', '$x$']);",
+        S,
+        "c['x_ticks'] == [0, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1, 1.1, 1.2] and c['y_ticks'] == [.3, .4, .7] and c['y_tick_labels'] == ['low', 'mid', '$x$']",
+    ),
+    "labels of a log scale": (
+        "plt.loglog([.1, 1, 10], [1, 100, 1000]);",
+        S,
+        "c['x_tick_labels'] == ['10^-1', '10^0', '10^1'] and c['x_ticks'] == [.1, 1, 10] and c['y_tick_labels'][-1] == '10^3'",
+    ),
+    **{
+        f"box with {name} by {way}": (
+            f"fig, ax = plt.subplots(); {way}.boxplot([[1, 2, 3], [2, 3, 4]], {name}=['p', 'q'], patch_artist={way == 'ax'}); ax.set_title('Boxes');",
+            S,
+            "c['type'] == 'box_and_whisker' and c['title'] == 'Boxes' and [(e['label'], e['median']) for e in c['elements']] == [('p', 2), ('q', 3)]",
+        )
+        for name in ("labels", "tick_labels")
+        for way in ("plt", "ax")
+    },
+    "boxes that are no longer there": (
+        "fig, ax = plt.subplots(); ax.boxplot([[1, 2, 3]]); ax.clear(); ax.plot([1, 2]);",
+        S,
+        "c['type'] == 'line'",
+    ),
     "box": (
         "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]]); plt.xticks([1, 2], ['p', 'q']);",
         S,
