@@ -27,11 +27,12 @@
 
 // src/kernel.mjs
 import fs3 from "node:fs";
-import { builtinModules, createRequire } from "node:module";
+import { builtinModules, createRequire, syncBuiltinESMExports } from "node:module";
 import path2 from "node:path";
 import { Readable } from "node:stream";
 import { pathToFileURL } from "node:url";
 import vm from "node:vm";
+import threads from "node:worker_threads";
 
 // node_modules/acorn/dist/acorn.mjs
 var astralIdentifierCodes = [509, 0, 227, 0, 150, 4, 294, 9, 1368, 2, 2, 1, 6, 3, 41, 2, 5, 0, 166, 1, 574, 3, 9, 9, 7, 9, 32, 4, 318, 1, 80, 3, 71, 10, 50, 3, 123, 2, 54, 14, 32, 10, 3, 1, 11, 3, 46, 10, 8, 0, 46, 9, 7, 2, 37, 13, 2, 9, 6, 1, 45, 0, 13, 2, 49, 13, 9, 3, 2, 11, 83, 11, 7, 0, 3, 0, 158, 11, 6, 9, 7, 3, 56, 1, 2, 6, 3, 1, 3, 2, 10, 0, 11, 1, 3, 6, 4, 4, 68, 8, 2, 0, 3, 0, 2, 3, 2, 4, 2, 0, 15, 1, 83, 17, 10, 9, 5, 0, 82, 19, 13, 9, 214, 6, 3, 8, 28, 1, 83, 16, 16, 9, 82, 12, 9, 9, 7, 19, 58, 14, 5, 9, 243, 14, 166, 9, 71, 5, 2, 1, 3, 3, 2, 0, 2, 1, 13, 9, 120, 6, 3, 6, 4, 0, 29, 9, 41, 6, 2, 3, 9, 0, 10, 10, 47, 15, 343, 9, 54, 7, 2, 7, 17, 9, 57, 21, 2, 13, 123, 5, 4, 0, 2, 1, 2, 6, 2, 0, 9, 9, 49, 4, 2, 1, 2, 4, 9, 9, 330, 3, 10, 1, 2, 0, 49, 6, 4, 4, 14, 10, 5350, 0, 7, 14, 11465, 27, 2343, 9, 87, 9, 39, 4, 60, 6, 26, 9, 535, 9, 470, 0, 2, 54, 8, 3, 82, 0, 12, 1, 19628, 1, 4178, 9, 519, 45, 3, 22, 543, 4, 4, 5, 9, 7, 3, 6, 31, 3, 149, 2, 1418, 49, 513, 54, 5, 49, 9, 0, 15, 0, 23, 4, 2, 14, 1361, 6, 2, 16, 3, 6, 2, 1, 2, 4, 101, 0, 161, 6, 10, 9, 357, 0, 62, 13, 499, 13, 245, 1, 2, 9, 726, 6, 110, 6, 6, 9, 4759, 9, 787719, 239];
@@ -6741,17 +6742,14 @@ function leaveStackUnchecked() {
 var hooks = quietly(() => process.binding("async_wrap"));
 function quietly(action) {
   const emit = process.emitWarning;
-  const said = process.noDeprecation;
   try {
     process.emitWarning = () => {
     };
-    process.noDeprecation = true;
     return action();
   } catch {
     return void 0;
   } finally {
     process.emitWarning = emit;
-    process.noDeprecation = said;
   }
 }
 
@@ -6839,6 +6837,7 @@ var stdout = process.stdout;
 var stderr = process.stderr;
 var MAX_PROMPT = 4096;
 var MAX_MAPS = 200;
+var loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
 var maps = /* @__PURE__ */ new Map();
 var wire;
 var language;
@@ -6852,7 +6851,7 @@ function start() {
   language = process.env.BELLJAR_KERNEL_LANGUAGE || "javascript";
   delete process.env.BELLJAR_KERNEL_FD;
   delete process.env.BELLJAR_KERNEL_LANGUAGE;
-  process.execArgv.length = 0;
+  forgetStartOptions();
   for (const stream of [stdout, stderr]) {
     stream._handle?.setBlocking?.(true);
     stream.on("error", () => {
@@ -6874,6 +6873,17 @@ function start() {
   process.on("uncaughtException", (error) => stray(error));
   globals();
   wire.send(JSON.stringify({ op: "ready", protocol: 1, language, version: process.versions.node }));
+}
+function forgetStartOptions() {
+  process.execArgv.length = 0;
+  const { Worker: Worker2 } = threads;
+  threads.Worker = class extends Worker2 {
+    static name = Worker2.name;
+    constructor(filename, options) {
+      super(filename, { ...options, execArgv: options?.execArgv ?? [] });
+    }
+  };
+  syncBuiltinESMExports();
 }
 function replaceStdin() {
   try {
@@ -7094,14 +7104,8 @@ function load(specifier, options) {
   return loadPackage(wanted, options);
 }
 async function loadPackage(wanted, options) {
-  const loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
-  if (loader !== void 0) {
-    const filename = path2.join(currentDirectory(), "cell.mjs");
-    const text2 = "(name, options) => options === undefined ? import(name) : import(name, options)";
-    return quietly(() => new vm.Script(text2, { filename, importModuleDynamically: loader }).runInThisContext()(wanted, options));
-  }
   try {
-    return await import(wanted);
+    return await importFrom(currentDirectory(), wanted, options);
   } catch (error) {
     if (error?.code !== "ERR_MODULE_NOT_FOUND") throw error;
     let found;
@@ -7110,8 +7114,17 @@ async function loadPackage(wanted, options) {
     } catch {
       throw error;
     }
-    return import(pathToFileURL(found).href);
+    const mark = `${path2.sep}node_modules${path2.sep}`;
+    const place = found.lastIndexOf(mark);
+    if (loader === void 0 || place < 0) return import(pathToFileURL(found).href);
+    return importFrom(found.slice(0, place), wanted, options);
   }
+}
+function importFrom(directory, wanted, options) {
+  if (loader === void 0) return import(wanted);
+  const filename = path2.join(directory, "cell.mjs");
+  const text2 = "(name, options) => options === undefined ? import(name) : import(name, options)";
+  return quietly(() => new vm.Script(text2, { filename, importModuleDynamically: loader }).runInThisContext()(wanted, options));
 }
 async function imported2(specifier, options, names) {
   const namespace = await load(specifier, options);

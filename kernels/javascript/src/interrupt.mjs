@@ -88,15 +88,12 @@ const hooks = quietly(() => process.binding("async_wrap"));
 /** Runs a function without Node's warnings. */
 export function quietly(action) {
   const emit = process.emitWarning;
-  const said = process.noDeprecation;
   try {
     process.emitWarning = () => {};
-    process.noDeprecation = true;
     return action();
   } catch {
     return undefined;
   } finally {
     process.emitWarning = emit;
-    process.noDeprecation = said;
   }
 }

@@ -1,11 +1,12 @@
 // The kernel: receives code over the control socket, runs it in this process's own global scope, and reports the results.
 
 import fs from "node:fs";
-import { builtinModules, createRequire } from "node:module";
+import { builtinModules, createRequire, syncBuiltinESMExports } from "node:module";
 import path from "node:path";
 import { Readable } from "node:stream";
 import { pathToFileURL } from "node:url";
 import vm from "node:vm";
+import threads from "node:worker_threads";
 import { CellSyntaxError, HELPERS, rewrite } from "./rewrite.mjs";
 import { DISPLAY, Results, formsOf, isBundle, plainForms, tableForms } from "./results.mjs";
 import { InputError, Interrupted, errorFields } from "./errors.mjs";
@@ -24,6 +25,8 @@ const stdout = process.stdout;
 const stderr = process.stderr;
 const MAX_PROMPT = 4096;
 const MAX_MAPS = 200;
+// Absent in Node 18.
+const loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
 
 const maps = new Map();
 let wire;
@@ -40,8 +43,7 @@ function start() {
   language = process.env.BELLJAR_KERNEL_LANGUAGE || "javascript";
   delete process.env.BELLJAR_KERNEL_FD;
   delete process.env.BELLJAR_KERNEL_LANGUAGE;
-  // Workers and children of user code must not inherit the kernel's own start options.
-  process.execArgv.length = 0;
+  forgetStartOptions();
   for (const stream of [stdout, stderr]) {
     // Writes are synchronous, so that the order of output and results is that of the code.
     stream._handle?.setBlocking?.(true);
@@ -62,6 +64,20 @@ function start() {
   process.on("uncaughtException", (error) => stray(error));
   globals();
   wire.send(JSON.stringify({ op: "ready", protocol: 1, language, version: process.versions.node }));
+}
+
+/** Workers and children of user code must not inherit the kernel's own start options. Those of NODE_OPTIONS they have anyway. */
+function forgetStartOptions() {
+  process.execArgv.length = 0;
+  const { Worker } = threads;
+  threads.Worker = class extends Worker {
+    static name = Worker.name;
+
+    constructor(filename, options) {
+      super(filename, { ...options, execArgv: options?.execArgv ?? [] });
+    }
+  };
+  syncBuiltinESMExports();
 }
 
 function replaceStdin() {
@@ -311,15 +327,10 @@ function load(specifier, options) {
   return loadPackage(wanted, options);
 }
 
+/** Imports a package, from the current directory and from the directories of `require`, such as those of NODE_PATH. */
 async function loadPackage(wanted, options) {
-  const loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
-  if (loader !== undefined) {
-    const filename = path.join(currentDirectory(), "cell.mjs");
-    const text = "(name, options) => options === undefined ? import(name) : import(name, options)";
-    return quietly(() => new vm.Script(text, { filename, importModuleDynamically: loader }).runInThisContext()(wanted, options));
-  }
   try {
-    return await import(wanted);
+    return await importFrom(currentDirectory(), wanted, options);
   } catch (error) {
     if (error?.code !== "ERR_MODULE_NOT_FOUND") throw error;
     let found;
@@ -328,8 +339,19 @@ async function loadPackage(wanted, options) {
     } catch {
       throw error;
     }
-    return import(pathToFileURL(found).href);
+    // The package may have another file for `import` than for `require`.
+    const mark = `${path.sep}node_modules${path.sep}`;
+    const place = found.lastIndexOf(mark);
+    if (loader === undefined || place < 0) return import(pathToFileURL(found).href);
+    return importFrom(found.slice(0, place), wanted, options);
   }
+}
+
+function importFrom(directory, wanted, options) {
+  if (loader === undefined) return import(wanted);
+  const filename = path.join(directory, "cell.mjs");
+  const text = "(name, options) => options === undefined ? import(name) : import(name, options)";
+  return quietly(() => new vm.Script(text, { filename, importModuleDynamically: loader }).runInThisContext()(wanted, options));
 }
 
 async function imported(specifier, options, names) {

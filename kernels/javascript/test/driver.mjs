@@ -63,7 +63,7 @@ export class Kernel {
         resolve(kernel.exit);
       });
     });
-    kernel.ready = await kernel.until(() => kernel.frames.shift(), "ready");
+    kernel.ready = await kernel.until(() => kernel.frames.shift() ?? (kernel.exit ? { op: "gone", ...kernel.exit } : undefined), "ready");
     if (kernel.ready.op !== "ready" && !allowFailure) throw new Error(JSON.stringify(kernel.ready));
     return kernel;
   }

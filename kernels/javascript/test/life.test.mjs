@@ -2,7 +2,11 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
 import { after, before, describe, test } from "node:test";
+import vm from "node:vm";
 import { Kernel } from "./driver.mjs";
 
 describe("life", () => {
@@ -123,6 +127,50 @@ describe("life", () => {
   test("the kernel's own variables and start are out of sight", async () => {
     const got = await kernel.run("[Object.keys(process.env).filter(one => one.startsWith('BELLJAR')), process.execArgv]");
     assert.deepEqual(got.json, [[], []]);
+  });
+
+  test("workers start as in node, without the kernel's own options", async () => {
+    const source = "const { parentPort, workerData } = require('worker_threads'); parentPort.postMessage([typeof module, workerData, process.execArgv])";
+    const kinds = ["new (require('worker_threads').Worker)", "new worker.Worker", "new Imported", "new namespace.Worker"];
+    await kernel.run("const worker = require('node:worker_threads')\nimport { Worker as Imported } from 'worker_threads'\nimport * as namespace from 'node:worker_threads'");
+    for (const kind of kinds) {
+      const got = await kernel.run(`await new Promise((resolve, reject) => ${kind}(${JSON.stringify(source)}, { eval: true, workerData: 7 }).on("message", resolve).on("error", reject))`);
+      assert.deepEqual(got.json, ["object", 7, []], got.error?.traceback);
+    }
+    const got = await kernel.run("await new Promise((resolve) => new worker.Worker('require(\"worker_threads\").parentPort.postMessage(process.execArgv)', { eval: true, execArgv: ['--no-warnings'] }).on('message', resolve))");
+    assert.deepEqual(got.json, ["--no-warnings"]);
+    assert.deepEqual((await kernel.run("[worker.Worker.name, new worker.Worker('', { eval: true }) instanceof worker.Worker]")).json, ["Worker", true]);
+  });
+
+  test("packages of NODE_PATH are found by require and import alike", async () => {
+    const home = fs.mkdtempSync(path.join(os.tmpdir(), "node-path-"));
+    const write = (name, text) => {
+      fs.mkdirSync(path.dirname(path.join(home, name)), { recursive: true });
+      fs.writeFileSync(path.join(home, name), text);
+    };
+    write("lib/node_modules/first/index.js", "exports.value = 'first'");
+    write("lib/node_modules/@scope/both/package.json", JSON.stringify({ exports: { ".": { import: "./i.mjs", require: "./r.cjs" }, "./sub": "./sub.js" } }));
+    write("lib/node_modules/@scope/both/i.mjs", "export const value = 'imported'");
+    write("lib/node_modules/@scope/both/r.cjs", "exports.value = 'required'");
+    write("lib/node_modules/@scope/both/sub.js", "exports.value = 'sub'");
+    write("plain/second.js", "exports.value = 'second'");
+    const own = await Kernel.start({ env: { NODE_PATH: `${home}/lib/node_modules:${home}/plain` } });
+    try {
+      for (const name of ["first", "@scope/both/sub", "second"]) {
+        const value = path.basename(name);
+        assert.equal((await own.run(`require('${name}').value`)).text, `'${value}'`);
+        const got = await own.run(`import { value as v } from '${name}'\n[v, (await import('${name}')).value]`);
+        assert.deepEqual(got.json, [value, value], got.error?.traceback);
+      }
+      assert.equal((await own.run("require('@scope/both').value")).text, "'required'");
+      // Older versions of Node cannot import from another directory.
+      const imported = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ? "imported" : "required";
+      assert.equal((await own.run("(await import('@scope/both')).value")).text, `'${imported}'`);
+      assert.equal((await own.run("await import('third')")).error.value.includes("third"), true);
+    } finally {
+      await own.stop();
+      fs.rmSync(home, { recursive: true });
+    }
   });
 
   test("children do not get the control socket", async () => {
