@@ -1,6 +1,7 @@
 #!/bin/bash
 # Fills a directory with the packages of a template, so that it can be built without a network.
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "mirror: failed in line $LINENO: $BASH_COMMAND" >&2' ERR
 
 usage() {
   cat <<'TEXT'
@@ -77,10 +78,10 @@ if [ ${#npm[@]} -gt 0 ]; then
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   # The newest npm needs a newer Node than Debian has.
-  (cd "$work" && npm pack --silent "npm@9" && mv npm-*.tgz "$dir/npm/npm.tgz")
+  (cd "$work" && npm pack --loglevel=error "npm@9" >/dev/null && mv npm-*.tgz "$dir/npm/npm.tgz")
   # The same npm as in the build, which cannot use the cache of another version.
   tar -xzf "$dir/npm/npm.tgz" -C "$work"
-  node "$work/package/bin/npm-cli.js" install --silent --ignore-scripts --no-audit --no-fund --global --prefix "$work/tree" --cache "$dir/npm/cache" "${npm[@]}"
+  node "$work/package/bin/npm-cli.js" install --loglevel=error --ignore-scripts --no-audit --no-fund --global --prefix "$work/tree" --cache "$dir/npm/cache" "${npm[@]}"
   npm config get registry >"$dir/npm/registry"
   rm -rf "$dir/npm/cache/_logs" "$dir/npm/cache/_update-notifier-last-checked"
   echo "mirror: $(find "$dir/npm/cache" -type f | wc -l) files in npm's cache"
