@@ -29,7 +29,7 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// The collector of traces, if any.
     pub otlp: Option<OtlpConfig>,
-    /// The audit log as a file.
+    /// The files of the audit log.
     pub audit: AuditConfig,
 }
 
@@ -274,7 +274,7 @@ pub struct OtlpConfig {
     pub service_name: String,
 }
 
-/// Configuration of the audit log's file.
+/// Configuration of the audit log's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditConfig {
     /// The file, if any.
@@ -283,4 +283,8 @@ pub struct AuditConfig {
     pub rotate_bytes: u64,
     /// Number of files that are kept.
     pub keep: usize,
+    /// Directory of archived records.
+    pub archive_dir: PathBuf,
+    /// Age at which records are archived, if they are.
+    pub archive_after: Option<Duration>,
 }

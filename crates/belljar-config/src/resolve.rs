@@ -55,7 +55,7 @@ impl Config {
             log: log(&mut reader),
             metrics: MetricsConfig { open: reader.flag("metrics.open") },
             otlp: otlp(&mut reader),
-            audit: audit(&mut reader),
+            audit: audit(&mut reader, home),
         };
         (config, reader.errors)
     }
@@ -354,12 +354,16 @@ fn otlp(reader: &mut Reader<'_>) -> Option<OtlpConfig> {
     })
 }
 
-fn audit(reader: &mut Reader<'_>) -> AuditConfig {
+fn audit(reader: &mut Reader<'_>, home: &Path) -> AuditConfig {
     let (min, max) = (ByteSize::mib(1), ByteSize::mib(1 << 20));
+    let age =
+        |text: &str| belljar_model::parse_span(text).filter(|age| (HOUR..=100 * MAX_LIFETIME).contains(age));
     AuditConfig {
         file: reader.path("audit.file"),
         rotate_bytes: reader.size("audit.rotate_size", min, max),
         keep: reader.count("audit.keep", 0, 100_000),
+        archive_dir: reader.path("audit.archive_dir").unwrap_or_else(|| home.join("audit")),
+        archive_after: reader.quota("audit.archive_after", age, "a time of at least 1h, such as 90d"),
     }
 }
 

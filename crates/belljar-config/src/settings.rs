@@ -131,6 +131,8 @@ const AFTER_LIMITS: &[Setting] = &[
     text("audit.file", "\"$BELLJAR_HOME/audit.jsonl\"", "The audit log as a file of JSON lines, in addition to the store; \"\" is none."),
     number("audit.rotate_size", "\"64m\"", "Size at which the file is rotated."),
     number("audit.keep", "16", "Number of files that are kept."),
+    text("audit.archive_dir", "\"$BELLJAR_HOME/audit\"", "Directory to which records of the store are archived.").reloadable(),
+    number("audit.archive_after", "\"none\"", "Age at which records of the store are archived, such as \"90d\"; \"none\" is never.").reloadable(),
 ];
 
 #[cfg(test)]

@@ -147,6 +147,7 @@ actions! {
     ENGINE_LIST = read("engine.list");
     AUDIT_READ = admin("audit.read");
     AUDIT_VERIFY = admin("audit.verify");
+    AUDIT_ARCHIVE = admin("audit.archive").audited();
     SERVER_METRICS = admin("server.metrics");
     SERVER_COLLECT = admin("server.collect").audited();
 }

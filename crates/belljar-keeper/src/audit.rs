@@ -1,7 +1,7 @@
 //! Writing and reading the audit log.
 
 use belljar_model::SandboxId;
-use belljar_store::{AuditError, AuditFilter, AuditRecord, Head, NewRecord, Verification};
+use belljar_store::{AuditError, AuditFilter, AuditRecord, Head, NewRecord, StoreError, Verification};
 use jiff::Timestamp;
 use tracing::Instrument as _;
 
@@ -126,7 +126,7 @@ impl Keeper {
         })
     }
 
-    /// Returns records of the audit log: the first ones after `after`, or the last ones.
+    /// Returns records of the audit log: the first ones after `after`, or the last ones. Archived ones are not among them.
     ///
     /// # Errors
     /// Needs the role admin.
@@ -150,10 +150,20 @@ impl Keeper {
         Ok(self.inner.audit.head().await?)
     }
 
-    /// Verifies the audit log from record `from` on. A `known` earlier head must be part of it.
+    /// Returns the last archived record's number and digest.
     ///
     /// # Errors
-    /// Needs the role admin. A broken log is not an error but a result.
+    /// Needs the role admin.
+    pub async fn audit_base(&self, caller: &Caller) -> Result<Head> {
+        self.require(caller, AUDIT_READ)?;
+        Ok(self.inner.audit.base().await?)
+    }
+
+    /// Verifies the audit log from record `from` on, or from the first one that is not archived. A `known` earlier head must be
+    /// part of it.
+    ///
+    /// # Errors
+    /// Needs the role admin. Returns [`KeeperError::Field`] if `known` is archived. A broken log is not an error but a result.
     pub async fn audit_verify(
         &self,
         caller: &Caller,
@@ -161,6 +171,9 @@ impl Keeper {
         known: Option<Head>,
     ) -> Result<Verification> {
         self.require(caller, AUDIT_VERIFY)?;
-        Ok(self.inner.audit.verify(from, known).await?)
+        self.inner.audit.verify(from, known).await.map_err(|error| match error {
+            StoreError::Archived { .. } => KeeperError::Field { field: "head", reason: error.to_string() },
+            error => error.into(),
+        })
     }
 }

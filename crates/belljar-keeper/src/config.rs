@@ -49,6 +49,10 @@ pub struct KeeperConfig {
     pub keep_steps: Duration,
     /// Time for which an idempotency key is remembered.
     pub keep_idempotency: Duration,
+    /// Age at which records of the audit log are archived, if they are.
+    pub archive_after: Option<Duration>,
+    /// Directory of archived records.
+    pub archive_dir: PathBuf,
     /// Whether several tenants may share the machine's own tree read-only. They then share its page cache, a side channel; see
     /// docs/threat-model.md.
     pub share_host_tree: bool,
@@ -110,6 +114,8 @@ impl KeeperConfig {
     pub fn new(state_dir: PathBuf) -> Self {
         Self {
             name: "local".to_owned(),
+            archive_after: None,
+            archive_dir: state_dir.join("audit"),
             state_dir,
             template: SpecFile::default(),
             default_lifetime: DEFAULT_LIFETIME,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use belljar_engine::{EngineError, GuestError};
 use belljar_image::BuildError;
 use belljar_model::{ModelError, Role, SandboxId, SandboxState};
-use belljar_store::{AuditError, StoreError};
+use belljar_store::{AuditError, Broken, StoreError};
 
 /// Errors of the keeper. Each has a stable code, [`KeeperError::code`], on which programs may rely.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +184,9 @@ pub enum KeeperError {
     /// An audit record could not be written, so the action is not reported as done.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// The audit log was tampered with.
+    #[error("the audit log is broken at {0}; nothing is archived")]
+    AuditBroken(Broken),
     /// A record in the store cannot be parsed.
     #[error("the stored {what} cannot be read; restore a backup, or remove what it belongs to")]
     Record {
@@ -316,6 +319,7 @@ impl KeeperError {
             Self::Engine(EngineError::Unsupported { .. }) => "not_offered",
             Self::Engine(EngineError::NoNetwork | EngineError::LimitInUse { .. }) => "failed_precondition",
             Self::Engine(_) => "engine_failed",
+            Self::AuditBroken(_) => "failed_precondition",
             Self::Store(_) | Self::Audit(_) | Self::Record { .. } => "store_failed",
             Self::File { .. } => "server_file_failed",
         }

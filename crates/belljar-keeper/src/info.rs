@@ -376,7 +376,7 @@ pub struct KeyUsage {
     pub cpu_seconds: u64,
 }
 
-/// The last record of the audit log.
+/// A record of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditHead {
     /// Its number; 0 if there is none.
@@ -399,8 +399,10 @@ pub enum AuditVerdict {
     Whole {
         /// `true`.
         ok: bool,
-        /// Number of records.
+        /// Number of records that were checked.
         records: u64,
+        /// The first of them. Earlier ones are archived, unless the check was to begin later.
+        first: i64,
         /// The last record. Stored elsewhere, it reveals a log that is truncated later.
         head: AuditHead,
         /// Number of records with an earlier time than the one before, because a clock was set back.
@@ -423,6 +425,7 @@ impl From<Verification> for AuditVerdict {
             Verification::Verified(found) => Self::Whole {
                 ok: true,
                 records: found.records,
+                first: found.first,
                 head: found.head.into(),
                 steps_back: found.steps_back,
             },

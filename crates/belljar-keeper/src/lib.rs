@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+mod archive;
 mod audit;
 mod build_steps;
 mod builds;
@@ -49,10 +50,11 @@ mod uploads;
 mod volumes;
 mod warm;
 
+pub use archive::ArchivedFile;
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_image::{BuildError, BuildEvent};
 pub use belljar_store::{
-    AuditFilter, AuditRecord, Head, SecretValue, ServiceWall, TemplateKind, Verification,
+    ArchiveUntil, AuditFilter, AuditRecord, Head, SecretValue, ServiceWall, TemplateKind, Verification,
 };
 pub use builds::{
     BASE_STEP, BuildLine, BuildReport, BuildStatus, FINAL_STEP, LogLevel, RequestedBuild, StepFailure,

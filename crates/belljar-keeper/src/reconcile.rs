@@ -109,6 +109,7 @@ impl Keeper {
         keeper.spawn_key_touching();
         keeper.spawn_denial_recording();
         keeper.spawn_sweeping();
+        keeper.spawn_archiving();
         keeper.spawn_fair_shares();
         Ok(keeper)
     }

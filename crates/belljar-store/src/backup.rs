@@ -3,12 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::audit;
 use crate::database::{Backend, Database};
 use crate::error::{StoreError, failed};
-use crate::files::directory;
+use crate::files::{blocking, directory};
 
 /// Copies a SQLite store into a new file (0600) as a consistent snapshot. The file is synced to disk on return.
 pub(crate) async fn backup(database: &Database, to: &Path) -> Result<(), StoreError> {
@@ -44,15 +44,4 @@ pub(crate) async fn backup(database: &Database, to: &Path) -> Result<(), StoreEr
         drop(blocking(to, "remove", |path| std::fs::remove_file(path)).await);
     }
     result
-}
-
-async fn blocking(
-    path: &Path,
-    action: &'static str,
-    work: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
-) -> Result<(), StoreError> {
-    let path: PathBuf = path.to_owned();
-    let owned = path.clone();
-    let result = tokio::task::spawn_blocking(move || work(&owned)).await.map_err(io::Error::other);
-    result.and_then(|result| result).map_err(|source| StoreError::File { action, path, source })
 }

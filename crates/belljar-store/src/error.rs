@@ -133,6 +133,16 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// The audit record is archived.
+    #[error(
+        "record {seq} of the audit log is archived: the database has it from record {} on; verify the archived files (`belljar audit verify FILE...`)", base.saturating_add(1)
+    )]
+    Archived {
+        /// The record.
+        seq: i64,
+        /// Last archived record.
+        base: i64,
+    },
     /// The operation is left to another program for this database.
     #[error("{what} of a store in {backend} is not done by Belljar; {instead}")]
     Elsewhere {

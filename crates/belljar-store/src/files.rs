@@ -85,3 +85,18 @@ pub(crate) fn directory(path: &Path) -> &Path {
         _ => Path::new("."),
     }
 }
+
+/// Does something with a path on a thread where it may block. `action` is what it does, as in `create`.
+///
+/// # Errors
+/// Returns [`StoreError::File`].
+pub(crate) async fn blocking<T: Send + 'static>(
+    path: &Path,
+    action: &'static str,
+    work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> Result<T, StoreError> {
+    let path: PathBuf = path.to_owned();
+    let owned = path.clone();
+    let result = tokio::task::spawn_blocking(move || work(&owned)).await.map_err(io::Error::other);
+    result.and_then(|result| result).map_err(|source| StoreError::File { action, path, source })
+}

@@ -31,9 +31,10 @@ mod volumes;
 mod wal;
 
 pub use audit::{
-    AuditError, AuditFilter, AuditLog, AuditOptions, AuditRecord, Broken, DetailValue, Details, Expected,
-    Fault, Head, MAX_DETAILS, MAX_FIELD_BYTES, MirrorOptions, MirrorState, NewRecord, Redacted, Verification,
-    Verified, verify_export,
+    Archive, ArchiveError, ArchiveOptions, ArchiveUntil, AuditError, AuditFilter, AuditLog, AuditOptions,
+    AuditRecord, Broken, BrokenFile, DetailValue, Details, Expected, Fault, Head, MAX_DETAILS,
+    MAX_FIELD_BYTES, MirrorOptions, MirrorState, NewRecord, Redacted, Segment, Verification, Verified,
+    verify_export, verify_files,
 };
 pub use durability::Durability;
 pub use error::StoreError;

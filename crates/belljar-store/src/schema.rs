@@ -61,6 +61,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0008_secret_hosts.sql"),
         postgres: include_str!("../migrations/postgres/0008_secret_hosts.sql"),
     },
+    Step {
+        version: 9,
+        description: "the base of the audit",
+        sqlite: include_str!("../migrations/sqlite/0009_audit_base.sql"),
+        postgres: include_str!("../migrations/postgres/0009_audit_base.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

@@ -7,6 +7,8 @@
     reason = "a test that cannot continue has failed, and prints what it skips"
 )]
 
+#[path = "store/archive.rs"]
+mod archive;
 #[path = "store/audit.rs"]
 mod audit;
 #[path = "store/backup.rs"]
@@ -105,6 +107,16 @@ const CASES: &[(&str, Run)] = cases![
     audit::append_to_forged_head_is_refused,
     audit::head_changed_under_writer_is_detected,
     audit::noted_head_reveals_rewritten_chain,
+    archive::records_move_to_files,
+    archive::interrupted_archive_is_finished,
+    archive::files_of_another_history_are_put_aside,
+    archive::tampering_with_the_base_is_detected,
+    archive::only_archived_records_can_be_deleted,
+    archive::broken_log_is_not_archived,
+    archive::broken_files_are_named,
+    archive::archived_heads_are_compared_with_files,
+    archive::overtaken_export_fails,
+    archive::mirror_continues_after_an_archive,
     mirror::file_equals_export,
     mirror::stale_file_catches_up,
     mirror::files_rotate_at_max_size,
@@ -132,6 +144,7 @@ const CASES: &[(&str, Run)] = cases![
     idempotency::claims_race_with_abandon,
     backup::documented_backup_and_restore_work,
     crash::acknowledged_writes_survive_sigkill,
+    crash::archive_survives_sigkill,
     full::writes_resume_when_space_is_freed,
     full::audit_resumes_when_space_is_freed,
     full::audit_file_catches_up_when_space_is_freed,
@@ -141,6 +154,8 @@ const CASES: &[(&str, Run)] = cases![
 const SQLITE_CASES: &[(&str, Run)] = cases![
     schema::files_are_private_to_their_owner,
     idempotency::database_file_shrinks,
+    archive::database_file_shrinks_after_an_archive,
+    journal::journal_outlives_an_archive,
     schema::special_characters_in_paths,
     backup::backup_is_consistent_during_writes,
     backup::backup_does_not_overwrite,
@@ -157,6 +172,7 @@ const SQLITE_CASES: &[(&str, Run)] = cases![
 const POSTGRES_CASES: &[(&str, Run)] = cases![
     audit::concurrent_appends_form_one_chain,
     audit::alternating_writers_form_one_chain,
+    archive::servers_take_turns_to_archive,
     mirror::only_one_process_writes_the_file,
     mirror::each_keeper_writes_a_complete_file,
     backup::postgres_backup_refers_to_pg_dump,
@@ -165,8 +181,10 @@ const POSTGRES_CASES: &[(&str, Run)] = cases![
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some(crash::FLAG) {
-        return crash::child(&words.collect::<Vec<_>>());
+    match words.next().as_deref() {
+        Some(crash::FLAG) => return crash::child(&words.collect::<Vec<_>>()),
+        Some(crash::ARCHIVE_FLAG) => return crash::archiving_child(&words.collect::<Vec<_>>()),
+        _ => {}
     }
     let arguments = Arguments::from_args();
     let on = |backend: Backend, name: &str, run: Run| {

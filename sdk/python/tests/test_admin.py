@@ -200,7 +200,7 @@ async def test_audit(client: Any, sbx: Any, real: None) -> None:
     page = await client.audit.list(sandbox=sbx.sandbox_id)
     assert page.records and page.head["hash"]
     verdict = await client.audit.verify()
-    assert verdict.ok and verdict.records
+    assert verdict.ok and verdict.records and verdict.first == page.base["seq"] + 1
     count = 0
     async for record in client.audit.export():
         count += 1

@@ -489,6 +489,15 @@ export interface AuditHead {
 }
 
 /** Result of a verification of the audit log. */
-export type AuditVerdict = { ok: true; records: number; head: string } | { ok: false; seq: number; why: string };
+export type AuditVerdict =
+  | {
+      ok: true;
+      /** Number of records that were checked. */
+      records: number;
+      /** The first of them; earlier ones are archived. */
+      first: number;
+      head: AuditHead;
+    }
+  | { ok: false; seq: number; why: string };
 
 export type { Problem };

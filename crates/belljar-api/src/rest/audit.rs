@@ -5,11 +5,14 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use belljar_keeper::{AuditFilter, AuditHead, AuditRecord, AuditVerdict, Caller, Head, KeeperError};
+use belljar_keeper::{
+    ArchiveUntil, ArchivedFile, AuditFilter, AuditHead, AuditRecord, AuditVerdict, Caller, Head, KeeperError,
+};
 use belljar_model::SandboxId;
 use bytes::Bytes;
 use futures::Stream;
-use http::{HeaderValue, header};
+use http::{HeaderName, HeaderValue, header};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -26,6 +29,9 @@ const MAX_LAST: u32 = 10_000;
 
 /// Number of records that one query reads.
 const PAGE: u32 = 500;
+
+/// Header of an export: the last record that is archived, as `SEQ:HASH`. The export begins after it.
+const BASE_HEADER: HeaderName = HeaderName::from_static("belljar-audit-base");
 
 /// Interval at which new records are polled for.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -60,6 +66,8 @@ pub(super) struct RecordsBody {
     next: i64,
     /// The last record of the audit log.
     head: AuditHead,
+    /// The last record that is archived: `records` begins after it, even if `after` is smaller. Its `seq` is 0 if none is.
+    base: AuditHead,
 }
 
 /// Builds the filter. A sandbox is given by its id.
@@ -98,9 +106,11 @@ pub(super) async fn records(
     let after = to_store_number("after", query.after.unwrap_or(0))?;
     let found = shared.keeper.audit_records(&caller, &filter, Some(after), limit).await?;
     let head = shared.keeper.audit_head(&caller).await?.into();
+    // Read after the records: one that is missing among them is not after it.
+    let base = shared.keeper.audit_base(&caller).await?.into();
     let next = found.last().map_or(after, |record| record.seq);
     let records = found.iter().filter_map(|record| serde_json::from_str(&record.to_line()).ok()).collect();
-    Ok(axum::Json(RecordsBody { records, next, head }))
+    Ok(axum::Json(RecordsBody { records, next, head, base }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -124,9 +134,10 @@ pub(super) struct ExportQuery {
     key: Option<String>,
 }
 
-/// Exports the audit log as lines of JSON, each exactly as it is hashed. Needs the role admin.
+/// Exports the audit log as lines of JSON, each exactly as it is hashed. Begins after the archived records. Needs the role admin.
 #[utoipa::path(get, path = "/v1/audit/export", tag = "audit", params(ExportQuery),
-    responses((status = 200, description = "One record per line.", body = String, content_type = "application/x-ndjson")))]
+    responses((status = 200, description = "One record per line.", body = String, content_type = "application/x-ndjson",
+        headers(("belljar-audit-base" = String, description = "The last archived record, as `SEQ:HASH`; `SEQ` is 0 if none is.")))))]
 pub(super) async fn export(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -144,8 +155,10 @@ pub(super) async fn export(
     // records that are written meanwhile, so that it ends.
     let last = shared.keeper.audit_head(&caller).await?.seq;
     let first = shared.keeper.audit_records(&caller, &filter, after, many.unwrap_or(PAGE)).await?;
+    let base = shared.keeper.audit_base(&caller).await?;
     let until = (query.follow != Some(true)).then_some(last);
-    let lines = lines(shared, caller, filter, after.unwrap_or(last), until, first);
+    let end = first.last().map_or(after.unwrap_or(last).max(base.seq), |record| record.seq);
+    let lines = lines(shared, caller, filter, first, end, until);
     let lines = async_stream::stream! {
         futures::pin_mut!(lines);
         loop {
@@ -164,17 +177,20 @@ pub(super) async fn export(
     };
     let mut response = Response::new(Body::from_stream(lines));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    if let Ok(base) = HeaderValue::from_str(&base.to_string()) {
+        response.headers_mut().insert(BASE_HEADER, base);
+    }
     Ok(response)
 }
 
-/// Returns the records of `page` and those after them, up to `until` or forever.
+/// Returns the records of `page` and those after `end`, up to `until` or forever.
 fn lines(
     shared: Shared,
     caller: Caller,
     filter: AuditFilter,
-    mut after: i64,
-    until: Option<i64>,
     mut page: Vec<AuditRecord>,
+    mut end: i64,
+    until: Option<i64>,
 ) -> impl Stream<Item = Result<Bytes, KeeperError>> + Send + 'static {
     async_stream::stream! {
         loop {
@@ -184,15 +200,14 @@ fn lines(
                     return;
                 }
                 yield Ok(Bytes::from(record.line() + "\n"));
-                after = record.seq;
             }
             match until {
                 Some(_) if is_end => return,
                 None if is_end => tokio::time::sleep(POLL_INTERVAL).await,
                 _ => {}
             }
-            page = match shared.keeper.audit_records(&caller, &filter, Some(after), PAGE).await {
-                Ok(page) => page,
+            (page, end) = match shared.keeper.audit_records_on(&caller, &filter, end, PAGE).await {
+                Ok(next) => next,
                 Err(error) => {
                     yield Err(error);
                     return;
@@ -202,14 +217,57 @@ fn lines(
     }
 }
 
+/// Records to archive.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = ArchiveAudit, example = json!({"through": 1}))]
+pub(super) struct ArchiveBody {
+    /// Records before the first one that is not older than this, such as `2026-01-01T00:00:00Z`.
+    #[schema(format = DateTime)]
+    before: Option<String>,
+    /// Records up to this one.
+    through: Option<u64>,
+}
+
+/// Files with archived records.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ArchivedFiles)]
+pub(super) struct ArchivedBody {
+    /// The files, in order; none if there was nothing to archive.
+    files: Vec<ArchivedFile>,
+}
+
+/// Moves the oldest records to files on the server's machine. Without `before` and `through`, all but the last one. Needs the role
+/// admin.
+#[utoipa::path(post, path = "/v1/audit/archive", tag = "audit", request_body = ArchiveBody,
+    responses((status = 200, description = "The files that were written.", body = ArchivedBody)))]
+pub(super) async fn archive(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Json(body): Json<ArchiveBody>,
+) -> Result<axum::Json<ArchivedBody>, Problem> {
+    let until = match (body.before, body.through) {
+        (Some(_), Some(_)) => return Err(Problem::field("through", "give either before or through")),
+        (Some(before), None) => {
+            let parsed = before.parse::<Timestamp>();
+            let why = |error| Problem::field("before", format!("invalid time {before:?}: {error}"));
+            ArchiveUntil::Before(parsed.map_err(why)?)
+        }
+        (None, Some(through)) => ArchiveUntil::Record(to_store_number("through", through)?),
+        (None, None) => ArchiveUntil::Record(i64::MAX),
+    };
+    Ok(axum::Json(ArchivedBody { files: shared.keeper.audit_archive(&caller, until).await? }))
+}
+
 /// Range of a check of the audit log.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = VerifyAudit, example = json!({}))]
 pub(super) struct VerifyBody {
-    /// First record to check. 1 if not given.
+    /// First record to check. If not given, or archived, the first one that is not archived.
     first: Option<u64>,
-    /// A head that was noted earlier, as `SEQ:HASH`, which must still be in the log unchanged.
+    /// A head that was noted earlier, as `SEQ:HASH`, which must still be in the log unchanged. It must not be archived, except as
+    /// the last record of an archived file.
     head: Option<String>,
 }
 

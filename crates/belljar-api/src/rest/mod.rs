@@ -119,6 +119,7 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(audit::records))
         .routes(routes!(audit::export))
         .routes(routes!(audit::verify))
+        .routes(routes!(audit::archive))
 }
 
 /// Returns all routes.

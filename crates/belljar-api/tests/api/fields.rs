@@ -158,6 +158,16 @@ async fn bodies_are_checked(fixture: Fixture) {
         ("PUT", "/v1/secrets/a".into(), json!({}), "value"),
         ("PUT", "/v1/secrets/a".into(), json!({"value": ""}), "value"),
         ("POST", "/v1/audit/verify".into(), json!({"x": 1}), "x"),
+        ("POST", "/v1/audit/archive".into(), json!({"x": 1}), "x"),
+        ("POST", "/v1/audit/archive".into(), json!({"through": -1}), "through"),
+        ("POST", "/v1/audit/archive".into(), json!({"through": 1_u64 << 63}), "through"),
+        ("POST", "/v1/audit/archive".into(), json!({"before": "soon"}), "before"),
+        (
+            "POST",
+            "/v1/audit/archive".into(),
+            json!({"before": "2026-01-01T00:00:00Z", "through": 1}),
+            "through",
+        ),
     ];
     for (method, path, body, field) in cases {
         let answer = user.json(method, &path, &body).await;

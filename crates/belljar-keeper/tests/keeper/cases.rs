@@ -56,6 +56,8 @@ cases![
     policy::idempotent_execution_runs_once,
     policy::quotas_are_enforced,
     policy::audit_log_is_complete_and_names_the_caller,
+    policy::archived_audit_records_are_recorded,
+    policy::old_audit_records_are_archived,
     policy::key_lifecycle,
     policy::full_machine_is_reported,
 ];

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use belljar_keeper::{
-    AuditFilter, Caller, CreateSandbox, CreatedKey, Denied, ExecRequest, FileOperation, Idempotency,
-    KeeperError, NewKey, OnShutdown, Quotas, Verification,
+    ArchiveUntil, AuditFilter, Caller, CreateSandbox, CreatedKey, Denied, ExecRequest, FileOperation,
+    Idempotency, Keeper, KeeperError, NewKey, OnShutdown, Quotas, Verification,
 };
 use belljar_model::{Role, SandboxId, SpecFile};
 
-use crate::fixture::{Fixture, plain, shell, text, user};
+use crate::fixture::{Fixture, plain, shell, text, until, user};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -53,6 +53,7 @@ pub(crate) async fn roles_are_enforced(fixture: Fixture) {
         fixture.keeper.keys(&ann).await.map(drop),
         fixture.keeper.create_key(&ann, new_key("x")).await.map(drop),
         fixture.keeper.audit_verify(&ann, 1, None).await.map(drop),
+        fixture.keeper.audit_archive(&ann, ArchiveUntil::Record(1)).await.map(drop),
     ];
     for (index, refused) in refused.into_iter().enumerate() {
         assert_eq!(refused.unwrap_err().code(), "forbidden", "{index}");
@@ -314,6 +315,53 @@ pub(crate) async fn audit_log_is_complete_and_names_the_caller(fixture: Fixture)
     assert!(!format!("{records:?}").contains("secret-in-code"));
     let verified = fixture.keeper.audit_verify(&operator, 1, None).await.unwrap();
     assert!(matches!(verified, Verification::Verified(ref chain) if chain.records == 3), "{verified:?}");
+}
+
+pub(crate) async fn archived_audit_records_are_recorded(fixture: Fixture) {
+    let (keeper, operator) = (&fixture.keeper, Caller::operator("test", "r"));
+    for _ in 0..3 {
+        keeper.collect(&operator, false).await.unwrap();
+    }
+    let files = keeper.audit_archive(&operator, ArchiveUntil::Record(2)).await.unwrap();
+    let [file] = files.as_slice() else { panic!("{files:?}") };
+    assert_eq!((file.first, file.last.seq), (1, 2));
+    assert_eq!(file.path, fixture.config.archive_dir.join("audit-000000000001-000000000002.jsonl"));
+    let records = async |keeper: &Keeper| {
+        keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap()
+    };
+    let found = records(keeper).await;
+    let details = |name| found[1].details.get(name).cloned();
+    assert_eq!((found.len(), found[0].seq, found[1].action.as_str()), (2, 3, "audit.archive"));
+    assert_eq!(details("last"), Some("2".into()));
+    assert_eq!(details("head"), Some(format!("2:{}", file.last.hash).into()));
+    // A failure is recorded too, and nothing is removed.
+    let blocked = fixture.reopen(|config| config.archive_dir = "/dev/null/audit".into()).await;
+    assert!(blocked.audit_archive(&operator, ArchiveUntil::Record(3)).await.is_err());
+    let found = records(keeper).await;
+    assert_eq!((found.len(), found[2].outcome.as_str()), (3, "store_failed"));
+    blocked.close(OnShutdown::Kill).await.unwrap();
+    // The records that archiving adds are not archived as well.
+    let files = keeper.audit_archive(&operator, ArchiveUntil::Record(i64::MAX)).await.unwrap();
+    let [file] = files.as_slice() else { panic!("{files:?}") };
+    assert_eq!((file.first, file.last.seq, records(keeper).await.len()), (3, 4, 2));
+}
+
+pub(crate) async fn old_audit_records_are_archived(fixture: Fixture) {
+    let operator = Caller::operator("test", "r");
+    for _ in 0..3 {
+        fixture.keeper.collect(&operator, false).await.unwrap();
+    }
+    let base = async |keeper: &Keeper| keeper.audit_base(&operator).await.unwrap().seq;
+    let keeper = fixture.reopen(|config| config.archive_after = Some(Duration::from_micros(1))).await;
+    until("the records are archived", async || base(&keeper).await == 2).await;
+    let found = keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
+    assert_eq!((found[1].action.as_str(), found[1].actor.as_str()), ("audit.archive", "server"));
+    keeper.close(OnShutdown::Kill).await.unwrap();
+    // Younger records stay.
+    let keeper = fixture.reopen(|config| config.archive_after = Some(HOUR)).await;
+    keeper.collect(&operator, false).await.unwrap();
+    assert_eq!(base(&keeper).await, 2);
+    keeper.close(OnShutdown::Kill).await.unwrap();
 }
 
 pub(crate) async fn key_lifecycle(fixture: Fixture) {

@@ -21,6 +21,8 @@ pub enum Verification {
 pub struct Verified {
     /// Number of records that were checked.
     pub records: u64,
+    /// Number of the first record that was checked. Earlier ones are archived, or were not given.
+    pub first: i64,
     /// Last record that was checked; the position before the first if there were none.
     pub head: Head,
     /// Number of records with an earlier time than the one before: clocks were set back, or keepers' clocks differ.
@@ -70,6 +72,22 @@ pub enum Fault {
     Surplus,
     /// The MAC of the head does not match, so that records from here on may have been removed.
     HeadForged,
+    /// The MAC of the base does not match, so that records before it may have been removed without being archived.
+    BaseForged,
+    /// The database begins later, and has no base.
+    BaseMissing {
+        /// First record in the database.
+        found: i64,
+    },
+    /// The database has a record that is archived according to the base.
+    BeforeBase,
+    /// No file has the record.
+    Gap {
+        /// Last record that no file has.
+        last: i64,
+    },
+    /// Two files have the record.
+    Overlap,
 }
 
 impl fmt::Display for Fault {
@@ -80,10 +98,20 @@ impl fmt::Display for Fault {
             Self::Replaced => f.write_str("it was replaced: it is not the record that the later ones were chained to"),
             Self::Unchained => f.write_str("it was replaced: it does not follow from the record before"),
             Self::Truncated { last } => write!(f, "it is missing; the chain went on to record {last}"),
-            Self::Surplus => f.write_str("it was added from outside: the head of the chain is before it"),
+            Self::Surplus => f.write_str("it was added from outside: the chain ends before it"),
             Self::HeadForged => {
                 f.write_str("it may be missing: the head of the chain, which is just before it, was not written by this server")
             }
+            Self::BaseForged => f.write_str(
+                "records before it may be missing: the base of the chain, up to which they are archived, was not written by this server",
+            ),
+            Self::BaseMissing { found } => write!(
+                f,
+                "it is missing; record {found} is the first one, and no base of the chain says that earlier ones are archived"
+            ),
+            Self::BeforeBase => f.write_str("it was added from outside: it is archived, according to the base of the chain"),
+            Self::Gap { last } => write!(f, "it is missing: no file has the records up to {last}"),
+            Self::Overlap => f.write_str("an earlier file has it too: files overlap, or one was given twice"),
         }
     }
 }
@@ -115,6 +143,11 @@ impl Chain {
             steps_back: 0,
             first_step_back: None,
         }
+    }
+
+    /// Returns the number of the next record.
+    pub(crate) fn next(&self) -> i64 {
+        self.next
     }
 
     /// Verifies the next record, or reports why it could not be read.
@@ -174,6 +207,7 @@ impl Chain {
         }
         Ok(Verified {
             records: self.records,
+            first: self.next.saturating_sub_unsigned(self.records),
             head: Head { seq: self.next - 1, hash: self.prev.unwrap_or([0; 32]) },
             steps_back: self.steps_back,
             first_step_back: self.first_step_back,

@@ -49,7 +49,8 @@ fn rehash(record: &mut AuditRecord) {
 fn intact_chain_is_verified() {
     let records = chain(20);
     let verified = |records: u64, head: Head| {
-        Verification::Verified(Verified { records, head, steps_back: 0, first_step_back: None })
+        let first = head.seq + 1 - i64::try_from(records).unwrap();
+        Verification::Verified(Verified { records, first, head, steps_back: 0, first_step_back: None })
     };
     let all = export(&records);
     assert_eq!(verify(&all, whole(&records)), verified(20, records[19].head()));
@@ -79,7 +80,7 @@ fn steps_back_in_time_are_counted() {
         head = record.head();
         records.push(record);
     }
-    let expected = Verified { records: 5, head, steps_back: 2, first_step_back: Some(3) };
+    let expected = Verified { records: 5, first: 1, head, steps_back: 2, first_step_back: Some(3) };
     assert_eq!(verify(&export(&records), whole(&records)), Verification::Verified(expected));
 }
 

@@ -1,4 +1,4 @@
-//! Head of the chain.
+//! Head of the chain, and its base: the last record that is archived.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,6 +7,10 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use super::canonical::from_hex;
+
+/// Purposes of a MAC.
+const HEAD: &str = "belljar audit head 1";
+const BASE: &str = "belljar audit base 1";
 
 /// End of the chain at some time. A copy kept elsewhere shows later that nothing before it was changed.
 ///
@@ -25,19 +29,28 @@ impl Head {
 
     /// Returns the MAC with which the server authenticates the head.
     pub(crate) fn mac(self, secret: &[u8; 32]) -> Vec<u8> {
-        self.hmac(secret).finalize().into_bytes().to_vec()
+        self.hmac(HEAD, secret).finalize().into_bytes().to_vec()
     }
 
     pub(crate) fn is_authentic(self, secret: &[u8; 32], mac: &[u8]) -> bool {
-        self.hmac(secret).verify_slice(mac).is_ok()
+        self.hmac(HEAD, secret).verify_slice(mac).is_ok()
     }
 
-    fn hmac(self, secret: &[u8; 32]) -> Hmac<Sha256> {
+    /// Returns the MAC with which the server authenticates the base. No head has it: every record was the head once.
+    pub(crate) fn base_mac(self, secret: &[u8; 32]) -> Vec<u8> {
+        self.hmac(BASE, secret).finalize().into_bytes().to_vec()
+    }
+
+    pub(crate) fn is_authentic_base(self, secret: &[u8; 32], mac: &[u8]) -> bool {
+        self.hmac(BASE, secret).verify_slice(mac).is_ok()
+    }
+
+    fn hmac(self, purpose: &str, secret: &[u8; 32]) -> Hmac<Sha256> {
         // HMAC pads a key with zeros to the length of a block.
         let mut key = [0; 64];
         key[..32].copy_from_slice(secret);
         let mut hmac = Hmac::<Sha256>::new(&key.into());
-        hmac.update(format!("belljar audit head 1\n{self}\n").as_bytes());
+        hmac.update(format!("{purpose}\n{self}\n").as_bytes());
         hmac
     }
 }
@@ -94,5 +107,7 @@ mod tests {
         assert!(!Head { seq: 41, ..head }.is_authentic(&[1; 32], &mac));
         assert!(!Head { hash: [0; 32], ..head }.is_authentic(&[1; 32], &mac));
         assert!(!head.is_authentic(&[1; 32], &[]));
+        assert!(head.is_authentic_base(&[1; 32], &head.base_mac(&[1; 32])));
+        assert!(!head.is_authentic_base(&[1; 32], &mac));
     }
 }

@@ -227,11 +227,14 @@ async fn find_missing(file: &mut JournalFile, database: &Database) -> Result<Vec
         move |source| AuditError::File { action, path, source: Arc::new(source) }
     };
     let mut records = file.read().map_err(failed("read"))?;
-    let (stored, _) = table::read_head_and_last(database).await?;
-    let head = stored.map_or(Head::EMPTY, |stored| stored.head);
+    let ends = table::read_ends(database).await?;
+    let (head, base) = (ends.head(), ends.base());
     let missing = records.split_off(records.partition_point(|(record, _)| record.seq <= head.seq));
     let is_same = match records.last() {
         None => true,
+        // Archived: the database has nothing to compare it with, and what follows must continue the head.
+        Some((last, _)) if last.seq < base.seq => true,
+        Some((last, _)) if last.seq == base.seq => last.hash == base.hash,
         Some((last, _)) => {
             let found = table::read_range(database, last.seq, last.seq, 1).await?;
             found.first().is_some_and(|found| found.hash == last.hash)

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use futures::Stream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
+use super::archive::{Archive, ArchiveOptions};
 use super::chain::Verification;
 use super::error::AuditError;
 use super::filter::AuditFilter;
@@ -52,6 +53,8 @@ pub struct AuditLog {
     secret: [u8; 32],
     queue: mpsc::Sender<Message>,
     mirror: watch::Receiver<MirrorState>,
+    /// Held while records are archived.
+    archiving: Arc<Mutex<()>>,
 }
 
 impl AuditLog {
@@ -79,7 +82,7 @@ impl AuditLog {
                 queue
             }
         };
-        Ok(Self { database, secret, queue, mirror })
+        Ok(Self { database, secret, queue, mirror, archiving: Arc::default() })
     }
 
     /// Appends a record, and returns its number once it is stored. Concurrent calls share one transaction.
@@ -104,11 +107,31 @@ impl AuditLog {
     /// Fails if the store cannot be read.
     pub async fn head(&self) -> Result<Head, StoreError> {
         journal::settle(&self.database).await;
-        let (stored, _) = table::read_head_and_last(&self.database).await?;
-        Ok(stored.map_or(Head::EMPTY, |stored| stored.head))
+        Ok(table::read_ends(&self.database).await?.head())
     }
 
-    /// Returns matching records in order: the first ones after record `after`, or else the last ones.
+    /// Returns the base of the chain in the database: the last record that is archived, or [`Head::EMPTY`] if none is.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub async fn base(&self) -> Result<Head, StoreError> {
+        Ok(table::read_ends(&self.database).await?.base())
+    }
+
+    /// Begins to archive records, once no other caller does.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StoreError::Busy`] if another server archives to the directory, or [`StoreError::File`].
+    pub async fn archive(&self, options: ArchiveOptions) -> Result<Archive, StoreError> {
+        let turn = Arc::clone(&self.archiving).lock_owned().await;
+        journal::settle(&self.database).await;
+        Archive::new(Arc::clone(&self.database), self.secret, options, turn).await
+    }
+
+    /// Returns matching records in order: the first ones after record `after`, or else the last ones. Archived records are not
+    /// among them: see [`AuditLog::base`].
     ///
     /// # Errors
     ///
@@ -124,12 +147,12 @@ impl AuditLog {
         records.into_iter().map(check_record).collect()
     }
 
-    /// Streams records `first` to `last` (to the end, if there is none) as JSON lines, without their newlines. Memory use does
-    /// not grow with their number.
+    /// Streams records `first` to `last` (to the end, if there is none) as JSON lines, without their newlines. Begins after
+    /// [`AuditLog::base`] if that is later. Memory use does not grow with their number.
     ///
     /// # Errors
     ///
-    /// Each item may be an error of [`AuditLog::tail`].
+    /// Each item may be an error of [`AuditLog::tail`], or [`StoreError::Archived`] if the next record was archived meanwhile.
     pub fn export(
         &self,
         first: i64,
@@ -143,6 +166,10 @@ impl AuditLog {
                 journal::settle(&database).await;
                 page = table::read_range(&database, next, last, EXPORT_PAGE).await?.into_iter();
                 record = page.next();
+                let base = table::read_ends(&database).await?.base().seq;
+                if next > first && base >= next {
+                    return Err(StoreError::Archived { seq: next, base });
+                }
             }
             let Some(record) = record else { return Ok(None) };
             next = record.seq.saturating_add(1);
@@ -151,11 +178,12 @@ impl AuditLog {
         })
     }
 
-    /// Verifies the records from number `from` up to the head. `known`, a head that was noted earlier, must be on the chain.
+    /// Verifies the records from number `from` up to the head, or from the base if that is later. `known`, a head that was noted
+    /// earlier, must be on the chain.
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot be read. A broken chain is not an error but a result.
+    /// Returns [`StoreError::Archived`] if `known` is archived, or fails if the store cannot be read. A broken chain is not an error but a result.
     pub async fn verify(&self, from: i64, known: Option<Head>) -> Result<Verification, StoreError> {
         journal::settle(&self.database).await;
         super::verify::verify(&self.database, &self.secret, from, known).await

@@ -148,7 +148,11 @@ impl Mirror {
             self.next = Some(next);
             let page = table::read_range(&self.database, next, i64::MAX, PAGE).await;
             let page = page.map_err(|error| Some(error.to_string()))?;
-            let Some(last) = page.last().map(|record| record.seq) else { return Ok(()) };
+            let (Some(first), Some(last)) = (page.first(), page.last()) else { return Ok(()) };
+            let (first, last) = (first.seq, last.seq);
+            if first > next {
+                self.skip_archived(next).await.map_err(Some)?;
+            }
             let mut records = Vec::with_capacity(page.len());
             for record in page {
                 let seq = record.seq;
@@ -163,6 +167,21 @@ impl Mirror {
         }
     }
 
+    /// Starts a new file if the database lacks records from `next` on because they are archived, so that each file is without gaps.
+    async fn skip_archived(&mut self, next: i64) -> Result<(), String> {
+        let base = table::read_ends(&self.database).await.map_err(|error| error.to_string())?.base().seq;
+        let Some(file) = self.file.as_mut().filter(|_| base >= next) else { return Ok(()) };
+        if next > 1 {
+            tracing::warn!(
+                file = %file.path().display(),
+                first = next,
+                last = base,
+                "audit records were archived before they were in the audit file; a new one is started after them"
+            );
+        }
+        if file.is_empty() { Ok(()) } else { file.rotate().map_err(|error| error.to_string()) }
+    }
+
     /// Finds the record after the end of the file. A file that does not belong to this chain is put aside.
     async fn find_next(&mut self) -> Result<i64, String> {
         let Some(file) = &mut self.file else { return Ok(1) };
@@ -172,11 +191,13 @@ impl Mirror {
         let found = table::read_range(&self.database, end.seq, end.seq, 1)
             .await
             .map_err(|error| error.to_string())?;
-        if found.first().is_some_and(|record| record.hash == end.hash) {
+        let ends = table::read_ends(&self.database).await.map_err(|error| error.to_string())?;
+        let (head, base) = (ends.head(), ends.base());
+        // Archived records cannot be compared; a file that ends with one is not continued but followed by a new one.
+        let is_archived = (1..base.seq).contains(&end.seq) || (base != Head::EMPTY && end == base);
+        if is_archived || found.first().is_some_and(|record| record.hash == end.hash) {
             return Ok(end.seq + 1);
         }
-        let (head, _) = table::read_head_and_last(&self.database).await.map_err(|error| error.to_string())?;
-        let head = head.map_or(Head::EMPTY, |stored| stored.head);
         tracing::warn!(
             file = %file.path().display(),
             file_ends_at = end.seq,

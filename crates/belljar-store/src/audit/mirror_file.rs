@@ -29,7 +29,7 @@ pub(crate) struct MirrorFile {
 
 /// Last record, as far as it is known.
 #[derive(Clone, Copy)]
-enum End {
+pub(crate) enum End {
     /// There is no record.
     Empty,
     /// In this file, or in the previous one if this one is empty.
@@ -137,7 +137,8 @@ impl MirrorFile {
         }
     }
 
-    fn rotate(&mut self) -> io::Result<()> {
+    /// Renames the file after its first record, starts a new one, and removes the oldest ones beyond the limit.
+    pub(crate) fn rotate(&mut self) -> io::Result<()> {
         let first = self.first.unwrap_or(0);
         let name = |number: u32| match number {
             0 => format!("{}-{first:020}", self.stem()),
@@ -207,7 +208,10 @@ impl MirrorFile {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let middle =
                 name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(&suffix)).unwrap_or_default();
-            if middle.len() >= 20 && middle.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+            // Files of archived records, which are never removed here, have shorter numbers.
+            let (first, number) = middle.split_once('-').unwrap_or((middle, "0"));
+            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            if first.len() == 20 && is_number(first) && is_number(number) {
                 files.push(path);
             }
         }
@@ -253,7 +257,7 @@ fn open_locked(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Returns the length up to the end of the last complete line, and what that line is.
-fn read_last_line(file: &mut File) -> io::Result<(u64, End)> {
+pub(crate) fn read_last_line(file: &mut File) -> io::Result<(u64, End)> {
     let total = file.metadata()?.len();
     let window = u64::try_from(2 * MAX_LINE_BYTES).unwrap_or(u64::MAX).min(total);
     let start = total - window;

@@ -13,8 +13,12 @@
 //!                            ▼ fails: an error for the whole group, nothing is written
 //! ```
 //!
+//! The oldest records are moved to files: a file is written, read back, and on disk before one transaction makes its last record the
+//! base of the chain in the database, and removes the records up to it ([`archive`]).
+//!
 //! `docs/audit.md` specifies how a record is hashed, so that others can verify an export.
 
+mod archive;
 mod canonical;
 mod chain;
 mod details;
@@ -32,11 +36,12 @@ mod table;
 mod verify;
 mod writer;
 
+pub use archive::{Archive, ArchiveError, ArchiveOptions, ArchiveUntil, Segment};
 pub(crate) use canonical::from_hex;
 pub use chain::{Broken, Fault, Verification, Verified};
 pub use details::{DetailValue, Details, MAX_DETAILS, MAX_FIELD_BYTES, Redacted};
 pub use error::AuditError;
-pub use export::{Expected, verify_export};
+pub use export::{BrokenFile, Expected, verify_export, verify_files};
 pub use filter::AuditFilter;
 pub use head::Head;
 pub(crate) use journal::{JournalQueue, settle};

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{Any, AssertSqlSafe, Transaction};
 
@@ -73,27 +74,99 @@ pub(crate) async fn lock_head(
         .fetch_optional(&mut **transaction)
         .await
         .map_err(failed("read the head of the audit log"))?;
-    row.as_ref().map(parse_head_row).transpose()
+    row.as_ref().map(|row| parse_head_row(row, HEAD_COLUMNS)).transpose()
 }
 
-/// Reads the head and the number of the last record in one snapshot.
-pub(crate) async fn read_head_and_last(database: &Database) -> Result<(Option<StoredHead>, i64), StoreError> {
-    let text = "SELECT (SELECT COALESCE(MAX(seq), 0) FROM audit) AS last, head.seq, head.hash, head.mac \
-         FROM (SELECT 1 AS one) AS always LEFT JOIN audit_head AS head ON head.id = 1";
-    let Some(row) = database.read_one("read the head of the audit log", sqlx::query(text)).await? else {
-        return Ok((None, 0));
+/// Ends of the chain in the database.
+#[derive(Default)]
+pub(crate) struct Ends {
+    pub(crate) head: Option<StoredHead>,
+    /// Last archived record. There is none before the first archive.
+    pub(crate) base: Option<StoredHead>,
+    /// Numbers of the first and the last record; 0 if there are none.
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+}
+
+impl Ends {
+    /// Returns the head, which may be forged.
+    pub(crate) fn head(&self) -> Head {
+        self.head.as_ref().map_or(Head::EMPTY, |stored| stored.head)
+    }
+
+    /// Returns the base, which may be forged.
+    pub(crate) fn base(&self) -> Head {
+        self.base.as_ref().map_or(Head::EMPTY, |stored| stored.head)
+    }
+}
+
+/// Reads the ends in one snapshot.
+pub(crate) async fn read_ends(database: &Database) -> Result<Ends, StoreError> {
+    let text = "SELECT (SELECT COALESCE(MIN(seq), 0) FROM audit) AS first, (SELECT COALESCE(MAX(seq), 0) FROM audit) AS last, \
+         head.seq, head.hash, head.mac, base.seq AS base_seq, base.hash AS base_hash, base.mac AS base_mac \
+         FROM (SELECT 1 AS one) AS always LEFT JOIN audit_head AS head ON head.id = 1 \
+         LEFT JOIN audit_base AS base ON base.id = 1";
+    let Some(row) = database.read_one("read the ends of the audit log", sqlx::query(text)).await? else {
+        return Ok(Ends::default());
     };
     let reader = Reader { table: "audit_head", row: &row };
-    let last = reader.number("last")?;
-    // Without a head, its columns are NULL.
-    let head = reader.optional_bytes("hash")?.map(|_| parse_head_row(&row)).transpose()?;
-    Ok((head, last))
+    // Without a row, its columns are NULL.
+    let parse = |columns: [&str; 3]| {
+        reader.optional_bytes(columns[1])?.map(|_| parse_head_row(&row, columns)).transpose()
+    };
+    Ok(Ends {
+        head: parse(HEAD_COLUMNS)?,
+        base: parse(["base_seq", "base_hash", "base_mac"])?,
+        first: reader.number("first")?,
+        last: reader.number("last")?,
+    })
 }
 
-/// Writes the head of a new chain. Does nothing if there is a head, or if there are records without one.
+/// Returns the number of the last record before the first one that is not older than a time; 0 if there is none.
+pub(crate) async fn last_before(database: &Database, time: Timestamp) -> Result<i64, StoreError> {
+    let text = "SELECT COALESCE((SELECT seq FROM audit WHERE at >= $1 ORDER BY seq LIMIT 1) - 1, \
+         (SELECT MAX(seq) FROM audit), 0) AS last";
+    let query = sqlx::query(text).bind(stored_time(time));
+    let row = database.read_one("read the audit log", query).await?;
+    row.map_or(Ok(0), |row| Reader { table: "audit", row: &row }.number("last"))
+}
+
+/// Makes `last` the base in the place of `before`, and removes the records up to it. Returns false, without having changed
+/// anything, if the base is another one or the records are not all there.
+pub(crate) async fn cut(
+    database: &Database,
+    before: Option<&StoredHead>,
+    last: Head,
+    secret: &[u8; 32],
+) -> Result<bool, StoreError> {
+    const ACTION: &str = "remove archived audit records";
+    let mut transaction = database.begin(ACTION).await?;
+    let text = "INSERT INTO audit_base (id, seq, hash, mac) SELECT 1, $1, $2, $3 \
+         WHERE EXISTS (SELECT 1 FROM audit WHERE seq = $1 AND hash = $2) \
+         ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, mac = excluded.mac \
+         WHERE audit_base.seq = $4 AND audit_base.hash = $5 AND audit_base.mac = $6";
+    let (base, mac) = before.map_or((Head::EMPTY, &[][..]), |stored| (stored.head, stored.mac.as_slice()));
+    let statement = sqlx::query(text).bind(last.seq).bind(last.hash.as_slice()).bind(last.base_mac(secret));
+    let statement = statement.bind(base.seq).bind(base.hash.as_slice()).bind(mac);
+    let set = statement.execute(&mut *transaction).await.map_err(failed(ACTION))?.rows_affected();
+    let removed = sqlx::query("DELETE FROM audit WHERE seq <= $1").bind(last.seq);
+    let removed = match set {
+        1 => removed.execute(&mut *transaction).await.map_err(failed(ACTION))?.rows_affected(),
+        _ => 0,
+    };
+    if i64::try_from(removed).ok() != Some(last.seq - base.seq) {
+        transaction.rollback().await.map_err(failed(ACTION))?;
+        return Ok(false);
+    }
+    database.commit(transaction).await.map_err(failed(ACTION))?;
+    database.sync().await?;
+    Ok(true)
+}
+
+/// Writes the head of a new chain. Does nothing if there is a head, or if there are records or a base without one.
 pub(crate) async fn begin_chain(database: &Database, secret: &[u8; 32]) -> Result<(), StoreError> {
     let text = "INSERT INTO audit_head (id, seq, hash, mac) SELECT 1, 0, $1, $2 WHERE NOT EXISTS (SELECT 1 FROM audit) \
-         ON CONFLICT (id) DO NOTHING";
+         AND NOT EXISTS (SELECT 1 FROM audit_base) ON CONFLICT (id) DO NOTHING";
     let head = Head::EMPTY;
     let statement = sqlx::query(text).bind(head.hash.as_slice().to_vec()).bind(head.mac(secret));
     database.write(statement).await.map_err(failed("create the audit log"))?;
@@ -254,8 +327,10 @@ fn parse_record_row(row: &AnyRow) -> Result<StoredRecord, StoreError> {
     })
 }
 
-fn parse_head_row(row: &AnyRow) -> Result<StoredHead, StoreError> {
+const HEAD_COLUMNS: [&str; 3] = ["seq", "hash", "mac"];
+
+fn parse_head_row(row: &AnyRow, [seq, hash, mac]: [&str; 3]) -> Result<StoredHead, StoreError> {
     let row = Reader { table: "audit_head", row };
-    let head = Head { seq: row.number("seq")?, hash: row.bytes("hash")?.try_into().unwrap_or([0; 32]) };
-    Ok(StoredHead { head, mac: row.bytes("mac")? })
+    let head = Head { seq: row.number(seq)?, hash: row.bytes(hash)?.try_into().unwrap_or([0; 32]) };
+    Ok(StoredHead { head, mac: row.bytes(mac)? })
 }

@@ -200,10 +200,22 @@ async fn refused(fixture: &Fixture, log: &AuditLog, number: i64) -> AuditError {
     }
 }
 
-/// Runs the program of docs/audit.md, which verifies an export and detects changes.
-pub(crate) async fn documented_program_verifies_export(fixture: Fixture) {
+/// Verifies an export with the program of docs/audit.md, and returns what it prints.
+pub(crate) fn python(text: &str, head: Head) -> String {
     let page = include_str!("../../../../docs/audit.md");
     let program = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let mut child = Command::new("python3")
+        .args(["-c", program, &head.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+}
+
+/// The program detects changes.
+pub(crate) async fn documented_program_verifies_export(fixture: Fixture) {
     let store = fixture.store().await;
     let log = open(&store).await;
     fill(&log, 20).await;
@@ -211,16 +223,7 @@ pub(crate) async fn documented_program_verifies_export(fixture: Fixture) {
     log.append(NewRecord { actor: odd.to_owned(), ..record(21) }).await.unwrap();
     let text = export(&log).await;
     let head = log.head().await.unwrap();
-    let python = |text: &str| {
-        let mut child = Command::new("python3")
-            .args(["-c", program, &head.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
-    };
+    let python = |text: &str| python(text, head);
     assert_eq!(python(&text), "21 records, intact\n");
     assert_eq!(python(&text.replacen("\"number\":7", "\"number\":8", 1)), "record 7: changed\n");
     let lines: Vec<_> = text.lines().collect();
@@ -264,7 +267,7 @@ pub(crate) async fn hostile_strings_stay_one_record(fixture: Fixture) {
     assert_eq!(verify(&log).await, "verified 1");
 }
 
-fn without_triggers(backend: Backend, statement: &str) -> String {
+pub(crate) fn without_triggers(backend: Backend, statement: &str) -> String {
     let drop = match backend {
         Backend::Sqlite => "DROP TRIGGER IF EXISTS audit_no_update; DROP TRIGGER IF EXISTS audit_no_delete",
         Backend::Postgres => "DROP TRIGGER IF EXISTS audit_no_change ON audit",

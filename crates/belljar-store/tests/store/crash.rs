@@ -1,20 +1,26 @@
 //! Kills a writing process at random points and checks that every acknowledged write is there.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use belljar_store::{
-    AuditFilter, AuditLog, AuditOptions, DetailValue, KeyFile, MirrorOptions, MirrorState, Store, StoreUrl,
+    AuditFilter, AuditLog, AuditOptions, DetailValue, Expected, KeyFile, MirrorOptions, MirrorState, Store,
+    StoreUrl, verify_files,
 };
 use futures::future::join_all;
 
+use crate::archive::{archive, options};
 use crate::audit::{export, record, verify};
 use crate::fixture::Fixture;
 use crate::samples::{id, sandbox};
 
 /// First argument of the process to be killed. It is followed by the store's address, its key, the mirror file, and a number.
 pub(crate) const FLAG: &str = "--belljar-store-crash-child";
+
+/// First argument of a process to be killed that archives. It is followed by the store's address, its key, and a directory.
+pub(crate) const ARCHIVE_FLAG: &str = "--belljar-store-archive-child";
 
 const ROUNDS: u32 = 50;
 
@@ -76,7 +82,10 @@ pub(crate) async fn acknowledged_writes_survive_sigkill(fixture: Fixture) {
     for round in 0..ROUNDS {
         // Knuth's MMIX generator.
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let printed = run_and_kill(&fixture, round, Duration::from_micros((random >> 33) % 131_072)).await;
+        let mirror = fixture.dir.path().join("audit.jsonl").display().to_string();
+        let arguments = [FLAG, &mirror, &(round * SPAN).to_string()];
+        let printed =
+            run_and_kill(&fixture, &arguments, Duration::from_micros((random >> 33) % 131_072)).await;
         acknowledged += printed.len();
 
         let store = fixture.store().await;
@@ -109,14 +118,70 @@ pub(crate) async fn acknowledged_writes_survive_sigkill(fixture: Fixture) {
     println!("{ROUNDS} kills, {acknowledged} acknowledgements, {} records", log.head().await.unwrap().seq);
 }
 
-/// Returns the lines that the process printed until it was killed, `after` it was ready.
-async fn run_and_kill(fixture: &Fixture, round: u32, after: Duration) -> Vec<String> {
+/// Appends and archives, and prints each acknowledgement, until it is killed.
+pub(crate) fn archiving_child(arguments: &[String]) -> ExitCode {
+    let [url, key, dir] = arguments else { return ExitCode::from(2) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(&url.parse::<StoreUrl>().unwrap(), &KeyFile::at(key)).await.unwrap();
+        let log = AuditLog::open(&store, AuditOptions::default()).await.unwrap();
+        print_line("ready");
+        loop {
+            for number in 0..7 {
+                print_line(&log.append(record(number)).await.unwrap().to_string());
+            }
+            archive(&log, options(Path::new(dir), 3), i64::MAX).await;
+        }
+    })
+}
+
+pub(crate) async fn archive_survives_sigkill(fixture: Fixture) {
+    drop(fixture.store().await);
+    let dir = fixture.dir.path().join("archive");
+    let (mut last, mut interrupted) = (0, 0);
+    let mut random = seed();
+    print_line(&format!("BELLJAR_SEED={random}"));
+    for _ in 0..ROUNDS / 2 {
+        // Knuth's MMIX generator.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let arguments = [ARCHIVE_FLAG, dir.to_str().unwrap()];
+        let printed =
+            run_and_kill(&fixture, &arguments, Duration::from_micros((random >> 33) % 65_536)).await;
+        last = printed.last().map_or(last, |seq| seq.parse().unwrap());
+
+        let store = fixture.store().await;
+        let log = AuditLog::open(&store, AuditOptions::default()).await.unwrap();
+        let (head, base) = (log.head().await.unwrap(), log.base().await.unwrap());
+        assert!(head.seq >= last, "{head} {last}");
+        assert_eq!(verify(&log).await, format!("verified {}", head.seq - base.seq));
+        let files = || {
+            let entries = std::fs::read_dir(&dir).into_iter().flatten().map(|entry| entry.unwrap().path());
+            entries
+                .filter(|path| path.extension().is_some_and(|suffix| suffix == "jsonl"))
+                .collect::<Vec<_>>()
+        };
+        // The files have everything that the database lacks; a file too many is finished by the next archive.
+        let archived = verify_files(&files(), Expected { first: None, head: Some(base) }).unwrap().unwrap();
+        interrupted += u32::from(archived.head != base);
+        archive(&log, options(&dir, 3), i64::MAX).await;
+        let base = log.base().await.unwrap();
+        let archived = verify_files(&files(), Expected { first: None, head: Some(base) }).unwrap().unwrap();
+        assert_eq!(archived.head, base);
+        assert_eq!(i64::try_from(archived.records).unwrap(), base.seq);
+        log.close().await;
+        store.close().await;
+    }
+    println!("{} kills, {interrupted} between file and removal, {last} records", ROUNDS / 2);
+}
+
+/// Returns the lines that the process printed until it was killed, `after` it was ready. Its first argument comes before the
+/// store's address and key, the others after it.
+async fn run_and_kill(fixture: &Fixture, arguments: &[&str], after: Duration) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .arg(FLAG)
+        .arg(arguments[0])
         .arg(fixture.address().await)
         .arg(fixture.key().path())
-        .arg(fixture.dir.path().join("audit.jsonl"))
-        .arg((round * SPAN).to_string())
+        .args(&arguments[1..])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use belljar_store::{AuditError, AuditLog, AuditOptions, Store, StoreError};
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 
+use crate::archive::{archive, options};
 use crate::audit::{fill, open, record, verify};
 use crate::fixture::Fixture;
 
@@ -146,4 +147,30 @@ pub(crate) async fn second_server_is_refused(fixture: Fixture) {
     assert_eq!(log.append(record(1)).await.unwrap(), 1);
     log.close().await;
     assert_eq!(open(&second).await.append(record(2)).await.unwrap(), 2);
+}
+
+/// The journal still has frames of records that are archived.
+pub(crate) async fn journal_outlives_an_archive(fixture: Fixture) {
+    let store = fixture.store().await;
+    let log = open(&store).await;
+    fill(&log, 8).await;
+    let dir = fixture.dir.path().join("archive");
+    archive(&log, options(&dir, 100), 7).await;
+    let connection = blocked(&fixture).await;
+    for number in 9..=12 {
+        log.append(record(number)).await.unwrap();
+    }
+    let copy = crashed(&fixture).await;
+    connection.close().await.unwrap();
+    assert_eq!(verify(&open(&copy.store().await).await).await, "verified 5");
+    // All of them are: an older journal beside a newer database.
+    let old = fs::read(journal(&fixture)).unwrap();
+    fill(&log, 8).await;
+    archive(&log, options(&dir, 100), 18).await;
+    log.close().await;
+    store.close().await;
+    fs::write(journal(&fixture), old).unwrap();
+    let log = open(&fixture.store().await).await;
+    assert_eq!(verify(&log).await, "verified 2");
+    assert!(!fixture.file().with_extension("db.audit-put-aside-0").exists());
 }

@@ -142,6 +142,8 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
             pids: config.head_room.pids,
         },
         keep_gone: sandboxes.keep_gone,
+        archive_after: config.audit.archive_after,
+        archive_dir: config.audit.archive_dir.clone(),
         keep_steps: sandboxes.keep_steps,
         keep_idempotency: sandboxes.keep_idempotency,
         share_host_tree: sandboxes.share_host_tree,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use belljar_store::Head;
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 
 use super::args::{CopyArgs, ServerArgs};
 
@@ -281,9 +282,12 @@ pub(crate) enum AuditCommand {
     },
     /// Check that no record was changed, removed or moved
     Verify {
-        /// A file that was exported, instead of the server's own trail
-        #[arg(long, value_name = "FILE")]
-        file: Option<PathBuf>,
+        /// Files that were exported or archived, in any order, instead of the server's own trail
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Also check the server's own trail, and that it continues the files
+        #[arg(long, requires = "files")]
+        database: bool,
         /// A last record that was noted earlier, which must be there unchanged
         #[arg(long, value_name = "SEQ:HASH")]
         head: Option<Head>,
@@ -293,6 +297,18 @@ pub(crate) enum AuditCommand {
         /// From this record on
         #[arg(long, value_name = "NUMBER", default_value_t = 1)]
         first: u64,
+    },
+    /// Move the oldest records to files on the server's machine; without an option, all but the last
+    Archive {
+        /// Records older than this, such as 2026-01-01T00:00:00Z
+        #[arg(long, value_name = "TIME", group = "until")]
+        before: Option<Timestamp>,
+        /// Records older than this long, such as 90d
+        #[arg(long, value_name = "TIME", group = "until")]
+        keep: Option<String>,
+        /// Records up to this one
+        #[arg(long, value_name = "NUMBER", group = "until")]
+        through: Option<u64>,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::fixture::{Home, eventually};
 
@@ -408,10 +408,62 @@ fn audit_log_is_read_verified_and_exported() {
     assert_eq!(home.json("audit verify")["ok"], true);
     let exported = home.good("audit export");
     home.write("trail.jsonl", &exported);
-    assert!(home.good("audit verify --file trail.jsonl").starts_with("whole: "));
+    assert!(home.good("audit verify trail.jsonl").starts_with("whole: "));
     home.write("trail.jsonl", &exported.replacen("sandbox.create", "sandbox.delete", 1));
-    let broken = home.run("audit verify --file trail.jsonl");
+    let broken = home.run("audit verify trail.jsonl");
     broken.refused(1, &["broken at"]);
+}
+
+#[test]
+fn audit_log_is_archived_and_verified_with_its_files() {
+    let home = Home::new();
+    let id = home.create("");
+    for number in 0..3 {
+        home.inside(&id, &format!("echo {number}"));
+    }
+    let before = home.good("audit export");
+    let noted: Value = serde_json::from_str(before.lines().nth(1).unwrap()).unwrap();
+    let noted = format!("2:{}", noted["hash"].as_str().unwrap());
+    let says = |line: &str, words: &[&str]| {
+        let done = home.run(line);
+        assert!(words.iter().all(|word| done.stderr.contains(word)), "{line}: {done:?}");
+        done.good()
+    };
+
+    let archived = home.good("audit archive --through 3");
+    let a = archived.trim().strip_prefix("records 1 to 3: ").unwrap();
+    assert!(a.ends_with("home/audit/audit-000000000001-000000000003.jsonl"), "{a}");
+    let record: Value = serde_json::from_str(&home.good("audit tail -n 1 --action audit.archive")).unwrap();
+    assert_eq!((&record["details"]["first"], &record["details"]["last"]), (&json!("1"), &json!("3")));
+    let rest = says("audit export", &["records up to 3 are archived"]);
+    assert!((std::fs::read_to_string(a).unwrap() + &rest).starts_with(&before));
+    says("audit tail -n 100", &["records up to 3 are archived"]);
+    assert_eq!(says("audit tail -n 1", &[""]).lines().count(), 1);
+    says("audit verify", &["records up to 3 are archived"]);
+    assert_eq!(home.json("audit verify")["first"], 4);
+    says("audit archive --through 3", &["nothing to archive"]);
+    says("audit archive --keep 1h", &["nothing to archive"]);
+
+    let second = home.json("audit archive --before 2100-01-01T00:00:00Z");
+    let b = second["path"].as_str().unwrap();
+    assert_eq!(second["first"], 4);
+    assert!(home.good(&format!("audit verify {b} {a}")).starts_with("whole: "));
+    let database = ["the files are whole: ", "are archived"];
+    says(&format!("audit verify --database {b} {a}"), &database);
+    says(&format!("audit verify --database --head {noted} {b} {a}"), &database);
+    says(&format!("audit verify {b}"), &["record 4 is the first one"]);
+    home.run(&format!("audit verify --head {noted}")).refused(2, &["record 2 of the audit log is archived"]);
+    home.run(&format!("audit verify --database {a}")).refused(1, &["broken at record 4", "no file has"]);
+    home.write("changed.jsonl", &std::fs::read_to_string(a).unwrap().replacen("sandbox.create", "exec", 1));
+    home.run(&format!("audit verify {b} changed.jsonl")).refused(1, &["changed.jsonl: broken at record 1: "]);
+    for (line, word) in [
+        ("audit archive --through 1 --keep 1h", "cannot be used with"),
+        ("audit archive --keep soon", "--keep"),
+        ("audit verify --database", "FILE"),
+    ] {
+        home.run(line).refused(2, &[word]);
+    }
+    home.run("audit verify nosuch.jsonl").refused(125, &["nosuch.jsonl"]);
 }
 
 #[test]

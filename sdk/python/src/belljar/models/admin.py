@@ -196,26 +196,31 @@ class AccountInfo:
 
 @dataclass(frozen=True)
 class AuditPage:
-    """A page of the audit log. Pass `after=next` for the next page; `head` is the newest record's position and hash."""
+    """A page of the audit log. Pass `after=next` for the next page; `head` is the newest record's position and hash, and `base`
+    those of the last record that is archived and no longer listed (`seq` is 0 if none is)."""
 
     records: Tuple[Mapping[str, Any], ...]
     next: int
     head: Mapping[str, Any]
+    base: Mapping[str, Any]
 
     @classmethod
     def from_json(cls, value: Any) -> AuditPage:
         """Parses a page of the audit log."""
         records = tuple(read.items(value, "records"))
         head = read.mapping(value.get("head") or {}, "`head`")
-        return cls(records=records, next=read.integer(value, "next", 0), head=head)
+        base = read.mapping(value.get("base") or {}, "`base`")
+        return cls(records=records, next=read.integer(value, "next", 0), head=head, base=base)
 
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """Result of a verification of the audit log. If it failed, `seq` is the first invalid record and `why` the reason."""
+    """Result of a verification of the audit log. It checked `records` from number `first` on: earlier ones are archived. If it
+    failed, `seq` is the first invalid record and `why` the reason."""
 
     ok: bool
     records: Optional[int]
+    first: Optional[int]
     head: Any
     seq: Optional[int]
     why: Optional[str]
@@ -227,6 +232,7 @@ class AuditVerdict:
         return cls(
             ok=value.get("ok") is True,
             records=read.optional_integer(value, "records"),
+            first=read.optional_integer(value, "first"),
             head=value.get("head"),
             seq=read.optional_integer(value, "seq"),
             why=read.optional_text(value, "why"),
