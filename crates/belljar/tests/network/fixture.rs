@@ -1,7 +1,7 @@
 //! A simulated internet beyond a gateway, and the tool under test in it.
 
 use std::cell::RefCell;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -167,9 +167,13 @@ impl Fixture {
         std::fs::read_to_string(self.dir.path().join("ca.pem")).unwrap()
     }
 
-    /// Returns all events so far.
+    /// Returns all events so far: those before the echo of a word that is sent now.
     pub(crate) fn said(&self) -> Vec<Value> {
-        self.said.borrow_mut().extend(self.lines.try_iter());
+        let mut stdin = self.process.stdin.as_ref().unwrap();
+        writeln!(stdin, "now").unwrap();
+        let is_echo = |said: &Value| said["echo"] == "now";
+        self.until(is_echo);
+        self.said.borrow_mut().retain(|said| !is_echo(said));
         self.said.borrow().clone()
     }
 

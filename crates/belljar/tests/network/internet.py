@@ -1,6 +1,6 @@
 """A simulated internet beyond a gateway: a resolver, web servers and others, at every address of the network namespace that it runs in.
 
-Says `ready` when it listens, then one line of JSON for each query and each connection.
+Says `ready` when it listens, then one line of JSON for each query and each connection, and what it reads as `echo`.
 """
 
 import base64
@@ -300,7 +300,8 @@ def main():
     for serve in [lambda: resolver(datagrams), *(server.serve_forever for server in servers)]:
         threading.Thread(target=serve, daemon=True).start()
     say(ready=True)
-    sys.stdin.read()
+    for line in sys.stdin:
+        say(echo=line.strip())
     for process in started:
         process.kill()
 
