@@ -14,6 +14,7 @@ mod archive;
 mod cli;
 mod data;
 mod e2b;
+mod hop;
 mod hostile;
 mod kernel;
 mod language;
@@ -154,6 +155,12 @@ targets! {
     client_hello in network;
     /// The head of a request in HTTP/1.1.
     request_head in network;
+    /// The head of a request that is passed on.
+    next_hop in hop;
+    /// The path of a request that is checked by rules.
+    request_path in hop;
+    /// A header's value that may contain a secret.
+    redaction in hop;
     /// Frames of Connect, as E2B's clients send them.
     e2b_frames in e2b;
     /// The message of a call to E2B's daemon.
