@@ -226,7 +226,7 @@ pub(crate) fn request_head(data: &[u8]) {
     // Every reading of the request gives this host.
     let hosts: Vec<_> =
         head.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host")).collect();
-    assert!(hosts.len() == 1 || (hosts.is_empty() && version == Version::HTTP_10), "{hosts:?}");
+    assert_eq!(hosts.len(), 1, "{hosts:?}");
     assert_ne!(method, Method::CONNECT);
     let in_headers = hosts.iter().map(|host| String::from_utf8_lossy(host.value).into_owned());
     for authority in in_headers.chain(uri.authority().map(ToString::to_string)) {

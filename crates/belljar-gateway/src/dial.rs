@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use belljar_model::{Decision, ProxyHost, UpstreamProxy};
+use belljar_model::{DecidedBy, Decision, ProxyHost, UpstreamProxy};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::net::TcpStream;
 
@@ -26,12 +26,34 @@ const MAX_TRIES: usize = 4;
 pub(crate) enum DialError {
     #[error(transparent)]
     Name(#[from] ResolveError),
-    #[error("{0}")]
-    Denied(String),
+    #[error("{}", .0.reason)]
+    Denied(Decision),
     #[error("{address} does not answer: {source}")]
     Address { address: SocketAddrV4, source: std::io::Error },
     #[error("the operator's proxy: {0}")]
     Proxy(#[from] ProxyError),
+}
+
+impl DialError {
+    /// Returns the error for code in the sandbox: without addresses that it has not used itself, and without what it could learn about
+    /// the operator's network. The log has the full error.
+    pub(crate) fn to_public(&self, target: &Target, port: u16) -> String {
+        match self {
+            Self::Name(error) => error.to_public(),
+            Self::Denied(decision) => match (target, &decision.by) {
+                (Target::Address(_), _) => decision.reason.clone(),
+                (Target::Name(name), DecidedBy::Deny(_)) => {
+                    format!("{name} resolves to an address that the network policy denies")
+                }
+                (Target::Name(name), _) => format!(
+                    "{name} resolves to an address that is not public; only the operator's configuration can make an exception"
+                ),
+            },
+            Self::Address { source, .. } => format!("{target}:{port} does not answer: {source}"),
+            Self::Proxy(ProxyError::Unknown(_)) => "the operator's proxy cannot be found".to_owned(),
+            Self::Proxy(error) => format!("the operator's proxy: {error}"),
+        }
+    }
 }
 
 /// Connects to the destination of a sandbox's connection: only to an address that has been checked. If the operator's proxy
@@ -76,7 +98,7 @@ pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, DialE
         (Some(failed), _) => Err(failed),
         (None, Some(denied)) => {
             gateway.note(flow, &denied);
-            Err(DialError::Denied(denied.reason))
+            Err(DialError::Denied(denied))
         }
         (None, None) => {
             gateway.note(flow, &gateway.decide(&flow.target, flow.port));

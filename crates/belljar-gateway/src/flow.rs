@@ -30,8 +30,20 @@ pub(crate) enum Failed {
     Broken(#[from] std::io::Error),
     #[error("{name} is not trusted over TLS: {reason}")]
     Upstream { name: DomainName, reason: String },
+    #[error("the host switched protocols, which the request did not ask for")]
+    Unrequested,
     #[error("the policy has changed")]
     Cut,
+}
+
+impl Failed {
+    /// Returns the error for code in the sandbox, which does not get every detail.
+    pub(crate) fn to_public(&self, target: &Target, port: u16) -> String {
+        match self {
+            Self::Dial(error) => error.to_public(target, port),
+            other => other.to_string(),
+        }
+    }
 }
 
 /// Accepts connections, forever.
@@ -71,7 +83,8 @@ async fn handle(gateway: Rc<Gateway>, stream: TcpStream) {
             done = carry(&gateway, &flow, stream) => done,
             () = flow.cut.cancelled() => Err(Failed::Cut),
         };
-        gateway.end(&flow, Some(done.err().map(|error| error.to_string())));
+        let error = done.err().map(|error| error.to_string());
+        gateway.end(&flow, Some(error.or_else(|| flow.failure.take())));
     } else {
         gateway.note(&flow, &decision);
         tokio::select! {

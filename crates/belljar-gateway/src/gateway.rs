@@ -50,6 +50,8 @@ pub(crate) struct Flow {
     pub(crate) counts: Arc<Counts>,
     /// Set if the connection was allowed and is being relayed.
     pub(crate) is_carried: Cell<bool>,
+    /// The last reason why a request was not answered by the host. Code gets less of it.
+    pub(crate) failure: RefCell<Option<String>>,
     /// Cancelled when a new policy does not allow the connection.
     pub(crate) cut: CancellationToken,
 }
@@ -84,6 +86,7 @@ pub(crate) struct Gateway {
     /// Walls that tests can disable.
     pub(crate) looks_at_names: bool,
     pub(crate) looks_at_requests: bool,
+    pub(crate) prepares: bool,
     checks_own: bool,
     /// Walls around secrets that tests can disable.
     binds_hosts: bool,
@@ -118,6 +121,7 @@ impl Gateway {
             exceptions,
             looks_at_names: !config.is_without("gateway-names"),
             looks_at_requests: !config.is_without("gateway-requests"),
+            prepares: !config.is_without("gateway-hop"),
             checks_own: !config.is_without("gateway-own"),
             binds_hosts,
             redacts: !config.is_without("gateway-redact"),
@@ -183,6 +187,7 @@ impl Gateway {
             address: Cell::new(None),
             counts: Arc::default(),
             is_carried: Cell::new(false),
+            failure: RefCell::default(),
             cut: CancellationToken::new(),
         });
         flows.insert(number, Rc::clone(&flow));

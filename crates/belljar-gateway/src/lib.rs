@@ -12,6 +12,7 @@
 //! program and change no other process.
 
 mod authority;
+mod body;
 mod budget;
 mod client;
 mod config;

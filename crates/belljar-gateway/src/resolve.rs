@@ -39,8 +39,18 @@ pub(crate) enum ResolveError {
         "{name} cannot be looked up: the machine has no resolver with an IPv4 address in /etc/resolv.conf"
     )]
     Unconfigured { name: String },
-    #[error("{name} cannot be looked up: {reason}")]
-    Unanswered { name: String, reason: String },
+    #[error("{name} cannot be looked up: the resolver {resolver}: {reason}")]
+    Unanswered { name: String, resolver: SocketAddrV4, reason: String },
+}
+
+impl ResolveError {
+    /// Returns the error without the resolver's address, for code in the sandbox.
+    pub(crate) fn to_public(&self) -> String {
+        match self {
+            Self::Unanswered { name, reason, .. } => format!("{name} cannot be looked up: {reason}"),
+            other => other.to_string(),
+        }
+    }
 }
 
 /// Resolver with the machine's hosts file and a cache.
@@ -94,13 +104,13 @@ impl Resolver {
             for server in &self.servers {
                 match query_server(*server, name).await {
                     Ok(answer) => return parse_addresses(name, answer),
-                    Err(reason) => last = Some(format!("the resolver {server}: {reason}")),
+                    Err(reason) => last = Some((*server, reason)),
                 }
             }
         }
         let name = name.to_string();
         Err(match last {
-            Some(reason) => ResolveError::Unanswered { name, reason },
+            Some((resolver, reason)) => ResolveError::Unanswered { name, resolver, reason },
             None => ResolveError::Unconfigured { name },
         })
     }

@@ -2,9 +2,11 @@
 //! in one header. Headers that the gateway sets are invisible to code.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use belljar_http_hop::{Redactor, remove_alike, remove_other_spellings};
 use belljar_model::{DomainName, DomainPattern, NetworkPolicy, SecretSource, placeholder};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
@@ -12,7 +14,7 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 /// Replacement in answers for the value of a header that the gateway sets.
 const REDACTED: &str = "[redacted]";
 
-/// Minimum length of a value that is redacted in answers; shorter ones could be ordinary words.
+/// Minimum length of a set value that is redacted in answers; shorter ones could be ordinary words.
 const MIN_REDACTED_BYTES: usize = 8;
 
 /// The secrets and headers of a policy by the hosts that they are for.
@@ -34,6 +36,7 @@ struct Bound {
     header: HeaderName,
     placeholder: String,
     value: String,
+    redactor: Rc<Redactor>,
 }
 
 /// A header that the gateway sets.
@@ -41,6 +44,7 @@ struct Bound {
 struct Set {
     header: HeaderName,
     value: HeaderValue,
+    redactor: Rc<Redactor>,
 }
 
 impl Secrets {
@@ -53,16 +57,22 @@ impl Secrets {
             let (SecretSource::Value(value), Ok(header)) = (secret.source(), secret.header().parse()) else {
                 continue;
             };
-            let bound = Bound { header, placeholder: placeholder(name), value: value.clone() };
+            let placeholder = placeholder(name);
+            let redactor = Rc::new(Redactor::new([value.as_bytes()], &placeholder));
+            let bound = Bound { header, placeholder, value: value.clone(), redactor };
             secrets.bound.entry(secret.host().clone()).or_default().push(bound);
         }
         for set in policy.headers() {
             let (SecretSource::Value(value), Ok(header)) = (set.source(), set.header().parse()) else {
                 continue;
             };
+            // The whole value, and what comes after the scheme of credentials.
+            let parts = [Some(value.as_str()), value.split_once(' ').map(|(_, rest)| rest)];
+            let parts = parts.into_iter().flatten().filter(|part| part.len() >= MIN_REDACTED_BYTES);
+            let redactor = Rc::new(Redactor::new(parts.map(str::as_bytes), REDACTED));
             let Ok(mut value) = HeaderValue::from_str(value) else { continue };
             value.set_sensitive(true);
-            secrets.set.entry(set.host().clone()).or_default().push(Set { header, value });
+            secrets.set.entry(set.host().clone()).or_default().push(Set { header, value, redactor });
         }
         if !binds_hosts {
             let bound: Vec<_> = secrets.bound.values().flatten().cloned().collect();
@@ -90,6 +100,12 @@ impl Secrets {
 }
 
 impl HostSecrets<'_> {
+    /// Removes headers that are, to some servers, the same as those that [`inject`](Self::inject) changes or sets.
+    pub(crate) fn remove_shadows(&self, headers: &mut HeaderMap) {
+        self.bound.iter().for_each(|bound| remove_other_spellings(headers, &bound.header));
+        self.set.iter().for_each(|set| remove_alike(headers, &set.header));
+    }
+
     /// Replaces placeholders by values, each only in its own header, and sets headers.
     pub(crate) fn inject(&self, headers: &mut HeaderMap) {
         for bound in self.bound {
@@ -103,30 +119,15 @@ impl HostSecrets<'_> {
                 }
             }
         }
-        for Set { header, value } in self.set {
+        for Set { header, value, .. } in self.set {
             headers.insert(header, value.clone());
         }
     }
 
-    /// Replaces values that the host sends back by placeholders, in every header.
-    pub(crate) fn redact(&self, headers: &mut HeaderMap) {
-        let bound = self.bound.iter().map(|bound| (bound.value.as_bytes(), bound.placeholder.as_str()));
-        // The whole value, and what comes after the scheme of credentials.
-        let set = self.set.iter().flat_map(|set| {
-            let whole = set.value.as_bytes();
-            let rest = whole.splitn(2, |byte| *byte == b' ').nth(1);
-            [Some(whole), rest].into_iter().flatten()
-        });
-        let set = set.filter(|value| value.len() >= MIN_REDACTED_BYTES).map(|value| (value, REDACTED));
-        let hidden: Vec<_> = bound.chain(set).collect();
-        for value in headers.values_mut() {
-            for (secret, shown) in &hidden {
-                let found = replace(value.as_bytes(), secret, shown, |_| true);
-                if let Some(Ok(redacted)) = found.map(|text| HeaderValue::from_bytes(&text)) {
-                    *value = redacted;
-                }
-            }
-        }
+    /// Returns what replaces the values that the host sends back.
+    pub(crate) fn redactors(&self) -> Vec<Rc<Redactor>> {
+        let bound = self.bound.iter().map(|bound| &bound.redactor);
+        bound.chain(self.set.iter().map(|set| &set.redactor)).map(Rc::clone).collect()
     }
 }
 
@@ -187,6 +188,33 @@ mod tests {
         headers
     }
 
+    fn redact(host: &HostSecrets<'_>, headers: &mut HeaderMap) {
+        host.redactors().iter().for_each(|redactor| redactor.redact(headers));
+    }
+
+    #[test]
+    fn other_spellings_of_added_headers_are_removed() {
+        let policy = r#"{"allow": ["api.example"],
+            "secrets": {"KEY": {"host": "api.example", "header": "x-api-key", "value": "s3cret"}},
+            "headers": [{"host": "api.example", "header": "x-team", "value": "agents"},
+                {"host": "api.example", "header": "x_team", "value": "agents"}]}"#;
+        let secrets = Secrets::from_policy(&serde_json::from_str(policy).unwrap(), true);
+        let key = placeholder("KEY");
+        let mut sent = headers(&[
+            ("x-api-key", &key),
+            ("x_api_key", &key),
+            ("x.team", "admins"),
+            ("x-team", "admins"),
+            ("x-teams", "all"),
+        ]);
+        let host = secrets.of_host(&"api.example".parse().unwrap()).unwrap();
+        host.remove_shadows(&mut sent);
+        host.inject(&mut sent);
+        let expected =
+            [("x-api-key", "s3cret"), ("x-team", "agents"), ("x_team", "agents"), ("x-teams", "all")];
+        assert_eq!(sent, headers(&expected));
+    }
+
     #[test]
     fn values_are_injected_only_into_their_own_headers() {
         let secrets = secrets();
@@ -241,7 +269,7 @@ mod tests {
         }
         let host = "a.b.example".parse().unwrap();
         let mut answer = headers(&[("x-echo", "it is s3cret-value, own"), ("x-all", "Bearer s3cret-value")]);
-        secrets.of_host(&host).unwrap().redact(&mut answer);
+        redact(&secrets.of_host(&host).unwrap(), &mut answer);
         assert_eq!(
             (&answer["x-echo"], &answer["x-all"]),
             (&"it is [redacted], own".parse().unwrap(), &"[redacted]".parse().unwrap())
@@ -254,7 +282,7 @@ mod tests {
         let host = secrets.of_host(&"api.example".parse().unwrap()).unwrap();
         let mut headers =
             headers(&[("x-echo", "s3cret and other"), ("location", "/?s3cret"), ("x-echo", "s3cre t")]);
-        host.redact(&mut headers);
+        redact(&host, &mut headers);
         let echoes: Vec<_> = headers.get_all("x-echo").iter().collect();
         assert_eq!(echoes[0], &format!("{} and {}", placeholder("KEY"), placeholder("KEY_2")));
         assert_eq!(echoes[1], "s3cre t");

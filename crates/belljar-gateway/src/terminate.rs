@@ -174,7 +174,7 @@ pub(crate) async fn serve(
         Ok(upstream) => (upstream, accepted?),
         Err(error) => {
             if let Ok(accepted) = accepted {
-                web::fail(accepted, &error).await;
+                web::fail(flow, accepted, &error).await;
             }
             return Err(error);
         }

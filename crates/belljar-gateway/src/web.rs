@@ -1,19 +1,23 @@
-//! HTTP on port 80 and in terminated TLS: every request is parsed, must be for the name that the connection was opened to, and is
-//! serialized again.
+//! HTTP on port 80 and in terminated TLS: every request is parsed, must be for the name that the connection was opened to, is
+//! rewritten for the next hop by the rules of `belljar-http-hop`, and is serialized again.
 
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use belljar_http_hop::{
+    prepare_request, prepare_response, refuse_reflection, split_authority, wants_upgrade,
+};
 use belljar_model::{Decision, DomainName};
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, UPGRADE};
+use http::header::{CONNECTION, CONTENT_TYPE, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1 as client;
+use hyper::ext::ReasonPhrase;
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -21,6 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 
+use crate::body::{Trailers, WithTrailers};
 use crate::dial;
 use crate::flow::Failed;
 use crate::gateway::{Flow, Gateway, Target};
@@ -42,10 +47,7 @@ const DENIED: &str = "x-belljar-denied";
 /// Maximum number of concurrent requests on a connection of HTTP/2.
 const MAX_STREAMS: u32 = 100;
 
-/// Protocols of an upgrade that carry HTTP requests, which would pass unchecked. Sources: RFC 7540, 3.2; RFC 2817.
-const UNREAD_PROTOCOLS: [&str; 4] = ["h2c", "h2", "http", "tls"];
-
-type Body = Either<Incoming, Full<Bytes>>;
+type Body = Either<WithTrailers, Full<Bytes>>;
 
 /// Bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -119,8 +121,7 @@ pub(crate) async fn serve_http2(
         async move {
             let forwarding = async |request| {
                 sender.ready().await.map_err(broken)?;
-                let answer = sender.send_request(request).await.map_err(broken)?;
-                Ok(answer.map(Either::Left))
+                sender.send_request(request).await.map_err(broken)
             };
             Ok::<_, Infallible>(answer(&gateway, &flow, &site, request, forwarding).await)
         }
@@ -153,34 +154,71 @@ async fn answer(
     flow: &Flow,
     site: &Site,
     mut request: Request<Incoming>,
-    forward: impl AsyncFnOnce(Request<Incoming>) -> Result<Response<Body>, Failed>,
+    forward: impl AsyncFnOnce(Request<WithTrailers>) -> Result<Response<Incoming>, Failed>,
 ) -> Response<Body> {
-    if let Err(reason) = check(&request, &site.name, site.port) {
-        gateway.note(flow, &Decision::deny_other_name(reason.clone()));
-        return own_answer(request.version(), StatusCode::FORBIDDEN, reason);
-    }
-    let headers = request.headers().keys().map(http::HeaderName::as_str);
-    let denied =
-        gateway.matcher().request(&site.name, request.method().as_str(), request.uri().path(), headers);
-    if let Some(decision) = denied.filter(|_| gateway.looks_at_requests) {
-        gateway.note(flow, &decision);
-        return own_answer(request.version(), StatusCode::FORBIDDEN, decision.reason);
-    }
     let version = request.version();
     let secrets = gateway.secrets();
     let secrets = site.termination.as_ref().and_then(|_| secrets.of_host(&site.name));
+    if let Err(decision) = check(gateway, site, &request, secrets.is_some()) {
+        gateway.note(flow, &decision);
+        return own_answer(version, StatusCode::FORBIDDEN, decision.reason);
+    }
+    if gateway.prepares
+        && let Err(refusal) = prepare_request(request.headers_mut(), version)
+    {
+        let reason = format!("this request cannot be passed on to {}: {refusal}", site.name);
+        gateway.note(flow, &Decision::deny_request(reason.clone()));
+        return own_answer(version, StatusCode::FORBIDDEN, reason);
+    }
     if let Some(secrets) = &secrets {
+        if gateway.prepares {
+            secrets.remove_shadows(request.headers_mut());
+        }
         secrets.inject(request.headers_mut());
     }
-    match forward(request).await {
+    let trailers = if gateway.prepares { Trailers::Dropped } else { Trailers::Kept };
+    match forward(request.map(|body| WithTrailers { body, trailers })).await {
         Ok(mut answer) => {
-            if let Some(secrets) = secrets.filter(|_| gateway.redacts) {
-                secrets.redact(answer.headers_mut());
+            if gateway.prepares {
+                let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+                prepare_response(answer.headers_mut(), is_upgrade);
             }
-            answer
+            let redactors = secrets.filter(|_| gateway.redacts).map(|secrets| secrets.redactors());
+            let redactors = redactors.unwrap_or_default();
+            if !redactors.is_empty() {
+                answer.extensions_mut().remove::<ReasonPhrase>();
+            }
+            redactors.iter().for_each(|redactor| redactor.redact(answer.headers_mut()));
+            answer.map(|body| Either::Left(WithTrailers { body, trailers: Trailers::Redacted(redactors) }))
         }
-        Err(error) => own_answer(version, StatusCode::BAD_GATEWAY, unreachable(&error)),
+        Err(error) => {
+            flow.failure.replace(Some(error.to_string()));
+            own_answer(version, StatusCode::BAD_GATEWAY, unreachable(flow, &error))
+        }
     }
+}
+
+/// Decides about a request. `is_extended` is set if the gateway adds secrets or headers to it.
+fn check(
+    gateway: &Gateway,
+    site: &Site,
+    request: &Request<Incoming>,
+    is_extended: bool,
+) -> Result<(), Decision> {
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    is_for(method, uri, headers, request.version(), &site.name, site.port)
+        .map_err(Decision::deny_other_name)?;
+    if gateway.looks_at_requests {
+        let names = headers.keys().map(http::HeaderName::as_str);
+        let denied = gateway.matcher().request(&site.name, method.as_str(), uri.path(), names);
+        denied.map_or(Ok(()), Err)?;
+    }
+    if is_extended && gateway.prepares {
+        refuse_reflection(method, headers).map_err(|refusal| {
+            Decision::deny_request(format!("this request to {} is not allowed: {refusal}", site.name))
+        })?;
+    }
+    Ok(())
 }
 
 fn broken(error: hyper::Error) -> Failed {
@@ -193,8 +231,8 @@ pub(crate) async fn refuse(stream: Resets, reason: &str) {
 }
 
 /// Answers every request with the reason why the host cannot be reached.
-pub(crate) async fn fail(stream: impl Stream + 'static, error: &Failed) {
-    always(stream, StatusCode::BAD_GATEWAY, &unreachable(error)).await;
+pub(crate) async fn fail(flow: &Flow, stream: impl Stream + 'static, error: &Failed) {
+    always(stream, StatusCode::BAD_GATEWAY, &unreachable(flow, error)).await;
 }
 
 async fn always(stream: impl Stream + 'static, status: StatusCode, reason: &str) {
@@ -204,8 +242,8 @@ async fn always(stream: impl Stream + 'static, status: StatusCode, reason: &str)
     let _ = builder().serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn unreachable(error: &Failed) -> String {
-    format!("the gateway cannot reach it: {error}")
+fn unreachable(flow: &Flow, error: &Failed) -> String {
+    format!("the gateway cannot reach it: {}", error.to_public(&flow.target, flow.port))
 }
 
 fn builder() -> server::Builder {
@@ -229,10 +267,6 @@ fn own_answer(version: Version, status: StatusCode, reason: String) -> Response<
 }
 
 /// Checks that a request is for this host: every part that a server could take for the host must name it.
-fn check(request: &Request<Incoming>, name: &DomainName, port: u16) -> Result<(), String> {
-    is_for(request.method(), request.uri(), request.headers(), request.version(), name, port)
-}
-
 pub(crate) fn is_for(
     method: &Method,
     uri: &Uri,
@@ -250,8 +284,6 @@ pub(crate) fn is_for(
     let mut hosts = headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().unwrap_or_default(),
-        // HTTP/1.0 has no header Host (RFC 1945).
-        (None, None) if version == Version::HTTP_10 && uri.authority().is_none() => return Ok(()),
         // HTTP/2 has a separate field for the host (RFC 9113, 8.3.1).
         (None, None) if version == Version::HTTP_2 && uri.authority().is_some() => "",
         _ => {
@@ -272,32 +304,13 @@ pub(crate) fn is_for(
 
 /// Reports whether the text, a host with or without a port, is this one.
 fn is_name(asked: &str, name: &DomainName, port: u16) -> bool {
-    let Ok(authority) = asked.parse::<Authority>() else { return false };
-    let is_port = match authority.as_str().strip_prefix(authority.host()) {
-        Some("" | ":") => true,
-        Some(_) => authority.port_u16() == Some(port),
-        // It begins with a user name.
-        None => false,
-    };
-    is_port && authority.host().parse::<DomainName>().is_ok_and(|host| host == *name)
+    split_authority(asked).is_some_and(|(host, asked_port)| {
+        asked_port.is_none_or(|asked_port| asked_port == port)
+            && host.parse::<DomainName>().is_ok_and(|host| host == *name)
+    })
 }
 
-/// Removes the request to upgrade to a protocol in which further requests would pass unchecked. Without it the host answers as usual
-/// (RFC 9110, 7.8).
-fn stay_readable(headers: &mut HeaderMap) {
-    let has_requests = |protocol: &str| {
-        let name = protocol.split('/').next().unwrap_or_default().trim();
-        UNREAD_PROTOCOLS.iter().any(|other| name.eq_ignore_ascii_case(other))
-    };
-    let is_unread =
-        |value: &HeaderValue| value.to_str().map_or(true, |wish| wish.split(',').any(has_requests));
-    if headers.get_all(UPGRADE).iter().any(is_unread) {
-        headers.remove(UPGRADE);
-        headers.remove("http2-settings");
-    }
-}
-
-type Sender = client::SendRequest<Incoming>;
+type Sender = client::SendRequest<WithTrailers>;
 
 /// The host's side of one connection.
 struct Upstream {
@@ -312,8 +325,8 @@ async fn forward(
     flow: &Flow,
     site: &Site,
     upstream: &Mutex<Upstream>,
-    mut request: Request<Incoming>,
-) -> Result<Response<Body>, Failed> {
+    mut request: Request<WithTrailers>,
+) -> Result<Response<Incoming>, Failed> {
     let mut upstream = upstream.lock().await;
     let sender = match upstream.sender.take().filter(|sender| !sender.is_closed()) {
         Some(sender) => sender,
@@ -321,8 +334,9 @@ async fn forward(
     };
     let sender = upstream.sender.insert(sender);
     sender.ready().await.map_err(broken)?;
-    stay_readable(request.headers_mut());
-    let upgrade = hyper::upgrade::on(&mut request);
+    // Each hop has its own version (RFC 9110, 2.5).
+    *request.version_mut() = Version::HTTP_11;
+    let upgrade = wants_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
     // An absolute address is reduced to its path; the host is in the header.
     if let Some(path) =
         request.uri().path_and_query().filter(|_| request.uri().authority().is_some()).cloned()
@@ -331,9 +345,10 @@ async fn forward(
     }
     let mut answer = sender.send_request(request).await.map_err(broken)?;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let upgrade = upgrade.ok_or(Failed::Unrequested)?;
         upstream.switched = Some((upgrade, hyper::upgrade::on(&mut answer)));
     }
-    Ok(answer.map(Either::Left))
+    Ok(answer)
 }
 
 async fn connect(gateway: &Gateway, flow: &Flow, site: &Site) -> Result<Sender, Failed> {
@@ -375,24 +390,7 @@ mod tests {
         }
         assert_eq!(verdict("GET", "http://x.example/a", &["x.example"], Version::HTTP_11), Ok(()));
         assert_eq!(verdict("OPTIONS", "*", &["x.example"], Version::HTTP_11), Ok(()));
-        assert_eq!(verdict("GET", "/", &[], Version::HTTP_10), Ok(()));
-    }
-
-    #[test]
-    fn upgrades_to_unreadable_protocols_are_removed() {
-        for (wish, is_kept) in [
-            ("websocket", true),
-            ("tcp", true),
-            ("SPDY/3.1", true),
-            ("h2c", false),
-            ("websocket, H2C", false),
-            ("HTTP/2.0", false),
-            ("TLS/1.2,websocket", false),
-        ] {
-            let mut headers = HeaderMap::from_iter([(UPGRADE, HeaderValue::from_static(wish))]);
-            stay_readable(&mut headers);
-            assert_eq!(headers.contains_key(UPGRADE), is_kept, "{wish}");
-        }
+        assert_eq!(verdict("GET", "/", &["x.example"], Version::HTTP_10), Ok(()));
     }
 
     #[test]
@@ -402,6 +400,8 @@ mod tests {
             &["x.example", "x.example"],
             &["x.example", "y.example"],
             &["x.example:81"],
+            &["x.example:+80"],
+            &["x.example:080"],
             &["a@x.example"],
             &["x.example@y.example"],
             &["x.example, y.example"],
@@ -415,7 +415,9 @@ mod tests {
         for uri in ["http://y.example/", "http://x.example:81/", "http://x.example@y.example/"] {
             assert!(verdict("GET", uri, &["x.example"], Version::HTTP_11).is_err(), "{uri}");
         }
-        assert!(verdict("GET", "http://y.example/", &[], Version::HTTP_10).is_err());
+        for uri in ["/", "http://x.example/", "http://y.example/"] {
+            assert!(verdict("GET", uri, &[], Version::HTTP_10).is_err(), "{uri}");
+        }
         assert!(verdict("CONNECT", "x.example:80", &["x.example:80"], Version::HTTP_11).is_err());
     }
 }

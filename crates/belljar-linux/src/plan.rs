@@ -324,6 +324,8 @@ pub enum Wall {
     GatewayRedact,
     /// The gateway's check of methods and paths.
     GatewayRequests,
+    /// The gateway's rewriting of messages for the next hop: methods, framing, hop-by-hop headers, spellings of names.
+    GatewayHop,
 }
 
 impl Wall {
@@ -368,6 +370,7 @@ impl Wall {
         (Self::GatewayVerify, "gateway-verify"),
         (Self::GatewayRedact, "gateway-redact"),
         (Self::GatewayRequests, "gateway-requests"),
+        (Self::GatewayHop, "gateway-hop"),
     ];
 
     const fn bit(self) -> u64 {

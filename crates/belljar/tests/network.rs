@@ -26,6 +26,9 @@ mod clients;
 #[path = "network/headers.rs"]
 mod headers;
 #[cfg(feature = "mutation")]
+#[path = "network/hop.rs"]
+mod hop;
+#[cfg(feature = "mutation")]
 #[path = "network/programs.rs"]
 mod programs;
 #[cfg(feature = "mutation")]
@@ -50,6 +53,7 @@ fn main() -> std::process::ExitCode {
         builds::CASES,
         secrets::CASES,
         headers::CASES,
+        hop::CASES,
     ]
     .concat();
     // Before there is a second thread; each test has a process of its own.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use belljar_http_hop::{find_ambiguity, is_override, is_reflecting};
+
 use crate::error::ModelError;
 use crate::network::rule::MAX_RULES;
 
@@ -9,14 +11,13 @@ pub(super) const FIELD: &str = "network.requests";
 const MAX_METHOD_BYTES: usize = 32;
 const MAX_PATH_BYTES: usize = 2048;
 
-/// Headers that override the method or path of a request on some servers.
-const OTHER_REQUEST_HEADERS: [&str; 5] =
-    ["x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"];
+/// Header that selects the server that answers, instead of the host (RFC 9110, 7.6.2).
+const MAX_FORWARDS: &str = "max-forwards";
 
 /// A kind of request to a host, written as a method and a path: `GET /v1/*`.
 ///
-/// `*` in place of the method matches any; a `*` at the end of the path matches every path with that prefix. Methods and paths
-/// are compared verbatim, and the query is ignored.
+/// `*` in place of the method matches any but those whose answer repeats the request, such as `TRACE`; a `*` at the end of the path
+/// matches every path with that prefix. Methods and paths are compared verbatim, and the query is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestRule {
     method: Option<String>,
@@ -41,8 +42,8 @@ impl RequestRule {
         if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || !is_plain {
             return refuse("a path that begins with / and has * at its end alone, and no query");
         }
-        match ambiguity(path) {
-            Some(what) => refuse(&format!("a path without {what}: servers read it in several ways")),
+        match find_ambiguity(path) {
+            Some(what) => refuse(&format!("a path that all servers read alike: this one has {what}")),
             None => {
                 let method = Some(method.to_owned()).filter(|method| method != "*");
                 Ok(Self { method, path: path.to_owned(), is_prefix })
@@ -52,7 +53,7 @@ impl RequestRule {
 
     fn matches(&self, method: &str, path: &str) -> bool {
         let is_path = if self.is_prefix { path.starts_with(&self.path) } else { path == self.path };
-        is_path && self.method.as_ref().is_none_or(|own| own == method)
+        is_path && self.method.as_ref().map_or(!is_reflecting(method), |own| own == method)
     }
 }
 
@@ -88,14 +89,22 @@ pub(super) fn check<'a>(
     path: &str,
     headers: impl Iterator<Item = &'a str>,
 ) -> Result<(), String> {
-    if let Some(what) = ambiguity(path) {
+    if let Some(what) = find_ambiguity(path) {
         return Err(format!("its path has {what}, which servers read in several ways"));
     }
-    if let Some(name) = headers.into_iter().find(|name| OTHER_REQUEST_HEADERS.contains(name)) {
-        return Err(format!("its header {name} overrides the method or path on some servers"));
+    let mut selects_server = false;
+    for name in headers {
+        if is_override(name) {
+            return Err(format!("its header {name} overrides the method, path or host on some servers"));
+        }
+        selects_server |= name == MAX_FORWARDS;
     }
-    if rules.iter().any(|rule| rule.matches(method, path)) {
+    let is_enough = |rule: &RequestRule| !selects_server || rule.method.is_some();
+    if rules.iter().any(|rule| rule.matches(method, path) && is_enough(rule)) {
         return Ok(());
+    }
+    if selects_server {
+        return Err(format!("its header {MAX_FORWARDS} needs a rule that names the method"));
     }
     let named: Vec<String> = rules.iter().take(3).map(ToString::to_string).collect();
     Err(match (named.is_empty(), rules.len().saturating_sub(named.len())) {
@@ -103,25 +112,6 @@ pub(super) fn check<'a>(
         (_, 0) => format!("allowed are {}", named.join(", ")),
         (_, more) => format!("allowed are {} and {more} more", named.join(", ")),
     })
-}
-
-/// Returns the first ambiguous part of a path, which servers that decode or normalize it read differently.
-fn ambiguity(path: &str) -> Option<&'static str> {
-    let lower = path.to_ascii_lowercase();
-    if lower.contains('\\') || ["%5c", "%2f"].iter().any(|code| lower.contains(code)) {
-        return Some("a backslash or an encoded slash");
-    }
-    if lower.contains("%25") || lower.contains("%00") {
-        return Some("an encoded % or NUL");
-    }
-    if lower.contains("//") {
-        return Some("an empty segment");
-    }
-    // On some servers, parameters after `;` are not part of the segment's name.
-    let segments =
-        lower.split('/').map(|segment| segment.split(';').next().unwrap_or_default().replace("%2e", "."));
-    let mut names = segments;
-    names.any(|name| name == "." || name == "..").then_some("a segment . or ..")
 }
 
 #[cfg(test)]
@@ -152,24 +142,35 @@ mod tests {
             ("POST", "/v1/a"),
             ("GET", "*"),
             ("GET", "/v1/../admin"),
-            ("GET", "/v1/%2e./admin"),
-            ("GET", "/v1/..;x=y/admin"),
-            ("GET", "/v1/.%2E;/admin"),
-            ("GET", "/v1/a%2fb"),
-            ("GET", "/v1/a%5Cb"),
-            ("GET", "/v1/a\\b"),
-            ("GET", "/v1//b"),
-            ("GET", "/v1/%252e%252e/b"),
-            ("GET", "/v1/%00"),
+            ("GET", "/v1/..%3b/admin"),
+            ("TRACE", "/status"),
+            ("TRACK", "/status"),
+            ("Trace", "/status"),
         ] {
             assert!(!is_allowed(method, path), "{method} {path}");
         }
     }
 
     #[test]
+    fn methods_that_show_a_request_have_to_be_named() {
+        let check = |texts: &[&str], method: &str, headers: &[&'static str]| {
+            check(&rules(texts).unwrap(), method, "/a", headers.iter().copied())
+        };
+        assert!(check(&["* /*"], "TRACE", &[]).is_err());
+        assert_eq!(check(&["TRACE /*"], "TRACE", &[MAX_FORWARDS]), Ok(()));
+        assert!(check(&["* /*"], "OPTIONS", &[MAX_FORWARDS]).unwrap_err().contains(MAX_FORWARDS));
+        assert_eq!(check(&["* /*", "OPTIONS /a"], "OPTIONS", &[MAX_FORWARDS]), Ok(()));
+        assert_eq!(check(&["* /*"], "OPTIONS", &["accept"]), Ok(()));
+    }
+
+    #[test]
     fn override_headers_are_refused() {
-        let error = check(&rules(&["GET /*"]).unwrap(), "GET", "/", ["x-http-method-override"].into_iter());
-        assert!(error.unwrap_err().contains("x-http-method-override"));
+        for header in
+            ["x-http-method-override", "x_http_method_override", "x-original-uri", "x-forwarded-host"]
+        {
+            let error = check(&rules(&["GET /*"]).unwrap(), "GET", "/", [header].into_iter());
+            assert!(error.unwrap_err().contains(header));
+        }
         assert_eq!(check(&[], "GET", "/", [].into_iter()).unwrap_err(), "no request is allowed");
     }
 
@@ -178,9 +179,19 @@ mod tests {
         let read = rules(&["POST /b", "GET /a/*", "* /", "POST /b"]).unwrap();
         let texts: Vec<String> = read.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["* /", "GET /a/*", "POST /b"]);
-        for wrong in
-            ["", "GET", "GET  /a", "get /a", "GET a", "GET /a*b", "GET /a?b", "GET /../a", "* *", "GET /ü"]
-        {
+        for wrong in [
+            "",
+            "GET",
+            "GET  /a",
+            "get /a",
+            "GET a",
+            "GET /a*b",
+            "GET /a?b",
+            "GET /../a",
+            "* *",
+            "GET /ü",
+            "GET /{id}",
+        ] {
             let error = rules(&[wrong]).unwrap_err().to_string();
             assert!(error.contains("network.requests"), "{wrong}: {error}");
         }

@@ -83,7 +83,10 @@ fn range_allows_its_addresses(fixture: &Fixture) {
 fn operator_exception_allows_private_addresses(fixture: &Fixture) {
     let (flags, code) = ("--allow private.example", "print(get('private.example'))");
     let done = fixture.run(flags, code);
-    assert!(done.stdout.contains("10.1.2.3") && done.stdout.contains("502"), "{done:?}");
+    let reason =
+        "private.example resolves to an address that is not public; only the operator's configuration";
+    assert!(done.stdout.contains(reason) && done.stdout.contains("502"), "{done:?}");
+    assert!(!done.stdout.contains("10.1.2"), "{done:?}");
     assert!(!fixture.was_reached("10.1.2.3"));
     fixture.policy("exceptions = [\"10.1.2.0/24\"]");
     let done = fixture.run(flags, code);
@@ -117,7 +120,7 @@ for path, body in [('/a', b''), ('/b', b'x' * 300000), ('/c', b'')]:
     c.request('POST', path, body)
     print(c.getresponse().read().decode().strip())
 with socket.create_connection(('good.example', 80), timeout=20) as s:
-    s.sendall(b'GET /switch HTTP/1.1\r\nHost: good.example\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n')
+    s.sendall(b'GET /switch HTTP/1.1\r\nHost: good.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n')
     head = b''
     while b'\r\n\r\n' not in head: head += s.recv(1000)
     print(head.split(b'\r\n')[0].decode())
@@ -201,10 +204,7 @@ fn proxy_refusal_is_reported(fixture: &Fixture) {
         ("http://me:wrong@10.9.9.9:3128", "the operator's proxy: it wants a user name and a password"),
         ("socks5://me:wrong@10.9.9.9:1080", "the operator's proxy: it wants a user name and a password"),
         ("http://10.9.9.9:3129", "the operator's proxy: the connection to it broke"),
-        (
-            "http://nowhere.corp:3128",
-            "the operator's proxy: it cannot be found: nowhere.corp has no IPv4 address",
-        ),
+        ("http://nowhere.corp:3128", "the operator's proxy cannot be found\n"),
         ("socks5://10.9.9.9:5432", "the operator's proxy: it does not speak its protocol"),
     ] {
         fixture.policy(&format!("proxy = \"{proxy}\""));

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import zipfile
 
 RESOLVER = "9.9.9.9"
@@ -145,7 +146,7 @@ class Web(socketserver.StreamRequestHandler):
                 headers[name.lower()] = value.strip()
             say(request=path, host=headers.get("host"), address=address)
             if headers.get("upgrade"):
-                self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+                self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
                 # What came with the request has been read already.
                 while (some := self.rfile.read1(65536)):
                     self.connection.sendall(some)
@@ -158,12 +159,36 @@ class Web(socketserver.StreamRequestHandler):
             self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Case-Kept: yes\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
 
 
+def forms(secret):
+    """A value as hosts may send it back: plain, percent-encoded in two ways, and within Base64 at each of its three alignments."""
+    encoded = [base64.b64encode((before + secret).encode()).decode() for before in ("", "m", "me")]
+    percent = "".join(f"%{byte:02x}" for byte in secret.encode())
+    return [secret, urllib.parse.quote(secret, safe=""), percent, *(f"Basic {one}" for one in encoded)]
+
+
+def parts(secret):
+    """An answer that has a value in each part, in each form."""
+    head = [f"HTTP/1.1 200 {secret}", "Connection: close", "Transfer-Encoding: chunked", "Trailer: X-Trailer", f"{secret}: in a name"]
+    head += [f"X-Form: {form}" for form in forms(secret)]
+    trailers = [f"X-Trailer: {form}" for form in forms(secret)]
+    return "\r\n".join([*head, "", "2", "ok", "0", *trailers, "", ""]).encode()
+
+
 HTTP_2_SERVER = """
 const [cert, key] = process.argv.slice(1).map(name => require('fs').readFileSync(name));
 const server = require('http2').createSecureServer({cert, key});
 server.on('stream', (stream, headers) => {
-    const {':authority': asked, ':path': path, authorization} = headers;
-    console.log(JSON.stringify({asked, path, headers: {authorization}, version: 2}));
+    const {':method': method, ':authority': asked, ':path': path, authorization} = headers;
+    console.log(JSON.stringify({asked, path, method, headers: {authorization}, version: 2}));
+    if (path === '/parts') {
+        const secret = authorization.replace('Bearer ', '');
+        const forms = [secret, encodeURIComponent(secret)];
+        for (const before of ['', 'm', 'me']) forms.push('Basic ' + Buffer.from(before + secret).toString('base64'));
+        stream.respond({':status': 200, 'x-form': forms, [secret]: 'in a name'}, {waitForTrailers: true});
+        stream.on('wantTrailers', () => stream.sendTrailers({'x-trailer': forms}));
+        stream.end('ok\\n');
+        return;
+    }
     stream.respond({':status': 200, 'x-echo': authorization ?? ''});
     stream.end('hello over 2\\n');
 });
@@ -204,15 +229,20 @@ class Tls(socketserver.BaseRequestHandler):
                 said += some
             head, _, more = said.partition(b"\r\n\r\n")
             line, *fields = head.decode("latin-1").split("\r\n")
-            path = line.split(" ")[1]
+            method, path, _ = line.split(" ")
             headers = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}
             # What is left unread at the end of a connection resets it, and with it the answer.
             while len(more) < int(headers.get("content-length", 0)) and (some := connection.recv(65536)):
                 more += some
-            say(asked=asked[0], path=path, headers=headers, more=more.decode("latin-1"))
+            while headers.get("transfer-encoding") and not more.endswith(b"\r\n\r\n") and (some := connection.recv(65536)):
+                more += some
+            say(asked=asked[0], method=method, path=path, headers=headers, lines=fields, more=more.decode("latin-1"))
+            if path == "/parts":
+                connection.sendall(parts(headers["authorization"].removeprefix("Bearer ")))
+                return
             kind, body = INDEX.get(path.partition("?")[0], ("text/plain", f"hello from {address} as {asked[0]}\n".encode()))
-            if headers.get("upgrade"):
-                connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+            if headers.get("upgrade") or path == "/switch":
+                connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
                 while (some := connection.recv(65536)):
                     connection.sendall(some)
                 return

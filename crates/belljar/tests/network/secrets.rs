@@ -210,7 +210,7 @@ fn protocol_upgrades_work_within_tls(fixture: &Fixture) {
     let code = r"
 context = ssl.create_default_context()
 with context.wrap_socket(socket.create_connection(('good.example', 443), timeout=20), server_hostname='good.example') as s:
-    s.sendall(b'GET / HTTP/1.1\r\nHost: good.example\r\nConnection: upgrade\r\nUpgrade: echo\r\nAuthorization: ' + KEY.encode() + b'\r\n\r\n')
+    s.sendall(b'GET / HTTP/1.1\r\nHost: good.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\nAuthorization: ' + KEY.encode() + b'\r\n\r\n')
     head = b''
     while b'\r\n\r\n' not in head: head += s.recv(1000)
     print(head.split(b'\r\n')[0].decode())
