@@ -1,4 +1,4 @@
-//! A response body that keeps resources alive.
+//! A response body that keeps resources alive, and has no trailers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,7 +21,10 @@ impl<T: Unpin> HttpBody for HoldingBody<T> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => Poll::Ready(None),
+            polled => polled,
+        }
     }
 
     fn is_end_stream(&self) -> bool {

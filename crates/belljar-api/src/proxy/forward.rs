@@ -6,8 +6,10 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use belljar_engine::{ErrorCode, GuestError};
+use belljar_http_hop::{is_reflecting, prepare_request, prepare_response, wants_upgrade};
 use belljar_keeper::Entered;
-use http::{HeaderValue, StatusCode, Uri, Version};
+use http::header::TRAILER;
+use http::{Method, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -46,8 +48,8 @@ pub(super) async fn forward(
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&format!("port of {}", entered.id()))?;
     let upgraded = request.extensions_mut().remove::<OnUpgrade>();
-    let upgrade = headers::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
-    let request = to_inner_request(shared, &target, request, upgrade.clone())?;
+    let request = to_inner_request(shared, &target, request)?;
+    let upgraded = upgraded.filter(|_| wants_upgrade(request.headers()));
     let tunnel = entered.connect(target.port).await?;
     let mut client = hyper::client::conn::http1::Builder::new();
     client.max_buf_size(MAX_HEAD_BYTES).max_headers(MAX_HEADERS);
@@ -70,10 +72,12 @@ pub(super) async fn forward(
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let held = (connection, entered, slot);
         let prefix = target.prefix.as_deref();
-        return relay_upgrade(shared, answer, prefix, upgraded.filter(|_| upgrade.is_some()), held);
+        return relay_upgrade(shared, answer, prefix, upgraded, held);
     }
     let (mut parts, body) = answer.into_parts();
-    headers::strip_hop_by_hop(&mut parts.headers, None);
+    prepare_response(&mut parts.headers, false);
+    // The body is passed on without its trailers.
+    parts.headers.remove(TRAILER);
     headers::sanitize_response(&mut parts.headers, target.prefix.as_deref());
     parts.extensions = http::Extensions::new();
     parts.version = Version::default();
@@ -91,13 +95,12 @@ struct Held {
 }
 
 /// Prepares the request for the sandbox: without credentials, and with forwarding headers.
-fn to_inner_request(
-    shared: &Shared,
-    target: &Target,
-    request: Request,
-    upgrade: Option<HeaderValue>,
-) -> Result<Request, Problem> {
+fn to_inner_request(shared: &Shared, target: &Target, request: Request) -> Result<Request, Problem> {
     let (mut parts, body) = request.into_parts();
+    if parts.method == Method::CONNECT || is_reflecting(parts.method.as_str()) {
+        let detail = format!("{} is not passed on to ports of sandboxes", parts.method);
+        return Err(Problem::new(Code::MethodNotAllowed, detail));
+    }
     let client = Client::from_request(&shared.config, &parts.headers, &parts.extensions);
     let host = host_of(&parts.uri, &parts.headers);
     let query = parts.uri.query().map(credential::without_token).filter(|query| !query.is_empty());
@@ -105,7 +108,9 @@ fn to_inner_request(
     let uri = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
     parts.uri =
         Uri::try_from(uri).map_err(|_| Problem::new(Code::InvalidRequest, "the path is malformed"))?;
-    headers::strip_hop_by_hop(&mut parts.headers, upgrade);
+    prepare_request(&mut parts.headers, parts.version).map_err(|refusal| {
+        Problem::new(Code::InvalidRequest, format!("the request cannot be passed on: {refusal}"))
+    })?;
     credential::strip(&mut parts.headers);
     headers::set_forwarded(&mut parts.headers, &client, &host, target.prefix.as_deref());
     parts.version = Version::HTTP_11;
@@ -142,8 +147,7 @@ fn relay_upgrade(
         }
     });
     let (mut parts, _) = answer.into_parts();
-    let protocol = headers::upgrade(&parts.headers);
-    headers::strip_hop_by_hop(&mut parts.headers, protocol);
+    prepare_response(&mut parts.headers, true);
     headers::sanitize_response(&mut parts.headers, prefix);
     parts.extensions = http::Extensions::new();
     Ok(Response::from_parts(parts, Body::empty()))

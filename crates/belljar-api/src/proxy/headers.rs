@@ -1,24 +1,12 @@
-//! Headers of forwarded requests and responses.
+//! Headers of forwarded requests and responses, beyond what every intermediary does (`belljar-http-hop`).
 
+use belljar_http_hop::remove_alike;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::credential::is_own_cookie;
 use crate::guard::Client;
 
-/// Hop-by-hop headers (RFC 9110, section 7.6.1).
-const HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
-/// Forwarding headers, which are not accepted from clients.
+/// Forwarding headers, which are not accepted from clients in any spelling.
 const FORWARDED: [&str; 7] = [
     "forwarded",
     "x-forwarded-for",
@@ -29,50 +17,39 @@ const FORWARDED: [&str; 7] = [
     "x-real-ip",
 ];
 
-/// Response headers that affect a whole host name or browser, and are always removed.
-const REMOVED: [&str; 3] = ["alt-svc", "x-request-id", "public-key-pins"];
-
-/// Response headers that are removed on the server's own host name.
-const REMOVED_BY_PATH: [&str; 8] = [
-    "access-control-allow-credentials",
+/// Response headers that browsers apply to more than the page, and longer: to the host name after the sandbox has ended, to names
+/// below it, or to the data of the whole site, which other sandboxes share. `X-Request-Id` is the server's own.
+const REMOVED: [&str; 10] = [
+    "alt-svc",
     "clear-site-data",
+    "expect-ct",
     "nel",
-    "origin-agent-cluster",
+    "public-key-pins",
+    "public-key-pins-report-only",
     "report-to",
+    "set-login",
+    "strict-transport-security",
+    "x-request-id",
+];
+
+/// Response headers that apply to one origin, and are removed on the server's own.
+const REMOVED_BY_PATH: [&str; 7] = [
+    "accept-ch",
+    "access-control-allow-credentials",
+    "critical-ch",
+    "origin-agent-cluster",
     "reporting-endpoints",
     "service-worker-allowed",
-    "strict-transport-security",
+    "use-as-dictionary",
 ];
 
 /// Restrictions for pages that are served by path: they have an opaque origin, so they cannot act on the server's.
 const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
 
-/// Returns the protocol to which a request or a response upgrades.
-pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let is_upgrade =
-        values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
-    headers.get(header::UPGRADE).filter(|_| is_upgrade).cloned()
-}
-
-/// Removes hop-by-hop headers, except for a given protocol upgrade.
-pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: Option<HeaderValue>) {
-    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named: Vec<HeaderName> =
-        values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
-    for name in named.into_iter().chain(HOP_BY_HOP) {
-        headers.remove(name);
-    }
-    if let Some(upgrade) = upgrade {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(header::UPGRADE, upgrade);
-    }
-}
-
 /// Sets the forwarding headers: the client, and how it reached this server.
 pub(super) fn set_forwarded(headers: &mut HeaderMap, client: &Client, host: &str, prefix: Option<&str>) {
     for name in FORWARDED {
-        headers.remove(name);
+        remove_alike(headers, &HeaderName::from_static(name));
     }
     let address = client.text.parse::<std::net::SocketAddr>().map(|address| address.ip().to_string());
     let address = address.unwrap_or_else(|_| client.text.clone());
@@ -162,30 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn hop_by_hop_headers_are_removed() {
-        let mut headers = map(&[
-            ("connection", "close, X-Secret, upgrade"),
-            ("upgrade", "websocket"),
-            ("x-secret", "1"),
-            ("transfer-encoding", "chunked"),
-            ("te", "trailers"),
-            ("proxy-authorization", "Basic x"),
-            ("accept", "*/*"),
-        ]);
-        let wanted = upgrade(&headers);
-        assert_eq!(wanted.as_ref().unwrap(), "websocket");
-        let mut plain = headers.clone();
-        strip_hop_by_hop(&mut plain, None);
-        assert_eq!(plain, map(&[("accept", "*/*")]));
-        strip_hop_by_hop(&mut headers, wanted);
-        assert_eq!(headers, map(&[("accept", "*/*"), ("connection", "upgrade"), ("upgrade", "websocket")]));
-        assert_eq!(upgrade(&map(&[("upgrade", "websocket")])), None);
-    }
-
-    #[test]
     fn clients_cannot_set_forwarding_headers() {
-        let mut headers =
-            map(&[("x-forwarded-for", "6.6.6.6"), ("forwarded", "for=6.6.6.6"), ("x-real-ip", "6.6.6.6")]);
+        let mut headers = map(&[
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x_forwarded_for", "6.6.6.6"),
+            ("x_real-ip", "6.6.6.6"),
+            ("forwarded", "for=6.6.6.6"),
+            ("x-real-ip", "6.6.6.6"),
+        ]);
         let client = Client { address: [192, 0, 2, 1].into(), text: "192.0.2.1:99".to_owned(), tls: true };
         set_forwarded(&mut headers, &client, "80-a.box.test", None);
         let expected = map(&[
@@ -222,9 +183,13 @@ mod tests {
     fn responses_by_path_are_sandboxed() {
         let answer = [
             ("content-security-policy", "default-src *"),
+            ("reporting-endpoints", "a=\"https://x.example\""),
             ("strict-transport-security", "max-age=9"),
             ("alt-svc", "h3=\":443\""),
             ("clear-site-data", "\"*\""),
+            ("nel", "{}"),
+            ("report-to", "{}"),
+            ("public-key-pins", "max-age=9"),
             ("location", "/login"),
             ("content-type", "text/html"),
         ];
@@ -237,13 +202,15 @@ mod tests {
             (by_path["location"].to_str().unwrap(), by_path["x-content-type-options"].to_str().unwrap()),
             ("/v1/p/login", "nosniff")
         );
-        for removed in ["strict-transport-security", "alt-svc", "clear-site-data"] {
-            assert!(!by_path.contains_key(removed), "{removed}");
-        }
         let mut by_host = map(&answer);
         sanitize_response(&mut by_host, None);
         assert_eq!(by_host["location"], "/login");
-        assert!(by_host.contains_key("strict-transport-security") && !by_host.contains_key("alt-svc"));
+        for removed in
+            ["strict-transport-security", "alt-svc", "clear-site-data", "nel", "report-to", "public-key-pins"]
+        {
+            assert!(!by_path.contains_key(removed) && !by_host.contains_key(removed), "{removed}");
+        }
+        assert!(by_host.contains_key("reporting-endpoints") && !by_path.contains_key("reporting-endpoints"));
         let mut external = map(&[("location", "//evil.example/")]);
         sanitize_response(&mut external, Some("/v1/p"));
         assert_eq!(external["location"], "//evil.example/");

@@ -1,9 +1,11 @@
 //! Published ports.
 
 use axum::body::Body;
+use belljar_http_hop::cases::{CASES as TABLE, Outcome};
 use belljar_testing::wait::until;
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{Answer, Client};
@@ -17,6 +19,7 @@ cases![
     credentials_open_a_port_and_are_not_forwarded,
     tokens_become_cookies,
     ports_have_one_spelling,
+    requests_arrive_as_the_table_says,
     websockets_pass,
     hostile_programs_are_bounded,
 ];
@@ -301,6 +304,50 @@ async fn ports_have_one_spelling(fixture: Fixture) {
             .header("x-belljar-token", &key);
         let by_host = user.send_request(request.body(Body::empty()).unwrap()).await;
         assert!(matches!(by_host.status.as_u16(), 403 | 404), "{port} {by_host:?}");
+    }
+}
+
+async fn requests_arrive_as_the_table_says(fixture: Fixture) {
+    let user = fixture.user().await;
+    let id = sandbox(&user).await;
+    start(&user, &id, SERVER, 8000).await;
+    for case in TABLE {
+        let head: String = case.headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let (method, path) = case.target.split_once(' ').unwrap();
+        let request = format!(
+            "{method} /v1/sandboxes/{id}/ports/8000/proxy{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             X-Belljar-Token: {}\r\n{head}\r\n{}",
+            fixture.address,
+            user.key.as_deref().unwrap(),
+            case.body
+        );
+        let mut stream = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        tokio::time::timeout(belljar_testing::wait::DEADLINE, stream.read_to_end(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
+        match case.ports {
+            Outcome::Refused => assert!([400, 405].contains(&status), "{}: {answer}", case.name),
+            Outcome::Arrives(expected) => {
+                assert_eq!(status, 200, "{}: {answer}", case.name);
+                let received: Value = serde_json::from_str(body).unwrap();
+                let headers = received["headers"].as_object().unwrap().iter();
+                let own = |name: &str| name == "host" || name.starts_with("x-forwarded-");
+                let mut headers: Vec<String> = headers
+                    .filter(|(name, _)| !own(name))
+                    .map(|(name, value)| format!("{name}: {}", value.as_str().unwrap()))
+                    .collect();
+                let mut expected = expected.to_vec();
+                headers.sort();
+                expected.sort_unstable();
+                assert_eq!(headers, expected, "{}", case.name);
+            }
+        }
     }
 }
 
