@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub(crate) finished: bool,
     pub(crate) cause: v1::Cause,
     pub(crate) left_behind: u32,
+    /// Set while its tree is being stopped: its end is not reported before.
+    pub(crate) stopping: bool,
     next_reader: u64,
 }
 
@@ -106,6 +108,7 @@ impl Process {
                 finished: false,
                 cause: v1::Cause::CAUSE_UNSPECIFIED,
                 left_behind: 0,
+                stopping: false,
                 next_reader: 0,
             }),
             changed: watch::Sender::new(0),

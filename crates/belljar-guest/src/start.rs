@@ -1,6 +1,6 @@
 //! Starts processes from requests, with the tasks that serve them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -477,9 +477,14 @@ pub(crate) async fn finish(guest: Arc<Guest>, process: Arc<Process>) {
             return;
         }
     }
+    while process.state().stopping {
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
     if process.kill_rest {
         let left_behind = kill_leftovers(&guest, &process);
-        process.change(|state| state.left_behind = left_behind);
+        process.change(|state| state.left_behind = state.left_behind.saturating_add(left_behind));
     }
     loop {
         if process.state().logs.iter().all(crate::output::OutputLog::is_closed) {
@@ -529,30 +534,59 @@ async fn enforce_timeout(guest: Arc<Guest>, process: Arc<Process>, timeout: Dura
     stop(&guest, &process, grace).await;
 }
 
-/// Sends SIGTERM to the process tree, waits for `grace`, then sends SIGKILL.
+/// Interval at which a tree that is being stopped is looked at after its leader has ended.
+const TREE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Sends SIGTERM to the process tree, waits until all of it has ended, `grace` at most, and then sends SIGKILL to what is left. What
+/// outlives the leader for that long is counted as left behind.
 pub(crate) async fn stop(guest: &Guest, process: &Process, grace: Duration) {
+    if process.change(|state| std::mem::replace(&mut state.stopping, true)) {
+        // Somebody else stops it.
+        return;
+    }
+    let _stopping = Stopping(process);
+    // Known before the first signal: children of a leader that ends are adopted, and no longer below it.
+    let mut members = HashSet::new();
+    guest.proc.extend(process.pid, !process.is_running(), &mut members);
+    signal(guest, process, &mut members, SIGTERM);
     let mut changed = process.watch();
-    signal(guest, process, SIGTERM);
     let ended = async {
         while process.is_running() {
             if changed.changed().await.is_err() {
-                break;
+                return;
             }
         }
+        while !guest.proc.extend(process.pid, true, &mut members).is_empty() {
+            tokio::time::sleep(TREE_INTERVAL).await;
+        }
     };
-    let _ = tokio::time::timeout(grace, ended).await;
-    if process.is_running() {
-        signal(guest, process, SIGKILL);
+    let is_late = tokio::time::timeout(grace, ended).await.is_err();
+    if is_late {
+        let is_reaped = !process.is_running();
+        let alive = guest.proc.extend(process.pid, is_reaped, &mut members);
+        let rest = alive.iter().filter(|pid| **pid != process.pid).count();
+        signal(guest, process, &mut members, SIGKILL);
+        process.change(|state| state.left_behind = u32::try_from(rest).unwrap_or(u32::MAX));
     }
 }
 
-fn signal(guest: &Guest, process: &Process, signal: i32) {
+/// A process whose tree is being stopped, until this is dropped.
+struct Stopping<'p>(&'p Process);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.stopping = false);
+    }
+}
+
+fn signal(guest: &Guest, process: &Process, members: &mut HashSet<(i32, u64)>, signal: i32) {
     let only_one = guest.table.running().len() == 1;
     if only_one && process.kill_rest && guest.proc.whole_namespace {
         guest.proc.signal_all(signal);
     } else {
+        // At once, as listing all processes takes a while.
         let _ = process.signal(signal);
-        guest.proc.signal_tree(process.pid, !process.is_running(), signal);
+        guest.proc.signal_members(process.pid, !process.is_running(), members, signal);
     }
 }
 

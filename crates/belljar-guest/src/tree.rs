@@ -186,6 +186,50 @@ impl Proc {
         u32::try_from(signalled.len()).unwrap_or(u32::MAX)
     }
 
+    /// Adds to `members` all processes of the tree of `pid` and all below those that are members already, and returns the ones that still
+    /// run. A process stays a member when its parent ends.
+    pub(crate) fn extend(&self, pid: i32, is_reaped: bool, members: &mut HashSet<(i32, u64)>) -> Vec<i32> {
+        let all = self.all().unwrap_or_default();
+        let own = std::process::id().cast_signed();
+        let known = all.iter().filter(|stat| members.contains(&(stat.pid, stat.started_ticks)));
+        let heads = known.map(|stat| stat.pid).chain((!is_reaped).then_some(pid));
+        let tree: HashSet<i32> = descendants_of(&all, heads.collect(), Some(pid)).into_iter().collect();
+        let found = all.iter().filter(|stat| tree.contains(&stat.pid) && stat.pid != own);
+        members.extend(found.map(|stat| (stat.pid, stat.started_ticks)));
+        let is_alive = |stat: &&Stat| !stat.zombie && members.contains(&(stat.pid, stat.started_ticks));
+        all.iter().filter(is_alive).map(|stat| stat.pid).collect()
+    }
+
+    /// Sends `signal` to the tree of `pid` and to all other `members`, as [`Self::signal_tree`] does; adds those that it finds.
+    pub(crate) fn signal_members(
+        &self,
+        pid: i32,
+        is_reaped: bool,
+        members: &mut HashSet<(i32, u64)>,
+        signal: i32,
+    ) {
+        let mut send_all = |send: &dyn Fn(i32)| {
+            let mut signalled = HashSet::new();
+            for _ in 0..MAX_TREE_PASSES {
+                let mut fresh = self.extend(pid, is_reaped, members);
+                fresh.retain(|member| signalled.insert(*member));
+                if fresh.is_empty() {
+                    break;
+                }
+                fresh.into_iter().for_each(send);
+            }
+        };
+        // Fails for processes that have ended meanwhile.
+        if signal == SIGKILL {
+            send_all(&|member| _ = belljar_linux::kill(member, SIGSTOP));
+            send_all(&|member| _ = belljar_linux::kill(member, SIGKILL));
+        } else {
+            send_all(&|member| {
+                _ = belljar_linux::kill(member, signal).and(belljar_linux::kill(member, SIGCONT));
+            });
+        }
+    }
+
     /// Returns the pid and start time of all processes in the tree of a running process, without itself.
     pub(crate) fn below(&self, pid: i32) -> HashSet<(i32, u64)> {
         let all = self.all().unwrap_or_default();
@@ -264,11 +308,15 @@ fn descendants(all: &[Stat], root: Option<i32>, session: Option<i32>) -> HashSet
 
 /// Returns the same as [`descendants`], parents before their children.
 fn descendants_in_order(all: &[Stat], root: Option<i32>, session: Option<i32>) -> Vec<i32> {
+    descendants_of(all, root.into_iter().collect(), session)
+}
+
+/// Returns these processes, the members of a session, and all below them, parents before their children.
+fn descendants_of(all: &[Stat], mut heads: HashSet<i32>, session: Option<i32>) -> Vec<i32> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for stat in all {
         children.entry(stat.parent).or_default().push(stat.pid);
     }
-    let mut heads: HashSet<i32> = root.into_iter().collect();
     heads.extend(all.iter().filter(|stat| Some(stat.session) == session).map(|stat| stat.pid));
     // Members of the session are mostly descendants of each other.
     let is_below: HashSet<i32> =
@@ -296,6 +344,35 @@ mod tests {
         assert_eq!((stat.user_ticks, stat.system_ticks, stat.threads, stat.resident_pages), (11, 12, 9, 77));
         assert_eq!(Stat::parse("garbage"), None);
         assert_eq!(Stat::parse("7 (x) R"), None);
+    }
+
+    /// The leader may end, and its children be adopted, between a look at the tree and the next signal.
+    #[test]
+    fn members_of_a_tree_are_known_after_its_leader_has_ended() {
+        use std::io::BufRead as _;
+        let proc = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let proc = Proc::new(proc, false);
+        // A child in a session of its own, and its child.
+        let mut leader = std::process::Command::new("/bin/sh")
+            .args(["-c", "setsid sh -c 'sleep 60 & echo ready; wait' & wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(leader.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (pid, mut members) = (leader.id().cast_signed(), HashSet::new());
+        let alive = proc.extend(pid, false, &mut members).len();
+        assert!(alive >= 3, "{alive}");
+        leader.kill().unwrap();
+        leader.wait().unwrap();
+        assert_eq!(proc.extend(pid, true, &mut members).len(), alive - 1);
+        assert_eq!(proc.extend(pid, true, &mut HashSet::new()).len(), 0);
+        proc.signal_members(pid, true, &mut members, SIGKILL);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !proc.extend(pid, true, &mut members).is_empty() {
+            assert!(std::time::Instant::now() < end, "they do not end");
+            std::thread::yield_now();
+        }
     }
 
     /// A shell that is killed with its tree must not see the death of its child: it would continue with its command line.

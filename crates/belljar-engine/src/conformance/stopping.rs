@@ -16,6 +16,7 @@ pub(super) const CASES: &[Case] = cases![
     timeout_kills_after_grace [],
     timeout_lets_a_program_clean_up [],
     timeout_reaches_the_whole_tree [],
+    timeout_is_judged_by_the_tree [],
     timeout_ends_a_stopped_process [],
     signal_to_one_process [],
     signal_to_a_tree [],
@@ -96,6 +97,29 @@ time.sleep(1000)
     equal!((finished.end(), finished.cause()), ((0, 9), v1::Cause::CAUSE_TIMED_OUT));
     wait_for_no_processes(&sandbox).await?;
     check_usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+/// The leader ends at once, and its children do not; nothing else is requested to be killed.
+async fn timeout_is_judged_by_the_tree(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(1000)";
+    for (line, grace, left_behind) in [
+        // A child that ignores SIGTERM is killed after the grace, and counted.
+        (format!("python3 -c \"{stubborn}\" & wait"), Duration::from_millis(600), 1),
+        // One that leads a session of its own gets SIGTERM too, and has the grace to end.
+        (
+            "setsid sh -c 'trap \"sleep 0.2; echo bye; exit\" TERM; while :; do sleep 0.05; done' & wait".to_owned(),
+            Duration::from_secs(60),
+            0,
+        ),
+    ] {
+        let request = with_timeout(shell(&line), SETUP_TIME, grace);
+        let finished = finish(&sandbox, v1::StartRequest { kill_rest: false, ..request }).await?;
+        equal!((finished.cause(), finished.exited.left_behind), (v1::Cause::CAUSE_TIMED_OUT, left_behind));
+        wait_for_no_processes(&sandbox).await?;
+        ensure!(finished.took < SETUP_TIME + Duration::from_millis(600) + SLACK, "it took {:?}", finished.took);
+    }
     context.stop(sandbox).await
 }
 
