@@ -49,9 +49,10 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Arc<Process>, ConnectError> {
     let command = Command::from_request(guest, request)?;
     write_files(guest, request)?;
+    let script = if is_long(&request.shell) { Some(script_file(&guest.config.home, &request.shell)?) } else { None };
     let started = Instant::now();
     let streams = Streams::open(request)?;
-    let spawned = spawn(guest, &command, streams.child, streams.terminal.is_some(), None)?;
+    let spawned = spawn(guest, &command, streams.child, streams.terminal.is_some(), script)?;
     let process = guest.table.insert(NewProcess {
         pid: spawned.pid,
         pidfd: spawned.pidfd,
@@ -94,6 +95,34 @@ pub(crate) fn spawn(
 
 /// Maximum total size of files in a request, in bytes.
 const MAX_INLINE_BYTES: usize = 1 << 20;
+
+/// Maximum length of a command line that is an argument of the shell, in bytes: MAX_ARG_STRLEN of execve(2) is 32 pages, with a NUL.
+const MAX_LINE_BYTES: usize = 128 * 1024 - 1;
+
+/// What the shell runs instead of a longer one: the file that is its descriptor 9 ([`Start::control`]).
+const SCRIPT_LINE: &[u8] = b". /proc/self/fd/9";
+
+fn is_long(line: &[u8]) -> bool {
+    line.len() > MAX_LINE_BYTES
+}
+
+/// Writes a command line that is too long for an argument to a file without a name, from which the shell reads it.
+fn script_file(home: &Path, line: &[u8]) -> Result<OwnedFd, ConnectError> {
+    let written = || {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = rustix::fs::open(home, flags, Mode::RUSR)?;
+        let mut rest = line;
+        while !rest.is_empty() {
+            let count = rustix::io::write(&file, rest)?;
+            rest = rest.get(count..).unwrap_or_default();
+        }
+        Ok(file)
+    };
+    written().map_err(|errno: Errno| match errno {
+        Errno::NOSPC | Errno::DQUOT => ConnectError::resource_exhausted("the disk of the sandbox is full"),
+        errno => ConnectError::failed_precondition(format!("cannot store the command line: {errno}")),
+    })
+}
 
 /// Writes the files in the request.
 fn write_files(guest: &Guest, request: &v1::StartRequest) -> Result<(), ConnectError> {
@@ -201,7 +230,10 @@ fn parse_words(request: &v1::StartRequest) -> Result<Vec<Vec<u8>>, ConnectError>
             Ok(request.argv.iter().map(|word| word.to_vec()).collect())
         }
         (Some(_), true) => Err(invalid("argv: the program's name is empty".to_owned())),
-        (None, false) => Ok(vec![b"/bin/sh".to_vec(), b"-c".to_vec(), request.shell.to_vec()]),
+        (None, false) => {
+            let line = if is_long(&request.shell) { SCRIPT_LINE } else { &request.shell };
+            Ok(vec![b"/bin/sh".to_vec(), b"-c".to_vec(), line.to_vec()])
+        }
         (Some(_), false) => Err(invalid("argv and shell: give one of them, not both".to_owned())),
         (None, true) => Err(invalid("argv: give a program, or a command line as shell".to_owned())),
     }
@@ -246,6 +278,10 @@ fn spawn_error(command: &Command, error: &SpawnError) -> ConnectError {
             Some(libc_errno::EAGAIN) => {
                 ConnectError::resource_exhausted("the sandbox has reached its limit of processes".to_owned())
             }
+            Some(libc_errno::E2BIG) => invalid(format!(
+                "{program}: its arguments and environment are too long; one has at most 128 KiB, and all have 2 MiB; write long \
+                 ones to a file, or to standard input"
+            )),
             Some(libc_errno::ENOEXEC) => ConnectError::failed_precondition(format!(
                 "{program}: not an executable for this machine; a script needs a #! line"
             )),
@@ -259,6 +295,7 @@ mod libc_errno {
     pub(super) const EAGAIN: i32 = 11;
     pub(super) const EACCES: i32 = 13;
     pub(super) const ENOEXEC: i32 = 8;
+    pub(super) const E2BIG: i32 = 7;
 }
 
 /// Both ends of a new process's streams.

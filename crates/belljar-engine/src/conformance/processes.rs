@@ -16,6 +16,7 @@ pub(super) const CASES: &[Case] = cases![
     argv_is_exact [],
     argv_is_looked_up_in_path [],
     shell_line_runs [],
+    shell_line_has_any_length [],
     bad_requests_are_refused [],
     programs_that_cannot_start_are_refused [],
     environment_is_as_requested [],
@@ -48,6 +49,21 @@ async fn expect_start_refused(
     words: &[&str],
 ) -> Checked {
     expect_refused(sandbox.guest().start(request).await, code, words)
+}
+
+async fn shell_line_has_any_length(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    for length in [128 * 1024 - 2, 128 * 1024 - 1, 128 * 1024, 300_000, 3_000_000] {
+        let begin = "echo \"$0 $#\" ${#LONG}; LONG='";
+        let end = "'; echo ${#LONG}; exit 7";
+        let filler = "x".repeat(length - begin.len() - end.len());
+        let finished = finish(&sandbox, shell(&format!("{begin}{filler}{end}"))).await?;
+        equal!(finished.text(), format!("/bin/sh 0 0\n{}", filler.len()));
+        equal!(finished.end(), (7, 0));
+    }
+    let long = argv(["true", &"x".repeat(200_000)]);
+    expect_start_refused(&sandbox, long, ErrorCode::InvalidArgument, &["too long", "128 KiB"]).await?;
+    context.stop(sandbox).await
 }
 
 async fn argv_is_exact(context: &Context) -> Checked {
