@@ -18,6 +18,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 use tokio::io::unix::AsyncFd;
 
+use crate::clock;
 use crate::guest::Guest;
 use crate::process::{NewProcess, Process, Stdin};
 use crate::spawner::{Program, Start};
@@ -49,7 +50,8 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Arc<Process>, ConnectError> {
     let command = Command::from_request(guest, request)?;
     write_files(guest, request)?;
-    let script = if is_long(&request.shell) { Some(script_file(&guest.config.home, &request.shell)?) } else { None };
+    let script =
+        if is_long(&request.shell) { Some(script_file(&guest.config.home, &request.shell)?) } else { None };
     let started = Instant::now();
     let streams = Streams::open(request)?;
     let spawned = spawn(guest, &command, streams.child, streams.terminal.is_some(), script)?;
@@ -565,7 +567,7 @@ async fn enforce_timeout(guest: Arc<Guest>, process: Arc<Process>, timeout: Dura
     };
     tokio::select! {
         () = ended => return,
-        () = tokio::time::sleep(timeout) => {}
+        () = clock::sleep(timeout) => {}
     }
     process.set_cause(v1::Cause::CAUSE_TIMED_OUT);
     stop(&guest, &process, grace).await;

@@ -31,6 +31,9 @@ const LAST_OUTPUT_BYTES: usize = 4096;
 /// Maximum number of detached operations in flight in a sandbox, the same as on a guest's connection.
 const MAX_IN_FLIGHT: usize = 64;
 
+/// Interval at which a time limit looks whether the sandbox is paused.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A sandbox that is not gone.
 pub(crate) struct Entry {
     pub(crate) id: SandboxId,
@@ -157,6 +160,21 @@ impl Entry {
     /// Releases its volumes.
     pub(crate) fn release_volumes(&self) {
         self.volumes.lock().clear();
+    }
+
+    /// Waits for a future, for at most this time in which the sandbox is not paused; `None` after that.
+    pub(crate) async fn within<T>(&self, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut left = time;
+        while !left.is_zero() {
+            let tick = left.min(CHECK_INTERVAL);
+            match tokio::time::timeout(tick, &mut future).await {
+                Ok(output) => return Some(output),
+                Err(_) if self.state() == SandboxState::Paused => {}
+                Err(_) => left -= tick,
+            }
+        }
+        None
     }
 
     /// Returns the deadline of its idle timeout, if it has one and is not in use.

@@ -183,23 +183,23 @@ impl Keeper {
         let mut collected = CollectedOutput::new(keep, || self.output_file(caller));
         let watch = running.watch(&entered.entry, &mut collected, events).instrument(step!("guest.wait"));
         let ended = match timeout {
-            Some(timeout) => tokio::time::timeout(timeout + STOP_GRACE + END_REPORT_TIMEOUT, watch).await,
-            None => Ok(watch.await),
+            Some(timeout) => entered.entry.within(timeout + STOP_GRACE + END_REPORT_TIMEOUT, watch).await,
+            None => Some(watch.await),
         };
         let wall = begin.elapsed();
         // The usage is needed now only to explain a failure; else it is counted while the record is written.
-        let is_counted = !matches!(&ended, Ok(Ok(Some(exited))) if (exited.code, exited.signal) == (0, 0));
+        let is_counted = !matches!(&ended, Some(Ok(Some(exited))) if (exited.code, exited.signal) == (0, 0));
         let after = if is_counted { self.count_usage(entered).await } else { Usage::default() };
         let (judgement, exited) = match ended {
-            Ok(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
-            Ok(Ok(None)) => (self.judge_lost(entered, &before).await, None),
-            Ok(Err(error)) => match entered.explain(error).await {
+            Some(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
+            Some(Ok(None)) => (self.judge_lost(entered, &before).await, None),
+            Some(Err(error)) => match entered.explain(error).await {
                 KeeperError::Gone { .. } | KeeperError::Guest { .. } => {
                     (self.judge_lost(entered, &before).await, None)
                 }
                 error => return Err(error),
             },
-            Err(_) => (Judgement { outcome: Outcome::TimedOut, exit_code: None, signal: None }, None),
+            None => (Judgement { outcome: Outcome::TimedOut, exit_code: None, signal: None }, None),
         };
         running.is_over = exited.is_some();
         let digest = collected.digest();

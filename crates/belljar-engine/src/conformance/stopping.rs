@@ -109,7 +109,8 @@ async fn timeout_is_judged_by_the_tree(context: &Context) -> Checked {
         (format!("python3 -c \"{stubborn}\" & wait"), Duration::from_millis(600), 1),
         // One that leads a session of its own gets SIGTERM too, and has the grace to end.
         (
-            "setsid sh -c 'trap \"sleep 0.2; echo bye; exit\" TERM; while :; do sleep 0.05; done' & wait".to_owned(),
+            "setsid sh -c 'trap \"sleep 0.2; echo bye; exit\" TERM; while :; do sleep 0.05; done' & wait"
+                .to_owned(),
             Duration::from_secs(60),
             0,
         ),
@@ -118,7 +119,11 @@ async fn timeout_is_judged_by_the_tree(context: &Context) -> Checked {
         let finished = finish(&sandbox, v1::StartRequest { kill_rest: false, ..request }).await?;
         equal!((finished.cause(), finished.exited.left_behind), (v1::Cause::CAUSE_TIMED_OUT, left_behind));
         wait_for_no_processes(&sandbox).await?;
-        ensure!(finished.took < SETUP_TIME + Duration::from_millis(600) + SLACK, "it took {:?}", finished.took);
+        ensure!(
+            finished.took < SETUP_TIME + Duration::from_millis(600) + SLACK,
+            "it took {:?}",
+            finished.took
+        );
     }
     context.stop(sandbox).await
 }

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use super::context::{Context, Control, Interpreter, QueueTicket};
 use super::frame::{self, KernelMessage, ResultBudget};
 use super::kernel::{Kernel, KernelEvent};
-use super::outlet::{Delivered, Events, Outlet, sleep_until};
+use super::outlet::{Delivered, Events, Outlet};
+use crate::clock;
 use crate::guest::Guest;
 use crate::tree::{Proc, SIGINT};
 
@@ -221,7 +222,8 @@ impl<'a> Execution<'a> {
     async fn next(&mut self, controls: &mut mpsc::Receiver<Control>) -> Option<KernelEvent> {
         let waits = !self.outlet.is_empty();
         let timer = self.next_timer();
-        tokio::select! {
+        let began = Instant::now();
+        let event = tokio::select! {
             delivered = self.outlet.deliver() => {
                 if delivered == Delivered::Gone && self.job.kill_on_disconnect {
                     self.interrupt(StopReason::Abandoned);
@@ -231,8 +233,21 @@ impl<'a> Execution<'a> {
             // Received output is delivered first: a slow reader throttles the code.
             event = self.kernel.next(), if !waits => Some(event),
             Some(control) = controls.recv() => { self.handle_control(control).await; None }
-            () = sleep_until(timer), if timer.is_some() => { self.handle_timers(); None }
+            () = clock::sleep_until(timer.unwrap_or(began)), if timer.is_some() => None,
+        };
+        if timer.is_some() {
+            self.move_timers(clock::frozen_since(began));
+            self.handle_timers();
         }
+        event
+    }
+
+    /// Moves all deadlines by the time in which the sandbox was frozen.
+    fn move_timers(&mut self, frozen: Duration) {
+        let stop =
+            self.stop.iter_mut().flat_map(|stop| [Some(&mut stop.next_interrupt), stop.kill_at.as_mut()]);
+        let own = [self.deadline.as_mut(), self.exit_deadline.as_mut()];
+        stop.chain(own).flatten().for_each(|deadline| *deadline += frozen);
     }
 
     fn next_timer(&self) -> Option<Instant> {

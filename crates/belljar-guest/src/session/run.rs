@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{PendingCommand, Session};
+use crate::clock;
 use crate::guest::Guest;
 use crate::output::OutputLog;
 use crate::process::Process;
@@ -113,14 +114,19 @@ impl Runner {
         let mut shell_changed = self.session.shell.watch();
         let mut buffers = [(); 3].map(|()| read_buffer());
         while self.session.shell.is_running() {
-            match self.next(&mut buffers, &mut commands, &mut shell_changed).await {
+            let began = Instant::now();
+            let next = self.next(&mut buffers, &mut commands, &mut shell_changed).await;
+            if let Some(stage_at) = self.current.as_mut().and_then(|current| current.next_stage_at.as_mut()) {
+                *stage_at += clock::frozen_since(began);
+            }
+            match next {
                 Event::Output(index, Some(data)) => self.append(index, data),
                 Event::Output(index, None) => self.open[index] = false,
                 Event::Control(Some(data)) => self.handle_control(&data),
                 // The shell was replaced by another program (`exec`), whose exit ends the session.
                 Event::Control(None) => self.control_open = false,
                 Event::Command(pending) => self.start_command(pending),
-                Event::Timeout => self.advance_stage(),
+                Event::Timeout => self.check_stage(),
                 Event::Written(length) => self.input.advance(length),
                 Event::Shell | Event::Nothing => {}
             }
@@ -183,6 +189,14 @@ impl Runner {
             stage: Stage::Running,
             next_stage_at,
         });
+    }
+
+    /// Advances to the next stage when it is due.
+    fn check_stage(&mut self) {
+        let due = self.current.as_ref().and_then(|current| current.next_stage_at);
+        if due.is_some_and(|due| due <= Instant::now()) {
+            self.advance_stage();
+        }
     }
 
     /// Advances to the next stage of terminating a command.
@@ -335,7 +349,7 @@ async fn reader_progress(changed: Option<tokio::sync::watch::Receiver<u64>>) {
 
 async fn sleep_until(until: Option<Instant>) {
     match until {
-        Some(until) => tokio::time::sleep_until(until).await,
+        Some(until) => clock::sleep_until(until).await,
         None => std::future::pending().await,
     }
 }

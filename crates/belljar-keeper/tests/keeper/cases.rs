@@ -14,6 +14,7 @@ cases![
     lifecycle::sandbox_lifecycle,
     lifecycle::gone_sandbox_has_a_reason,
     lifecycle::pause_freezes_processes_and_the_timeout,
+    lifecycle::time_limits_stop_while_paused,
     lifecycle::use_resumes_a_sandbox_unless_disabled,
     lifecycle::timeout_ends_a_sandbox,
     lifecycle::timeout_pauses_a_sandbox,

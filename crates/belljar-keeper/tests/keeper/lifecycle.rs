@@ -15,6 +15,29 @@ use futures::StreamExt as _;
 
 use crate::fixture::{Fixture, output_of, plain, shell, text, until, user};
 
+/// Time limits of commands and code are suspended with the sandbox.
+pub(crate) async fn time_limits_stop_while_paused(fixture: Fixture) {
+    let caller = user("ann");
+    let id = fixture.create(&caller).await.id.to_string();
+    let limited =
+        ExecRequest { timeout: Some(Duration::from_secs(4)), ..shell("echo begun; sleep 2; echo finished") };
+    let running = fixture.keeper.exec(&caller, &id, limited, None);
+    let pausing = async {
+        until("the command runs", || async { fixture.running(&caller, &id).await > 0 }).await;
+        fixture.keeper.pause(&caller, &id).await.unwrap();
+        // Longer than the limit, and than what the host waits beyond it.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        fixture.keeper.resume(&caller, &id, None).await.unwrap();
+    };
+    let (result, ()) = futures::join!(running, pausing);
+    let result = result.unwrap();
+    assert_eq!(
+        (&result.outcome, text(&result)),
+        (&Outcome::Exited { code: 0 }, "begun\nfinished\n"),
+        "{result:?}"
+    );
+}
+
 pub(crate) async fn sandbox_lifecycle(fixture: Fixture) {
     let ann = user("ann");
     let info = fixture.create(&ann).await;
