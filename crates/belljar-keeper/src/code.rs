@@ -448,12 +448,6 @@ pub(crate) fn environment(entered: &Entered, asked: &BTreeMap<String, String>) -
     variables(own.chain(asked.iter().map(|(name, value)| (name.as_str(), value.as_str()))))
 }
 
-/// Reports whether a context with this id was created by request and so has the sandbox's environment already.
-fn has_own_env(context: &str) -> bool {
-    let number = context.strip_prefix('c').filter(|number| !number.is_empty());
-    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
 fn variables<'a>(requested: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Vec<v1::EnvVar>> {
     let mut env = Vec::new();
     let mut bytes = 0;
@@ -498,9 +492,11 @@ fn execute_requests(
         context: request.context.clone().unwrap_or_default(),
         language: request.language.clone().unwrap_or_default(),
         code: request.code.clone(),
-        env: match request.context.as_deref().is_some_and(has_own_env) {
-            true => variables(request.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))?,
-            false => environment(entered, &request.env)?,
+        env: variables(request.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))?,
+        // Every other context has it since its creation.
+        context_env: match request.context {
+            None => environment(entered, &BTreeMap::new())?,
+            Some(_) => Vec::new(),
         },
         cwd: request.cwd.clone().unwrap_or_default(),
         timeout_ms: timeout(entered, request).map_or(0, ms),

@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
+    default_contexts_have_the_environment_of_the_sandbox,
     variables_persist_between_executions,
     output_is_streamed_while_code_runs,
     invalid_input_is_refused_with_its_field,
@@ -34,6 +35,33 @@ fn has_ipython() -> bool {
         let _ = writeln!(std::io::stderr(), "SKIPPED: python3-ipython is not installed here");
     }
     found
+}
+
+/// Interpreters read some variables at their start only.
+async fn default_contexts_have_the_environment_of_the_sandbox(fixture: Fixture) {
+    if !has_ipython() {
+        return;
+    }
+    let user = fixture.user().await;
+    let env = json!({"TZ": "JST-9", "PYTHONHASHSEED": "7", "OWN": "1"});
+    let made = user.post("/v1/sandboxes", &json!({ "env": env })).await.json();
+    let place = format!("/v1/sandboxes/{}", made["id"].as_str().unwrap());
+    let text = "import os, time; print(time.tzname[0], time.strftime('%z'), hash('a'), os.environ['OWN'])";
+    let program = user.post(&format!("{place}/exec"), &json!({"argv": ["python3", "-c", text]})).await.json();
+    let said = program["stdout"]["data"].as_str().unwrap();
+    assert!(said.starts_with("JST +0900 "), "{program}");
+    for _ in 0..2 {
+        let run = user.post(&format!("{place}/code"), &json!({ "code": text })).await.json();
+        assert_eq!(run["stdout"]["data"], said, "{run}");
+    }
+    // What an execution sets is for that one only.
+    let set = user
+        .post(&format!("{place}/code"), &json!({"code": "print(os.environ['OWN'])", "env": {"OWN": "2"}}))
+        .await;
+    assert_eq!(set.json()["stdout"]["data"], "2\n");
+    let run =
+        user.post(&format!("{place}/code"), &json!({ "code": "print(os.environ['OWN'])" })).await.json();
+    assert_eq!(run["stdout"]["data"], "1\n");
 }
 
 /// Creates a sandbox, if it can have Python contexts.

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use belljar_proto::{
     ConnectError, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, v1,
 };
+use bytes::Bytes;
 use futures::Stream;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
@@ -202,6 +203,7 @@ impl v1::Interpreter for Service {
         let mut request = request.to_owned_message();
         let code = check_code(&request.code)?;
         check_env(&request.env)?;
+        check_env(&request.context_env)?;
         check_cwd(&request.cwd)?;
         let kill_on_disconnect = match request.on_disconnect.as_known() {
             Some(v1::OnDisconnect::ON_DISCONNECT_KILL) => true,
@@ -218,14 +220,14 @@ impl v1::Interpreter for Service {
             }
             (true, _) => {
                 let language = Language::parse(&request.language, &self.guest.config.home)?;
-                let environment = match language.has_fixed_environment() {
-                    true => v1::CreateContextRequest {
-                        cwd: request.cwd.clone(),
-                        env: request.env.clone(),
-                        ..Default::default()
-                    },
-                    false => v1::CreateContextRequest::default(),
-                };
+                let mut env = std::mem::take(&mut request.context_env);
+                let mut cwd = Bytes::new();
+                if language.has_fixed_environment() {
+                    env.retain(|own| request.env.iter().all(|variable| variable.name != own.name));
+                    env.extend(request.env.iter().cloned());
+                    cwd.clone_from(&request.cwd);
+                }
+                let environment = v1::CreateContextRequest { cwd, env, ..Default::default() };
                 contexts.add(language, &environment, true)?
             }
         };
