@@ -399,8 +399,11 @@ impl Planner<'_> {
 
     fn environment(&self, home: &Path) -> Vec<(String, String)> {
         let home = home.to_string_lossy();
+        let local = format!("{home}/.local");
+        // Programs that packages of the user's bring along come first, as on Debian.
+        let path = format!("{local}/bin:{}", self.path());
         let mut env: Vec<(String, String)> = [
-            ("PATH", self.path()),
+            ("PATH", path.as_str()),
             ("HOME", &home),
             ("USER", "user"),
             ("LOGNAME", "user"),
@@ -410,6 +413,10 @@ impl Planner<'_> {
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec();
+        // A build installs for all users of its tree.
+        if self.build().is_none() {
+            env.extend(installers(&local));
+        }
         if self.config.kind != LocalKind::Local {
             env.push(("TMPDIR".to_owned(), home.into_owned()));
         }
@@ -494,4 +501,10 @@ pub(crate) fn memory_file(name: &CStr, content: &impl serde::Serialize) -> std::
     let file = std::fs::File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all_at(&serde_json::to_vec(content)?, 0)?;
     Ok(file.into())
+}
+/// Returns the settings with which package managers install below `local` what they could otherwise not install at all: the system's
+/// own directories are read-only, and its Python refuses other packages (PEP 668), which protects nobody in a sandbox.
+fn installers(local: &str) -> [(String, String); 3] {
+    [("PIP_BREAK_SYSTEM_PACKAGES", "1"), ("PIP_DISABLE_PIP_VERSION_CHECK", "1"), ("NPM_CONFIG_PREFIX", local)]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }

@@ -162,6 +162,9 @@ async fn environment_is_as_requested(context: &Context) -> Checked {
     }
     let home = format!("HOME={}", sandbox.home.display());
     ensure!(lines.contains(&home.as_str()), "{home:?} is not in {lines:?}");
+    // What users install is found first.
+    let path = format!("PATH={}/.local/bin:", sandbox.home.display());
+    ensure!(lines.iter().any(|line| line.starts_with(&path)), "{path:?} begins none of {lines:?}");
     let known = [
         "BELLJAR_SANDBOX",
         "CHANGED",
@@ -170,7 +173,10 @@ async fn environment_is_as_requested(context: &Context) -> Checked {
         "HOME",
         "LANG",
         "LOGNAME",
+        "NPM_CONFIG_PREFIX",
         "PATH",
+        "PIP_BREAK_SYSTEM_PACKAGES",
+        "PIP_DISABLE_PIP_VERSION_CHECK",
         "SHELL",
         "TMPDIR",
         "USER",
