@@ -76,6 +76,7 @@ codes! {
     ProcessNotFound "process_not_found" 404 NotFound "Process not found",
     SessionNotFound "session_not_found" 404 NotFound "Session not found",
     ContextNotFound "context_not_found" 404 NotFound "Context not found",
+    ProgramNotFound "program_not_found" 404 NotFound "Program not found in the sandbox",
     PathNotFound "path_not_found" 404 NotFound "File not found",
     PortNotFound "port_not_found" 404 NotFound "The port is not published",
     MethodNotAllowed "method_not_allowed" 405 Unimplemented "Method not allowed",

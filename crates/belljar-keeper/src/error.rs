@@ -218,6 +218,8 @@ pub enum GuestResource {
     Content,
     /// Any other operation on files.
     File,
+    /// The start of a program.
+    Program,
     /// A process.
     Process,
     /// A session.
@@ -334,6 +336,7 @@ mod guest_codes {
 
     pub(super) fn code_of(resource: GuestResource, code: ErrorCode) -> &'static str {
         match (resource, code) {
+            (GuestResource::Program, ErrorCode::NotFound) => return "program_not_found",
             (GuestResource::Process, ErrorCode::NotFound) => return "process_not_found",
             (GuestResource::Session, ErrorCode::NotFound) => return "session_not_found",
             (GuestResource::Port, ErrorCode::Unavailable) => return "port_not_open",

@@ -18,7 +18,7 @@ use crate::action::{self, EXEC_START};
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::entry::{EXITED, Entry};
-use crate::error::KeeperError;
+use crate::error::{GuestResource, KeeperError};
 use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
@@ -205,6 +205,7 @@ impl Keeper {
         let digest = collected.digest();
         let hint_text = collected.stderr.last(HINT_BYTES);
         let (stdout, stderr) = self.finish_outputs(collected.stdout, collected.stderr).await;
+        let measured = exited.as_ref().filter(|_| request.session.is_none());
         let result = ExecResult {
             process: running.id,
             sandbox: entered.id().clone(),
@@ -220,8 +221,9 @@ impl Keeper {
             stdout,
             stderr,
             wall,
-            cpu: exited.as_ref().map(|end| Duration::from_micros(end.user_us.saturating_add(end.system_us))),
-            peak_memory_bytes: exited.as_ref().map(|end| end.max_rss),
+            // The kernel counts for processes, and a command of a session is none of its own.
+            cpu: measured.map(|end| Duration::from_micros(end.user_us.saturating_add(end.system_us))),
+            peak_memory_bytes: measured.map(|end| end.max_rss),
             left_behind: exited.as_ref().map_or(0, |end| end.left_behind),
             session_kept: exited.as_ref().and_then(|end| match end.session_state.as_known() {
                 Some(v1::SessionState::SESSION_STATE_PRESERVED) => Some(true),
@@ -374,7 +376,13 @@ impl Running {
         let started = starting.instrument(step!("guest.start")).await;
         let execution = match started {
             Ok(execution) => execution,
-            Err(StartError::Guest(error)) => return Err(entered.explain(error).await),
+            Err(StartError::Guest(error)) => {
+                let resource = match request.session {
+                    Some(_) => GuestResource::Session,
+                    None => GuestResource::Program,
+                };
+                return Err(entered.explain_about(error, resource).await);
+            }
             Err(StartError::Keeper(error)) => return Err(*error),
         };
         let id = execution.id;

@@ -47,7 +47,7 @@ async fn command_returns_a_result(fixture: Fixture) {
     assert_eq!(late["outcome"]["kind"], "timed_out");
     let cut = user.post(&exec, &json!({"command": "yes | head -c 100000", "output": "4k"})).await.json();
     assert_eq!((&cut["stdout"]["truncated"], &cut["stdout"]["bytes"]), (&json!(true), &json!(100_000)));
-    user.post(&exec, &json!({"argv": ["no-such-program"]})).await.refused(404, "path_not_found", None);
+    user.post(&exec, &json!({"argv": ["no-such-program"]})).await.refused(404, "program_not_found", None);
 }
 
 fn streamed(client: &Client, id: &str, body: &Value) -> http::Request<Body> {
@@ -88,7 +88,7 @@ async fn failure_to_start_is_a_result(fixture: Fixture) {
     let user = fixture.user().await;
     let id = sandbox(&user).await;
     let refused = user.send_request(streamed(&user, &id, &json!({"argv": ["no-such-program"]}))).await;
-    refused.refused(404, "path_not_found", None);
+    refused.refused(404, "program_not_found", None);
     let refused =
         user.send_request(streamed(&user, "abcdefghij0123456789", &json!({"command": "true"}))).await;
     refused.refused(404, "sandbox_not_found", None);

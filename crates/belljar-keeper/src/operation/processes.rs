@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Kind, number, operations, with_own_env};
 use crate::audit::CODE_DIGEST;
-use crate::error::GuestResource::{File, Port, Process};
+use crate::error::GuestResource::{File, Port, Process, Program};
 use crate::operation::Detail;
 
 /// Feeds the input of a process. The first message names it.
@@ -55,7 +55,7 @@ fn command_digest(request: &v1::StartRequest) -> (&'static str, Detail) {
 }
 
 operations! {
-    v1::StartRequest = Kind::new("exec.start", File).audited().executes(), |request| vec![command_digest(request)],
+    v1::StartRequest = Kind::new("exec.start", Program).audited().executes(), |request| vec![command_digest(request)],
         for |request, entered| with_own_env(entered, &mut request.env),
         as |started, entered| entered.note_started(started.id);
     v1::AttachRequest = Kind::new("process.attach", Process);

@@ -446,7 +446,7 @@ pub(crate) async fn session_keeps_its_state(fixture: Fixture) {
     let result = run("echo $x $PWD").await.unwrap();
     assert_eq!((text(&result), result.session_kept), ("1 /tmp\n", Some(true)));
     assert_eq!(run("exit 7").await.unwrap().session_kept, Some(false));
-    assert_eq!(run("true").await.unwrap_err().code(), "path_not_found");
+    assert_eq!(run("true").await.unwrap_err().code(), "session_not_found");
     let odd = ExecRequest { session: Some(session), cwd: Some("/".into()), ..shell("true") };
     let refused = fixture.keeper.exec(&ann, &id, odd, None).await.unwrap_err();
     assert!(matches!(refused, KeeperError::Field { field: "cwd", .. }), "{refused}");
