@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod checks;
+mod chunks;
 mod code;
 mod encoding;
 mod engine;
@@ -39,6 +40,7 @@ mod tree;
 mod volumes;
 
 pub use checks::{Approval, Screening};
+pub use chunks::{Chunk, Chunks};
 pub use code::{
     CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, MimeForm, Survival, signal_number,
     signal_text,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belljar_engine::{OutputStream, Sink};
-use belljar_model::{Event, Phase};
+use belljar_model::{Chunk, Chunks, Event, Phase};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use tokio::sync::Notify;
@@ -68,6 +68,8 @@ pub(crate) struct Output {
     has_stderr: bool,
     /// The last phase that was started.
     phase: Option<Phase>,
+    /// Standard output and standard error of the phase, for events.
+    chunks: [Chunks; 2],
     progress: Arc<Progress>,
     watch: Arc<Watch>,
 }
@@ -81,6 +83,7 @@ impl Output {
             stderr: Inherited::stderr(),
             has_stderr: true,
             phase: None,
+            chunks: Default::default(),
             progress,
             watch: Arc::new(Watch::default()),
         }
@@ -108,6 +111,30 @@ impl Output {
         }
         self.progress.clear();
         self.line(event).await
+    }
+
+    /// Writes the rest of a phase's output as events.
+    pub(crate) async fn end_of_phase(&mut self) -> io::Result<()> {
+        let rest = self.chunks.each_mut().map(Chunks::finish);
+        for (stream, chunk) in [OutputStream::Stdout, OutputStream::Stderr].into_iter().zip(rest) {
+            self.chunks(stream, chunk).await?;
+        }
+        Ok(())
+    }
+
+    async fn chunks(
+        &mut self,
+        stream: OutputStream,
+        chunks: impl IntoIterator<Item = Chunk>,
+    ) -> io::Result<()> {
+        for (offset, data) in chunks {
+            let event = match stream {
+                OutputStream::Stderr => Event::stderr(offset, &data),
+                OutputStream::Stdout => Event::stdout(offset, &data),
+            };
+            self.event(&event).await?;
+        }
+        Ok(())
     }
 
     /// Writes one value as a line of JSON.
@@ -147,7 +174,10 @@ impl Sink for Output {
             Phase::Compile => self.progress.message("compiling"),
             Phase::Run => self.progress.clear(),
         }
-        let written = self.event(&Event::Phase { phase }).await;
+        let mut written = self.end_of_phase().await;
+        if written.is_ok() {
+            written = self.event(&Event::Phase { phase }).await;
+        }
         self.check_written(written).await;
     }
 
@@ -158,8 +188,11 @@ impl Sink for Output {
                 self.progress.clear();
                 self.pass(stream, data).await
             }
-            Form::Events if stream == OutputStream::Stderr => self.event(&Event::stderr(offset, data)).await,
-            Form::Events => self.event(&Event::stdout(offset, data)).await,
+            Form::Events => {
+                let [stdout, stderr] = &mut self.chunks;
+                let chunks = if stream == OutputStream::Stderr { stderr } else { stdout }.push(offset, data);
+                self.chunks(stream, chunks).await
+            }
         };
         self.check_written(written).await;
     }

@@ -264,7 +264,10 @@ impl Command<'_> {
         match self.form() {
             Form::Plain => {}
             Form::Json => output.line(&result).await.map_err(write_failed)?,
-            Form::Events => output.line(&Event::Result(Box::new(result))).await.map_err(write_failed)?,
+            Form::Events => {
+                output.end_of_phase().await.map_err(write_failed)?;
+                output.line(&Event::Result(Box::new(result))).await.map_err(write_failed)?;
+            }
         }
         for error in copied {
             if failed && error.may_follow_failure() {
