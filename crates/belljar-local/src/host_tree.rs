@@ -30,9 +30,22 @@ const ROOT_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// Directories of `/etc` that programs need: link targets, certificates, interpreters' settings. No names, no keys, no
 /// addresses of the host.
-const ETC_DIRS: &[&str] = &["alternatives", "ssl/certs", "R", "php", "mono", "nim"];
+const ETC_DIRS: &[&str] = &["alternatives", "fonts", "ssl/certs", "R", "php", "mono", "nim"];
 /// Small files of `/etc` that are copied, which costs less than a mount.
-const ETC_FILES: &[&str] = &["ld.so.cache", "localtime", "matplotlibrc"];
+const ETC_FILES: &[&str] = &["ld.so.cache", "localtime", "matplotlibrc", "protocols", "services"];
+/// Files of `/etc` for machines that lack them, as minimal ones do: what programs look up by name. Source: IANA's registries of
+/// protocol numbers, and of service names and ports.
+const ETC_DEFAULTS: &[(&str, &str)] = &[
+    ("protocols", "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6 41 IPv6\nipv6-icmp 58 IPv6-ICMP\n"),
+    (
+        "services",
+        "echo 7/tcp\ndiscard 9/tcp\nftp-data 20/tcp\nftp 21/tcp\nssh 22/tcp\ntelnet 23/tcp\nsmtp 25/tcp mail\n\
+         domain 53/tcp\ndomain 53/udp\nhttp 80/tcp www\npop3 110/tcp\nntp 123/udp\nimap2 143/tcp imap\nldap 389/tcp\n\
+         https 443/tcp\nhttps 443/udp\nsubmissions 465/tcp\nsubmission 587/tcp\nldaps 636/tcp\nimaps 993/tcp\n\
+         pop3s 995/tcp\nms-sql-s 1433/tcp\nmysql 3306/tcp\npostgresql 5432/tcp\namqp 5672/tcp\nredis 6379/tcp\n\
+         http-alt 8080/tcp\n",
+    ),
+];
 /// Maximum size in bytes of a file that is copied; larger ones are mounted.
 const COPY_LIMIT: u64 = 16 * 1024;
 
@@ -168,28 +181,32 @@ impl HostTree {
             self.file(&format!("etc/{name}"), content.into_bytes());
         }
         for name in ETC_FILES {
-            self.etc_file(name);
+            let is_there = self.etc_file(name);
+            let default = ETC_DEFAULTS.iter().find(|(other, _)| !is_there && other == name);
+            if let Some((_, content)) = default {
+                self.file(&format!("etc/{name}"), content.as_bytes().to_vec());
+            }
         }
         for name in etc_dirs() {
             self.etc_dir(&name);
         }
     }
 
-    fn etc_file(&mut self, name: &str) {
+    /// Adds a file of the machine. Reports whether it has it.
+    fn etc_file(&mut self, name: &str) -> bool {
         let path = format!("/etc/{name}");
         let target = format!("etc/{name}");
-        let Ok(metadata) = std::fs::metadata(&path) else { return };
-        if !metadata.is_file() {
-            return;
-        }
+        let Some(metadata) = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file) else {
+            return false;
+        };
         if metadata.len() <= COPY_LIMIT {
-            if let Ok(content) = std::fs::read(&path) {
-                self.file(&target, content);
-            }
+            let Ok(content) = std::fs::read(&path) else { return false };
+            self.file(&target, content);
         } else {
             self.file(&target, Vec::new());
             self.bind(&path, &target, SYSTEM);
         }
+        true
     }
 
     fn etc_dir(&mut self, name: &str) {

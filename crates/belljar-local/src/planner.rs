@@ -482,6 +482,8 @@ const PROCESS_READS: &[&str] = &[
     "/etc/nsswitch.conf",
     "/etc/localtime",
     "/etc/matplotlibrc",
+    "/etc/protocols",
+    "/etc/services",
     "/proc",
 ];
 

@@ -156,6 +156,13 @@ server.accept()[0].sendall(b'hello')
 print(client.recv(5).decode())
 ";
     equal!(py(&sandbox, code).await?.text(), "hello");
+    // Names that programs look up without a network.
+    let code = "
+import socket
+print(socket.getaddrinfo('localhost', 'http', socket.AF_INET, socket.SOCK_STREAM)[0][4])
+print(socket.getservbyname('https'), socket.getprotobyname('tcp'))
+";
+    equal!(py(&sandbox, code).await?.text(), "('127.0.0.1', 80)\n443 6");
     context.stop(sandbox).await
 }
 

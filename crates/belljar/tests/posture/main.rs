@@ -59,7 +59,7 @@ for dir in ["/", "/dev", "/etc", "/home", "/home/user", "/tmp", "/run", "/var", 
         if dir == "/" and name in LINKS: continue
         if dir == "/dev/pts" and name != "ptmx": continue
         # Of the host's directories and copied files there are those that the machine has.
-        if dir == "/etc" and (s.st_uid != os.getuid() or name in ("localtime", "ssl", "ld.so.cache", "matplotlibrc")):
+        if dir == "/etc" and (s.st_uid != os.getuid() or name in ("localtime", "ssl", "ld.so.cache", "matplotlibrc", "protocols", "services")):
             if os.access(path, os.W_OK): print("writable:", path)
             continue
         if dir == "/proc" and not name.isdigit() and name not in PROC:
