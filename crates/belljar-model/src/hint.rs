@@ -62,11 +62,23 @@ impl HintReader {
 
     /// Returns how to raise the limit with this key.
     fn raise(self, limit: &str) -> String {
+        format!("raise it with {}", self.name_of(limit))
+    }
+
+    /// Returns how to raise one of several limits.
+    fn raise_one_of(self, limits: &[&str]) -> String {
+        let names: Vec<String> = limits.iter().map(|limit| self.name_of(limit)).collect();
+        let (last, first) = names.split_last().map_or(("", &[][..]), |(last, first)| (last.as_str(), first));
+        format!("raise {} or {last}", first.join(", "))
+    }
+
+    /// Returns the name under which the reader sets a limit.
+    fn name_of(self, limit: &str) -> String {
         match self {
-            Self::CommandLine => format!("raise it with --{}", limit.replace('_', "-")),
+            Self::CommandLine => format!("--{}", limit.replace('_', "-")),
             // The time of one command is a field of the command.
-            Self::Program if limit == "timeout" => "raise it with timeout".to_owned(),
-            Self::Program => format!("raise it with limits.{limit}"),
+            Self::Program if limit == "timeout" => limit.to_owned(),
+            Self::Program => format!("limits.{limit}"),
         }
     }
 }
@@ -163,11 +175,11 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<S
     if has(&["No space left on device", "ENOSPC", "Disk quota exceeded"]) {
         let limits = &spec.limits;
         return Some(format!(
-            "A file system of the sandbox is full: the limit disk is {}, tmp {}, and inodes {}. If the code needs more, {}.",
+            "A file system of the sandbox is full: the limit disk is {}, tmp {} (for /tmp), and inodes {}. If the code needs more, {}.",
             limits.disk,
             limits.tmp,
             limits.inodes,
-            reader.raise("disk")
+            reader.raise_one_of(&["disk", "tmp", "inodes"])
         ));
     }
     if has(&NO_PIDS) {
@@ -262,7 +274,9 @@ mod tests {
             (
                 failed(),
                 "OSError: [Errno 28] No space left on device",
-                Some("the limit disk is 1 GiB, tmp 100 MiB, and inodes 65536"),
+                Some(
+                    "tmp 100 MiB (for /tmp), and inodes 65536. If the code needs more, raise --disk, --tmp or --inodes",
+                ),
             ),
             (failed(), "bash: fork: retry: Resource temporarily unavailable", Some("raise it with --pids")),
             (failed(), "RuntimeError: can't start new thread", Some("raise it with --pids")),
