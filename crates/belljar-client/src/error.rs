@@ -3,14 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
-use belljar_proto::{ConnectError, ErrorCode, Message as _, v1};
+use belljar_proto::{ConnectError, ErrorCode, problem};
 
 use crate::connector::DialError;
-
-/// Type of the detail in each of the server's own errors.
-const DETAIL: &str = "belljar.v1.Problem";
 
 /// Error of a call.
 #[derive(Debug, thiserror::Error)]
@@ -127,14 +122,6 @@ impl ClientError {
             },
         }
     }
-}
-
-/// Returns the server's details of the error beyond its code.
-fn problem(error: &ConnectError) -> Option<v1::Problem> {
-    let detail = error.details.iter().find(|detail| detail.type_url.rsplit('/').next() == Some(DETAIL))?;
-    let value = detail.value.as_deref()?.trim_end_matches('=');
-    let bytes = STANDARD_NO_PAD.decode(value).ok()?;
-    v1::Problem::decode_from_slice(&bytes).ok()
 }
 
 fn is_dial_error(error: &ConnectError) -> bool {

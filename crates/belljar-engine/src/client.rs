@@ -46,6 +46,8 @@ pub enum GuestError {
         code: ErrorCode,
         /// The guest's message, which is text from inside the sandbox.
         message: String,
+        /// Stable code of the error, such as `program_not_found`, if the call went through a server.
+        problem: Option<String>,
     },
     /// The guest refused to read or write a file that is not regular.
     #[error("{message}")]
@@ -81,6 +83,7 @@ impl GuestError {
 
 impl From<belljar_proto::ConnectError> for GuestError {
     fn from(mut error: belljar_proto::ConnectError) -> Self {
+        let problem = belljar_proto::problem(&error).map(|problem| problem.code);
         // Also if it only becomes a source: its text may be the guest's in any case.
         error.message = error.message.as_deref().map(sanitize);
         match error.code {
@@ -94,7 +97,7 @@ impl From<belljar_proto::ConnectError> for GuestError {
                 let is = |detail: &belljar_proto::ErrorDetail| detail.type_url == NOT_REGULAR;
                 match code == ErrorCode::FailedPrecondition && error.details.iter().any(is) {
                     true => Self::NotRegular { message },
-                    false => Self::Refused { code, message },
+                    false => Self::Refused { code, message, problem },
                 }
             }
         }
@@ -301,7 +304,7 @@ impl GuestClient {
         while let Some(piece) = download.next().await? {
             if content.len() + piece.len() > limit {
                 let message = format!("{} is longer than the {limit} bytes allowed here", path.display());
-                return Err(GuestError::Refused { code: ErrorCode::OutOfRange, message });
+                return Err(GuestError::Refused { code: ErrorCode::OutOfRange, message, problem: None });
             }
             content.extend_from_slice(&piece);
         }

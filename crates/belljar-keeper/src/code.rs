@@ -526,7 +526,7 @@ pub(crate) async fn explain_context_error(
     context: Option<&str>,
 ) -> KeeperError {
     match entered.explain(error).await {
-        KeeperError::Guest { resource, source: GuestError::Refused { code, message } } => {
+        KeeperError::Guest { resource, source: GuestError::Refused { code, message, problem } } => {
             match (code, context) {
                 (ErrorCode::NotFound, Some(context)) => no_context(context),
                 (ErrorCode::FailedPrecondition, _) => KeeperError::Kernel { reason: message },
@@ -535,7 +535,7 @@ pub(crate) async fn explain_context_error(
                     let reason = message.strip_prefix("language: ").unwrap_or(&message).to_owned();
                     KeeperError::field("language", reason)
                 }
-                _ => KeeperError::Guest { resource, source: GuestError::Refused { code, message } },
+                _ => KeeperError::Guest { resource, source: GuestError::Refused { code, message, problem } },
             }
         }
         KeeperError::Engine(EngineError::Guest(error)) => error.into(),

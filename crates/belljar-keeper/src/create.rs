@@ -447,7 +447,7 @@ impl Keeper {
                 Ok(_) => {}
                 // Such as a path that is a directory, or a mode that is not allowed in a sandbox.
                 Err(GuestError::NotRegular { message }) => return Err(KeeperError::field("files", message)),
-                Err(GuestError::Refused { code, message }) if CLIENT_ERRORS.contains(&code) => {
+                Err(GuestError::Refused { code, message, .. }) if CLIENT_ERRORS.contains(&code) => {
                     return Err(KeeperError::field("files", message));
                 }
                 Err(error) => return Err(sandbox.explain(EngineError::Guest(error)).await.into()),

@@ -3,6 +3,9 @@
 
 mod transport;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+
 /// Generated from `proto/belljar/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
 mod generated {
@@ -33,6 +36,18 @@ pub type MessageField<T> = buffa::MessageField<T, buffa::Inline<T>>;
 
 /// Type of the detail in a guest's error about a path that is not a regular file ([`v1::NotRegular`]).
 pub const NOT_REGULAR: &str = "belljar.v1.NotRegular";
+
+/// Type of the detail in each error of a server ([`v1::Problem`]), also of a guest's errors that it passes on.
+pub const PROBLEM: &str = "belljar.v1.Problem";
+
+/// Returns the server's details of an error, if it comes from one.
+#[must_use]
+pub fn problem(error: &ConnectError) -> Option<v1::Problem> {
+    let detail = error.details.iter().find(|detail| detail.type_url.rsplit('/').next() == Some(PROBLEM))?;
+    let value = detail.value.as_deref()?.trim_end_matches('=');
+    let bytes = STANDARD_NO_PAD.decode(value).ok()?;
+    v1::Problem::decode_from_slice(&bytes).ok()
+}
 
 /// Generation of the guest protocol that this build implements. A running guest is never replaced, so a host adapts to the
 /// guest's generation; only a feature that the guest lacks fails, early and by name.

@@ -231,6 +231,7 @@ CODES = [
     ("secret_not_found", 404, belljar.SecretNotFoundException),
     ("process_not_found", 404, belljar.ProcessNotFoundException),
     ("path_not_found", 404, belljar.FileNotFoundException),
+    ("program_not_found", 404, belljar.ProgramNotFoundException),
     ("session_not_found", 404, belljar.SessionNotFoundException),
     ("context_not_found", 404, belljar.ContextNotFoundException),
     ("port_not_found", 404, belljar.PortNotFoundException),

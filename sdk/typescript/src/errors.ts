@@ -120,9 +120,14 @@ export class ContextNotFoundError extends NotFoundError {
   override name = "ContextNotFoundError";
 }
 
-/** There is nothing at the path in the sandbox or the volume, or no such program. */
+/** There is nothing at the path in the sandbox or the volume. */
 export class FileNotFoundError extends NotFoundError {
   override name = "FileNotFoundError";
+}
+
+/** The program of a command is not in the sandbox. */
+export class ProgramNotFoundError extends FileNotFoundError {
+  override name = "ProgramNotFoundError";
 }
 
 /** The port of the sandbox is not published. */
@@ -218,6 +223,7 @@ const BY_CODE: Record<string, new (message: string, details: ErrorDetails) => Sa
   session_not_found: SessionNotFoundError,
   context_not_found: ContextNotFoundError,
   path_not_found: FileNotFoundError,
+  program_not_found: ProgramNotFoundError,
   port_not_found: PortNotFoundError,
   kernel_unavailable: KernelUnavailableError,
 };

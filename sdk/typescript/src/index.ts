@@ -42,6 +42,7 @@ export {
   NotFoundError,
   PortNotFoundError,
   ProcessNotFoundError,
+  ProgramNotFoundError,
   RateLimitError,
   SandboxError,
   SandboxGoneError,

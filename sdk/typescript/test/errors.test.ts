@@ -22,6 +22,7 @@ test("each code has its class", async () => {
     [404, "sandbox_not_found", belljar.SandboxNotFoundError],
     [404, "template_not_found", belljar.TemplateNotFoundError],
     [404, "path_not_found", belljar.FileNotFoundError],
+    [404, "program_not_found", belljar.ProgramNotFoundError],
     [405, "method_not_allowed", belljar.InvalidArgumentError],
     [409, "name_taken", belljar.ConflictError],
     [409, "wrong_state", belljar.ConflictError],

@@ -162,7 +162,7 @@ async fn to_problem(entered: &Entered, port: u16, error: &hyper::Error) -> Probl
         let guest = error.downcast_ref::<GuestError>();
         let guest = guest.or_else(|| inner.and_then(|inner| inner.downcast_ref::<GuestError>()));
         match guest {
-            Some(GuestError::Refused { code: ErrorCode::Unavailable, message }) => {
+            Some(GuestError::Refused { code: ErrorCode::Unavailable, message, .. }) => {
                 return Problem::new(Code::PortNotOpen, message.clone());
             }
             Some(GuestError::Gone(_)) => is_gone = true,

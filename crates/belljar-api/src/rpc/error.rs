@@ -6,13 +6,10 @@ use axum::body::Body;
 use axum::response::Response;
 use belljar_engine::{ErrorCode, GuestError, v1};
 use belljar_keeper::KeeperError;
-use belljar_proto::{ConnectError, ErrorDetail};
+use belljar_proto::{ConnectError, ErrorDetail, PROBLEM};
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::problem::{Code, Problem};
-
-/// Name of the message in the details of each error.
-const DETAIL: &str = "belljar.v1.Problem";
 
 /// Converts a problem to an error, with [`v1::Problem`] as its detail.
 pub(crate) fn error(problem: &Problem, request_id: &str) -> ConnectError {
@@ -30,7 +27,7 @@ fn with_code(code: ErrorCode, problem: &Problem, request_id: &str) -> ConnectErr
         }
         None => error,
     };
-    error.with_detail(ErrorDetail::from_message(DETAIL, &message))
+    error.with_detail(ErrorDetail::from_message(PROBLEM, &message))
 }
 
 /// Converts a problem to a message.

@@ -238,7 +238,7 @@ fn refused(error: ClientError) -> EngineError {
         ClientError::Refused { rpc, .. } => *rpc,
         _ => belljar_client::ErrorCode::Unavailable,
     };
-    EngineError::Guest(GuestError::Refused { code, message: error.to_string() })
+    EngineError::Guest(GuestError::Refused { code, message: error.to_string(), problem: None })
 }
 
 fn lost(what: &'static str) -> EngineError {

@@ -101,7 +101,7 @@ impl Archive {
 
     fn too_long(&self) -> GuestError {
         let message = format!("the archive is longer than the {} bytes allowed here", self.max_bytes);
-        GuestError::Refused { code: ErrorCode::OutOfRange, message }
+        GuestError::Refused { code: ErrorCode::OutOfRange, message, problem: None }
     }
 }
 

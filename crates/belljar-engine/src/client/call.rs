@@ -107,6 +107,7 @@ async fn open_stream<T, E: Into<GuestError>>(
     let timeout_error = || GuestError::Refused {
         code: belljar_proto::ErrorCode::DeadlineExceeded,
         message: "the guest did not respond in time".to_owned(),
+        problem: None,
     };
     tokio::time::timeout(CALL_TIMEOUT, opening).await.map_err(|_| timeout_error())?.map_err(Into::into)
 }

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use belljar_client::v1;
-use belljar_engine::{GuestClient, ProcessEvent, STOP_GRACE};
+use belljar_engine::{GuestClient, GuestError, ProcessEvent, STOP_GRACE};
 use bytes::Bytes;
 
 use super::args::ExecArgs;
@@ -11,7 +11,7 @@ use super::link::Link;
 use super::show::{bytes, print};
 use super::values;
 use crate::descriptor::Inherited;
-use crate::message::{FAILED, Quit, say};
+use crate::message::{FAILED, Quit, chain, say};
 use crate::output::write_failed;
 use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
@@ -59,7 +59,10 @@ async fn foreground(
     let mut signals = Signals::catch()?;
     let stdin = Stdin::open();
     request.stdin_open = stdin.is_some();
-    let mut execution = guest.start(request).await?;
+    let mut execution = match guest.start(request).await {
+        Ok(execution) => execution,
+        Err(error) => return report_start_failure(error),
+    };
     let id = execution.id;
     let feeding = stdin.map(|stdin| {
         let guest = guest.clone();
@@ -92,6 +95,26 @@ async fn foreground(
         feeding.abort();
     }
     Ok(status)
+}
+
+/// Reports a program that is missing or refused, with the exit status that a shell has for it.
+pub(super) fn report_start_failure(error: GuestError) -> Result<u8, Quit> {
+    let problem = match &error {
+        GuestError::Refused { problem, .. } => problem.as_deref(),
+        _ => None,
+    };
+    let Some(status) = start_failure_status(problem) else { return Err(error.into()) };
+    say(&chain(&error));
+    Ok(status)
+}
+
+/// Returns the exit status that a shell has for a program that is missing or refused, from the stable code of the error.
+fn start_failure_status(problem: Option<&str>) -> Option<u8> {
+    match problem? {
+        "program_not_found" => Some(127),
+        "permission_denied" => Some(126),
+        _ => None,
+    }
 }
 
 /// Returns the exit status of a command, as a shell shows it.
@@ -141,7 +164,14 @@ async fn background(
         timeout: values::span("timeout", args.timeout.as_deref())?,
         ..Default::default()
     };
-    let started = link.client.start(request).await?;
+    let started = match link.client.start(request).await {
+        Ok(started) => started,
+        Err(error) => {
+            let Some(status) = start_failure_status(error.code()) else { return Err(error.into()) };
+            say(&chain(&error));
+            return Ok(status);
+        }
+    };
     if !link.json(&started)? {
         print(&format!("{}\n", started.process))?;
     }

@@ -8,7 +8,7 @@ use belljar_engine::{ErrorCode, Execution, GuestClient, GuestError};
 use bytes::Bytes;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::exec::status;
+use super::exec::{report_start_failure, status};
 use super::link::Link;
 use crate::message::Quit;
 use crate::shell::{RawMode, SHELLS, forward_output, size, terminal_type};
@@ -25,7 +25,10 @@ pub(crate) async fn shell(link: &Link, sandbox: &str, command: &[OsString]) -> R
     let guest = link.client.guest(sandbox)?;
     let mut signals = Signals::catch()?;
     let mut resized = signal(SignalKind::window_change())?;
-    let execution = start(&guest, command).await?;
+    let execution = match start(&guest, command).await {
+        Ok(execution) => execution,
+        Err(error) => return report_start_failure(error),
+    };
     let id = execution.id;
     let _raw = RawMode::enter()?;
     let feeding = Stdin::open().map(|stdin| {

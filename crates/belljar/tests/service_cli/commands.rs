@@ -54,7 +54,11 @@ fn exec_passes_streams_arguments_and_status() {
     );
     assert!(killed.stderr.contains(&hint), "{killed:?}");
     let missing = home.run(&format!("sandbox exec {id} -- no-such-program"));
-    assert!(missing.stderr.contains("no-such-program") && missing.status != Some(0), "{missing:?}");
+    assert_eq!(missing.status, Some(127), "{missing:?}");
+    assert!(missing.stderr.contains("no-such-program"), "{missing:?}");
+    let refused = home.run(&format!("sandbox exec {id} -- /etc/passwd"));
+    assert_eq!(refused.status, Some(126), "{refused:?}");
+    home.run("sandbox exec nosuch -- true").refused(125, &["sandbox \"nosuch\" not found"]);
 }
 
 #[test]

@@ -95,7 +95,11 @@ class ContextNotFoundException(NotFoundException):
 
 
 class FileNotFoundException(NotFoundException):
-    """There is nothing at the path in the sandbox or the volume, or no such program."""
+    """There is nothing at the path in the sandbox or the volume."""
+
+
+class ProgramNotFoundException(FileNotFoundException):
+    """The program of a command is not in the sandbox."""
 
 
 class PortNotFoundException(NotFoundException):
@@ -231,6 +235,7 @@ _BY_CODE: Mapping[str, Type[SandboxException]] = {
     "session_not_found": SessionNotFoundException,
     "context_not_found": ContextNotFoundException,
     "path_not_found": FileNotFoundException,
+    "program_not_found": ProgramNotFoundException,
     "port_not_found": PortNotFoundException,
     "sandbox_gone": SandboxGoneException,
     "name_taken": ConflictException,
