@@ -104,6 +104,9 @@ const MAX_LINE_BYTES: usize = 128 * 1024 - 1;
 /// What the shell runs instead of a longer one: the file that is its descriptor 9 ([`Start::control`]).
 const SCRIPT_LINE: &[u8] = b". /proc/self/fd/9";
 
+/// Begin of that file: commands of the line do not inherit the descriptor. No line of its own, so that messages count lines as before.
+const SCRIPT_BEGIN: &[u8] = b"exec 9<&-;";
+
 fn is_long(line: &[u8]) -> bool {
     line.len() > MAX_LINE_BYTES
 }
@@ -113,10 +116,11 @@ fn script_file(home: &Path, line: &[u8]) -> Result<OwnedFd, ConnectError> {
     let written = || {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let file = rustix::fs::open(home, flags, Mode::RUSR)?;
-        let mut rest = line;
-        while !rest.is_empty() {
-            let count = rustix::io::write(&file, rest)?;
-            rest = rest.get(count..).unwrap_or_default();
+        for mut rest in [SCRIPT_BEGIN, line] {
+            while !rest.is_empty() {
+                let count = rustix::io::write(&file, rest)?;
+                rest = rest.get(count..).unwrap_or_default();
+            }
         }
         Ok(file)
     };
@@ -599,7 +603,10 @@ pub(crate) async fn stop(guest: &Guest, process: &Process, grace: Duration) {
             tokio::time::sleep(TREE_INTERVAL).await;
         }
     };
-    let is_late = tokio::time::timeout(grace, ended).await.is_err();
+    let is_late = tokio::select! {
+        () = ended => false,
+        () = clock::sleep(grace) => true,
+    };
     if is_late {
         let is_reaped = !process.is_running();
         let alive = guest.proc.extend(process.pid, is_reaped, &mut members);

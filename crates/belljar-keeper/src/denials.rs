@@ -111,10 +111,12 @@ impl Denials {
     /// Counts a request of a key, of a kind that has at most `max` records per interval; reports whether it gets one.
     fn has_record(&self, key: &str, kind: &'static str, max: u32) -> bool {
         let mut recorded = self.recorded.lock();
-        if recorded.len() >= FORGOTTEN_AT {
+        let counted = (key.to_owned(), kind);
+        // Only for a new one: with many in use, each request would look at all.
+        if recorded.len() >= FORGOTTEN_AT && !recorded.contains_key(&counted) {
             recorded.retain(|_, (since, _)| since.elapsed() < INTERVAL);
         }
-        let (since, count) = recorded.entry((key.to_owned(), kind)).or_insert_with(|| (Instant::now(), 0));
+        let (since, count) = recorded.entry(counted).or_insert_with(|| (Instant::now(), 0));
         if since.elapsed() >= INTERVAL {
             (*since, *count) = (Instant::now(), 0);
         }

@@ -504,6 +504,7 @@ pub(crate) fn memory_file(name: &CStr, content: &impl serde::Serialize) -> std::
     file.write_all_at(&serde_json::to_vec(content)?, 0)?;
     Ok(file.into())
 }
+
 /// Returns the settings with which package managers install below `local` what they could otherwise not install at all: the system's
 /// own directories are read-only, and its Python refuses other packages (PEP 668), which protects nobody in a sandbox.
 fn installers(local: &str) -> [(String, String); 3] {

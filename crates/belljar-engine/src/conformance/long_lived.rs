@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_model::{LimitsChange, SandboxId};
+use belljar_proto::v1;
 
 use super::Capability;
 use super::case::{Case, Checked, Stop, cases, ensure, equal, eventually, within};
 use super::context::Context;
-use super::program::{check_usable, collect, python, read_until, sh, shell};
+use super::program::{check_usable, collect, finish, python, read_until, sh, shell};
+use super::{contexts, sessions};
 use crate::client::{GuestClient, GuestError};
 use crate::engine::{CreateRequest, Sandbox};
 use crate::engine_error::EngineError;
@@ -19,6 +21,7 @@ pub(super) const CASES: &[Case] = cases![
     broken_connections_do_no_harm [],
     connections_are_bounded [],
     frozen_sandbox_pauses_and_continues [EnforcedPids],
+    time_limits_stop_while_frozen [EnforcedPids],
     frozen_sandbox_is_stopped_at_once [EnforcedPids],
     frozen_sandbox_is_killed_at_once [EnforcedPids],
     freezing_needs_control_groups [],
@@ -160,6 +163,58 @@ async fn frozen_sandbox_pauses_and_continues(context: &Context) -> Checked {
     })
     .await?;
     check_usable(&sandbox).await?;
+    context.stop(sandbox).await
+}
+
+/// Time limits of commands, of commands in sessions and of code, and the grace after one.
+async fn time_limits_stop_while_frozen(context: &Context) -> Checked {
+    let sandbox = context.long_lived_sandbox().await?;
+    let guest = sandbox.guest();
+    let limit = Duration::from_secs(5);
+    let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    let wait = "while [ ! -e go ]; do sleep 0.05; done; echo finished";
+    let line = |name: &str| format!("touch {name}; {wait}");
+    // It sets its trap long before its time is over.
+    let asked = format!("trap 'touch asked; {wait}; exit' TERM; while :; do sleep 0.05; done");
+    let asked = v1::StartRequest { timeout_ms: 2000, grace_ms: limit_ms, ..shell(&asked) };
+    let command = v1::StartRequest { timeout_ms: limit_ms, ..shell(&line("command")) };
+    let mut in_session = sessions::command(sessions::open(guest, "").await?, &line("session"));
+    in_session.timeout_ms = limit_ms;
+    let code = "
+import os, time
+open('code', 'w').close()
+while not os.path.exists('go'): time.sleep(0.05)
+print('finished')
+";
+    let freezing = async {
+        for begun in ["command", "session", "code", "asked"] {
+            eventually("all have begun", END_TIMEOUT, async || {
+                Ok(guest.stat(begun.as_ref(), false).await.is_ok())
+            })
+            .await?;
+        }
+        sandbox.freeze().await?;
+        tokio::time::sleep(limit + Duration::from_secs(1)).await;
+        sandbox.thaw().await?;
+        sh(&sandbox, "touch go").await?.expect_success()?;
+        Ok(())
+    };
+    let others = async {
+        futures::try_join!(
+            finish(&sandbox, command),
+            sessions::run_request(guest, in_session),
+            contexts::execute(guest, contexts::with_timeout(code, limit_ms, 0)),
+        )
+    };
+    let (asked, (command, in_session, code), ()) =
+        futures::try_join!(finish(&sandbox, asked), others, freezing)?;
+    equal!((asked.text().as_str(), asked.cause()), ("finished", v1::Cause::CAUSE_TIMED_OUT));
+    equal!((command.text().as_str(), command.cause()), ("finished", v1::Cause::CAUSE_UNSPECIFIED));
+    equal!((in_session.text().as_str(), in_session.cause()), ("finished", v1::Cause::CAUSE_UNSPECIFIED));
+    equal!(
+        (code.end(), code.stdout.as_slice()),
+        ((contexts::OK, contexts::PRESERVED), b"finished\n".as_slice())
+    );
     context.stop(sandbox).await
 }
 

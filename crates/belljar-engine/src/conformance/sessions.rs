@@ -29,16 +29,16 @@ pub(super) const CASES: &[Case] = cases![
 const LOST: v1::SessionState = v1::SessionState::SESSION_STATE_LOST;
 const PRESERVED: v1::SessionState = v1::SessionState::SESSION_STATE_PRESERVED;
 
-fn command(id: u64, text: &str) -> v1::SessionRun {
+pub(super) fn command(id: u64, text: &str) -> v1::SessionRun {
     v1::SessionRun { id, command: Bytes::copy_from_slice(text.as_bytes()), ..Default::default() }
 }
 
-async fn open(guest: &GuestClient, shell: &str) -> Checked<u64> {
+pub(super) async fn open(guest: &GuestClient, shell: &str) -> Checked<u64> {
     let request = v1::SessionOpen { shell: Bytes::copy_from_slice(shell.as_bytes()), ..Default::default() };
     Ok(guest.open_session(request).await?.id)
 }
 
-async fn run_request(guest: &GuestClient, request: v1::SessionRun) -> Checked<Finished> {
+pub(super) async fn run_request(guest: &GuestClient, request: v1::SessionRun) -> Checked<Finished> {
     collect(guest.run_in_session(request).await?).await
 }
 
