@@ -191,6 +191,9 @@ leaks: ## Runs 10,000 sandboxes, kills 1,000 at a random instant, and checks for
 crash: ## Kills a server under load at 200 random instants (ROUNDS), and checks for lost data (some minutes).
 	@BELLJAR_LONG_CRASH=$(or $(ROUNDS),200) $(NEXTEST) --no-capture -E 'package(belljar) & binary(service) & test(/^crash::/)'
 
+transfers: ## Aborts 5,000 transfers of each kind, completes 50,000, and breaks connections under load.
+	@BELLJAR_LONG_TRANSFERS=1 $(NEXTEST) --no-capture -E 'package(belljar) & binary(service) & test(/^transfers::/)'
+
 soak: build ## Loads a server for ten minutes, and checks for failures, growth and leftovers.
 	@BELLJAR_LONG_SOAK=1 BELLJAR_RELEASE=$(RELEASE) $(NEXTEST) --no-capture -E 'package(belljar) & binary(service) & test(/^soak::/)'
 
@@ -239,4 +242,4 @@ bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, D
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz
+.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz

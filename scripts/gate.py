@@ -56,6 +56,7 @@ LONG: Dict[str, List[str]] = {
     "leaks": ["test-build"],
     "crash": ["test-build"],
     "soak": ["build"],
+    "transfers": ["test-build"],
     "properties": ["test-build"],
     "fuzz": [],
     "schemathesis": ["test-build"],

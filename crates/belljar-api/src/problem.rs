@@ -108,6 +108,7 @@ codes! {
     ServerFileFailed "server_file_failed" 500 Internal "A file of the server cannot be read or written",
     NotOffered "not_offered" 501 Unimplemented "The sandbox cannot do this",
     SandboxFailed "sandbox_failed" 502 Internal "Invalid response from the sandbox",
+    ConnectionLost "connection_lost" 502 Unavailable "The connection to the sandbox broke during the call",
     SandboxUnreachable "sandbox_unreachable" 502 Unavailable "The sandbox cannot be reached",
     PortNotOpen "port_not_open" 502 Unavailable "Nothing listens on the port",
     MachineFull "machine_full" 503 Unavailable "The machine is full",

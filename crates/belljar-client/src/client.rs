@@ -115,7 +115,7 @@ impl Client {
     #[must_use]
     pub fn unreachable(&self, error: &GuestError) -> Option<ClientError> {
         match error {
-            GuestError::Gone(source) => ClientError::unreachable(&self.target, source),
+            GuestError::Unreachable(source) => ClientError::unreachable(&self.target, source),
             _ => None,
         }
     }

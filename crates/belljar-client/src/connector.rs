@@ -25,11 +25,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size of the path in a socket's address, in bytes, including the terminating zero.
 const SOCKET_PATH_BYTES: usize = 108;
 
-/// The server could not be reached: no part of the call arrived there.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot open a connection")]
-pub(crate) struct DialError(#[source] io::Error);
-
 /// Creates an HTTP/2 connection to the target, which is opened at the first call, and again after it breaks.
 pub(crate) fn connection(target: &Target) -> Result<Connection, TargetError> {
     let dialer = Dialer::new(target)?;
@@ -38,7 +33,7 @@ pub(crate) fn connection(target: &Target) -> Result<Connection, TargetError> {
         async move {
             let timed_out = || io::Error::new(io::ErrorKind::TimedOut, "the server does not respond");
             let dialed = tokio::time::timeout(CONNECT_TIMEOUT, dialer.dial()).await;
-            dialed.unwrap_or_else(|_| Err(timed_out())).map(TokioIo::new).map_err(DialError)
+            dialed.unwrap_or_else(|_| Err(timed_out())).map(TokioIo::new)
         }
     });
     Ok(belljar_proto::connect_with(connector, target.authority()))

@@ -3,9 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use belljar_proto::{ConnectError, ErrorCode, problem};
-
-use crate::connector::DialError;
+use belljar_proto::{ConnectError, DialError, ErrorCode, problem};
 
 /// Error of a call.
 #[derive(Debug, thiserror::Error)]

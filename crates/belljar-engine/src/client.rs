@@ -4,6 +4,7 @@
 mod archive;
 mod call;
 mod interpreter;
+mod links;
 mod search;
 mod session;
 
@@ -12,8 +13,10 @@ pub use call::{GuestCall, Pack, Upload};
 pub use interpreter::{CodeEvent, CodeExecution};
 pub use search::Search;
 
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_proto::{
@@ -21,7 +24,9 @@ use belljar_proto::{
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
+use links::Links;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 
 /// Timeout of a call that does not stream.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -55,9 +60,16 @@ pub enum GuestError {
         /// The guest's message, which is text from inside the sandbox.
         message: String,
     },
-    /// The connection was lost: the sandbox has ended.
-    #[error("the guest stopped responding")]
+    /// The connection broke during the call, as when the sandbox ends. The next call opens another one, if the sandbox is
+    /// still there.
+    #[error(
+        "the connection to the sandbox broke during the call: it is unknown whether it took effect, and what it started \
+         may still run"
+    )]
     Gone(#[source] Box<belljar_proto::ConnectError>),
+    /// No connection could be opened, so the call was not made.
+    #[error("the sandbox cannot be reached, and the call was not made")]
+    Unreachable(#[source] Box<belljar_proto::ConnectError>),
     /// The guest broke the protocol.
     #[error("the guest broke the protocol: {what}")]
     Protocol {
@@ -87,6 +99,7 @@ impl From<belljar_proto::ConnectError> for GuestError {
         // Also if it only becomes a source: its text may be the guest's in any case.
         error.message = error.message.as_deref().map(sanitize);
         match error.code {
+            ErrorCode::Unavailable if is_dial_error(&error) => Self::Unreachable(Box::new(error)),
             ErrorCode::Unavailable if error.source_arc().is_some() => Self::Gone(Box::new(error)),
             ErrorCode::Canceled | ErrorCode::Unknown => Self::Gone(Box::new(error)),
             ErrorCode::Internal if error.message.as_deref().is_some_and(is_broken_body) => {
@@ -104,6 +117,11 @@ impl From<belljar_proto::ConnectError> for GuestError {
     }
 }
 
+/// Reports whether the call was not made because no connection could be opened.
+fn is_dial_error(error: &belljar_proto::ConnectError) -> bool {
+    error.source_arc().is_some_and(|source| source.is::<belljar_proto::DialError>())
+}
+
 /// Reports whether the connection was lost during a response, which the client library reports only by this text.
 /// Held by `conformance::stop_is_shared_and_repeated`.
 fn is_broken_body(message: &str) -> bool {
@@ -118,12 +136,14 @@ fn sanitize(text: &str) -> String {
         .collect()
 }
 
-/// A connection to a guest. Clones share it.
+/// A client of a guest. Clones share its connections.
 #[derive(Clone)]
 pub struct GuestClient {
-    connection: Connection,
+    links: Links,
     /// Configuration of calls, without the timeout.
     config: ClientConfig,
+    /// Notified when a connection breaks, or is reported as broken.
+    doubts: Arc<Notify>,
 }
 
 impl std::fmt::Debug for GuestClient {
@@ -135,7 +155,8 @@ impl std::fmt::Debug for GuestClient {
 type Result<T> = std::result::Result<T, GuestError>;
 
 impl GuestClient {
-    /// Creates a client of the guest at the other end of `stream`. Nothing is sent before the first call.
+    /// Creates a client of the guest at the other end of `stream`, its only connection. Nothing is sent before the first
+    /// call.
     #[must_use]
     pub fn new<S>(stream: S) -> Self
     where
@@ -144,11 +165,35 @@ impl GuestClient {
         Self::from_connection(belljar_proto::connect(stream), belljar_proto::client_config(None))
     }
 
+    /// Creates a client of the guest at the other end of `stream` that opens more connections with `dial`: others for
+    /// files and ports, and another one whenever one breaks.
+    #[must_use]
+    pub fn with_dialer<S, D, F>(stream: S, dial: D) -> Self
+    where
+        S: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static,
+        D: Fn() -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = std::io::Result<S>> + Send + 'static,
+    {
+        let doubts = Arc::new(Notify::new());
+        let links = Links::with_dialer(stream, dial, &doubts);
+        Self { links, config: belljar_proto::client_config(None), doubts }
+    }
+
     /// Creates a client of a guest behind a server that forwards the calls: `config` has the server's address, and the
     /// headers that name the sandbox and its user.
     #[must_use]
     pub fn from_connection(connection: Connection, config: ClientConfig) -> Self {
-        Self { connection, config }
+        Self { links: Links::single(connection), config, doubts: Arc::default() }
+    }
+
+    /// Reports that the guest may have stopped answering.
+    pub fn doubt(&self) {
+        self.doubts.notify_one();
+    }
+
+    /// Waits until a connection breaks, or [`Self::doubt`] is called. For one caller at a time.
+    pub async fn wait_for_doubt(&self) {
+        self.doubts.notified().await;
     }
 
     fn config(&self, timeout: Option<Duration>) -> ClientConfig {
@@ -160,19 +205,19 @@ impl GuestClient {
     }
 
     fn processes(&self, timeout: Option<Duration>) -> v1::ProcessClient<Connection> {
-        v1::ProcessClient::new(self.connection.clone(), self.config(timeout))
+        v1::ProcessClient::new(self.links.calls.clone(), self.config(timeout))
     }
 
     fn files(&self, timeout: Option<Duration>) -> v1::FilesystemClient<Connection> {
-        v1::FilesystemClient::new(self.connection.clone(), self.config(timeout))
+        v1::FilesystemClient::new(self.links.files.clone(), self.config(timeout))
     }
 
     fn ports(&self, timeout: Option<Duration>) -> v1::PortsClient<Connection> {
-        v1::PortsClient::new(self.connection.clone(), self.config(timeout))
+        v1::PortsClient::new(self.links.ports.clone(), self.config(timeout))
     }
 
     fn health(&self, timeout: Option<Duration>) -> v1::HealthClient<Connection> {
-        v1::HealthClient::new(self.connection.clone(), self.config(timeout))
+        v1::HealthClient::new(self.links.calls.clone(), self.config(timeout))
     }
 
     /// Checks the health of the guest.
@@ -505,19 +550,25 @@ pub struct Download {
     stream: Box<ReadStream>,
     /// The file's entry when it was opened.
     pub entry: v1::Entry,
-    first: Option<Bytes>,
+    /// The next bytes; `None` at the end.
+    ahead: Option<Bytes>,
 }
 
 impl Download {
-    /// Returns the next bytes; `None` at the end.
+    /// Returns the next bytes; `None` at the end. The last bytes come after the end of the stream has arrived, as a reader
+    /// that knows the length asks for nothing after them.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
-        if let Some(first) = self.first.take().filter(|first| !first.is_empty()) {
-            return Ok(Some(first));
+        while self.ahead.is_some() {
+            let following = self.message().await?.map(|message| message.data);
+            let piece = std::mem::replace(&mut self.ahead, following);
+            if let Some(piece) = piece.filter(|piece| !piece.is_empty()) {
+                return Ok(Some(piece));
+            }
         }
-        Ok(self.message().await?.map(|message| message.data))
+        Ok(None)
     }
 
     async fn message(&mut self) -> Result<Option<v1::ReadResponse>> {

@@ -388,9 +388,9 @@ impl Sandbox {
     /// Replaces an error by its cause, if that is a sandbox that failed to start or has ended.
     pub async fn explain(&self, error: EngineError) -> EngineError {
         match error {
-            EngineError::Guest(GuestError::Gone(_) | GuestError::Protocol { .. }) => {
-                self.walls.explain_end().await.unwrap_or(error)
-            }
+            EngineError::Guest(
+                GuestError::Gone(_) | GuestError::Unreachable(_) | GuestError::Protocol { .. },
+            ) => self.walls.explain_end().await.unwrap_or(error),
             error => error,
         }
     }

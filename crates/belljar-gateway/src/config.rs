@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::authority::Authority;
 
-/// Message to a gateway over the control socket: the attached file contains the configuration as JSON.
+/// Message to a gateway over the control socket: the attached file contains the configuration as JSON. The attached socket has
+/// one message, with the sockets of the sandbox's network, that each gateway of the sandbox reads and leaves there for the next.
 pub const SETUP: u8 = b'p';
 
 /// Message to a gateway over the control socket: the attached socket is a connection of the host, for one request of
@@ -27,6 +28,9 @@ pub struct GatewayConfig {
     /// The certificate authority of the sandbox, if the gateway terminates TLS to some hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<Authority>,
+    /// Number of gateways that the sandbox had before this one, which have ended unexpectedly.
+    #[serde(default)]
+    pub generation: u32,
     /// The user and group id to switch to, if it is started by an administrator.
     pub user: Option<u32>,
     /// Walls that a test disables.

@@ -14,6 +14,7 @@ pub fn resolve(policy: NetworkPolicy, query: &[u8]) -> Option<Vec<u8>> {
         policy,
         setup: NetworkSetup::default(),
         authority: None,
+        generation: 0,
         user: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use belljar_model::{Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy, UpstreamProxy};
+use belljar_model::{
+    Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy, NetworkRecord, UpstreamProxy,
+};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -127,16 +129,16 @@ impl Gateway {
             redacts: !config.is_without("gateway-redact"),
             secrets: RefCell::new(Rc::new(Secrets::from_policy(&config.policy, binds_hosts))),
             termination: termination.map(Rc::new),
-            names: RefCell::default(),
+            names: RefCell::new(Names::of_generation(config.generation)),
             resolver,
             proxy: config.setup.proxy.clone(),
             proxy_resolves: config.setup.proxy_resolves,
             budget: Budget::new(),
             streams: Semaphore::new(MAX_STREAMS),
-            log: Log::default(),
+            log: Log::of_generation(config.generation),
             hosts: TaskTracker::new(),
             flows: RefCell::default(),
-            last_flow: Cell::new(0),
+            last_flow: Cell::new(NetworkRecord::first_of(config.generation)),
         }
     }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It serves sockets that were opened in the sandbox's network namespace, which leads nowhere else: when the gateway dies,
-//! connections are refused. What it reads comes from untrusted code and untrusted servers, so it can open no file, start no
+//! connections wait for the next one. What it reads comes from untrusted code and untrusted servers, so it can open no file, start no
 //! program and change no other process.
 
 mod authority;

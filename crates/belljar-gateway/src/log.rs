@@ -22,6 +22,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// Creates an empty log, whose numbers are greater than those of earlier generations.
+    pub(crate) fn of_generation(generation: u32) -> Self {
+        Self { last: Cell::new(NetworkRecord::first_of(generation)), ..Self::default() }
+    }
+
     pub(crate) fn write(&self, event: NetworkEvent) {
         let number = self.last.get() + 1;
         self.last.set(number);
@@ -44,7 +49,8 @@ impl Log {
     pub(crate) async fn wait_after(&self, after: u64) {
         loop {
             let written = self.written.notified();
-            if self.last.get() > after || self.is_closed.get() {
+            let is_there = self.records.borrow().back().is_some_and(|record| record.number > after);
+            if is_there || self.is_closed.get() {
                 return;
             }
             written.await;
@@ -75,6 +81,8 @@ fn drop_oldest(records: &mut VecDeque<Rc<NetworkRecord>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -112,5 +120,16 @@ mod tests {
         let kept: Vec<_> = log.after(0).iter().map(|record| record.event.kind()).collect();
         assert_eq!(kept.len(), MAX_RECORDS);
         assert_eq!(kept[..2], [NetworkEventKind::Allowed, NetworkEventKind::AlwaysDenied]);
+    }
+
+    #[tokio::test]
+    async fn follower_of_an_earlier_gateway_waits_for_the_first_record() {
+        let log = Log::of_generation(1);
+        let is_there = async || tokio::time::timeout(Duration::ZERO, log.wait_after(5)).await.is_ok();
+        assert!(!is_there().await);
+        let (host, rule, reason) = (String::new(), String::new(), String::new());
+        log.write(NetworkEvent::Lookup { host, rule, reason });
+        assert!(is_there().await);
+        assert_eq!(log.after(5)[0].number, (1 << 32) + 1);
     }
 }

@@ -11,6 +11,10 @@ use crate::budget::MAX_NAMES;
 const FIRST: u32 = u32::from_be_bytes([198, 18, 1, 0]);
 const LAST: u32 = u32::from_be_bytes([198, 19, 255, 255]);
 
+/// Number of addresses reserved for each of sixteen gateways of a sandbox, one after another: programs may have cached the
+/// addresses of one that has ended, which must not become those of other names.
+const GENERATION_ADDRESSES: u32 = (LAST - FIRST + 1) / 16;
+
 /// Names with an assigned address.
 #[derive(Default)]
 pub(crate) struct Names {
@@ -31,6 +35,11 @@ struct Assignment {
 }
 
 impl Names {
+    /// Creates an empty table, whose first addresses earlier generations have not assigned.
+    pub(crate) fn of_generation(generation: u32) -> Self {
+        Self { assigned: generation.wrapping_mul(GENERATION_ADDRESSES), ..Self::default() }
+    }
+
     /// Returns the address of a name, assigning one if needed. `None` if too many names have connections.
     pub(crate) fn address(&mut self, name: &DomainName) -> Option<Ipv4Addr> {
         self.clock += 1;
@@ -131,6 +140,17 @@ mod tests {
         names.release(&name(7));
         assert!(names.address(&name(MAX_NAMES)).is_some());
         assert!(!names.by_name.contains_key(&name(7)));
+    }
+
+    #[test]
+    fn next_gateway_assigns_other_addresses() {
+        let mut seen = std::collections::HashSet::new();
+        for generation in 0..16 {
+            let mut names = Names::of_generation(generation);
+            for number in 0..MAX_NAMES.min(GENERATION_ADDRESSES as usize) {
+                assert!(seen.insert(names.address(&name(number)).unwrap()), "{generation} {number}");
+            }
+        }
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub fn enter_gateway() {
 fn run() -> Result<(), StartError> {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"belljar-gate");
+    // Whatever this process has inherited besides its three standard streams is none of a gateway's business.
+    belljar_linux::close_from(3).map_err(std::io::Error::from)?;
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(std::io::Error::from)?;
     let started = start(&control);
     // The host may be gone, and its sandbox with it.
@@ -57,9 +59,12 @@ fn run() -> Result<(), StartError> {
         Ok(_) => rustix::net::send(&control, &[STARTED], SendFlags::NOSIGNAL),
         Err(error) => rustix::net::send(&control, error.to_string().as_bytes(), SendFlags::NOSIGNAL),
     };
-    let (gateway, runtime) = started?;
+    let (gateway, network, runtime) = started?;
     let served = tokio::task::LocalSet::new().block_on(&runtime, async {
-        let served = control::serve(&gateway, control).await;
+        let served = tokio::select! {
+            Err(error) = control::serve_network(&gateway, network) => Err(error),
+            served = control::serve(&gateway, control) => served,
+        };
         gateway.close().await;
         served
     });
@@ -68,8 +73,8 @@ fn run() -> Result<(), StartError> {
 }
 
 /// Receives the configuration, builds the gateway, and enters the jail.
-fn start(control: &OwnedFd) -> Result<(Rc<Gateway>, Runtime), StartError> {
-    let config = control::configuration(control).map_err(StartError::Configuration)?;
+fn start(control: &OwnedFd) -> Result<(Rc<Gateway>, OwnedFd, Runtime), StartError> {
+    let (config, network) = control::configuration(control).map_err(StartError::Configuration)?;
     // Everything that needs files happens before the jail.
     let resolver = Resolver::of_this_machine(&config.setup.resolvers);
     let termination = match &config.authority {
@@ -78,5 +83,5 @@ fn start(control: &OwnedFd) -> Result<(Rc<Gateway>, Runtime), StartError> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     belljar_linux::enter_jail(config.user)?;
-    Ok((Rc::new(Gateway::new(&config, resolver, termination)), runtime))
+    Ok((Rc::new(Gateway::new(&config, resolver, termination)), network, runtime))
 }

@@ -170,11 +170,14 @@ impl Keeper {
         let audit = self.audit(caller, CODE, Some(entered.id()), &outcome, details);
         let (recorded, ()) = futures::join!(audit, counting);
         recorded?;
-        let done = outcome?;
-        if let Some(claim) = claim {
-            claim.finish(&stored_answer(&done.execution, self.has_disk())).await?;
+        match (outcome, claim) {
+            (Ok(Done { execution, .. }), Some(claim)) => {
+                claim.finish(&stored_answer(&execution, self.has_disk())).await?;
+                Ok(execution)
+            }
+            (Err(error), Some(claim)) => Err(claim.fail(error).await),
+            (outcome, None) => Ok(outcome?.execution),
         }
-        Ok(done.execution)
     }
 
     async fn run_requests(

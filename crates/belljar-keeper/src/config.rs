@@ -43,6 +43,9 @@ pub struct KeeperConfig {
     pub max_secrets: u32,
     /// Resources of the machine that must stay free for sandboxes to be started.
     pub head_room: HeadRoom,
+    /// Time after which a sandbox is ended whose guest does not answer. Source: docs/spec.md; held by
+    /// `lifecycle::silent_guest_ends_its_sandbox`.
+    pub guest_timeout: Duration,
     /// Time for which the record of a gone sandbox is kept.
     pub keep_gone: Duration,
     /// Time for which the cached result of a build step is kept after its last use.
@@ -129,6 +132,7 @@ impl KeeperConfig {
             max_sandboxes: 2000,
             max_secrets: 1000,
             head_room: HeadRoom::default(),
+            guest_timeout: Duration::from_secs(60),
             keep_gone: Duration::from_secs(7 * 24 * 3600),
             keep_steps: Duration::from_secs(30 * 24 * 3600),
             keep_idempotency: Duration::from_secs(24 * 3600),

@@ -131,9 +131,10 @@ pub enum KeeperError {
         /// The key.
         key: String,
     },
-    /// The execution with this idempotency key was interrupted by a restart of the server. Repeating it may not be safe.
+    /// The execution with this idempotency key was interrupted by a restart of the server, or by the loss of its connection to
+    /// the sandbox. Repeating it may not be safe.
     #[error(
-        "Idempotency-Key: the execution with {key:?} was interrupted by a restart of the server; check its effects before you repeat it"
+        "Idempotency-Key: the execution with {key:?} was interrupted by a restart of the server or a lost connection; check its effects before you repeat it"
     )]
     Interrupted {
         /// The key.
@@ -315,6 +316,7 @@ impl KeeperError {
             Self::Guest { source: GuestError::NotRegular { .. }, .. } => "failed_precondition",
             Self::Guest { resource, source: GuestError::Refused { code, .. } } => code_of(*resource, *code),
             Self::Guest { source: GuestError::Source(_), .. } => "upload_failed",
+            Self::Guest { source: GuestError::Gone(_), .. } => "connection_lost",
             Self::Guest { .. } => "sandbox_unreachable",
             Self::Engine(EngineError::Mount(_) | EngineError::MountSource { .. }) => "policy_refused",
             Self::Engine(EngineError::WrongEngine { .. }) => "invalid_field",

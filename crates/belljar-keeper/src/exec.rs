@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{
-    Collector, Execution, Judgement, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, StoredOutput, Usage,
-    judge, judge_lost, v1,
+    Collector, Execution, GuestError, Judgement, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, StoredOutput,
+    Usage, judge, judge_lost, v1,
 };
 use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOutput, Timeout};
 use belljar_store::ServiceWall;
@@ -157,11 +157,14 @@ impl Keeper {
         let audit = self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details);
         let (recorded, ()) = futures::join!(audit, counting);
         recorded?;
-        let result = outcome?.result;
-        if let Some(claim) = claim {
-            claim.finish(&stored_answer(&result, self.has_disk())).await?;
+        match (outcome, claim) {
+            (Ok(Done { result, .. }), Some(claim)) => {
+                claim.finish(&stored_answer(&result, self.has_disk())).await?;
+                Ok(result)
+            }
+            (Err(error), Some(claim)) => Err(claim.fail(error).await),
+            (outcome, None) => Ok(outcome?.result),
         }
-        Ok(result)
     }
 
     async fn run(
@@ -303,7 +306,7 @@ impl Keeper {
                     ProcessEvent::Exited(_) => break,
                 }
             }
-            Ok::<_, belljar_engine::GuestError>(())
+            Ok::<_, GuestError>(())
         };
         // An unresponsive guest must not delay the stop.
         let _ = tokio::time::timeout(FINAL_OUTPUT_TIMEOUT, reading).await;
@@ -332,10 +335,15 @@ fn timeout(entered: &Entered, request: &ExecRequest) -> Option<Duration> {
     }
 }
 
+/// Maximum number of times in a row that a command's output is followed over another connection, as the previous one broke.
+const MAX_REATTACHMENTS: u32 = 4;
+
 /// A running command. It is killed if this is dropped before its end.
 struct Running {
     execution: Execution,
     id: u64,
+    /// Offsets in its stdout, stderr and terminal up to which output has arrived.
+    offsets: [u64; 3],
     guest: belljar_engine::GuestClient,
     feeding: Option<tokio::task::JoinHandle<()>>,
     is_over: bool,
@@ -343,7 +351,7 @@ struct Running {
 
 /// Why a command did not start: the guest refused it, or the keeper did before asking the guest.
 enum StartError {
-    Guest(belljar_engine::GuestError),
+    Guest(GuestError),
     Keeper(Box<KeeperError>),
 }
 
@@ -396,7 +404,7 @@ impl Running {
                 let _ = guest.feed(id, std::io::Cursor::new(rest), close).await;
             })
         });
-        Ok(Self { execution, id, guest, feeding, is_over: false })
+        Ok(Self { execution, id, offsets: [0; 3], guest, feeding, is_over: false })
     }
 
     async fn watch(
@@ -404,11 +412,38 @@ impl Running {
         entry: &Entry,
         collected: &mut CollectedOutput,
         events: Option<mpsc::Sender<ExecEvent>>,
-    ) -> std::result::Result<Option<v1::Exited>, belljar_engine::GuestError> {
-        while let Some(event) = self.execution.next().await? {
+    ) -> std::result::Result<Option<v1::Exited>, GuestError> {
+        let mut reattachments = 0;
+        let mut next = self.execution.next().await;
+        loop {
+            let event = match next {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(None),
+                // The command runs on, unless the sandbox has ended: then this fails too. So it does if the next connection
+                // breaks as well.
+                Err(GuestError::Gone(_)) if reattachments < MAX_REATTACHMENTS => {
+                    reattachments += 1;
+                    next = match self.guest.attach(self.id, self.offsets).await {
+                        Ok(execution) => {
+                            self.execution = execution;
+                            self.execution.next().await
+                        }
+                        Err(error) => Err(error),
+                    };
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            reattachments = 0;
             match event {
                 ProcessEvent::Started { .. } => {}
                 ProcessEvent::Output { stream, offset, data } => {
+                    let end = offset.saturating_add(data.len() as u64);
+                    match stream {
+                        v1::Stream::STREAM_STDERR => self.offsets[1] = end,
+                        v1::Stream::STREAM_TERMINAL => self.offsets[2] = end,
+                        _ => self.offsets[0] = end,
+                    }
                     collected.push(stream, &data);
                     entry.record_output(&data);
                     if let Some(events) = &events {
@@ -417,8 +452,8 @@ impl Running {
                 }
                 ProcessEvent::Exited(exited) => return Ok(Some(exited)),
             }
+            next = self.execution.next().await;
         }
-        Ok(None)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use belljar_engine::GuestError;
 use belljar_model::SandboxId;
 use belljar_store::{Claimed, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
@@ -136,7 +137,7 @@ pub(crate) const EXEC: &str = "exec/";
 /// Scope of requests to create a sandbox.
 pub(crate) const CREATE: &str = "create";
 
-/// Placeholder for an answer that was never given because the server exited first.
+/// Placeholder for an answer that was never given because the server exited first, or lost its connection to the sandbox.
 pub(crate) const INTERRUPTED: &[u8] = b"\0interrupted";
 
 impl Claim {
@@ -149,6 +150,17 @@ impl Claim {
             self.store.idempotency().forget_older(&self.scope, MAX_ANSWERS).await?;
         }
         Ok(())
+    }
+}
+
+impl Claim {
+    /// Ends the claim of a request that failed with `error`, and returns that. If it may have taken effect, the request cannot
+    /// be sent again.
+    pub(crate) async fn fail(self, error: KeeperError) -> KeeperError {
+        if !matches!(error, KeeperError::Guest { source: GuestError::Gone(_), .. }) {
+            return error;
+        }
+        self.finish(INTERRUPTED).await.err().unwrap_or(error)
     }
 }
 

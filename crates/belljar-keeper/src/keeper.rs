@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use belljar_engine::{Engines, Sandbox};
+use belljar_engine::{Engines, ErrorCode, GuestError, Sandbox};
 use belljar_model::{Role, SandboxId, SandboxState, VolumeId};
 use belljar_store::{AuditLog, SandboxRow, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
@@ -130,6 +130,17 @@ impl Entered {
         self.sandbox.kill();
     }
 
+    /// Freezes it without the keeper's knowledge, so that its guest does not answer, and reports that. For tests.
+    ///
+    /// # Errors
+    /// See [`Sandbox::freeze`].
+    #[doc(hidden)]
+    pub async fn hang(&self) -> Result<()> {
+        self.sandbox.freeze().await?;
+        self.guest().doubt();
+        Ok(())
+    }
+
     /// Returns its specification.
     #[must_use]
     pub fn spec(&self) -> &belljar_model::SandboxSpec {
@@ -158,6 +169,13 @@ impl Entered {
         error: belljar_engine::GuestError,
         resource: GuestResource,
     ) -> KeeperError {
+        let is_doubtful = match &error {
+            GuestError::Refused { code, .. } => *code == ErrorCode::DeadlineExceeded,
+            error => matches!(error, GuestError::Gone(_) | GuestError::Unreachable(_)),
+        };
+        if is_doubtful {
+            self.sandbox.guest().doubt();
+        }
         match self.sandbox.explain(error.into()).await {
             belljar_engine::EngineError::Guest(source) => KeeperError::Guest { resource, source },
             error if self.volume.is_some() => crate::volumes::explain(error),

@@ -37,6 +37,7 @@ mod ports;
 mod program;
 mod query;
 mod quota;
+mod reachable;
 mod reconcile;
 mod request;
 mod secrets;

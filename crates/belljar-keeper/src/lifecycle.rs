@@ -323,8 +323,10 @@ impl Keeper {
         Ok(timeout)
     }
 
-    /// Spawns a task that guards a sandbox until it is gone: it handles its end, its deadline and its idle timeout.
+    /// Spawns a task that guards a sandbox until it is gone: it handles its end, its deadline and its idle timeout; and one
+    /// that handles a guest that does not answer.
     pub(crate) fn guard(&self, entry: &Arc<Entry>) {
+        self.watch_guest(entry);
         let (keeper, entry) = (self.clone(), Arc::clone(entry));
         tokio::spawn(async move {
             while !keeper.inner.closing.load(Ordering::Relaxed) {

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use belljar_engine::{EngineError, NetworkLog};
 use belljar_model::{NetworkEvent, NetworkEventKind, NetworkRecord};
@@ -32,6 +33,9 @@ const fn max_recorded(kind: NetworkEventKind) -> usize {
 
 /// Maximum number of those for names of one domain that were denied by the policy.
 const MAX_OF_DOMAIN: usize = 8;
+
+/// Interval between attempts to follow a log.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Actor in audit records, instead of a client's address.
 const ACTOR: &str = "gateway";
@@ -65,10 +69,14 @@ struct Verdict {
 }
 
 impl Totals {
+    /// Reports whether the gateway that wrote the last record has ended, and another one has written this.
+    fn is_of_next_gateway(&self, record: &NetworkRecord) -> bool {
+        self.last > 0 && NetworkRecord::generation(record.number) > NetworkRecord::generation(self.last)
+    }
+
     /// Adds a line of the log. Returns its verdict, unless that was already returned or [`max_recorded`] is reached.
     fn take(&mut self, record: NetworkRecord) -> Option<Verdict> {
-        let skipped = record.number.saturating_sub(self.last.saturating_add(1));
-        self.lost = self.lost.saturating_add(skipped);
+        self.lost = self.lost.saturating_add(record.lost_since(self.last));
         self.last = record.number;
         let kind = record.event.kind();
         let verdict = match record.event {
@@ -116,31 +124,54 @@ fn domain(host: &str) -> &str {
 }
 
 impl Keeper {
-    /// Spawns a task that counts and records the decisions of a running sandbox's gateway after `since`. It ends with the
-    /// gateway.
+    /// Spawns a task that counts and records the decisions of a running sandbox's gateways after `since`. It ends with the
+    /// sandbox.
     pub(crate) fn follow_network(&self, entry: &Arc<Entry>, since: Timestamp) {
-        let Some(sandbox) = entry.live().sandbox.clone() else { return };
         let (keeper, entry) = (self.clone(), Arc::clone(entry));
         self.inner.followers.spawn(async move {
-            let records = sandbox.network_log(0, true).await;
-            drop(sandbox);
-            match records {
-                Ok(records) => keeper.record_network(&entry, records, since).await,
-                // The sandbox was created without a network, or by a launcher of an earlier version.
-                Err(EngineError::NoNetwork | EngineError::Unsupported { .. } | EngineError::Ended { .. }) => {}
-                Err(error) => {
-                    tracing::warn!(sandbox = %entry.id, error = %chain(&error), "cannot follow the log of a network");
+            let mut totals = Totals::default();
+            let mut has_network = false;
+            loop {
+                let Some(sandbox) = entry.live().sandbox.clone() else { break };
+                let records = sandbox.network_log(totals.last, true).await;
+                drop(sandbox);
+                match records {
+                    Ok(records) => {
+                        has_network = true;
+                        keeper.record_network(&entry, &mut totals, records, since).await;
+                        // The sandbox has ended, or its gateway has and is started again.
+                    }
+                    // The sandbox was created without a network, or by a launcher of an earlier version.
+                    Err(
+                        EngineError::NoNetwork | EngineError::Unsupported { .. } | EngineError::Ended { .. },
+                    ) => break,
+                    Err(error) => {
+                        tracing::warn!(sandbox = %entry.id, error = %chain(&error), "cannot follow the log of a network");
+                        tokio::time::sleep(RETRY_INTERVAL).await;
+                    }
                 }
+            }
+            if has_network {
+                keeper.record_totals(&entry, &totals).await;
             }
         });
     }
 
-    async fn record_network(&self, entry: &Entry, mut records: NetworkLog, since: Timestamp) {
-        let (mut totals, metrics) = (Totals::default(), &self.inner.metrics);
+    async fn record_network(
+        &self,
+        entry: &Entry,
+        totals: &mut Totals,
+        mut records: NetworkLog,
+        since: Timestamp,
+    ) {
+        let metrics = &self.inner.metrics;
         while let Some(Ok(record)) = records.next().await {
             if i128::from(record.unix_ms) <= i128::from(since.as_millisecond()) {
                 totals.last = record.number;
                 continue;
+            }
+            if totals.is_of_next_gateway(&record) {
+                entry.note("gateway_restarted", None, "the network's gateway had ended unexpectedly");
             }
             let before =
                 (totals.allowed, totals.denied, totals.sent_bytes, totals.received_bytes, totals.lost);
@@ -163,6 +194,9 @@ impl Keeper {
             }
             self.append_network(entry, record).await;
         }
+    }
+
+    async fn record_totals(&self, entry: &Entry, totals: &Totals) {
         let mut record = self.network_record(entry, "network.end");
         for (name, count) in [
             ("allowed", totals.allowed),

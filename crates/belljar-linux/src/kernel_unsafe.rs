@@ -452,6 +452,15 @@ pub fn cloexec_from(first: c_uint) -> Result<(), Errno> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
+/// Closes every descriptor from `first` on. For a process that has just begun: nothing may own one of them yet.
+///
+/// # Errors
+/// Fails if the kernel is older than Linux 5.9, or a filter refuses the call.
+pub fn close_from(first: c_uint) -> Result<(), Errno> {
+    // SAFETY: no pointers; no object of this process owns the descriptors.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) }).map(drop)
+}
+
 /// Closes every descriptor except those in `keep`, which it sorts. Fork-safe. For children of a raw clone only: the
 /// closed descriptors belong to objects of the copied parent, which are never used here.
 pub(crate) fn close_all_but(keep: &mut [RawFd]) -> Result<(), Errno> {

@@ -42,8 +42,9 @@ pub use jail::{JailError, enter_jail};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
     MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, block_child_signal, children_cpu_us,
-    cloexec_from, inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte, mount_setattr,
-    moving_calls, pidfd_kill, reap_one, reset_fault_handlers, reset_signals, restrict_landlock, set_dumpable,
+    cloexec_from, close_from, inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte,
+    mount_setattr, moving_calls, pidfd_kill, reap_one, reset_fault_handlers, reset_signals,
+    restrict_landlock, set_dumpable,
 };
 /// Maximum number of mounts in one tree, including the system's own.
 pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
@@ -54,7 +55,7 @@ pub use launch_unsafe::{Supervisor, start};
 pub use network::enter_test_network;
 pub use network::{GATEWAY_SOCKETS, GatewayPlan, NETWORK_ADDRESS};
 pub use oom_mark::{OomMark, mark_for_oom};
-pub use passing::{MAX_DESCRIPTORS, Received, SPARE, receive_with, send_with};
+pub use passing::{MAX_DESCRIPTORS, Received, SPARE, peek_with, receive_with, send_with};
 pub use plan::{
     CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,
     GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall, Without,

@@ -29,7 +29,7 @@ pub const NETWORK_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The port of the listening socket and of the resolver.
 const PORT: u16 = 53;
 
-/// Byte on a gateway's control socket that carries its listening socket and its resolver's socket.
+/// Byte that carries a gateway's listening socket and its resolver's socket.
 pub const GATEWAY_SOCKETS: u8 = b'n';
 
 /// Maximum number of connections waiting to be accepted; the kernel allows a few more half-open ones.
@@ -41,18 +41,17 @@ const LOOPBACK: u32 = 1;
 /// The setup of a new network namespace, encoded beforehand as the kernel reads it.
 #[derive(Debug)]
 pub struct GatewayPlan {
-    /// The host's end of the gateway's control socket, over which the sockets are sent. The supervisor keeps it open for as
-    /// long as the sandbox lives.
-    pub control: OwnedFd,
+    /// Over which the sockets are sent, once. The other end keeps them for each gateway of the sandbox.
+    pub sockets: OwnedFd,
     routes: Batch,
     rules: Batch,
 }
 
 impl GatewayPlan {
-    /// Makes a plan that sends the sockets to the other end of `control`.
+    /// Makes a plan that sends the sockets to the other end of `sockets`.
     #[must_use]
-    pub fn new(control: OwnedFd) -> Self {
-        Self { control, routes: routes(), rules: rules() }
+    pub fn new(sockets: OwnedFd) -> Self {
+        Self { sockets, routes: routes(), rules: rules() }
     }
 
     /// Redirects all TCP of this namespace to one listening socket. Returns that and the resolver's socket. Fork-safe.

@@ -52,9 +52,21 @@ pub fn send_with(
 /// # Errors
 /// `EAGAIN` if nothing has arrived yet, or the kernel's reason.
 pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
+    receive(socket, buffer, RecvFlags::empty())
+}
+
+/// Like [`receive_with`], but the bytes and the descriptors stay there to be received again.
+///
+/// # Errors
+/// As [`receive_with`].
+pub fn peek_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
+    receive(socket, buffer, RecvFlags::PEEK)
+}
+
+fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let flags = flags | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
     let mut received = Received {
         length: message.bytes,
@@ -98,6 +110,23 @@ mod tests {
         assert_eq!(text, "hello");
         drop(here);
         assert_eq!(receive_with(there.as_fd(), &mut buffer).unwrap().length, 0);
+    }
+
+    #[test]
+    fn peeked_descriptors_stay() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (mut mine, passed) = UnixStream::pair().unwrap();
+        send_with(here.as_fd(), b"a", &[passed.as_fd()]).unwrap();
+        drop((here, passed));
+        for _ in 0..3 {
+            let mut buffer = [0u8; 1];
+            let mut received = peek_with(there.as_fd(), &mut buffer).unwrap();
+            assert_eq!((received.length, received.descriptors.len(), &buffer), (1, 1, b"a"));
+            let mut passed = UnixStream::from(received.descriptors.remove(0));
+            mine.write_all(b"x").unwrap();
+            passed.read_exact(&mut buffer).unwrap();
+            assert_eq!(&buffer, b"x");
+        }
     }
 
     #[test]

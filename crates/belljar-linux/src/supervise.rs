@@ -277,7 +277,7 @@ fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
         // Before the namespace is passed on: no process may enter it before the gateway's sockets exist in it.
         let at = Failure::at(Step::Gateway);
         let (listener, resolver) = gateway.redirect().map_err(&at)?;
-        send_with(gateway.control.as_fd(), &[GATEWAY_SOCKETS], &[listener.as_fd(), resolver.as_fd()])
+        send_with(gateway.sockets.as_fd(), &[GATEWAY_SOCKETS], &[listener.as_fd(), resolver.as_fd()])
             .map_err(&at)?;
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -381,8 +381,6 @@ fn supervise(plan: &LaunchPlan, control: BorrowedFd<'_>, pidfd: &OwnedFd, channe
         pidfd.as_raw_fd(),
         channel.as_raw_fd(),
         program,
-        // The gateway ends when the last copy of this is closed.
-        gateway_fd(plan),
         plan.uid_lease.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         plan.scratch.as_ref().map_or(-1, |scratch| scratch.parent.as_raw_fd()),
         made.network_maker.as_ref().map_or(-1, AsRawFd::as_raw_fd),
@@ -459,7 +457,7 @@ pub const KILL: u8 = b'k';
 pub const CLEAN: u8 = b'c';
 
 fn gateway_fd(plan: &LaunchPlan) -> i32 {
-    plan.gateway.as_ref().map_or(-1, |gateway| gateway.control.as_raw_fd())
+    plan.gateway.as_ref().map_or(-1, |gateway| gateway.sockets.as_raw_fd())
 }
 
 fn program_fd(plan: &LaunchPlan) -> i32 {

@@ -2,12 +2,10 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use belljar_engine::{
-    Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Walls as _,
-};
+use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Life, Sandbox, Walls as _};
 use belljar_gateway::Authority;
 use belljar_guest_config::OnHostLoss;
 use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, Without};
@@ -165,7 +163,7 @@ impl LocalEngine {
             kind: self.config.kind,
             cgroups,
             scratch,
-            guest_control: sockets.control,
+            guest_control: sockets.control.map(Arc::new),
             gateway,
             failures,
             launched: (launched_ns, planned),
@@ -208,8 +206,9 @@ impl LocalEngine {
             return Ok(None);
         }
         let user = plan.identity.privileged.then_some(plan.identity.outside_uid);
-        let gateway = Prepared::new(&self.config.network, &spec.network, authority, user, plan.without)?;
-        plan.gateway = Some(GatewayPlan::new(gateway.control()?));
+        let (gateway, sockets) =
+            Prepared::new(&self.config.network, &spec.network, authority, user, plan.without)?;
+        plan.gateway = Some(GatewayPlan::new(sockets));
         Ok(Some(gateway))
     }
 
@@ -297,7 +296,8 @@ pub(crate) struct Launched {
 impl Launched {
     fn into_sandbox(self) -> Sandbox {
         let id = self.walls.id().clone();
-        Sandbox::new(id, self.isolation, self.home, GuestClient::new(self.stream), Box::new(self.walls))
+        let guest = self.walls.guest_client(self.stream);
+        Sandbox::new(id, self.isolation, self.home, guest, Box::new(self.walls))
     }
 }
 

@@ -1,8 +1,9 @@
-//! The gateway's process of a sandbox with a network.
+//! The gateway of a sandbox with a network: its process, and another one after it ends unexpectedly.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::{EngineError, NetworkLog};
@@ -10,9 +11,11 @@ use belljar_gateway::{ARGUMENT, Authority, CONNECTION, GatewayConfig, SETUP, STA
 use belljar_linux::Without;
 use belljar_model::{NetworkPolicy, NetworkSetup};
 use futures::StreamExt as _;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketType};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::engine::launch;
 use crate::progress::async_fd;
@@ -24,67 +27,211 @@ pub(crate) const START_GATEWAY: &str = "start the network's gateway";
 /// Timeout for replacing the policy.
 const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Timeout for a connection, which waits for a gateway that is being started.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Timeout for the start of a gateway after another one.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum time that a change of the policy waits for a gateway that is being started.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Delay before a gateway is started after another one has ended. It doubles each time. Source: docs/network.md.
+const MIN_RESTART_DELAY: Duration = Duration::from_millis(100);
+/// See [`MIN_RESTART_DELAY`].
+const MAX_RESTART_DELAY: Duration = Duration::from_secs(30);
+
+/// Time after which a gateway that ends had run well, so that the next one is started without a longer delay.
+const STABLE_TIME: Duration = Duration::from_secs(60);
+
+/// Interval between attempts to send to a gateway whose queue is full.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
 /// Timeout for ending once requested.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum length in bytes of a gateway's start error.
 const MAX_MESSAGE: usize = 1024;
 
-/// A gateway that is configured and not yet started.
+/// Gateways that are configured, none of which has been started.
 pub(crate) struct Prepared {
-    control: OwnedFd,
-    theirs: OwnedFd,
+    config: GatewayConfig,
+    network: OwnedFd,
 }
 
 impl Prepared {
-    /// Prepares a gateway for this policy, which runs as `user` if given.
+    /// Prepares the gateways for this policy, which run as `user` if given. Also returns the socket over which they get those
+    /// of the sandbox's network.
     pub(crate) fn new(
         setup: &NetworkSetup,
         policy: &NetworkPolicy,
         authority: Option<Authority>,
         user: Option<u32>,
         without: Without,
-    ) -> io::Result<Self> {
-        let (control, theirs) = control_pair()?;
+    ) -> io::Result<(Self, OwnedFd)> {
+        let (network, sockets) = control_pair()?;
         let config = GatewayConfig {
             policy: policy.clone(),
             setup: setup.clone(),
             authority,
+            generation: 0,
             user,
             #[cfg(feature = "mutation")]
             without: without.names(),
         };
         #[cfg(not(feature = "mutation"))]
         let _ = without;
-        let file = crate::planner::memory_file(c"belljar-gateway", &config)?;
-        belljar_linux::send_with(control.as_fd(), &[SETUP], &[file.as_fd()])?;
-        Ok(Self { control, theirs })
+        Ok((Self { config, network }, sockets))
     }
 
-    /// Duplicates the host's end of the control socket.
-    pub(crate) fn control(&self) -> io::Result<OwnedFd> {
-        // Out of the way of the low numbers, which the sandbox's first process rearranges.
-        Ok(rustix::io::fcntl_dupfd_cloexec(&self.control, 64)?)
+    /// Starts the first gateway. Needs a tokio runtime.
+    pub(crate) fn start(self) -> io::Result<Arc<Gateways>> {
+        let Self { config, network } = self;
+        let first = Gateway::start(&config, &network)?;
+        Ok(Arc::new(Gateways {
+            config: Mutex::new(config),
+            network,
+            current: watch::Sender::new(Arc::new(first)),
+            turn: tokio::sync::Mutex::default(),
+            is_stopped: watch::Sender::new(false),
+        }))
+    }
+}
+
+/// The gateways of a sandbox: one at a time, and another one after it ends unexpectedly. Until that serves, connections wait
+/// in the queue of their socket, and no other way leads out.
+pub(crate) struct Gateways {
+    /// Configuration of the next one. Its policy is the current one.
+    config: Mutex<GatewayConfig>,
+    /// Has one message, with the sockets of the sandbox's network.
+    network: OwnedFd,
+    /// The latest one.
+    current: watch::Sender<Arc<Gateway>>,
+    /// Held while a gateway is started or gets another policy, so that none is left with an earlier one.
+    turn: tokio::sync::Mutex<()>,
+    is_stopped: watch::Sender<bool>,
+}
+
+impl Gateways {
+    /// Returns a future that resolves when the first gateway is jailed and ready, or fails with the reason if it could not
+    /// start.
+    pub(crate) fn started(&self) -> io::Result<impl Future<Output = io::Result<()>> + Send + use<>> {
+        self.current.borrow().started()
     }
 
-    /// Starts the process. It serves nothing before it receives its sockets over [`Self::control`]. Needs a tokio runtime.
-    pub(crate) fn start(self) -> io::Result<Gateway> {
-        // The running executable, even if its file has been replaced.
-        let child = Command::new("/proc/self/exe")
-            .arg(ARGUMENT)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(self.theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let (pidfd, ended) = watch_child(child)?;
-        Ok(Gateway { control: self.control, pidfd, ended })
+    /// Starts a gateway whenever one ends, until [`Self::shut_down`].
+    pub(crate) async fn keep_running(self: Arc<Self>) {
+        let mut delay = MIN_RESTART_DELAY;
+        loop {
+            let (gateway, begin) = (self.current(), Instant::now());
+            if self.until_stopped(gateway.wait_ended()).await.is_none() {
+                return;
+            }
+            drop(gateway);
+            if begin.elapsed() >= STABLE_TIME {
+                delay = MIN_RESTART_DELAY;
+            }
+            loop {
+                if self.until_stopped(tokio::time::sleep(delay)).await.is_none() {
+                    return;
+                }
+                delay = (delay * 2).min(MAX_RESTART_DELAY);
+                match self.until_stopped(self.restart()).await {
+                    None => return,
+                    Some(Ok(())) => break,
+                    Some(Err(_)) => {}
+                }
+            }
+        }
+    }
+
+    async fn restart(&self) -> io::Result<()> {
+        let _turn = self.turn.lock().await;
+        let gateway = {
+            let mut config = self.config.lock();
+            config.generation = config.generation.saturating_add(1);
+            Gateway::start(&config, &self.network)?
+        };
+        tokio::time::timeout(START_TIMEOUT, gateway.started()?).await??;
+        self.current.send_replace(Arc::new(gateway));
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<Gateway> {
+        Arc::clone(&self.current.borrow())
+    }
+
+    /// Returns the result of `future`, or `None` once the gateways are stopped.
+    async fn until_stopped<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut is_stopped = self.is_stopped.subscribe();
+        tokio::select! {
+            biased;
+            _ = is_stopped.wait_for(|is_stopped| *is_stopped) => None,
+            result = future => Some(result),
+        }
+    }
+
+    /// Opens a connection, and returns the host's end. Waits a while for a gateway that is being started.
+    pub(crate) async fn connection(&self) -> io::Result<OwnedFd> {
+        let mut current = self.current.subscribe();
+        let connecting = async {
+            loop {
+                let gateway = Arc::clone(&current.borrow_and_update());
+                match gateway.connection().await {
+                    Err(error) if current.changed().await.is_err() => return Err(error),
+                    Err(_) => {}
+                    connected => return connected,
+                }
+            }
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT, self.until_stopped(connecting)).await? {
+            Some(connected) => connected,
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Replaces the policy. A gateway that does not take it is ended: the next one begins with it.
+    pub(crate) async fn set_policy(&self, policy: &NetworkPolicy) {
+        let mut next = self.current.subscribe();
+        {
+            let _turn = self.turn.lock().await;
+            self.config.lock().policy = policy.clone();
+            let gateway = Arc::clone(&next.borrow_and_update());
+            let setting = async {
+                let connection = stream(gateway.connection().await?)?;
+                belljar_gateway::set_policy(connection, policy).await
+            };
+            match tokio::time::timeout(POLICY_TIMEOUT, self.until_stopped(setting)).await {
+                Ok(None | Some(Ok(()))) => return,
+                Ok(Some(Err(_))) | Err(_) => gateway.kill(),
+            }
+        }
+        // The policy holds already, as nothing connects without a gateway. This only saves the caller a failed connection.
+        let _ = tokio::time::timeout(RESTART_TIMEOUT, self.until_stopped(next.changed())).await;
+    }
+
+    /// Forgets the policy, as a server that changes it without this process may know another: the next gateway denies everything
+    /// until it gets one.
+    pub(crate) fn forget_policy(&self) {
+        self.config.lock().policy = NetworkPolicy::default();
+    }
+
+    /// Requests the end of the gateway, after which none is started. It flushes its log to followers first.
+    pub(crate) fn shut_down(&self) {
+        self.is_stopped.send_replace(true);
+        self.current().shut_down();
+    }
+
+    /// Ends the gateway, and waits until it is gone.
+    pub(crate) async fn end(&self) {
+        self.shut_down();
+        let _turn = self.turn.lock().await;
+        self.current().end().await;
     }
 }
 
 /// A gateway's process.
-pub(crate) struct Gateway {
+struct Gateway {
     /// The host's end of its control socket.
     control: OwnedFd,
     pidfd: OwnedFd,
@@ -92,8 +239,26 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
+    /// Starts the process. It serves once `network` has the sockets. Needs a tokio runtime.
+    fn start(config: &GatewayConfig, network: &OwnedFd) -> io::Result<Self> {
+        let (control, theirs) = control_pair()?;
+        let file = crate::planner::memory_file(c"belljar-gateway", config)?;
+        belljar_linux::send_with(control.as_fd(), &[SETUP], &[file.as_fd(), network.as_fd()])?;
+        // The running executable, even if its file has been replaced.
+        let child = Command::new("/proc/self/exe")
+            .arg(ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let (pidfd, ended) = watch_child(child)?;
+        Ok(Self { control, pidfd, ended })
+    }
+
     /// Returns a future that resolves when the gateway is jailed and ready for its sockets, or fails with the reason if it could not start.
-    pub(crate) fn started(&self) -> io::Result<impl Future<Output = io::Result<()>> + Send + use<>> {
+    fn started(&self) -> io::Result<impl Future<Output = io::Result<()>> + Send + use<>> {
         let control = async_fd(self.control.try_clone()?)?;
         Ok(async move {
             let mut message = [0; MAX_MESSAGE];
@@ -118,29 +283,38 @@ impl Gateway {
     }
 
     /// Opens a connection, and returns the host's end. Only a few can wait to be accepted.
-    pub(crate) fn connection(&self) -> io::Result<OwnedFd> {
+    async fn connection(&self) -> io::Result<OwnedFd> {
         let (host, theirs) = pair(SocketType::STREAM)?;
-        belljar_linux::send_with(self.control.as_fd(), &[CONNECTION], &[theirs.as_fd()])?;
-        Ok(host)
+        loop {
+            match belljar_linux::send_with(self.control.as_fd(), &[CONNECTION], &[theirs.as_fd()]) {
+                Ok(_) => return Ok(host),
+                Err(Errno::AGAIN) => tokio::time::sleep(POLL_INTERVAL).await,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    async fn wait_ended(&self) {
+        // A closed channel means that its runtime ends.
+        let _ = self.ended.clone().wait_for(|ended| *ended).await.is_ok();
+    }
+
+    fn kill(&self) {
+        // Fails if the gateway is gone already.
+        let _: Result<(), Errno> = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
     }
 
     /// Requests the gateway's end. It flushes its log to followers first.
-    pub(crate) fn shut_down(&self) {
+    fn shut_down(&self) {
         // Fails if the gateway is gone already.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
     }
 
-    /// Ends the gateway, and waits until it is gone.
-    pub(crate) async fn end(&self) {
-        let mut ended = self.ended.clone();
-        let mut is_gone = async || {
-            let gone = tokio::time::timeout(END_TIMEOUT, ended.wait_for(|ended| *ended)).await;
-            gone.is_ok()
-        };
+    async fn end(&self) {
         self.shut_down();
-        if !is_gone().await {
-            let _ = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
-            is_gone().await;
+        if tokio::time::timeout(END_TIMEOUT, self.wait_ended()).await.is_err() {
+            self.kill();
+            let _ = tokio::time::timeout(END_TIMEOUT, self.wait_ended()).await;
         }
     }
 }
@@ -165,8 +339,8 @@ const KILL: i32 = 9;
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // It also ends when the supervisor does; this is only sooner.
-        let _: Result<(), Errno> = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
+        // It also ends when its control socket is closed; this is only sooner.
+        self.kill();
     }
 }
 

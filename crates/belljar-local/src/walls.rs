@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::LocalKind;
 use crate::failure::Failures;
-use crate::gateway::{Gateway, START_GATEWAY};
+use crate::gateway::{Gateways, START_GATEWAY};
 use crate::orphans::{ORPHANS, wait_for_exit};
 use crate::progress::{Progress, async_fd, describe_end, follow};
 use crate::sockets::{pair, stream};
@@ -49,9 +49,9 @@ pub(crate) struct Resources {
     /// Scratch directory: its parent, and its name.
     pub(crate) scratch: Option<(OwnedFd, CString)>,
     /// Socket over which the guest receives connections, if it accepts more than its first.
-    pub(crate) guest_control: Option<OwnedFd>,
+    pub(crate) guest_control: Option<Arc<OwnedFd>>,
     /// Gateway to the network, if it has one.
-    pub(crate) gateway: Option<Gateway>,
+    pub(crate) gateway: Option<Arc<Gateways>>,
     pub(crate) failures: Failures,
     /// Start of the launch, by CLOCK_MONOTONIC in nanoseconds, and the duration of its planning.
     pub(crate) launched: (u64, Duration),
@@ -106,7 +106,8 @@ impl LocalWalls {
             Arc::new(Control { socket, sent: Mutex::new(None), deadline_passed: AtomicBool::new(false) });
         let (sender, gateway_start) = watch::channel(resources.gateway.is_none().then_some(Ok(())));
         if let Some(gateway) = &resources.gateway {
-            tokio::spawn(end_without_gateway(gateway.started()?, sender, Arc::clone(&control)));
+            let started = gateway.started()?;
+            tokio::spawn(keep_gateway(Arc::clone(gateway), started, sender, Arc::clone(&control)));
         }
         Ok(Self {
             resources,
@@ -214,32 +215,50 @@ impl LocalWalls {
                 self.unsupported("another connection", "its guest has only one connection and ends with it")
             );
         };
-        let failed =
-            |source| EngineError::Launch { step: "open another connection to the guest".to_owned(), source };
-        let (host, guest) = pair(SocketType::STREAM).map_err(failed)?;
-        let deadline = Instant::now() + CONNECT_TIMEOUT;
-        loop {
-            match belljar_linux::send_with(control.as_fd(), b"c", &[guest.as_fd()]) {
-                Ok(_) => return Ok(host),
-                Err(errno @ (Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)) => {
-                    return Err(self.explain_end().await.unwrap_or_else(|| failed(errno.into())));
-                }
-                Err(Errno::AGAIN | Errno::INTR | Errno::TOOMANYREFS) if Instant::now() < deadline => {
-                    tokio::time::sleep(POLL_INTERVAL).await;
-                }
-                Err(errno) => return Err(failed(errno.into())),
+        match open_connection(control).await {
+            Ok(host) => Ok(host),
+            Err(source) => {
+                let has_ended = matches!(
+                    Errno::from_io_error(&source),
+                    Some(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)
+                );
+                let ended = if has_ended { self.explain_end().await } else { None };
+                let step = "open another connection to the guest".to_owned();
+                Err(ended.unwrap_or(EngineError::Launch { step, source }))
             }
         }
     }
 
+    /// Creates a client of the guest, whose first connection is `first`.
+    pub(crate) fn guest_client(&self, first: tokio::net::UnixStream) -> GuestClient {
+        let Some(control) = &self.resources.guest_control else { return GuestClient::new(first) };
+        // The guest ends when this is closed, also if the client still exists.
+        let control = Arc::downgrade(control);
+        GuestClient::with_dialer(first, move || {
+            let control = control.upgrade();
+            async move {
+                let control = control.ok_or(io::ErrorKind::NotConnected)?;
+                stream(open_connection(&control).await?)
+            }
+        })
+    }
+
+    fn gateway(&self) -> Result<&Gateways, EngineError> {
+        self.resources.gateway.as_deref().ok_or(EngineError::NoNetwork)
+    }
+
+    /// See [`Gateways::forget_policy`].
+    pub(crate) fn forget_policy(&self) {
+        self.resources.gateway.as_ref().inspect(|gateway| gateway.forget_policy());
+    }
+
     /// Opens a connection to the gateway, and returns the host's end.
-    pub(crate) fn gateway_connection(&self) -> Result<OwnedFd, EngineError> {
-        let Some(gateway) = &self.resources.gateway else {
-            return Err(EngineError::NoNetwork);
-        };
-        gateway
-            .connection()
-            .map_err(crate::engine::launch("reach the sandbox's gateway, which has ended or is overloaded"))
+    pub(crate) async fn gateway_connection(&self) -> Result<OwnedFd, EngineError> {
+        match self.gateway()?.connection().await {
+            Ok(connection) => Ok(connection),
+            Err(_) if self.has_ended() => Err(EngineError::Ended { how: self.wait_ended().await }),
+            Err(error) => Err(crate::engine::launch("reach the sandbox's gateway")(error)),
+        }
     }
 
     fn unsupported(&self, what: &'static str, reason: &'static str) -> EngineError {
@@ -333,8 +352,25 @@ impl LocalWalls {
     }
 }
 
-/// Ends the sandbox if its gateway cannot start. Until then, its code can connect to nothing.
-async fn end_without_gateway(
+/// Opens a connection to the guest that receives it over `control`, and returns the host's end.
+async fn open_connection(control: &OwnedFd) -> io::Result<OwnedFd> {
+    let (host, guest) = pair(SocketType::STREAM)?;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    loop {
+        match belljar_linux::send_with(control.as_fd(), b"c", &[guest.as_fd()]) {
+            Ok(_) => return Ok(host),
+            Err(Errno::AGAIN | Errno::INTR | Errno::TOOMANYREFS) if Instant::now() < deadline => {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Ends the sandbox if its first gateway cannot start; until then, its code can connect to nothing. Later starts another one
+/// whenever one ends.
+async fn keep_gateway(
+    gateway: Arc<Gateways>,
     started: impl Future<Output = io::Result<()>>,
     result: watch::Sender<Option<Result<(), String>>>,
     control: Arc<Control>,
@@ -344,6 +380,8 @@ async fn end_without_gateway(
     result.send_replace(Some(started));
     if has_failed {
         control.send(CLEAN);
+    } else {
+        gateway.keep_running().await;
     }
 }
 
@@ -382,11 +420,14 @@ impl Walls for LocalWalls {
     }
 
     fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async { crate::gateway::set_policy(self.gateway_connection()?, policy).await })
+        Box::pin(async {
+            self.gateway()?.set_policy(policy).await;
+            Ok(())
+        })
     }
 
     fn network_log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {
-        Box::pin(async move { crate::gateway::log(self.gateway_connection()?, after, follow).await })
+        Box::pin(async move { crate::gateway::log(self.gateway_connection().await?, after, follow).await })
     }
 
     fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -539,6 +580,7 @@ impl LocalWalls {
 
 impl Drop for LocalWalls {
     fn drop(&mut self) {
+        self.resources.gateway.as_ref().inspect(|gateway| gateway.shut_down());
         let supervisor = self.supervisor.get_mut().take();
         let Some(supervisor) = supervisor else { return };
         // Dropped without a proper end: the supervisor still cleans up, and must be reaped.

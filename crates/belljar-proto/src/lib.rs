@@ -1,6 +1,7 @@
 //! The protocol between host and guest: `proto/belljar/v1` over connectrpc, on one byte stream. The messages and
 //! services are generated at build time; this crate adds the transport over an already connected stream.
 
+mod connection;
 mod transport;
 
 use base64::Engine as _;
@@ -13,6 +14,7 @@ mod generated {
 }
 
 pub use buffa::{EnumValue, Enumeration, HasMessageView, Message, MessageView};
+pub use connection::{Connection, DialError};
 pub use connectrpc::client::{CallOptions, ClientBody, ClientTransport, UnaryResponse};
 pub use connectrpc::codec::JsonDeserialize;
 pub use connectrpc::{
@@ -21,8 +23,8 @@ pub use connectrpc::{
 };
 pub use generated::belljar::v1;
 pub use transport::{
-    BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, MAX_MESSAGE_BYTES, ServerStream,
-    client_config, connect, connect_with, serve,
+    BidiReceiver, BidiSender, BidiStream, ClientConfig, MAX_MESSAGE_BYTES, ServerStream, client_config,
+    connect, connect_by, connect_with, serve,
 };
 
 /// The well-known types that messages use.

@@ -1,15 +1,23 @@
 //! HTTP/2 over a connected stream, for both ends.
+//!
+//! Both ends belong to this program, so the limits by which HTTP/2 libraries end a connection whose peer resets too many
+//! streams are off: they count over the life of a connection, and here ordinary use resets streams, as a reader that
+//! stops early does. What bounds the memory of an end stays: windows, lengths of messages, streams at a time.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use connectrpc::client::ClientConfig;
-use connectrpc::client::{Http2Connection, Http2ConnectionBuilder, SharedHttp2Connection};
+use connectrpc::client::{Http2Connection, Http2ConnectionBuilder};
 use connectrpc::{CompressionRegistry, ConnectRpcService, Limits, Router};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tower::ServiceExt as _;
+
+use crate::connection::{Connection, DialError, Watched};
 
 /// Maximum length of a message that either side accepts, in bytes. Streams are split into much smaller pieces.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
@@ -23,9 +31,11 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const FRAME_BYTES: u32 = 256 * 1024;
 /// Maximum number of calls waiting for a free connection slot on the client side.
 const CALL_QUEUE: usize = 64;
-
-/// The host's end of the connection to one guest.
-pub type Connection = SharedHttp2Connection;
+/// Maximum number of calls at a time on a connection. More than a guest's tunnels, so that they leave room for others.
+const MAX_STREAMS: u32 = 512;
+/// Number of streams that were reset a moment ago and are still known, so that frames of the other end that crossed the
+/// reset on the way are dropped silently.
+const KEPT_RESET_STREAMS: usize = 1024;
 
 /// Stream of messages that the guest sends in response to one.
 pub type ServerStream<View> = connectrpc::client::ServerStream<hyper::body::Incoming, View>;
@@ -59,6 +69,10 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(FRAME_BYTES)
         .max_send_buf_size(FRAME_BYTES as usize * 4)
+        .max_concurrent_streams(MAX_STREAMS)
+        // `None` would be the library's default.
+        .max_pending_accept_reset_streams(usize::MAX)
+        .max_local_error_reset_streams(None)
         .serve_connection(TokioIo::new(stream), service)
         .await
         .map_err(io::Error::other)
@@ -77,7 +91,7 @@ where
     }
 }
 
-/// Creates an HTTP/2 client on `stream`. Nothing is sent before the first call.
+/// Creates an HTTP/2 client on `stream`, which nothing replaces. Nothing is sent before the first call.
 #[must_use]
 pub fn connect<S>(stream: S) -> Connection
 where
@@ -86,12 +100,32 @@ where
     let slot = Arc::new(Mutex::new(Some(stream)));
     let connector = tower::service_fn(move |_: http::Uri| {
         let taken = slot.lock().take();
-        async move {
-            // The connection has one stream only: once it breaks, the guest cannot be reached again.
-            taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
-        }
+        async move { taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
     });
     connect_with(connector, authority())
+}
+
+/// Creates an HTTP/2 client on streams that `dial` opens: one at the first call, and another one after it breaks. `lost` is
+/// called whenever that happens, and when the client is dropped.
+pub fn connect_by<S, F, L>(dial: impl Fn() -> F + Send + 'static, lost: L) -> Connection
+where
+    S: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+    L: Fn() + Clone + Send + Sync + Unpin + 'static,
+{
+    let latest = Arc::new(Mutex::new(None));
+    let connector = tower::service_fn({
+        let latest = Arc::clone(&latest);
+        move |_: http::Uri| {
+            let (dialed, lost, latest) = (dial(), lost.clone(), Arc::clone(&latest));
+            async move {
+                let (stream, monitor) = Watched::new(dialed.await?, lost);
+                *latest.lock() = Some(monitor);
+                Ok::<_, io::Error>(TokioIo::new(stream))
+            }
+        }
+    });
+    Connection { latest, ..connect_with(connector, authority()) }
 }
 
 /// Creates an HTTP/2 client on streams that `connector` opens: one at the first call, and another one whenever it breaks.
@@ -104,7 +138,9 @@ where
     C::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     C::Future: Send + 'static,
 {
-    builder().lazy_with_connector(connector, authority).shared(CALL_QUEUE)
+    let connector = connector.map_err(|error| DialError(error.into()));
+    let inner = builder().lazy_with_connector(connector, authority).shared(CALL_QUEUE);
+    Connection { inner, latest: Arc::default() }
 }
 
 fn builder() -> Http2ConnectionBuilder {
@@ -112,7 +148,12 @@ fn builder() -> Http2ConnectionBuilder {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .h2_settings(|settings| {
-            settings.max_frame_size(FRAME_BYTES).max_send_buf_size(FRAME_BYTES as usize * 4);
+            settings
+                .max_frame_size(FRAME_BYTES)
+                .max_send_buf_size(FRAME_BYTES as usize * 4)
+                .max_concurrent_reset_streams(KEPT_RESET_STREAMS)
+                .max_pending_accept_reset_streams(usize::MAX)
+                .max_local_error_reset_streams(None);
         })
 }
 

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use belljar_engine::{ErrorCode, GuestError};
 use belljar_http_hop::{is_reflecting, prepare_request, prepare_response, wants_upgrade};
-use belljar_keeper::Entered;
+use belljar_keeper::{Entered, KeeperError};
 use http::header::TRAILER;
 use http::{Method, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
@@ -165,14 +165,21 @@ async fn to_problem(entered: &Entered, port: u16, error: &hyper::Error) -> Probl
             Some(GuestError::Refused { code: ErrorCode::Unavailable, message, .. }) => {
                 return Problem::new(Code::PortNotOpen, message.clone());
             }
-            Some(GuestError::Gone(_)) => is_gone = true,
+            Some(GuestError::Gone(_) | GuestError::Unreachable(_)) => is_gone = true,
             _ => {}
         }
         cause = error.source();
     }
     if is_gone {
         let reason = GuestError::Protocol { what: "the connection to the port broke" };
-        return entered.explain_about(reason, GuestResource::Port).await.into();
+        return match entered.explain_about(reason, GuestResource::Port).await {
+            KeeperError::Guest { .. } => {
+                let detail =
+                    "the connection to the port broke; it is unknown whether the request took effect";
+                Problem::new(Code::ConnectionLost, detail)
+            }
+            error => error.into(),
+        };
     }
     let detail = format!("invalid HTTP response from the program on port {port}: {error}");
     Problem::new(Code::SandboxFailed, detail)

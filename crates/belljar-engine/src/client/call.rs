@@ -34,7 +34,7 @@ impl GuestClient {
     }
 
     fn sessions(&self, timeout: Option<Duration>) -> v1::SessionClient<Connection> {
-        v1::SessionClient::new(self.connection.clone(), self.config(timeout))
+        v1::SessionClient::new(self.links.calls.clone(), self.config(timeout))
     }
 }
 
@@ -129,12 +129,12 @@ impl GuestCall for v1::ReadRequest {
         let beginning = async {
             let stream = guest.files(None).read(self).await?;
             let mut download =
-                Download { stream: Box::new(stream), entry: v1::Entry::default(), first: None };
+                Download { stream: Box::new(stream), entry: v1::Entry::default(), ahead: None };
             let Some(message) = download.message().await? else {
                 return Err(GuestError::Protocol { what: "the first message of a file is not its entry" });
             };
             download.entry = entry(message.entry)?;
-            download.first = Some(message.data);
+            download.ahead = Some(message.data);
             Ok(download)
         };
         open_stream(beginning).await

@@ -75,7 +75,7 @@ enum Step {
 
 impl GuestClient {
     fn interpreters(&self, timeout: Option<std::time::Duration>) -> v1::InterpreterClient<Connection> {
-        v1::InterpreterClient::new(self.connection.clone(), self.config(timeout))
+        v1::InterpreterClient::new(self.links.calls.clone(), self.config(timeout))
     }
 
     /// Creates a context.

@@ -236,15 +236,16 @@ impl Keeper {
         })
     }
 
-    /// Spawns a task that stops the content sandbox when it is idle.
+    /// Spawns a task that stops the content sandbox when it is idle, or beyond reach: the next request starts another.
     fn watch_content(&self, id: &VolumeId, content: &Arc<Content>, started: &Running) {
         let (keeper, id, content) = (self.clone(), id.clone(), Arc::downgrade(content));
         let Running { entry, sandbox } = started.clone();
         tokio::spawn(async move {
             loop {
                 let idle_until = entry.idle_until().unwrap_or_else(|| Instant::now() + RETENTION);
-                let has_ended = tokio::select! {
+                let is_over = tokio::select! {
                     _ = sandbox.wait_ended() => true,
+                    () = sandbox.guest().wait_for_doubt() => keeper.find_silence(&entry, &sandbox).await.is_some(),
                     () = tokio::time::sleep_until(idle_until.into()) => false,
                 };
                 let Some(content) = content.upgrade() else { return };
@@ -253,7 +254,7 @@ impl Keeper {
                     // It has been stopped or replaced already.
                     return;
                 }
-                if !has_ended && entry.idle_until().is_none_or(|until| until > Instant::now()) {
+                if !is_over && entry.idle_until().is_none_or(|until| until > Instant::now()) {
                     // Without a server the launcher stops it at this deadline.
                     if let Err(error) = sandbox.set_deadline(Some(HOLDER_DEADLINE)).await {
                         tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot move a deadline");

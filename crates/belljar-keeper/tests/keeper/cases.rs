@@ -20,6 +20,7 @@ cases![
     lifecycle::timeout_pauses_a_sandbox,
     lifecycle::idle_timeout_is_reset_by_use,
     lifecycle::timeout_can_be_changed,
+    lifecycle::silent_guest_ends_its_sandbox,
     lifecycle::sandbox_that_ends_by_itself_is_gone,
     lifecycle::cancelled_calls_leave_nothing_half_done,
     lifecycle::keys_of_cancelled_calls_are_audited,

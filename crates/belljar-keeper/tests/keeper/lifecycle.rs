@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use belljar_engine::v1;
 use belljar_keeper::operation::Write;
 use belljar_keeper::{
-    AuditFilter, Caller, CreateSandbox, ExecEvent, ExecRequest, KeeperError, Labels, Lifetime, ListSandboxes,
-    NewKey, OnShutdown, Quotas, SandboxUpdate, SnapshotRequest, TimeoutAction,
+    AuditFilter, Caller, CreateSandbox, ExecEvent, ExecRequest, KeeperConfig, KeeperError, Labels, Lifetime,
+    ListSandboxes, NewKey, OnShutdown, Quotas, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 use belljar_model::{Outcome, Role, SandboxState, SpecFile};
 use belljar_testing::wait::DEADLINE;
@@ -150,6 +150,29 @@ pub(crate) async fn timeout_can_be_changed(fixture: Fixture) {
     }
     let _ = fixture.keeper.set_timeout(&ann, &id, Duration::ZERO).await;
     assert_eq!(fixture.keeper.get(&ann, &id).await.unwrap_err().code(), "sandbox_gone");
+}
+
+pub(crate) async fn silent_guest_ends_its_sandbox(fixture: Fixture) {
+    let guest_timeout = Duration::from_secs(2);
+    fixture.keeper.reconfigure(KeeperConfig { guest_timeout, ..fixture.config.clone() });
+    let ann = user("ann");
+    let id = fixture.create(&ann).await.id.to_string();
+    // One that answers is left alone, whatever was reported.
+    let entered = fixture.keeper.enter(&ann, &id).await.unwrap();
+    entered.hang().await.unwrap();
+    fixture.keeper.pause(&ann, &id).await.unwrap();
+    fixture.keeper.resume(&ann, &id, None).await.unwrap();
+    tokio::time::sleep(guest_timeout * 2).await;
+    assert_eq!(fixture.sh(&ann, &id, "echo here").await.exit_code, Some(0));
+    let begin = Instant::now();
+    entered.hang().await.unwrap();
+    drop(entered);
+    until("it is given up", || async { fixture.keeper.get(&ann, &id).await.is_err() }).await;
+    assert!(begin.elapsed() >= guest_timeout, "{:?}", begin.elapsed());
+    let gone = fixture.keeper.get(&ann, &id).await.unwrap_err();
+    assert_eq!(gone.code(), "sandbox_gone");
+    assert!(gone.to_string().contains("could not be reached any more"), "{gone}");
+    assert_eq!(fixture.keeper.me(&ann).unwrap().usage.sandboxes, 0);
 }
 
 pub(crate) async fn sandbox_that_ends_by_itself_is_gone(fixture: Fixture) {

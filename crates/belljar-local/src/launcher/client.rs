@@ -91,6 +91,9 @@ async fn write_replies(
 /// First generation of servers that know whether the launcher can create control groups.
 const HAS_GROUPS_SINCE: u32 = 3;
 
+/// First generation of servers that change a network policy through the launcher, and not over a connection to the gateway.
+const SETS_NETWORK_SINCE: u32 = 8;
+
 /// First generation of servers that know the paths of a sandbox's control groups.
 const GROUP_PATHS_SINCE: u32 = 6;
 
@@ -186,7 +189,11 @@ impl RequestContext {
                 Ok((self.sandbox(&held), Some(stream)))
             }
             Request::ConnectGateway { id } => {
-                Ok((Answer::Gateway, Some(get(&id)?.walls.gateway_connection()?)))
+                let held = get(&id)?;
+                if self.generation < SETS_NETWORK_SINCE {
+                    held.walls.forget_policy();
+                }
+                Ok((Answer::Gateway, Some(held.walls.gateway_connection().await?)))
             }
             Request::Usage { id } => Ok((Answer::Usage(get(&id)?.walls.usage().await.into()), None)),
             Request::Interpreter { id, owner, imports } => {
@@ -197,6 +204,10 @@ impl RequestContext {
             }
             Request::SetLimits { id, change } => {
                 get(&id)?.walls.set_limits(&change).await?;
+                done
+            }
+            Request::SetNetwork { id, policy } => {
+                get(&id)?.walls.set_network(&policy).await?;
                 done
             }
             Request::SetDeadline { id, after_ms } => {

@@ -17,7 +17,7 @@ use crate::launcher::link::{EndSink, Link, LinkError};
 use crate::launcher::messages::{Answer, Request, millis};
 use crate::launcher::run_dir::RunDir;
 use crate::launcher::start::Start;
-use crate::launcher::walls::LauncherWalls;
+use crate::launcher::walls::{Held, LauncherWalls};
 use crate::sockets::stream;
 use crate::{LocalConfig, LocalKind};
 
@@ -148,8 +148,13 @@ impl LauncherEngine {
         };
         let stream = stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
         let (home, isolation) = (facts.home.to_path_buf(), facts.isolation.clone());
-        let walls = LauncherWalls::new(Arc::clone(&self.shared), id.clone(), notice, *facts, tied);
-        Ok(Sandbox::new(id, isolation, home, GuestClient::new(stream), Box::new(walls)))
+        let held = Arc::new(Held { shared: Arc::clone(&self.shared), id: id.clone(), notice });
+        let walls = LauncherWalls::new(Arc::clone(&held), *facts, tied);
+        let guest = GuestClient::with_dialer(stream, move || {
+            let held = Arc::clone(&held);
+            async move { held.connection().await.map_err(std::io::Error::other) }
+        });
+        Ok(Sandbox::new(id, isolation, home, guest, Box::new(walls)))
     }
 
     async fn list(&self) -> Result<Vec<Survivor>, EngineError> {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use belljar_engine::Usage;
 use belljar_guest_config::OnHostLoss;
 use belljar_linux::CgroupLayout;
-use belljar_model::{FilePath, Isolation, LimitsChange, MountPolicy, NetworkSetup, SandboxId, SandboxSpec};
+use belljar_model::{
+    FilePath, Isolation, LimitsChange, MountPolicy, NetworkPolicy, NetworkSetup, SandboxId, SandboxSpec,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::wire_error::WireError;
@@ -39,6 +41,8 @@ pub(crate) enum Request {
     Interpreter { id: SandboxId, owner: String, imports: Vec<String> },
     /// Changes limits.
     SetLimits { id: SandboxId, change: LimitsChange },
+    /// Replaces the network policy, also for later gateways.
+    SetNetwork { id: SandboxId, policy: Box<NetworkPolicy> },
     /// Sets the deadline, relative to now; `None` removes it.
     SetDeadline { id: SandboxId, after_ms: Option<u64> },
     /// Freezes the sandbox.
@@ -67,6 +71,7 @@ impl Request {
             Self::Interpreter { .. } => ("offer an interpreter", 2),
             Self::SetLimits { change, .. } if change.shared_by.is_some() => ("share processors out", 5),
             Self::SetLimits { .. } => ("set limits", 1),
+            Self::SetNetwork { .. } => ("keep a network's policy", 8),
             Self::SetDeadline { .. } => ("set a deadline", 1),
             Self::Freeze { .. } => ("freeze", 1),
             Self::Thaw { .. } => ("thaw", 1),

@@ -28,7 +28,7 @@ pub use engine::{LauncherConfig, LauncherEngine};
 
 /// Generation of the protocol between server and launcher. A launcher outlives the server that started it, so a newer server
 /// adapts: what an older launcher cannot do is refused by name.
-pub const LAUNCHER_GENERATION: u32 = 7;
+pub const LAUNCHER_GENERATION: u32 = 8;
 
 /// First argument that makes this program the launcher.
 const ARGUMENT: &str = "launcher";

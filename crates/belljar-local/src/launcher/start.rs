@@ -111,6 +111,8 @@ fn with_context<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Con
 }
 
 fn run(run_dir: &Path, log_file: &Path, linger: Duration) -> Result<(), ContextError> {
+    // It outlives the server and must not keep anything open that the server has inherited, such as a pipe of its shell.
+    belljar_linux::close_from(3).map_err(with_context("cannot close inherited descriptors"))?;
     // Detaches it from the server's terminal. It may be the first of a session already.
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"belljar-launch");

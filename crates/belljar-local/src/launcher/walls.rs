@@ -7,6 +7,7 @@ use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
 use belljar_linux::{CgroupLayout, CgroupUsage, LaunchPhase};
 use belljar_model::{LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
+use tokio::net::UnixStream;
 
 use crate::launcher::engine::{Connect, ExitNotice, Shared};
 use crate::launcher::link::{Link, LinkError};
@@ -19,9 +20,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sandbox as seen by the server.
 pub(crate) struct LauncherWalls {
-    shared: Arc<Shared>,
-    id: SandboxId,
-    notice: Arc<ExitNotice>,
+    held: Arc<Held>,
     phases: Vec<(&'static str, Duration)>,
     /// Control groups, which this process can read itself; none with an older launcher.
     groups: Option<CgroupLayout>,
@@ -30,17 +29,22 @@ pub(crate) struct LauncherWalls {
     runtime: tokio::runtime::Handle,
 }
 
-impl LauncherWalls {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        id: SandboxId,
-        notice: Arc<ExitNotice>,
-        facts: SandboxFacts,
-        tied: bool,
-    ) -> Self {
-        let runtime = tokio::runtime::Handle::current();
-        let phases = known_phases(&facts.phases);
-        Self { shared, id, notice, phases, groups: facts.groups.map(CgroupLayout::from), tied, runtime }
+/// A sandbox that the launcher holds, and the way to it.
+pub(crate) struct Held {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) id: SandboxId,
+    pub(crate) notice: Arc<ExitNotice>,
+}
+
+impl Held {
+    /// Opens another connection to the guest.
+    pub(crate) async fn connection(&self) -> Result<UnixStream, EngineError> {
+        match self.request(Request::Connect { id: self.id.clone() }).await? {
+            (Answer::Sandbox(_), Some(socket)) => {
+                stream(socket).map_err(crate::engine::launch("open the guest's connection"))
+            }
+            _ => Err(self.shared.request_error(LinkError::Protocol)),
+        }
     }
 
     fn end_error(&self) -> Option<EngineError> {
@@ -73,27 +77,56 @@ impl LauncherWalls {
         }
     }
 
+    /// Returns why the sandbox has ended, if it has. Waits a moment for the reason.
+    async fn explain_end(&self) -> Option<EngineError> {
+        let _ = tokio::time::timeout(END_TIMEOUT, self.wait_ended()).await;
+        self.end_error()
+    }
+
+    async fn wait_ended(&self) -> String {
+        let mut ended = self.notice.ended.subscribe();
+        // The sender is owned by `self` and still exists.
+        let how = ended.wait_for(Option::is_some).await.map(|how| how.clone());
+        how.ok().flatten().unwrap_or_default()
+    }
+}
+
+impl LauncherWalls {
+    pub(crate) fn new(held: Arc<Held>, facts: SandboxFacts, tied: bool) -> Self {
+        let runtime = tokio::runtime::Handle::current();
+        let phases = known_phases(&facts.phases);
+        Self { held, phases, groups: facts.groups.map(CgroupLayout::from), tied, runtime }
+    }
+
+    async fn request(&self, request: Request) -> Result<(Answer, Option<std::os::fd::OwnedFd>), EngineError> {
+        self.held.request(request).await
+    }
+
+    fn id(&self) -> SandboxId {
+        self.held.id.clone()
+    }
+
     async fn gateway(&self) -> Result<std::os::fd::OwnedFd, EngineError> {
-        match self.request(Request::ConnectGateway { id: self.id.clone() }).await? {
+        match self.request(Request::ConnectGateway { id: self.id() }).await? {
             (Answer::Gateway, Some(connection)) => Ok(connection),
-            _ => Err(self.shared.request_error(LinkError::Protocol)),
+            _ => Err(self.held.shared.request_error(LinkError::Protocol)),
         }
     }
 
     async fn command(&self, request: Request) -> Result<(), EngineError> {
         match self.request(request).await? {
             (Answer::Done, None) => Ok(()),
-            _ => Err(self.shared.request_error(LinkError::Protocol)),
+            _ => Err(self.held.shared.request_error(LinkError::Protocol)),
         }
     }
 
     /// Reads the control groups with `read`; asks the launcher if they cannot be read from here.
     async fn read_usage(&self, read: fn(&CgroupLayout, &str) -> CgroupUsage) -> Usage {
-        let group = self.groups.as_ref().map(|layout| read(layout, self.id.as_str()));
-        if let Some(Ok(usage)) = group.map(|group| group_usage(&group, self.shared.kind())) {
+        let group = self.groups.as_ref().map(|layout| read(layout, self.held.id.as_str()));
+        if let Some(Ok(usage)) = group.map(|group| group_usage(&group, self.held.shared.kind())) {
             return usage;
         }
-        match self.request(Request::Usage { id: self.id.clone() }).await {
+        match self.request(Request::Usage { id: self.id() }).await {
             Ok((Answer::Usage(usage), None)) => usage.into(),
             _ => Usage::default(),
         }
@@ -126,21 +159,30 @@ impl Walls for LauncherWalls {
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let (owner, imports) = (owner.to_owned(), imports.to_vec());
-            match self.request(Request::Interpreter { id: self.id.clone(), owner, imports }).await {
+            match self.request(Request::Interpreter { id: self.id(), owner, imports }).await {
                 Ok((Answer::Interpreter { why_not: None }, None)) => Ok(()),
                 Ok((Answer::Interpreter { why_not: Some(why) }, None)) => Err(why),
-                Ok(_) => Err(self.shared.request_error(LinkError::Protocol).to_string()),
+                Ok(_) => Err(self.held.shared.request_error(LinkError::Protocol).to_string()),
                 Err(error) => Err(error.to_string()),
             }
         })
     }
 
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(self.command(Request::SetLimits { id: self.id.clone(), change: *change }))
+        Box::pin(self.command(Request::SetLimits { id: self.id(), change: *change }))
     }
 
     fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async { crate::gateway::set_policy(self.gateway().await?, policy).await })
+        Box::pin(async {
+            let request = Request::SetNetwork { id: self.id(), policy: Box::new(policy.clone()) };
+            match self.command(request).await {
+                // A launcher of an earlier version never starts another gateway.
+                Err(EngineError::Unsupported { .. }) => {
+                    crate::gateway::set_policy(self.gateway().await?, policy).await
+                }
+                done => done,
+            }
+        })
     }
 
     fn network_log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {
@@ -148,28 +190,19 @@ impl Walls for LauncherWalls {
     }
 
     fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.command(Request::SetDeadline { id: self.id.clone(), after_ms: after.map(millis) }))
+        Box::pin(self.command(Request::SetDeadline { id: self.id(), after_ms: after.map(millis) }))
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.command(Request::Freeze { id: self.id.clone() }))
+        Box::pin(self.command(Request::Freeze { id: self.id() }))
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.command(Request::Thaw { id: self.id.clone() }))
+        Box::pin(self.command(Request::Thaw { id: self.id() }))
     }
 
     fn connect(&self) -> BoxFuture<'_, Result<GuestClient, EngineError>> {
-        Box::pin(async {
-            match self.request(Request::Connect { id: self.id.clone() }).await? {
-                (Answer::Sandbox(_), Some(socket)) => {
-                    let stream =
-                        stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
-                    Ok(GuestClient::new(stream))
-                }
-                _ => Err(self.shared.request_error(LinkError::Protocol)),
-            }
-        })
+        Box::pin(async { Ok(GuestClient::new(self.held.connection().await?)) })
     }
 
     fn phases(&self) -> Vec<(&'static str, Duration)> {
@@ -177,24 +210,21 @@ impl Walls for LauncherWalls {
     }
 
     fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>> {
-        Box::pin(async {
-            let _ = tokio::time::timeout(END_TIMEOUT, self.wait_ended()).await;
-            self.end_error()
-        })
+        Box::pin(self.held.explain_end())
     }
 
     fn kill(&self) {
-        self.send(Request::Kill { id: self.id.clone() });
+        self.send(Request::Kill { id: self.id() });
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async {
-            let stopped = self.command(Request::Stop { id: self.id.clone() }).await;
+            let stopped = self.command(Request::Stop { id: self.id() }).await;
             match stopped {
                 // The sandbox has ended, and the launcher or its supervisor has removed its resources.
                 Err(EngineError::Ended { .. } | EngineError::NoSandbox { .. }) => Ok(()),
                 Ok(()) | Err(EngineError::Leftovers { .. }) => {
-                    self.shared.note_end(&self.id, "it was stopped".to_owned());
+                    self.held.shared.note_end(&self.held.id, "it was stopped".to_owned());
                     stopped
                 }
                 Err(error) => Err(error),
@@ -203,25 +233,20 @@ impl Walls for LauncherWalls {
     }
 
     fn wait_ended(&self) -> BoxFuture<'_, String> {
-        let mut ended = self.notice.ended.subscribe();
-        Box::pin(async move {
-            // The sender is owned by `self` and still exists.
-            let how = ended.wait_for(Option::is_some).await.map(|how| how.clone());
-            how.ok().flatten().unwrap_or_default()
-        })
+        Box::pin(self.held.wait_ended())
     }
 }
 
 impl LauncherWalls {
     /// Sends a request without waiting for the answer.
     fn send(&self, request: Request) {
-        if let Some(link) = self.shared.current_link() {
-            if link.instance == self.notice.instance {
+        if let Some(link) = self.held.shared.current_link() {
+            if link.instance == self.held.notice.instance {
                 link.send(request);
             }
             return;
         }
-        let (shared, instance) = (Arc::clone(&self.shared), self.notice.instance.clone());
+        let (shared, instance) = (Arc::clone(&self.held.shared), self.held.notice.instance.clone());
         self.runtime.spawn(async move {
             if let Ok(Some(link)) = shared.link(Connect::Existing).await
                 && link.instance == instance
@@ -234,8 +259,8 @@ impl LauncherWalls {
 
 impl Drop for LauncherWalls {
     fn drop(&mut self) {
-        if self.tied && self.notice.ended.borrow().is_none() {
-            self.send(Request::Stop { id: self.id.clone() });
+        if self.tied && self.held.notice.ended.borrow().is_none() {
+            self.send(Request::Stop { id: self.id() });
         }
     }
 }

@@ -9,13 +9,36 @@ use super::decision::ALWAYS_DENIED_TEXT;
 /// Record of the log of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkRecord {
-    /// Sequence number from 1; a gap means that older records were overwritten.
+    /// Sequence number from 1; a gap means that older records were overwritten. Those of a gateway that was started again
+    /// begin at the next multiple of 2^32, plus 1.
     pub number: u64,
     /// Time of the event, in milliseconds since 1970.
     pub unix_ms: u64,
     /// The event.
     #[serde(flatten)]
     pub event: NetworkEvent,
+}
+
+impl NetworkRecord {
+    /// Returns the number before the first one of a sandbox's gateway with this generation.
+    #[must_use]
+    pub fn first_of(generation: u32) -> u64 {
+        u64::from(generation) << 32
+    }
+
+    /// Returns the generation of the gateway that wrote the record with this number.
+    #[must_use]
+    pub fn generation(number: u64) -> u64 {
+        number >> 32
+    }
+
+    /// Returns how many records between `last` and this one were overwritten before they were read.
+    #[must_use]
+    pub fn lost_since(&self, last: u64) -> u64 {
+        // The last records of a gateway that has ended unexpectedly are gone, however many they were.
+        let last = last.max(Self::generation(self.number) << 32);
+        self.number.saturating_sub(last.saturating_add(1))
+    }
 }
 
 /// Event on a network.

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const MACHINE: Ipv4Addr = Ipv4Addr::new(93, 184, 200, 1);
 
 /// Timeout for anything that a test waits for.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Helper functions at the start of programs in sandboxes.
 pub(crate) const PRELUDE: &str = r#"

@@ -1,13 +1,14 @@
 //! The network of a long-lived sandbox: changes while it runs, and the log of decisions.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use crate::Case;
 use crate::clients::cases;
-use crate::fixture::{Fixture, PRELUDE};
+use crate::fixture::{DEADLINE, Fixture, PRELUDE, gateways};
 use crate::home::Home;
 
 cases![
@@ -17,9 +18,102 @@ cases![
     policy_outlives_its_server,
     ceilings_bound_what_policies_reach,
     decisions_are_counted_and_recorded,
+    dead_gateway_is_started_again,
+    gateway_and_launcher_inherit_nothing,
     check_gateway_and_audit_agree,
     documented_service_commands_work,
 ];
+
+/// Kills the only gateway, and waits until it is gone.
+fn kill_gateway() {
+    let [gateway] = gateways()[..] else { panic!("{:?}", gateways()) };
+    rustix::process::kill_process(gateway, rustix::process::Signal::KILL).unwrap();
+    let begin = std::time::Instant::now();
+    while gateways().contains(&gateway) {
+        assert!(begin.elapsed() < DEADLINE, "it does not die");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Waits until there is a gateway, and returns it.
+fn wait_for_gateway() -> rustix::process::Pid {
+    let begin = std::time::Instant::now();
+    loop {
+        match gateways()[..] {
+            [gateway] => return gateway,
+            _ => assert!(begin.elapsed() < DEADLINE, "there is none"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+fn dead_gateway_is_started_again(fixture: &Fixture) {
+    let home = home();
+    let id = home.create("--allow good.example:5432");
+    let both = "print(talk('good.example')[:6], talk('other.example')[:6])";
+    assert_eq!(python(&home, &id, both), "banner gaierr\n");
+    // Existing connections are lost; the next ones wait for the next gateway, which has the same policy.
+    let code = "
+s = socket.create_connection(('good.example', 5432)); s.recv(10)
+print('ready', flush=True)
+try: print(s.recv(10))
+except OSError as error: print(type(error).__name__)
+";
+    let code = format!("{PRELUDE}\n{code}");
+    let mut open = home.belljar(&["sandbox", "exec", &id, "--", "python3", "-c", &code]);
+    let mut open = open.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(open.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    assert_eq!(lines.next().as_deref(), Some("ready"));
+    kill_gateway();
+    assert!(["ConnectionResetError", "b''"].contains(&lines.next().unwrap().as_str()));
+    assert!(open.wait().unwrap().success());
+    assert_eq!(python(&home, &id, both), "banner gaierr\n");
+    // A change while there is none takes effect, and a gateway that dies during a pause is replaced too.
+    kill_gateway();
+    home.good(&format!("sandbox net {id} set --allow other.example:5432"));
+    let other = "print(talk('other.example')[:6], talk('good.example')[:6])";
+    assert_eq!(python(&home, &id, other), "banner gaierr\n");
+    wait_for_gateway();
+    home.good(&format!("sandbox pause {id}"));
+    kill_gateway();
+    home.good(&format!("sandbox resume {id}"));
+    assert_eq!(python(&home, &id, other), "banner gaierr\n");
+    // The log goes on with greater numbers, and says what happened.
+    let log = home.good(&format!("sandbox net {id} log --format json"));
+    let numbers: Vec<u64> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["number"].as_u64().unwrap())
+        .collect();
+    assert!(numbers.is_sorted() && numbers[0] > 3 << 32, "{numbers:?}");
+    assert!(home.good(&format!("sandbox logs {id}")).contains("gateway_restarted"));
+    assert!(!fixture.was_reached("93.184.216.99"));
+}
+
+fn gateway_and_launcher_inherit_nothing(_: &Fixture) {
+    let home = home();
+    // As a shell's pipe would be: not closed when a program is started.
+    let (inherited, _other) = rustix::pipe::pipe().unwrap();
+    let inherited = std::fs::read_link(format!("/proc/self/fd/{}", inherited.as_raw_fd())).unwrap();
+    let (server, _) = home.serve(&[]);
+    let id = home.create("--allow good.example:5432");
+    let descriptors = |pid: i32| -> Vec<std::path::PathBuf> {
+        let all = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        all.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
+    };
+    assert!(descriptors(i32::try_from(server.id()).unwrap()).contains(&inherited), "the test shows nothing");
+    let gateway = wait_for_gateway().as_raw_nonzero().get();
+    let stat = std::fs::read_to_string(format!("/proc/{gateway}/stat")).unwrap();
+    let launcher = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(!descriptors(launcher).contains(&inherited), "{:?}", descriptors(launcher));
+    for descriptor in descriptors(gateway) {
+        let name = descriptor.to_string_lossy().into_owned();
+        let is_own =
+            name == "/dev/null" || ["socket:", "anon_inode:"].iter().any(|kind| name.starts_with(kind));
+        assert!(is_own, "{name}");
+    }
+    home.good(&format!("sandbox kill {id}"));
+    crate::home::stop(server);
+}
 
 pub(crate) fn home() -> Home {
     Home::configured("[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\n")

@@ -733,3 +733,39 @@ fn r22_archive_bombs_are_refused_and_leave_nothing() {
         crate::crash::shut_down(server, &home).await;
     });
 }
+
+/// A file system that was mounted on the host when a sandbox began, and is unmounted later, is free then: neither the sandbox
+/// nor the processes that hold it keep a copy of the host's mounts.
+#[test]
+fn unmounted_file_system_is_kept_by_no_process() {
+    if crate::skipped("mounts") {
+        return;
+    }
+    run(async {
+        let (home, server, client) = start(None).await;
+        let dir = home.tmp().join("mounted");
+        std::fs::create_dir(&dir).expect("a directory can be made");
+        let command = |program: &str, arguments: &[&str]| {
+            let done = std::process::Command::new(program).args(arguments).arg(&dir).status();
+            done.is_ok_and(|status| status.success())
+        };
+        if !command("mount", &["-t", "tmpfs", "kept"]) {
+            return crate::say("SKIPPED mounts: this machine does not let root mount a file system");
+        }
+        let id = client.sandbox(&json!({ "timeout": 600 })).await;
+        assert_eq!(client.sh(&id, "echo here").await, "here\n");
+        let (_, launcher) = home.launcher().expect("it holds the sandbox");
+        let own: Vec<u32> = crate::server::descendants(launcher).chain([launcher, server.pid()]).collect();
+        assert!(own.len() >= 4, "{own:?}");
+        let keepers = || -> Vec<u32> {
+            let keeps = |pid: &u32| {
+                let mounts = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+                mounts.contains("/mounted ")
+            };
+            own.iter().copied().filter(keeps).collect()
+        };
+        assert!(keepers().contains(&launcher), "the test shows nothing");
+        assert!(command("umount", &[]), "it is in use");
+        assert_eq!(keepers(), Vec::<u32>::new());
+    });
+}

@@ -25,6 +25,7 @@ mod server;
 mod shares;
 mod soak;
 mod timing;
+mod transfers;
 mod volumes;
 
 use std::io::Write as _;

@@ -160,8 +160,7 @@ impl Home {
     /// Returns the sandboxes of this home that have processes, according to the launcher's descendants.
     pub(crate) fn alive(&self) -> std::collections::BTreeSet<String> {
         let Some((_, launcher)) = self.launcher() else { return std::collections::BTreeSet::new() };
-        let of_launcher = processes().filter(|pid| ancestors(*pid).contains(&launcher));
-        of_launcher.flat_map(sandboxes_of).collect()
+        descendants(launcher).flat_map(sandboxes_of).collect()
     }
 
     /// Waits until the launcher is idle and has exited.
@@ -210,6 +209,31 @@ impl Server {
             assert!(begin.elapsed() < START_TIMEOUT, "the server does not become ready: {asked:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Shuts down the server's ends of all connections to guests, which `launcher` has made. Returns their number.
+    pub(crate) fn break_guest_connections(&self, launcher: u32) -> usize {
+        use rustix::net::sockopt::{socket_domain, socket_peercred, socket_type};
+        use rustix::net::{AddressFamily, Shutdown, SocketType, shutdown};
+        use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("it is a pid");
+        let server = pidfd_open(pid, PidfdFlags::empty()).expect("the server runs");
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the server runs");
+        let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_to_guest = |socket: &OwnedFd| {
+            socket_domain(socket) == Ok(AddressFamily::UNIX)
+                && socket_type(socket) == Ok(SocketType::STREAM)
+                && socket_peercred(socket).is_ok_and(|peer| peer.pid.as_raw_nonzero().get() == launcher.cast_signed())
+                // That to the launcher itself has its name.
+                && rustix::net::getpeername(socket).is_ok_and(|name| {
+                    name.is_none_or(|name| {
+                        rustix::net::SocketAddrUnix::try_from(name).is_ok_and(|name| name.path_bytes().is_none_or(<[u8]>::is_empty))
+                    })
+                })
+        };
+        let sockets =
+            numbers.filter_map(|number| pidfd_getfd(&server, number, PidfdGetfdFlags::empty()).ok());
+        sockets.filter(|socket| is_to_guest(socket) && shutdown(socket, Shutdown::Both).is_ok()).count()
     }
 
     /// Kills the server with SIGKILL.
@@ -270,6 +294,11 @@ fn ancestors(pid: u32) -> Vec<u32> {
         at = next;
     }
     above
+}
+
+/// Returns the descendants of a process.
+pub(crate) fn descendants(of: u32) -> impl Iterator<Item = u32> {
+    processes().filter(move |pid| ancestors(*pid).contains(&of))
 }
 
 fn depth(pid: u32) -> usize {

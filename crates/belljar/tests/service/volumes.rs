@@ -13,7 +13,7 @@ use crate::run;
 use crate::server::{Home, Server};
 
 /// Returns whether the machine lacks what volumes need, and prints what.
-fn skipped(case: &str) -> bool {
+pub(crate) fn skipped(case: &str) -> bool {
     if crate::skipped(case) {
         return true;
     }
