@@ -82,6 +82,9 @@ pub struct Quotas {
     /// the role admin, too.
     #[schema(schema_with = network_ceiling)]
     pub network: Option<NetworkCeiling>,
+    /// Whether the network policies of its sandboxes may use secrets that are stored on the server; `null` is true. It holds for keys
+    /// with the role admin, too.
+    pub stored_secrets: Option<bool>,
 }
 
 /// Returns the schema of a network ceiling: a mode, or presets and rules.

@@ -269,10 +269,10 @@ impl Keeper {
             ),
         };
         // Administrators can create keys, so default quotas would not bound them.
-        let network = key.quotas.network.clone();
-        let names_none = key.quotas == Quotas { network: network.clone(), ..Quotas::default() };
-        let quotas = match names_none && key.role != Role::Admin {
-            true => Quotas { network, ..self.default_quotas() },
+        let Quotas { network, stored_secrets, .. } = key.quotas.clone();
+        let named = Quotas { network: network.clone(), stored_secrets, ..Quotas::default() };
+        let quotas = match key.quotas == named && key.role != Role::Admin {
+            true => Quotas { network, stored_secrets, ..self.default_quotas() },
             false => key.quotas,
         };
         let row = KeyRow {
@@ -447,6 +447,7 @@ pub(crate) fn caller(
         quotas: serde_json::from_str(&row.quotas).unwrap_or(Quotas {
             sandboxes: Some(0),
             executions_per_minute: Some(0),
+            stored_secrets: Some(false),
             ..Quotas::default()
         }),
         only,

@@ -253,7 +253,7 @@ impl Keeper {
     }
 
     /// Checks that the tenant has all secrets that a policy names, that it sends them where they may be sent, and that the caller may use
-    /// them.
+    /// them, by its key's quotas and as one that stored them.
     pub(crate) async fn check_stored_secrets(
         &self,
         caller: &Caller,
@@ -261,6 +261,10 @@ impl Keeper {
         policy: &NetworkPolicy,
     ) -> Result<()> {
         let refuse = |reason| Err(KeeperError::Policy { field: "network.secrets", reason });
+        if caller.quotas.stored_secrets == Some(false) && !policy.stored_secrets().is_empty() {
+            let reason = "this key may not use secrets that are stored on the server (quota stored_secrets)";
+            return refuse(reason.to_owned());
+        }
         for wanted in policy.secret_uses() {
             let name = &wanted.name;
             let Some(row) = self.inner.store.secrets().get(tenant, name).await? else {

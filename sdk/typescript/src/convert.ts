@@ -185,6 +185,7 @@ export function quotas(wire: WireQuotas | null | undefined): Quotas {
     cpuSecondsPerHour: wire?.cpu_seconds_per_hour ?? null,
     executionsPerMinute: wire?.executions_per_minute ?? null,
     network: wire?.network ?? null,
+    storedSecrets: wire?.stored_secrets ?? null,
   };
 }
 
@@ -198,6 +199,7 @@ export function quotasToWire(given: Quotas | undefined): WireQuotas | undefined 
         cpu_seconds_per_hour: given.cpuSecondsPerHour,
         executions_per_minute: given.executionsPerMinute,
         network: given.network,
+        stored_secrets: given.storedSecrets,
       };
 }
 

@@ -202,6 +202,8 @@ export interface NetworkPolicy {
   secrets?: Record<string, NetworkSecret>;
   /** Headers that the gateway sets in requests to their hosts (also `*.example.com`), overwriting those set by code. */
   headers?: NetworkSecret[];
+  /** Treatment of TLS on port 443 by host (also `*.example.com`): `terminate` has the gateway read requests. */
+  tls?: Record<string, "terminate" | "pass">;
 }
 
 /** A secret for one header of requests to one host, or a configured header. */
@@ -435,6 +437,8 @@ export interface Quotas {
   executionsPerMinute?: number | null;
   /** Ceiling of its sandboxes' network policies: a mode, or `presets` and `allow`. */
   network?: Network | null;
+  /** Whether these policies may use secrets stored on the server; they may by default. */
+  storedSecrets?: boolean | null;
 }
 
 /** A secret stored on the server, without its value. */

@@ -163,6 +163,7 @@ export interface WireQuotas {
   cpu_seconds_per_hour?: number | null;
   executions_per_minute?: number | null;
   network?: Network | null;
+  stored_secrets?: boolean | null;
 }
 
 /** A stored secret, without its value. */

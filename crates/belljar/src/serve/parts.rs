@@ -154,7 +154,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
             disk_bytes: config.quotas.disk_bytes,
             cpu_seconds_per_hour: config.quotas.cpu_seconds_per_hour,
             executions_per_minute: config.quotas.executions_per_minute,
-            network: None,
+            ..Quotas::default()
         },
         volumes: VolumesConfig {
             size_bytes: sandboxes.volumes.size_bytes,

@@ -91,6 +91,7 @@ fn merge_quotas(given: &QuotaArgs, current: Quotas) -> Result<Quotas, Quit> {
             |text| values::number("max-executions-per-minute", text),
         )?,
         network: ceiling(given, current.network)?,
+        stored_secrets: given.stored_secrets.or(current.stored_secrets),
     })
 }
 

@@ -146,6 +146,9 @@ pub(crate) struct QuotaArgs {
     /// Let networks of its sandboxes reach no hosts but these, and those of the other --max-preset and --max-allow
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) max_allow: Vec<String>,
+    /// Whether networks of its sandboxes may use secrets that are stored on the server
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) stored_secrets: Option<bool>,
 }
 
 /// Arguments of `belljar volume`.

@@ -438,8 +438,9 @@ class Keys:
         """Creates a key. The secret is in `key` of the result, only this once.
 
         `role` is `admin`, `user` or `read`. `expires` is its lifetime; unlimited if not given. `quotas` may contain
-        `sandboxes`, `memory_bytes`, `disk_bytes`, `cpu_seconds_per_hour`, `executions_per_minute` and `network`, the
-        ceiling of network policies: a mode, or a mapping with `presets` and `allow`.
+        `sandboxes`, `memory_bytes`, `disk_bytes`, `cpu_seconds_per_hour`, `executions_per_minute`, `network`, the
+        ceiling of network policies (a mode, or a mapping with `presets` and `allow`), and `stored_secrets`, which is
+        False if these may not use secrets stored on the server.
         """
         call = calls.admin.create_key(name, role=role, tenant=tenant, expires=expires, quotas=quotas)
         return self._client._transport.request(call)
