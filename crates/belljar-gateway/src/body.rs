@@ -8,10 +8,14 @@ use belljar_http_hop::{Redactor, prepare_trailers};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use crate::gateway::InFlight;
+
 /// A body that is passed on unchanged, except for its trailers.
 pub(crate) struct WithTrailers {
     pub(crate) body: Incoming,
     pub(crate) trailers: Trailers,
+    /// The request that it belongs to, in flight until it is gone.
+    pub(crate) request: Rc<InFlight>,
 }
 
 /// What becomes of the trailers of a message.

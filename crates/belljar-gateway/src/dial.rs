@@ -28,6 +28,8 @@ pub(crate) enum DialError {
     Name(#[from] ResolveError),
     #[error("{}", .0.reason)]
     Denied(Decision),
+    #[error("{}", .0.reason)]
+    Alias(Decision),
     #[error("{address} does not answer: {source}")]
     Address { address: SocketAddrV4, source: std::io::Error },
     #[error("the operator's proxy: {0}")]
@@ -41,6 +43,9 @@ impl DialError {
         match self {
             Self::Name(error) => error.to_public(),
             Self::Denied(decision) => match (target, &decision.by) {
+                (Target::Address(address), DecidedBy::OwnAddress) => {
+                    format!("{address} is denied in every mode")
+                }
                 (Target::Address(_), _) => decision.reason.clone(),
                 (Target::Name(name), DecidedBy::Deny(_)) => {
                     format!("{name} resolves to an address that the network policy denies")
@@ -49,6 +54,7 @@ impl DialError {
                     "{name} resolves to an address that is not public; only the operator's configuration can make an exception"
                 ),
             },
+            Self::Alias(_) => format!("{target} is another name for one that the network policy denies"),
             Self::Address { source, .. } => format!("{target}:{port} does not answer: {source}"),
             Self::Proxy(ProxyError::Unknown(_)) => "the operator's proxy cannot be found".to_owned(),
             Self::Proxy(error) => format!("the operator's proxy: {error}"),
@@ -66,7 +72,14 @@ pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, DialE
     let addresses = match &flow.target {
         Target::Address(address) => vec![*address],
         Target::Name(name) => match gateway.resolver.resolve(name).await {
-            Ok(addresses) => addresses,
+            Ok(resolved) => {
+                flow.aliases.replace(resolved.aliases);
+                if let Some(decision) = gateway.refuse_alias(flow) {
+                    gateway.note(flow, &decision);
+                    return Err(DialError::Alias(decision));
+                }
+                resolved.addresses
+            }
             Err(error) => {
                 gateway.note(flow, &gateway.decide(&flow.target, flow.port));
                 return Err(error.into());
@@ -138,7 +151,8 @@ async fn connect_via_proxy(
     let addresses = match proxy.host() {
         ProxyHost::Address(address) => vec![*address],
         ProxyHost::Name(name) => {
-            gateway.resolver.resolve(name).await.map_err(|error| ProxyError::Unknown(error.to_string()))?
+            let resolved = gateway.resolver.resolve(name).await;
+            resolved.map_err(|error| ProxyError::Unknown(error.to_string()))?.addresses
         }
     };
     let mut failed = ProxyError::Unknown("no address".to_owned());

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::dial::{self, DialError};
 use crate::gateway::{Flow, Gateway, Target};
 use crate::names::Names;
-use crate::{dns, relay, terminate, tls, web};
+use crate::{dns, opening, relay, terminate, tls, web};
 
 /// Delay after a failed accept, for want of descriptors.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -24,6 +24,8 @@ const HTTPS: u16 = 443;
 pub(crate) enum Failed {
     #[error(transparent)]
     Dial(#[from] DialError),
+    #[error("{}", .0.reason)]
+    Denied(Decision),
     #[error(transparent)]
     Hello(#[from] tls::HelloError),
     #[error("the connection broke: {0}")]
@@ -111,21 +113,22 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
             if let Some(termination) = gateway.termination.as_ref().filter(|one| one.ends(name)) {
                 return terminate::serve(gateway, flow, termination, stream, hello, name).await;
             }
-            // Without TLS termination the requests cannot be checked.
-            if gateway.matcher().has_requests(name) {
-                let reason = format!(
-                    "requests to {name} are restricted by rules that were added after the sandbox's start"
-                );
-                gateway.note(flow, &Decision::deny_request(reason));
+            flow.is_unread.set(true);
+            if let Some(decision) = gateway.refuse_unread(flow) {
+                gateway.note(flow, &decision);
                 tls::alert(&stream).await;
-                return Err(Failed::Cut);
+                return Err(Failed::Denied(decision));
             }
             let upstream = dial::dial(gateway, flow).await?;
-            relay::relay(flow, stream, upstream, &hello.bytes).await.map_err(Failed::from)
+            relay::relay(flow, &stream, &upstream, async { Ok(hello.bytes) }).await
         }
-        _ => {
+        (Target::Address(_), HTTP | HTTPS) if gateway.must_read_names() => {
+            opening::serve(gateway, flow, stream).await
+        }
+        (target, port) => {
+            flow.is_unread.set(matches!((target, port), (Target::Address(_), HTTP | HTTPS)));
             let upstream = dial::dial(gateway, flow).await?;
-            relay::relay(flow, stream, upstream, &[]).await.map_err(Failed::from)
+            relay::relay(flow, &stream, &upstream, async { Ok(Vec::new()) }).await
         }
     }
 }

@@ -1,9 +1,9 @@
 //! State shared by the tasks of a gateway: the policy, the names, the open connections.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use belljar_model::{
     Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy, NetworkRecord, UpstreamProxy,
 };
+use http::Method;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,6 +20,7 @@ use crate::budget::{Budget, MAX_FLOWS, MAX_STREAMS};
 use crate::config::GatewayConfig;
 use crate::log::Log;
 use crate::names::Names;
+use crate::opening;
 use crate::resolve::Resolver;
 use crate::secrets::Secrets;
 use crate::terminate::Termination;
@@ -54,8 +56,38 @@ pub(crate) struct Flow {
     pub(crate) is_carried: Cell<bool>,
     /// The last reason why a request was not answered by the host. Code gets less of it.
     pub(crate) failure: RefCell<Option<String>>,
+    /// Names that the target is another name for (CNAME).
+    pub(crate) aliases: RefCell<Vec<DomainName>>,
+    /// The host that a connection to an address asks for in TLS.
+    pub(crate) asked: RefCell<Option<DomainName>>,
+    /// Set if the connection is relayed without a look at the requests in it, or at the names of hosts if it is to an address.
+    pub(crate) is_unread: Cell<bool>,
+    /// Requests whose responses are not complete, and those that switched to another protocol.
+    requests: RefCell<Vec<Weak<InFlight>>>,
+    /// The secrets and headers that were added to requests.
+    pub(crate) secrets: RefCell<BTreeSet<Rc<str>>>,
     /// Cancelled when a new policy does not allow the connection.
     pub(crate) cut: CancellationToken,
+}
+
+/// A request that was allowed and is not complete.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    /// The texts that name its host.
+    pub(crate) hosts: Vec<String>,
+}
+
+impl Flow {
+    /// Remembers a request for as long as the result is kept.
+    pub(crate) fn hold(&self, request: InFlight) -> Rc<InFlight> {
+        let request = Rc::new(request);
+        let mut requests = self.requests.borrow_mut();
+        requests.retain(|one| one.strong_count() > 0);
+        requests.push(Rc::downgrade(&request));
+        request
+    }
 }
 
 /// Bytes transferred through a connection.
@@ -89,6 +121,9 @@ pub(crate) struct Gateway {
     pub(crate) looks_at_names: bool,
     pub(crate) looks_at_requests: bool,
     pub(crate) prepares: bool,
+    reads_denied_names: bool,
+    terminates: bool,
+    decides_again: bool,
     checks_own: bool,
     /// Walls around secrets that tests can disable.
     binds_hosts: bool,
@@ -124,6 +159,9 @@ impl Gateway {
             looks_at_names: !config.is_without("gateway-names"),
             looks_at_requests: !config.is_without("gateway-requests"),
             prepares: !config.is_without("gateway-hop"),
+            reads_denied_names: !config.is_without("gateway-denied-names"),
+            terminates: !config.is_without("gateway-terminate"),
+            decides_again: !config.is_without("gateway-recheck"),
             checks_own: !config.is_without("gateway-own"),
             binds_hosts,
             redacts: !config.is_without("gateway-redact"),
@@ -171,6 +209,81 @@ impl Gateway {
         }
     }
 
+    /// Reports whether connections to addresses have to be read for the names of hosts in them.
+    pub(crate) fn must_read_names(&self) -> bool {
+        self.reads_denied_names && self.matcher().must_read_names()
+    }
+
+    /// Decides about a connection by the names that its target is another name for; `None` if nothing is against it.
+    pub(crate) fn refuse_alias(&self, flow: &Flow) -> Option<Decision> {
+        let Target::Name(name) = &flow.target else { return None };
+        let (aliases, matcher) = (flow.aliases.borrow(), self.matcher());
+        let mut refused = aliases.iter().filter_map(|alias| matcher.alias(name, alias, flow.port));
+        refused.next().filter(|_| self.reads_denied_names)
+    }
+
+    /// Decides about a connection that is relayed unread; `None` if nothing is against it.
+    pub(crate) fn refuse_unread(&self, flow: &Flow) -> Option<Decision> {
+        match &flow.target {
+            _ if !flow.is_unread.get() => None,
+            Target::Name(name) => (self.terminates && self.matcher().must_read(name)).then(|| {
+                Decision::deny_request(format!(
+                    "requests to {name} have to be read by a rule that was added after the sandbox's start"
+                ))
+            }),
+            Target::Address(address) => self.must_read_names().then(|| {
+                Decision::deny_other_name(format!(
+                    "the connection to {address}:{} was opened before the network policy had names checked, so \
+                     that those in it are unknown",
+                    flow.port
+                ))
+            }),
+        }
+    }
+
+    /// Decides about a request. `headers` are the names of its headers.
+    pub(crate) fn check_request<'a>(
+        &self,
+        flow: &Flow,
+        request: &InFlight,
+        headers: impl Iterator<Item = &'a str>,
+    ) -> Option<Decision> {
+        match &flow.target {
+            Target::Name(name) if self.looks_at_requests => {
+                self.matcher().request(name, request.method.as_str(), &request.path, headers)
+            }
+            Target::Name(_) => None,
+            target => {
+                let check = |host: &String| opening::check_host(self, target, flow.port, host).err();
+                request.hosts.iter().find_map(check)
+            }
+        }
+    }
+
+    /// Decides again about an open connection, by everything that it is known for.
+    fn decide_again(&self, flow: &Flow) -> Decision {
+        let decision = match flow.address.get() {
+            Some(address) => self.decide_address(&flow.target, address, flow.port),
+            None => self.decide(&flow.target, flow.port),
+        };
+        if !decision.allowed || !self.decides_again {
+            return decision;
+        }
+        let asked = || flow.asked.borrow().as_ref().and_then(|name| self.matcher().named(name, flow.port));
+        let request = || {
+            let requests = flow.requests.borrow();
+            requests.iter().find_map(|one| self.check_request(flow, &*one.upgrade()?, std::iter::empty()))
+        };
+        let secret = || {
+            let (Target::Name(name), secrets) = (&flow.target, self.secrets()) else { return None };
+            let has = |secret: &str| secrets.of_host(name).is_some_and(|host| host.has(secret));
+            let used = flow.secrets.borrow();
+            used.iter().find(|secret| !has(secret)).map(|secret| Decision::deny_secret(secret))
+        };
+        let refused = self.refuse_alias(flow).or_else(|| self.refuse_unread(flow)).or_else(asked);
+        refused.or_else(request).or_else(secret).unwrap_or(decision)
+    }
+
     /// Registers a new connection, unless there are too many.
     pub(crate) fn begin(&self, target: Target, port: u16) -> Option<Rc<Flow>> {
         let mut flows = self.flows.borrow_mut();
@@ -190,6 +303,11 @@ impl Gateway {
             counts: Arc::default(),
             is_carried: Cell::new(false),
             failure: RefCell::default(),
+            aliases: RefCell::default(),
+            asked: RefCell::default(),
+            is_unread: Cell::new(false),
+            requests: RefCell::default(),
+            secrets: RefCell::default(),
             cut: CancellationToken::new(),
         });
         flows.insert(number, Rc::clone(&flow));
@@ -241,15 +359,12 @@ impl Gateway {
         });
     }
 
-    /// Replaces the policy and cuts connections that the new one does not allow.
+    /// Replaces the policy and cuts connections that the new one does not allow, with what is in flight on them.
     pub(crate) fn set_policy(&self, policy: &NetworkPolicy) {
         self.matcher.replace(Rc::new(Matcher::new(policy, &self.exceptions)));
         self.secrets.replace(Rc::new(Secrets::from_policy(policy, self.binds_hosts)));
         for flow in self.flows.borrow().values() {
-            let decision = match flow.address.get() {
-                Some(address) => self.decide_address(&flow.target, address, flow.port),
-                None => self.decide(&flow.target, flow.port),
-            };
+            let decision = self.decide_again(flow);
             if !decision.allowed {
                 self.note(flow, &decision);
                 flow.cut.cancel();

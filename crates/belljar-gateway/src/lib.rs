@@ -3,7 +3,8 @@
 //! ```text
 //! code ── name ─────────► resolver ─── a synthetic address for each allowed name; no other resolver is queried
 //!      ── connection ───► flow ─────── the name behind that address ─► verdict ─► own look-up ─► checked address ─► relay
-//!                           │          on 443 the TLS server name must be it, on 80 the host of every request
+//!                           │          on 443 the TLS server name must be it, on 80 the host of every request; if the program
+//!                           │          used an address, these names must not be denied
 //! host ── control socket ───┴── policy, log of decisions
 //! ```
 //!
@@ -26,6 +27,7 @@ mod gateway;
 mod host;
 mod log;
 mod names;
+mod opening;
 mod proxy;
 mod relay;
 mod resolve;

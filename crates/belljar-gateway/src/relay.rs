@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::flow::Failed;
 use crate::gateway::{Count, Counts, Flow};
 
 /// Maximum length of one read, in bytes.
@@ -100,17 +101,71 @@ impl AsyncWrite for Resets {
     }
 }
 
+/// A connection that replays bytes which have been read already.
+pub(crate) struct Replay {
+    bytes: Vec<u8>,
+    at: usize,
+    stream: Resets,
+}
+
+impl Replay {
+    pub(crate) fn new(bytes: Vec<u8>, stream: Resets) -> Self {
+        Self { bytes, at: 0, stream }
+    }
+}
+
+impl AsyncRead for Replay {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if rest.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let length = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..length]);
+        self.at += length;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Replay {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
 /// Makes closing this connection send a reset.
 pub(crate) fn reset(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-/// Relays both directions until both end. `first` has already been read from the sandbox.
-pub(crate) async fn relay(flow: &Flow, sandbox: Resets, upstream: Resets, first: &[u8]) -> io::Result<()> {
-    write(&upstream, first).await?;
+/// Relays both directions until both end. `first` returns what has already been read from the sandbox, which nothing overtakes.
+pub(crate) async fn relay(
+    flow: &Flow,
+    sandbox: &Resets,
+    upstream: &Resets,
+    first: impl Future<Output = Result<Vec<u8>, Failed>>,
+) -> Result<(), Failed> {
     let Counts { sent, received } = &*flow.counts;
-    sent.add(first.len());
-    tokio::try_join!(one_way(&sandbox, &upstream, sent), one_way(&upstream, &sandbox, received))?;
+    let there = async {
+        let first = first.await?;
+        write(upstream, &first).await?;
+        sent.add(first.len());
+        one_way(sandbox, upstream, sent).await.map_err(Failed::from)
+    };
+    let back = async { one_way(upstream, sandbox, received).await.map_err(Failed::from) };
+    tokio::try_join!(there, back)?;
     sandbox.mark_complete();
     upstream.mark_complete();
     Ok(())

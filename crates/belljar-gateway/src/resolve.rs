@@ -26,6 +26,9 @@ const MAX_DATAGRAM: usize = 4096;
 /// Maximum number of addresses used from one answer.
 const MAX_ADDRESSES: usize = 16;
 
+/// Maximum number of names in an answer that the queried one is another name for. Resolvers follow fewer.
+const MAX_ALIASES: usize = 32;
+
 /// Maximum time that an answer is cached, and maximum number of cached names.
 const MAX_CACHE_TTL: Duration = Duration::from_secs(60);
 const MAX_CACHED_NAMES: usize = 512;
@@ -35,6 +38,8 @@ const MAX_CACHED_NAMES: usize = 512;
 pub(crate) enum ResolveError {
     #[error("{name} has no IPv4 address")]
     NoAddress { name: String },
+    #[error("{name} is another name for more than {MAX_ALIASES} names")]
+    Aliases { name: String },
     #[error(
         "{name} cannot be looked up: the machine has no resolver with an IPv4 address in /etc/resolv.conf"
     )]
@@ -44,13 +49,23 @@ pub(crate) enum ResolveError {
 }
 
 impl ResolveError {
-    /// Returns the error without the resolver's address, for code in the sandbox.
+    /// Returns the error without the resolver's address and the machine's configuration, for code in the sandbox.
     pub(crate) fn to_public(&self) -> String {
         match self {
             Self::Unanswered { name, reason, .. } => format!("{name} cannot be looked up: {reason}"),
+            Self::Unconfigured { name } => format!("{name} cannot be looked up"),
             other => other.to_string(),
         }
     }
+}
+
+/// What a name resolves to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Resolved {
+    /// The addresses, in the resolver's order. There is at least one.
+    pub(crate) addresses: Vec<Ipv4Addr>,
+    /// The names that it is another name for (CNAME).
+    pub(crate) aliases: Vec<DomainName>,
 }
 
 /// Resolver with the machine's hosts file and a cache.
@@ -58,7 +73,7 @@ impl ResolveError {
 pub(crate) struct Resolver {
     servers: Vec<SocketAddrV4>,
     hosts: HashMap<DomainName, Vec<Ipv4Addr>>,
-    cache: RefCell<HashMap<DomainName, (Instant, Vec<Ipv4Addr>)>>,
+    cache: RefCell<HashMap<DomainName, (Instant, Resolved)>>,
 }
 
 impl Resolver {
@@ -72,38 +87,38 @@ impl Resolver {
         Self { servers, hosts: hosts(&text("/etc/hosts")), cache: RefCell::default() }
     }
 
-    /// Returns the addresses of a name, in the resolver's order. There is at least one.
-    pub(crate) async fn resolve(&self, name: &DomainName) -> Result<Vec<Ipv4Addr>, ResolveError> {
+    /// Returns what a name resolves to.
+    pub(crate) async fn resolve(&self, name: &DomainName) -> Result<Resolved, ResolveError> {
         if let Some(addresses) = self.hosts.get(name) {
-            return Ok(addresses.clone());
+            return Ok(Resolved { addresses: addresses.clone(), aliases: Vec::new() });
         }
-        if let Some((until, addresses)) = self.cache.borrow().get(name)
+        if let Some((until, resolved)) = self.cache.borrow().get(name)
             && Instant::now() < *until
         {
-            return Ok(addresses.clone());
+            return Ok(resolved.clone());
         }
-        let (addresses, ttl) = self.query_all(name).await?;
-        self.insert(name, &addresses, ttl);
-        Ok(addresses)
+        let (resolved, ttl) = self.query_all(name).await?;
+        self.insert(name, &resolved, ttl);
+        Ok(resolved)
     }
 
-    fn insert(&self, name: &DomainName, addresses: &[Ipv4Addr], ttl: Duration) {
+    fn insert(&self, name: &DomainName, resolved: &Resolved, ttl: Duration) {
         let mut cache = self.cache.borrow_mut();
         let now = Instant::now();
         if cache.len() >= MAX_CACHED_NAMES {
             cache.retain(|_, (until, _)| now < *until);
         }
         if cache.len() < MAX_CACHED_NAMES {
-            cache.insert(name.clone(), (now + ttl.min(MAX_CACHE_TTL), addresses.to_vec()));
+            cache.insert(name.clone(), (now + ttl.min(MAX_CACHE_TTL), resolved.clone()));
         }
     }
 
-    async fn query_all(&self, name: &DomainName) -> Result<(Vec<Ipv4Addr>, Duration), ResolveError> {
+    async fn query_all(&self, name: &DomainName) -> Result<(Resolved, Duration), ResolveError> {
         let mut last = None;
         for _ in 0..ROUNDS {
             for server in &self.servers {
                 match query_server(*server, name).await {
-                    Ok(answer) => return parse_addresses(name, answer),
+                    Ok(answer) => return parse_answer(name, &answer),
                     Err(reason) => last = Some((*server, reason)),
                 }
             }
@@ -116,8 +131,17 @@ impl Resolver {
     }
 }
 
-/// Returns the addresses in an answer, and their time to live.
-fn parse_addresses(name: &DomainName, answer: Message) -> Result<(Vec<Ipv4Addr>, Duration), ResolveError> {
+/// Returns the addresses and other names in an answer, and their time to live.
+fn parse_answer(name: &DomainName, answer: &Message) -> Result<(Resolved, Duration), ResolveError> {
+    let aliases = answer.answers.iter().filter_map(|record| match &record.data {
+        // A name that no rule can match is none of the policy's business.
+        RData::CNAME(alias) => DomainName::lenient(&alias.0.to_ascii()),
+        _ => None,
+    });
+    let aliases: Vec<DomainName> = aliases.take(MAX_ALIASES + 1).collect();
+    if aliases.len() > MAX_ALIASES {
+        return Err(ResolveError::Aliases { name: name.to_string() });
+    }
     let addresses = answer.answers.iter().filter_map(|record| match &record.data {
         RData::A(address) => Some((address.0, record.ttl)),
         _ => None,
@@ -126,7 +150,8 @@ fn parse_addresses(name: &DomainName, answer: Message) -> Result<(Vec<Ipv4Addr>,
     let ttl = addresses.iter().map(|(_, ttl)| *ttl).min();
     let ttl = ttl.ok_or_else(|| ResolveError::NoAddress { name: name.to_string() })?;
     let ttl = Duration::from_secs(ttl.into());
-    Ok((addresses.into_iter().map(|(address, _)| address).collect(), ttl))
+    let addresses = addresses.into_iter().map(|(address, _)| address).collect();
+    Ok((Resolved { addresses, aliases }, ttl))
 }
 
 /// Queries one resolver. An answer that the name does not exist counts as an answer.
@@ -226,6 +251,10 @@ fn hosts(text: &str) -> HashMap<DomainName, Vec<Ipv4Addr>> {
 
 #[cfg(test)]
 mod tests {
+    use belljar_model::DomainPattern;
+    use hickory_proto::rr::Record;
+    use hickory_proto::rr::rdata::{A, CNAME};
+
     use super::*;
 
     #[test]
@@ -239,6 +268,25 @@ mod tests {
         assert_eq!(of("a.example"), [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)]);
         assert_eq!(of("b.example").len(), 1);
         assert!(of("c.example").is_empty() && of("v6.example").is_empty());
+    }
+
+    #[test]
+    fn aliases_are_bounded() {
+        let name: DomainName = "x.example".parse().unwrap();
+        let answer = |aliases: usize| {
+            let mut answer = query(&name).unwrap();
+            for number in 0..aliases {
+                let alias = Name::from_ascii(format!("a_{number}.b.example.")).unwrap();
+                answer.add_answer(Record::from_rdata(alias.clone(), 5, RData::CNAME(CNAME(alias))));
+            }
+            answer.add_answer(Record::from_rdata(Name::root(), 7, RData::A(A(Ipv4Addr::LOCALHOST))));
+            parse_answer(&name, &answer)
+        };
+        let (resolved, ttl) = answer(MAX_ALIASES).unwrap();
+        assert_eq!((resolved.aliases.len(), ttl), (MAX_ALIASES, Duration::from_secs(7)));
+        let below: DomainPattern = "*.b.example".parse().unwrap();
+        assert!(resolved.aliases.iter().all(|alias| below.matches(alias)), "{resolved:?}");
+        assert!(answer(MAX_ALIASES + 1).is_err());
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) struct HostSecrets<'a> {
 /// One secret, bound to a header.
 #[derive(Clone)]
 struct Bound {
+    /// What it is called where a policy changes.
+    title: Rc<str>,
     header: HeaderName,
     placeholder: String,
     value: String,
@@ -42,6 +44,8 @@ struct Bound {
 /// A header that the gateway sets.
 #[derive(Clone)]
 struct Set {
+    /// What it is called where a policy changes.
+    title: Rc<str>,
     header: HeaderName,
     value: HeaderValue,
     redactor: Rc<Redactor>,
@@ -59,7 +63,8 @@ impl Secrets {
             };
             let placeholder = placeholder(name);
             let redactor = Rc::new(Redactor::new([value.as_bytes()], &placeholder));
-            let bound = Bound { header, placeholder, value: value.clone(), redactor };
+            let title = format!("the secret {name} in {header}").into();
+            let bound = Bound { title, header, placeholder, value: value.clone(), redactor };
             secrets.bound.entry(secret.host().clone()).or_default().push(bound);
         }
         for set in policy.headers() {
@@ -72,7 +77,9 @@ impl Secrets {
             let redactor = Rc::new(Redactor::new(parts.map(str::as_bytes), REDACTED));
             let Ok(mut value) = HeaderValue::from_str(value) else { continue };
             value.set_sensitive(true);
-            secrets.set.entry(set.host().clone()).or_default().push(Set { header, value, redactor });
+            let title = format!("the header {header} for {}", set.host()).into();
+            let of_host = secrets.set.entry(set.host().clone()).or_default();
+            of_host.push(Set { title, header, value, redactor });
         }
         if !binds_hosts {
             let bound: Vec<_> = secrets.bound.values().flatten().cloned().collect();
@@ -106,8 +113,9 @@ impl HostSecrets<'_> {
         self.set.iter().for_each(|set| remove_alike(headers, &set.header));
     }
 
-    /// Replaces placeholders by values, each only in its own header, and sets headers.
-    pub(crate) fn inject(&self, headers: &mut HeaderMap) {
+    /// Replaces placeholders by values, each only in its own header, and sets headers. Returns the titles of those that it used.
+    pub(crate) fn inject(&self, headers: &mut HeaderMap) -> Vec<Rc<str>> {
+        let mut used = Vec::new();
         for bound in self.bound {
             let http::header::Entry::Occupied(mut values) = headers.entry(&bound.header) else { continue };
             for value in values.iter_mut() {
@@ -116,12 +124,21 @@ impl HostSecrets<'_> {
                 if let Ok(mut put) = HeaderValue::from_bytes(&text) {
                     put.set_sensitive(true);
                     *value = put;
+                    used.push(Rc::clone(&bound.title));
                 }
             }
         }
-        for Set { header, value, .. } in self.set {
+        for Set { title, header, value, .. } in self.set {
             headers.insert(header, value.clone());
+            used.push(Rc::clone(title));
         }
+        used
+    }
+
+    /// Reports whether there is a secret or header of this title.
+    pub(crate) fn has(&self, title: &str) -> bool {
+        let bound = self.bound.iter().map(|bound| &bound.title);
+        bound.chain(self.set.iter().map(|set| &set.title)).any(|one| **one == *title)
     }
 
     /// Returns what replaces the values that the host sends back.

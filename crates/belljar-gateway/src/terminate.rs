@@ -5,17 +5,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use belljar_model::{DomainName, DomainPattern};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -23,8 +20,8 @@ use crate::authority::{Authority, AuthorityError};
 use crate::config::GatewayConfig;
 use crate::dial;
 use crate::flow::Failed;
-use crate::gateway::{Flow, Gateway};
-use crate::relay::Resets;
+use crate::gateway::{Flow, Gateway, Target};
+use crate::relay::{Replay, Resets};
 use crate::tls::Hello;
 use crate::web::{self, Site};
 
@@ -67,9 +64,15 @@ impl Termination {
     /// Sets up termination for the hosts whose requests the policy inspects. Reads files: the authorities of the system and of the operator.
     pub(crate) fn new(authority: &Authority, config: &GatewayConfig) -> Result<Self, TerminationError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let hosts = config.policy.read_hosts();
+        let roots = roots(config.setup.ca_file.as_deref())?;
+        // Without authorities no host could be verified, and presets have to work nevertheless.
+        let hosts = match roots.is_empty() {
+            _ if config.is_without("gateway-terminate") => BTreeSet::new(),
+            true => config.policy.required_hosts(),
+            false => config.policy.read_hosts(),
+        };
         #[cfg_attr(not(feature = "mutation"), expect(unused_mut, reason = "tests take its verifier away"))]
-        let mut client = client(&provider, config.setup.ca_file.as_deref())?;
+        let mut client = client(&provider, roots)?;
         #[cfg(feature = "mutation")]
         if config.is_without("gateway-verify") {
             let verifier = crate::without::AnyCertificate(Arc::clone(&provider));
@@ -128,7 +131,8 @@ impl Termination {
     }
 }
 
-fn client(provider: &Arc<CryptoProvider>, more: Option<&Path>) -> Result<ClientConfig, TerminationError> {
+/// Reads the authorities of the system, and those in the operator's file.
+fn roots(more: Option<&Path>) -> Result<RootCertStore, TerminationError> {
     let mut roots = RootCertStore::empty();
     let system = SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
     for path in system.into_iter().chain(more) {
@@ -142,6 +146,10 @@ fn client(provider: &Arc<CryptoProvider>, more: Option<&Path>) -> Result<ClientC
             }
         }
     }
+    Ok(roots)
+}
+
+fn client(provider: &Arc<CryptoProvider>, roots: RootCertStore) -> Result<ClientConfig, TerminationError> {
     let config = ClientConfig::builder_with_provider(Arc::clone(provider));
     Ok(config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
 }
@@ -166,7 +174,7 @@ pub(crate) async fn serve(
     };
     let mut config = termination.server(name).map_err(io::Error::other)?;
     config.alpn_protocols = chosen.clone().into_iter().collect();
-    let first = First { bytes: hello.bytes, at: 0, stream };
+    let first = Replay::new(hello.bytes, stream);
     let accepted =
         tokio::time::timeout(dial::DIAL_TIMEOUT, TlsAcceptor::from(Arc::new(config)).accept(first));
     let accepted = accepted.await.unwrap_or_else(|late| Err(late.into()));
@@ -179,7 +187,8 @@ pub(crate) async fn serve(
             return Err(error);
         }
     };
-    let site = Site { name: name.clone(), port: flow.port, termination: Some(Rc::clone(termination)) };
+    let site =
+        Site { host: Target::Name(name.clone()), port: flow.port, termination: Some(Rc::clone(termination)) };
     if chosen.as_deref() == Some(HTTP_2) {
         web::serve_http2(gateway, flow, site, accepted, upstream).await
     } else {
@@ -187,47 +196,54 @@ pub(crate) async fn serve(
     }
 }
 
-/// A connection that replays bytes which have been read already.
-struct First {
-    bytes: Vec<u8>,
-    at: usize,
-    stream: Resets,
-}
-
-impl AsyncRead for First {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        if rest.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
-        }
-        let length = rest.len().min(buffer.remaining());
-        buffer.put_slice(&rest[..length]);
-        self.at += length;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for First {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rustls::client::{EchConfig, EchMode};
+    use rustls::crypto::aws_lc_rs::hpke::ALL_SUPPORTED_SUITES;
+    use rustls::pki_types::EchConfigListBytes;
+
     use super::*;
+
+    /// A client that encrypts the server name, and shows `outer` instead (ECH, draft-ietf-tls-esni, 4).
+    fn encrypting_client(authority: &Authority, outer: &str) -> ClientConfig {
+        let mut content = vec![7, 0, 0x20, 0, 32];
+        content.extend([9; 32]);
+        content.extend([0, 4, 0, 1, 0, 1, 0, u8::try_from(outer.len()).unwrap()]);
+        content.extend(outer.bytes());
+        content.extend([0, 0]);
+        let length = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap().to_be_bytes();
+        let config = [&[0xfe, 0x0d], &length(&content)[..], &content].concat();
+        let list = EchConfigListBytes::from([&length(&config)[..], &config].concat());
+        let mode = EchMode::Enable(EchConfig::new(list, ALL_SUPPORTED_SUITES).unwrap());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        let pem = authority.certificate_pem().unwrap();
+        roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(provider).with_ech(mode).unwrap();
+        config.with_root_certificates(roots).with_no_client_auth()
+    }
+
+    #[tokio::test]
+    async fn encrypted_server_name_is_not_passed_on() {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let outer: DomainName = "x.example".parse().unwrap();
+        let authority = Authority::new(vec![DomainPattern::Exact(outer.clone())]).unwrap();
+        let client = encrypting_client(&authority, outer.as_str());
+        let hidden = ServerName::try_from("hidden.example").unwrap();
+        // The gateway reads the visible name, and is the end of this handshake, which the client refuses to use.
+        let mut bytes = Vec::new();
+        let mut first = rustls::ClientConnection::new(Arc::new(client.clone()), hidden.clone()).unwrap();
+        first.write_tls(&mut bytes).unwrap();
+        let (asked, _) = crate::tls::Reader::default().read(&bytes).unwrap().unwrap();
+        assert_eq!(asked.as_deref(), Some("x.example"));
+        let server = TlsAcceptor::from(Arc::new(authority.server(&outer, &provider).unwrap()));
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let connector = TlsConnector::from(Arc::new(client));
+        let (accepted, connected) = tokio::join!(server.accept(far), connector.connect(hidden, near));
+        let error = connected.unwrap_err().to_string();
+        assert!(error.contains("EncryptedClientHello"), "{error}");
+        drop(accepted);
+    }
 
     #[test]
     fn certificates_made_on_demand_are_bounded() {
@@ -235,7 +251,7 @@ mod tests {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let termination = Termination {
             authority: Authority::new(vec![below.clone()]).unwrap(),
-            client: client(&provider, None).unwrap(),
+            client: client(&provider, RootCertStore::empty()).unwrap(),
             provider,
             hosts: BTreeSet::from([below]),
             servers: RefCell::default(),

@@ -1,6 +1,7 @@
 //! HTTP on port 80 and in terminated TLS: every request is parsed, must be for the name that the connection was opened to, is
 //! rewritten for the next hop by the rules of `belljar-http-hop`, and is serialized again.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
@@ -11,6 +12,7 @@ use belljar_http_hop::{
 };
 use belljar_model::{Decision, DomainName};
 use bytes::Bytes;
+use futures::future::OptionFuture;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
@@ -22,13 +24,13 @@ use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 
 use crate::body::{Trailers, WithTrailers};
 use crate::dial;
 use crate::flow::Failed;
-use crate::gateway::{Flow, Gateway, Target};
+use crate::gateway::{Flow, Gateway, InFlight, Target};
 use crate::relay::Resets;
 use crate::terminate::{self, Termination};
 
@@ -56,7 +58,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// The host whose requests are served.
 pub(crate) struct Site {
-    pub(crate) name: DomainName,
+    /// Its name, or the address that the program used instead.
+    pub(crate) host: Target,
     pub(crate) port: u16,
     /// TLS termination for the host; `None` for plain HTTP.
     pub(crate) termination: Option<Rc<Termination>>,
@@ -64,8 +67,7 @@ pub(crate) struct Site {
 
 /// Serves the requests of an allowed connection to port 80.
 pub(crate) async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: Resets) -> Result<(), Failed> {
-    let Target::Name(name) = &flow.target else { return Ok(()) };
-    let site = Site { name: name.clone(), port: flow.port, termination: None };
+    let site = Site { host: flow.target.clone(), port: flow.port, termination: None };
     serve_http1(gateway, flow, site, stream, None).await
 }
 
@@ -81,25 +83,46 @@ pub(crate) async fn serve_http1(
         Some(stream) => Some(handshake(stream).await?),
         None => None,
     };
-    let upstream = Rc::new(Mutex::new(Upstream { sender, switched: None }));
-    let site = Rc::new(site);
-    let service = service_fn(|request: Request<Incoming>| {
-        let (gateway, flow, site) = (Rc::clone(gateway), Rc::clone(flow), Rc::clone(&site));
-        let upstream = Rc::clone(&upstream);
-        async move {
-            let forwarding = async |request| forward(&gateway, &flow, &site, &upstream, request).await;
-            Ok::<_, Infallible>(answer(&gateway, &flow, &site, request, forwarding).await)
-        }
+    let upstream = Mutex::new(Upstream { sender, switched: None });
+    let left = serve_to_end(stream, async |request| {
+        let forwarding = async |request| forward(gateway, flow, &site, &upstream, request).await;
+        answer(gateway, flow, &site, request, forwarding).await
     });
-    let connection = builder().serve_connection(TokioIo::new(stream), service).with_upgrades();
-    connection.await.map_err(broken)?;
+    let left = left.await.map_err(broken)?;
     let switched = upstream.lock().await.switched.take();
-    if let Some((sandbox, host)) = switched {
+    // The request is in flight until the other protocol has ended.
+    if let Some((sandbox, host, _request)) = switched {
         let (sandbox, host) = tokio::try_join!(sandbox, host).map_err(broken)?;
         let (mut sandbox, mut host) = (TokioIo::new(sandbox), TokioIo::new(host));
         tokio::io::copy_bidirectional(&mut sandbox, &mut host).await?;
+    } else {
+        end(left).await;
     }
     Ok(())
+}
+
+/// Serves HTTP/1 until its end. A connection on which another protocol was requested is left open then, whether the request was granted or
+/// not, and returned.
+async fn serve_to_end(
+    stream: impl Stream + 'static,
+    answer: impl AsyncFn(Request<Incoming>) -> Response<Body>,
+) -> hyper::Result<Option<OnUpgrade>> {
+    let requested = RefCell::new(None);
+    let service = service_fn(async |request: Request<Incoming>| {
+        if let Some(upgrade) = request.extensions().get::<OnUpgrade>() {
+            requested.replace(Some(upgrade.clone()));
+        }
+        Ok::<_, Infallible>(answer(request).await)
+    });
+    builder().serve_connection(TokioIo::new(stream), service).with_upgrades().await?;
+    Ok(requested.take())
+}
+
+/// Ends a connection that is left open as others are ended: with its last answer, and no reset.
+async fn end(left: Option<OnUpgrade>) {
+    if let Some(Ok(stream)) = OptionFuture::from(left).await {
+        let _ = TokioIo::new(stream).shutdown().await;
+    }
 }
 
 /// Serves HTTP/2. `connected` is a connection of HTTP/2 to the host.
@@ -158,15 +181,21 @@ async fn answer(
 ) -> Response<Body> {
     let version = request.version();
     let secrets = gateway.secrets();
-    let secrets = site.termination.as_ref().and_then(|_| secrets.of_host(&site.name));
-    if let Err(decision) = check(gateway, site, &request, secrets.is_some()) {
-        gateway.note(flow, &decision);
-        return own_answer(version, StatusCode::FORBIDDEN, decision.reason);
-    }
+    let secrets = match &site.host {
+        Target::Name(name) if site.termination.is_some() => secrets.of_host(name),
+        _ => None,
+    };
+    let held = match check(gateway, flow, site, &request, secrets.is_some()) {
+        Ok(held) => held,
+        Err(decision) => {
+            gateway.note(flow, &decision);
+            return own_answer(version, StatusCode::FORBIDDEN, decision.reason);
+        }
+    };
     if gateway.prepares
         && let Err(refusal) = prepare_request(request.headers_mut(), version)
     {
-        let reason = format!("this request cannot be passed on to {}: {refusal}", site.name);
+        let reason = format!("this request cannot be passed on to {}: {refusal}", site.host);
         gateway.note(flow, &Decision::deny_request(reason.clone()));
         return own_answer(version, StatusCode::FORBIDDEN, reason);
     }
@@ -174,10 +203,11 @@ async fn answer(
         if gateway.prepares {
             secrets.remove_shadows(request.headers_mut());
         }
-        secrets.inject(request.headers_mut());
+        flow.secrets.borrow_mut().extend(secrets.inject(request.headers_mut()));
     }
     let trailers = if gateway.prepares { Trailers::Dropped } else { Trailers::Kept };
-    match forward(request.map(|body| WithTrailers { body, trailers })).await {
+    let sent = Rc::clone(&held);
+    match forward(request.map(|body| WithTrailers { body, trailers, request: sent })).await {
         Ok(mut answer) => {
             if gateway.prepares {
                 let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -189,7 +219,8 @@ async fn answer(
                 answer.extensions_mut().remove::<ReasonPhrase>();
             }
             redactors.iter().for_each(|redactor| redactor.redact(answer.headers_mut()));
-            answer.map(|body| Either::Left(WithTrailers { body, trailers: Trailers::Redacted(redactors) }))
+            let trailers = Trailers::Redacted(redactors);
+            answer.map(|body| Either::Left(WithTrailers { body, trailers, request: held }))
         }
         Err(error) => {
             flow.failure.replace(Some(error.to_string()));
@@ -198,27 +229,53 @@ async fn answer(
     }
 }
 
-/// Decides about a request. `is_extended` is set if the gateway adds secrets or headers to it.
+/// Decides about a request. `is_extended` is set if the gateway adds secrets or headers to it. Returns the request, which is in flight
+/// as long as that is kept.
 fn check(
     gateway: &Gateway,
+    flow: &Flow,
     site: &Site,
     request: &Request<Incoming>,
     is_extended: bool,
-) -> Result<(), Decision> {
+) -> Result<Rc<InFlight>, Decision> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-    is_for(method, uri, headers, request.version(), &site.name, site.port)
-        .map_err(Decision::deny_other_name)?;
-    if gateway.looks_at_requests {
-        let names = headers.keys().map(http::HeaderName::as_str);
-        let denied = gateway.matcher().request(&site.name, method.as_str(), uri.path(), names);
-        denied.map_or(Ok(()), Err)?;
-    }
+    let hosts = match &site.host {
+        Target::Name(name) => {
+            is_for(method, uri, headers, request.version(), name, site.port)
+                .map_err(Decision::deny_other_name)?;
+            Vec::new()
+        }
+        target => hosts(method, uri, headers).map_err(|reason| {
+            Decision::deny_other_name(format!(
+                "a request to {target}:{} {reason}; the network policy has names checked",
+                site.port
+            ))
+        })?,
+    };
+    let held = InFlight { method: method.clone(), path: uri.path().to_owned(), hosts };
+    let names = headers.keys().map(http::HeaderName::as_str);
+    gateway.check_request(flow, &held, names).map_or(Ok(()), Err)?;
     if is_extended && gateway.prepares {
         refuse_reflection(method, headers).map_err(|refusal| {
-            Decision::deny_request(format!("this request to {} is not allowed: {refusal}", site.name))
+            Decision::deny_request(format!("this request to {} is not allowed: {refusal}", site.host))
         })?;
     }
-    Ok(())
+    Ok(flow.hold(held))
+}
+
+/// Returns the hosts that a request to an address names.
+fn hosts(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, &'static str> {
+    // A tunnel to another host, in which nothing is read.
+    if method == Method::CONNECT {
+        return Err("asks for a tunnel");
+    }
+    let in_header: Vec<_> = headers.get_all(HOST).iter().collect();
+    if in_header.len() > 1 {
+        return Err("has several headers Host");
+    }
+    let in_header = in_header.into_iter().map(|host| host.to_str().map_err(|_| "has a host that is no text"));
+    let in_uri = uri.authority().map(|authority| Ok(authority.as_str()));
+    in_header.chain(in_uri).map(|host| host.map(str::to_owned)).collect()
 }
 
 fn broken(error: hyper::Error) -> Failed {
@@ -236,10 +293,9 @@ pub(crate) async fn fail(flow: &Flow, stream: impl Stream + 'static, error: &Fai
 }
 
 async fn always(stream: impl Stream + 'static, status: StatusCode, reason: &str) {
-    let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(own_answer(request.version(), status, reason.to_owned()))
-    });
-    let _ = builder().serve_connection(TokioIo::new(stream), service).await;
+    let own = async |request: Request<Incoming>| own_answer(request.version(), status, reason.to_owned());
+    let served = serve_to_end(stream, own).await;
+    end(served.ok().flatten()).await;
 }
 
 fn unreachable(flow: &Flow, error: &Failed) -> String {
@@ -315,8 +371,8 @@ type Sender = client::SendRequest<WithTrailers>;
 /// The host's side of one connection.
 struct Upstream {
     sender: Option<Sender>,
-    /// Both sides, once they have agreed on another protocol.
-    switched: Option<(OnUpgrade, OnUpgrade)>,
+    /// Both sides, once they have agreed on another protocol, and the request for it.
+    switched: Option<(OnUpgrade, OnUpgrade, Rc<InFlight>)>,
 }
 
 /// Forwards a request over this connection's upstream, and returns the answer.
@@ -337,27 +393,29 @@ async fn forward(
     // Each hop has its own version (RFC 9110, 2.5).
     *request.version_mut() = Version::HTTP_11;
     let upgrade = wants_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
-    // An absolute address is reduced to its path; the host is in the header.
-    if let Some(path) =
-        request.uri().path_and_query().filter(|_| request.uri().authority().is_some()).cloned()
+    // An absolute address is reduced to its path, as the host is in the header. A host that the program knows by its address may be a
+    // proxy, which needs it.
+    if let (Target::Name(_), Some(_), Some(path)) =
+        (&site.host, request.uri().authority(), request.uri().path_and_query().cloned())
     {
         *request.uri_mut() = path.into();
     }
+    let held = Rc::clone(&request.body().request);
     let mut answer = sender.send_request(request).await.map_err(broken)?;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let upgrade = upgrade.ok_or(Failed::Unrequested)?;
-        upstream.switched = Some((upgrade, hyper::upgrade::on(&mut answer)));
+        upstream.switched = Some((upgrade, hyper::upgrade::on(&mut answer), held));
     }
     Ok(answer)
 }
 
 async fn connect(gateway: &Gateway, flow: &Flow, site: &Site) -> Result<Sender, Failed> {
-    match &site.termination {
-        Some(termination) => {
+    match (&site.termination, &site.host) {
+        (Some(termination), Target::Name(name)) => {
             let protocols = vec![terminate::HTTP_1.to_vec()];
-            handshake(Box::new(termination.connect(gateway, flow, &site.name, protocols).await?)).await
+            handshake(Box::new(termination.connect(gateway, flow, name, protocols).await?)).await
         }
-        None => handshake(Box::new(dial::dial(gateway, flow).await?.counting(flow))).await,
+        _ => handshake(Box::new(dial::dial(gateway, flow).await?.counting(flow))).await,
     }
 }
 

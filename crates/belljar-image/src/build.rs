@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use belljar_engine::Engine;
-use belljar_model::{LimitsFile, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TemplateStart, TreeBase};
+use belljar_model::{
+    LimitsFile, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TemplateStart, TlsMode, TreeBase,
+};
 use bytes::Bytes;
 use tokio::io::AsyncRead;
 
@@ -246,7 +248,7 @@ impl Builder<'_> {
             shown: show_dir(MIRROR_NAME, input.mirror.as_deref()),
             limits: &definition.build,
             network: if definition.steps.iter().any(Step::has_network) {
-                no_egress_policy()?
+                no_egress_policy(&definition.steps)?
             } else {
                 NetworkPolicy::default()
             },
@@ -295,7 +297,11 @@ impl Builder<'_> {
         let mut result = sandbox.run(Job { script: &line, env, cwd }, &mut log).await?;
         if result.is_success() {
             // Finishing the tree, and the next step, have no network.
-            return if step.has_network() { sandbox.set_network(&no_egress_policy()?).await } else { Ok(()) };
+            return if step.has_network() {
+                sandbox.set_network(&no_egress_policy(&[])?).await
+            } else {
+                Ok(())
+            };
         }
         if step.has_network() {
             // The failure itself is reported even if the log cannot be read.
@@ -490,9 +496,12 @@ async fn copy_files(sandbox: &BuildSandbox, copy: &CopyStep, input: &BuildInput)
     Ok(())
 }
 
-/// Returns the policy between steps: a gateway that allows no connections.
-fn no_egress_policy() -> Result<NetworkPolicy, BuildError> {
-    let policy = NetworkFile::from("whitelist").resolve();
+/// Returns the policy between steps: a gateway that allows no connections. The one with which a sandbox starts has to name the hosts to
+/// which the gateway terminates TLS in any of its steps.
+fn no_egress_policy(steps: &[Step]) -> Result<NetworkPolicy, BuildError> {
+    let hosts = steps.iter().flat_map(|step| step.network.read_hosts());
+    let tls = hosts.map(|host| (host.to_string(), TlsMode::Terminate.to_string())).collect();
+    let policy = NetworkFile { tls: Some(tls), ..NetworkFile::from("whitelist") }.resolve();
     policy.map_err(|error| BuildError::input("build.network", error.to_string()))
 }
 

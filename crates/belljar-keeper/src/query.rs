@@ -364,6 +364,12 @@ fn check_secrets(old: &NetworkPolicy, read: &BTreeSet<DomainPattern>, new: &Netw
         );
         return Err(KeeperError::field("network.headers", reason));
     }
+    if let Some(host) = new.terminated_hosts().find(|host| !read.iter().any(|pattern| pattern.covers(host))) {
+        let reason = format!(
+            "{host}: while a sandbox runs TLS is terminated for the hosts that it was terminated for at its start; create another sandbox"
+        );
+        return Err(KeeperError::field("network.tls", reason));
+    }
     let is_read = |host: &&DomainName| read.iter().any(|pattern| pattern.matches(host));
     match new.requests().keys().find(|host| !is_read(host)) {
         Some(host) => Err(KeeperError::field(

@@ -326,6 +326,12 @@ pub enum Wall {
     GatewayRequests,
     /// The gateway's rewriting of messages for the next hop: methods, framing, hop-by-hop headers, spellings of names.
     GatewayHop,
+    /// The gateway's check of names in connections that code opens to addresses, and of the names behind a name (CNAME).
+    GatewayDeniedNames,
+    /// The gateway's termination of TLS, within which it reads requests.
+    GatewayTerminate,
+    /// The gateway's decision about requests in flight and used secrets when its policy changes.
+    GatewayRecheck,
 }
 
 impl Wall {
@@ -371,6 +377,9 @@ impl Wall {
         (Self::GatewayRedact, "gateway-redact"),
         (Self::GatewayRequests, "gateway-requests"),
         (Self::GatewayHop, "gateway-hop"),
+        (Self::GatewayDeniedNames, "gateway-denied-names"),
+        (Self::GatewayTerminate, "gateway-terminate"),
+        (Self::GatewayRecheck, "gateway-recheck"),
     ];
 
     const fn bit(self) -> u64 {

@@ -68,7 +68,7 @@ pub use network::{
     ALWAYS_DENIED, Cidr, DecidedBy, Decision, DeniedRange, DomainName, DomainPattern, MAX_RULES, Matcher,
     NetworkCeiling, NetworkEvent, NetworkEventKind, NetworkFile, NetworkMode, NetworkPolicy, NetworkRecord,
     NetworkSetup, Ports, Preset, PresetHost, ProxyHost, ProxyProtocol, RequestRule, Rule, Secret, SecretFile,
-    SecretScope, SecretSource, SecretUse, SetHeader, Target, UpstreamProxy, always_denied,
+    SecretScope, SecretSource, SecretUse, SetHeader, Target, TlsMode, UpstreamProxy, always_denied,
     always_denied_name, check_secret_value, is_secret_name, placeholder, presets, presets_version,
 };
 pub use outcome::{LimitKind, Outcome, signal_name};

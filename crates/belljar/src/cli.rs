@@ -296,7 +296,7 @@ pub(crate) enum NetCommand {
     },
     /// Check whether a policy allows connections, and by which rule; the exit status is 1 if one is denied
     #[command(after_help = NET_CHECK_EXAMPLES)]
-    Check(NetCheckArgs),
+    Check(Box<NetCheckArgs>),
 }
 
 /// Arguments of `belljar net check`.
@@ -347,6 +347,9 @@ pub(crate) struct NetArgs {
     /// HOST:HEADER:env=VARIABLE, :file=PATH or :secret=STORED: set a header in requests to an allowed host, or to all hosts below *.SUFFIX
     #[arg(long = "header", value_name = "HEADER", help_heading = "Network")]
     pub(crate) headers: Vec<String>,
+    /// HOST=terminate: end TLS to a host, or to all below *.SUFFIX, at the gateway, which reads the requests; HOST=pass: do not
+    #[arg(long, value_name = "HOST=MODE", help_heading = "Network")]
+    pub(crate) tls: Vec<String>,
 }
 
 /// Arguments of `belljar doctor`.

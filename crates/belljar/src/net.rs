@@ -7,7 +7,7 @@ use std::path::Path;
 
 use belljar_client::v1;
 use belljar_model::{
-    Decision, DomainName, Matcher, ModelError, NetworkFile, Preset, PresetHost, SecretFile, presets,
+    Decision, DomainName, Matcher, ModelError, NetworkFile, Preset, PresetHost, SecretFile, TlsMode, presets,
     presets_version,
 };
 use serde_json::json;
@@ -51,7 +51,8 @@ fn list(names: &[String], as_json: bool) -> Result<u8, Quit> {
         if as_json {
             let hosts: Vec<_> = preset.hosts().iter().map(host_json).collect();
             let preset = json!({
-                "name": preset.name(), "purpose": preset.purpose(), "version": presets_version(), "hosts": hosts,
+                "name": preset.name(), "purpose": preset.purpose(), "version": presets_version(), "tls": preset.tls().to_string(),
+                "hosts": hosts,
             });
             let _ = writeln!(text, "{preset}");
             continue;
@@ -71,6 +72,9 @@ fn format_preset(preset: &Preset, text: &mut String) {
         text.push('\n');
     }
     let _ = writeln!(text, "{}: {}", preset.name(), preset.purpose());
+    if preset.tls() == TlsMode::Terminate {
+        let _ = writeln!(text, "  TLS to its hosts is terminated by the gateway");
+    }
     for host in preset.hosts() {
         let rules: Vec<String> = host.rules().map(|rule| rule.to_string()).collect();
         let _ = writeln!(text, "  {:<40}  {}", rules.join(" "), host.purpose());
@@ -167,6 +171,7 @@ impl NetArgs {
         self.requests.iter().try_for_each(|request| file.add_request(request))?;
         self.secrets.iter().try_for_each(|secret| file.add_secret(secret))?;
         self.headers.iter().try_for_each(|header| file.add_header(header))?;
+        self.tls.iter().try_for_each(|tls| file.add_tls(tls))?;
         Ok(Some(file).filter(|file| *file != NetworkFile::default()))
     }
 
@@ -174,7 +179,7 @@ impl NetArgs {
     pub(crate) fn message(&self) -> Result<Option<v1::NetworkPolicy>, Quit> {
         let Some(mut file) = self.file()? else { return Ok(None) };
         read_secrets(&mut file)?;
-        let NetworkFile { mode, presets, allow, deny, requests, secrets, headers } = file;
+        let NetworkFile { mode, presets, allow, deny, requests, secrets, headers, tls } = file;
         let of_host = |(host, rules)| (host, v1::NetworkRequests { rules, ..Default::default() });
         let secret = |SecretFile { host, header, value, .. }: SecretFile| {
             let [host, header, value] = [host, header, value].map(Option::unwrap_or_default);
@@ -188,6 +193,7 @@ impl NetArgs {
             requests: requests.unwrap_or_default().into_iter().map(of_host).collect(),
             secrets: secrets.into_iter().flatten().map(|(name, one)| (name, secret(one))).collect(),
             headers: headers.into_iter().flatten().map(secret).collect(),
+            tls: tls.into_iter().flatten().collect(),
             ..Default::default()
         }))
     }

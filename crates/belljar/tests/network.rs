@@ -29,6 +29,9 @@ mod headers;
 #[path = "network/hop.rs"]
 mod hop;
 #[cfg(feature = "mutation")]
+#[path = "network/names.rs"]
+mod names;
+#[cfg(feature = "mutation")]
 #[path = "network/programs.rs"]
 mod programs;
 #[cfg(feature = "mutation")]
@@ -54,6 +57,7 @@ fn main() -> std::process::ExitCode {
         secrets::CASES,
         headers::CASES,
         hop::CASES,
+        names::CASES,
     ]
     .concat();
     // Before there is a second thread; each test has a process of its own.

@@ -12,10 +12,6 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// The machine's trusted certificates, for tools that do not use them by default.
-const ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
-const TRUST: [&str; 4] = ["PIP_CERT", "NODE_EXTRA_CA_CERTS", "npm_config_cafile", "CARGO_HTTP_CAINFO"];
-
 fn belljar(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
     command.args(args).stdin(Stdio::null()).env_remove("BELLJAR_ENGINE").env_remove("BELLJAR_POLICY");
@@ -53,9 +49,6 @@ fn check_install(preset: &str, tool: Option<&Path>, code: &str) {
         let mut command =
             belljar(&["run", "-l", "bash", "--timeout", "5m", "--memory", "1g", "--disk", "1g"]);
         command.arg("--policy").arg(&policy).args(flags);
-        for name in TRUST {
-            command.args(["--env", &format!("{name}={ROOTS}")]);
-        }
         if let Some(tool) = tool {
             command.arg("-f").arg(tool);
         }

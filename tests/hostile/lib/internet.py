@@ -25,9 +25,9 @@ value = "agents"
 
 
 class Host:
-    """The host. `answer` returns the bytes of the answer to a request, whose lines are those of its head."""
+    """The host, under the policy of `spec`. `answer` returns the bytes of the answer to a request, whose lines are those of its head."""
 
-    def __init__(self, answer):
+    def __init__(self, answer, spec=SPEC):
         if not shutil.which("openssl"):
             host.skip("openssl is not installed")
         self.requests, self.answer = [], answer
@@ -43,7 +43,7 @@ class Host:
             subprocess.run(new + more, cwd=directory, check=True, capture_output=True)
         policy = f'[network]\nresolvers = ["{RESOLVER}:53"]\nca_file = "{directory}/ca.pem"\nexceptions = ["{ADDRESS}/32"]\n'
         self.flags = ["--policy", host.write(directory, "policy.toml", content=policy)]
-        self.flags += ["--spec", host.write(directory, "spec.toml", content=SPEC)]
+        self.flags += ["--spec", host.write(directory, "spec.toml", content=spec)]
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(os.path.join(directory, "cert.pem"), os.path.join(directory, "key.pem"))
         server = socketserver.ThreadingTCPServer((ADDRESS, 443), lambda connection, *_: self.serve(connection))

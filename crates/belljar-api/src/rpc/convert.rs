@@ -176,6 +176,7 @@ fn network_policy(policy: &belljar_model::NetworkPolicy) -> v1::NetworkPolicy {
         allow: shown.allow.unwrap_or_default(),
         deny: shown.deny.unwrap_or_default(),
         requests: shown.requests.unwrap_or_default().into_iter().map(of_host).collect(),
+        tls: shown.tls.unwrap_or_default().into_iter().collect(),
         secrets: shown.secrets.into_iter().flatten().map(|(name, one)| (name, secret(one))).collect(),
         headers: shown.headers.into_iter().flatten().map(secret).collect(),
         ..Default::default()

@@ -391,6 +391,7 @@ fn parse_network(
             .filter(|secrets: &BTreeMap<_, _>| !secrets.is_empty()),
         headers: Some(policy.headers.into_iter().map(file).collect())
             .filter(|headers: &Vec<_>| !headers.is_empty()),
+        tls: Some(policy.tls.into_iter().collect()).filter(|tls: &BTreeMap<_, _>| !tls.is_empty()),
     }))
 }
 

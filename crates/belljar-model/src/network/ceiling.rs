@@ -112,6 +112,7 @@ impl TryFrom<NetworkFile> for NetworkCeiling {
         refuse("network.deny", policy.deny().first().map(ToString::to_string))?;
         refuse("network.requests", policy.requests().keys().next().map(ToString::to_string))?;
         refuse("network.secrets", policy.secrets().keys().next().cloned())?;
+        refuse("network.tls", policy.tls().keys().next().map(ToString::to_string))?;
         refuse("network.headers", policy.headers().first().map(|set| set.host().to_string()))?;
         let other = Some(policy.mode()).filter(|mode| *mode != NetworkMode::Whitelist);
         refuse("network.mode", other.map(|mode| mode.to_string()))?;

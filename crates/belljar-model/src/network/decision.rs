@@ -35,6 +35,12 @@ impl Decision {
         Self { allowed: false, by: DecidedBy::OtherName, reason }
     }
 
+    /// Denies a connection that used a secret or a header which the policy no longer has.
+    pub fn deny_secret(what: &str) -> Self {
+        let reason = format!("the network policy no longer has {what}, which this connection used");
+        Self { allowed: false, by: DecidedBy::Secret, reason }
+    }
+
     /// Denies a request that the host's rules do not allow.
     pub fn deny_request(reason: String) -> Self {
         Self { allowed: false, by: DecidedBy::Requests, reason }
@@ -68,6 +74,8 @@ pub enum DecidedBy {
     OtherName,
     /// The rules for requests to the host deny it.
     Requests,
+    /// It used a secret that the policy no longer has.
+    Secret,
     /// Mode `disabled` denies it.
     Disabled,
     /// No rule allows it.
@@ -89,6 +97,7 @@ impl fmt::Display for DecidedBy {
             Self::OwnAddress => write!(f, "{ALWAYS_DENIED_TEXT}this machine"),
             Self::OtherName => write!(f, "{ALWAYS_DENIED_TEXT}another name"),
             Self::Requests => f.write_str("not in the requests of this host"),
+            Self::Secret => f.write_str("a secret was removed"),
             Self::Disabled => f.write_str("mode disabled"),
             Self::NoRule => f.write_str("not in the allow list"),
         }

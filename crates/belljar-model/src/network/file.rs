@@ -10,17 +10,18 @@ use crate::error::ModelError;
 use crate::network::header;
 use crate::network::matcher::Matcher;
 use crate::network::mode::NetworkMode;
-use crate::network::name::DomainName;
+use crate::network::name::{DomainName, DomainPattern};
 use crate::network::policy::NetworkPolicy;
 use crate::network::preset::Preset;
 use crate::network::request::{self, RequestRule};
 use crate::network::rule::{List, Rule, Target};
 use crate::network::secret::{self, Secret, SecretFile};
+use crate::network::tls::{self, TlsMode};
 use crate::node::{Fields, Node};
 
 /// A network policy as it was written: each value, and only those that were given.
 ///
-/// A text is a mode; a table has the keys `mode`, `presets`, `allow`, `deny`, `requests`, `secrets` and `headers`. Unknown keys and keys that are
+/// A text is a mode; a table has the keys `mode`, `presets`, `allow`, `deny`, `requests`, `secrets`, `headers` and `tls`. Unknown keys and keys that are
 /// given twice are refused; null counts as not given. A mode alone is written as a text, as all versions read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkFile {
@@ -41,6 +42,8 @@ pub struct NetworkFile {
     pub secrets: Option<BTreeMap<String, SecretFile>>,
     /// Headers that the gateway sets in requests; their hosts may be `*.SUFFIX`.
     pub headers: Option<Vec<SecretFile>>,
+    /// Treatment of TLS by host, `terminate` or `pass`; hosts may be `*.SUFFIX`.
+    pub tls: Option<BTreeMap<String, String>>,
 }
 
 impl NetworkFile {
@@ -69,8 +72,10 @@ impl NetworkFile {
             requests: requests(self.requests.unwrap_or_default())?,
             secrets: secrets.map(secret).collect::<Result<_, _>>()?,
             headers: header::resolve_all(self.headers.unwrap_or_default())?,
+            tls: tls::resolve_all(self.tls.unwrap_or_default())?,
         };
         refuse_contradictions(&policy)?;
+        refuse_unread(&policy)?;
         refuse_unreachable(&policy)?;
         Ok(policy)
     }
@@ -124,6 +129,22 @@ impl NetworkFile {
         Ok(())
     }
 
+    /// Adds the treatment of TLS to a host in the form of a flag: `HOST=terminate` or `HOST=pass`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is not of this form. The host is checked by [`resolve`](Self::resolve).
+    pub fn add_tls(&mut self, text: &str) -> Result<(), ModelError> {
+        let Some((host, mode)) = text.split_once('=') else {
+            let allowed = "HOST=terminate or HOST=pass, such as cdn.example.com=terminate";
+            return Err(ModelError::not_allowed(tls::FIELD, text, allowed));
+        };
+        match self.tls.get_or_insert_default().insert(host.to_owned(), mode.to_owned()) {
+            Some(_) => Err(ModelError::not_allowed(tls::FIELD, host, "each host once")),
+            None => Ok(()),
+        }
+    }
+
     /// Reads the value of the key `network`.
     pub(crate) fn from_node(node: Node) -> Result<Self, ModelError> {
         let mut fields = match node {
@@ -153,14 +174,15 @@ impl NetworkFile {
             requests,
             secrets: secrets.transpose()?,
             headers: headers.transpose()?,
+            tls: fields.text_table("tls")?,
         };
         fields.finish()?;
         Ok(file)
     }
 
     pub(super) fn is_mode_alone(&self) -> bool {
-        let Self { mode, presets, allow, deny, requests, secrets, headers } = self;
-        let more = requests.is_some() || secrets.is_some() || headers.is_some();
+        let Self { mode, presets, allow, deny, requests, secrets, headers, tls } = self;
+        let more = requests.is_some() || secrets.is_some() || headers.is_some() || tls.is_some();
         mode.is_some() && presets.is_none() && allow.is_none() && deny.is_none() && !more
     }
 }
@@ -182,6 +204,7 @@ fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
             (request::FIELD, bound, WHITELIST),
             (secret::FIELD, policy.secrets.keys().next().cloned(), EITHER),
             (header::FIELD, policy.headers.first().map(|set| set.host.to_string()), EITHER),
+            (tls::FIELD, policy.tls.keys().next().map(ToString::to_string), EITHER),
         ],
         // Ranges can be allowed: an operator may except them from what is always denied.
         NetworkMode::Open => {
@@ -196,6 +219,20 @@ fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
     };
     let first = refused.into_iter().find_map(|(field, value, allowed)| Some((field, value?, allowed)));
     first.map_or(Ok(()), |(field, value, allowed)| Err(ModelError::not_allowed(field, value, allowed)))
+}
+
+/// Refuses to pass on TLS to hosts whose requests the gateway has to read.
+fn refuse_unread(policy: &NetworkPolicy) -> Result<(), ModelError> {
+    let read = policy.required_hosts();
+    let passed = policy.tls.iter().filter(|(_, mode)| **mode == TlsMode::Pass);
+    let overlaps = |host: &DomainPattern| read.iter().any(|read| read.covers(host) || host.covers(read));
+    match passed.map(|(host, _)| host).find(|host| overlaps(host)) {
+        Some(host) => {
+            let allowed = "terminate, or no secret, header, rule for requests or termination for it";
+            Err(ModelError::not_allowed(tls::FIELD, format!("{host}=pass"), allowed))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks rules for requests; each host has them once.
@@ -258,6 +295,8 @@ impl From<&NetworkPolicy> for NetworkFile {
         let secret = |(name, secret): (&String, &Secret)| (name.clone(), secret.into());
         let secrets: BTreeMap<String, SecretFile> = policy.secrets.iter().map(secret).collect();
         let headers: Vec<SecretFile> = policy.headers.iter().map(SecretFile::from).collect();
+        let tls: BTreeMap<String, String> =
+            policy.tls.iter().map(|(host, mode)| (host.to_string(), mode.to_string())).collect();
         Self {
             mode: Some(policy.mode.to_string()),
             presets: some(policy.presets.iter().map(|name| (*name).to_owned()).collect()),
@@ -266,6 +305,7 @@ impl From<&NetworkPolicy> for NetworkFile {
             requests: Some(requests).filter(|requests| !requests.is_empty()),
             secrets: Some(secrets).filter(|secrets| !secrets.is_empty()),
             headers: Some(headers).filter(|headers| !headers.is_empty()),
+            tls: Some(tls).filter(|tls| !tls.is_empty()),
         }
     }
 }
@@ -298,6 +338,9 @@ impl Serialize for NetworkFile {
         }
         if let Some(headers) = &self.headers {
             map.serialize_entry("headers", headers)?;
+        }
+        if let Some(tls) = &self.tls {
+            map.serialize_entry("tls", tls)?;
         }
         map.end()
     }

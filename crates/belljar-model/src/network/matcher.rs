@@ -27,6 +27,10 @@ pub struct Matcher {
     deny: Index,
     exceptions: Vec<Cidr>,
     requests: BTreeMap<DomainName, Vec<RequestRule>>,
+    /// Hosts whose TLS is terminated.
+    terminated: Vec<DomainPattern>,
+    /// Whether a name is denied.
+    denies_names: bool,
     /// Short description of the allowed hosts, for reasons.
     summary: String,
 }
@@ -48,6 +52,8 @@ impl Matcher {
             deny,
             exceptions: exceptions.to_vec(),
             requests: policy.requests().clone(),
+            terminated: policy.terminated_hosts().cloned().collect(),
+            denies_names: policy.deny().iter().any(|rule| matches!(rule.target(), Target::Name(_))),
             summary: summary(policy),
         }
     }
@@ -72,9 +78,34 @@ impl Matcher {
         Some(Decision::deny_request(what))
     }
 
-    /// Reports whether a host has rules for requests, so that nothing but requests may reach it.
-    pub fn has_requests(&self, host: &DomainName) -> bool {
-        self.requests.contains_key(host)
+    /// Reports whether a host may get only requests that the gateway has read, as it has rules for them or its TLS is terminated.
+    pub fn must_read(&self, host: &DomainName) -> bool {
+        self.requests.contains_key(host) || self.terminated.iter().any(|pattern| pattern.matches(host))
+    }
+
+    /// Reports whether connections to addresses have to be read for the names of hosts in them.
+    pub fn must_read_names(&self) -> bool {
+        self.denies_names || !self.requests.is_empty() || !self.terminated.is_empty()
+    }
+
+    /// Decides about a connection to an address within which a program asks for a host by name, in TLS or in a request; `None` if
+    /// nothing is against it. The connection itself has been allowed.
+    pub fn named(&self, name: &DomainName, port: u16) -> Option<Decision> {
+        if let Some(by) = self.refused_name(name, port) {
+            return Some(self.decision(name.as_str(), port, by));
+        }
+        self.must_read(name).then(|| {
+            Decision::deny_other_name(format!(
+                "{name}:{port} is reached by its name only, as the network policy has requests to it read"
+            ))
+        })
+    }
+
+    /// Decides about a connection to a name that is, in DNS, another name (CNAME) for `alias`; `None` if nothing is against it.
+    pub fn alias(&self, name: &DomainName, alias: &DomainName, port: u16) -> Option<Decision> {
+        let by = self.refused_name(alias, port)?;
+        let reason = format!("{name}:{port} is denied, as it is another name for {alias} ({by})");
+        Some(Decision { allowed: false, by, reason })
     }
 
     /// Decides about a connection to an address that a program used without a name.
@@ -149,17 +180,20 @@ impl Matcher {
         if self.mode == NetworkMode::Disabled {
             return DecidedBy::Disabled;
         }
-        if let Some(denied) = self.deny.name(name, port) {
-            return denied.clone();
-        }
-        if always_denied_name(name) {
-            return DecidedBy::MetadataName;
+        if let Some(refused) = self.refused_name(name, port) {
+            return refused;
         }
         match self.mode {
-            _ if self.has_requests(name) && port != 443 && port != 80 => DecidedBy::Requests,
+            _ if self.requests.contains_key(name) && port != 443 && port != 80 => DecidedBy::Requests,
             NetworkMode::Open => DecidedBy::Open,
             _ => self.allow.name(name, port).cloned().unwrap_or(DecidedBy::NoRule),
         }
+    }
+
+    /// Returns the rule that denies a name regardless of the allow rules.
+    fn refused_name(&self, name: &DomainName, port: u16) -> Option<DecidedBy> {
+        let metadata = || always_denied_name(name).then_some(DecidedBy::MetadataName);
+        self.deny.name(name, port).cloned().or_else(metadata)
     }
 
     /// Returns the rule that denies an address regardless of the allow rules.
@@ -195,7 +229,9 @@ impl Matcher {
             DecidedBy::Requests => format!(
                 "{what} is denied, as requests to {host} are restricted by rules, which apply on ports 443 and 80 only"
             ),
-            DecidedBy::OwnAddress | DecidedBy::OtherName => format!("{what} is denied ({by})"),
+            DecidedBy::OwnAddress | DecidedBy::OtherName | DecidedBy::Secret => {
+                format!("{what} is denied ({by})")
+            }
             DecidedBy::Disabled => {
                 format!(
                     "{what} cannot be reached: this sandbox has no network; ask whoever created it to allow {rule}"

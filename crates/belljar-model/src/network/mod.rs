@@ -27,6 +27,7 @@ mod setup;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub use ceiling::NetworkCeiling;
 pub use cidr::Cidr;
@@ -47,3 +48,4 @@ pub use scope::{SecretScope, SecretUse};
 pub use secret::{Secret, SecretFile, SecretSource, check_secret_value, placeholder};
 pub use setup::NetworkSetup;
 pub use stored::is_secret_name;
+pub use tls::TlsMode;

@@ -36,6 +36,21 @@ impl DomainName {
         std::iter::successors(parent(&self.0), |name| parent(name))
     }
 
+    /// Parses a name as servers and resolvers may use it, for a comparison with rules: a label that no rule can have, such as one with
+    /// `_`, is replaced, so that the name stays below the same names. `None` if it is no name at all.
+    pub fn lenient(text: &str) -> Option<Self> {
+        let replaced = |is_invalid: fn(&str) -> bool| {
+            let labels = text.strip_suffix('.').unwrap_or(text).split(DOTS);
+            let labels: Vec<&str> = labels.map(|label| if is_invalid(label) { "x" } else { label }).collect();
+            Self::read(&labels.join(".")).ok()
+        };
+        if text.is_empty() {
+            return None;
+        }
+        let is_invalid = |label: &str| Self::read(&format!("{label}.x")).is_err();
+        replaced(|_| false).or_else(|| replaced(is_invalid))
+    }
+
     /// Parses a name; the error describes the expected form.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() {

@@ -10,11 +10,13 @@ use crate::network::file::NetworkFile;
 use crate::network::header::{self, SetHeader};
 use crate::network::mode::NetworkMode;
 use crate::network::name::{DomainName, DomainPattern};
+use crate::network::preset::Preset;
 use crate::network::request::RequestRule;
 use crate::network::rule::Rule;
 use crate::network::scope::SecretUse;
 use crate::network::secret::{self, Secret, SecretSource};
 use crate::network::stored;
+use crate::network::tls::TlsMode;
 
 /// Network policy of a sandbox. Created by [`NetworkFile::resolve`]; the default reaches nothing.
 ///
@@ -31,6 +33,7 @@ pub struct NetworkPolicy {
     pub(super) requests: BTreeMap<DomainName, Vec<RequestRule>>,
     pub(super) secrets: BTreeMap<String, Secret>,
     pub(super) headers: Vec<SetHeader>,
+    pub(super) tls: BTreeMap<DomainPattern, TlsMode>,
 }
 
 impl NetworkPolicy {
@@ -64,11 +67,34 @@ impl NetworkPolicy {
         &self.headers
     }
 
-    /// Returns the hosts whose requests the gateway reads, also within TLS: those with secrets, headers or rules for requests.
-    pub fn read_hosts(&self) -> BTreeSet<DomainPattern> {
+    /// Treatment of TLS that the policy names, by host.
+    pub fn tls(&self) -> &BTreeMap<DomainPattern, TlsMode> {
+        &self.tls
+    }
+
+    /// Returns the hosts whose TLS the policy itself has terminated.
+    pub fn terminated_hosts(&self) -> impl Iterator<Item = &DomainPattern> {
+        self.tls.iter().filter(|(_, mode)| **mode == TlsMode::Terminate).map(|(host, _)| host)
+    }
+
+    /// Returns the hosts whose requests the gateway has to read, also within TLS: those with secrets, headers, rules for requests or
+    /// terminated TLS.
+    pub fn required_hosts(&self) -> BTreeSet<DomainPattern> {
         let hosts = self.secrets.values().map(Secret::host).chain(self.requests.keys());
         let exact = hosts.cloned().map(DomainPattern::Exact);
-        exact.chain(self.headers.iter().map(SetHeader::host).cloned()).collect()
+        let patterns = self.headers.iter().map(SetHeader::host).chain(self.terminated_hosts());
+        exact.chain(patterns.cloned()).collect()
+    }
+
+    /// Returns the hosts whose requests the gateway reads where it can: the [required](Self::required_hosts) ones, and those of presets
+    /// with terminated TLS, unless the policy passes it on.
+    pub fn read_hosts(&self) -> BTreeSet<DomainPattern> {
+        let passed = |host: &DomainPattern| {
+            self.tls.iter().any(|(pattern, mode)| *mode == TlsMode::Pass && pattern.covers(host))
+        };
+        let presets = self.presets.iter().filter_map(|name| Preset::find(name));
+        let hosts = presets.flat_map(Preset::terminated_hosts).filter(|host| !passed(host)).cloned();
+        self.required_hosts().into_iter().chain(hosts).collect()
     }
 
     /// Returns the names of the stored secrets that values of this policy refer to.

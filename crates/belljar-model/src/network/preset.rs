@@ -8,6 +8,7 @@ use crate::error::ModelError;
 use crate::nearest::nearest;
 use crate::network::name::DomainPattern;
 use crate::network::rule::{Ports, Rule, Target};
+use crate::network::tls::TlsMode;
 
 /// Content of `presets.toml`. An invalid file would yield an empty table; a test ensures that it is valid.
 static TABLE: LazyLock<PresetTable> =
@@ -26,6 +27,8 @@ struct PresetTable {
 pub struct Preset {
     name: String,
     purpose: String,
+    #[serde(default)]
+    tls: TlsMode,
     hosts: Vec<PresetHost>,
 }
 
@@ -83,6 +86,17 @@ impl Preset {
     /// The preset's purpose.
     pub fn purpose(&self) -> &str {
         &self.purpose
+    }
+
+    /// Treatment of TLS to the hosts, unless a policy names another.
+    pub fn tls(&self) -> TlsMode {
+        self.tls
+    }
+
+    /// Returns the hosts whose TLS is terminated by default.
+    pub(super) fn terminated_hosts(&self) -> impl Iterator<Item = &DomainPattern> {
+        let is_terminated = |host: &&PresetHost| self.tls == TlsMode::Terminate && host.ports.contains(&443);
+        self.hosts.iter().filter(is_terminated).map(PresetHost::name)
     }
 
     /// The hosts.

@@ -61,6 +61,9 @@ async fn get(link: &Link, sandbox: &str) -> Result<(), Quit> {
     for header in &policy.headers {
         table.row(vec!["header".to_owned(), target(header)]);
     }
+    for (host, mode) in policy.tls.iter().collect::<BTreeMap<_, _>>() {
+        table.row(vec!["tls".to_owned(), format!("{host}={mode}")]);
+    }
     table.print()
 }
 

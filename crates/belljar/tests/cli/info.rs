@@ -110,6 +110,8 @@ fn help_and_version() {
                                  from the variable NAME by default
           --header <HEADER>      HOST:HEADER:env=VARIABLE, :file=PATH or :secret=STORED: set a header in
                                  requests to an allowed host, or to all hosts below *.SUFFIX
+          --tls <HOST=MODE>      HOST=terminate: end TLS to a host, or to all below *.SUFFIX, at the
+                                 gateway, which reads the requests; HOST=pass: do not
 
     Output:
       -q, --quiet          Print no messages except errors

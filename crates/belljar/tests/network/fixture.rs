@@ -200,7 +200,7 @@ impl Drop for Fixture {
 /// and the key of both.
 fn certificates(dir: &Path) {
     const NAMES: &str = "subjectAltName=DNS:good.example,DNS:other.example,DNS:sub.good.example,DNS:example.org,\
-         DNS:impostor.example,DNS:http2.example,DNS:git.example,DNS:pypi.org,DNS:files.pythonhosted.org";
+         DNS:impostor.example,DNS:http2.example,DNS:git.example,DNS:alias.example,DNS:pypi.org,DNS:files.pythonhosted.org";
     let openssl = |words: &str| {
         let made = Command::new("openssl").args(words.split(' ')).current_dir(dir).output().unwrap();
         assert!(made.status.success(), "{made:?}");

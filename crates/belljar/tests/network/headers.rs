@@ -100,7 +100,7 @@ fn flags_set_headers(fixture: &Fixture) {
 }
 
 /// Creates a home whose server trusts the simulated hosts.
-fn home(fixture: &Fixture, more: &str) -> Home {
+pub(crate) fn home(fixture: &Fixture, more: &str) -> Home {
     Home::configured(&format!(
         "[server]\nlinger = '1s'\n{more}\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\nca_file = '{}'\n",
         fixture.dir().join("ca.pem").display()
@@ -281,6 +281,14 @@ fn n23_stored_secrets_are_sent_to_their_own_hosts(fixture: &Fixture) {
     home.feed(&format!("secret set free --api-key {bob}"), b"0ther-value").good();
     create(&bob, words).good();
     create(&ann, words).refused(125, &["secret \"free\" has no hosts"]);
+    // A key may be without all of them.
+    let key = home.json("key create --role user --stored-secrets false");
+    let (kim, kim_id) = (key["key"].as_str().unwrap().to_owned(), key["id"].as_str().unwrap());
+    let words = "--header good.example:authorization:secret=scoped";
+    create(&kim, words).refused(125, &["this key may not use secrets that are stored on the server"]);
+    create(&kim, "--allow good.example").good();
+    home.good(&format!("key set {kim_id} --stored-secrets true"));
+    create(&kim, words).good();
     for words in ["--host https://x/", "--host *", "--host a.example --header host"] {
         home.feed(&format!("secret create wrong {words}"), b"v").refused(2, &["host"]);
     }

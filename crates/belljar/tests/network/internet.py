@@ -39,6 +39,11 @@ NAMES = {
 }
 IMPOSTOR = "93.184.216.50"
 NAMES["impostor.example"] = [IMPOSTOR]
+# Another name for that of other.example, by two steps.
+ALIASES = {"alias.example": ["middle.example", "a_b.below.example"]}
+NAMES["alias.example"] = NAMES["other.example"]
+# Speaks first, on every port.
+TALKER = "93.184.216.80"
 HTTP_2 = "93.184.216.60"
 NAMES["http2.example"] = [HTTP_2]
 # Its server on port 443 is one of servers.py.
@@ -104,7 +109,15 @@ def answer(query, is_stream):
         # For another name, with another number, and with one that says it is longer than it is.
         wrong = bytes([query[0] ^ 1]) + query[1:2] + struct.pack(">HHHHH", 0x8180, 1, 1, 0, 0) + question
         return [wrong + b"\xc0\x0c\0\1\0\1\0\0\0\5\0\4" + socket.inet_aton("93.184.216.34"), b"\0", query[:2] + b"\x81\x80\0\1\xff\xff\0\0\0\0" + question]
-    return query[:2] + struct.pack(">HHHHH", flags, 1, len(addresses), 0, 0) + question + records
+    aliases = ALIASES.get(name, []) if kind == 1 else []
+    count, owner = len(addresses) + len(aliases), b"\xc0\x0c"
+    chain = b""
+    for alias in aliases:
+        wire = b"".join(bytes([len(label)]) + label.encode() for label in alias.split(".")) + b"\0"
+        chain += owner + b"\0\5\0\1\0\0\0\5" + struct.pack(">H", len(wire)) + wire
+        owner = wire
+    records = chain + records.replace(b"\xc0\x0c", owner) if chain else records
+    return query[:2] + struct.pack(">HHHHH", flags, 1, count, 0, 0) + question + records
 
 
 def resolver(datagrams):
@@ -134,6 +147,8 @@ class Resolver(socketserver.StreamRequestHandler):
 class Web(socketserver.StreamRequestHandler):
     def handle(self):
         address, port = self.connection.getsockname()
+        if address == TALKER:
+            return Talk(self.connection, self.client_address, self.server)
         say(connected=address, port=port)
         while True:
             line = self.rfile.readline().decode("latin-1")
@@ -212,6 +227,8 @@ class Tls(socketserver.BaseRequestHandler):
     def handle(self):
         address, port = self.request.getsockname()
         say(connected=address, port=port)
+        if address == TALKER:
+            return Talk(self.request, self.client_address, self.server)
         if address == HTTP_2:
             with http_2() as server:
                 return carry(self.request, server)
@@ -237,6 +254,10 @@ class Tls(socketserver.BaseRequestHandler):
             while headers.get("transfer-encoding") and not more.endswith(b"\r\n\r\n") and (some := connection.recv(65536)):
                 more += some
             say(asked=asked[0], method=method, path=path, headers=headers, lines=fields, more=more.decode("latin-1"))
+            if path.endswith("/endless"):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n")
+                connection.recv(1)
+                return
             if path == "/parts":
                 connection.sendall(parts(headers["authorization"].removeprefix("Bearer ")))
                 return

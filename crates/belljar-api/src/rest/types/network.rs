@@ -45,6 +45,10 @@ pub(crate) struct NetworkPolicyBody {
     /// of an exact host replace those of a suffix.
     #[schema(value_type = Option<Vec<NetworkSecretBody>>)]
     headers: Option<Vec<Object<NetworkSecretBody>>>,
+    /// Treatment of TLS on port 443 by host or `*.SUFFIX`: `terminate` has the gateway read requests and check their host, `pass`
+    /// passes TLS on also to a preset's host.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
+    tls: Option<UniqueMap<String>>,
 }
 
 /// A secret that the gateway inserts into requests, or a header that it sets. Code in the sandbox never sees its value.
@@ -77,14 +81,24 @@ impl NetworkBody {
     pub(crate) fn into_file(self) -> NetworkFile {
         match self {
             Self::Mode(mode) => NetworkFile { mode: Some(mode), ..NetworkFile::default() },
-            Self::Policy(NetworkPolicyBody { mode, presets, allow, deny, requests, secrets, headers }) => {
+            Self::Policy(NetworkPolicyBody {
+                mode,
+                presets,
+                allow,
+                deny,
+                requests,
+                secrets,
+                headers,
+                tls,
+            }) => {
+                let tls = tls.map(|UniqueMap(tls)| tls);
                 let requests = requests.map(|UniqueMap(requests)| requests);
                 let secrets = secrets.map(|UniqueMap(secrets)| {
                     secrets.into_iter().map(|(name, Object(secret))| (name, secret.into())).collect()
                 });
                 let headers =
                     headers.map(|headers| headers.into_iter().map(|Object(header)| header.into()).collect());
-                NetworkFile { mode, presets, allow, deny, requests, secrets, headers }
+                NetworkFile { mode, presets, allow, deny, requests, secrets, headers, tls }
             }
         }
     }

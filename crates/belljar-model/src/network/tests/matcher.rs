@@ -218,3 +218,37 @@ fn decision_time_is_bounded_with_ten_thousand_rules() {
         assert!(begin.elapsed() < Duration::from_millis(300), "{:?}", begin.elapsed());
     }
 }
+
+#[test]
+fn names_within_connections_are_compared_with_deny() {
+    let of = |text: &str| Matcher::new(&policy(text).unwrap(), &[]);
+    let open = of(
+        r#"{"mode": "open", "deny": ["evil.example", "*.below.example:443"], "tls": {"read.example": "terminate"}}"#,
+    );
+    for (text, port, denied) in [
+        ("evil.example", 80, true),
+        ("a.evil.example", 80, false),
+        ("a.below.example", 443, true),
+        ("a.below.example", 80, false),
+        ("metadata.google.internal", 80, true),
+        ("read.example", 443, true),
+        ("good.example", 443, false),
+    ] {
+        assert_eq!(open.named(&name(text), port).is_some(), denied, "{text}:{port}");
+        // Another name may lead to a host whose requests are read: it is not read by that name.
+        let is_read = text == "read.example";
+        let alias = open.alias(&name("good.example"), &name(text), port);
+        assert_eq!(alias.is_some(), denied && !is_read, "{text}:{port}");
+        assert!(alias.is_none_or(|alias| !alias.allowed && alias.reason.contains(text)), "{text}");
+    }
+    for (text, read) in [
+        (r#"{"mode": "open"}"#, false),
+        (r#"{"mode": "open", "deny": ["10.0.0.0/8"]}"#, false),
+        (r#"{"mode": "open", "deny": ["evil.example:22"]}"#, true),
+        (r#"{"allow": ["a.example"], "requests": {"a.example": []}}"#, true),
+        (r#"{"mode": "open", "tls": {"a.example": "terminate"}}"#, true),
+        (r#"{"mode": "open", "tls": {"a.example": "pass"}}"#, false),
+    ] {
+        assert_eq!(of(text).must_read_names(), read, "{text}");
+    }
+}

@@ -210,3 +210,23 @@ fn names_and_patterns_are_checked_by_serde() {
     assert!(serde_json::from_str::<DomainName>("\"127.1\"").is_err());
     assert!(serde_json::from_str::<DomainPattern>("\"*\"").is_err());
 }
+
+#[test]
+fn invalid_names_stay_below_the_same_names() {
+    let below: DomainPattern = "*.evil.example".parse().unwrap();
+    for text in [
+        "a_b.evil.example",
+        "A.EVIL.example.",
+        "-a-.evil.example",
+        "a..evil.example",
+        "xn--0.evil.example",
+        "\u{ffff}.evil.example",
+        &format!("{}.evil.example", "a".repeat(64)),
+    ] {
+        assert!(below.matches(&DomainName::lenient(text).unwrap()), "{text}");
+    }
+    assert_eq!(DomainName::lenient("Evil.Example"), Some(name("evil.example")));
+    for text in ["", "127.0.0.1", "localhost", &"a.".repeat(200)] {
+        assert_eq!(DomainName::lenient(text), None, "{text}");
+    }
+}

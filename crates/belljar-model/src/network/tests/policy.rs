@@ -92,7 +92,7 @@ fn empty_or_missing_lists_reach_nothing() {
 
 #[test]
 fn wrong_keys_and_types_are_refused_with_their_path() {
-    let keys = "allowed here: allow, deny, headers, mode, presets, requests, secrets";
+    let keys = "allowed here: allow, deny, headers, mode, presets, requests, secrets, tls";
     let cases = [
         ("7", "\"network\": a number is not allowed; give a text or a table".to_owned()),
         ("[]", "\"network\": a list is not allowed; give a text or a table".to_owned()),
@@ -261,4 +261,38 @@ fn toml_and_json_are_equivalent() {
     assert_eq!(SandboxSpec::from_json(&serde_json::to_string(&file).unwrap()).unwrap(), file);
     let plain = SandboxSpec::from_toml("network = 'disabled'").unwrap();
     assert_eq!(serde_json::to_value(&plain).unwrap()["network"], "disabled");
+}
+
+#[test]
+fn treatment_of_tls_is_checked() {
+    let of = |text: &str| policy(&format!(r#"{{"allow": ["*.example"], {text}}}"#));
+    let read =
+        of(r#""tls": {"A.example.": "terminate", "*.b.example": "terminate", "c.example": "pass"}"#).unwrap();
+    let shown = r#"{"mode":"whitelist","allow":["*.example"],"tls":{"*.b.example":"terminate","a.example":"terminate","c.example":"pass"}}"#;
+    assert_eq!(read.canonical_json(), shown);
+    assert_eq!(serde_json::from_str::<NetworkPolicy>(shown).unwrap(), read);
+    let hosts: Vec<String> = read.read_hosts().iter().map(ToString::to_string).collect();
+    assert_eq!(hosts, ["a.example", "*.b.example"]);
+    for (text, part) in [
+        (
+            r#""tls": {"a.example": "end"}"#,
+            "network.tls: \"a.example=end\" is not allowed; give terminate or pass",
+        ),
+        (r#""tls": {"a.example:443": "pass"}"#, "network.tls: \"a.example:443\""),
+        (r#""tls": {"a.example": "pass", "A.example": "pass"}"#, "give each host once"),
+        (
+            r#""tls": {"a.example": "pass"}, "requests": {"a.example": ["GET /"]}"#,
+            "network.tls: \"a.example=pass\"",
+        ),
+        (r#""tls": {"a.example": "terminate", "*.example": "pass"}"#, "network.tls: \"*.example=pass\""),
+        (r#""mode": "disabled", "tls": {"a.example": "pass"}"#, "network"),
+    ] {
+        let error = of(text).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    let mut file = NetworkFile::default();
+    file.add_tls("a.example=terminate").unwrap();
+    for wrong in ["a.example", "a.example=pass"] {
+        assert!(file.add_tls(wrong).unwrap_err().to_string().contains("network.tls"), "{wrong}");
+    }
 }

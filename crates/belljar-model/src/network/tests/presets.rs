@@ -89,3 +89,21 @@ fn presets_have_easily_forgotten_hosts() {
         );
     }
 }
+
+#[test]
+fn some_presets_terminate_tls() {
+    let terminated: Vec<&str> =
+        presets().iter().filter(|preset| preset.tls() == TlsMode::Terminate).map(Preset::name).collect();
+    assert_eq!(terminated, ["cargo", "gem", "go", "npm", "pip"]);
+    let hosts = |text: &str| -> Vec<String> {
+        policy(text).unwrap().read_hosts().iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(hosts(r#"{"presets": ["pip", "apt"]}"#), ["files.pythonhosted.org", "pypi.org"]);
+    assert_eq!(hosts(r#"{"presets": ["pip"], "tls": {"pypi.org": "pass"}}"#), ["files.pythonhosted.org"]);
+    assert!(
+        hosts(r#"{"presets": ["pip"], "tls": {"*.pythonhosted.org": "pass", "pypi.org": "pass"}}"#)
+            .is_empty()
+    );
+    // Hosts that have to be read are read nevertheless.
+    assert!(policy(r#"{"presets": ["pip"]}"#).unwrap().required_hosts().is_empty());
+}

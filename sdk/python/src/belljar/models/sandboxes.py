@@ -53,7 +53,8 @@ class NetworkPolicy(TypedDict, total=False):
     each a `NetworkSecret` or a mapping with the same keys, by the name of the variable that contains its placeholder:
     `{"API_KEY": NetworkSecret("api.example.com", "authorization", key)}`. The gateway sets `headers` in requests to their
     hosts (also `*.example.com`), overwriting those set by code. `${secrets.NAME}` in a value refers to a secret stored on the
-    server.
+    server. `tls` is `terminate` for hosts (also `*.example.com`) whose requests the gateway reads on port 443, and `pass` for
+    those of presets whose TLS it passes on.
     """
 
     mode: Literal["disabled", "whitelist", "open"]
@@ -63,6 +64,7 @@ class NetworkPolicy(TypedDict, total=False):
     requests: Mapping[str, Sequence[str]]
     secrets: Mapping[str, Union[NetworkSecret, Mapping[str, str]]]
     headers: Sequence[Union[NetworkSecret, Mapping[str, str]]]
+    tls: Mapping[str, Literal["terminate", "pass"]]
 
 
 Network = Union[str, NetworkPolicy]
