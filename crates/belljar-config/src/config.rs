@@ -230,6 +230,8 @@ pub struct LogConfig {
     pub level: LogLevel,
     /// Log file; `None` is standard error.
     pub file: Option<PathBuf>,
+    /// Size in bytes at which the file is rotated.
+    pub rotate_bytes: u64,
 }
 
 /// Format of a line of the log.

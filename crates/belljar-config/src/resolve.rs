@@ -318,6 +318,7 @@ fn log(reader: &mut Reader<'_>) -> LogConfig {
         format: reader.word("log.format", &formats),
         level: reader.word("log.level", &levels),
         file: reader.path("log.file"),
+        rotate_bytes: reader.size("log.rotate_size", ByteSize::new(1 << 20), ByteSize::new(1 << 40)),
     }
 }
 

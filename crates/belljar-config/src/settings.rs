@@ -122,6 +122,7 @@ const AFTER_LIMITS: &[Setting] = &[
     text("log.format", "\"text\"", "Log format: text, or json with one object per line.").flag("log-format", "FORMAT"),
     text("log.level", "\"info\"", "Log level: error, warn or info.").reloadable().flag("log-level", "LEVEL"),
     text("log.file", "\"\"", "File to write the log to, opened again on SIGHUP; \"\" is standard error.").reloadable(),
+    number("log.rotate_size", "\"64m\"", "Size at which the file is renamed to FILE.1, in place of an older one, and begun anew.").reloadable(),
     flag("metrics.open", "false", "Serve /metrics without a key."),
     text("otlp.endpoint", "\"\"", "OpenTelemetry collector that accepts OTLP over HTTP, such as \"http://127.0.0.1:4318\"; \"\" is none.").visibility(Visibility::Address),
     Setting::new("otlp.headers", ValueKind::Table, "{}", "Headers of each request to the collector.").visibility(Visibility::Names),

@@ -41,7 +41,7 @@ pub(crate) struct Log {
 impl Log {
     /// Starts to log.
     pub(crate) fn start(config: &LogConfig, extra: Vec<ExtraLayer>) -> Result<Self, LogError> {
-        let sink = Sink::open(config.file.as_deref())?;
+        let sink = Sink::open(config.file.as_deref(), config.rotate_bytes)?;
         let (filter, level) = reload::Layer::new(targets(config.level));
         let layer = tracing_subscriber::fmt::layer().with_writer(sink.clone());
         let lines: ExtraLayer = match config.format {
@@ -58,7 +58,7 @@ impl Log {
 
     /// Applies a new level and file, and reopens the file, which may have been rotated.
     pub(crate) fn change(&self, config: &LogConfig) -> Result<(), LogError> {
-        self.sink.reopen(config.file.as_deref())?;
+        self.sink.reopen(config.file.as_deref(), config.rotate_bytes)?;
         // Fails only if the subscriber is gone.
         let _ = self.level.reload(targets(config.level));
         Ok(())
@@ -81,27 +81,56 @@ fn targets(level: LogLevel) -> Targets {
 /// Destination of log lines. Clones share it.
 #[derive(Clone)]
 struct Sink {
-    file: Arc<Mutex<Option<File>>>,
+    file: Arc<Mutex<Option<LogFile>>>,
 }
 
 impl Sink {
-    fn open(path: Option<&Path>) -> Result<Self, LogError> {
-        Ok(Self { file: Arc::new(Mutex::new(open(path)?)) })
+    fn open(path: Option<&Path>, rotate_bytes: u64) -> Result<Self, LogError> {
+        Ok(Self { file: Arc::new(Mutex::new(LogFile::open(path, rotate_bytes)?)) })
     }
 
-    fn reopen(&self, path: Option<&Path>) -> Result<(), LogError> {
-        let file = open(path)?;
+    fn reopen(&self, path: Option<&Path>, rotate_bytes: u64) -> Result<(), LogError> {
+        let file = LogFile::open(path, rotate_bytes)?;
         *self.file.lock() = file;
         Ok(())
     }
 }
 
-fn open(path: Option<&Path>) -> Result<Option<File>, LogError> {
-    let open = |path: &Path| {
-        let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
-        opened.map_err(|source| LogError::File { path: path.to_owned(), source })
-    };
-    path.map(open).transpose()
+/// A log file of bounded size: whoever sends requests, even refused ones, makes it grow.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    rotate_bytes: u64,
+}
+
+impl LogFile {
+    fn open(path: Option<&Path>, rotate_bytes: u64) -> Result<Option<Self>, LogError> {
+        let open = |path: &Path| {
+            let opened = open_file(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+            let (bytes, file) = opened.map_err(|source| LogError::File { path: path.to_owned(), source })?;
+            Ok(Self { path: path.to_owned(), file, bytes, rotate_bytes })
+        };
+        path.map(open).transpose()
+    }
+
+    /// Writes a line. A full file becomes the old one, in place of an earlier one.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.bytes >= self.rotate_bytes {
+            let mut old = self.path.clone().into_os_string();
+            old.push(".1");
+            std::fs::rename(&self.path, &old)?;
+            self.file = open_file(&self.path)?;
+            self.bytes = 0;
+        }
+        let written = self.file.write(line)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
 }
 
 impl Write for &Sink {
@@ -144,16 +173,30 @@ mod tests {
     fn rotated_file_is_reopened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let sink = Sink::open(Some(&path)).unwrap();
+        let sink = Sink::open(Some(&path), 1 << 20).unwrap();
         (&sink).write_all(b"one\n").unwrap();
         std::fs::rename(&path, dir.path().join("old")).unwrap();
         (&sink).write_all(b"two\n").unwrap();
-        sink.reopen(Some(&path)).unwrap();
+        sink.reopen(Some(&path), 1 << 20).unwrap();
         (&sink).write_all(b"three\n").unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join("old")).unwrap(), "one\ntwo\n");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "three\n");
-        assert!(sink.reopen(Some(&dir.path().join("none/log"))).is_err());
+        assert!(sink.reopen(Some(&dir.path().join("none/log")), 1 << 20).is_err());
         (&sink).write_all(b"four\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "three\nfour\n");
+    }
+
+    #[test]
+    fn full_file_is_rotated() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "0\n").unwrap();
+        let sink = Sink::open(Some(&path), 4).unwrap();
+        for line in 1..8 {
+            (&sink).write_all(format!("{line}\n").as_bytes()).unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!((read("log.1"), read("log")), ("4\n5\n".to_owned(), "6\n7\n".to_owned()));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }
