@@ -21,6 +21,10 @@ pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// User and group id inside the sandbox.
 pub(crate) const USER_ID: u32 = 1000;
 
+/// Maximum number of pseudo-terminals in a sandbox. The machine has 3,072 for all (`kernel.pty.max` less its reserve, see
+/// `Documentation/admin-guide/sysctl/kernel.rst`), which a few sandboxes must not use up.
+const MAX_TERMINALS: &str = "16";
+
 /// Directory where the new root is assembled before it takes over. Every system has it, and nothing is mounted from below it by
 /// path.
 pub(crate) const STAGING: &str = "/tmp";
@@ -150,7 +154,7 @@ impl HostTree {
         self.mounts.push(MountStep {
             source: MountSource::New {
                 kind: c"devpts".to_owned(),
-                options: options(&[("ptmxmode", "0666"), ("mode", "0620"), ("max", "64")]),
+                options: options(&[("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)]),
             },
             target: c"dev/pts".to_owned(),
             attributes: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,

@@ -7,7 +7,7 @@ use belljar_proto::{ErrorCode, v1};
 use super::case::{Case, Checked, cases, ensure, equal, within};
 use super::context::Context;
 use super::processes::expect_refused;
-use super::program::{argv, collect, finish, on_terminal, python, read_until, sh, shell};
+use super::program::{argv, collect, finish, on_terminal, py, python, read_until, sh, shell};
 
 pub(super) const CASES: &[Case] = cases![
     terminal_is_a_terminal [],
@@ -21,6 +21,7 @@ pub(super) const CASES: &[Case] = cases![
     terminal_times_out [],
     terminal_is_not_inherited [],
     terminal_input_cannot_be_forged [Confined],
+    terminals_are_bounded [Confined],
 ];
 
 fn terminal_output(finished: &super::program::Finished) -> String {
@@ -150,6 +151,23 @@ async fn terminal_is_not_inherited(context: &Context) -> Checked {
     let after =
         sh(&sandbox, "(echo x > /dev/tty) 2>/dev/null && echo reached; true").await?.expect_success()?;
     equal!(after.text(), "");
+    context.stop(sandbox).await
+}
+
+async fn terminals_are_bounded(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let code = "
+import os
+opened = []
+try:
+    while len(opened) < 100: opened.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY))
+except OSError: pass
+print(len(opened))
+";
+    let opened = py(&sandbox, code).await?;
+    // An engine may have a stricter limit, but common programs need a few.
+    let count: usize = opened.text().trim().parse().unwrap_or_default();
+    ensure!((8..=16).contains(&count), "{count} terminals were opened");
     context.stop(sandbox).await
 }
 
