@@ -10,6 +10,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+
 use super::canonical::{self, MAX_LINE_BYTES};
 use super::record::AuditRecord;
 use crate::durability::Durability;
@@ -27,6 +29,11 @@ const MIN_FREE_BYTES: u64 = 16 << 20;
 /// Time to wait for a server that is ending.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Unit of direct writes in bytes: a multiple of the logical block size of common disks (open(2), `O_DIRECT`).
+const BLOCK_BYTES: usize = 4096;
+
+const _: () = assert!(SEGMENT_BYTES.is_multiple_of(BLOCK_BYTES as u64));
+
 const LEN_BYTES: usize = 4;
 const MAC_BYTES: usize = 32;
 
@@ -41,11 +48,16 @@ pub(crate) struct JournalFile {
     path: PathBuf,
     /// Locked while it is open: no other process appends to the audit log of the database.
     file: File,
+    /// The same file, for writes past the page cache that return once they are durable, which takes less time than to write and
+    /// then to flush. `None` if the file system has no such writes, or records need not survive a power failure.
+    direct: Option<File>,
     secret: [u8; 32],
     durability: Durability,
     segment: u64,
     /// Offset in bytes in the segment.
     offset: u64,
+    /// What the block that contains this offset holds before it.
+    block: Vec<u8>,
 }
 
 impl JournalFile {
@@ -67,7 +79,8 @@ impl JournalFile {
             source,
         })?;
         files::lock_file(&file, &path, LOCK_TIMEOUT, "open the audit log, which another server has open")?;
-        Ok(Self { path, file, secret, durability, segment: 0, offset: 0 })
+        let direct = open_direct(&path, durability);
+        Ok(Self { path, file, direct, secret, durability, segment: 0, offset: 0, block: Vec::new() })
     }
 
     /// Returns the path.
@@ -150,12 +163,40 @@ impl JournalFile {
             bytes.extend_from_slice(&record.head().mac(&self.secret));
             bytes.extend_from_slice(body.as_bytes());
         }
-        self.file.write_all_at(&bytes, self.segment * SEGMENT_BYTES + self.offset)?;
-        if self.durability == Durability::Power {
-            self.file.sync_data()?;
+        if !self.append_direct(&bytes)? {
+            self.file.write_all_at(&bytes, self.segment * SEGMENT_BYTES + self.offset)?;
+            if self.durability == Durability::Power {
+                self.file.sync_data()?;
+            }
         }
         self.offset += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Writes whole blocks: what the first one holds already, the bytes, and zeros. Returns false if that is not possible here.
+    fn append_direct(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let Some(direct) = &self.direct else { return Ok(false) };
+        let len = self.block.len() + bytes.len();
+        let mut memory = vec![0; len.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES];
+        let begin = memory.as_ptr().align_offset(BLOCK_BYTES);
+        let Some(blocks) = memory.get_mut(begin..begin.saturating_add(len.next_multiple_of(BLOCK_BYTES)))
+        else {
+            return Ok(false);
+        };
+        blocks[..self.block.len()].copy_from_slice(&self.block);
+        blocks[self.block.len()..len].copy_from_slice(bytes);
+        let place = self.segment * SEGMENT_BYTES + self.offset - self.block.len() as u64;
+        match direct.write_all_at(blocks, place) {
+            Ok(()) => {}
+            // The file system or the disk accepts no such writes, or only of larger blocks.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.direct = None;
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        self.block = blocks[len / BLOCK_BYTES * BLOCK_BYTES..len].to_vec();
+        Ok(true)
     }
 
     /// Returns the number of leading records that fit into the rest of the segment.
@@ -174,6 +215,7 @@ impl JournalFile {
     pub(crate) fn switch(&mut self) {
         self.segment = (self.segment + 1) % SEGMENTS;
         self.offset = 0;
+        self.block.clear();
     }
 
     /// Removes all records.
@@ -197,12 +239,19 @@ impl JournalFile {
         let file = open_file(&self.path)?;
         file.lock()?;
         self.file = file;
+        self.direct = open_direct(&self.path, self.durability);
         Ok(target)
     }
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn open_direct(path: &Path, durability: Durability) -> Option<File> {
+    let flags = OFlags::DIRECT | OFlags::DSYNC;
+    let open = || OpenOptions::new().write(true).custom_flags(flags.bits().cast_signed()).open(path).ok();
+    (durability == Durability::Power).then(open)?
 }
 
 #[cfg(test)]

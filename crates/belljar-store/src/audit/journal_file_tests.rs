@@ -61,6 +61,47 @@ fn records_are_read_back_until_cleared() {
 }
 
 #[test]
+fn direct_writes_make_the_same_file_as_others() {
+    let (dir, other_dir) = (Dir::new(), Dir::new());
+    let (mut journal, mut other) = (dir.open(), other_dir.open());
+    other.direct = None;
+    for journal in [&mut journal, &mut other] {
+        journal.allocate().unwrap();
+    }
+    let has_direct = journal.direct.is_some();
+    let written = records(Head::EMPTY, 300);
+    let mut rest = written.as_slice();
+    // Some groups end in the block in which they begin, others span several.
+    for len in [1, 1, 2, 40, 1, 7, 100, 1, 147] {
+        let (group, after) = rest.split_at(len);
+        journal.append(group).unwrap();
+        other.append(group).unwrap();
+        assert_eq!(fs::read(dir.path()).unwrap(), fs::read(other_dir.path()).unwrap());
+        rest = after;
+    }
+    assert_eq!(journal.read().unwrap(), written);
+    journal.switch();
+    journal.append(&records(written[299].0.head(), 3)).unwrap();
+    assert_eq!(journal.read().unwrap().len(), 303);
+    assert_eq!(journal.direct.is_some(), has_direct, "no write was refused");
+}
+
+#[test]
+fn refused_direct_write_is_made_as_others() {
+    let dir = Dir::new();
+    let mut journal = dir.open();
+    journal.allocate().unwrap();
+    let written = records(Head::EMPTY, 4);
+    journal.append(&written[..2]).unwrap();
+    // It fails with EINVAL, as on a file system with larger blocks: what is written there is no number.
+    let refusing = OpenOptions::new().write(true).open("/proc/self/oom_score_adj");
+    journal.direct = Some(refusing.unwrap());
+    journal.append(&written[2..]).unwrap();
+    assert!(journal.direct.is_none());
+    assert_eq!(journal.read().unwrap(), written);
+}
+
+#[test]
 fn reused_segment_hides_its_older_records() {
     let dir = Dir::new();
     let mut journal = dir.open();
