@@ -877,7 +877,11 @@ def use_huge_pages(calls):
     """Moves allocated memory to huge pages, for which a fork copies fewer entries. Ignored if the kernel does not support it."""
     import gc
 
-    for page in {id(thing) // HUGE_PAGE for thing in gc.get_objects()}:
+    # Frozen objects are not listed.
+    gc.unfreeze()
+    pages = {id(thing) // HUGE_PAGE for thing in gc.get_objects()}
+    gc.freeze()
+    for page in pages:
         try:
             calls.call("madvise", page * HUGE_PAGE, HUGE_PAGE, MADV_COLLAPSE)
         except OSError:
@@ -1315,7 +1319,7 @@ import sys
 import threading
 import time
 
-from _belljar import extras, wire
+from _belljar import extras, loops, wire
 from _belljar.bundle import Budget, plain, shorten
 from _belljar.errors import Describer, exit_status
 from _belljar.place import Place
@@ -1444,7 +1448,7 @@ class Kernel:
         try:
             place.enter(request.get("env"), request.get("cwd"))
             extras.begin()
-            if self.loop is not None or "asyncio" in sys.modules:
+            if self.loop is not None or not loops.is_on_demand(self):
                 self.event_loop()
             error, described = self._run(code if isinstance(code, str) else "")
         except BaseException as other:
@@ -1661,6 +1665,40 @@ def light_imports():
             parent, _, child = name.rpartition(".")
             if vars(sys.modules.get(parent) or sys).get(child) is module and module is not None:
                 delattr(sys.modules[parent], child)
+'''
+
+SOURCES['loops'] = r'''"""The event loop of a context, created when code asks for it: most never do, and its descriptors take time."""
+
+import sys
+import threading
+
+
+def is_on_demand(kernel):
+    """Makes `asyncio.get_event_loop()` return the kernel's loop; returns whether that is possible with the loop policy in use."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return True
+    # Policies are deprecated since 3.14.
+    if sys.version_info >= (3, 14):
+        return False
+    policy = asyncio.get_event_loop_policy()
+    if type(policy) is asyncio.DefaultEventLoopPolicy:
+        asyncio.set_event_loop_policy(_policy(asyncio, kernel))
+        return True
+    return getattr(policy, "is_of_kernel", False)
+
+
+def _policy(asyncio, kernel):
+    class Policy(asyncio.DefaultEventLoopPolicy):
+        is_of_kernel = True
+
+        def get_event_loop(self):
+            """Returns the loop that code has set, else the kernel's."""
+            if self._local._loop is None and threading.current_thread() is threading.main_thread():
+                kernel.event_loop()
+            return super().get_event_loop()
+
+    return Policy()
 '''
 
 SOURCES['packages'] = r'''"""Packages that the code installs: they can be imported at once, without a restart."""
@@ -1987,9 +2025,11 @@ def install(renderers):
 
 SOURCES['shell'] = r'''"""IPython's shell, without output of its own and without files: displayed objects become frames."""
 
+import ast
 import codeop
 import io
 import os
+import re
 import subprocess
 import sys
 import types
@@ -2003,6 +2043,7 @@ with light_imports():
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
     from IPython.core.formatters import DisplayFormatter, PlainTextFormatter, catch_format_error
+    from IPython.core.macro import Macro
     from IPython.core.profiledir import ProfileDir
     from IPython.lib import pretty
     from traitlets import Any, Bool, Dict, Set, Type, Unicode, observe
@@ -2010,6 +2051,9 @@ with light_imports():
 
 from _belljar import commands, extras, packages
 from _belljar.bundle import MAX_VALUE, size_text
+
+# The name at the begin of a line.
+_WORD = re.compile(r"[^\W\d]\w*")
 
 # Functions in which IPython itself reports the end of a cell.
 _REPORTERS = ("run_code", "run_ast_nodes", "run_cell_async", "_run_cell")
@@ -2126,14 +2170,16 @@ class _Formatter(DisplayFormatter):
     def _has_printer(self, obj):
         """Reports whether code has registered a printer for this object or its type, of another form than text."""
         kinds = type(obj).__mro__
-        names = [(kind.__module__, kind.__name__) for kind in kinds]
         others = [one for name, one in self.formatters.items() if name != "text/plain"]
-        return any(
-            id(obj) in one.singleton_printers
-            or any(kind in one.type_printers for kind in kinds)
-            or any(name in one.deferred_printers for name in names)
-            for one in (self.ipython_display_formatter, self.mimebundle_formatter, *others)
-        )
+        for one in (self.ipython_display_formatter, self.mimebundle_formatter, *others):
+            # Most have no printers at all.
+            if (printers := one.singleton_printers) and id(obj) in printers:
+                return True
+            if (printers := one.type_printers) and any(kind in printers for kind in kinds):
+                return True
+            if (printers := one.deferred_printers) and any((kind.__module__, kind.__name__) in printers for kind in kinds):
+                return True
+        return False
 
 
 class _Hook(DisplayHook):
@@ -2143,6 +2189,11 @@ class _Hook(DisplayHook):
         if isinstance(result, _Leave):
             result()
         super().__call__(result)
+
+    def quiet(self):
+        """Reports whether the value is not wanted. Without a semicolon the cell is not searched for the end of its code."""
+        cells = self.shell.history_manager.input_hist_parsed
+        return bool(cells) and ";" in cells[-1] and super().quiet()
 
     def write_output_prompt(self):
         pass
@@ -2228,6 +2279,7 @@ class Shell(interactiveshell.InteractiveShell):
         self.__dict__["_store"] = _Store()
         super().__init__(*args, **kwargs)
         self.configurables.append(InlineBackend(parent=self))
+        self._first_transformers = self._transformers()
         for name in ("exit", "quit"):
             self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
         self.register_magic_function(self._pip, "line", "pip")
@@ -2275,6 +2327,42 @@ class Shell(interactiveshell.InteractiveShell):
         notes, self.notes = self.notes, []
         if self.sink is not None:
             self.sink(data, metadata, main, display_id, update, notes)
+
+    def transform_cell(self, raw_cell):
+        """Returns the cell as Python. Plain Python is not searched for magics line by line, which takes longer than to run it."""
+        if self._is_plain(raw_cell):
+            return raw_cell if raw_cell.endswith("\n") else raw_cell + "\n"
+        return super().transform_cell(raw_cell)
+
+    def _is_plain(self, cell):
+        """Reports whether the cell is Python that IPython's transformations would leave as it is."""
+        if self.input_transformers_post or self._transformers() != self._first_transformers:
+            return False
+        # Blank lines and indentation at the begin are removed, and so are prompts.
+        if not cell or cell[0].isspace() or "\r" in cell or "\f" in cell or cell.lstrip("#").startswith("In ["):
+            return False
+        if "\n" not in cell.rstrip("\n"):
+            if self.autocall:
+                return False
+            # A magic without a percent sign, a macro, or a call without parentheses.
+            word = _WORD.match(cell)
+            if word and (self.find_line_magic(word[0]) or isinstance(self.user_ns.get(word[0]), (Macro, IPyAutocall))):
+                return False
+        try:
+            ast.parse(cell)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+        return True
+
+    def _transformers(self):
+        manager = self.input_transformer_manager
+        return manager.cleanup_transforms + manager.line_transforms + manager.token_transformers
+
+    def should_run_async(self, raw_cell, *, transformed_cell=None, **kwargs):
+        """Reports whether a cell needs the event loop. Without these words it is not compiled to find out."""
+        if transformed_cell is not None and "await" not in transformed_cell and "async" not in transformed_cell:
+            return False
+        return super().should_run_async(raw_cell, transformed_cell=transformed_cell, **kwargs)
 
     def run_cell(self, *args, **kwargs):
         self.depth += 1

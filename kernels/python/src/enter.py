@@ -96,7 +96,11 @@ def use_huge_pages(calls):
     """Moves allocated memory to huge pages, for which a fork copies fewer entries. Ignored if the kernel does not support it."""
     import gc
 
-    for page in {id(thing) // HUGE_PAGE for thing in gc.get_objects()}:
+    # Frozen objects are not listed.
+    gc.unfreeze()
+    pages = {id(thing) // HUGE_PAGE for thing in gc.get_objects()}
+    gc.freeze()
+    for page in pages:
         try:
             calls.call("madvise", page * HUGE_PAGE, HUGE_PAGE, MADV_COLLAPSE)
         except OSError:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-from _belljar import extras, wire
+from _belljar import extras, loops, wire
 from _belljar.bundle import Budget, plain, shorten
 from _belljar.errors import Describer, exit_status
 from _belljar.place import Place
@@ -134,7 +134,7 @@ class Kernel:
         try:
             place.enter(request.get("env"), request.get("cwd"))
             extras.begin()
-            if self.loop is not None or "asyncio" in sys.modules:
+            if self.loop is not None or not loops.is_on_demand(self):
                 self.event_loop()
             error, described = self._run(code if isinstance(code, str) else "")
         except BaseException as other:

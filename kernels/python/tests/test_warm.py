@@ -84,6 +84,20 @@ def test_the_parent_has_one_thread(parent):
     assert {"numpy", "pandas", "_belljar.charts", "_belljar.tables", "_belljar.backend"} <= set(parent.state["modules"])
 
 
+def _memory(pid, kind):
+    """Returns the memory of a kind in kB (proc_pid_smaps(5))."""
+    text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{kind}:"))
+
+
+def test_objects_are_in_huge_pages(parent):
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1):
+        pytest.skip("MADV_COLLAPSE needs Linux 6.1")
+    # Most of what a fork shares, and so of the page tables that it copies.
+    anonymous = _memory(parent.process.pid, "Anonymous")
+    assert _memory(parent.process.pid, "AnonHugePages") > anonymous / 2
+
+
 def test_a_fork_works(parent):
     kernel = parent.fork()
     assert kernel.ready["op"] == "ready"
