@@ -236,10 +236,14 @@ bench-e2b: build $(TARGET_DIR)/e2b-python-newest/made ## Measures the service th
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(TARGET_DIR)/e2b-python-newest/bin/python bench/e2b_client.py --write $(BENCH_FLAGS)
 
+bench-growth: build ## Measures how cost grows with sandboxes, keys, snapshots and subscribers (root).
+	@scripts/install-deps.sh test
+	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/growth.py --write $(BENCH_FLAGS)
+
 bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, Debian).
 	@$(MAKE) --no-print-directory bench-service PEERS=1
 
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz
+.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth

@@ -51,7 +51,7 @@ class Service:
         config = pathlib.Path(self.home, "belljar.toml")
         config.write_text(
             f'[server]\nlisten = ["127.0.0.1:{self.port}"]\n'
-            f"[sandboxes]\npool = {pool}\nmax_sandboxes = 2000\n{more}"
+            f"[sandboxes]\npool = {pool}\nmax_sandboxes = 4000\n{more}"
         )
         environment = {**os.environ, "BELLJAR_HOME": self.home}
         self.process = subprocess.Popen(
