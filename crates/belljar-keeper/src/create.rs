@@ -272,7 +272,7 @@ impl Keeper {
     fn check_tree(&self, spec: &SandboxSpec) -> Result<()> {
         let is_own = matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own);
         let shares = !is_own && !self.inner.config.now().share_host_tree;
-        if shares && self.inner.keys.tenants() > 1 && self.engine(spec.engine)?.capabilities().own_tree {
+        if shares && self.inner.keys.several_tenants() && self.engine(spec.engine)?.capabilities().own_tree {
             return Err(KeeperError::Policy {
                 field: "template",
                 reason: "keys of several tenants are in use, and templates from the machine's own tree would share its page \
@@ -295,7 +295,7 @@ impl Keeper {
         };
         self.inner.keep_share(&entry.id, share);
         entry.keep_volumes(volumes);
-        self.inner.crowd_changed.notify_one();
+        self.inner.crowds.grew(&entry);
         entry.note("created", None, format!("template {}", plan.origin.name));
         self.inner.metrics.record_start(begin.elapsed(), entry.live().settings.pooled);
         self.guard(&entry);
@@ -510,7 +510,7 @@ impl Keeper {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.entries().len()
+        self.inner.entries.read().len()
     }
 }
 

@@ -11,7 +11,9 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use belljar_model::{Role, SandboxId};
 use belljar_store::ServiceWall;
@@ -21,6 +23,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::action::EVENTS_FOLLOW;
@@ -38,8 +41,14 @@ const MAX_BYTES: usize = 4 << 20;
 /// Maximum size of the events of all tenants, in bytes. Beyond that the largest ring gives way.
 const MAX_TOTAL_BYTES: usize = 64 << 20;
 
+/// Approximate size of the encoded form of an event without labels, in bytes.
+const ENCODED_BYTES: usize = 256;
+
 /// Number of events read at a time.
 const PAGE: usize = 256;
+
+/// Time from one page of new events until the next one for the same follower: events in quick succession wake a follower once.
+const PAGE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -86,10 +95,16 @@ impl Event {
         }
     }
 
-    /// Returns its approximate size in bytes.
+    /// Returns its approximate size in bytes, with its encoded form.
     fn weight(&self) -> usize {
-        let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len() + 96).sum();
-        size_of::<Self>() + self.id.len() + self.kind.len() + self.tenant.len() + self.detail.len() + labels
+        let labels: usize = self.labels.iter().map(|(key, value)| 2 * (key.len() + value.len()) + 96).sum();
+        size_of::<Published>()
+            + ENCODED_BYTES
+            + self.id.len()
+            + self.kind.len()
+            + self.tenant.len()
+            + 2 * self.detail.len()
+            + labels
     }
 }
 
@@ -118,11 +133,39 @@ impl EventFilter {
     }
 }
 
+/// An event with its encoded form, which all followers share.
+#[derive(Debug)]
+pub struct Published {
+    event: Event,
+    json: OnceLock<String>,
+}
+
+impl Published {
+    fn new(event: Event) -> Self {
+        Self { event, json: OnceLock::new() }
+    }
+
+    /// Returns the event as JSON.
+    #[must_use]
+    pub fn json(&self) -> &str {
+        // The type always serializes.
+        self.json.get_or_init(|| serde_json::to_string(&self.event).unwrap_or_default())
+    }
+}
+
+impl Deref for Published {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.event
+    }
+}
+
 /// An item of an event stream.
 #[derive(Debug, Clone)]
 pub enum Occurrence {
     /// An event.
-    Event(Arc<Event>),
+    Event(Arc<Published>),
     /// Number of events that are no longer kept; unknown for those of an earlier server process.
     Missed(Option<u64>),
 }
@@ -156,7 +199,7 @@ struct Ring {
     /// First part of the ids of its events. It distinguishes rings and server processes.
     name: String,
     /// Events with the numbers `last + 1 - events.len()` to `last`.
-    events: VecDeque<Arc<Event>>,
+    events: VecDeque<Arc<Published>>,
     bytes: usize,
     last: u64,
 }
@@ -171,7 +214,7 @@ impl Ring {
         self.last += 1;
         let event = Event { id: format!("{}-{}", self.name, self.last), ..event.clone() };
         self.bytes += event.weight();
-        self.events.push_back(Arc::new(event));
+        self.events.push_back(Arc::new(Published::new(event)));
         while self.events.len() > MAX_EVENTS || self.bytes > MAX_BYTES && self.events.len() > 1 {
             self.pop();
         }
@@ -230,7 +273,7 @@ impl Events {
     }
 
     /// Returns at most a page of events after number `after`, and how many before them are no longer kept.
-    fn after(&self, view: View<'_>, after: u64) -> (Vec<(u64, Arc<Event>)>, u64) {
+    fn after(&self, view: View<'_>, after: u64) -> (Vec<(u64, Arc<Published>)>, u64) {
         let rings = self.rings.lock();
         let Some(ring) = rings.ring(view) else { return (Vec::new(), 0) };
         let first = ring.last + 1 - ring.events.len() as u64;
@@ -297,6 +340,7 @@ impl Keeper {
             if is_of_earlier_process {
                 yield Occurrence::Missed(None);
             }
+            let mut next_page = Instant::now();
             loop {
                 seen.borrow_and_update();
                 let (page, missed) = events.after(caller.view(), at);
@@ -311,8 +355,12 @@ impl Keeper {
                         yield Occurrence::Event(event);
                     }
                 }
-                if is_end && (!follow || seen.changed().await.is_err()) {
-                    return;
+                if is_end {
+                    if !follow || seen.changed().await.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep_until(next_page).await;
+                    next_page = Instant::now() + PAGE_INTERVAL;
                 }
             }
         })
@@ -409,7 +457,7 @@ mod tests {
         for number in 0..2 * MAX_TOTAL_BYTES / MAX_BYTES {
             for _ in 0..4 {
                 let event =
-                    Event { detail: "d".repeat(MAX_BYTES / 4), ..Event::new("exec", &number.to_string()) };
+                    Event { detail: "d".repeat(MAX_BYTES / 8), ..Event::new("exec", &number.to_string()) };
                 events.publish(event);
             }
         }

@@ -7,55 +7,96 @@ use std::sync::atomic::Ordering;
 
 use belljar_model::LimitsChange;
 use belljar_store::ServiceWall;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::entry::Entry;
 use crate::keeper::Keeper;
+
+/// What has changed in the number of each tenant's sandboxes.
+#[derive(Default)]
+pub(crate) struct Crowds {
+    /// The new sandboxes of each tenant whose number of sandboxes has changed.
+    changed: Mutex<HashMap<String, Vec<Arc<Entry>>>>,
+    notify: Notify,
+}
+
+impl Crowds {
+    /// Notes a new sandbox.
+    pub(crate) fn grew(&self, entry: &Arc<Entry>) {
+        self.changed.lock().entry(entry.tenant.clone()).or_default().push(Arc::clone(entry));
+        self.wake();
+    }
+
+    /// Notes that a tenant has one sandbox less.
+    pub(crate) fn shrank(&self, tenant: &str) {
+        self.changed.lock().entry(tenant.to_owned()).or_default();
+        self.wake();
+    }
+
+    /// Wakes the task that applies the changes.
+    pub(crate) fn wake(&self) {
+        self.notify.notify_one();
+    }
+}
 
 impl Keeper {
     /// Spawns a task that gives each sandbox its part of its tenant's weight whenever their number changes.
     pub(crate) fn spawn_fair_shares(&self) {
         let keeper = self.clone();
         tokio::spawn(async move {
+            let mut divisors = HashMap::new();
             while !keeper.inner.closing.load(Ordering::Relaxed) {
-                keeper.apply_fair_shares().await;
-                keeper.inner.crowd_changed.notified().await;
+                keeper.apply_fair_shares(&mut divisors).await;
+                keeper.inner.crowds.notify.notified().await;
             }
         });
     }
 
-    async fn apply_fair_shares(&self) {
+    /// Sets the weights that have changed: of a tenant's new sandboxes, or of all its sandboxes if its divisor has changed.
+    async fn apply_fair_shares(&self, divisors: &mut HashMap<String, NonZeroU16>) {
+        let changed = std::mem::take(&mut *self.inner.crowds.changed.lock());
         if ServiceWall::FairShares.is_down() {
             return;
         }
-        let entries: Vec<_> = self
-            .entries()
-            .into_iter()
-            .filter_map(|entry| {
-                let sandbox = entry.live().sandbox.clone()?;
-                Some((entry, sandbox))
-            })
-            .collect();
-        let mut crowds: HashMap<&str, usize> = HashMap::new();
-        for (entry, _) in &entries {
-            *crowds.entry(entry.tenant.as_str()).or_default() += 1;
-        }
-        for (entry, sandbox) in &entries {
-            let count = crowds.get(entry.tenant.as_str()).copied().unwrap_or_default();
-            let Some(sharers) = next_divisor(count, entry.shared_by.load(Ordering::Relaxed)) else {
-                continue;
+        for (tenant, new) in changed {
+            let now = divisors.get(&tenant).copied().unwrap_or(NonZeroU16::MIN);
+            let (divisor, entries) = {
+                let entries = self.inner.entries.read();
+                let Some(own) = entries.of_tenant(&tenant) else {
+                    divisors.remove(&tenant);
+                    continue;
+                };
+                match next_divisor(own.by_id.len(), now.get()) {
+                    Some(next) => (next, own.by_id.values().cloned().collect()),
+                    None => (now, new),
+                }
             };
-            entry.shared_by.store(sharers.get(), Ordering::Relaxed);
-            let change = LimitsChange { shared_by: Some(sharers), ..LimitsChange::default() };
-            if let Err(error) = sandbox.set_limits(&change).await {
-                log(entry, &error);
+            divisors.insert(tenant, divisor);
+            for entry in entries {
+                entry.set_divisor(divisor).await;
             }
+        }
+    }
+}
+
+impl Entry {
+    async fn set_divisor(&self, divisor: NonZeroU16) {
+        // One without a sandbox is being created, and gets its divisor afterwards.
+        let Some(sandbox) = self.live().sandbox.clone() else { return };
+        if self.shared_by.swap(divisor.get(), Ordering::Relaxed) == divisor.get() {
+            return;
+        }
+        let change = LimitsChange { shared_by: Some(divisor), ..LimitsChange::default() };
+        if let Err(error) = sandbox.set_limits(&change).await {
+            log(self, &error);
         }
     }
 }
 
 /// Logs a failed change of weight at debug level: an engine without control groups has no weights, and a sandbox that has just
 /// ended has no group.
-fn log(entry: &Arc<Entry>, error: &belljar_engine::EngineError) {
+fn log(entry: &Entry, error: &belljar_engine::EngineError) {
     tracing::debug!(sandbox = %entry.id, error = %crate::error::chain(error), "cannot change the weight of a sandbox");
 }
 

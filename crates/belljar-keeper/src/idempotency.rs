@@ -90,8 +90,7 @@ impl Keeper {
 impl Keeper {
     /// Returns the counter of a sandbox's stored answers.
     fn answer_count(&self, id: &SandboxId) -> Option<Arc<AtomicU32>> {
-        let entries = self.inner.entries.read();
-        entries.get(id).map(|entry| Arc::clone(&entry.answers))
+        self.entry(id).map(|entry| Arc::clone(&entry.answers))
     }
 
     /// Removes the answers to executions in a sandbox that is gone: the same requests now fail because it is gone.

@@ -25,6 +25,7 @@ use crate::denials::Denials;
 use crate::entry::{Entry, Use};
 use crate::error::{GuestResource, KeeperError};
 use crate::events::Events;
+use crate::fair::Crowds;
 use crate::gate::Gate;
 use crate::info::SandboxInfo;
 use crate::keys::Keys;
@@ -73,15 +74,68 @@ pub(crate) struct Inner {
     /// Serializes ending sandboxes for others that wait for memory.
     pub(crate) making_room: tokio::sync::Mutex<()>,
     pub(crate) closing: AtomicBool,
-    /// Notified when the number of sandboxes changes.
-    pub(crate) crowd_changed: tokio::sync::Notify,
+    pub(crate) crowds: Crowds,
     /// Operations detached from their callers, which end with an audit record.
     pub(crate) tasks: TaskTracker,
     /// Tasks that follow gateways, one per sandbox with a network.
     pub(crate) followers: TaskTracker,
     /// Each sandbox's share of its key's quotas.
     pub(crate) shares: Mutex<HashMap<SandboxId, Share>>,
-    pub(crate) entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
+    pub(crate) entries: RwLock<Entries>,
+}
+
+/// All sandboxes that are not gone.
+#[derive(Default)]
+pub(crate) struct Entries {
+    by_id: HashMap<SandboxId, Arc<Entry>>,
+    by_tenant: HashMap<String, OfTenant>,
+}
+
+/// The sandboxes of a tenant.
+#[derive(Default)]
+pub(crate) struct OfTenant {
+    pub(crate) by_id: HashMap<SandboxId, Arc<Entry>>,
+    by_name: HashMap<String, Arc<Entry>>,
+}
+
+impl Entries {
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.by_id.values()
+    }
+
+    pub(crate) fn of_tenant(&self, tenant: &str) -> Option<&OfTenant> {
+        self.by_tenant.get(tenant)
+    }
+
+    fn insert(&mut self, entry: &Arc<Entry>) {
+        let own = self.by_tenant.entry(entry.tenant.clone()).or_default();
+        own.by_id.insert(entry.id.clone(), Arc::clone(entry));
+        // The name of one that is gone, but still here, may have been given again.
+        if let Some(name) = entry.live().row.name.clone() {
+            own.by_name.insert(name, Arc::clone(entry));
+        }
+        self.by_id.insert(entry.id.clone(), Arc::clone(entry));
+    }
+
+    fn remove(&mut self, id: &SandboxId) -> Option<Arc<Entry>> {
+        let entry = self.by_id.remove(id)?;
+        if let Some(own) = self.by_tenant.get_mut(&entry.tenant) {
+            own.by_id.remove(id);
+            if let Some(name) = &entry.live().row.name
+                && own.by_name.get(name).is_some_and(|named| named.id == *id)
+            {
+                own.by_name.remove(name);
+            }
+            if own.by_id.is_empty() {
+                self.by_tenant.remove(&entry.tenant);
+            }
+        }
+        Some(entry)
+    }
 }
 
 /// A running sandbox in use: it counts as active until this is dropped.
@@ -198,10 +252,6 @@ impl Keeper {
         (self.clone(), caller.clone(), id.to_owned())
     }
 
-    pub(crate) fn new_entries() -> RwLock<HashMap<SandboxId, Arc<Entry>>> {
-        RwLock::new(HashMap::new())
-    }
-
     /// Returns all sandboxes that are not gone.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.inner.entries.read().values().cloned().collect()
@@ -209,23 +259,24 @@ impl Keeper {
 
     /// Returns the sandbox with this id, if it is not gone.
     pub(crate) fn entry(&self, id: &SandboxId) -> Option<Arc<Entry>> {
-        self.inner.entries.read().get(id).cloned()
+        self.inner.entries.read().by_id.get(id).cloned()
     }
 
     /// Reports whether all sandboxes are gone. Pre-warmed ones do not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.inner.entries.read().is_empty()
+        self.inner.entries.read().len() == 0
     }
 
     pub(crate) fn put(&self, entry: &Arc<Entry>) {
-        let mut entries = self.inner.entries.write();
-        entries.insert(entry.id.clone(), Arc::clone(entry));
+        self.inner.entries.write().insert(entry);
     }
 
     pub(crate) fn forget(&self, id: &SandboxId) {
-        self.inner.entries.write().remove(id);
-        self.inner.crowd_changed.notify_one();
+        let removed = self.inner.entries.write().remove(id);
+        if let Some(entry) = removed {
+            self.inner.crowds.shrank(&entry.tenant);
+        }
     }
 
     /// Finds the caller's sandbox by id or name. A missing sandbox and another tenant's give the same error.
@@ -245,10 +296,7 @@ impl Keeper {
     }
 
     pub(crate) fn find_name(&self, tenant: &str, name: &str) -> Option<Arc<Entry>> {
-        let entries = self.inner.entries.read();
-        let is_it =
-            |entry: &&Arc<Entry>| entry.tenant == tenant && entry.live().row.name.as_deref() == Some(name);
-        entries.values().find(is_it).cloned()
+        self.inner.entries.read().of_tenant(tenant)?.by_name.get(name).cloned()
     }
 
     /// Finds the record of an ended sandbox of the caller.

@@ -1,8 +1,8 @@
 //! API keys. A key is 256 random bits, shown once; the store has its SHA-256 only. A slow hash is not needed, as no person chose
 //! the secret.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_model::{Role, TreeBase};
@@ -18,6 +18,7 @@ use crate::create::fill_random;
 use crate::error::KeeperError;
 use crate::info::{CreatedKey, KeyInfo};
 use crate::keeper::{Keeper, Result};
+use crate::query::{Page, Part};
 use crate::steps::run_detached;
 use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
 
@@ -71,7 +72,7 @@ pub enum Denied {
 pub(crate) struct Keys {
     cache: Mutex<HashMap<[u8; 32], CachedKey>>,
     touched: Mutex<HashMap<String, (Instant, Timestamp)>>,
-    tenants: AtomicUsize,
+    several_tenants: AtomicBool,
     /// Publishes the ids of revoked keys.
     revoked: tokio::sync::broadcast::Sender<String>,
 }
@@ -79,7 +80,12 @@ pub(crate) struct Keys {
 impl Default for Keys {
     fn default() -> Self {
         let revoked = tokio::sync::broadcast::Sender::new(256);
-        Self { cache: Mutex::default(), touched: Mutex::default(), tenants: AtomicUsize::new(0), revoked }
+        Self {
+            cache: Mutex::default(),
+            touched: Mutex::default(),
+            several_tenants: AtomicBool::new(false),
+            revoked,
+        }
     }
 }
 
@@ -90,9 +96,9 @@ struct CachedKey {
 }
 
 impl Keys {
-    /// Returns the number of tenants with a valid key.
-    pub(crate) fn tenants(&self) -> usize {
-        self.tenants.load(Ordering::Relaxed)
+    /// Reports whether more than one tenant has a valid key.
+    pub(crate) fn several_tenants(&self) -> bool {
+        self.several_tenants.load(Ordering::Relaxed)
     }
 
     fn cache(&self) -> MutexGuard<'_, HashMap<[u8; 32], CachedKey>> {
@@ -202,8 +208,8 @@ impl Keeper {
         let found = self.inner.store.keys().find_by_hash(&hash).await.map_err(|_| Denied::Unavailable)?;
         let row = found.ok_or(Denied::Unknown)?;
         let is_known = self.inner.keys.cache().contains_key(&hash);
-        if !is_known && self.count_tenants().await.is_err() {
-            // Another keeper may have created it for a new tenant, and what tenants may share depends on their number.
+        if !is_known && self.look_for_tenants().await.is_err() {
+            // Another keeper may have created it for a new tenant, and tenants share less than the keys of one.
             return Err(Denied::Unavailable);
         }
         self.inner.keys.cache().insert(hash, CachedKey { row: row.clone(), at: Instant::now() });
@@ -301,7 +307,7 @@ impl Keeper {
         ];
         self.audit(caller, KEY_CREATE, None, &inserted, details).await?;
         inserted?;
-        self.count_tenants().await?;
+        self.look_for_tenants().await?;
         Ok(CreatedKey { info: key_info(&row), key: secret })
     }
 
@@ -312,10 +318,8 @@ impl Keeper {
         {
             return Ok(());
         }
-        let keys = self.inner.store.keys().list(None).await?;
-        let tenants: BTreeSet<_> =
-            keys.iter().filter(|row| check_row(row).is_ok()).map(|row| row.tenant.as_str()).collect();
-        if tenants.is_empty() || tenants.contains(key.tenant.as_str()) {
+        let (keys, now) = (self.inner.store.keys(), Timestamp::now());
+        if keys.live_tenants(now).await?.is_none() || keys.is_live_tenant(&key.tenant, now).await? {
             return Ok(());
         }
         // An administrator can still build or import templates for the tenant.
@@ -334,14 +338,16 @@ impl Keeper {
         })
     }
 
-    /// Lists all keys.
+    /// Lists keys, oldest first.
     ///
     /// # Errors
-    /// Needs the role admin.
-    pub async fn keys(&self, caller: &Caller) -> Result<Vec<KeyInfo>> {
+    /// Needs the role admin; returns [`KeeperError::Field`] for an invalid cursor.
+    pub async fn keys(&self, caller: &Caller, part: &Part) -> Result<Page<KeyInfo>> {
         self.require(caller, KEY_LIST)?;
         self.write_touched().await;
-        Ok(self.inner.store.keys().list(None).await?.iter().map(key_info).collect())
+        let rows = self.inner.store.keys().list(part.after()?, part.rows()).await?;
+        let (rows, next_cursor) = part.cut(rows, |row| (row.created_at, &row.id));
+        Ok(Page { items: rows.iter().map(key_info).collect(), next_cursor })
     }
 
     /// Changes the quotas of a key, from its next request on. Existing sandboxes stay.
@@ -396,7 +402,7 @@ impl Keeper {
         }
         self.audit(caller, KEY_REVOKE, None, &revoked, vec![("key", id.chars().take(64).collect())]).await?;
         revoked?;
-        self.count_tenants().await
+        self.look_for_tenants().await
     }
 
     /// Subscribes to the ids of keys revoked by this server, whose open connections must be closed.
@@ -405,12 +411,11 @@ impl Keeper {
         self.inner.keys.revoked.subscribe()
     }
 
-    /// Counts the tenants with a valid key.
-    pub(crate) async fn count_tenants(&self) -> Result<()> {
-        let rows = self.inner.store.keys().list(None).await?;
-        let tenants: BTreeSet<_> =
-            rows.iter().filter(|row| check_row(row).is_ok()).map(|row| row.tenant.as_str()).collect();
-        self.inner.keys.tenants.store(tenants.len(), Ordering::Relaxed);
+    /// Looks whether more than one tenant has a valid key.
+    pub(crate) async fn look_for_tenants(&self) -> Result<()> {
+        let tenants = self.inner.store.keys().live_tenants(Timestamp::now()).await?;
+        let several = tenants.is_some_and(|(first, last)| first != last);
+        self.inner.keys.several_tenants.store(several, Ordering::Relaxed);
         Ok(())
     }
 
@@ -419,7 +424,7 @@ impl Keeper {
     /// # Errors
     /// Fails if the store fails.
     pub async fn has_keys(&self) -> Result<bool> {
-        Ok(self.inner.store.keys().count_live(Timestamp::now()).await? > 0)
+        Ok(self.inner.store.keys().live_tenants(Timestamp::now()).await?.is_some())
     }
 }
 

@@ -68,7 +68,7 @@ pub use config::{HeadRoom, KeeperConfig};
 pub use contexts::NewContext;
 pub use create::Created;
 pub use error::{GuestResource, KeeperError, chain};
-pub use events::{Event, EventFilter, Occurrence};
+pub use events::{Event, EventFilter, Occurrence, Published};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
 pub use info::{
     AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,
@@ -80,7 +80,7 @@ pub use plan::{
     BuildPlan, CopyFiles, CopySource, DEFAULT_TAG, FilesHash, MAX_PLAN_STEPS, NewBuild, PlanStep, TaggedName,
 };
 pub use ports::{FileOperation, IssuedToken, SignedFile};
-pub use query::{MAX_PAGE, Page};
+pub use query::{MAX_PAGE, Page, Part};
 pub use reconcile::OnShutdown;
 pub use request::{
     Command, CreateSandbox, DEFAULT_LIFETIME, ExecRequest, ForkRequest, Idempotency, Labels, Lifetime,

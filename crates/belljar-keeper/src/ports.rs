@@ -238,8 +238,11 @@ impl Keeper {
         client: &str,
         request_id: &str,
     ) -> std::result::Result<Caller, Denied> {
-        let among = |entry: &Arc<Entry>| id.is_none_or(|id| *id == entry.id);
-        let mut tokens = self.entries().into_iter().filter(among).flat_map(|entry| self.tokens_of(&entry));
+        let among = match id {
+            Some(id) => self.entry(id).into_iter().collect(),
+            None => self.entries(),
+        };
+        let mut tokens = among.into_iter().flat_map(|entry| self.tokens_of(&entry));
         let Some(token) = tokens.find(|token| matches(token)) else {
             self.note_denied(Denied::Unknown, None, client, request_id);
             return Err(Denied::Unknown);
@@ -335,8 +338,7 @@ impl Keeper {
         port: u16,
     ) -> Result<Entered> {
         let sandbox: SandboxId = id.parse().map_err(|_| not_found(id))?;
-        let found = self.entries().into_iter().find(|entry| entry.id == sandbox);
-        let entry = found.ok_or_else(|| not_found(id))?;
+        let entry = self.entry(&sandbox).ok_or_else(|| not_found(id))?;
         let public = entry.live().ports.get(&port).copied();
         let allowed = match public {
             None => ServiceWall::PublishedPorts.allows(false),

@@ -62,10 +62,8 @@ impl Keeper {
         let more = rows.len() > limit as usize;
         rows.truncate(limit as usize);
         let next_cursor =
-            rows.last().filter(|_| more).map(|row| format!("{}-{}", row.created_at.as_microsecond(), row.id));
-        let living: BTreeMap<_, _> =
-            self.entries().into_iter().map(|entry| (entry.id.clone(), entry)).collect();
-        let items = rows.into_iter().map(|row| match living.get(&row.id) {
+            rows.last().filter(|_| more).map(|row| cursor_after(row.created_at, row.id.as_str()));
+        let items = rows.into_iter().map(|row| match self.entry(&row.id) {
             Some(entry) => Ok(entry.info()),
             None => self.row_info(&row),
         });
@@ -399,9 +397,58 @@ const LOG_PAGE: u32 = 100;
 const MAX_DISKS: usize = 16;
 
 fn read_cursor(text: &str) -> Result<Cursor> {
+    let (created_at, id) = read_position(text)?;
+    let id = id.parse().map_err(|_| invalid_cursor())?;
+    Ok(Cursor { created_at, id })
+}
+
+/// Returns the cursor of the page after an entry with this creation time and id.
+fn cursor_after(created_at: Timestamp, id: &str) -> String {
+    format!("{}-{id}", created_at.as_microsecond())
+}
+
+fn read_position(cursor: &str) -> Result<(Timestamp, &str)> {
     let read = || {
-        let (at, id) = text.split_once('-')?;
-        Some(Cursor { created_at: Timestamp::from_microsecond(at.parse().ok()?).ok()?, id: id.parse().ok()? })
+        let (at, id) = cursor.split_once('-')?;
+        Some((Timestamp::from_microsecond(at.parse().ok()?).ok()?, id))
     };
-    read().ok_or_else(|| KeeperError::field("cursor", "invalid cursor; begin without one"))
+    read().ok_or_else(invalid_cursor)
+}
+
+fn invalid_cursor() -> KeeperError {
+    KeeperError::field("cursor", "invalid cursor; begin without one")
+}
+
+/// A part of a list in the order of creation. The default is the whole list.
+#[derive(Debug, Clone, Default)]
+pub struct Part {
+    /// Maximum number of entries.
+    pub limit: Option<u32>,
+    /// Cursor from the previous part.
+    pub cursor: Option<String>,
+}
+
+impl Part {
+    /// Returns the creation time and the id after which the part begins.
+    pub(crate) fn after(&self) -> Result<Option<(Timestamp, &str)>> {
+        self.cursor.as_deref().map(read_position).transpose()
+    }
+
+    /// Returns the number of rows to read: one more than the part has.
+    pub(crate) fn rows(&self) -> u32 {
+        self.limit.map_or(u32::MAX, |limit| limit.saturating_add(1))
+    }
+
+    /// Splits rows that were read into the part and the cursor of the next one.
+    pub(crate) fn cut<T>(
+        &self,
+        mut rows: Vec<T>,
+        position: impl Fn(&T) -> (Timestamp, &str),
+    ) -> (Vec<T>, Option<String>) {
+        let limit = self.limit.map_or(usize::MAX, |limit| limit as usize);
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| has_more).map(position).map(|(at, id)| cursor_after(at, id));
+        (rows, next)
+    }
 }

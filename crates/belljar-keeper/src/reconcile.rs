@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use belljar_engine::{Engine, EngineError, Engines, Sandbox, Survivor};
 use belljar_model::{LimitsChange, SandboxId, SandboxSpec, SandboxState};
-use belljar_store::{AuditFilter, AuditLog, PortVisibility, SandboxRow, Store};
+use belljar_store::{AuditFilter, AuditLog, PortRow, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
+use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use crate::builds::Builds;
@@ -28,6 +29,7 @@ use crate::denials::Denials;
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
 use crate::events::Events;
+use crate::fair::Crowds;
 use crate::gate::Gate;
 use crate::head_room::{Headroom, Purpose};
 use crate::keeper::{Inner, Keeper, Result};
@@ -87,11 +89,11 @@ impl Keeper {
             building: Arc::default(),
             making_room: tokio::sync::Mutex::default(),
             closing: AtomicBool::new(false),
-            crowd_changed: tokio::sync::Notify::new(),
+            crowds: Crowds::default(),
             tasks: TaskTracker::new(),
             followers: TaskTracker::new(),
             shares: Mutex::new(HashMap::new()),
-            entries: Self::new_entries(),
+            entries: RwLock::default(),
             config: Current::new(config),
             store,
             audit,
@@ -103,7 +105,7 @@ impl Keeper {
         keeper.reconcile().await?;
         keeper.end_builds().await;
         keeper.sweep_layers(false).await?;
-        keeper.count_tenants().await?;
+        keeper.look_for_tenants().await?;
         keeper.register_own_metrics();
         keeper.spawn_pool_filling();
         keeper.spawn_key_touching();
@@ -147,13 +149,25 @@ impl Keeper {
         // Decisions of gateways after this time have not been recorded.
         let last = inner.audit.tail(&AuditFilter::default(), None, 1).await?.pop();
         let recorded = last.map_or(Timestamp::UNIX_EPOCH, |record| record.at);
-        let mut adoptions = Vec::new();
+        let mut ports: HashMap<SandboxId, Vec<PortRow>> = HashMap::new();
+        for port in inner.store.ports().list_live(&inner.config.now().name).await? {
+            ports.entry(port.sandbox.clone()).or_default().push(port);
+        }
+        let mut adoptions = JoinSet::new();
         for row in rows {
-            let survivor = survivors.remove(&row.id);
-            adoptions.push(self.adopt(row, survivor, recorded));
+            let found = Found {
+                survivor: survivors.remove(&row.id),
+                ports: ports.remove(&row.id).unwrap_or_default(),
+                recorded,
+            };
+            let keeper = self.clone();
+            adoptions.spawn(async move {
+                let id = row.id.clone();
+                (id, keeper.adopt(row, found).await)
+            });
         }
         // A sandbox that cannot be adopted must not prevent the adoption of others.
-        for (id, done) in futures::future::join_all(adoptions).await {
+        for (id, done) in adoptions.join_all().await {
             if let Err(error) = done {
                 tracing::error!(sandbox = %id, error = %crate::error::chain(&error), "cannot take over a sandbox");
             }
@@ -163,22 +177,8 @@ impl Keeper {
         self.resolve_claims().await
     }
 
-    async fn adopt(
-        &self,
-        row: SandboxRow,
-        survivor: Option<EngineSurvivor>,
-        recorded: Timestamp,
-    ) -> (SandboxId, Result<()>) {
-        let id = row.id.clone();
-        (id, self.adopt_row(row, survivor, recorded).await)
-    }
-
-    async fn adopt_row(
-        &self,
-        row: SandboxRow,
-        survivor: Option<EngineSurvivor>,
-        recorded: Timestamp,
-    ) -> Result<()> {
+    async fn adopt(&self, row: SandboxRow, found: Found) -> Result<()> {
+        let Found { survivor, ports, recorded } = found;
         let (spec, settings) = read_row(&row)?;
         let ended = survivor.as_ref().and_then(|(_, survivor)| survivor.ended.clone());
         let sandbox = match &survivor {
@@ -191,12 +191,13 @@ impl Keeper {
         self.inner.metrics.record_transition(SandboxState::Gone, state);
         let entry = Entry::new(row, Arc::clone(&spec), settings, sandbox.clone(), &self.inner.events);
         self.put(&entry);
+        self.inner.crowds.grew(&entry);
         match (state, sandbox) {
             (SandboxState::Running | SandboxState::Paused, Some(sandbox)) => {
                 let share = self.inner.ledger.adopt(&entry.key, &entry.tenant, &spec);
                 self.inner.keep_share(&entry.id, share);
                 self.hold_volumes_of(&entry);
-                for port in self.inner.store.ports().list(&entry.id).await? {
+                for port in ports {
                     entry.live().ports.insert(port.port, port.visibility == PortVisibility::Public);
                 }
                 self.apply_record(&entry, &sandbox).await?;
@@ -311,7 +312,7 @@ impl Keeper {
     /// Fails if a sandbox could not be stopped or the store failed. The other sandboxes have been stopped anyway.
     pub async fn close(&self, on_shutdown: OnShutdown) -> Result<()> {
         self.inner.closing.store(true, Ordering::Relaxed);
-        self.inner.crowd_changed.notify_one();
+        self.inner.crowds.wake();
         self.end_builds().await;
         self.end_volume_contents().await;
         self.inner.tasks.close();
@@ -361,6 +362,14 @@ impl Keeper {
 /// Returns the sizes of the default pool and of each other one.
 fn pool_sizes(config: &KeeperConfig) -> (usize, usize) {
     if config.pool > 0 { (config.pool, config.template_pool) } else { (0, 0) }
+}
+
+/// What is known of a recorded sandbox at the start.
+struct Found {
+    survivor: Option<EngineSurvivor>,
+    ports: Vec<PortRow>,
+    /// Time after which no decisions of gateways have been recorded.
+    recorded: Timestamp,
 }
 
 /// A surviving sandbox and its engine.

@@ -70,7 +70,7 @@ impl Keeper {
             return Err(KeeperError::Full { what, retry_after: crate::create::RETRY_AFTER });
         }
         // With one tenant there is nobody to leave something for.
-        if caller.role != Role::Admin && self.inner.keys.tenants() > 1 {
+        if caller.role != Role::Admin && self.inner.keys.several_tenants() {
             // The new sandbox is counted already.
             let own = self.inner.ledger.sandboxes_of_tenant(&caller.tenant).saturating_sub(1);
             check_share("tenant_sandboxes", own, 1, max - used)?;

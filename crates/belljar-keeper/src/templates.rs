@@ -13,6 +13,7 @@ use crate::config::KeeperConfig;
 use crate::error::KeeperError;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
+use crate::query::{Page, Part};
 use crate::steps::run_detached;
 
 /// Name of the built-in template: an empty home in the machine's own tree.
@@ -78,14 +79,17 @@ impl Keeper {
         self.inner.config.now().state_dir.join("templates").join(format!("{id}.tar"))
     }
 
-    /// Lists the caller's templates.
+    /// Lists the caller's templates: the default one, and those of the store, oldest first, of which a part may be asked for.
     ///
     /// # Errors
-    /// Fails if the store fails.
-    pub async fn templates(&self, caller: &Caller) -> Result<Vec<TemplateInfo>> {
+    /// Returns [`KeeperError::Field`] for an invalid cursor; fails if the store fails.
+    pub async fn templates(&self, caller: &Caller, part: &Part) -> Result<Page<TemplateInfo>> {
         self.require(caller, TEMPLATE_LIST)?;
-        let rows = self.inner.store.templates().list(Some(&caller.tenant)).await?;
-        Ok(std::iter::once(default_template()).chain(rows.iter().map(template_info)).collect())
+        let after = part.after()?;
+        let rows = self.inner.store.templates().list_page(Some(&caller.tenant), after, part.rows()).await?;
+        let (rows, next_cursor) = part.cut(rows, |row| (row.created_at, &row.id));
+        let first = after.is_none().then(default_template);
+        Ok(Page { items: first.into_iter().chain(rows.iter().map(template_info)).collect(), next_cursor })
     }
 
     /// Returns a template by id or name.

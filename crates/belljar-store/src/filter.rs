@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use sqlx::any::AnyArguments;
 use sqlx::{Any, Arguments as _, AssertSqlSafe, Encode, Type};
 
 use crate::database::Statement;
 use crate::error::StoreError;
+use crate::reader::stored_time;
 
 /// A query under construction.
 pub(crate) struct Filter {
@@ -30,6 +32,15 @@ impl Filter {
         self.sql.push_str(if self.conditions == 0 { " WHERE " } else { " AND " });
         self.conditions += 1;
         self.push(condition, values)
+    }
+
+    /// Adds the condition of a page in the order of creation: what comes after this time and id.
+    pub(crate) fn after(&mut self, position: Option<(Timestamp, &str)>) -> Result<(), StoreError> {
+        if let Some((created_at, id)) = position {
+            self.and("(created_at, id) > (?", &[stored_time(created_at)])?;
+            self.push(", ?)", &[id.to_owned()])?;
+        }
+        Ok(())
     }
 
     /// Adds SQL text. Each `?` in it stands for the value at the same position.

@@ -108,17 +108,20 @@ impl Keys<'_> {
         row.as_ref().map(read_key).transpose()
     }
 
-    /// Lists the keys of a tenant or of all tenants, oldest first, including expired and revoked ones.
+    /// Lists a page of the keys of all tenants, oldest first, including expired and revoked ones: those after a creation time and
+    /// id, at most `limit`.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be read.
-    pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<KeyRow>, StoreError> {
+    pub async fn list(
+        &self,
+        after: Option<(Timestamp, &str)>,
+        limit: u32,
+    ) -> Result<Vec<KeyRow>, StoreError> {
         let mut query = Filter::new(SELECT);
-        if let Some(tenant) = tenant {
-            query.and("tenant = ?", &[tenant.to_owned()])?;
-        }
-        query.push::<i64>(" ORDER BY created_at, id", &[])?;
+        query.after(after)?;
+        query.push(" ORDER BY created_at, id LIMIT ?", &[i64::from(limit)])?;
         let rows = self.database.read("list keys", query.finish()).await?;
         rows.iter().map(read_key).collect()
     }
@@ -179,16 +182,36 @@ impl Keys<'_> {
         self.database.commit(transaction).await.map_err(failed(ACTION))
     }
 
-    /// Returns the number of keys that are neither expired nor revoked at this time.
+    /// Returns the first and the last tenant, in the order of their names, with a key that is neither expired nor revoked at this
+    /// time; `None` without any. They are the same if there is only one.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be read.
-    pub async fn count_live(&self, time: Timestamp) -> Result<u64, StoreError> {
-        let text = "SELECT COUNT(*) AS live FROM keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)";
-        let row = self.database.read_one("count keys", sqlx::query(text).bind(stored_time(time))).await?;
-        let count = row.map(|row| Reader { table: "keys", row: &row }.number("live")).transpose()?;
-        Ok(count.unwrap_or_default().unsigned_abs())
+    pub async fn live_tenants(&self, time: Timestamp) -> Result<Option<(String, String)>, StoreError> {
+        // Each end of the index is read, and not the keys between them.
+        let text = "SELECT \
+             (SELECT MIN(tenant) FROM keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)) AS first, \
+             (SELECT MAX(tenant) FROM keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)) AS last";
+        let row = self.database.read_one("read tenants", sqlx::query(text).bind(stored_time(time))).await?;
+        let Some(row) = row else { return Ok(None) };
+        let row = Reader { table: "keys", row: &row };
+        Ok(row.optional_text("first")?.zip(row.optional_text("last")?))
+    }
+
+    /// Reports whether the tenant has a key that is neither expired nor revoked at this time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub async fn is_live_tenant(&self, tenant: &str, time: Timestamp) -> Result<bool, StoreError> {
+        let mut query = Filter::new("SELECT id FROM keys");
+        query.and("tenant = ?", &[tenant.to_owned()])?;
+        query.and(
+            "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1",
+            &[stored_time(time)],
+        )?;
+        Ok(self.database.read_one("read a tenant", query.finish()).await?.is_some())
     }
 }
 

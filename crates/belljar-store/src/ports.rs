@@ -116,6 +116,19 @@ impl Ports<'_> {
         rows.iter().map(read_port).collect()
     }
 
+    /// Lists the published ports of all sandboxes of a keeper that are not gone.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub async fn list_live(&self, keeper: &str) -> Result<Vec<PortRow>, StoreError> {
+        let mut query = Filter::new(SELECT);
+        let condition = "sandbox IN (SELECT id FROM sandboxes WHERE keeper = ? AND state <> 'gone')";
+        query.and(condition, &[keeper.to_owned()])?;
+        let rows = self.database.read("list ports", query.finish()).await?;
+        rows.iter().map(read_port).collect()
+    }
+
     /// Withdraws a port, and returns whether it was published.
     ///
     /// # Errors

@@ -205,37 +205,7 @@ impl Sandboxes<'_> {
     ///
     /// Fails if the store cannot be read.
     pub async fn list(&self, query: &ListQuery) -> Result<Vec<SandboxRow>, StoreError> {
-        let mut sql = Filter::new(SELECT);
-        if let Some(tenant) = &query.tenant {
-            sql.and("tenant = ?", std::slice::from_ref(tenant))?;
-        }
-        if let Some(name) = &query.name {
-            sql.and("name = ?", std::slice::from_ref(name))?;
-        }
-        if let [first, others @ ..] = query.states.as_slice() {
-            sql.and("(state = ?", &[first.to_string()])?;
-            for state in others {
-                sql.push(" OR state = ?", &[state.to_string()])?;
-            }
-            sql.push::<i64>(")", &[])?;
-        }
-        for (name, value) in &query.labels {
-            sql.and(self.label_condition(), &[name.clone(), value.clone()])?;
-        }
-        if let Some(after) = &query.after {
-            let beyond = match query.order {
-                Order::OldestFirst => "(created_at, id) > (?",
-                Order::NewestFirst => "(created_at, id) < (?",
-            };
-            sql.and(beyond, &[stored_time(after.created_at)])?;
-            sql.push(", ?)", &[after.id.to_string()])?;
-        }
-        let order = match query.order {
-            Order::NewestFirst => " ORDER BY created_at DESC, id DESC LIMIT ?",
-            Order::OldestFirst => " ORDER BY created_at, id LIMIT ?",
-        };
-        sql.push(order, &[i64::from(query.limit)])?;
-        self.read(sql).await
+        self.read(list_text(SELECT, query, self.database.backend)?).await
     }
 
     /// Deletes the records of sandboxes that ended before this time, and returns their number.
@@ -260,16 +230,6 @@ impl Sandboxes<'_> {
         let row = self.database.read_one("count records of gone sandboxes", statement).await?;
         let count = row.map(|row| Reader { table: "sandboxes", row: &row }.number("gone")).transpose()?;
         Ok(count.unwrap_or_default().unsigned_abs())
-    }
-
-    /// Returns the condition that a label exists, with placeholders for its name and value.
-    fn label_condition(&self) -> &'static str {
-        match self.database.backend {
-            Backend::Sqlite => {
-                "EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)"
-            }
-            Backend::Postgres => "(labels::json ->> ?) = ?",
-        }
     }
 
     async fn write(&self, text: &'static str, row: &SandboxRow) -> Result<u64, StoreError> {
@@ -306,6 +266,59 @@ impl Sandboxes<'_> {
         }
         Ok(row)
     }
+}
+
+/// Returns the condition that a label exists, with placeholders for its name and value.
+fn label_condition(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Sqlite => {
+            "EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)"
+        }
+        Backend::Postgres => "(labels::json ->> ?) = ?",
+    }
+}
+
+/// Returns the statement for a page of a list.
+fn list_text(select: &'static str, query: &ListQuery, backend: Backend) -> Result<Filter, StoreError> {
+    let mut sql = Filter::new(select);
+    if let Some(tenant) = &query.tenant {
+        sql.and("tenant = ?", std::slice::from_ref(tenant))?;
+    }
+    if let Some(name) = &query.name {
+        sql.and("name = ?", std::slice::from_ref(name))?;
+    }
+    // In this very form, so that the indexes of sandboxes that are not gone are used.
+    if !query.states.is_empty() && !query.states.contains(&SandboxState::Gone) {
+        sql.and::<i64>("state <> 'gone'", &[])?;
+    }
+    let is_any_live =
+        SandboxState::ALL.iter().all(|state| query.states.contains(state) != (*state == SandboxState::Gone));
+    if let [first, others @ ..] = query.states.as_slice()
+        && !is_any_live
+    {
+        sql.and("(state = ?", &[first.to_string()])?;
+        for state in others {
+            sql.push(" OR state = ?", &[state.to_string()])?;
+        }
+        sql.push::<i64>(")", &[])?;
+    }
+    for (name, value) in &query.labels {
+        sql.and(label_condition(backend), &[name.clone(), value.clone()])?;
+    }
+    if let Some(after) = &query.after {
+        let beyond = match query.order {
+            Order::OldestFirst => "(created_at, id) > (?",
+            Order::NewestFirst => "(created_at, id) < (?",
+        };
+        sql.and(beyond, &[stored_time(after.created_at)])?;
+        sql.push(", ?)", &[after.id.to_string()])?;
+    }
+    let order = match query.order {
+        Order::NewestFirst => " ORDER BY created_at DESC, id DESC LIMIT ?",
+        Order::OldestFirst => " ORDER BY created_at, id LIMIT ?",
+    };
+    sql.push(order, &[i64::from(query.limit)])?;
+    Ok(sql)
 }
 
 fn bind_row<'q>(
@@ -384,4 +397,41 @@ fn read_row(row: &AnyRow) -> Result<SandboxRow, StoreError> {
         log: row.text("log")?,
         generation: row.number("generation")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    /// Sandboxes that are gone are by far the most, so lists of others must not read them.
+    #[tokio::test]
+    async fn lists_without_ended_sandboxes_read_indexes_without_them() {
+        let store = Store::in_memory().await.expect("a store");
+        let live: Vec<_> =
+            SandboxState::ALL.into_iter().filter(|state| *state != SandboxState::Gone).collect();
+        let cursor =
+            Cursor { created_at: Timestamp::UNIX_EPOCH, id: "aaaaaaaaaaaaaaaaaaaa".parse().expect("an id") };
+        for tenant in [None, Some("t".to_owned())] {
+            for states in [live.clone(), vec![SandboxState::Running]] {
+                for after in [None, Some(cursor.clone())] {
+                    let index = if tenant.is_some() { "sandboxes_page_live" } else { "sandboxes_all_live" };
+                    let query = ListQuery {
+                        tenant: tenant.clone(),
+                        states: states.clone(),
+                        after,
+                        ..ListQuery::default()
+                    };
+                    let select = "EXPLAIN QUERY PLAN SELECT id FROM sandboxes";
+                    let text = list_text(select, &query, Backend::Sqlite).expect("a statement");
+                    let rows =
+                        store.sandboxes().database.read("explain", text.finish()).await.expect("a plan");
+                    let read = |row| Reader { table: "plan", row }.text("detail").expect("a line");
+                    let plan: Vec<String> = rows.iter().map(read).collect();
+                    let uses_it = plan.len() == 1 && plan[0].contains(&format!("INDEX {index}"));
+                    assert!(uses_it, "{query:?}: {plan:?}");
+                }
+            }
+        }
+    }
 }

@@ -67,6 +67,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0009_audit_base.sql"),
         postgres: include_str!("../migrations/postgres/0009_audit_base.sql"),
     },
+    Step {
+        version: 10,
+        description: "pages of lists",
+        sqlite: include_str!("../migrations/sqlite/0010_pages.sql"),
+        postgres: include_str!("../migrations/postgres/0010_pages.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

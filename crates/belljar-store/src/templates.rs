@@ -156,11 +156,26 @@ impl Templates<'_> {
     ///
     /// Fails if the store cannot be read.
     pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<TemplateRow>, StoreError> {
+        self.list_page(tenant, None, u32::MAX).await
+    }
+
+    /// Lists a page of them: those after a creation time and id, at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub async fn list_page(
+        &self,
+        tenant: Option<&str>,
+        after: Option<(Timestamp, &str)>,
+        limit: u32,
+    ) -> Result<Vec<TemplateRow>, StoreError> {
         let mut query = Filter::new(SELECT);
         if let Some(tenant) = tenant {
             query.and("(tenant = ? OR kind = 'builtin')", &[tenant.to_owned()])?;
         }
-        query.push::<i64>(" ORDER BY created_at, id", &[])?;
+        query.after(after)?;
+        query.push(" ORDER BY created_at, id LIMIT ?", &[i64::from(limit)])?;
         let rows = self.database.read("list templates", query.finish()).await?;
         rows.iter().map(|row| self.open_row(row)).collect()
     }

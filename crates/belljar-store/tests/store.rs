@@ -86,7 +86,7 @@ const CASES: &[(&str, Run)] = cases![
     keys::key_round_trip,
     keys::second_revocation_changes_nothing,
     keys::touch_many_updates_last_use,
-    keys::count_live_skips_expired_and_revoked,
+    keys::tenants_of_expired_and_revoked_keys_are_not_live,
     meta::set_replaces_value,
     meta::server_secret_is_stable,
     schema::newer_schema_is_refused,

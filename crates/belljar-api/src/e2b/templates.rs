@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use belljar_keeper::{
-    Caller, DEFAULT_TEMPLATE, KeeperError, TaggedName, TemplateInfo, TemplateKind, TemplateTag,
+    Caller, DEFAULT_TEMPLATE, KeeperError, Part, TaggedName, TemplateInfo, TemplateKind, TemplateTag,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
@@ -86,7 +86,7 @@ pub(super) async fn snapshots(
     Auth(caller): Auth,
     Query(query): Query<SnapshotsQuery>,
 ) -> Result<(HeaderMap, Json<Vec<SnapshotBody>>), Problem> {
-    let mut all = shared.keeper.templates(&caller).await?;
+    let mut all = shared.keeper.templates(&caller, &Part::default()).await?.items;
     all.retain(|info| {
         info.kind == TemplateKind::Snapshot
             && info.build.is_none()
@@ -128,7 +128,7 @@ pub(super) async fn list(
     State(shared): State<Shared>,
     Auth(caller): Auth,
 ) -> Result<Json<Vec<TemplateBody>>, Problem> {
-    let all = shared.keeper.templates(&caller).await?.into_iter().map(|info| {
+    let all = shared.keeper.templates(&caller, &Part::default()).await?.items.into_iter().map(|info| {
         let names: Vec<_> = info.name.iter().map(|name| public_name(name).to_owned()).collect();
         let template_id = public_name(&info.id).to_owned();
         TemplateBody {

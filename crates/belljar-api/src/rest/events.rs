@@ -76,10 +76,7 @@ pub(super) async fn follow(
     let followed =
         shared.keeper.follow(&caller, query.filter()?, after.as_deref(), query.follow != Some(false))?;
     let frames = followed.map(|occurrence| match occurrence {
-        // The type always serializes.
-        Occurrence::Event(what) => {
-            Event::default().json_data(&*what).unwrap_or_default().event(&*what.kind).id(&what.id)
-        }
+        Occurrence::Event(what) => Event::default().data(what.json()).event(&*what.kind).id(&what.id),
         Occurrence::Missed(count) => event("missed", &MissedBody { count }),
     });
     Ok(events(slot, caller.request_id, frames))

@@ -6,9 +6,10 @@ use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::sandboxes::PartQuery;
 use super::types::{KeyUpdateBody, NewKeyBody};
 use crate::api::Shared;
-use crate::extract::{Auth, Id, Json};
+use crate::extract::{Auth, Id, Json, Query};
 use crate::problem::Problem;
 
 /// Creates a key. Needs the role admin.
@@ -27,16 +28,21 @@ pub(super) async fn create(
 #[schema(as = Keys)]
 pub(super) struct KeysBody {
     keys: Vec<KeyInfo>,
+    /// Cursor of the next page; absent after the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
 }
 
-/// Lists keys. Needs the role admin.
-#[utoipa::path(get, path = "/v1/keys", tag = "keys",
+/// Lists keys, oldest first. Needs the role admin.
+#[utoipa::path(get, path = "/v1/keys", tag = "keys", params(PartQuery),
     responses((status = 200, description = "The keys.", body = KeysBody)))]
 pub(super) async fn list(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    Query(query): Query<PartQuery>,
 ) -> Result<axum::Json<KeysBody>, Problem> {
-    Ok(axum::Json(KeysBody { keys: shared.keeper.keys(&caller).await? }))
+    let page = shared.keeper.keys(&caller, &query.part()?).await?;
+    Ok(axum::Json(KeysBody { keys: page.items, next_cursor: page.next_cursor }))
 }
 
 /// Changes the quotas of a key, from its next request on. Existing sandboxes stay. Needs the role admin.

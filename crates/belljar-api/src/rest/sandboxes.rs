@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use belljar_keeper::{ListSandboxes, SandboxInfo};
+use belljar_keeper::{ListSandboxes, Part, SandboxInfo};
 use belljar_model::{NetworkEvent, NetworkRecord, SandboxState};
 use futures::StreamExt as _;
 use http::StatusCode;
@@ -111,6 +111,25 @@ pub(super) fn parse_labels(given: &[String]) -> Result<BTreeMap<String, String>,
         }
     }
     Ok(labels)
+}
+
+/// A part of a list that is given whole otherwise.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PartQuery {
+    /// Entries of the page. All, if not given.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+    /// Cursor from the previous page.
+    cursor: Option<String>,
+}
+
+impl PartQuery {
+    pub(crate) fn part(self) -> Result<Part, Problem> {
+        let checked = |limit| check_limit("limit", Some(limit), DEFAULT_PAGE, MAX_PAGE);
+        Ok(Part { limit: self.limit.map(checked).transpose()?, cursor: self.cursor })
+    }
 }
 
 /// Checks a limit, such as the number of entries on a page.

@@ -5,9 +5,10 @@ use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::sandboxes::PartQuery;
 use super::types::TemplateInfoBody;
 use crate::api::Shared;
-use crate::extract::{Auth, Id};
+use crate::extract::{Auth, Id, Query};
 use crate::problem::Problem;
 
 /// Templates that sandboxes can start from.
@@ -15,17 +16,22 @@ use crate::problem::Problem;
 #[schema(as = Templates)]
 pub(super) struct TemplatesBody {
     templates: Vec<TemplateInfoBody>,
+    /// Cursor of the next page; absent after the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
 }
 
-/// Lists templates.
-#[utoipa::path(get, path = "/v1/templates", tag = "templates",
+/// Lists templates: the default one first, and then the others, oldest first.
+#[utoipa::path(get, path = "/v1/templates", tag = "templates", params(PartQuery),
     responses((status = 200, description = "The templates.", body = TemplatesBody)))]
 pub(super) async fn list(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    Query(query): Query<PartQuery>,
 ) -> Result<axum::Json<TemplatesBody>, Problem> {
-    let templates = shared.keeper.templates(&caller).await?;
-    Ok(axum::Json(TemplatesBody { templates: templates.into_iter().map(Into::into).collect() }))
+    let page = shared.keeper.templates(&caller, &query.part()?).await?;
+    let templates = page.items.into_iter().map(Into::into).collect();
+    Ok(axum::Json(TemplatesBody { templates, next_cursor: page.next_cursor }))
 }
 
 /// Shows a template.

@@ -1,6 +1,5 @@
 //! Conversion between values of the model and the keeper, and messages.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::v1;
@@ -324,7 +323,7 @@ pub(super) fn event(occurrence: keeper::Occurrence) -> v1::Event {
         keeper::Occurrence::Missed(missed) => {
             return v1::Event { kind: "missed".to_owned(), missed, ..Default::default() };
         }
-        keeper::Occurrence::Event(event) => Arc::unwrap_or_clone(event),
+        keeper::Occurrence::Event(event) => keeper::Event::clone(&event),
     };
     v1::Event {
         id: event.id,

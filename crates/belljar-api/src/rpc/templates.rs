@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use belljar_engine::v1;
 use belljar_keeper::{
-    BuildEvent, BuildProgress, BuildTemplate, Exported, KeeperError, SandboxName, TemplateBuild,
+    BuildEvent, BuildProgress, BuildTemplate, Exported, KeeperError, Part, SandboxName, TemplateBuild,
 };
 use belljar_proto::{
     ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
@@ -33,9 +33,13 @@ impl v1::Templates for Templates {
         _: ServiceRequest<'_, v1::ListTemplatesRequest>,
     ) -> ServiceResult<v1::ListTemplatesResponse> {
         let call = Call::new(&self.0, &context)?;
-        let templates =
-            self.0.keeper.templates(&call.caller).await.map_err(|error| call.keeper_error(error))?;
-        let templates = templates.into_iter().map(convert::template).collect();
+        let templates = self
+            .0
+            .keeper
+            .templates(&call.caller, &Part::default())
+            .await
+            .map_err(|error| call.keeper_error(error))?;
+        let templates = templates.items.into_iter().map(convert::template).collect();
         Response::ok(v1::ListTemplatesResponse { templates, ..Default::default() })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use belljar_keeper::{
-    AuditFilter, Caller, CreateSandbox, ForkRequest, KeeperError, Labels, ListSandboxes, OnShutdown,
+    AuditFilter, Caller, CreateSandbox, ForkRequest, KeeperError, Labels, ListSandboxes, OnShutdown, Part,
     SnapshotRequest, TemplateKind,
 };
 use belljar_model::SandboxState;
@@ -45,8 +45,15 @@ pub(crate) async fn snapshot_creates_template(fixture: Fixture) {
         let request = CreateSandbox { template: Some(id.to_owned()), ..plain() };
         assert_eq!(fixture.keeper.create(&bob, request).await.unwrap_err().code(), "template_not_found");
     }
-    let names: Vec<_> =
-        fixture.keeper.templates(&ann).await.unwrap().into_iter().filter_map(|one| one.name).collect();
+    let names: Vec<_> = fixture
+        .keeper
+        .templates(&ann, &Part::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter_map(|one| one.name)
+        .collect();
     assert_eq!(names, ["default", "deep"]);
     fixture.keeper.remove_template(&ann, "deep").await.unwrap();
     assert_eq!(fixture.keeper.template(&ann, "deep").await.unwrap_err().code(), "template_not_found");

@@ -7,7 +7,7 @@ use belljar_engine::v1;
 use belljar_keeper::operation::Write;
 use belljar_keeper::{
     AuditFilter, Caller, CreateSandbox, ExecEvent, ExecRequest, KeeperConfig, KeeperError, Labels, Lifetime,
-    ListSandboxes, NewKey, OnShutdown, Quotas, SandboxUpdate, SnapshotRequest, TimeoutAction,
+    ListSandboxes, NewKey, OnShutdown, Part, Quotas, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 use belljar_model::{Outcome, Role, SandboxState, SpecFile};
 use belljar_testing::wait::DEADLINE;
@@ -232,14 +232,21 @@ pub(crate) async fn keys_of_cancelled_calls_are_audited(fixture: Fixture) {
     }
     // Each call was polled at least once.
     until("each key is made and on record", || async {
-        keeper.keys(&operator).await.unwrap().len() == 11 && records("key.create").await == 11
+        keeper.keys(&operator, &Part::default()).await.unwrap().items.len() == 11
+            && records("key.create").await == 11
     })
     .await;
-    for (polls, key) in (1..).zip(keeper.keys(&operator).await.unwrap()) {
+    for (polls, key) in (1..).zip(keeper.keys(&operator, &Part::default()).await.unwrap().items) {
         drop_after(polls, keeper.revoke_key(&operator, &key.id)).await;
     }
     until("each is revoked and on record", || async {
-        let revoked = keeper.keys(&operator).await.unwrap().iter().all(|key| key.revoked_at.is_some());
+        let revoked = keeper
+            .keys(&operator, &Part::default())
+            .await
+            .unwrap()
+            .items
+            .iter()
+            .all(|key| key.revoked_at.is_some());
         revoked && records("key.revoke").await == 11
     })
     .await;

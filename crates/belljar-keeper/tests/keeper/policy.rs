@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_keeper::{
     ArchiveUntil, AuditFilter, Caller, CreateSandbox, CreatedKey, Denied, ExecRequest, FileOperation,
-    Idempotency, Keeper, KeeperError, NewKey, OnShutdown, Quotas, Verification,
+    Idempotency, Keeper, KeeperError, NewKey, OnShutdown, Part, Quotas, Verification,
 };
 use belljar_model::{Role, SandboxId, SpecFile};
 
@@ -50,7 +50,7 @@ pub(crate) async fn roles_are_enforced(fixture: Fixture) {
         fixture.keeper.exec(&reader, &id, shell("true"), None).await.map(drop),
         fixture.keeper.enter(&reader, &id).await.map(drop),
         fixture.keeper.pause(&reader, &id).await.map(drop),
-        fixture.keeper.keys(&ann).await.map(drop),
+        fixture.keeper.keys(&ann, &Part::default()).await.map(drop),
         fixture.keeper.create_key(&ann, new_key("x")).await.map(drop),
         fixture.keeper.audit_verify(&ann, 1, None).await.map(drop),
         fixture.keeper.audit_archive(&ann, ArchiveUntil::Record(1)).await.map(drop),
@@ -76,7 +76,7 @@ pub(crate) async fn tokens_open_one_sandbox_only(fixture: Fixture) {
         fixture.keeper.kill(&holder, &mine).await,
         fixture.keeper.list(&holder, Default::default()).await.map(drop),
         fixture.keeper.sandbox_token(&holder, &mine, HOUR).await.map(drop),
-        fixture.keeper.templates(&holder).await.map(drop),
+        fixture.keeper.templates(&holder, &Part::default()).await.map(drop),
     ] {
         assert_eq!(refused.unwrap_err().code(), "forbidden");
     }
@@ -219,7 +219,7 @@ pub(crate) async fn host_tree_is_shared_by_tenants_only_on_request(fixture: Fixt
         let KeeperError::Policy { field: "tenant", reason } = &refused else { panic!("{refused}") };
         assert!(reason.contains("sandboxes.share_host_tree = true"), "{reason}");
     }
-    assert_eq!(fixture.keeper.keys(&operator).await.unwrap().len(), 1);
+    assert_eq!(fixture.keeper.keys(&operator, &Part::default()).await.unwrap().items.len(), 1);
     // A key that was created while sharing was allowed blocks others when sharing is disallowed again.
     let shared = fixture.reopen(|config| config.share_host_tree = true).await;
     let second = shared.create_key(&operator, new_key("bob")).await.unwrap().info;
@@ -372,7 +372,7 @@ pub(crate) async fn key_lifecycle(fixture: Fixture) {
     assert!(secret.starts_with(&info.hint) && info.hint.len() == 8);
     let caller = fixture.keeper.authenticate(&secret, "c", "r").await.unwrap();
     assert_eq!((caller.tenant.as_str(), caller.role), ("agent", Role::User));
-    let listed = fixture.keeper.keys(&operator).await.unwrap();
+    let listed = fixture.keeper.keys(&operator, &Part::default()).await.unwrap().items;
     assert!(listed[0].last_used_at.is_some() && !format!("{listed:?}").contains(&secret));
     for wrong in ["", "bj_", "x", &secret[..66], &secret.to_uppercase()] {
         assert_eq!(

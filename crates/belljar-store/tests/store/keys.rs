@@ -19,8 +19,10 @@ pub(crate) async fn key_round_trip(fixture: Fixture) {
     assert_eq!(store.keys().find_by_hash(&[2; 32]).await.unwrap(), Some(full.clone()));
     assert_eq!(store.keys().get("key-1").await.unwrap(), Some(key(1)));
     assert_eq!(store.keys().find_by_hash(&[9; 32]).await.unwrap(), None);
-    assert_eq!(store.keys().list(None).await.unwrap(), [key(1), full.clone()]);
-    assert_eq!(store.keys().list(Some("other")).await.unwrap(), [full]);
+    assert_eq!(store.keys().list(None, 9).await.unwrap(), [key(1), full.clone()]);
+    assert_eq!(store.keys().list(None, 1).await.unwrap(), [key(1)]);
+    let first = key(1);
+    assert_eq!(store.keys().list(Some((first.created_at, &first.id)), 9).await.unwrap(), [full]);
     for row in [key(1), KeyRow { id: "key-3".to_owned(), ..key(1) }, KeyRow { hash: [3; 32], ..key(1) }] {
         let error = store.keys().insert(&row).await.unwrap_err();
         assert!(matches!(error, StoreError::Exists { what: "key", .. }), "{error:?}");
@@ -47,16 +49,26 @@ pub(crate) async fn touch_many_updates_last_use(fixture: Fixture) {
     store.keys().touch_many(&[("key-3".to_owned(), time(20))]).await.unwrap();
     store.keys().touch_many(&[]).await.unwrap();
     let noted: Vec<_> =
-        store.keys().list(None).await.unwrap().into_iter().map(|row| row.last_used_at).collect();
+        store.keys().list(None, 9).await.unwrap().into_iter().map(|row| row.last_used_at).collect();
     assert_eq!(noted, [Some(time(10)), None, Some(time(30))]);
 }
 
-pub(crate) async fn count_live_skips_expired_and_revoked(fixture: Fixture) {
+pub(crate) async fn tenants_of_expired_and_revoked_keys_are_not_live(fixture: Fixture) {
     let store = fixture.store().await;
-    assert_eq!(store.keys().count_live(time(0)).await.unwrap(), 0);
-    store.keys().insert(&key(1)).await.unwrap();
-    store.keys().insert(&KeyRow { expires_at: Some(time(100)), ..key(2) }).await.unwrap();
-    store.keys().insert(&KeyRow { revoked_at: Some(time(1)), ..key(3) }).await.unwrap();
-    assert_eq!(store.keys().count_live(time(99)).await.unwrap(), 2);
-    assert_eq!(store.keys().count_live(time(100)).await.unwrap(), 1);
+    let tenants = async |at| store.keys().live_tenants(time(at)).await.unwrap();
+    let both = |first: &str, last: &str| Some((first.to_owned(), last.to_owned()));
+    assert_eq!(tenants(0).await, None);
+    let of = |tenant: &str, number| KeyRow { tenant: tenant.to_owned(), ..key(number) };
+    store.keys().insert(&KeyRow { expires_at: Some(time(100)), ..of("b", 1) }).await.unwrap();
+    store.keys().insert(&KeyRow { revoked_at: Some(time(1)), ..of("a", 2) }).await.unwrap();
+    assert_eq!((tenants(99).await, tenants(100).await), (both("b", "b"), None));
+    store.keys().insert(&of("d", 3)).await.unwrap();
+    store.keys().insert(&of("c", 4)).await.unwrap();
+    assert_eq!((tenants(99).await, tenants(100).await), (both("b", "d"), both("c", "d")));
+    let is_live = async |tenant, at| store.keys().is_live_tenant(tenant, time(at)).await.unwrap();
+    assert_eq!(
+        (is_live("b", 99).await, is_live("b", 100).await, is_live("a", 0).await),
+        (true, false, false)
+    );
+    assert!(is_live("c", 100).await);
 }

@@ -17,6 +17,8 @@ pub(crate) async fn ports_are_published_and_withdrawn(fixture: Fixture) {
         store.ports().publish(row).await.unwrap();
     }
     assert_eq!(store.ports().list(&id(1)).await.unwrap(), [low.clone(), high.clone()]);
+    assert_eq!(store.ports().list_live(&sandbox(1).keeper).await.unwrap().len(), 3);
+    assert_eq!(store.ports().list_live("another").await.unwrap(), []);
     assert_eq!(store.ports().get(&id(1), 1).await.unwrap(), Some(low.clone()));
     assert_eq!(store.ports().get(&id(1), 2).await.unwrap(), None);
     // Published again with another visibility, it keeps its time.
@@ -38,6 +40,7 @@ pub(crate) async fn ports_are_deleted_with_their_sandbox(fixture: Fixture) {
         .unwrap();
     let row = PortRow { sandbox: id(1), port: 80, visibility: PortVisibility::Public, created_at: time(1) };
     store.ports().publish(&row).await.unwrap();
+    assert_eq!(store.ports().list_live(&sandbox(1).keeper).await.unwrap(), []);
     assert_eq!(store.sandboxes().forget_before(time(2)).await.unwrap(), 1);
     assert_eq!(store.ports().list(&id(1)).await.unwrap(), []);
 }
