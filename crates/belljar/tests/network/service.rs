@@ -412,8 +412,11 @@ fn check_gateway_and_audit_agree(_: &Fixture) {
         let done = python(&home, &id, &code);
         let log = home.good(&format!("sandbox net {id} log --format json"));
         let log: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let audit = home.good("audit tail -n 100 --format json");
-        let audit: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let read_audit = || -> Vec<Value> {
+            let audit = home.good("audit tail -n 100 --format json");
+            audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let mut audit = read_audit();
         for ((goal, checked), inside) in goals.iter().zip(&checked).zip(done.lines()) {
             let (host, port) = goal.rsplit_once(':').unwrap();
             let port: u16 = port.parse().unwrap();
@@ -432,15 +435,22 @@ fn check_gateway_and_audit_agree(_: &Fixture) {
                 assert_eq!(logged["rule"], checked["by"], "{policy}: {goal}");
             }
             let action = if allowed { "network.allow" } else { "network.deny" };
-            let recorded = audit.iter().any(|record| {
+            let is_of_goal = |record: &Value| {
                 let details = &record["details"];
                 let is_port = details["port"] == json!(port) || details["port"].is_null();
                 record["sandbox"] == json!(id)
                     && record["action"] == action
                     && details["host"] == host
                     && is_port
+            };
+            // The server takes decisions from the gateway's log, after the code has seen them.
+            crate::home::eventually(|| {
+                if audit.iter().any(is_of_goal) {
+                    return Ok(());
+                }
+                audit = read_audit();
+                Err(format!("{policy}: {goal} is not in the audit as {action}: {audit:?}"))
             });
-            assert!(recorded, "{policy}: {goal} is not in the audit as {action}: {audit:?}");
         }
         home.good(&format!("sandbox kill {id}"));
     }
