@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use belljar_model::{CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, Survival, signal_text};
+use belljar_model::{
+    CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, HintReader, LimitEvents, SandboxSpec,
+    Survival, signal_text,
+};
 use belljar_proto::v1;
 
 use crate::client::CodeEvent;
@@ -82,6 +85,7 @@ impl CodeCollector {
             cause: end.cause,
             exit_code: end.exit_code,
             signal: end.signal,
+            hint: None,
             wall: end.wall,
             cpu: end.cpu,
         }
@@ -165,7 +169,7 @@ impl CodeEnd {
             Some(v1::Cause::CAUSE_MEMORY) => Some("out_of_memory"),
             Some(v1::Cause::CAUSE_PIDS) => Some("pids"),
             Some(v1::Cause::CAUSE_STOPPED) => Some("stopped"),
-            _ if is_dead && signal == Some(SIGKILL) && after.oom_kills > before.oom_kills => {
+            _ if is_dead && signal == Some(SIGKILL) && after.limit_events_since(before).oom_kills > 0 => {
                 Some("out_of_memory")
             }
             _ => None,
@@ -190,6 +194,20 @@ impl CodeEnd {
             cpu: Duration::from_micros(ended.cpu_us),
         }
     }
+}
+
+/// Returns a hint about an execution, with the limits hit meanwhile, if there is one.
+#[must_use]
+pub fn hint(
+    done: &CodeExecution,
+    events: LimitEvents,
+    spec: &SandboxSpec,
+    reader: HintReader,
+) -> Option<String> {
+    // An uncaught error is all that a program would have written to standard error about it.
+    let error = done.error.as_ref().map(|error| format!("{}: {}", error.name, error.value));
+    let outcome = done.outcome();
+    belljar_model::hint(&outcome, events, error.unwrap_or_default().as_bytes(), spec, reader)
 }
 
 /// Converts a result for JSON.

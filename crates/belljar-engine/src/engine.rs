@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_model::{
-    EngineName, Isolation, LimitsChange, NetworkPolicy, NetworkRecord, SandboxId, SandboxSpec,
+    EngineName, Isolation, LimitEvents, LimitsChange, NetworkPolicy, NetworkRecord, SandboxId, SandboxSpec,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -247,6 +247,17 @@ pub struct Usage {
     pub oom_kills: u64,
     /// Number of forks refused by the process limit.
     pub pids_denied: u64,
+}
+
+impl Usage {
+    /// Returns the limits hit since `before`.
+    #[must_use]
+    pub fn limit_events_since(&self, before: &Self) -> LimitEvents {
+        LimitEvents {
+            oom_kills: self.oom_kills.saturating_sub(before.oom_kills),
+            pids_denied: self.pids_denied.saturating_sub(before.pids_denied),
+        }
+    }
 }
 
 impl Sandbox {

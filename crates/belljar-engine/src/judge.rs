@@ -29,7 +29,7 @@ pub async fn judge_lost(sandbox: &Sandbox, before: &Usage, timeout: Duration) ->
     let how = tokio::time::timeout(timeout, sandbox.wait_ended()).await;
     // OOM kills are counted by then.
     let usage = sandbox.usage().await;
-    let outcome = if usage.oom_kills > before.oom_kills {
+    let outcome = if usage.limit_events_since(before).oom_kills > 0 {
         Outcome::OutOfMemory
     } else {
         Outcome::Infrastructure { cause: how.unwrap_or_else(|_| "the guest stopped answering".to_owned()) }
@@ -53,14 +53,13 @@ pub fn judge(exited: &v1::Exited, before: &Usage, after: &Usage) -> Judgement {
     let exit_code = signal.is_none().then_some(exited.code);
     let failed = exit_code != Some(0);
     let was_killed = exited.signal == SIGKILL || exited.code == 128 + SIGKILL;
+    let events = after.limit_events_since(before);
     let outcome = match exited.cause.as_known().unwrap_or_default() {
         v1::Cause::CAUSE_TIMED_OUT | v1::Cause::CAUSE_STOPPED => Outcome::TimedOut,
         v1::Cause::CAUSE_MEMORY => Outcome::OutOfMemory,
         v1::Cause::CAUSE_PIDS => Outcome::Limit { limit: LimitKind::Pids },
-        v1::Cause::CAUSE_UNSPECIFIED if was_killed && after.oom_kills > before.oom_kills => {
-            Outcome::OutOfMemory
-        }
-        v1::Cause::CAUSE_UNSPECIFIED if failed && after.pids_denied > before.pids_denied => {
+        v1::Cause::CAUSE_UNSPECIFIED if was_killed && events.oom_kills > 0 => Outcome::OutOfMemory,
+        v1::Cause::CAUSE_UNSPECIFIED if failed && events.pids_denied > 0 => {
             Outcome::Limit { limit: LimitKind::Pids }
         }
         v1::Cause::CAUSE_UNSPECIFIED => match signal {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use belljar_model::{
-    CommandTemplate, CommandValues, FileChange, HintReader, Language, LimitKind, LimitsChange, Memory,
-    Outcome, Phase, PhaseResult, RunResult, SandboxSpec, milliseconds, signal_name,
+    CommandTemplate, CommandValues, FileChange, HintReader, Language, LimitEvents, LimitKind, LimitsChange,
+    Memory, Outcome, Phase, PhaseResult, RunResult, SandboxSpec, milliseconds, signal_name,
 };
 use belljar_proto::v1;
 use bytes::Bytes;
@@ -232,7 +232,8 @@ async fn run_in<S: Sink>(
     } else {
         // The program did not run: the result is that of the compiler.
         let outcome = compile.as_ref().map_or(Outcome::Exited { code: 1 }, |phase| phase.outcome.clone());
-        PhaseRun { usage: compiled_usage, ..PhaseRun::not_run(outcome) }
+        let limit_events = compiled_usage.limit_events_since(&Usage::default());
+        PhaseRun { usage: compiled_usage, limit_events, ..PhaseRun::not_run(outcome) }
     };
     let (files, files_truncated) = match before {
         Some(before) if !phase.gone => find_changes(sandbox, &before).await,
@@ -255,7 +256,7 @@ async fn run_in<S: Sink>(
             .signal
             .map(|signal| signal_name(signal).map_or_else(|| format!("SIG{signal}"), str::to_owned)),
         exit_status: phase.outcome.exit_status_with(phase.exit_code),
-        hint: belljar_model::hint(&phase.outcome, &hint_text, spec, request.hint_reader),
+        hint: belljar_model::hint(&phase.outcome, phase.limit_events, &hint_text, spec, request.hint_reader),
         outcome: phase.outcome.clone(),
         wall_ms: milliseconds(phase.wall),
         cpu_ms: usage.cpu.map(milliseconds).or_else(|| phase.cpu.map(milliseconds)),
@@ -389,6 +390,7 @@ impl Runner<'_> {
                 phase.outcome = Outcome::TimedOut;
             }
         }
+        phase.limit_events = phase.usage.limit_events_since(&before);
         Ok(phase)
     }
 }
@@ -408,6 +410,8 @@ struct PhaseRun {
     max_rss: Option<u64>,
     /// Resource usage of the sandbox at the end.
     usage: Usage,
+    /// Limits hit during the phase.
+    limit_events: LimitEvents,
     /// True if the sandbox is no longer reachable.
     gone: bool,
 }
@@ -429,6 +433,7 @@ impl PhaseRun {
             cpu: None,
             max_rss: None,
             usage: Usage::default(),
+            limit_events: LimitEvents::default(),
             gone: false,
         }
     }
@@ -448,6 +453,7 @@ impl PhaseRun {
             cpu: None,
             max_rss: None,
             usage: Usage::default(),
+            limit_events: LimitEvents::default(),
             gone: false,
         }
     }

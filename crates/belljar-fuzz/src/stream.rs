@@ -1,7 +1,9 @@
 //! Output of programs.
 
 use belljar_engine::Collector;
-use belljar_model::{HintReader, LimitKind, Outcome, SandboxSpec, StreamOutput, hint as hint_for};
+use belljar_model::{
+    HintReader, LimitEvents, LimitKind, Outcome, SandboxSpec, StreamOutput, hint as hint_for,
+};
 use bytes::Bytes;
 
 use crate::data::{Input, check_text};
@@ -65,7 +67,7 @@ pub(crate) fn hint(data: &[u8]) {
         code => Outcome::Exited { code: i32::from(code) - 5 },
     };
     let reader = if input.0.len() % 2 == 0 { HintReader::CommandLine } else { HintReader::Program };
-    let found = hint_for(&outcome, input.0, &SandboxSpec::default(), reader);
+    let found = hint_for(&outcome, LimitEvents::default(), input.0, &SandboxSpec::default(), reader);
     if outcome.is_success() {
         assert_eq!(found, None);
     }

@@ -282,7 +282,9 @@ fn spawn_error(command: &Command, error: &SpawnError) -> ConnectError {
                 ConnectError::permission_denied(format!("{program}: permission denied: not executable"))
             }
             Some(libc_errno::EAGAIN) => {
-                ConnectError::resource_exhausted("the sandbox has reached its limit of processes".to_owned())
+                ConnectError::resource_exhausted(
+                    "the sandbox has reached its limit of processes and threads, the limit pids; end some, or raise it".to_owned(),
+                )
             }
             Some(libc_errno::E2BIG) => invalid(format!(
                 "{program}: its arguments and environment are too long; one has at most 128 KiB, and all have 2 MiB; write long \

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::code::{CodeCollector, CodeEnd};
 use belljar_engine::{CodeEvent, EngineError, ErrorCode, GuestError, StoredOutput, Usage, v1};
-use belljar_model::{CodeExecution, CodeStatus, Outcome, SandboxState, Survival};
+use belljar_model::{CodeExecution, CodeStatus, HintReader, SandboxState, Survival};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -16,7 +16,7 @@ use crate::action::CODE;
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::error::KeeperError;
-use crate::exec::{MAX_ANSWER_BYTES, outcome_name};
+use crate::exec::{MAX_ANSWER_BYTES, outcome_name, with_timeout};
 use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::program::{SHELL, may_have_kernel, to_program};
@@ -163,21 +163,26 @@ impl Keeper {
             }
         }
         let counting = async {
-            if outcome.as_ref().is_ok_and(|done| !done.is_counted) {
-                self.count_usage(&entered).await;
+            match outcome.as_ref().map(|done| done.after) {
+                Ok(None) => self.count_usage(&entered).await,
+                Ok(Some(after)) => after,
+                Err(_) => Usage::default(),
             }
         };
         let audit = self.audit(caller, CODE, Some(entered.id()), &outcome, details);
-        let (recorded, ()) = futures::join!(audit, counting);
+        let (recorded, after) = futures::join!(audit, counting);
         recorded?;
-        match (outcome, claim) {
-            (Ok(Done { execution, .. }), Some(claim)) => {
-                claim.finish(&stored_answer(&execution, self.has_disk())).await?;
-                Ok(execution)
-            }
-            (Err(error), Some(claim)) => Err(claim.fail(error).await),
-            (outcome, None) => Ok(outcome?.execution),
+        let (mut done, claim) = match (outcome, claim) {
+            (Err(error), Some(claim)) => return Err(claim.fail(error).await),
+            (outcome, claim) => (outcome?, claim),
+        };
+        let spec = with_timeout(entered.spec(), timeout(&entered, &request));
+        let limits = after.limit_events_since(&done.before);
+        done.execution.hint = belljar_engine::code::hint(&done.execution, limits, &spec, HintReader::Program);
+        if let Some(claim) = claim {
+            claim.finish(&stored_answer(&done.execution, self.has_disk())).await?;
         }
+        Ok(done.execution)
     }
 
     async fn run_requests(
@@ -228,9 +233,9 @@ impl Keeper {
         let preserved = v1::Survival::SURVIVAL_PRESERVED;
         let is_counted =
             !matches!(&watched, WatchOutcome::Ended(ended) if ended.state.as_known() == Some(preserved));
-        let after = if is_counted { self.count_usage(entered).await } else { Usage::default() };
+        let after = if is_counted { Some(self.count_usage(entered).await) } else { None };
         let end = match watched {
-            WatchOutcome::Ended(ended) => CodeEnd::judge(&ended, &before, &after),
+            WatchOutcome::Ended(ended) => CodeEnd::judge(&ended, &before, &after.unwrap_or_default()),
             WatchOutcome::Abandoned => {
                 abandoned = true;
                 let reason = "its caller disconnected, and it was to be killed then";
@@ -248,10 +253,10 @@ impl Keeper {
         };
         let execution = watch.collector.finish(end);
         self.record_warm_state(entered, &execution.context, execution.state).await;
-        self.inner.metrics.record_execution(metric(&execution), execution.wall);
+        self.inner.metrics.record_execution(outcome_name(&execution.outcome()), execution.wall);
         let detail = format!("{} in context {}", execution.status.as_str(), execution.context);
         entered.entry.note("code_ended", None, detail);
-        Ok(Done { execution, digest: hex::encode(watch.hash.finalize()), abandoned, is_counted })
+        Ok(Done { execution, digest: hex::encode(watch.hash.finalize()), abandoned, before, after })
     }
 
     /// Returns the sandbox's counters of usage, and charges its processor time to its key.
@@ -285,7 +290,7 @@ impl Keeper {
             wall,
         );
         // Processes killed at its end are counted now.
-        if entered.sandbox().counters().await.oom_kills > before.oom_kills {
+        if entered.sandbox().counters().await.limit_events_since(before).oom_kills > 0 {
             end.cause = Some("out_of_memory".to_owned());
         }
         end
@@ -297,8 +302,10 @@ struct Done {
     execution: CodeExecution,
     digest: String,
     abandoned: bool,
-    /// Whether its usage has been counted.
-    is_counted: bool,
+    /// The sandbox's usage before.
+    before: Usage,
+    /// The sandbox's usage afterwards, if it has been counted already.
+    after: Option<Usage>,
 }
 
 impl Done {
@@ -549,21 +556,6 @@ pub(crate) async fn explain_context_error(
 /// Returns the SHA-256 of code, in hexadecimal.
 fn code_digest(code: &[u8]) -> String {
     hex::encode(Sha256::digest(code))
-}
-
-/// Returns the metric label of an execution, the same as for commands.
-fn metric(execution: &CodeExecution) -> &'static str {
-    let outcome = match execution.status {
-        CodeStatus::Ok | CodeStatus::Error => Outcome::Exited { code: 0 },
-        CodeStatus::Interrupted => Outcome::signalled(2),
-        CodeStatus::TimedOut => Outcome::TimedOut,
-        CodeStatus::Died if execution.cause.as_deref() == Some("out_of_memory") => Outcome::OutOfMemory,
-        CodeStatus::Died if execution.state == Survival::Unknown => {
-            Outcome::Infrastructure { cause: String::new() }
-        }
-        CodeStatus::Died => Outcome::signalled(9),
-    };
-    outcome_name(&outcome)
 }
 
 /// Returns an execution as stored for a repeated request. If it is large or the disk is nearly full, output is cut and results are

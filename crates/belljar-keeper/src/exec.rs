@@ -84,8 +84,12 @@ struct Done {
     result: ExecResult,
     /// Digest of its output.
     digest: String,
-    /// Whether its usage has been counted.
-    is_counted: bool,
+    /// The end of its standard error.
+    stderr_tail: Vec<u8>,
+    /// The sandbox's usage before.
+    before: Usage,
+    /// The sandbox's usage afterwards, if it has been counted already.
+    after: Option<Usage>,
 }
 
 impl Entered {
@@ -150,21 +154,31 @@ impl Keeper {
             entered.entry.note(EXITED, Some(result.process), format!("exit code {code}"));
         }
         let counting = async {
-            if outcome.as_ref().is_ok_and(|done| !done.is_counted) {
-                self.count_usage(&entered).await;
+            match outcome.as_ref().map(|done| done.after) {
+                Ok(None) => self.count_usage(&entered).await,
+                Ok(Some(after)) => after,
+                Err(_) => Usage::default(),
             }
         };
         let audit = self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details);
-        let (recorded, ()) = futures::join!(audit, counting);
+        let (recorded, after) = futures::join!(audit, counting);
         recorded?;
-        match (outcome, claim) {
-            (Ok(Done { result, .. }), Some(claim)) => {
-                claim.finish(&stored_answer(&result, self.has_disk())).await?;
-                Ok(result)
-            }
-            (Err(error), Some(claim)) => Err(claim.fail(error).await),
-            (outcome, None) => Ok(outcome?.result),
+        let (done, claim) = match (outcome, claim) {
+            (Err(error), Some(claim)) => return Err(claim.fail(error).await),
+            (outcome, claim) => (outcome?, claim),
+        };
+        let Done { mut result, stderr_tail, before, .. } = done;
+        result.hint = belljar_model::hint(
+            &result.outcome,
+            after.limit_events_since(&before),
+            &stderr_tail,
+            &with_timeout(entered.spec(), timeout(&entered, &request)),
+            HintReader::Program,
+        );
+        if let Some(claim) = claim {
+            claim.finish(&stored_answer(&result, self.has_disk())).await?;
         }
+        Ok(result)
     }
 
     async fn run(
@@ -190,11 +204,11 @@ impl Keeper {
             None => Some(watch.await),
         };
         let wall = begin.elapsed();
-        // The usage is needed now only to explain a failure; else it is counted while the record is written.
+        // The usage is needed now only to judge a failure; else it is counted while the record is written.
         let is_counted = !matches!(&ended, Some(Ok(Some(exited))) if (exited.code, exited.signal) == (0, 0));
-        let after = if is_counted { self.count_usage(entered).await } else { Usage::default() };
+        let after = if is_counted { Some(self.count_usage(entered).await) } else { None };
         let (judgement, exited) = match ended {
-            Some(Ok(Some(exited))) => (judge(&exited, &before, &after), Some(exited)),
+            Some(Ok(Some(exited))) => (judge(&exited, &before, &after.unwrap_or_default()), Some(exited)),
             Some(Ok(None)) => (self.judge_lost(entered, &before).await, None),
             Some(Err(error)) => match entered.explain(error).await {
                 KeeperError::Gone { .. } | KeeperError::Guest { .. } => {
@@ -206,7 +220,7 @@ impl Keeper {
         };
         running.is_over = exited.is_some();
         let digest = collected.digest();
-        let hint_text = collected.stderr.last(HINT_BYTES);
+        let stderr_tail = collected.stderr.last(HINT_BYTES);
         let (stdout, stderr) = self.finish_outputs(collected.stdout, collected.stderr).await;
         let measured = exited.as_ref().filter(|_| request.session.is_none());
         let result = ExecResult {
@@ -214,12 +228,7 @@ impl Keeper {
             sandbox: entered.id().clone(),
             exit_code: judgement.exit_code,
             signal: judgement.signal,
-            hint: belljar_model::hint(
-                &judgement.outcome,
-                &hint_text,
-                &with_timeout(entered.spec(), timeout),
-                HintReader::Program,
-            ),
+            hint: None,
             outcome: judgement.outcome,
             stdout,
             stderr,
@@ -234,7 +243,7 @@ impl Keeper {
                 _ => None,
             }),
         };
-        Ok(Done { result, digest, is_counted })
+        Ok(Done { result, digest, stderr_tail, before, after })
     }
 
     /// Judges a command whose sandbox ended.
@@ -320,7 +329,7 @@ impl Keeper {
 }
 
 /// Returns the specification with the timeout of this execution.
-fn with_timeout(spec: &SandboxSpec, timeout: Option<Duration>) -> SandboxSpec {
+pub(crate) fn with_timeout(spec: &SandboxSpec, timeout: Option<Duration>) -> SandboxSpec {
     let mut held = spec.clone();
     held.limits.timeout =
         timeout.and_then(|timeout| Timeout::new(timeout).ok()).unwrap_or(spec.limits.timeout);

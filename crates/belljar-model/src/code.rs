@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::outcome::signal_name;
+use crate::outcome::{Outcome, signal_name};
 use crate::result::milliseconds;
 use crate::stream::StreamOutput;
 
@@ -241,6 +241,9 @@ pub struct CodeExecution {
     /// Name of the signal that ended the interpreter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// Wall-clock time.
     #[serde(rename = "wall_ms", with = "as_ms")]
     pub wall: Duration,
@@ -250,6 +253,24 @@ pub struct CodeExecution {
 }
 
 impl CodeExecution {
+    /// Returns the outcome of a command that ran this.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        const SIGINT: i32 = 2;
+        const SIGKILL: i32 = 9;
+        match (self.status, self.cause.as_deref()) {
+            (CodeStatus::Ok, _) => Outcome::Exited { code: 0 },
+            (CodeStatus::Error, _) => Outcome::Exited { code: 1 },
+            (CodeStatus::Interrupted, _) => Outcome::signalled(SIGINT),
+            (CodeStatus::TimedOut, _) => Outcome::TimedOut,
+            (CodeStatus::Died, Some("out_of_memory")) => Outcome::OutOfMemory,
+            (CodeStatus::Died, _) if self.state == Survival::Unknown => {
+                Outcome::Infrastructure { cause: String::new() }
+            }
+            (CodeStatus::Died, _) => Outcome::signalled(SIGKILL),
+        }
+    }
+
     /// Returns the exit status of a command that ran this: 0, or 1 after an error; 124 timed out, 130 interrupted, 137 out of
     /// memory, the interpreter's own exit status if it ended.
     #[must_use]
@@ -322,6 +343,7 @@ mod tests {
             cause: None,
             exit_code: None,
             signal: None,
+            hint: None,
             wall: Duration::from_micros(1500),
             cpu: Duration::from_millis(1),
         }

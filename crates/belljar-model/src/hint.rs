@@ -83,12 +83,58 @@ impl HintReader {
     }
 }
 
-/// Returns a hint about an outcome, if there is one.
+/// How often an execution hit limits, as counted by the kernel for the whole sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LimitEvents {
+    /// Processes that were killed because memory ran out.
+    pub oom_kills: u64,
+    /// Processes and threads that were refused by the limit `pids`.
+    pub pids_denied: u64,
+}
+
+impl LimitEvents {
+    /// Returns a hint about what was counted besides the outcome, if there was something.
+    fn hint(self, outcome: &Outcome, spec: &SandboxSpec, reader: HintReader) -> Option<String> {
+        let text = match self {
+            Self { oom_kills: 0, pids_denied: 0 } => return None,
+            Self { oom_kills: 0, .. } => pids_hint(spec, reader),
+            Self { oom_kills, .. } => {
+                let were_killed = if oom_kills == 1 {
+                    "1 process was".to_owned()
+                } else {
+                    format!("{oom_kills} processes were")
+                };
+                let limit = memory_limit(spec);
+                format!(
+                    "{were_killed} killed, because the sandbox exceeded its {limit}. If it needs more, {}.",
+                    reader.raise("memory")
+                )
+            }
+        };
+        Some(match outcome {
+            Outcome::TimedOut => format!("The code timed out after {}. {text}", spec.limits.timeout),
+            _ => text,
+        })
+    }
+}
+
+/// Returns a hint about an outcome, if there is one. What the kernel counted says more than what the code printed.
 ///
 /// `stderr_tail` is the end of standard error. It is untrusted: only fixed patterns are searched, and at most one short name is
 /// quoted from it.
-pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec, reader: HintReader) -> Option<String> {
+pub fn hint(
+    outcome: &Outcome,
+    events: LimitEvents,
+    stderr_tail: &[u8],
+    spec: &SandboxSpec,
+    reader: HintReader,
+) -> Option<String> {
     match outcome {
+        Outcome::Exited { .. } | Outcome::Signalled { .. } | Outcome::TimedOut
+            if events != LimitEvents::default() =>
+        {
+            events.hint(outcome, spec, reader)
+        }
         Outcome::Exited { code: 0 } => None,
         Outcome::TimedOut => Some(format!(
             "The code timed out after {}. If it needs longer, {}.",
@@ -96,9 +142,8 @@ pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec, reader: H
             reader.raise("timeout")
         )),
         Outcome::OutOfMemory => Some(format!(
-            "The code exceeded its {} memory limit, against which the files in its home directory and /tmp count. If it \
-             needs more, {}.",
-            spec.limits.memory,
+            "The code exceeded its {}. If it needs more, {}.",
+            memory_limit(spec),
             reader.raise("memory")
         )),
         Outcome::Limit { limit } => Some(limit_hint(*limit, spec, reader)),
@@ -114,6 +159,14 @@ pub fn hint(outcome: &Outcome, stderr_tail: &[u8], spec: &SandboxSpec, reader: H
             stderr_hint(&String::from_utf8_lossy(&stderr_tail[start..]), spec, reader)
         }
     }
+}
+
+/// Returns the words for the limit of memory, and for what counts against it.
+fn memory_limit(spec: &SandboxSpec) -> String {
+    format!(
+        "{} memory limit, against which the files in its home directory and /tmp count",
+        spec.limits.memory
+    )
 }
 
 fn limit_hint(limit: LimitKind, spec: &SandboxSpec, reader: HintReader) -> String {
@@ -314,10 +367,11 @@ mod tests {
         ];
         let flags = r#"{"limits": {"memory": "256m", "timeout": "30", "pids": "64"}}"#;
         let spec = SpecFile::from_json(flags).unwrap().resolve().unwrap();
+        let none = LimitEvents::default();
         for (outcome, stderr, expected) in cases {
-            let found = hint(&outcome, stderr.as_bytes(), &spec, HintReader::CommandLine);
+            let found = hint(&outcome, none, stderr.as_bytes(), &spec, HintReader::CommandLine);
             // Hints for programs mention no flags.
-            let program = hint(&outcome, stderr.as_bytes(), &spec, HintReader::Program);
+            let program = hint(&outcome, none, stderr.as_bytes(), &spec, HintReader::Program);
             assert!(program.is_none_or(|text| !text.contains("--") && !text.contains(" -f")), "{found:?}");
             match (&found, expected) {
                 (None, None) => {}
@@ -331,13 +385,38 @@ mod tests {
     }
 
     #[test]
+    fn hints_by_what_was_counted() {
+        let spec = SandboxSpec::default();
+        let find = |outcome: &Outcome, oom_kills, pids_denied| {
+            let events = LimitEvents { oom_kills, pids_denied };
+            hint(outcome, events, b"Network is unreachable", &spec, HintReader::Program).unwrap_or_default()
+        };
+        let exited = |code| Outcome::Exited { code };
+        let memory = "because the sandbox exceeded its 512 MiB memory limit, against which the files in its home directory and \
+                      /tmp count. If it needs more, raise it with limits.memory.";
+        assert_eq!(find(&exited(0), 0, 0), "");
+        assert_eq!(find(&exited(0), 1, 0), format!("1 process was killed, {memory}"));
+        assert_eq!(find(&exited(1), 2, 9), format!("2 processes were killed, {memory}"));
+        assert_eq!(
+            find(&Outcome::TimedOut, 3, 0),
+            format!("The code timed out after 60 s. 3 processes were killed, {memory}")
+        );
+        let pids = "The code could start no more processes or threads: the limit pids is 128. If it needs more, raise it \
+                    with limits.pids.";
+        assert_eq!(find(&exited(0), 0, 5), pids);
+        assert_eq!(find(&Outcome::TimedOut, 0, 5), format!("The code timed out after 60 s. {pids}"));
+        assert!(find(&Outcome::OutOfMemory, 1, 0).starts_with("The code exceeded its 512 MiB memory limit"));
+    }
+
+    #[test]
     fn only_the_end_is_searched() {
         let spec = SandboxSpec::default();
         let failed = Outcome::Exited { code: 1 };
         let mut stderr = b"Network is unreachable".to_vec();
         stderr.extend(vec![0xff; MAX_SEARCHED_BYTES]);
-        assert_eq!(hint(&failed, &stderr, &spec, HintReader::Program), None);
+        let none = LimitEvents::default();
+        assert_eq!(hint(&failed, none, &stderr, &spec, HintReader::Program), None);
         stderr.extend(b"Network is unreachable\xc3");
-        assert!(hint(&failed, &stderr, &spec, HintReader::Program).is_some());
+        assert!(hint(&failed, none, &stderr, &spec, HintReader::Program).is_some());
     }
 }

@@ -292,7 +292,7 @@ fn print_diagnostics(result: &RunResult, has_started: bool, quiet: bool) {
             text.lines().for_each(say);
         }
     }
-    if let Some(hint) = result.hint.as_ref().filter(|_| !quiet && !result.outcome.is_success()) {
+    if let Some(hint) = result.hint.as_ref().filter(|_| !quiet) {
         say(&format!("hint: {hint}"));
     }
 }

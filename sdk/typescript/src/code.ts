@@ -157,6 +157,8 @@ export interface Execution {
   exitCode?: number;
   /** The name of the signal that ended the interpreter. */
   signal?: string;
+  /** What to do about it, such as which limit to raise. */
+  hint?: string;
   /** Milliseconds from start to end. */
   wallMs: number;
   /** Milliseconds of processor time. */
@@ -256,6 +258,7 @@ interface WireEnd {
   cause?: string | null;
   exit_code?: number | null;
   signal?: string | null;
+  hint?: string | null;
   wall_ms?: number;
   cpu_ms?: number;
 }
@@ -346,7 +349,7 @@ function executionFrom(head: WireHead, results: Result[], stdout: string, stderr
   const main = results.find((result) => result.isMainResult)?.text;
   const context = head.context ?? "";
   const execution: Execution = {
-    ...given({ text: main, error: error ?? errorOfEnd(end), reason: end.reason, rebuilt: head.rebuilt || undefined, cause: end.cause, exitCode: end.exit_code, signal: end.signal }),
+    ...given({ text: main, error: error ?? errorOfEnd(end), reason: end.reason, rebuilt: head.rebuilt || undefined, cause: end.cause, exitCode: end.exit_code, signal: end.signal, hint: end.hint }),
     results,
     logs: { stdout: stdout === "" ? [] : [stdout], stderr: stderr === "" ? [] : [stderr] },
     status: end.status as Execution["status"],

@@ -17,6 +17,8 @@ pub(super) const CASES: &[Case] = cases![
     threads_count_as_processes[PidsLimit],
     memory_hog_is_reported[MemoryLimit],
     memory_hog_leaves_neighbours_alone[EnforcedMemory],
+    killed_child_is_hinted_at[EnforcedMemory],
+    refused_processes_are_hinted_at[EnforcedPids],
     memory_within_the_limit_is_available[MemoryLimit],
     memory_of_all_processes_is_summed[MemoryLimit],
     cpu_limit_is_enforced[EnforcedCpu],
@@ -171,6 +173,52 @@ async fn memory_hog_leaves_neighbours_alone(context: &Context) -> Checked {
     ensure!(sandbox.usage().await.oom_kills > 0, "the kill was not counted");
     equal!(sandbox.guest().signal(modest.id, 15, false).await?, 1);
     equal!(collect(modest).await?.end(), (0, 15));
+    context.stop(sandbox).await
+}
+
+/// Waits for a child that uses up the memory.
+const HOGGING_CHILD: &str = "
+import subprocess, sys, time
+hog = 'held = []\\nwhile True: held.append(bytearray(4 << 20))'
+print(subprocess.run([sys.executable, '-c', hog]).returncode, flush=True)
+";
+
+async fn killed_child_is_hinted_at(context: &Context) -> Checked {
+    let mut spec = context.spec();
+    spec.limits.memory = "96m".parse()?;
+    let hint = "because the sandbox exceeded its 96 MiB memory limit, against which the files in its home directory and /tmp count. \
+                If it needs more, raise it with limits.memory.";
+    let sandbox = context.sandbox_with(&spec).await?;
+    let result = execute(&sandbox, &spec, &python_language()?, HOGGING_CHILD).await?;
+    equal!((result.stdout.text.as_deref(), &result.outcome), (Some("-9\n"), &Outcome::Exited { code: 0 }));
+    equal!(result.hint, Some(format!("1 process was killed, {hint}")));
+    context.stop(sandbox).await?;
+    spec.limits.timeout = "8s".parse()?;
+    let sandbox = context.sandbox_with(&spec).await?;
+    let code = format!("{HOGGING_CHILD}time.sleep(1000)");
+    let result = execute(&sandbox, &spec, &python_language()?, &code).await?;
+    equal!(result.outcome, Outcome::TimedOut);
+    equal!(result.hint, Some(format!("The code timed out after 8 s. 1 process was killed, {hint}")));
+    context.stop(sandbox).await
+}
+
+async fn refused_processes_are_hinted_at(context: &Context) -> Checked {
+    let mut spec = context.spec();
+    spec.limits.pids = "20".parse()?;
+    let sandbox = context.sandbox_with(&spec).await?;
+    let code = "
+import threading, time
+try:
+    for _ in range(40): threading.Thread(target=time.sleep, args=(1,), daemon=True).start()
+except RuntimeError: print('refused')
+";
+    let result = execute(&sandbox, &spec, &python_language()?, code).await?;
+    equal!(
+        (result.stdout.text.as_deref(), &result.outcome),
+        (Some("refused\n"), &Outcome::Exited { code: 0 })
+    );
+    let hint = result.hint.unwrap_or_default();
+    ensure!(hint.contains("the limit pids is 20"), "the hint is {hint:?}");
     context.stop(sandbox).await
 }
 

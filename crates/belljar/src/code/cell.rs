@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_engine::code::{CodeCollector, CodeEnd, to_result};
+use belljar_engine::code::{CodeCollector, CodeEnd, text, to_result};
 use belljar_engine::{CodeEvent, GuestClient, v1};
 use belljar_model::{CodeError, CodeExecution, CodeResult, CodeStatus, Survival};
 use bytes::Bytes;
@@ -142,6 +142,9 @@ impl Screen {
             if lost && self.numbered {
                 say("its variables are lost; the next code gets a fresh interpreter");
             }
+            if let Some(hint) = done.hint.as_ref().filter(|_| !self.quiet) {
+                say(&format!("hint: {hint}"));
+            }
         }
         Ok(done.exit_status())
     }
@@ -268,7 +271,9 @@ async fn execute(
             }
             CodeEvent::Ended(ended) => {
                 let after = place.usage().await;
-                return Ok(collector.finish(CodeEnd::judge(&ended, &before, &after)));
+                let mut done = collector.finish(CodeEnd::judge(&ended, &before, &after));
+                done.hint = Some(text(&ended.hint)).filter(|hint| !hint.is_empty());
+                return Ok(done);
             }
         }
     }

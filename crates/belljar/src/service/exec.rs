@@ -59,7 +59,8 @@ async fn foreground(
     let mut signals = Signals::catch()?;
     let stdin = Stdin::open();
     request.stdin_open = stdin.is_some();
-    let mut execution = match guest.start(request).await {
+    let (before, execution) = futures::join!(metrics(link, &args.sandbox), guest.start(request));
+    let mut execution = match execution {
         Ok(execution) => execution,
         Err(error) => return report_start_failure(error),
     };
@@ -85,7 +86,7 @@ async fn foreground(
             }
             Some(ProcessEvent::Output { data, .. }) => stdout.write_all(&data).await.map_err(write_failed)?,
             Some(ProcessEvent::Exited(exited)) => {
-                report_killed(link, &args.sandbox, &exited).await;
+                report_killed(link, &args.sandbox, before, &exited).await;
                 break status(&exited);
             }
             None => return Err(anyhow::anyhow!("the sandbox has ended, and the command with it").into()),
@@ -130,23 +131,31 @@ pub(super) fn status(exited: &v1::Exited) -> u8 {
     }
 }
 
-/// Reports that a command was killed, and whether memory may be the reason, which the guest cannot tell.
-async fn report_killed(link: &Link, sandbox: &str, exited: &v1::Exited) {
-    if exited.signal != SIGKILL && exited.cause.as_known() != Some(v1::Cause::CAUSE_MEMORY) || link.quiet {
-        return;
-    }
+/// Returns the usage of a sandbox, or `None` if messages about it are not wanted.
+async fn metrics(link: &Link, sandbox: &str) -> Option<v1::SandboxMetrics> {
     let request = v1::SandboxMetricsRequest { sandbox: sandbox.to_owned(), ..Default::default() };
-    match link.client.metrics(request).await {
-        Ok(metrics) if metrics.oom_kills > 0 => {
-            let limit = bytes(metrics.memory_limit_bytes);
-            say(&format!(
-                "the command was killed: the sandbox exceeded its {limit} memory limit, against which its files count too; \
-                 raise it with belljar sandbox set {sandbox} --memory SIZE"
-            ));
-        }
-        // Otherwise, memory as the reason would only be a guess.
-        _ => say("the command was killed (SIGKILL)"),
-    }
+    if link.quiet { None } else { link.client.metrics(request).await.ok() }
+}
+
+/// Reports that a command or some of its processes were killed, and whether memory is the reason, which the guest cannot tell.
+async fn report_killed(link: &Link, sandbox: &str, before: Option<v1::SandboxMetrics>, exited: &v1::Exited) {
+    let after = metrics(link, sandbox).await.unwrap_or_default();
+    let kills = after.oom_kills.saturating_sub(before.map_or(after.oom_kills, |before| before.oom_kills));
+    let was_killed = exited.signal == SIGKILL || exited.cause.as_known() == Some(v1::Cause::CAUSE_MEMORY);
+    let what = match (was_killed, kills) {
+        _ if link.quiet => return,
+        (false, 0) => return,
+        // Memory as the reason would only be a guess.
+        (true, 0) => return say("the command was killed (SIGKILL)"),
+        (true, _) => "the command was killed".to_owned(),
+        (false, 1) => "1 process was killed".to_owned(),
+        (false, _) => format!("{kills} processes were killed"),
+    };
+    say(&format!(
+        "{what}: the sandbox exceeded its {} memory limit, against which its files count too; raise it with belljar sandbox \
+         set {sandbox} --memory SIZE",
+        bytes(after.memory_limit_bytes)
+    ));
 }
 
 async fn background(

@@ -12,6 +12,7 @@ mod crash;
 mod engines;
 mod exhaustion;
 mod files;
+mod hints;
 mod load;
 mod mutations;
 mod pages;

@@ -316,6 +316,9 @@ pub(crate) struct EndBody {
     /// The name of the signal that ended the interpreter.
     #[serde(skip_serializing_if = "Option::is_none")]
     signal: Option<String>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
     /// Time from start to end, in milliseconds.
     wall_ms: f64,
     /// Processor time, in milliseconds.
@@ -331,6 +334,7 @@ impl From<&CodeExecution> for EndBody {
             cause: done.cause.clone(),
             exit_code: done.exit_code,
             signal: done.signal.clone(),
+            hint: done.hint.clone(),
             wall_ms: milliseconds(done.wall),
             cpu_ms: milliseconds(done.cpu),
         }
@@ -420,6 +424,7 @@ mod tests {
             cause: Some("stopped".to_owned()),
             exit_code: Some(3),
             signal: Some("SIGKILL".to_owned()),
+            hint: Some("h".to_owned()),
             wall: Duration::from_micros(12),
             cpu: Duration::from_micros(7),
         };

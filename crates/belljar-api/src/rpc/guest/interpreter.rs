@@ -302,6 +302,7 @@ fn to_code_ended(done: &CodeExecution) -> v1::CodeEnded {
         cpu_us: micros(done.cpu),
         stdout_bytes: done.stdout.total_bytes,
         stderr_bytes: done.stderr.total_bytes,
+        hint: done.hint.clone().unwrap_or_default(),
         ..Default::default()
     }
 }

@@ -397,6 +397,7 @@ class Execution:
         cause: What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`.
         exit_code: The interpreter's exit code, if it ended by itself.
         signal: The name of the signal that ended the interpreter.
+        hint: What to do about it, such as which limit to raise.
         wall_ms: Time from start to end, in milliseconds.
         cpu_ms: Processor time, in milliseconds.
     """
@@ -414,6 +415,7 @@ class Execution:
     cause: Optional[str] = None
     exit_code: Optional[int] = None
     signal: Optional[str] = None
+    hint: Optional[str] = None
     wall_ms: float = 0.0
     cpu_ms: float = 0.0
 
@@ -476,6 +478,7 @@ class Execution:
             cause=read.optional_text(end, "cause"),
             exit_code=read.optional_integer(end, "exit_code"),
             signal=read.optional_text(end, "signal"),
+            hint=read.optional_text(end, "hint"),
             wall_ms=read.number(end, "wall_ms"),
             cpu_ms=read.number(end, "cpu_ms"),
         )

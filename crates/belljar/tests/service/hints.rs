@@ -1,0 +1,89 @@
+//! Hints of commands and code about limits that the kernel has counted, whatever the outcome is.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::contexts::{Fixture, code};
+use crate::run;
+
+/// Hint about memory, in a sandbox with this limit.
+const MEMORY: &str = "because the sandbox exceeded its 200 MiB memory limit, against which the files in its home directory and /tmp \
+                      count. If it needs more, raise it with limits.memory.";
+
+async fn exec(client: &Client, id: &str, body: &Value) -> Value {
+    let done = client.post(&format!("/v1/sandboxes/{id}/exec"), body).await;
+    assert_eq!(done.status, 200, "{done:?}");
+    done.json()
+}
+
+/// Runs a case with a sandbox in which Python contexts work, of 200 MiB and 30 processes.
+fn case(name: &str, case: impl AsyncFnOnce(&Client, &str)) {
+    if crate::skipped(name) {
+        return;
+    }
+    run(async {
+        let fixture = Fixture::new(&["sandboxes.pool=0"]).await;
+        if !fixture.lacks(name, "/usr/bin/python3 -c 'import IPython'").await {
+            let limits = json!({ "memory": "200m", "pids": 30 });
+            let id = fixture.client.sandbox(&json!({ "timeout": 3600, "limits": limits })).await;
+            case(&fixture.client, &id).await;
+        }
+        fixture.shut_down().await;
+    });
+}
+
+const HOG: &str = "held = []\nwhile True: held.append(bytearray(16 << 20))";
+
+#[test]
+fn killed_children_are_hinted_at() {
+    case("killed_children_are_hinted_at", async |client, id| {
+        let command = format!("python3 -c '{HOG}'; echo $?");
+        let done = exec(client, id, &json!({ "command": command })).await;
+        assert_eq!(
+            (&done["outcome"]["kind"], &done["stdout"]["data"]),
+            (&json!("exited"), &json!("137\n")),
+            "{done}"
+        );
+        assert_eq!(done["hint"], json!(format!("1 process was killed, {MEMORY}")), "{done}");
+        let done =
+            exec(client, id, &json!({ "command": format!("{command}; sleep 1000"), "timeout": "8s" })).await;
+        assert_eq!(done["outcome"]["kind"], json!("timed_out"), "{done}");
+        let expected = format!("The code timed out after 8 s. 1 process was killed, {MEMORY}");
+        assert_eq!(done["hint"], json!(expected), "{done}");
+        // Kills of an earlier command do not count.
+        let done = exec(client, id, &json!({ "command": "true" })).await;
+        assert_eq!(done["hint"], Value::Null, "{done}");
+
+        let child = format!(
+            "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', {HOG:?}]).returncode)"
+        );
+        let done = code(client, id, &json!({ "code": child })).await;
+        assert_eq!((&done["status"], &done["stdout"]["data"]), (&json!("ok"), &json!("-9\n")), "{done}");
+        assert_eq!(done["hint"], json!(format!("1 process was killed, {MEMORY}")), "{done}");
+        let done = code(client, id, &json!({ "code": "1" })).await;
+        assert_eq!(done["hint"], Value::Null, "{done}");
+    });
+}
+
+#[test]
+fn refused_processes_are_hinted_at() {
+    case("refused_processes_are_hinted_at", async |client, id| {
+        let hint = json!(
+            "The code could start no more processes or threads: the limit pids is 30. If it needs more, raise it with limits.pids."
+        );
+        let threads = "import concurrent.futures as c, time\nwith c.ThreadPoolExecutor(200) as pool: list(pool.map(time.sleep, [1] * 200))";
+        let done = code(client, id, &json!({ "code": threads })).await;
+        assert_eq!((&done["status"], &done["hint"]), (&json!("error"), &hint), "{done}");
+        // The bomb itself goes on after its shell has ended, so the shell waits until it has gone off.
+        let bomb = "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.1)";
+        let command = format!(
+            "python3 -c '{bomb}' & while [ $(ls -d /proc/[0-9]* | wc -l) -lt 28 ]; do :; done 2>/dev/null"
+        );
+        let done = exec(client, id, &json!({ "command": command, "timeout": "20s" })).await;
+        assert_eq!(done["hint"], hint, "{done}");
+        let refused = client.post(&format!("/v1/sandboxes/{id}/exec"), &json!({ "command": "true" })).await;
+        assert_eq!(refused.status, 409, "{refused:?}");
+        let detail = refused.json()["detail"].to_string();
+        assert!(detail.contains("the limit pids; end some, or raise it"), "{detail}");
+    });
+}
