@@ -64,6 +64,15 @@ impl CodeCollector {
         self.started.as_ref().map(|started| started.execution)
     }
 
+    /// Returns the generation of the interpreter that it runs in, once it has started.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.started
+            .as_ref()
+            .and_then(|started| started.context.as_option())
+            .map_or(0, |context| context.generation)
+    }
+
     /// Returns the collected execution.
     #[must_use]
     pub fn finish(self, end: CodeEnd) -> CodeExecution {

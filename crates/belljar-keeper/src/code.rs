@@ -251,7 +251,11 @@ impl Keeper {
             }
             WatchOutcome::Lost(error) => self.judge_lost_code(entered, error, &before, wall).await,
         };
+        let generation = watch.collector.generation();
         let execution = watch.collector.finish(end);
+        if let (Survival::Lost, Some(reason)) = (execution.state, &execution.reason) {
+            entered.entry.set_lost(&execution.context, Some((generation, reason.clone())));
+        }
         self.record_warm_state(entered, &execution.context, execution.state).await;
         self.inner.metrics.record_execution(outcome_name(&execution.outcome()), execution.wall);
         let detail = format!("{} in context {}", execution.status.as_str(), execution.context);
@@ -365,7 +369,7 @@ impl Watch {
                     continue;
                 }
             };
-            let event = match next {
+            let mut event = match next {
                 Ok(Some(event)) => event,
                 Ok(None) => {
                     return WatchOutcome::Lost(GuestError::Protocol {
@@ -374,9 +378,10 @@ impl Watch {
                 }
                 Err(error) => return WatchOutcome::Lost(error),
             };
-            match &event {
+            match &mut event {
                 CodeEvent::Started(started) => {
                     self.started_at = Some(Instant::now());
+                    repeat_reason(entered, started);
                     let context = started.context.as_option().map_or("", |context| context.id.as_str());
                     entered.entry.note(
                         "code",
@@ -401,6 +406,19 @@ impl Watch {
                 let _ = events.send(event).await;
             }
         }
+    }
+}
+
+/// Replaces the guest's reason for the loss of the previous interpreter by the one that its execution ended with: the guest does not
+/// know what the kernel has counted.
+fn repeat_reason(entered: &Entered, started: &mut v1::CodeStarted) {
+    let Some(context) = started.context.as_option() else { return };
+    let lost = entered.entry.live().lost.remove(&context.id);
+    if let Some((generation, reason)) = lost
+        && !started.rebuilt.is_empty()
+        && generation.checked_add(1) == Some(context.generation)
+    {
+        started.rebuilt = reason;
     }
 }
 

@@ -108,7 +108,10 @@ impl Keeper {
     pub async fn remove_context(&self, caller: &Caller, id: &str, context: &str) -> Result<()> {
         let entered = self.enter_for(caller, id, CONTEXT_REMOVE).await?;
         let done = match entered.guest().remove_context(context).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                entered.entry.set_lost(context, None);
+                Ok(())
+            }
             Err(error) => Err(explain_context_error(&entered, error, Some(context)).await),
         };
         self.audit(caller, CONTEXT_REMOVE, Some(entered.id()), &done, context_details(context)).await?;

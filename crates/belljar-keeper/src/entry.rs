@@ -1,6 +1,6 @@
 //! In-memory state of a sandbox that is not gone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +24,9 @@ const LOG_ENTRIES: usize = 1000;
 
 /// Maximum number of log entries kept after its end.
 const KEPT_LOG_ENTRIES: usize = 50;
+
+/// Maximum number of contexts whose loss is remembered: more than a guest has.
+const MAX_LOST: usize = 64;
 
 /// Number of bytes kept of the last output of its programs.
 const LAST_OUTPUT_BYTES: usize = 4096;
@@ -79,6 +82,8 @@ pub(crate) struct Live {
     pub(crate) last_used: Instant,
     /// Whether a background command was started, whose output is collected before the sandbox is stopped.
     pub(crate) has_background: bool,
+    /// By the id of a context whose interpreter was lost in an execution: the interpreter's generation, and the reason as judged.
+    pub(crate) lost: HashMap<String, (u32, String)>,
 }
 
 #[derive(Default)]
@@ -116,6 +121,7 @@ impl Entry {
                 deadline,
                 last_used: now,
                 has_background: false,
+                lost: HashMap::new(),
             }),
             warm: Arc::default(),
             shared_by: AtomicU16::new(1),
@@ -175,6 +181,15 @@ impl Entry {
             }
         }
         None
+    }
+
+    /// Records why a context's interpreter was lost in an execution, or forgets it.
+    pub(crate) fn set_lost(&self, context: &str, lost: Option<(u32, String)>) {
+        let known = &mut self.live().lost;
+        match lost {
+            Some(lost) if known.len() < MAX_LOST => drop(known.insert(context.to_owned(), lost)),
+            _ => drop(known.remove(context)),
+        }
     }
 
     /// Returns the deadline of its idle timeout, if it has one and is not in use.

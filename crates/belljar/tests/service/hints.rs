@@ -66,6 +66,26 @@ fn killed_children_are_hinted_at() {
 }
 
 #[test]
+fn rebuilt_repeats_that_memory_was_the_reason() {
+    case("rebuilt_repeats_that_memory_was_the_reason", async |client, id| {
+        // Python may raise its own error before the kernel kills it, so the memory is used up beside the interpreter, too.
+        let body = json!({ "code": format!("import mmap\nheld = mmap.mmap(-1, 1 << 30)\nfor at in range(0, 1 << 30, 4096): held[at] = 1") });
+        let done = code(client, id, &body).await;
+        assert_eq!((&done["status"], &done["cause"]), (&json!("died"), &json!("out_of_memory")), "{done}");
+        let reason = "the interpreter was killed because the sandbox ran out of memory";
+        assert_eq!(done["reason"], json!(reason), "{done}");
+        let next = code(client, id, &json!({ "code": "1" })).await;
+        assert_eq!(next["rebuilt"], json!(reason), "{next}");
+        let next = code(client, id, &json!({ "code": "1" })).await;
+        assert_eq!(next["rebuilt"], Value::Null, "{next}");
+        // A loss of another kind has its own reason.
+        code(client, id, &json!({ "code": "import os; os._exit(3)" })).await;
+        let next = code(client, id, &json!({ "code": "1" })).await;
+        assert!(next["rebuilt"].as_str().is_some_and(|reason| reason.contains("code 3")), "{next}");
+    });
+}
+
+#[test]
 fn refused_processes_are_hinted_at() {
     case("refused_processes_are_hinted_at", async |client, id| {
         let hint = json!(
