@@ -412,11 +412,14 @@ mod tests {
         let same =
             difference(&made, &spec(r#"{"env":{"A":"1"},"limits":{"timeout":"5s","output":"1m"}}"#)).unwrap();
         assert!(same.is_empty());
-        let change =
-            difference(&made, &spec(r#"{"limits":{"memory":"64m","cpus":"0.5","pids":"20"}}"#)).unwrap();
+        let sizes = r#""disk":"480m","tmp":"480m""#;
+        let other = spec(&format!(r#"{{"limits":{{"memory":"64m","cpus":"0.5","pids":"20",{sizes}}}}}"#));
+        let change = difference(&made, &other).unwrap();
         assert_eq!(change.memory.unwrap().bytes(), 64 << 20);
         assert!(change.cpus.is_some() && change.pids.is_some());
         for other in [
+            // The sizes of its file systems are from its memory.
+            r#"{"limits":{"memory":"64m"}}"#,
             r#"{"limits":{"disk":"9m"}}"#,
             r#"{"limits":{"tmp":"9m"}}"#,
             r#"{"limits":{"inodes":"99"}}"#,

@@ -249,6 +249,11 @@ macro_rules! limits {
             /// Fills in the defaults.
             #[must_use]
             pub fn resolve(self) -> Limits {
+                let sized = self.sizes_from_memory();
+                sized.resolve_fields()
+            }
+
+            fn resolve_fields(self) -> Limits {
                 Limits {
                     $($name: self.$name.unwrap_or_default(),)*
                     $($local: self.$local.unwrap_or_default(),)*
@@ -279,10 +284,10 @@ limits! {
     timeout: Timeout = Create TIME "\"60s\"", timeout_s: f64 = |timeout| timeout.duration().as_secs_f64();
     /// Maximum number of processes and threads.
     pids: Pids = Update NUMBER "128", pids: u32 = |count| count.get();
-    /// Size of /tmp.
-    tmp: TmpSize = Create SIZE "\"100m\"", tmp_bytes: u64 = |size| size.bytes();
-    /// Size of the home directory.
-    disk: DiskSize = Create SIZE "\"1g\"", disk_bytes: u64 = |size| size.bytes();
+    /// Size of /tmp, by default nearly that of the memory.
+    tmp: TmpSize = Create SIZE "\"480m\"", tmp_bytes: u64 = |size| size.bytes();
+    /// Size of the home directory, by default nearly that of the memory.
+    disk: DiskSize = Create SIZE "\"480m\"", disk_bytes: u64 = |size| size.bytes();
     /// Maximum number of files and directories in each writable file system.
     inodes: Inodes = Create NUMBER "65536", inodes: u64 = |count| count.get();
     /// Maximum of each output stream in a result.
@@ -294,7 +299,23 @@ limits! {
     log: LogSize = SIZE "\"256m\"";
 }
 
+impl Memory {
+    /// Returns the default size of a file system in memory, in bytes: all that a sixteenth of the memory, and at least 8 MiB, leaves for
+    /// processes. Then a program that fills the file system gets an error; one that fills the memory is killed.
+    fn for_files(self) -> u64 {
+        self.bytes() - (self.bytes() / 16).max(8 << 20)
+    }
+}
+
 impl LimitsFile {
+    /// Fills in the sizes of the file systems in memory.
+    fn sizes_from_memory(mut self) -> Self {
+        let bytes = self.memory.unwrap_or_default().for_files();
+        self.tmp = self.tmp.or_else(|| TmpSize::new(bytes).ok());
+        self.disk = self.disk.or_else(|| DiskSize::new(bytes).ok());
+        self
+    }
+
     pub(crate) fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
         let mut limits = Self::default();
         for LimitInfo { name, .. } in Self::TABLE {
@@ -354,14 +375,14 @@ size_limit!(
 );
 
 size_limit!(
-    /// Size of `/tmp`: from 1 MiB to 1 TiB, 100 MiB by default.
-    TmpSize, "tmp", ByteSize::mib(1), ByteSize::mib(1 << 20), ByteSize::mib(100),
+    /// Size of `/tmp`: from 1 MiB to 1 TiB, 480 MiB by default with the default memory.
+    TmpSize, "tmp", ByteSize::mib(1), ByteSize::mib(1 << 20), ByteSize::mib(480),
     "a size from 1 MiB to 1 TiB, such as 100m"
 );
 
 size_limit!(
-    /// Size of the writable disk: from 1 MiB to 16 TiB, 1 GiB by default.
-    DiskSize, "disk", ByteSize::mib(1), ByteSize::mib(16 << 20), ByteSize::mib(1024),
+    /// Size of the writable disk: from 1 MiB to 16 TiB, 480 MiB by default with the default memory.
+    DiskSize, "disk", ByteSize::mib(1), ByteSize::mib(16 << 20), ByteSize::mib(480),
     "a size from 1 MiB to 16 TiB, such as 1g"
 );
 
@@ -509,8 +530,8 @@ mod tests {
         check_limit!(Memory, default "512m", in ["16m", "1t", "16777216"], out ["0", "16777215", "1025g", "", "5 parsecs", "-1m"]);
         check_limit!(Cpus, default "1", in ["0.01", "1024", "0.5", "1.250"], out ["0", "0.009", "0.0101", "1024.001", "1e1", "-1", "", "NaN", "1 cpu"]);
         check_limit!(Pids, default "128", in ["1", "4194304"], out ["0", "4194305", "99999999999", "-1", "+1", "1k", "", "1.0"]);
-        check_limit!(TmpSize, default "100m", in ["1m", "1t"], out ["0", "1048575", "2t"]);
-        check_limit!(DiskSize, default "1g", in ["1m", "16t"], out ["0", "17t"]);
+        check_limit!(TmpSize, default "480m", in ["1m", "1t"], out ["0", "1048575", "2t"]);
+        check_limit!(DiskSize, default "480m", in ["1m", "16t"], out ["0", "17t"]);
         check_limit!(Inodes, default "65536", in ["16", "4294967296"], out ["0", "15", "4294967297"]);
         check_limit!(OutputSize, default "8m", in ["4k", "256m"], out ["0", "4095", "257m"]);
         check_limit!(LogSize, default "256m", in ["0", "1", "1t"], out ["2t", "none"]);
@@ -524,6 +545,20 @@ mod tests {
             assert!(limits.set(limit.name, limit.default.trim_matches('"')).unwrap(), "{}", limit.name);
         }
         assert_eq!(limits.resolve(), Limits::default());
+    }
+
+    #[test]
+    fn file_systems_leave_memory_for_processes() {
+        let sizes = |given: &[(&str, &str)]| {
+            let mut limits = LimitsFile::default();
+            given.iter().for_each(|(name, text)| assert!(limits.set(name, text).unwrap()));
+            let limits = limits.resolve();
+            [limits.memory.to_string(), limits.disk.to_string(), limits.tmp.to_string()]
+        };
+        assert_eq!(sizes(&[]), ["512 MiB", "480 MiB", "480 MiB"]);
+        assert_eq!(sizes(&[("memory", "2g")]), ["2 GiB", "1920 MiB", "1920 MiB"]);
+        assert_eq!(sizes(&[("memory", "16m"), ("disk", "1g")]), ["16 MiB", "1 GiB", "8 MiB"]);
+        assert_eq!(sizes(&[("memory", "2g"), ("tmp", "1m")]), ["2 GiB", "1920 MiB", "1 MiB"]);
     }
 
     #[test]

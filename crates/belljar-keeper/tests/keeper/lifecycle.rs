@@ -363,7 +363,10 @@ pub(crate) async fn pooled_sandbox_matches_the_request(fixture: Fixture) {
     let ann = user("ann");
     let keeper = fixture.reopen(|config| config.pool = 2).await;
     until("the pool is full", || async { keeper.prometheus().contains("belljar_pool_ready 2") }).await;
-    let spec = SpecFile::from_json(r#"{"env":{"WHO":"ann"},"limits":{"memory":"64m","pids":"20"}}"#).unwrap();
+    let spec = SpecFile::from_json(
+        r#"{"env":{"WHO":"ann"},"limits":{"memory":"64m","pids":"20","disk":"480m","tmp":"480m"}}"#,
+    )
+    .unwrap();
     let file = belljar_keeper::NewFile { path: "in.txt".into(), mode: 0o600, content: "there".into() };
     let request = CreateSandbox { spec, files: vec![file], ..plain() };
     let info = keeper.create(&ann, request).await.unwrap().info;

@@ -115,8 +115,8 @@ fn defaults_match_documentation() {
         assert_eq!(limits.cpus.to_string(), "1");
         assert_eq!(limits.timeout.to_string(), "60 s");
         assert_eq!(limits.pids.to_string(), "128");
-        assert_eq!(limits.tmp.to_string(), "100 MiB");
-        assert_eq!(limits.disk.to_string(), "1 GiB");
+        assert_eq!(limits.tmp.to_string(), "480 MiB");
+        assert_eq!(limits.disk.to_string(), "480 MiB");
         assert_eq!(limits.inodes.to_string(), "65536");
         assert_eq!(limits.output.to_string(), "8 MiB");
         assert_eq!(limits.log.to_string(), "256 MiB");

@@ -120,7 +120,7 @@ fn only_regular_files_are_copied_out() {
         (
             "truncate -s 2g x",
             "x",
-            "out: \"x\" has 2147483648 bytes; at most 1073741824 come out, the size of the sandbox's disk",
+            "out: \"x\" has 2147483648 bytes; at most 503316480 come out, the size of the sandbox's disk",
         ),
     ] {
         let code = format!("{make}; echo output");

@@ -73,8 +73,8 @@ fn help_and_version() {
           --timeout <TIME>       Time until everything is stopped, such as 30, 500ms or 10m [default:
                                  60s, for a shell 24h; 10s with the engine process]
           --pids <NUMBER>        Maximum number of processes and threads [default: 128]
-          --tmp <SIZE>           Size of /tmp [default: 100m]
-          --disk <SIZE>          Size of the home directory [default: 1g]
+          --tmp <SIZE>           Size of /tmp, by default nearly that of the memory [default: 480m]
+          --disk <SIZE>          Size of the home directory, by default nearly that of the memory [default: 480m]
           --inodes <NUMBER>      Maximum number of files and directories in each writable file system
                                  [default: 65536]
           --output <SIZE>        Maximum of each output stream in a result [default: 8m]

@@ -236,7 +236,7 @@ fn walls_are_shown_with_current_limits() {
         layer["detail"].as_str().unwrap().split(" by ").next().unwrap().to_owned()
     };
     let info = eventually(|| {
-        let made = home.json("sandbox create --memory 96m --pids 33 --cpus 0.5");
+        let made = home.json("sandbox create --memory 96m --disk 480m --tmp 480m --pids 33 --cpus 0.5");
         if made["pooled"] == true { Ok(made) } else { Err("the sandbox is not from the pool".to_owned()) }
     });
     assert_eq!(["memory", "pids", "cpu"].map(|name| wall(&info, name)), ["96 MiB", "33", "0.5"], "{info}");
