@@ -72,7 +72,7 @@ pub fn failure(action: &str, path: &[u8], errno: Errno) -> FileError {
         Errno::NOSPC | Errno::DQUOT => (Kind::Exhausted, "the disk is full"),
         Errno::FBIG => (Kind::Exhausted, "the file would become too large"),
         Errno::MFILE | Errno::NFILE => (Kind::Exhausted, "too many files are open"),
-        Errno::NOMEM => (Kind::Exhausted, "out of memory"),
+        Errno::NOMEM => (Kind::Exhausted, "out of memory; files of a sandbox count against its limit memory"),
         Errno::NOTDIR => (Kind::FailedPrecondition, "the path or a part of it is not a directory"),
         Errno::ISDIR => (Kind::NotRegular, "is a directory"),
         Errno::LOOP => (Kind::FailedPrecondition, "is a symbolic link, or its path has too many of them"),

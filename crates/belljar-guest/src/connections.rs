@@ -6,14 +6,15 @@
 //!   └──── stream 1, stream 2, … ───────────────────────► served independently, until each closes
 //! ```
 //!
-//! A pre-warmed interpreter arrives the same way: its control socket and its output pipes. Only the host sends
-//! descriptors; the guest sends none, and writes nothing to the control socket.
+//! A pre-warmed interpreter arrives the same way: its control socket and its output pipes; so do the files that tell how much memory
+//! is left. Only the host sends descriptors; the guest sends none, and writes nothing to the control socket.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
+use belljar_linux::MemoryFiles;
 use belljar_proto::v1;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
@@ -94,7 +95,12 @@ impl Arrivals {
             return Ok(false);
         }
         let mut queues = self.inner();
-        if byte == [belljar_linux::SPARE] {
+        if byte == [belljar_linux::MEMORY_FILES] {
+            let files = <[OwnedFd; MemoryFiles::COUNT]>::try_from(received.descriptors);
+            files
+                .into_iter()
+                .for_each(|files| crate::room::set_memory_files(MemoryFiles::from_descriptors(files)));
+        } else if byte == [belljar_linux::SPARE] {
             if let Ok([socket, out, err]) = <[OwnedFd; 3]>::try_from(received.descriptors)
                 && queues.spares.len() < MAX_SPARES
             {

@@ -14,6 +14,7 @@ mod interpreter;
 mod output;
 mod ports;
 mod process;
+mod room;
 mod service;
 mod session;
 mod spawner;

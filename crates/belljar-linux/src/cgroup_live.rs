@@ -1,6 +1,7 @@
 //! Control groups of a running sandbox: usage, changing limits, freezing.
 
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::{CPU_PERIOD_US, CgroupLayout, SOCKET_SHARE};
@@ -176,15 +177,87 @@ impl CgroupLayout {
     }
 }
 
+/// Returns the part of a group's memory that the kernel can reclaim, from its `memory.stat`.
+fn reclaimable(stat: &str) -> u64 {
+    ["inactive_file", "active_file", "slab_reclaimable"].iter().filter_map(|name| field(stat, name)).sum()
+}
+
+/// Returns the part of a sandbox's memory that files written for the API leave to its processes, in bytes: a sixteenth, and at least
+/// 8 MiB. The default sizes of file systems leave the same (`Memory::for_files` of belljar-model).
+fn process_share(memory_limit: u64) -> u64 {
+    const MIN: u64 = 8 << 20;
+    (memory_limit / 16).max(MIN)
+}
+
+/// Files of a sandbox's control group, open for reading, from which the guest sees how much memory is left. A file leads to no other
+/// part of the hierarchy, unlike a directory.
+#[derive(Debug)]
+pub struct MemoryFiles {
+    limit: OwnedFd,
+    usage: OwnedFd,
+    stat: OwnedFd,
+}
+
+impl MemoryFiles {
+    /// Number of descriptors.
+    pub const COUNT: usize = 3;
+
+    /// Takes the descriptors that [`MemoryFiles::descriptors`] returned, in the same order.
+    #[must_use]
+    pub fn from_descriptors([limit, usage, stat]: [OwnedFd; Self::COUNT]) -> Self {
+        Self { limit, usage, stat }
+    }
+
+    /// Returns the descriptors.
+    #[must_use]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; Self::COUNT] {
+        [self.limit.as_fd(), self.usage.as_fd(), self.stat.as_fd()]
+    }
+
+    /// Reports whether files of `bytes` more leave the processes their share. What cannot be read counts as enough.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let mut text = [0u8; 4096];
+        let (Some(limit), Some(usage)) = (
+            read_open(&self.limit, &mut text).and_then(number),
+            read_open(&self.usage, &mut text).and_then(number),
+        ) else {
+            return true;
+        };
+        let max = limit.saturating_sub(process_share(limit)).saturating_sub(bytes);
+        // The statistics cost the kernel more, so they are read only if the page cache may decide.
+        usage <= max
+            || read_open(&self.stat, &mut text)
+                .is_none_or(|stat| usage.saturating_sub(reclaimable(stat)) <= max)
+    }
+}
+
+/// Reads a control file from its start.
+fn read_open<'a>(file: &OwnedFd, text: &'a mut [u8; 4096]) -> Option<&'a str> {
+    let count = rustix::io::pread(file, &mut *text, 0).ok()?;
+    std::str::from_utf8(text.get(..count)?).ok()
+}
+
+impl CgroupLayout {
+    /// Opens the files of the sandbox `id` that tell how much memory is left; `None` without a memory controller.
+    #[must_use]
+    pub fn memory_files(&self, id: &str) -> Option<MemoryFiles> {
+        let (dir, is_v2) = self.group(id, "memory")?;
+        let (limit, usage) = if is_v2 {
+            ("memory.max", "memory.current")
+        } else {
+            ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        };
+        let open = |name| std::fs::File::open(dir.join(name)).map(OwnedFd::from).ok();
+        Some(MemoryFiles { limit: open(limit)?, usage: open(usage)?, stat: open("memory.stat")? })
+    }
+}
+
 /// Sets the memory limit on v2. The kernel accepts any limit there and kills processes until usage is below it, so memory that
 /// cannot be reclaimed is checked first.
 fn memory_v2(dir: &Path, bytes: u64, done: &mut Undo) -> Result<(), CgroupChangeError> {
     let stat = std::fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
-    let reclaimable: u64 = ["inactive_file", "active_file", "slab_reclaimable"]
-        .iter()
-        .filter_map(|name| field(&stat, name))
-        .sum();
-    let in_use = read_number(dir, "memory.current").unwrap_or(0).saturating_sub(reclaimable);
+    let in_use = read_number(dir, "memory.current").unwrap_or(0).saturating_sub(reclaimable(&stat));
     if in_use > bytes {
         return Err(CgroupChangeError::InUse { field: "memory", in_use });
     }
@@ -355,6 +428,25 @@ mod tests {
         } else {
             CgroupLayout { v1, ..CgroupLayout::default() }
         }
+    }
+
+    #[test]
+    fn room_is_what_page_cache_and_processes_leave() {
+        let dir = tempfile::tempdir().unwrap();
+        let stat = "anon 1\ninactive_file 52428800\nactive_file 0\nslab_reclaimable 0\n";
+        for (v2, limit, usage) in [
+            (true, "memory.max", "memory.current"),
+            (false, "memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ] {
+            let files = [(limit, "268435456\n"), (usage, "104857600\n"), ("memory.stat", stat)];
+            let files = layout(dir.path(), v2, &files).memory_files("x").unwrap();
+            let files =
+                MemoryFiles::from_descriptors(files.descriptors().map(|fd| fd.try_clone_to_owned().unwrap()));
+            // 256 MiB, of which 100 MiB are in use, 50 MiB of that is page cache, and 16 MiB are kept for processes.
+            assert!(files.has_room(140 << 20) && files.has_room(190 << 20) && !files.has_room(191 << 20));
+        }
+        assert_eq!([process_share(16 << 20), process_share(512 << 20)], [8 << 20, 32 << 20]);
+        assert!(CgroupLayout::default().memory_files("x").is_none());
     }
 
     #[test]

@@ -34,7 +34,7 @@ mod supervise;
 mod userns_unsafe;
 
 pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits};
-pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, Freezer};
+pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, Freezer, MemoryFiles};
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use image::{ImageError, ImageMount};
@@ -55,10 +55,11 @@ pub use launch_unsafe::{Supervisor, start};
 pub use network::enter_test_network;
 pub use network::{GATEWAY_SOCKETS, GatewayPlan, NETWORK_ADDRESS};
 pub use oom_mark::{OomMark, mark_for_oom};
-pub use passing::{MAX_DESCRIPTORS, Received, SPARE, peek_with, receive_with, send_with};
+pub use passing::{MAX_DESCRIPTORS, MEMORY_FILES, Received, SPARE, peek_with, receive_with, send_with};
 pub use plan::{
     CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,
-    GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall, Without,
+    GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall,
+    Without,
 };
 pub use remove::remove_tree;
 pub use report::{LaunchPhase, REPORT_LEN, Report, Step};

@@ -16,6 +16,9 @@ pub const MAX_DESCRIPTORS: usize = 12;
 /// control socket and its output pipes.
 pub const SPARE: u8 = b'k';
 
+/// Byte on a guest's control socket that announces the descriptors of [`MemoryFiles`](crate::MemoryFiles).
+pub const MEMORY_FILES: u8 = b'm';
+
 /// Data and descriptors received from a socket.
 #[derive(Debug, Default)]
 pub struct Received {

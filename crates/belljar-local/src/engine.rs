@@ -186,6 +186,7 @@ impl LocalEngine {
                     let _ = walls.stop().await;
                     return Err(error);
                 }
+                walls.send_memory_files();
             }
             // Until then, the host would only compete with the supervisor for the processor.
             Life::Run { wait: false } => walls.wait_until_started().await,

@@ -59,7 +59,13 @@ pub(crate) fn describe_end(progress: &Progress) -> String {
         Some(status) if status < 0 => {
             let signal = belljar_model::signal_name(-status)
                 .map_or_else(|| format!("signal {}", -status), str::to_owned);
-            format!("its first process was ended by {signal}")
+            let ended = format!("its first process was ended by {signal}");
+            match progress.oom_kills {
+                0 => ended,
+                _ => {
+                    format!("{ended} after memory had run out; its files count against the limit memory, too")
+                }
+            }
         }
         Some(belljar_guest_config::GUEST_WITHOUT_LANDLOCK) => {
             "its first process could not create the Landlock domain of user code; \

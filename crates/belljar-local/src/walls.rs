@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
 use belljar_guest_config::guest_threads;
-use belljar_linux::{CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, CgroupUsage, KILL, Supervisor};
+use belljar_linux::{
+    CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, CgroupUsage, KILL, MEMORY_FILES, Supervisor,
+};
 use belljar_model::{ByteSize, LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -258,6 +260,17 @@ impl LocalWalls {
             Ok(connection) => Ok(connection),
             Err(_) if self.has_ended() => Err(EngineError::Ended { how: self.wait_ended().await }),
             Err(error) => Err(crate::engine::launch("reach the sandbox's gateway")(error)),
+        }
+    }
+
+    /// Sends the guest the files from which it sees how much memory is left, if there are any. Without them, as with a guest that
+    /// has ended, it writes what it is asked to write.
+    pub(crate) fn send_memory_files(&self) {
+        let (Some(control), Some(layout)) = (&self.resources.guest_control, &self.resources.cgroups) else {
+            return;
+        };
+        if let Some(files) = layout.memory_files(self.resources.id.as_str()) {
+            let _ = belljar_linux::send_with(control.as_fd(), &[MEMORY_FILES], &files.descriptors());
         }
     }
 

@@ -419,7 +419,7 @@ async fn archive_bombs_end_at_their_limit(context: &Context) -> Checked {
 t.close(); out = gzip.open('a.tar', 'wb'); t = tarfile.open(fileobj=out, mode='w')
 class Zeros:
     def read(self, n): return bytes(n)
-info = tarfile.TarInfo('zeros'); info.size = 1 << 30
+info = tarfile.TarInfo('zeros'); info.size = 128 << 20
 t.addfile(info, Zeros())
 t.close(); out.close()
 ";

@@ -1,7 +1,9 @@
 //! Limits on the content of an archive. Exceeding one ends the unpacking with an error that names it.
 
+use rustix::io::Errno;
+
 use super::unpack::UnpackOptions;
-use crate::error::{ErrorKind, FileError};
+use crate::error::{ErrorKind, FileError, failure};
 
 /// Content up to this size is accepted at any compression ratio: a small file of zeros is not an archive bomb.
 const RATIO_EXEMPT_BYTES: u64 = 16 << 20;
@@ -11,6 +13,7 @@ pub(super) struct Meter {
     max_bytes: u64,
     max_entries: u64,
     max_ratio: u64,
+    has_room: Option<fn(u64) -> bool>,
     /// Bytes of content and of records for long names.
     taken: u64,
     /// File content, in bytes.
@@ -29,6 +32,7 @@ impl Meter {
             max_bytes: options.max_bytes,
             max_entries: options.max_entries,
             max_ratio: options.max_ratio.max(1).into(),
+            has_room: options.has_room,
             taken: 0,
             bytes: 0,
             entries: 0,
@@ -57,7 +61,15 @@ impl Meter {
         if self.taken > self.max_bytes {
             return Err(limit_exceeded("max_bytes", format!("more than {} bytes", self.max_bytes)));
         }
-        Ok(())
+        self.check_room(bytes)
+    }
+
+    /// Checks that there is memory for this many bytes more.
+    pub(super) fn check_room(&self, bytes: u64) -> Result<(), FileError> {
+        match self.has_room {
+            Some(has_room) if !has_room(bytes) => Err(failure("unpack", b"the archive", Errno::NOMEM)),
+            _ => Ok(()),
+        }
     }
 
     /// Creates the error for an archive that is itself larger than the limit on its content.

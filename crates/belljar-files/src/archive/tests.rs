@@ -17,6 +17,7 @@ const OPTIONS: UnpackOptions = UnpackOptions {
     overwrite: true,
     links_may_lead_out: false,
     is_host_target: true,
+    has_room: None,
     max_bytes: 4 << 20,
     max_entries: 1000,
     max_ratio: 200,

@@ -93,6 +93,8 @@ pub struct UnpackOptions {
     /// directories keep their modes and times, nothing may lead out of the target while other programs change it, and a
     /// sparse file counts with its full size.
     pub is_host_target: bool,
+    /// Reports whether there is memory for this many bytes more; always, if `None`.
+    pub has_room: Option<fn(u64) -> bool>,
     /// Maximum size of the content, in bytes.
     pub max_bytes: u64,
     /// Maximum number of entries.
@@ -113,6 +115,7 @@ impl Default for UnpackOptions {
             overwrite: false,
             links_may_lead_out: false,
             is_host_target: false,
+            has_room: None,
             max_bytes: 4 << 30,
             max_entries: 1_000_000,
             max_ratio: 200,
@@ -229,6 +232,7 @@ impl Unpacker {
                 if self.compressed > self.meter.max_bytes() {
                     return Err(self.meter.archive_too_large());
                 }
+                self.meter.check_room(piece.len() as u64)?;
                 let mut offset = self.compressed - piece.len() as u64;
                 let mut rest = piece;
                 while !rest.is_empty() {

@@ -109,6 +109,7 @@ fn options(open: &v1::UnpackOpen) -> Result<UnpackOptions, ConnectError> {
         mode_mask: mode(open.mode_mask, 0o777)?.as_raw_mode(),
         overwrite: open.overwrite,
         links_may_lead_out: open.links_may_lead_out,
+        has_room: Some(crate::room::has_room),
         max_bytes: or(limits.max_bytes, default.max_bytes),
         max_entries: or(limits.max_entries, default.max_entries),
         max_ratio: if limits.max_ratio == 0 { default.max_ratio } else { limits.max_ratio },

@@ -132,6 +132,7 @@ impl Target {
     }
 
     fn write(&mut self, mut data: &[u8]) -> Result<(), Errno> {
+        crate::room::check(data.len())?;
         while !data.is_empty() {
             let written = match self.offset {
                 Some(offset) => retry_on_intr(|| rustix::io::pwrite(&self.file, data, offset))?,

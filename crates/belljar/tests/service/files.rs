@@ -592,7 +592,7 @@ fn f20_changing_file_never_yields_other_bytes() {
 }
 
 /// Builds an entry of an archive (ustar): type, name, mode, link target, content.
-fn entry(kind: u8, name: &str, mode: u32, link: &str, content: &[u8]) -> Vec<u8> {
+pub(crate) fn entry(kind: u8, name: &str, mode: u32, link: &str, content: &[u8]) -> Vec<u8> {
     let mut head = vec![0u8; 512];
     let mut put = |at: usize, text: &str| head[at..at + text.len()].copy_from_slice(text.as_bytes());
     put(0, name);
@@ -612,7 +612,7 @@ fn entry(kind: u8, name: &str, mode: u32, link: &str, content: &[u8]) -> Vec<u8>
     head
 }
 
-fn archive(entries: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn archive(entries: &[Vec<u8>]) -> Vec<u8> {
     let mut whole = entries.concat();
     whole.resize(whole.len() + 1024, 0);
     whole

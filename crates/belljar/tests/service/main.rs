@@ -14,6 +14,7 @@ mod exhaustion;
 mod files;
 mod hints;
 mod load;
+mod memory;
 mod mutations;
 mod pages;
 mod policy;
