@@ -69,10 +69,10 @@ pub fn request_mode(bits: u32, default: u32) -> Option<u32> {
     path::mode(bits, default).ok().map(|mode| mode.as_raw_mode())
 }
 
-/// Returns the listening port in a line of `/proc/net/tcp`: at any address, and at one that a tunnel reaches.
+/// Returns the listening port in a line of `/proc/net/tcp`.
 #[must_use]
-pub fn listening(line: &str) -> (Option<u16>, Option<u16>) {
-    (ports::listening_port(line, ports::any_address), ports::listening_port(line, ports::is_ipv4_reachable))
+pub fn listening(line: &str) -> Option<u16> {
+    ports::listening_port(line)
 }
 
 /// Unpacks an archive below `home` with the options in `open`.

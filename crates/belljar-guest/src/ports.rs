@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,14 +73,9 @@ impl v1::Ports for Ports {
         _: ServiceRequest<'_, v1::ListPortsRequest>,
     ) -> ServiceResult<v1::ListPortsResponse> {
         let mut ports = BTreeSet::new();
-        for (table, reachable) in [
-            ("/proc/self/net/tcp", any_address as fn(&str) -> bool),
-            ("/proc/self/net/tcp6", is_ipv4_reachable),
-        ] {
+        for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
             match std::fs::File::open(table) {
-                Ok(file) => {
-                    read_table(BufReader::new(file.take(MAX_TABLE_BYTES)), reachable, &mut ports).await
-                }
+                Ok(file) => read_table(BufReader::new(file.take(MAX_TABLE_BYTES)), &mut ports).await,
                 // The table is missing if the kernel has no IPv6.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
                 Err(error) => Err(error),
@@ -95,7 +90,16 @@ impl v1::Ports for Ports {
 }
 
 async fn connect(port: u16) -> Result<TcpStream, ConnectError> {
-    let connecting = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    // A server that binds "localhost" may have only the address of IPv6.
+    let addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), (Ipv6Addr::LOCALHOST, port).into()];
+    let connecting = async {
+        match TcpStream::connect(addresses[0]).await {
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                TcpStream::connect(addresses[1]).await.map_err(|_| error)
+            }
+            connected => connected,
+        }
+    };
     let socket = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
@@ -176,14 +180,10 @@ impl Drop for Download {
     }
 }
 
-/// Adds the listening ports of one table whose address `reachable` accepts.
-async fn read_table(
-    table: impl BufRead,
-    reachable: fn(&str) -> bool,
-    ports: &mut BTreeSet<u16>,
-) -> std::io::Result<()> {
+/// Adds the listening ports of one table.
+async fn read_table(table: impl BufRead, ports: &mut BTreeSet<u16>) -> std::io::Result<()> {
     for (index, line) in table.lines().enumerate() {
-        ports.extend(listening_port(&line?, reachable));
+        ports.extend(listening_port(&line?));
         if index % 256 == 255 {
             tokio::task::yield_now().await;
         }
@@ -192,21 +192,10 @@ async fn read_table(
 }
 
 /// Returns the port of a line such as `0: 0100007F:1F90 00000000:0000 0A …`, if it is in state `LISTEN`.
-pub(crate) fn listening_port(line: &str, reachable: fn(&str) -> bool) -> Option<u16> {
+pub(crate) fn listening_port(line: &str) -> Option<u16> {
     let mut words = line.split_ascii_whitespace().skip(1);
-    let (address, port) = words.next()?.split_once(':')?;
-    (words.nth(1)? == LISTENING && reachable(address)).then(|| u16::from_str_radix(port, 16).ok())?
-}
-
-pub(crate) fn any_address(_: &str) -> bool {
-    true
-}
-
-/// Reports whether an IPv6 socket is reachable over IPv4, as a tunnel is: on `::` or on a mapped IPv4 address.
-pub(crate) fn is_ipv4_reachable(address: &str) -> bool {
-    let mapped =
-        if cfg!(target_endian = "little") { "0000000000000000FFFF0000" } else { "00000000000000000000FFFF" };
-    address.bytes().all(|byte| byte == b'0') || address.starts_with(mapped)
+    let (_, port) = words.next()?.split_once(':')?;
+    (words.nth(1)? == LISTENING).then(|| u16::from_str_radix(port, 16).ok())?
 }
 
 #[cfg(test)]

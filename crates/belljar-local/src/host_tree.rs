@@ -173,7 +173,7 @@ impl HostTree {
         for (name, content) in [
             ("passwd", user),
             ("group", group),
-            ("hosts", format!("127.0.0.1 localhost {hostname}\n")),
+            ("hosts", hosts(spec)),
             ("hostname", format!("{hostname}\n")),
             ("resolv.conf", resolv_conf(spec)),
             (
@@ -312,6 +312,11 @@ pub(crate) fn etc_dirs() -> Vec<String> {
         .collect();
     names.extend(found);
     names
+}
+
+/// Returns the content of `/etc/hosts`. The sandbox's own name has an IPv4 address alone, as programs that look it up expect.
+pub(crate) fn hosts(spec: &SandboxSpec) -> String {
+    format!("127.0.0.1 localhost {}\n::1 localhost ip6-localhost ip6-loopback\n", spec.hostname.as_str())
 }
 
 /// Returns the content of `/etc/resolv.conf`.

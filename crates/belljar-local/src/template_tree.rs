@@ -20,7 +20,7 @@ use belljar_linux::{
 };
 use belljar_model::{NetworkMode, SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBase};
 
-use crate::host_tree::{HostTree, STAGING, c_string, options, resolv_conf};
+use crate::host_tree::{HostTree, STAGING, c_string, hosts, options, resolv_conf};
 use crate::mounts::is_on_own_disk;
 
 /// Directory where a separate tree is assembled.
@@ -69,7 +69,7 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
     let hostname = spec.hostname.as_str();
     let mut etc = vec![
         ("resolv.conf", resolv_conf(spec)),
-        ("hosts", format!("127.0.0.1 localhost {hostname}\n")),
+        ("hosts", hosts(spec)),
         ("hostname", format!("{hostname}\n")),
     ];
     if is_built {

@@ -153,9 +153,9 @@ def x32(call, *args):
 
 
 def is_filtered():
-    """Reports whether the system call filter is active, by a socket that every kernel supports. Only then may calls be tried that
-    would load host modules."""
-    return outcome("socket", 10, 1, 0) == "EAFNOSUPPORT"
+    """Reports whether the system call filter is active, by a raw socket of IPv6, which every kernel supports (or refuses for lack of
+    a capability). Only then may calls be tried that would load host modules."""
+    return outcome("socket", 10, 3, 58) == "EAFNOSUPPORT"
 
 
 def together(answers):

@@ -135,7 +135,8 @@ async fn code_has_no_network(context: &Context) -> Checked {
         "
 import socket
 for family, address in ((socket.AF_INET, ('127.0.0.1', {port})), (socket.AF_INET, ('1.1.1.1', 443)),
-                        (socket.AF_INET6, ('::1', {port}))):
+                        (socket.AF_INET6, ('::1', {port})), (socket.AF_INET6, ('::ffff:127.0.0.1', {port})),
+                        (socket.AF_INET6, ('2606:4700:4700::1111', 443)), (socket.AF_INET6, ('::ffff:1.1.1.1', 443))):
     try:
         with socket.socket(family) as one:
             one.settimeout(3)
@@ -156,6 +157,16 @@ server.accept()[0].sendall(b'hello')
 print(client.recv(5).decode())
 ";
     equal!(py(&sandbox, code).await?.text(), "hello");
+    let code = "
+import socket
+server = socket.create_server(('::1', 0), family=socket.AF_INET6)
+client = socket.create_connection(('::1', server.getsockname()[1]))
+server.accept()[0].sendall(b'hello')
+dual = socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True)
+socket.create_connection(('127.0.0.1', dual.getsockname()[1]))
+print(client.recv(5).decode(), socket.getaddrinfo('ip6-localhost', 80)[0][4][0])
+";
+    equal!(py(&sandbox, code).await?.text(), "hello ::1");
     // Names that programs look up without a network.
     let code = "
 import socket

@@ -16,6 +16,7 @@ use crate::engine::Sandbox;
 pub(super) const CASES: &[Case] = cases![
     tunnel_is_bidirectional [Loopback],
     tunnel_closes_half [Loopback],
+    tunnel_reaches_a_server_on_ipv6 [Loopback],
     tunnels_run_side_by_side [Loopback],
     tunnel_to_a_closed_port_is_refused [Loopback],
     tunnel_to_port_zero_is_refused [],
@@ -106,6 +107,32 @@ def serve(connection):
     let answer = drain(&mut tunnel).await?;
     ensure!(answer.starts_with(b"1500000 bytes."), "the server said {:?}", answer.get(..40));
     equal!(answer.len(), 13 + 300_000);
+    context.stop(sandbox).await
+}
+
+async fn tunnel_reaches_a_server_on_ipv6(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    // Dual stack, as dev servers bind, and on the IPv6 loopback alone.
+    for address in ["::", "::1"] {
+        let code = format!(
+            "
+import http.server
+class Server(http.server.ThreadingHTTPServer): address_family = http.server.socket.AF_INET6
+server = Server(('{address}', 0), http.server.SimpleHTTPRequestHandler)
+print('port', server.server_port, flush=True)
+server.serve_forever()
+"
+        );
+        let mut server = sandbox.guest().start(python(&code)).await?;
+        let seen = read_until(&mut server, "\n").await?;
+        let port = seen.trim().strip_prefix("port ").and_then(|port| port.parse().ok());
+        let port = port.ok_or_else(|| Stop::Failed(format!("the server on {address} said {seen:?}")))?;
+        let mut tunnel = sandbox.guest().tunnel(port).await?;
+        tunnel.send(Bytes::from_static(b"GET / HTTP/1.0\r\n\r\n")).await?;
+        let answer = drain(&mut tunnel).await?;
+        ensure!(answer.starts_with(b"HTTP/1.0 200 OK"), "{address} said {:?}", answer.get(..40));
+        ensure!(sandbox.guest().list_ports().await?.contains(&port), "{port} on {address} is not listed");
+    }
     context.stop(sandbox).await
 }
 

@@ -23,8 +23,8 @@ def family(number, kind=socket.SOCK_DGRAM):
     return probe.outcome("socket", number, kind, 0)
 
 
-# Each would make the kernel look for a module: all but UNIX, INET, NETLINK and PACKET.
-others = [number for number in range(0, 64) if number not in (1, 2, 16, 17)]
+# Each would make the kernel look for a module: all but UNIX, INET, INET6, NETLINK and PACKET.
+others = [number for number in range(0, 64) if number not in (1, 2, 10, 16, 17)]
 probe.say("address families", probe.together({number: family(number) for number in others}) if probe.is_filtered() else "not tried")
 internet = {number: probe.outcome("socket", 2, 5, number) for number in (33, 132, 136, 143, 262)} if probe.is_filtered() else {}
 probe.say("protocols of IPv4", probe.together(internet) if internet else "not tried")

@@ -25,4 +25,4 @@ for cid, name in [(0, "hypervisor"), (1, "loopback"), (2, "host")]:
         probe.say(f"connect to the {name}", "not tried")
 probe.errno("the device", lambda: open("/dev/vsock", "rb"))
 # A family that every kernel has shows whether the filter answers.
-probe.syscall("IPv6", "socket", 10, 1, 0)
+probe.syscall("raw IPv6", "socket", 10, 3, 58)

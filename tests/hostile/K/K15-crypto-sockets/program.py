@@ -29,6 +29,6 @@ probe.say("socket by x32", probe.x32("socket", ALG, 5, 0))
 # Every kernel has these, so they show whether the filter answers.
 local = probe.low(b"".join(value.to_bytes(4, "little") for value in (1, 1, 0)))
 probe.say("local socket by socketcall of 32 bits", probe.int80(I386["socketcall"], 1, local))
-probe.syscall("IPv6, to compare", "socket", 10, 1, 0)
+probe.syscall("raw IPv6, to compare", "socket", 10, 3, 58)
 with open("/proc/self/stat", encoding="ascii") as file:
     probe.say("still alive", "ok" if file.read() else "no")

@@ -76,6 +76,9 @@ fn sockets() {
     socket(AF_INET, SOCK_STREAM, 0, internet);
     socket(AF_INET, SOCK_STREAM, IPPROTO_TCP, internet);
     socket(AF_INET, SOCK_DGRAM, IPPROTO_UDP, internet);
+    for kind in [SOCK_STREAM, SOCK_DGRAM] {
+        socket(AF_INET6, kind, 0, internet);
+    }
     // getaddrinfo and getifaddrs open these.
     socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE, internet);
     socket(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE, internet);
@@ -101,11 +104,21 @@ fn sockets() {
     {
         socket(AF_NETLINK, SOCK_RAW, protocol, refused("EPROTONOSUPPORT"));
     }
+    for (kind, protocol) in [
+        (SOCK_RAW, IPPROTO_ICMPV6),
+        (SOCK_RAW, IPPROTO_RAW),
+        (SOCK_DGRAM, IPPROTO_ICMPV6),
+        (SOCK_STREAM, IPPROTO_MPTCP),
+        (SOCK_STREAM, IPPROTO_SCTP),
+        (SOCK_SEQPACKET, 0),
+        (10, 0x0300),
+    ] {
+        socket(AF_INET6, kind, protocol, refused("EAFNOSUPPORT"));
+    }
     socket(AF_PACKET, SOCK_RAW, 0, ["EPERM"; 4]);
     socket(AF_PACKET, SOCK_DGRAM, 0x0300, ["EPERM"; 4]);
     for family in [
         AF_UNSPEC,
-        AF_INET6,
         AF_VSOCK,
         AF_ALG,
         AF_RDS,
