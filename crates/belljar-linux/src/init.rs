@@ -323,6 +323,9 @@ fn build_tree(
     let nothing = Mode::empty();
     rustix::fs::mknodat(&root, HIDDEN_FILE, rustix::fs::FileType::RegularFile, nothing, 0).map_err(&at)?;
     rustix::fs::mkdirat(&root, HIDDEN_DIR, Mode::empty()).map_err(&at)?;
+    for file in &tree.proc_files {
+        make_file(root.as_fd(), &file.name, &file.content, 0o444).map_err(&at)?;
+    }
     if plan.without.has(Wall::Pivot) {
         // The test's attack finds the host's tree under this name.
         rustix::fs::mkdirat(&root, c"old-root", Mode::RWXU).map_err(&at)?;
@@ -343,7 +346,7 @@ fn build_tree(
     }
     phases.reached(LaunchPhase::Mounts);
     let proc_fd = mount_proc(plan, tree, root.as_fd())?;
-    remove_covers(plan, root.as_fd()).map_err(&at)?;
+    remove_covers(plan, tree, root.as_fd()).map_err(&at)?;
 
     phases.reached(LaunchPhase::Proc);
     let at = Failure::at(Step::Pivot);
@@ -361,14 +364,17 @@ fn build_tree(
     Ok((exe, proc_fd))
 }
 
-/// Removes the two entries that only served as covers. The root is writable for that moment, while no other process is in
+/// Removes the entries that only served as covers. The root is writable for that moment, while no other process is in
 /// it; a second, writable view of it would cost a grace period when it is removed.
-fn remove_covers(plan: &LaunchPlan, root: BorrowedFd<'_>) -> Result<(), Errno> {
+fn remove_covers(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> Result<(), Errno> {
     if !plan.without.has(Wall::ReadOnly) {
         kernel::mount_clearattr(root, kernel::MOUNT_ATTR_RDONLY)?;
     }
     rustix::fs::unlinkat(root, HIDDEN_FILE, AtFlags::empty())?;
     rustix::fs::unlinkat(root, HIDDEN_DIR, AtFlags::REMOVEDIR)?;
+    for file in &tree.proc_files {
+        rustix::fs::unlinkat(root, file.name.as_c_str(), AtFlags::empty())?;
+    }
     if !plan.without.has(Wall::ReadOnly) {
         kernel::mount_setattr(root, kernel::MOUNT_ATTR_RDONLY, 0, false, None)?;
     }
@@ -557,6 +563,10 @@ fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> 
     for (index, name) in tree.proc_masks.iter().enumerate() {
         mask(root, proc_fd.as_fd(), name).map_err(Failure::item(Step::ProcMask, index))?;
     }
+    for (index, file) in tree.proc_files.iter().enumerate() {
+        cover(root, &file.name, proc_fd.as_fd(), &file.name)
+            .map_err(Failure::item(Step::ProcMask, tree.proc_masks.len() + index))?;
+    }
     Ok(guests)
 }
 
@@ -569,6 +579,11 @@ fn mask(root: BorrowedFd<'_>, proc_fd: BorrowedFd<'_>, name: &CStr) -> Result<()
         Err(errno) => return Err(errno),
     };
     let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
-    let cover = clone_tree(root, if is_dir { HIDDEN_DIR } else { HIDDEN_FILE }, false, 0)?;
+    cover(root, if is_dir { HIDDEN_DIR } else { HIDDEN_FILE }, proc_fd, name)
+}
+
+/// Mounts an entry of the root on a name below `/proc`.
+fn cover(root: BorrowedFd<'_>, source: &CStr, proc_fd: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let cover = clone_tree(root, source, false, 0)?;
     attach(cover.as_fd(), proc_fd, name)
 }

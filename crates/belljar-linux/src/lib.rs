@@ -58,7 +58,7 @@ pub use oom_mark::{OomMark, mark_for_oom};
 pub use passing::{MAX_DESCRIPTORS, MEMORY_FILES, Received, SPARE, peek_with, receive_with, send_with};
 pub use plan::{
     CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,
-    GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, Scratch, Wall,
+    GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, ProcFile, Scratch, Wall,
     Without,
 };
 pub use remove::remove_tree;

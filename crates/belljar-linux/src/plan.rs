@@ -150,8 +150,19 @@ pub struct NamespacePlan {
     pub proc_target: CString,
     /// Names below `/proc` that are covered; missing ones are skipped.
     pub proc_masks: Vec<CString>,
+    /// Files that cover those of the machine of the same name directly below `/proc`.
+    pub proc_files: Vec<ProcFile>,
     /// The mount that becomes the root in the end, relative to the tmpfs that is the root until then. `None` is that tmpfs.
     pub enter: Option<CString>,
+}
+
+/// A file of the sandbox's own that covers one of `/proc`.
+#[derive(Debug)]
+pub struct ProcFile {
+    /// Name below `/proc`. The root has no entry of this name.
+    pub name: CString,
+    /// Content.
+    pub content: Vec<u8>,
 }
 
 /// A file, directory or link to make in the new root. Paths are relative to it.

@@ -43,7 +43,8 @@ impl Failures {
                     format!("{source} on /{}", text(&step.target))
                 })
                 .collect();
-            failures.masks = tree.proc_masks.iter().map(|name| text(name)).collect();
+            let files = tree.proc_files.iter().map(|file| &file.name);
+            failures.masks = tree.proc_masks.iter().chain(files).map(|name| text(name)).collect();
         }
         failures
     }

@@ -109,6 +109,7 @@ impl HostTree {
             tree.root_link(name);
         }
         tree.etc(spec);
+        tree.limits(limits);
         tree.devices(spec, without);
         tree.memory_disk("tmp", limits.tmp.bytes(), "1777", limits, without);
         tree.memory_disk("home/user", limits.disk.bytes(), "0755", limits, without);
@@ -193,6 +194,16 @@ impl HostTree {
         }
         for name in etc_dirs() {
             self.etc_dir(&name);
+        }
+    }
+
+    /// Adds the files below `/sys` in which programs look for their limits.
+    pub(crate) fn limits(&mut self, limits: &Limits) {
+        for (path, content) in crate::limits_view::sys_files(limits) {
+            if let Some((dir, _)) = path.rsplit_once('/') {
+                self.dir(dir, 0o755);
+            }
+            self.file(path, content.into_bytes());
         }
     }
 

@@ -18,6 +18,7 @@ mod kind;
 mod launcher;
 mod layers;
 mod lease;
+mod limits_view;
 mod mounts;
 mod orphans;
 mod planner;

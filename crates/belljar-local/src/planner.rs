@@ -25,6 +25,7 @@ use crate::host_tree::{self, HostTree, c_string};
 use crate::images;
 use crate::kind::LocalKind;
 use crate::lease::Lease;
+use crate::limits_view;
 use crate::mounts::CheckedMount;
 use crate::template_tree::template_tree;
 use crate::trust::Trust;
@@ -279,6 +280,7 @@ impl Planner<'_> {
             proc_target: c_string(Path::new(tree.prefix).join("proc")),
             enter: (!tree.prefix.is_empty()).then(|| c_string(tree.prefix)),
             proc_masks: HostTree::proc_masks(),
+            proc_files: limits_view::proc_files(&self.spec.limits),
         }
     }
 
@@ -416,6 +418,9 @@ impl Planner<'_> {
         // A build installs for all users of its tree.
         if self.build().is_none() {
             env.extend(installers(&local));
+        }
+        if self.config.kind != LocalKind::None {
+            env.extend(limits_view::environment(&self.spec.limits, self.is_long));
         }
         if self.config.kind != LocalKind::Local {
             env.push(("TMPDIR".to_owned(), home.into_owned()));

@@ -13,12 +13,14 @@
 //! A separate tree is assembled below the sandbox's first root, a small tmpfs, and entered at the end. Mounts are attached to
 //! it without following any of its links.
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 use belljar_linux::{
     MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node, Without,
 };
 use belljar_model::{NetworkMode, SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBase};
+use rustix::fs::{AtFlags, FileType};
 
 use crate::host_tree::{HostTree, STAGING, c_string, hosts, options, resolv_conf};
 use crate::mounts::is_on_own_disk;
@@ -65,6 +67,11 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
     let mut root = HostTree::default();
     let is_built = tree.build.is_some();
     root.devices(spec, without);
+    // A foreign tree need not have a place for it, and one that is being built keeps its own.
+    let has_sys = !is_built && layer.as_ref().is_some_and(|layer| has_directory(layer, c"sys"));
+    if has_sys {
+        root.limits(&spec.limits);
+    }
     root.dir(PLACE, 0o755);
     let hostname = spec.hostname.as_str();
     let mut etc = vec![
@@ -87,6 +94,9 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
         }
     }
     root.own("dev", &format!("{PLACE}/dev"));
+    if has_sys {
+        root.own("sys", &format!("{PLACE}/sys"));
+    }
     root.prefix = PLACE;
     root.memory_mount(&format!("{PLACE}/tmp"), spec.limits.tmp.bytes(), "1777", &spec.limits, without);
     root.memory_mount(&format!("{PLACE}/home/user"), spec.limits.disk.bytes(), "0755", &spec.limits, without);
@@ -94,6 +104,12 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
         root.own(&format!("etc/{name}"), &format!("{PLACE}/etc/{name}"));
     }
     root
+}
+
+/// Reports whether the layer's root has this directory itself, not a link.
+fn has_directory(layer: &OwnedFd, name: &CStr) -> bool {
+    let found = rustix::fs::statat(layer, name, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
 /// Mounts the layer as the root. If a volume has a mount point that the layer may lack, a second layer with these mount points is

@@ -22,6 +22,7 @@ pub(super) const CASES: &[Case] = cases![
     memory_within_the_limit_is_available[MemoryLimit],
     memory_of_all_processes_is_summed[MemoryLimit],
     cpu_limit_is_enforced[EnforcedCpu],
+    limits_are_what_programs_find[OwnTree],
     open_files_are_limited[OpenFilesLimit],
 ];
 
@@ -272,6 +273,32 @@ if child: os.wait()
         "two busy loops got {:?} of CPU within {wall:?} at 0.5 CPU",
         finished.cpu()
     );
+    context.stop(sandbox).await
+}
+
+async fn limits_are_what_programs_find(context: &Context) -> Checked {
+    let mut spec = context.spec();
+    spec.limits.memory = "192m".parse()?;
+    spec.limits.cpus = "0.5".parse()?;
+    let sandbox = context.sandbox_with(&spec).await?;
+    let code = "
+import os, subprocess
+print(os.cpu_count(), subprocess.run(['nproc'], capture_output=True, text=True).stdout.strip())
+print(open('/proc/meminfo').readline().split())
+print(open('/proc/cpuinfo').read().count('processor\\t'), len([line for line in open('/proc/stat') if line.startswith('cpu')]))
+print(*(open('/sys/fs/cgroup/' + name).read().strip() for name in ('memory.max', 'cpu.max', 'pids.max', 'memory/memory.limit_in_bytes')))
+for path in ('/proc/meminfo', '/sys/fs/cgroup/memory.max'):
+    try: open(path, 'w')
+    except OSError as error: print(error.errno in (13, 30))
+print(sorted(os.listdir('/sys')), [name for name in os.listdir('/') if name in ('meminfo', 'cpuinfo', 'stat')])
+";
+    let memory = 192 << 20;
+    let expected = format!(
+        "1 1\n['MemTotal:', '{}', 'kB']\n1 2\n{memory} 50000 100000 {} {memory}\nTrue\nTrue\n['devices', 'fs'] []",
+        memory >> 10,
+        spec.limits.pids,
+    );
+    equal!(py(&sandbox, code).await?.text(), expected);
     context.stop(sandbox).await
 }
 

@@ -435,7 +435,7 @@ impl Inspection<'_> {
             self.same.push("mounts".to_owned());
             return;
         }
-        let mut covered = Vec::new();
+        let (mut covered, mut own) = (Vec::new(), Vec::new());
         for line in table(&self.dir).lines() {
             let (left, right) = line.split_once(" - ").unwrap();
             let left: Vec<_> = left.split(' ').collect();
@@ -443,7 +443,11 @@ impl Inspection<'_> {
             let (root, target, options, shared) = (left[3], left[4], left[5], &left[6..]);
             let shared = if shared.is_empty() { String::new() } else { format!(" {}", shared.join(" ")) };
             if let Some(name) = target.strip_prefix("/proc/") {
-                assert!(root.starts_with("/.hidden-"), "{line}");
+                let is_own = root.strip_prefix('/').is_some_and(|root| root.starts_with(name));
+                assert!(is_own || root.starts_with("/.hidden-"), "{line}");
+                if is_own {
+                    own.push(name.to_owned());
+                }
                 assert_eq!(options, "ro,nosuid,nodev,relatime", "{line}");
                 if COVERED.contains(&name) {
                     covered.push(name.to_owned());
@@ -474,6 +478,8 @@ impl Inspection<'_> {
                 &format!("{} of its own, {options}, {own}{shared}", right[0]),
             );
         }
+        own.sort();
+        self.line("of its own below /proc", &own.join(" "));
         covered.sort();
         self.line("covered below /proc, among others", &covered.join(" "));
     }

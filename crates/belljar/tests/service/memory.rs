@@ -14,6 +14,50 @@ async fn put(client: &Client, path: &str, body: Vec<u8>) -> Answer {
     client.send(client.request("PUT", path), body).await
 }
 
+/// Runtimes size their heaps by the sandbox's memory, and report when it is used up.
+#[test]
+fn runtimes_take_their_heap_from_the_limit() {
+    if crate::skipped("runtimes_take_their_heap_from_the_limit") {
+        return;
+    }
+    run(async {
+        let mut home = Home::new(&["sandboxes.pool=0"]);
+        let server = home.start();
+        server.ready().await;
+        let client = server.admin();
+        let limits = json!({ "memory": "1g", "cpus": 1 });
+        let id = client.sandbox(&json!({ "timeout": 3600, "limits": limits })).await;
+        if client.exec(&id, "command -v java javac").await["exit_code"] == 0 {
+            let flags =
+                client.sh(&id, "java -XX:+PrintFlagsFinal -version 2>/dev/null | grep -w MaxHeapSize").await;
+            assert!(flags.split_whitespace().any(|word| word == (512 << 20).to_string()), "{flags}");
+            let full = "import java.util.*; public class Full { public static void main(String[] a) { var all = new ArrayList<byte[]>();
+                        for (;;) all.add(new byte[1 << 20]); } }";
+            put(&client, &format!("/v1/sandboxes/{id}/files/content?path=Full.java"), full.into()).await;
+            let done = client.exec(&id, "java Full.java").await;
+            assert!(done["stderr"]["data"].to_string().contains("java.lang.OutOfMemoryError"), "{done}");
+            let program = json!({ "language": "java", "code": "public class Main { public static void main(String[] a) { System.out.print(7); } }" });
+            let done = client.post(&format!("/v1/sandboxes/{id}/code"), &program).await.json();
+            assert_eq!(
+                (&done["stdout"]["data"], &done["stderr"]["data"]),
+                (&json!("7"), &json!("")),
+                "{done}"
+            );
+        } else {
+            crate::say("SKIPPED runtimes_take_their_heap_from_the_limit: Java is not installed");
+        }
+        if client.exec(&id, "command -v node").await["exit_code"] == 0 {
+            let script = "const v8 = require('v8'); console.log(v8.getHeapStatistics().heap_size_limit >> 20, os.cpus().length)";
+            let shown = client.sh(&id, &format!("node -e \"{script}\"")).await;
+            let (heap, processors) = shown.trim().split_once(' ').expect("two numbers");
+            assert!(heap.parse::<u64>().is_ok_and(|mib| mib < 600) && processors == "1", "{shown}");
+        } else {
+            crate::say("SKIPPED runtimes_take_their_heap_from_the_limit: node is not installed");
+        }
+        crate::crash::shut_down(server, &home).await;
+    });
+}
+
 #[test]
 fn files_beyond_the_memory_are_refused() {
     if crate::skipped("files_beyond_the_memory_are_refused") {
