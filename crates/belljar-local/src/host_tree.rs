@@ -3,6 +3,7 @@
 //! machine (docs/threat-model.md).
 
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -94,6 +95,8 @@ pub(crate) struct HostTree {
     pub(crate) mounts: Vec<MountStep>,
     /// Directory below the first root where the tree is assembled, if not in the root itself.
     pub(crate) prefix: &'static str,
+    /// The layer that is the root, if not the machine's tree.
+    pub(crate) layer: Option<OwnedFd>,
     /// Directories added so far, so that parents are added once.
     added_dirs: std::collections::BTreeSet<String>,
 }

@@ -130,6 +130,10 @@ impl Planner<'_> {
                 let mut tree = self.tree(outside)?;
                 if let Some(trust) = &self.trust {
                     trust.add_to(&mut tree);
+                    // The packages that a build installs write the stores.
+                    if self.build().is_none() {
+                        trust.cover_stores(&mut tree);
+                    }
                 }
                 for mount in checked {
                     mount.add_to(&mut tree, outside)?;

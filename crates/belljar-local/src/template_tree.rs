@@ -87,6 +87,8 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
         root.dir("etc", 0o755);
         root.file(&format!("etc/{name}"), content.clone().into_bytes());
     }
+    // A tree that is being built keeps its own stores of certificates.
+    root.layer = layer.as_ref().filter(|_| !is_built).and_then(|layer| layer.try_clone().ok());
     if let Some(layer) = layer {
         match is_built {
             true => with_disk(&mut root, spec, layer, PLACE, without),
@@ -163,7 +165,7 @@ impl HostTree {
     }
 
     /// Mounts `source` of the first root at `target` as well.
-    fn own(&mut self, source: &str, target: &str) {
+    pub(crate) fn own(&mut self, source: &str, target: &str) {
         self.mounts.push(MountStep {
             source: MountSource::Own(c_string(source)),
             target: c_string(target),

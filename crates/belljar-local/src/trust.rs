@@ -1,8 +1,16 @@
 //! Certificate authorities trusted by programs in a sandbox whose gateway terminates TLS for some hosts.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use belljar_engine::EngineError;
 use belljar_gateway::{Authority, AuthorityError, SYSTEM_ROOTS};
 use belljar_model::{NetworkPolicy, NetworkSetup};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use sha1::{Digest as _, Sha1};
 
 use crate::engine::launch;
 use crate::host_tree::HostTree;
@@ -13,6 +21,13 @@ const DIR: &str = "dev/belljar";
 const AUTHORITY: &str = "/dev/belljar/ca.pem";
 /// The sandbox's authority together with those that the system trusts.
 const BUNDLE: &str = "/dev/belljar/ca-bundle.pem";
+
+/// The key store of Java's authorities, to which the installations of Debian and others refer.
+const JAVA_STORE: &str = "/etc/ssl/certs/java/cacerts";
+/// The same with the sandbox's authority.
+const JAVA_BUNDLE: &str = "/dev/belljar/cacerts";
+/// Maximum size of a store that is copied, in bytes.
+const MAX_STORE_BYTES: u64 = 1 << 20;
 
 /// Environment variables that name a file with all authorities: OpenSSL (and with it Python, Ruby, PHP), requests, curl, git,
 /// pip, cargo, the AWS command line, gRPC.
@@ -28,6 +43,76 @@ const BUNDLE_VARIABLES: [&str; 8] = [
 ];
 /// Environment variables that name a file with additional authorities: Node, Deno.
 const EXTRA_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
+
+/// Returns the content of a store of the tree. `None` if the tree has none there, or a path to it with links.
+fn read_store(tree: &HostTree, path: &str) -> Option<Vec<u8>> {
+    const IN_HOST_TREE: &str = "/etc/ssl/certs/";
+    let host;
+    let root = match &tree.layer {
+        Some(layer) => layer.as_fd(),
+        // Of the machine's `/etc` the tree has only this.
+        None if !tree.prefix.is_empty() || !path.starts_with(IN_HOST_TREE) => return None,
+        None => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            host = rustix::fs::open("/", flags, Mode::empty()).ok()?;
+            host.as_fd()
+        }
+    };
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    // A FIFO in a template must not make the launch wait.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat2(root, path, flags, Mode::empty(), resolve).ok()?);
+    let mut content = Vec::new();
+    let metadata =
+        file.metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() <= MAX_STORE_BYTES)?;
+    file.take(metadata.len()).read_to_end(&mut content).ok()?;
+    Some(content)
+}
+
+/// Mounts a file of the sandbox's own on one of the tree.
+fn cover(tree: &mut HostTree, source: &str, target: &str) {
+    let target = match tree.prefix {
+        "" => target.trim_start_matches('/').to_owned(),
+        prefix => format!("{prefix}{target}"),
+    };
+    tree.own(source.trim_start_matches('/'), &target);
+}
+
+/// Adds a certificate in PEM to a key store of Java in the form JKS. `None` if the store has another form.
+///
+/// The form (sun.security.provider.JavaKeyStore): magic, version and count, the entries, and a SHA-1 digest over the password, a fixed
+/// text and all of that. The password only protects from accidents: every installation has the same.
+fn add_to_key_store(store: &[u8], pem: &[u8]) -> Option<Vec<u8>> {
+    const MAGIC: [u8; 8] = [0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2];
+    const TRUSTED_CERTIFICATE: u32 = 2;
+    let (entries, _) = store.strip_prefix(&MAGIC)?.split_last_chunk::<20>()?;
+    let (count, entries) = entries.split_first_chunk::<4>()?;
+    let text = std::str::from_utf8(pem).ok()?;
+    let body = text.lines().skip_while(|line| !line.starts_with("-----BEGIN")).skip(1);
+    let body: String = body.take_while(|line| !line.starts_with('-')).collect();
+    let certificate = STANDARD.decode(body).ok()?;
+    let word =
+        |text: &str| [&u16::try_from(text.len()).unwrap_or(0).to_be_bytes()[..], text.as_bytes()].concat();
+    let parts: [&[u8]; 9] = [
+        &MAGIC,
+        &u32::from_be_bytes(*count).checked_add(1)?.to_be_bytes(),
+        entries,
+        &TRUSTED_CERTIFICATE.to_be_bytes(),
+        &word("belljar"),
+        // The time of its creation, in milliseconds.
+        &[0; 8],
+        &word("X.509"),
+        &u32::try_from(certificate.len()).ok()?.to_be_bytes(),
+        &certificate,
+    ];
+    let mut content = parts.concat();
+    let mut digest = Sha1::new();
+    "changeit".encode_utf16().for_each(|unit| digest.update(unit.to_be_bytes()));
+    digest.update(b"Mighty Aphrodite");
+    digest.update(&content);
+    content.extend(digest.finalize());
+    Some(content)
+}
 
 /// Creates the authority of a sandbox whose policy reads requests.
 pub(crate) fn authority(
@@ -77,10 +162,44 @@ impl Trust {
         }
     }
 
+    /// Mounts the files on the tree's own stores of certificates, as far as it has them. They cannot be replaced then.
+    pub(crate) fn cover_stores(&self, tree: &mut HostTree) {
+        for store in SYSTEM_ROOTS {
+            if read_store(tree, store).is_some() {
+                cover(tree, BUNDLE, store);
+            }
+        }
+        let java = read_store(tree, JAVA_STORE);
+        if let Some(content) = java.and_then(|store| add_to_key_store(&store, &self.authority)) {
+            tree.file(JAVA_BUNDLE.trim_start_matches('/'), content);
+            cover(tree, JAVA_BUNDLE, JAVA_STORE);
+        }
+    }
+
     /// Returns the environment variables that name the files.
     pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
         let bundle = BUNDLE_VARIABLES.iter().map(|name| (*name, BUNDLE));
         let more = EXTRA_VARIABLES.iter().map(|name| (*name, AUTHORITY));
         bundle.chain(more).map(|(name, path)| (name.to_owned(), path.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificate_is_added_to_a_key_store() {
+        // A store without entries, as keytool writes it: its digest is of the password, the text and the head.
+        let head = [0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2, 0, 0, 0, 0];
+        let empty = [&head[..], &[0; 20]].concat();
+        let pem = b"-----BEGIN CERTIFICATE-----\nAQID\nBAU=\n-----END CERTIFICATE-----\n";
+        let one = add_to_key_store(&empty, pem).unwrap();
+        assert_eq!(one[8..12], [0, 0, 0, 1]);
+        let end = one.len() - 20;
+        assert_eq!(one[end - 5..end], [1, 2, 3, 4, 5]);
+        let two = add_to_key_store(&one, pem).unwrap();
+        assert_eq!((two[8..12].to_vec(), two.len()), (vec![0, 0, 0, 2], 2 * one.len() - 32));
+        assert_eq!(add_to_key_store(b"PKCS12", pem), None);
     }
 }

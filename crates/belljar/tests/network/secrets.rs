@@ -185,6 +185,33 @@ print(said('node', '-e', "fetch('https://good.example/', {headers: {authorizatio
     let done = run(fixture, "", code);
     assert_eq!(done.stdout.matches("hello from 93.184.216.34 as good.example").count(), 2, "{done:?}");
     assert!(requests(fixture).iter().all(|one| one["headers"]["authorization"] == "s3cret-value"));
+    // Programs that read no variable, but the system's stores.
+    let code = r#"
+import subprocess
+def said(*words): return subprocess.run(words, capture_output=True, text=True)
+own = open('/dev/belljar/ca.pem', 'rb').read()
+for store, part in (('/etc/ssl/certs/ca-certificates.crt', own), ('/etc/ssl/certs/java/cacerts', b'Belljar')):
+    print(os.path.exists(store) and part in open(store, 'rb').read())
+print(said('env', '-u', 'SSL_CERT_FILE', '-u', 'CURL_CA_BUNDLE', 'curl', '-s', '-H', 'Authorization: ' + KEY, 'https://good.example/').stdout)
+open('Get.java', 'w').write("""
+import java.net.URI;
+import java.net.http.*;
+public class Get {
+    public static void main(String[] a) throws Exception {
+        var request = HttpRequest.newBuilder(URI.create("https://good.example/")).header("authorization", System.getenv("KEY")).build();
+        System.out.println(HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body());
+    }
+}
+""")
+print(said('java', 'Get.java') if os.path.exists('/usr/bin/java') else 'no java')
+"#;
+    let done = run(fixture, "", code);
+    let has = |file: &str| std::path::Path::new(file).is_file();
+    let (bundle, java) = (has("/etc/ssl/certs/ca-certificates.crt"), has("/etc/ssl/certs/java/cacerts"));
+    let shown = |is_there| if is_there { "True" } else { "False" };
+    assert!(done.stdout.starts_with(&format!("{}\n{}\n", shown(bundle), shown(java))), "{done:?}");
+    let expected = usize::from(bundle) + usize::from(java && has("/usr/bin/java"));
+    assert_eq!(done.stdout.matches("hello from 93.184.216.34 as good.example").count(), expected, "{done:?}");
 }
 
 fn http_2_stays_http_2(fixture: &Fixture) {
