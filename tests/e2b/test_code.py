@@ -153,6 +153,10 @@ def test_tables(sbx):
 
 def test_stays_usable_after_the_kernel_has_died():
     with Sandbox.create() as sandbox:
-        done = sandbox.run_code("import os; os._exit(1)")
-        assert done.error is not None
-        assert until(lambda: sandbox.run_code("1 + 1").text == "2", "a fresh kernel")
+        other = sandbox.create_code_context()
+        for context in (None, other):
+            for code in ("import os; os._exit(1)", "import os; os.kill(os.getpid(), 9)"):
+                done = sandbox.run_code(code, context=context)
+                assert done.error.name == "KernelDied"
+                assert done.error.value.endswith("; the next code gets a fresh interpreter, without the variables")
+                assert sandbox.run_code("1 + 1", context=context).text == "2"

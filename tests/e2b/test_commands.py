@@ -71,6 +71,15 @@ def test_timeout_kills(sbx):
     until(lambda: "sleep 987" not in sbx.commands.run("ps ax -o args || true").stdout, "the end of the command")
 
 
+def test_killed_sandbox_is_named_as_the_reason(own):
+    command = own.commands.run("echo runs; exec sleep 987", background=True, timeout=0)
+    outputs = iter(command)
+    assert next(outputs)[0] == "runs\n"
+    own.kill()
+    with pytest.raises(SandboxException, match="The sandbox was killed or reached its end of life: ended on request"):
+        command.wait()
+
+
 def test_background_wait_and_disconnect(sbx):
     command = sbx.commands.run("read line; echo got $line", background=True, stdin=True)
     assert command.pid > 0

@@ -100,9 +100,10 @@ def test_info(sbx, place):
 def test_links(sbx, place):
     sbx.files.write(f"{place}/a.txt", "linked")
     sbx.commands.run("ln -s a.txt good; ln -s none bad; ln -s . dir", cwd=place)
-    assert sbx.files.get_info(f"{place}/good").symlink_target == "a.txt"
+    assert sbx.files.get_info(f"{place}/good").symlink_target == f"{place}/a.txt"
     assert sbx.files.get_info(f"{place}/good").type == FileType.SYMLINK
-    assert sbx.files.get_info(f"{place}/bad").symlink_target == "none"
+    assert sbx.files.get_info(f"{place}/bad").symlink_target == f"{place}/none"
+    assert sbx.files.get_info(f"{place}/dir").symlink_target == place
     assert sbx.files.read(f"{place}/good") == "linked"
 
 

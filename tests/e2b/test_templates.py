@@ -291,7 +291,7 @@ def test_wire_of_a_build(api):
         ({}, "name"),
         ({"name": ""}, "name"),
         ({"name": "Upper"}, "name"),
-        ({"name": "a/b"}, "name"),
+        ({"name": "a/b/c"}, "name"),
         ({"name": "default"}, "name"),
         ({"name": "x:"}, "tags"),
         ({"name": "x", "tags": ["a b"]}, "tags"),

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from conftest import until
 from e2b import NotFoundException, Sandbox
+from service import Service
 
 MISSING = "a0000000000000000000"
 
@@ -223,27 +224,95 @@ http.server.HTTPServer(("127.0.0.1", 8123), Echo).serve_forever()
 """
 
 
-@pytest.fixture(scope="module")
-def echo(sbx):
-    sbx.files.write("echo.py", ECHO)
-    command = sbx.commands.run("exec python3 echo.py", background=True)
-    until(lambda: sbx.commands.run("cat /proc/net/tcp | grep -q 1FBB; echo $?").stdout == "0\n", "the port")
-    yield
-    command.kill()
+def serve_echo(sandbox):
+    """Starts a server on port 8123 that returns the request."""
+    sandbox.files.write("echo.py", ECHO)
+    sandbox.commands.run("exec python3 echo.py", background=True)
+    until(lambda: sandbox.commands.run("cat /proc/net/tcp | grep -q 1FBB; echo $?").stdout == "0\n", "the port")
 
 
-def test_ports_are_open_to_the_token(server, sbx, echo):
-    token = sbx.traffic_access_token
-    by_header = {"E2b-Sandbox-Id": sbx.sandbox_id, "E2b-Sandbox-Port": "8123"}
-    by_name = {"Host": f"{sbx.get_host(8123)}"}
-    for place in (by_header, by_name):
-        for name in ("E2B-Traffic-Access-Token", "X-Access-Token"):
-            answer = httpx.get(f"{server.url}/a?b=c", headers={**place, name: token})
+def places(sandbox):
+    """The ways to name port 8123 of a sandbox."""
+    yield {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "8123"}
+    yield {"Host": f"{sandbox.get_host(8123)}"}
+
+
+def test_ports_are_public(server, sbx):
+    serve_echo(sbx)
+    token = sbx.connection_config.sandbox_headers["X-Access-Token"]
+    # Clients send it with requests for contexts, and nothing else.
+    assert sbx.traffic_access_token == token
+    for place in places(sbx):
+        for headers in ({}, {"X-Access-Token": token}, {"E2B-Traffic-Access-Token": "junk"}):
+            answer = httpx.get(f"{server.url}/a?b=c", headers={**place, **headers})
             assert answer.status_code == 200 and answer.text.startswith("/a?b=c")
-            # The program inside never sees it.
-            assert token not in answer.text
-        assert httpx.get(f"{server.url}/", headers={**place, "E2B-Traffic-Access-Token": "junk"}).status_code == 401
-        assert httpx.get(f"{server.url}/", headers=place).status_code == 401
+            # The program inside never sees a token.
+            assert token not in answer.text and "junk" not in answer.text
+
+
+def test_private_ports_need_the_traffic_token(server):
+    with Sandbox.create(network={"allow_public_traffic": False}) as sandbox:
+        serve_echo(sandbox)
+        token = sandbox.traffic_access_token
+        for place in places(sandbox):
+            for name in ("E2B-Traffic-Access-Token", "X-Access-Token"):
+                answer = httpx.get(f"{server.url}/", headers={**place, name: token})
+                assert answer.status_code == 200 and token not in answer.text
+            for headers in ({}, {"E2B-Traffic-Access-Token": "junk"}):
+                refused = httpx.get(f"{server.url}/", headers={**place, **headers})
+                assert (refused.status_code, refused.json()["sandboxId"]) == (403, sandbox.sandbox_id)
+                assert "e2b-traffic-access-token" in refused.json()["message"]
+        fork = sandbox.fork()[0]
+        answer = httpx.get(f"{server.url}/", headers={"E2b-Sandbox-Id": fork.sandbox_id, "E2b-Sandbox-Port": "8123"})
+        assert answer.status_code == 403
+        fork.kill()
+
+
+def test_ports_of_ended_sandboxes(server):
+    with Sandbox.create() as sandbox:
+        pass
+    for place in places(sandbox):
+        gone = httpx.get(f"{server.url}/", headers=place)
+        body = {"sandboxId": sandbox.sandbox_id, "message": "The sandbox was not found", "code": 502}
+        assert (gone.status_code, gone.json()) == (502, body)
+
+
+def test_host_that_programs_see(server):
+    with Sandbox.create(network={"mask_request_host": "localhost:${PORT}"}) as sandbox:
+        serve_echo(sandbox)
+        for place in places(sandbox):
+            seen = httpx.get(f"{server.url}/", headers=place).text.lower()
+            assert "host: localhost:8123\n" in seen.replace("\r", "")
+        assert f"x-forwarded-host: {sandbox.get_host(8123)}" in seen
+
+
+def test_operator_closes_ports(server):
+    closed = Service(os.environ["BELLJAR_BIN"], arguments=["--e2b", "--set", "server.e2b_public_ports=false"])
+    try:
+        assert "server.e2b_public_ports = false" in closed.said()
+        with httpx.Client(base_url=closed.url, headers={"X-API-KEY": closed.key}) as api:
+            made = api.post("/v2/sandboxes", json={"templateID": "base", "network": {"allowPublicTraffic": True}}).json()
+            assert made["trafficAccessToken"] == made["envdAccessToken"]
+            place = {"E2b-Sandbox-Id": made["sandboxID"], "E2b-Sandbox-Port": "8123"}
+            assert httpx.get(closed.url, headers=place).status_code == 403
+            open_to_token = httpx.get(closed.url, headers={**place, "E2B-Traffic-Access-Token": made["trafficAccessToken"]})
+            assert open_to_token.json()["message"] == "The sandbox is running but port is not open"
+    finally:
+        closed.close()
+
+
+def test_domain_is_that_of_the_server(api):
+    """Clients without a domain in the answer fall back to E2B's own."""
+    made = api.post("/sandboxes", json={"templateID": "base"}).json()
+    assert made["domain"] == f"localhost:{api.base_url.port}"
+    single = Service(os.environ["BELLJAR_BIN"], arguments=["--e2b"], domain="")
+    try:
+        with httpx.Client(base_url=single.url, headers={"X-API-KEY": single.key}) as raw:
+            made = raw.post("/sandboxes", json={"templateID": "base"}).json()
+            assert made["domain"] == single.address
+            assert raw.get(f"/sandboxes/{made['sandboxID']}").json()["domain"] == single.address
+    finally:
+        single.close()
 
 
 def test_closed_ports(envd, sbx):

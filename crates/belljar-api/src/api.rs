@@ -37,6 +37,8 @@ pub struct ApiConfig {
     pub e2b: bool,
     /// Gives sandboxes of E2B's clients an open network unless the request sets another one.
     pub e2b_internet: bool,
+    /// Lets everyone reach the ports of their sandboxes, unless a sandbox refuses that.
+    pub e2b_public_ports: bool,
     /// Treats everyone who can open the Unix socket as the operator.
     pub operator_socket: bool,
     /// Maximum number of concurrent connections, on all listeners together.
@@ -64,6 +66,7 @@ impl Default for ApiConfig {
             open_docs: true,
             e2b: false,
             e2b_internet: true,
+            e2b_public_ports: true,
             operator_socket: false,
             max_connections: 2048,
             max_connections_per_client: 512,

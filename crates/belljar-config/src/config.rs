@@ -72,6 +72,8 @@ pub struct ServerConfig {
     pub e2b: bool,
     /// True if the sandboxes of E2B's clients have an open network by default.
     pub e2b_internet: bool,
+    /// True if everyone may reach the ports of their sandboxes, unless a sandbox refuses that.
+    pub e2b_public_ports: bool,
 }
 
 /// The files of TLS.

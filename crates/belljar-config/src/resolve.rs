@@ -108,6 +108,7 @@ fn server(reader: &mut Reader<'_>) -> ServerConfig {
         open_docs: reader.flag("server.open_docs"),
         e2b: reader.flag("server.e2b"),
         e2b_internet: reader.flag("server.e2b_internet"),
+        e2b_public_ports: reader.flag("server.e2b_public_ports"),
     }
 }
 

@@ -58,6 +58,7 @@ const BEFORE_LIMITS: &[Setting] = &[
     flag("server.open_docs", "true", "Serve /openapi.json and /docs without a key."),
     flag("server.e2b", "false", "Serve E2B's clients as well, on the same addresses. See docs/e2b.md.").flag("e2b", ""),
     flag("server.e2b_internet", "true", "Give sandboxes of E2B's clients an open network by default, as E2B does."),
+    flag("server.e2b_public_ports", "true", "Let everyone reach the ports of sandboxes of E2B's clients, as E2B does, unless a sandbox has allowPublicTraffic: false."),
     text("store.url", "\"\"", "sqlite:/PATH or postgres://USER:PASSWORD@HOST/DATABASE; \"\" is sqlite in $BELLJAR_HOME.").visibility(Visibility::Address).flag("store", "URL"),
     text("store.durability", "\"process\"", "Durability of an acknowledged write: process (it survives the end of the server) or power (a loss of power, too)."),
     text("store.key_file", "\"$BELLJAR_HOME/store.key\"", "File with the key that seals the store. Servers that share a store need copies of the same key."),

@@ -25,7 +25,7 @@ use crate::error::{KeeperError, chain};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::operation::Unpack;
 use crate::plan::{BuildPlan, CopyFiles, PlanStep, first_line};
-use crate::request::{CreateSandbox, Labels, Lifetime, TimeoutAction};
+use crate::request::{CreateSandbox, Labels, Lifetime, PortSettings, TimeoutAction};
 use crate::snapshot::{record_of, spec_file};
 use crate::tags::new_template_id;
 use crate::templates::Origin;
@@ -167,6 +167,7 @@ impl Keeper {
             labels: Labels::default(),
             files: Vec::new(),
             idempotency: None,
+            ports: PortSettings::default(),
         };
         let created = self.create_for_build(caller, request).await?;
         let id = created.info.id.as_str();

@@ -26,7 +26,7 @@ use crate::keeper::{Keeper, Result};
 use crate::lifecycle::{after, holder_deadline};
 use crate::pool::has_ended;
 use crate::request::{
-    CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, Settings, TimeoutAction, resolve,
+    CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, PortSettings, Settings, TimeoutAction, resolve,
 };
 use crate::steps::{run_detached, step};
 use crate::templates::Origin;
@@ -62,6 +62,7 @@ pub(crate) struct LaunchPlan {
     pub(crate) origin: Origin,
     pub(crate) idempotency: Option<String>,
     pub(crate) for_build: bool,
+    pub(crate) ports: PortSettings,
 }
 
 impl Keeper {
@@ -164,6 +165,7 @@ impl Keeper {
             origin,
             idempotency: request.idempotency.map(|idempotency| idempotency.key),
             for_build: false,
+            ports: request.ports,
         })
     }
 
@@ -523,6 +525,7 @@ fn settings(plan: &LaunchPlan, begin: Instant, pooled: bool) -> Settings {
         for_build: plan.for_build,
         read_hosts: plan.spec.network.read_hosts(),
         token_keys: std::collections::BTreeSet::new(),
+        ports: plan.ports.clone(),
     }
 }
 

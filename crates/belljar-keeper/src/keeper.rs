@@ -195,6 +195,12 @@ impl Entered {
         Ok(())
     }
 
+    /// Returns the host that programs on a port see, if it is not the one that the client used.
+    #[must_use]
+    pub fn masked_host(&self, port: u16) -> Option<String> {
+        self.entry.live().settings.ports.host.as_ref().map(|mask| mask.for_port(port))
+    }
+
     /// Returns its specification.
     #[must_use]
     pub fn spec(&self) -> &belljar_model::SandboxSpec {

@@ -83,9 +83,10 @@ pub use ports::{FileOperation, IssuedToken, SignedFile};
 pub use query::{MAX_PAGE, Page, Part};
 pub use reconcile::OnShutdown;
 pub use request::{
-    Command, CreateSandbox, DEFAULT_LIFETIME, ExecRequest, ForkRequest, Idempotency, Labels, Lifetime,
-    ListSandboxes, MAX_CREATE_FILE_BYTES, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS,
-    MAX_LIFETIME, NewFile, SandboxName, SandboxUpdate, SnapshotRequest, TimeoutAction,
+    Command, CreateSandbox, DEFAULT_LIFETIME, ExecRequest, ForkRequest, HostMask, Idempotency, Labels,
+    Lifetime, ListSandboxes, MAX_CREATE_FILE_BYTES, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS,
+    MAX_LIFETIME, NewFile, PortAccess, PortSettings, SandboxName, SandboxUpdate, SnapshotName,
+    SnapshotRequest, TimeoutAction,
 };
 pub use secrets::{NewSecret, SecretInfo, SecretUpdate};
 pub use snapshot::{Forks, MAX_FORKS};

@@ -18,7 +18,7 @@ const MAX_NAME_BYTES: usize = 63;
 /// Maximum number of steps of a plan.
 pub const MAX_PLAN_STEPS: usize = 256;
 
-/// A template's name and tag, as `NAME` or `NAME:TAG`.
+/// A template's name and tag, as `NAME` or `NAME:TAG`. The name may have a namespace: `NAMESPACE/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaggedName {
     name: String,
@@ -72,10 +72,16 @@ impl FromStr for TaggedName {
             None => (text, None),
         };
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
-        let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-        if name.len() > MAX_NAME_BYTES || !starts_well || !name.bytes().all(allowed) {
+        let is_part = |part: &str| {
+            let starts_well = part.starts_with(|first: char| first.is_ascii_alphanumeric());
+            part.len() <= MAX_NAME_BYTES && starts_well && part.bytes().all(allowed)
+        };
+        let (namespace, base) =
+            name.split_once('/').map_or((None, name), |(space, base)| (Some(space), base));
+        if !is_part(base) || !namespace.is_none_or(is_part) {
             let reason = format!(
-                "invalid name: give 1 to {MAX_NAME_BYTES} characters from a to z, 0 to 9, - and _, the first a letter or digit"
+                "invalid name: give 1 to {MAX_NAME_BYTES} characters from a to z, 0 to 9, - and _, the first a letter or digit; a \
+                 namespace of such characters and / may come before them"
             );
             return Err(KeeperError::field("name", reason));
         }
@@ -277,7 +283,9 @@ mod tests {
             "default",
             "-a",
             "A",
-            "a/b",
+            "a/b/c",
+            "/a",
+            "a/",
             "a:",
             "a:b:c",
             "a b",

@@ -16,6 +16,7 @@ use crate::error::KeeperError;
 use crate::info::PublishedPort;
 use crate::keeper::{Entered, Keeper, Result, not_found};
 use crate::keys::{Denied, caller as caller_of};
+use crate::request::{PortAccess, PortSettings};
 use crate::steps::run_detached;
 use crate::token::{Scope, Token};
 
@@ -255,6 +256,22 @@ impl Keeper {
     #[must_use]
     pub fn state_of(&self, id: &SandboxId) -> Option<SandboxState> {
         self.entry(id).map(|entry| entry.state())
+    }
+
+    /// Returns the settings of a sandbox's ports by its id, without access control; `None` if it is gone.
+    #[must_use]
+    pub fn port_settings(&self, id: &SandboxId) -> Option<PortSettings> {
+        self.entry(id).map(|entry| entry.live().settings.ports.clone())
+    }
+
+    /// Enters a sandbox whose ports are public, for a connection to one of them, without a credential.
+    ///
+    /// # Errors
+    /// [`KeeperError::NotFound`] if they are not; else as [`Keeper::enter`].
+    pub async fn enter_public(&self, id: &SandboxId) -> Result<Entered> {
+        let is_public = |entry: &Arc<Entry>| entry.live().settings.ports.access == PortAccess::Public;
+        let entry = self.entry(id).filter(is_public).ok_or_else(|| not_found(id.as_str()))?;
+        self.enter_entry(entry).await
     }
 
     /// Issues a token for one published port.

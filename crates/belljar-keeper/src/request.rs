@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::KeeperError;
+use crate::tags::is_template_id;
 
 /// Default maximum timeout of a sandbox.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -34,7 +35,7 @@ pub const MAX_CREATE_FILE_BYTES: usize = 1 << 20;
 /// A request to create a sandbox.
 #[derive(Debug, Clone)]
 pub struct CreateSandbox {
-    /// Name or id of its template; `default` if absent.
+    /// Name or id of its template; the operator's default if absent.
     pub template: Option<String>,
     /// Name, unique in the tenant.
     pub name: Option<SandboxName>,
@@ -50,6 +51,93 @@ pub struct CreateSandbox {
     pub files: Vec<NewFile>,
     /// Idempotency key: the same request with the same key returns the same sandbox.
     pub idempotency: Option<Idempotency>,
+    /// Its ports.
+    pub ports: PortSettings,
+}
+
+/// Settings of all ports of a sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortSettings {
+    /// Access to ports that are not published.
+    #[serde(default)]
+    pub access: PortAccess,
+    /// The host that programs on the ports see; the one that the client used if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostMask>,
+}
+
+impl PortSettings {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Access to the ports of a sandbox that are not published.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortAccess {
+    /// Nobody.
+    #[default]
+    Published,
+    /// Holders of the sandbox's access token.
+    Token,
+    /// Everyone.
+    Public,
+}
+
+/// Value of the `Host` header that programs on a sandbox's ports see, in which `{port}` is the port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostMask(String);
+
+impl HostMask {
+    /// Returns the host for a port.
+    #[must_use]
+    pub fn for_port(&self, port: u16) -> String {
+        self.0.replace("{port}", &port.to_string())
+    }
+
+    /// Returns the mask as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HostMask {
+    type Err = KeeperError;
+
+    /// Parses `HOST` or `HOST:PORT` of at most 255 bytes, in which `{port}` may occur.
+    fn from_str(text: &str) -> Result<Self, KeeperError> {
+        let mask = Self(text.to_owned());
+        let example = mask.for_port(u16::MAX);
+        let (host, port) = example.rsplit_once(':').unwrap_or((&example, "1"));
+        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        if host.is_empty()
+            || example.len() > 255
+            || !host.bytes().all(is_host)
+            || port.parse::<u16>().is_err()
+            || port.starts_with('+')
+        {
+            let reason = "it is not allowed; give a host name, such as localhost:{port}";
+            return Err(KeeperError::field("port_host", reason));
+        }
+        Ok(mask)
+    }
+}
+
+impl TryFrom<String> for HostMask {
+    type Error = KeeperError;
+
+    fn try_from(text: String) -> Result<Self, KeeperError> {
+        text.parse()
+    }
+}
+
+impl From<HostMask> for String {
+    fn from(mask: HostMask) -> Self {
+        mask.0
+    }
 }
 
 /// Timeouts of a sandbox.
@@ -147,6 +235,52 @@ impl FromStr for SandboxName {
 }
 
 impl fmt::Display for SandboxName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Name of a snapshot: 1 to 128 of A to Z, a to z, 0 to 9, `-`, `_` and `.`, with `/` after a namespace and `:` before a tag. Each part
+/// begins with a letter or a digit, and the whole does not have the form of an id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotName(String);
+
+impl SnapshotName {
+    /// Maximum length of a name, in bytes.
+    const MAX_BYTES: usize = 128;
+
+    /// Returns the name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SnapshotName {
+    type Err = KeeperError;
+
+    fn from_str(text: &str) -> Result<Self, KeeperError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_part = |part: &str| {
+            part.starts_with(|first: char| first.is_ascii_alphanumeric()) && part.bytes().all(allowed)
+        };
+        let (whole, tag) = text.split_once(':').map_or((text, None), |(name, tag)| (name, Some(tag)));
+        let (namespace, name) =
+            whole.split_once('/').map_or((None, whole), |(space, name)| (Some(space), name));
+        let mut parts = [namespace, Some(name), tag].into_iter().flatten();
+        if text.len() > Self::MAX_BYTES || !parts.all(is_part) || is_template_id(text) {
+            let reason = format!(
+                "it is not allowed; give 1 to {} characters from A to Z, a to z, 0 to 9, -, _ and ., or NAMESPACE/NAME:TAG of such \
+                 parts, the first of each a letter or digit, and not of the form of an id",
+                Self::MAX_BYTES
+            );
+            return Err(KeeperError::field("name", reason));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for SnapshotName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
@@ -313,7 +447,7 @@ pub struct ForkRequest {
 #[derive(Debug, Clone, Default)]
 pub struct SnapshotRequest {
     /// The template's name.
-    pub name: Option<SandboxName>,
+    pub name: Option<SnapshotName>,
     /// A note.
     pub note: Option<String>,
 }
@@ -339,6 +473,9 @@ pub(crate) struct Settings {
     /// Ids of the keys besides the creator's that have asked for an access token.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) token_keys: BTreeSet<String>,
+    /// Settings of its ports.
+    #[serde(default, skip_serializing_if = "PortSettings::is_default")]
+    pub(crate) ports: PortSettings,
 }
 
 /// Merges the request into the template's specification, and validates the result.

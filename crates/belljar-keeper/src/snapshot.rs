@@ -28,7 +28,7 @@ use crate::error::KeeperError;
 use crate::head_room::{Headroom, Purpose};
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
-use crate::request::{ForkRequest, Lifetime, SnapshotRequest};
+use crate::request::{ForkRequest, Lifetime, PortSettings, SnapshotRequest};
 use crate::steps::{run_detached, step};
 use crate::tags::new_template_id;
 use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
@@ -88,6 +88,7 @@ struct ForkSource {
     labels: BTreeMap<String, String>,
     template: String,
     archive: Archive,
+    ports: PortSettings,
 }
 
 impl ForkSource {
@@ -111,6 +112,7 @@ impl ForkSource {
             },
             idempotency: None,
             for_build: false,
+            ports: self.ports.clone(),
         }
     }
 }
@@ -253,9 +255,15 @@ impl Keeper {
         self.check_offered(entered.spec())?;
         self.check_network(caller, &entered.spec().network)?;
         self.check_stored_secrets(caller, &caller.tenant, &entered.spec().network).await?;
-        let (template, mut lifetime, labels) = {
+        let (template, mut lifetime, labels, ports) = {
             let live = entered.entry.live();
-            (live.row.template.clone(), live.settings.lifetime.clone(), live.row.labels.clone())
+            let settings = &live.settings;
+            (
+                live.row.template.clone(),
+                settings.lifetime.clone(),
+                live.row.labels.clone(),
+                settings.ports.clone(),
+            )
         };
         if let Some(timeout) = request.timeout {
             lifetime.timeout = self.checked_lifetime(timeout)?;
@@ -270,7 +278,7 @@ impl Keeper {
         let path = self.archive_path(&format!("fork_{}", hex::encode(random)));
         let archive = self.pack(entered, path).await?;
         let labels = labels.into_iter().chain(request.labels.into_inner()).collect();
-        Ok(ForkSource { spec, lifetime, labels, template, archive })
+        Ok(ForkSource { spec, lifetime, labels, template, archive, ports })
     }
 
     /// Checks that the machine has more than its headroom of each resource.

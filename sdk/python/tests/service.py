@@ -50,7 +50,8 @@ class Service:
         # Removes a wall, to show that it matters.
         environment["BELLJAR_TEST_WITHOUT"] = self._without
         # Several tenants on the machine's own tree: the tests do not attack each other.
-        command = [self._program, "serve", "--listen", self.address, "--domain", self._domain, "--on-exit", on_exit]
+        command = [self._program, "serve", "--listen", self.address, "--on-exit", on_exit]
+        command += ["--domain", self._domain] if self._domain else []
         command += ["--set", "sandboxes.share_host_tree=true", *self._arguments]
         if self._certificates:
             for key, file in (("tls_certificate", "certificate.pem"), ("tls_key", "key.pem")):

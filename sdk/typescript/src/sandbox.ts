@@ -54,6 +54,8 @@ export interface CreateOptions extends RequestOptions {
   grade?: string;
   /** The host name inside. */
   hostname?: string;
+  /** Host that programs on its ports see, such as `localhost:{port}`, instead of the one that the client used. */
+  portHost?: string;
   /** Directories of the host to mount, as `SOURCE:TARGET[:ro|rw]`. Only for admin keys, within the operator's policy. */
   mounts?: string[];
   /** Volumes to mount. */
@@ -142,6 +144,7 @@ export const CREATE_OPTIONS = names<Omit<CreateOptions, keyof RequestOptions>>({
   engine: true,
   grade: true,
   hostname: true,
+  portHost: true,
   mounts: true,
   volumes: true,
   files: true,
@@ -554,6 +557,7 @@ export class SandboxApi {
       engine: options.engine,
       grade: options.grade,
       hostname: options.hostname,
+      port_host: options.portHost,
       mounts: options.mounts,
       volumes: options.volumes,
       files: options.files?.map((file) => known("files", file, FILE_NAMES)).map(({ path, data, mode }) => ({

@@ -225,20 +225,25 @@ test("no network", async () => {
   });
 });
 
-test("a port with the sandbox's token", async () => {
+test("ports are public unless the sandbox refuses that", async () => {
   const { sandbox } = box;
+  assert.match(sandbox.trafficAccessToken, /^bjs_/);
   assert.equal(sandbox.getHost(8124), `8124-${sandbox.sandboxId}.localhost:${new URL(process.env.E2B_API_URL).port}`);
   const command = await sandbox.commands.run("exec python3 -m http.server 8124 --bind 127.0.0.1 --directory /etc", { background: true, timeoutMs: 0 });
   const place = { "E2b-Sandbox-Id": sandbox.sandboxId, "E2b-Sandbox-Port": "8124" };
   const get = (headers) => fetch(`${process.env.E2B_SANDBOX_URL}/passwd`, { headers: { ...place, ...headers }, signal: AbortSignal.timeout(TIMEOUT_MS) });
-  await until("the port", async () => (await get({ "E2B-Traffic-Access-Token": sandbox.trafficAccessToken })).status === 200);
-  assert.equal((await get({})).status, 401);
+  await until("the port", async () => (await get({})).status === 200);
   await command.kill();
+  await withSandbox({ network: { allowPublicTraffic: false } }, async (closed) => {
+    place["E2b-Sandbox-Id"] = closed.sandboxId;
+    assert.equal((await get({})).status, 403);
+    assert.equal((await get({ "E2B-Traffic-Access-Token": closed.trafficAccessToken })).status, 502);
+  });
 });
 
 for (const [name, options, message] of [
   ["domains without ALL_TRAFFIC", { network: { allowOut: ["example.com"] } }, /ALL_TRAFFIC/],
-  ["a mask for hosts", { network: { maskRequestHost: "localhost:${PORT}" } }, /does not offer/],
+  ["a mask that is no host", { network: { maskRequestHost: "a b" } }, /maskRequestHost/],
   ["a proxy", { network: { egressProxy: { address: "proxy.example:1080" } } }, /does not offer/],
   ["a pause without memory", { lifecycle: { onTimeout: { action: "pause", keepMemory: false } } }, /does not offer/],
 ]) {

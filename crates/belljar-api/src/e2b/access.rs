@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use belljar_keeper::{Caller, Denied, ServiceWall};
+use belljar_keeper::{Caller, Denied, PortAccess, ServiceWall};
 use belljar_model::SandboxId;
 use http::{Extensions, HeaderMap, header};
 use jiff::Timestamp;
@@ -24,6 +24,12 @@ pub(super) const USER: &str = "user";
 
 fn unauthenticated() -> Problem {
     Problem::new(Code::Unauthenticated, "missing or invalid access token of this sandbox")
+}
+
+/// Reports whether everyone may reach the ports of a sandbox: it was created so, and the operator still allows that.
+pub(super) fn has_public_ports(shared: &Shared, id: &SandboxId) -> bool {
+    let ports = shared.keeper.port_settings(id);
+    shared.config.e2b_public_ports && ports.is_some_and(|ports| ports.access == PortAccess::Public)
 }
 
 /// A request without its body, so that it can be shared with other threads.

@@ -102,7 +102,9 @@ async fn create<const GENERATION: usize>(
 ) -> Result<Response, Problem> {
     let template = templates::find(&shared, &caller, &value.template_id).await?;
     let default = DEFAULT_TIMEOUTS.get(GENERATION).copied().unwrap_or_default();
-    let request = value.into_request(&template, default, shared.config.e2b_internet, idempotency)?;
+    let config = &shared.config;
+    let request =
+        value.into_request(&template, default, config.e2b_internet, config.e2b_public_ports, idempotency)?;
     let created = shared.keeper.create(&caller, request).await.map_err(|error| match error {
         // Clients take 404 to mean the template.
         KeeperError::NotFound { what: "volume", .. } => {
@@ -226,7 +228,8 @@ async fn detail(
         Err(KeeperError::Forbidden { .. }) => None,
         token => Some(token?),
     };
-    Ok(json_answer(StatusCode::OK, &SandboxDetail::new(&info, token, domain.0)))
+    let ports = shared.keeper.port_settings(&info.id).unwrap_or_default();
+    Ok(json_answer(StatusCode::OK, &SandboxDetail::new(&info, token, &ports, domain.0)))
 }
 
 async fn kill(State(shared): State<Shared>, Auth(caller): Auth, Id(id): Id) -> Result<StatusCode, Problem> {

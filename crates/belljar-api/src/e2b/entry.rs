@@ -37,6 +37,12 @@ pub(super) fn absolute(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
+/// Returns the absolute path that a symbolic link names.
+fn link_target(link: &str, target: &str) -> String {
+    let directory = link.rsplit_once('/').map_or("", |(directory, _)| directory);
+    if target.starts_with('/') { absolute(target) } else { absolute(&format!("{directory}/{target}")) }
+}
+
 /// Returns the last part of a path.
 pub(super) fn name(path: &str) -> &str {
     path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/")
@@ -106,6 +112,8 @@ impl EntryInfo {
         let is_symlink = kind == v1::FileKind::FILE_KIND_SYMLINK;
         let resolved = target.map_or(kind, |target| target.kind.as_known().unwrap_or_default());
         let owner = if path.starts_with(HOME) { USER } else { "" };
+        let symlink_target =
+            is_symlink.then(|| link_target(&path, &String::from_utf8_lossy(&entry.symlink_target)));
         let modified = Timestamp::from_nanosecond(i128::from(entry.modified_ns)).unwrap_or_default();
         Self {
             name: name(&path).to_owned(),
@@ -117,7 +125,7 @@ impl EntryInfo {
             owner,
             group: owner,
             modified_time: modified,
-            symlink_target: is_symlink.then(|| String::from_utf8_lossy(&entry.symlink_target).into_owned()),
+            symlink_target,
             is_symlink,
             metadata: metadata_of(target.unwrap_or(entry)),
         }
@@ -183,6 +191,14 @@ mod tests {
             assert_eq!(absolute(path), expected, "{path}");
         }
         assert_eq!((name("/a/b"), name("/")), ("b", "/"));
+        for (link, target, expected) in [
+            ("/home/user/l", "a.txt", "/home/user/a.txt"),
+            ("/home/user/d/l", "../~", "/home/user/~"),
+            ("/l", "tmp", "/tmp"),
+            ("/l", "/tmp/./x", "/tmp/x"),
+        ] {
+            assert_eq!(link_target(link, target), expected, "{link} -> {target}");
+        }
     }
 
     #[test]

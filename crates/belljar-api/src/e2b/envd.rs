@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
+use belljar_keeper::PortAccess;
 use belljar_model::{SandboxId, SandboxState};
 use http::{Method, StatusCode};
 
@@ -91,14 +92,24 @@ async fn answer_call(shared: &Shared, id: &SandboxId, request: Request) -> Respo
     answered.unwrap_or_else(|refusal| refusal.answer(is_stream))
 }
 
-/// Forwards a request to any other port, and reports failures as E2B's proxy does. The sandbox's token opens every
-/// port; without it only published ports are open.
+/// Forwards a request to any other port, and reports failures as E2B's proxy does. Ports may be public; else the sandbox's token opens
+/// every port, and without it only published ports are open.
 pub(super) async fn other_port(shared: Shared, host: PortHost, request: Request) -> Response {
     let (id, port) = (host.id.clone(), host.port);
-    let mut response = if access::token(request.headers()).is_some() && port != 0 {
-        let entered = match access::caller(&shared, &id, Head::from_request(&request)).await {
-            Ok(caller) => shared.keeper.enter(&caller, id.as_str()).await,
-            Err(problem) => return error::plain(&problem),
+    let Some(ports) = shared.keeper.port_settings(&id) else { return error::sandbox_missing(id.as_str()) };
+    let is_public = access::has_public_ports(&shared, &id);
+    let refuse = |problem: &Problem| match problem.code() {
+        Code::Unauthenticated if ports.access != PortAccess::Published => error::traffic_refused(id.as_str()),
+        _ => error::plain(problem),
+    };
+    let mut response = if port != 0 && (is_public || access::token(request.headers()).is_some()) {
+        let entered = if is_public {
+            shared.keeper.enter_public(&id).await
+        } else {
+            match access::caller(&shared, &id, Head::from_request(&request)).await {
+                Ok(caller) => shared.keeper.enter(&caller, id.as_str()).await,
+                Err(problem) => return refuse(&problem),
+            }
         };
         match entered {
             Ok(entered) => proxy::to_port(&shared, entered, port, request).await,
@@ -110,7 +121,7 @@ pub(super) async fn other_port(shared: Shared, host: PortHost, request: Request)
     match response.extensions_mut().remove::<Problem>() {
         Some(problem) if problem.code() == Code::PortNotOpen => error::port_closed(id.as_str(), port),
         Some(problem) if problem.code() == Code::SandboxGone => error::sandbox_missing(id.as_str()),
-        Some(problem) => error::plain(&problem),
+        Some(problem) => refuse(&problem),
         None => response,
     }
 }

@@ -73,6 +73,17 @@ impl Refusal {
         Self::Error(error.code, error.message.unwrap_or_default())
     }
 
+    /// Converts the error that ends a stream from a sandbox.
+    pub(super) fn ended(id: &str, error: KeeperError) -> Self {
+        match error {
+            KeeperError::Gone { reason, .. } => Self::new(
+                ErrorCode::Unavailable,
+                format!("The sandbox was killed or reached its end of life: {reason}"),
+            ),
+            error => Self::from_keeper(id, error),
+        }
+    }
+
     /// Returns the response, for a streaming or a unary call.
     pub(super) fn answer(&self, is_stream: bool) -> Response {
         match self {
@@ -120,6 +131,12 @@ pub(super) fn port_closed(id: &str, port: u16) -> Response {
     let message = "The sandbox is running but port is not open";
     let body = json!({"sandboxId": id, "message": message, "port": port, "code": 502});
     json_answer(StatusCode::BAD_GATEWAY, &body)
+}
+
+/// Returns the data plane's response to a request for a port without the token that it needs.
+pub(super) fn traffic_refused(id: &str) -> Response {
+    let message = "The port needs the sandbox's traffic access token: missing or invalid header e2b-traffic-access-token";
+    json_answer(StatusCode::FORBIDDEN, &json!({"sandboxId": id, "message": message, "code": 403}))
 }
 
 /// Returns the error response in the plain format.

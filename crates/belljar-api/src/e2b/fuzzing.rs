@@ -100,7 +100,7 @@ pub fn new_sandbox(body: &[u8], internet: bool) -> Result<CreateSandbox, Problem
         note: None,
         build: None,
     };
-    parse_json::<NewSandbox>(body)?.into_request(&template, 300, internet, None)
+    parse_json::<NewSandbox>(body)?.into_request(&template, 300, internet, false, None)
 }
 
 /// Parses the new network policy of a running sandbox.

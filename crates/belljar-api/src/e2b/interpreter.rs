@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_engine::{CodeEvent, code, v1};
 use belljar_keeper::{Caller, CodeRequest, KeeperError, MAX_CODE_BYTES, NewContext, OnDisconnect};
-use belljar_model::{CodeExecution, CodeResult, CodeStatus, SandboxId, SandboxState};
+use belljar_model::{CodeExecution, CodeResult, CodeStatus, SandboxId, SandboxState, Survival};
 use bytes::Bytes;
 use futures::Stream;
 use http::{HeaderValue, Method, StatusCode, header};
@@ -293,7 +293,10 @@ fn final_error(done: &CodeExecution) -> Option<Value> {
         CodeStatus::TimedOut => ("TimeoutError", "the code took longer than it may"),
         CodeStatus::Ok | CodeStatus::Error => return None,
     };
-    let value = done.reason.as_deref().unwrap_or(value);
+    let mut value = done.reason.as_deref().unwrap_or(value).to_owned();
+    if done.state == Survival::Lost {
+        value.push_str("; the next code gets a fresh interpreter, without the variables");
+    }
     Some(json!({"type": "error", "name": name, "value": value, "traceback": format!("{name}: {value}")}))
 }
 

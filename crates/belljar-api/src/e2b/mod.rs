@@ -32,6 +32,7 @@ mod watch;
 
 use axum::extract::Request;
 use axum::response::Response;
+use belljar_keeper::PortAccess;
 use belljar_model::SandboxId;
 use http::HeaderMap;
 
@@ -81,10 +82,13 @@ pub(crate) fn target(request: &Request) -> Option<Target> {
     (path == "/files").then_some(Target::SignedFile)
 }
 
-/// Returns the target of a request to the host name of a port. Ports other than E2B's own are left to the proxy, unless
-/// the request has the sandbox's token.
-pub(crate) fn target_of_host(host: &PortHost, headers: &HeaderMap) -> Option<Target> {
-    let is_ours = matches!(host.port, ENVD_PORT | INTERPRETER_PORT) || access::token(headers).is_some();
+/// Returns the target of a request to the host name of a port. Ports other than E2B's own are left to the proxy if the sandbox was not
+/// created by one of E2B's clients, unless the request has the sandbox's token.
+pub(crate) fn target_of_host(shared: &Shared, host: &PortHost, headers: &HeaderMap) -> Option<Target> {
+    let is_native =
+        || shared.keeper.port_settings(&host.id).is_some_and(|ports| ports.access == PortAccess::Published);
+    let is_ours =
+        matches!(host.port, ENVD_PORT | INTERPRETER_PORT) || access::token(headers).is_some() || !is_native();
     is_ours.then(|| Target::Port { id: host.id.to_string(), port: host.port })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use belljar_keeper::{PortAccess, PortSettings};
 use belljar_model::{NetworkFile, NetworkMode, NetworkPolicy, SecretFile};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,6 +16,9 @@ const ALL_TRAFFIC: &str = "0.0.0.0/0";
 
 /// Prefix of a stored secret's name in a header value, for E2B and in policies.
 const SECRET: [&str; 2] = ["${e2b.secrets.", "${secrets."];
+
+/// The port in a mask of hosts, for E2B and here.
+const PORT: [&str; 2] = ["${PORT}", "{port}"];
 
 /// Prefix of the name of an identity's token, for E2B.
 const IDENTITY: &str = "${e2b.identity.";
@@ -50,6 +54,21 @@ struct TransformBody {
 }
 
 impl NetworkBody {
+    /// Returns the settings of the ports. They are public unless the request or the operator (`public`) says otherwise.
+    pub(super) fn ports(&self, public: bool) -> Result<PortSettings, Problem> {
+        let is_public = public && self.allow_public_traffic != Some(false);
+        let host = self.mask_request_host.as_ref().map(|mask| mask.replace(PORT[0], PORT[1]).parse());
+        Ok(PortSettings {
+            access: if is_public { PortAccess::Public } else { PortAccess::Token },
+            host: host.transpose().map_err(|_| {
+                Problem::field(
+                    "network.maskRequestHost",
+                    "it is not allowed; give a host, such as localhost:${PORT}",
+                )
+            })?,
+        })
+    }
+
     /// Returns the policy; `None` if no field is given. `internet` is the request's other field about the network.
     ///
     /// # Errors
@@ -63,14 +82,11 @@ impl NetworkBody {
         let not_here = [
             ("network.dnsServers", self.dns_servers.is_some_and(|servers| !servers.is_empty())),
             ("network.egressProxy", is_given(&self.egress_proxy)),
-            ("network.maskRequestHost", self.mask_request_host.is_some()),
             ("network.httpsPorts", self.https_ports.is_some_and(|ports| !ports.is_empty())),
         ];
         if let Some((field, _)) = not_here.into_iter().find(|(_, given)| *given) {
             return Err(not_offered(field));
         }
-        // Every port of a sandbox needs its token here, so `allowPublicTraffic: false` is always in effect.
-        let _ = self.allow_public_traffic;
         let headers = to_headers(self.rules.unwrap_or_default())?;
         let convert = |rule: &String| to_rule(rule).unwrap_or_else(|| rule.clone());
         let allow: Vec<String> = self.allow_out.unwrap_or_default().iter().map(convert).collect();
@@ -149,8 +165,9 @@ fn to_reference(value: &str) -> Result<String, Problem> {
     Ok(converted)
 }
 
-/// Converts a policy to E2B's form, if there is more to it than a mode. Values show the names of stored secrets only.
-pub(super) fn to_json(policy: &NetworkPolicy) -> Option<Value> {
+/// Converts a policy and the settings of ports to E2B's form, if there is more to them than a mode. Values show the names of stored
+/// secrets only.
+pub(super) fn to_json(policy: &NetworkPolicy, ports: &PortSettings) -> Option<Value> {
     let shown = policy.without_values();
     let of_all_ports = |rules: Option<Vec<String>>| -> Vec<String> {
         let short = |rule: String| rule.strip_suffix(":*").map(str::to_owned).unwrap_or(rule);
@@ -163,7 +180,10 @@ pub(super) fn to_json(policy: &NetworkPolicy) -> Option<Value> {
         let value = value.unwrap_or_else(|| "…".to_owned()).replace(ours, theirs);
         rules.entry(host.unwrap_or_default()).or_default().insert(header.unwrap_or_default(), value);
     }
-    if allow.is_empty() && deny.is_empty() && rules.is_empty() {
+    let [theirs, ours] = PORT;
+    let mask = ports.host.as_ref().map(|mask| mask.as_str().replace(ours, theirs));
+    let is_public = ports.access == PortAccess::Public;
+    if allow.is_empty() && deny.is_empty() && rules.is_empty() && mask.is_none() && is_public {
         return None;
     }
     deny.extend((policy.mode() == NetworkMode::Whitelist).then(|| ALL_TRAFFIC.to_owned()));
@@ -171,7 +191,12 @@ pub(super) fn to_json(policy: &NetworkPolicy) -> Option<Value> {
         .into_iter()
         .map(|(host, headers)| (host, json!([{"transform": {"headers": headers}}])))
         .collect();
-    Some(json!({"allowOut": allow, "denyOut": deny, "rules": rules}))
+    let mut network =
+        json!({"allowOut": allow, "denyOut": deny, "rules": rules, "allowPublicTraffic": is_public});
+    if let Some(mask) = mask {
+        network["maskRequestHost"] = json!(mask);
+    }
+    Some(network)
 }
 
 #[cfg(test)]
@@ -202,7 +227,29 @@ mod tests {
     }
 
     #[test]
+    fn ports_are_public_unless_someone_objects() {
+        let ports = |json: &str, public| serde_json::from_str::<NetworkBody>(json).unwrap().ports(public);
+        let access = |json, public| ports(json, public).unwrap().access;
+        assert_eq!(access("{}", true), PortAccess::Public);
+        assert_eq!(access(r#"{"allowPublicTraffic":true}"#, true), PortAccess::Public);
+        assert_eq!(access(r#"{"allowPublicTraffic":false}"#, true), PortAccess::Token);
+        assert_eq!(access(r#"{"allowPublicTraffic":true}"#, false), PortAccess::Token);
+        let masked = ports(r#"{"maskRequestHost":"localhost:${PORT}"}"#, true).unwrap();
+        assert_eq!(masked.host.as_ref().unwrap().for_port(5173), "localhost:5173");
+        let shown = to_json(&NetworkPolicy::default(), &masked).unwrap();
+        assert_eq!(
+            (&shown["maskRequestHost"], &shown["allowPublicTraffic"]),
+            (&json!("localhost:${PORT}"), &json!(true))
+        );
+        for wrong in ["", "a b", "a:b", "user@host", "a/b", ":80", "${PORT}:${PORT}:1", "a\r\nx: y"] {
+            let body = json!({"maskRequestHost": wrong}).to_string();
+            assert!(ports(&body, true).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn rules_become_headers() {
+        let public = PortSettings { access: PortAccess::Public, host: None };
         let rules = r#""rules": {
             "API.example": [
                 {"transform": {"headers": {"Authorization": "Bearer ${e2b.secrets.OpenAI}", "x-a": "1"}}},
@@ -218,7 +265,7 @@ mod tests {
         let expected = [("api.example", "authorization"), ("api.example", "x-a"), ("*.example", "x-b")];
         assert_eq!(headers, expected.map(|(host, header)| (host.to_owned(), header)));
         assert_eq!(policy.stored_secrets().into_iter().collect::<Vec<_>>(), ["b", "openai"]);
-        let body = to_json(&policy).unwrap();
+        let body = to_json(&policy, &public).unwrap();
         let shown = json!({"authorization": "…${e2b.secrets.openai}", "x-a": "…"});
         assert_eq!(body["rules"]["api.example"], json!([{"transform": {"headers": shown}}]));
         assert_eq!(body["denyOut"], json!([]));
@@ -226,8 +273,8 @@ mod tests {
         let closed = file(&format!(r#"{{{rules}, "denyOut": ["0.0.0.0/0"]}}"#), None).unwrap().unwrap();
         let closed = closed.resolve().unwrap();
         assert_eq!((closed.mode(), closed.headers().len()), (NetworkMode::Whitelist, 3));
-        assert_eq!(to_json(&closed).unwrap()["denyOut"], json!(["0.0.0.0/0"]));
-        assert_eq!(to_json(&NetworkPolicy::default()), None);
+        assert_eq!(to_json(&closed, &public).unwrap()["denyOut"], json!(["0.0.0.0/0"]));
+        assert_eq!(to_json(&NetworkPolicy::default(), &public), None);
         for wrong in [
             r#"{"rules": {"a.example": [{"transform": {"headers": {"x": "${e2b.identity.tokens.aws}"}}}]}}"#,
             r#"{"rules": {"a.example": [{"transform": {"headers": {"x": "${e2b.secrets.aws"}}}]}}"#,

@@ -409,7 +409,7 @@ fn events(
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    yield connect::end(Some(&Refusal::from_keeper(opened.sandbox().id().as_str(), error)));
+                    yield connect::end(Some(&Refusal::ended(opened.sandbox().id().as_str(), error)));
                     return;
                 }
             }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use belljar_keeper::{
-    CreateSandbox, Idempotency, Lifetime, LogEntry, SandboxInfo, SandboxMetrics, TemplateInfo, TimeoutAction,
+    CreateSandbox, Idempotency, Lifetime, LogEntry, PortSettings, SandboxInfo, SandboxMetrics, TemplateInfo,
+    TimeoutAction,
 };
 use belljar_model::{SandboxState, SpecFile, VolumeFile};
 use jiff::Timestamp;
@@ -48,12 +49,13 @@ struct AutoResume {
 
 impl NewSandbox {
     /// Converts the request for the keeper. `default` is the default timeout in seconds; `internet` gives the sandbox an
-    /// open network by default.
+    /// open network by default, and `public_ports` public ports.
     pub(super) fn into_request(
         self,
         template: &TemplateInfo,
         default: u64,
         internet: bool,
+        public_ports: bool,
         idempotency: Option<Idempotency>,
     ) -> Result<CreateSandbox, Problem> {
         if self.mcp.is_some_and(|mcp| !mcp.is_null()) {
@@ -65,7 +67,9 @@ impl NewSandbox {
         if self.auto_pause_memory == Some(false) {
             return Err(not_offered("autoPauseMemory: false (a pause keeps all of a sandbox)"));
         }
-        let network = self.network.unwrap_or_default().into_file(self.allow_internet_access)?;
+        let network = self.network.unwrap_or_default();
+        let ports = network.ports(public_ports)?;
+        let network = network.into_file(self.allow_internet_access)?;
         let network = network.or_else(|| internet.then(|| "open".into()));
         let env = self.env_vars.filter(|env| !env.is_empty());
         let volumes = self.volume_mounts.filter(|mounts| !mounts.is_empty()).map(|mounts| {
@@ -85,6 +89,7 @@ impl NewSandbox {
             labels: metadata::to_labels(&self.metadata.unwrap_or_default())?,
             files: Vec::new(),
             idempotency,
+            ports,
         })
     }
 }
@@ -102,14 +107,14 @@ pub(super) struct Sandbox {
     alias: String,
     envd_version: &'static str,
     envd_access_token: String,
-    /// The same token, which every port needs.
+    /// The same token. Clients send it with requests for contexts, also where ports are public.
     traffic_access_token: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    domain: Option<String>,
+    domain: String,
 }
 
 impl Sandbox {
-    pub(super) fn new(info: &SandboxInfo, token: String, domain: Option<String>) -> Self {
+    /// Describes a sandbox.
+    pub(super) fn new(info: &SandboxInfo, token: String, domain: String) -> Self {
         let template = templates::public_name(&info.template).to_owned();
         Self {
             template_id: template.clone(),
@@ -186,8 +191,7 @@ pub(super) struct SandboxDetail {
     listed: ListedSandbox,
     #[serde(skip_serializing_if = "Option::is_none")]
     envd_access_token: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    domain: Option<String>,
+    domain: String,
     allow_internet_access: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Value>,
@@ -195,13 +199,18 @@ pub(super) struct SandboxDetail {
 }
 
 impl SandboxDetail {
-    pub(super) fn new(info: &SandboxInfo, token: Option<String>, domain: Option<String>) -> Self {
+    pub(super) fn new(
+        info: &SandboxInfo,
+        token: Option<String>,
+        ports: &PortSettings,
+        domain: String,
+    ) -> Self {
         Self {
             listed: info.into(),
             envd_access_token: token,
             domain,
             allow_internet_access: info.spec.network.mode() != belljar_model::NetworkMode::Disabled,
-            network: network::to_json(&info.spec.network),
+            network: network::to_json(&info.spec.network, ports),
             lifecycle: json!({"autoResume": info.auto_resume, "onTimeout": info.on_timeout.as_str()}),
         }
     }

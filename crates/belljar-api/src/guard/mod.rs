@@ -47,7 +47,8 @@ async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Res
         Err(problem) => return problem.into_response(),
     };
     if let HostName::Port(port) = host {
-        return match e2b::target_of_host(&port, request.headers()).filter(|_| config.e2b) {
+        let target = config.e2b.then(|| e2b::target_of_host(&shared, &port, request.headers())).flatten();
+        return match target {
             Some(target) => e2b::data_plane(shared, target, request).await,
             None => proxy::by_host(shared, port, request).await,
         };

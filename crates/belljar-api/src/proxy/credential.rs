@@ -10,8 +10,11 @@ use crate::proxy::host_of;
 /// Header for a token. `Authorization` is left to programs in the sandbox.
 const HEADER: HeaderName = HeaderName::from_static("x-belljar-token");
 
+/// Header of E2B's clients with the token for ports. Programs inside have no use for it.
+const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
+
 /// Equivalent headers of E2B's clients.
-const E2B_HEADERS: [&str; 2] = ["x-access-token", "e2b-traffic-access-token"];
+const E2B_HEADERS: [&str; 2] = ["x-access-token", TRAFFIC_TOKEN];
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
@@ -147,6 +150,7 @@ pub(super) fn cookie(token: &str, tls: bool) -> String {
 /// Removes every credential of the server from the headers.
 pub(super) fn strip(headers: &mut HeaderMap) {
     headers.remove(HEADER);
+    headers.remove(TRAFFIC_TOKEN);
     let e2b = E2B_HEADERS.map(HeaderName::from_static);
     for name in [header::AUTHORIZATION, API_KEY].into_iter().chain(e2b) {
         let has_ours = headers.get_all(&name).iter().any(|value| {
@@ -256,6 +260,7 @@ mod tests {
             "/",
             &[
                 ("x-belljar-token", "t"),
+                ("e2b-traffic-access-token", "t"),
                 ("authorization", "Bearer bj_secret"),
                 ("x-api-key", "bjs_secret"),
                 ("cookie", "a=b; belljar_token=t; c=d"),

@@ -9,7 +9,7 @@ use belljar_engine::{ErrorCode, GuestError};
 use belljar_http_hop::{is_reflecting, prepare_request, prepare_response, wants_upgrade};
 use belljar_keeper::{Entered, KeeperError};
 use http::header::TRAILER;
-use http::{Method, StatusCode, Uri, Version};
+use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -48,7 +48,12 @@ pub(super) async fn forward(
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&format!("port of {}", entered.id()))?;
     let upgraded = request.extensions_mut().remove::<OnUpgrade>();
-    let request = to_inner_request(shared, &target, request)?;
+    let mut request = to_inner_request(shared, &target, request)?;
+    if let Some(host) = entered.masked_host(target.port) {
+        let host = HeaderValue::from_str(&host);
+        let host = host.map_err(|_| Problem::new(Code::Internal, "the host for its ports is malformed"))?;
+        request.headers_mut().insert(header::HOST, host);
+    }
     let upgraded = upgraded.filter(|_| wants_upgrade(request.headers()));
     let tunnel = entered.connect(target.port).await?;
     let mut client = hyper::client::conn::http1::Builder::new();

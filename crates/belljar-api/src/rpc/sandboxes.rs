@@ -6,7 +6,7 @@ use std::time::Duration;
 use belljar_engine::v1;
 use belljar_keeper::{
     CreateSandbox, EventFilter, FileOperation, ForkRequest, Labels, Lifetime, ListSandboxes, NewFile,
-    SandboxUpdate, SnapshotRequest,
+    PortSettings, SandboxUpdate, SnapshotRequest,
 };
 use belljar_model::{LimitScope, LimitsFile, NetworkFile, SecretFile, SpecFile};
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
@@ -436,6 +436,10 @@ fn parse_create(request: v1::CreateSandboxRequest, timeout: Duration) -> Result<
         labels: Labels::new(request.labels.into_iter().collect())?,
         files: files.collect::<Result<_, _>>()?,
         idempotency: None,
+        ports: PortSettings {
+            host: convert::non_empty(request.port_host).map(|host| host.parse()).transpose()?,
+            ..PortSettings::default()
+        },
     })
 }
 

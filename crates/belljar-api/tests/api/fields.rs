@@ -95,7 +95,7 @@ async fn bodies_are_checked(fixture: Fixture) {
         ("POST", of("/timeout"), json!({"timeout": null}), "timeout"),
         ("POST", of("/resume"), json!({"timeout": "x"}), "timeout"),
         ("POST", of("/pause"), json!({"x": 1}), "x"),
-        ("POST", of("/snapshot"), json!({"name": "A"}), "name"),
+        ("POST", of("/snapshot"), json!({"name": "a b"}), "name"),
         ("POST", of("/snapshot"), json!({"note": 1}), "note"),
         ("POST", of("/fork"), json!({"count": 0}), "count"),
         ("POST", of("/fork"), json!({"count": 21}), "count"),

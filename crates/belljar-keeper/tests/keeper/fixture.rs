@@ -8,7 +8,7 @@ use belljar_engine::{Engines, Offer};
 use belljar_engine::{StoredOutput, v1};
 use belljar_keeper::{
     Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Lifetime,
-    OnShutdown, Quotas, SandboxInfo,
+    OnShutdown, PortSettings, Quotas, SandboxInfo,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{Role, SpecFile, StreamOutput};
@@ -114,6 +114,7 @@ pub(crate) fn plain() -> CreateSandbox {
         labels: Labels::default(),
         files: Vec::new(),
         idempotency: None,
+        ports: PortSettings::default(),
     }
 }
 

@@ -84,6 +84,8 @@ pub(crate) struct Welcome {
     key: Option<(String, String)>,
     /// How E2B's clients reach this server, if they are served.
     e2b: Option<E2bWay>,
+    /// Whether the operator has closed the ports of their sandboxes.
+    has_closed_ports: bool,
 }
 
 impl Welcome {
@@ -92,9 +94,10 @@ impl Welcome {
         keeper: &Keeper,
         listening: &Listening,
         e2b: Option<E2bWay>,
+        has_closed_ports: bool,
     ) -> Result<Self, FirstKeyError> {
         if keeper.has_keys().await? {
-            return Ok(Self { key: None, e2b });
+            return Ok(Self { key: None, e2b, has_closed_ports });
         }
         if let Some(address) =
             listening.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback())
@@ -105,7 +108,7 @@ impl Welcome {
             tracing::warn!(
                 "there is no API key yet, and standard output is a log; make a key with belljar key create"
             );
-            return Ok(Self { key: None, e2b });
+            return Ok(Self { key: None, e2b, has_closed_ports });
         }
         let key = NewKey {
             name: "first".to_owned(),
@@ -115,7 +118,7 @@ impl Welcome {
             quotas: Quotas::default(),
         };
         let made = keeper.create_key(&Caller::operator("serve", "first-key"), key).await?;
-        Ok(Self { key: Some((made.info.id, made.key)), e2b })
+        Ok(Self { key: Some((made.info.id, made.key)), e2b, has_closed_ports })
     }
 
     /// Prints what is needed to use the server. A key that could not be printed is revoked.
@@ -142,7 +145,13 @@ impl Welcome {
         };
         match (listening.url(), listening.addresses.first(), &self.e2b) {
             (Some(url), Some(address), Some(way)) => {
-                text + &way.variables(&url, address.port()) + &self.e2b_key()
+                let note = match self.has_closed_ports {
+                    true => {
+                        "# ports of sandboxes need their traffic access token: server.e2b_public_ports = false\n"
+                    }
+                    false => "",
+                };
+                text + &way.variables(&url, address.port()) + &self.e2b_key() + note
             }
             _ => text,
         }

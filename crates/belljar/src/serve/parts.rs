@@ -177,6 +177,7 @@ pub(crate) fn api(loaded: &Loaded) -> ApiConfig {
         open_docs: server.open_docs,
         e2b: server.e2b,
         e2b_internet: server.e2b_internet,
+        e2b_public_ports: server.e2b_public_ports,
         operator_socket: server.operator_socket,
         max_connections: server.max_connections.min(connections_by_descriptors()),
         max_connections_per_client: server.max_connections_per_client,

@@ -141,7 +141,8 @@ impl Server {
             Some(_) => None,
             None => {
                 let e2b = E2bWay::from_config(&loaded.config.server);
-                Some(Welcome::prepare(&self.keeper, &self.listening, e2b).await?)
+                let has_closed_ports = !loaded.config.server.e2b_public_ports;
+                Some(Welcome::prepare(&self.keeper, &self.listening, e2b, has_closed_ports).await?)
             }
         };
         for listener in std::mem::take(&mut self.listening.listeners) {

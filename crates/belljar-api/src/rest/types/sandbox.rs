@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use belljar_keeper::{
-    CreateSandbox, DiskUse, ForkRequest, Idempotency, Labels, Lifetime, LogEntry, NewFile, SandboxInfo,
-    SandboxMetrics, SandboxUpdate, SnapshotRequest, TimeoutAction,
+    CreateSandbox, DiskUse, ForkRequest, Idempotency, Labels, Lifetime, LogEntry, NewFile, PortSettings,
+    SandboxInfo, SandboxMetrics, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 use belljar_model::{Cpus, Limits, LimitsFile, Memory, NetworkFile, Pids, Scalar, SpecFile, VolumeFile};
 use jiff::Timestamp;
@@ -28,7 +28,7 @@ use crate::problem::Problem;
     "files": [{"path": "hello.py", "content": "print('hello')\n"}]
 }))]
 pub(crate) struct CreateSandboxBody {
-    /// Template to start from, by id or name. `default` if not given.
+    /// Template to start from, by id or name. The operator's default if not given, which is `default` unless set otherwise.
     #[schema(example = "default")]
     template: Option<String>,
     /// Its name, unique in its tenant, and not of the form of an id.
@@ -55,6 +55,10 @@ pub(crate) struct CreateSandboxBody {
     limits: Option<LimitsFile>,
     /// Network policy, as a mode or in full. `disabled`, the default, allows only connections within the sandbox.
     network: Option<NetworkBody>,
+    /// `Host` header that programs on its ports get, instead of the host that the client used; `{port}` is the port. For servers
+    /// that refuse unknown hosts, as development servers do.
+    #[schema(max_length = 255, example = "localhost:{port}")]
+    port_host: Option<String>,
     /// Isolation engine, such as `local`.
     #[schema(example = "local")]
     engine: Option<String>,
@@ -135,6 +139,10 @@ impl CreateSandboxBody {
             labels: Labels::new(self.labels.unwrap_or_default().0)?,
             files: files.map(|(index, file)| file.into_file(index)).collect::<Result<_, _>>()?,
             idempotency,
+            ports: PortSettings {
+                host: self.port_host.map(|host| host.parse()).transpose()?,
+                ..PortSettings::default()
+            },
         })
     }
 }
@@ -224,8 +232,11 @@ impl UpdateBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = Snapshot, example = json!({"name": "with-numpy", "note": "numpy 2.4 installed"}))]
 pub(crate) struct SnapshotBody {
-    /// The template's name.
-    #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    /// The template's name, such as `with-numpy` or `team/With_numpy.2:v1`.
+    #[schema(
+        max_length = 128,
+        pattern = "^([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9][A-Za-z0-9._-]*)?$"
+    )]
     name: Option<String>,
     /// Description.
     note: Option<String>,

@@ -62,6 +62,7 @@ class SandboxOptions(TypedDict, total=False):
     engine: Optional[str]
     grade: Optional[str]
     hostname: Optional[str]
+    port_host: Optional[str]
     mounts: Optional[Sequence[str]]
     volumes: Optional[Sequence[VolumeMount]]
     files: Optional[Mapping[str, Union[str, bytes]]]
@@ -181,6 +182,7 @@ class AsyncSandbox(AsyncCode):
         engine: Optional[str] = None,
         grade: Optional[str] = None,
         hostname: Optional[str] = None,
+        port_host: Optional[str] = None,
         mounts: Optional[Sequence[str]] = None,
         volumes: Optional[Sequence[VolumeMount]] = None,
         files: Optional[Mapping[str, Union[str, bytes]]] = None,
@@ -190,7 +192,7 @@ class AsyncSandbox(AsyncCode):
         """Creates a sandbox.
 
         Args:
-            template: The name or id of a template or snapshot; default: `default`.
+            template: The name or id of a template or snapshot; default: the operator's, which is `default` unless set otherwise.
             timeout: Time until it expires; default: 300 seconds. `set_timeout` changes it.
             metadata: E2B's name for `labels`.
             labels: Labels by which `list` finds it.
@@ -206,6 +208,7 @@ class AsyncSandbox(AsyncCode):
             engine: The engine that builds its walls.
             grade: How limits are enforced: `cgroup` or `watched`.
             hostname: Its host name.
+            port_host: Host that programs on its ports see, such as `localhost:{port}`, instead of the one that the client used.
             mounts: Directories of the server's machine, for keys with the role `admin`.
             volumes: Volumes to mount, each with `name`, `path` and, for read-only access, the `mode` `ro`.
             files: Files to write before anything runs: path to content, 1 MiB in total.
@@ -228,6 +231,7 @@ class AsyncSandbox(AsyncCode):
             engine=engine,
             grade=grade,
             hostname=hostname,
+            port_host=port_host,
             mounts=mounts,
             volumes=volumes,
             files=files,

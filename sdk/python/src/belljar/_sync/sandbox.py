@@ -63,6 +63,7 @@ class SandboxOptions(TypedDict, total=False):
     engine: Optional[str]
     grade: Optional[str]
     hostname: Optional[str]
+    port_host: Optional[str]
     mounts: Optional[Sequence[str]]
     volumes: Optional[Sequence[VolumeMount]]
     files: Optional[Mapping[str, Union[str, bytes]]]
@@ -182,6 +183,7 @@ class Sandbox(Code):
         engine: Optional[str] = None,
         grade: Optional[str] = None,
         hostname: Optional[str] = None,
+        port_host: Optional[str] = None,
         mounts: Optional[Sequence[str]] = None,
         volumes: Optional[Sequence[VolumeMount]] = None,
         files: Optional[Mapping[str, Union[str, bytes]]] = None,
@@ -191,7 +193,7 @@ class Sandbox(Code):
         """Creates a sandbox.
 
         Args:
-            template: The name or id of a template or snapshot; default: `default`.
+            template: The name or id of a template or snapshot; default: the operator's, which is `default` unless set otherwise.
             timeout: Time until it expires; default: 300 seconds. `set_timeout` changes it.
             metadata: E2B's name for `labels`.
             labels: Labels by which `list` finds it.
@@ -207,6 +209,7 @@ class Sandbox(Code):
             engine: The engine that builds its walls.
             grade: How limits are enforced: `cgroup` or `watched`.
             hostname: Its host name.
+            port_host: Host that programs on its ports see, such as `localhost:{port}`, instead of the one that the client used.
             mounts: Directories of the server's machine, for keys with the role `admin`.
             volumes: Volumes to mount, each with `name`, `path` and, for read-only access, the `mode` `ro`.
             files: Files to write before anything runs: path to content, 1 MiB in total.
@@ -229,6 +232,7 @@ class Sandbox(Code):
             engine=engine,
             grade=grade,
             hostname=hostname,
+            port_host=port_host,
             mounts=mounts,
             volumes=volumes,
             files=files,
