@@ -114,6 +114,8 @@ pub struct SandboxesConfig {
     pub engine: EngineName,
     /// Further engines that a sandbox may name.
     pub engines: Vec<EngineName>,
+    /// Template of a sandbox whose request names none.
+    pub default_template: String,
     /// Default timeout of a sandbox.
     pub default_timeout: Duration,
     /// Maximum timeout that a request can set.

@@ -158,6 +158,9 @@ fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
     }
 }
 
+/// Maximum length of a template's name in bytes, with a tag.
+const MAX_TEMPLATE_NAME_BYTES: usize = 256;
+
 /// Engines that this version supports.
 const ENGINES: [&str; 3] = ["local", "process", "none"];
 
@@ -180,6 +183,11 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
     SandboxesConfig {
         engine: reader.value("sandboxes.engine", engine),
         engines: reader.list("sandboxes.engines", engine),
+        default_template: reader.value("sandboxes.default_template", |text| {
+            let fits =
+                (1..=MAX_TEMPLATE_NAME_BYTES).contains(&text.len()) && !text.chars().any(char::is_control);
+            fits.then(|| text.to_owned()).ok_or_else(|| "the name of a template".to_owned())
+        }),
         default_timeout,
         max_timeout,
         pool: reader.count("sandboxes.pool", 0, 10_000),

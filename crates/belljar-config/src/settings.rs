@@ -65,6 +65,7 @@ const BEFORE_LIMITS: &[Setting] = &[
     text("store.keeper", "\"local\"", "This server's name in the store. Servers that share a PostgreSQL store need different names."),
     text("sandboxes.engine", "\"local\"", "Default engine: local; process isolates less, none not at all.").alias("BELLJAR_ENGINE").flag("engine", "ENGINE"),
     list("sandboxes.engines", "[]", "Further engines that a sandbox may name, for every key."),
+    text("sandboxes.default_template", "\"default\"", "Template of a sandbox whose request names none, such as \"code-interpreter\". The template default is an empty home on this machine's own tree.").reloadable(),
     number("sandboxes.default_timeout", "\"5m\"", "Default timeout of a sandbox.").reloadable(),
     number("sandboxes.max_timeout", "\"24h\"", "Maximum timeout that a request can set.").reloadable(),
     number("sandboxes.pool", "4", "Number of pre-warmed sandboxes; 0 disables pre-warming, also of other templates.").reloadable().flag("pool", "NUMBER"),

@@ -147,7 +147,7 @@ impl Keeper {
         build: &Build,
         plan: &BuildPlan,
     ) -> Result<(Entered, String, Option<String>)> {
-        let origin = self.origin(caller, Some(&plan.base)).await?;
+        let origin = self.origin(caller, &plan.base).await?;
         let timeout = MAX_BUILD_TIME.min(self.inner.config.now().max_lifetime);
         let request = CreateSandbox {
             template: Some(plan.base.clone()),

@@ -19,7 +19,7 @@ use crate::error::KeeperError;
 use crate::exec::{MAX_ANSWER_BYTES, outcome_name, with_timeout};
 use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::keeper::{Entered, Keeper, Result};
-use crate::program::{SHELL, may_have_kernel, to_program};
+use crate::program::{SHELL, may_have_kernel, not_installed, to_program};
 use crate::request::Idempotency;
 use crate::steps::{run_detached, step};
 
@@ -207,6 +207,8 @@ impl Keeper {
             limit: timeout(entered, request)
                 .map(|limit| limit + request.grace.unwrap_or(CODE_GRACE) + END_REPORT_TIMEOUT),
             started_at: None,
+            missing: request.language.as_deref().and_then(not_installed),
+            is_missing: false,
         };
         if request.context.is_none() {
             let _ = self.ensure_warm(entered, request.language.as_deref(), true).await;
@@ -329,6 +331,10 @@ struct Watch {
     /// Time from the start within which the guest must report the end.
     limit: Option<Duration>,
     started_at: Option<Instant>,
+    /// What a program of a language that is not installed prints, if the language is known.
+    missing: Option<String>,
+    /// Whether it has printed that.
+    is_missing: bool,
 }
 
 impl Watch {
@@ -389,7 +395,11 @@ impl Watch {
                         format!("execution {} in context {context}", started.execution),
                     );
                 }
-                CodeEvent::Output { data, .. } => self.hash.update(data),
+                CodeEvent::Output { data, .. } => {
+                    self.is_missing |=
+                        self.missing.as_ref().is_some_and(|missing| data.starts_with(missing.as_bytes()));
+                    self.hash.update(data);
+                }
                 CodeEvent::Result(result) => {
                     for form in &result.data {
                         self.hash.update(form.mime.as_bytes());
@@ -398,6 +408,10 @@ impl Watch {
                     }
                 }
                 CodeEvent::Ended(ended) => return WatchOutcome::Ended(Box::new(ended.clone())),
+                CodeEvent::Error(error) if self.is_missing => {
+                    "LanguageNotInstalled".clone_into(&mut error.name);
+                    error.value = self.missing.clone().unwrap_or_default();
+                }
                 CodeEvent::Error(_) | CodeEvent::InputRequested(_) => {}
             }
             self.collector.push(&event);

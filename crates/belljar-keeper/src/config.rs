@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 
 use crate::caller::Quotas;
 use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
+use crate::templates::DEFAULT_TEMPLATE;
 use crate::volumes::VolumesConfig;
 
 /// The operator's configuration. No request can change it.
@@ -20,6 +21,8 @@ pub struct KeeperConfig {
     pub state_dir: PathBuf,
     /// Specification of the template `default`.
     pub template: SpecFile,
+    /// Name of the template of a sandbox whose request names none.
+    pub default_template: String,
     /// Timeout of a sandbox created without one.
     pub default_lifetime: Duration,
     /// Maximum timeout of a sandbox.
@@ -121,6 +124,7 @@ impl KeeperConfig {
             archive_dir: state_dir.join("audit"),
             state_dir,
             template: SpecFile::default(),
+            default_template: DEFAULT_TEMPLATE.to_owned(),
             default_lifetime: DEFAULT_LIFETIME,
             max_lifetime: MAX_LIFETIME,
             pool: 4,

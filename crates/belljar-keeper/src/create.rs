@@ -137,7 +137,7 @@ impl Keeper {
 
     /// Checks a request as far as possible before anything is started.
     async fn plan_launch(&self, caller: &Caller, request: CreateSandbox) -> Result<LaunchPlan> {
-        let origin = self.origin(caller, request.template.as_deref()).await?;
+        let origin = self.origin_of(caller, request.template.as_deref()).await?;
         let names_memory = request.spec.limits.memory.is_some();
         let mut spec = resolve(&self.inner.engines, &origin.spec, request.spec)?;
         if names_memory {

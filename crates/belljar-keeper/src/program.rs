@@ -22,6 +22,16 @@ const JAVA_OPTIONS: &str = "-XX:MaxRAM=";
 /// interrupted one are removed by the next.
 const DIRECTORY: &str = ".belljar-code";
 
+/// Returns the message for a language that is not installed.
+pub(crate) fn not_installed(language: &str) -> Option<String> {
+    let Language { name, package, .. } = Languages::builtin().by_name(language).ok()?;
+    Some(format!(
+        "The language {name} is not installed in this sandbox. Use a template with a step that installs it (apt = {:?}), or run \
+         apt-get install {package} on the server's machine.",
+        package.split(' ').collect::<Vec<_>>()
+    ))
+}
+
 /// Returns the shell script that runs `code` in `language`; `None` if the language has contexts or is unknown.
 pub(crate) fn to_program(language: &str, code: &str, home: &Path, memory: Memory) -> Option<String> {
     let language = Languages::builtin().by_name(language).ok()?;
@@ -38,12 +48,18 @@ fn script(language: &Language, code: &str, home: &Path, memory: Memory) -> Strin
         words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
     };
     let (dir, file) = (quote(&dir), quote(&file));
-    let mut lines = vec![
+    let missing = not_installed(&language.name).unwrap_or_default();
+    let programs = std::iter::once(&language.program).chain(&language.requires);
+    let check = |program: &String| {
+        format!("command -v {} > /dev/null || {{ echo {} >&2; exit 127; }}", quote(program), quote(&missing))
+    };
+    let mut lines: Vec<String> = programs.map(check).collect();
+    lines.extend([
         // The sandbox's own value of it, which the command states better and java would mention on standard error.
         format!("case $JDK_JAVA_OPTIONS in {JAVA_OPTIONS}*) unset JDK_JAVA_OPTIONS;; esac"),
         format!("rm -rf {dir} && mkdir {dir} && printf %s {} > {file} || exit", quote(code)),
         format!("trap 'rm -rf \"$BELLJAR_CODE\"' EXIT; BELLJAR_CODE={dir}"),
-    ];
+    ]);
     lines.extend(language.env.iter().map(|(name, value)| format!("export {name}={}", quote(value))));
     lines.extend(language.compile.as_ref().map(|compile| format!("{} || exit", command(compile))));
     lines.push(command(&language.run));
@@ -78,7 +94,7 @@ mod tests {
         let code = "print 'it''s $HOME `id` \"\\\\' ;\n";
         let script = program("pl", code).unwrap();
         // Runs `cat` in place of the interpreter, to show the file that it would read.
-        let shown = script.replacen("'perl'", "'cat'", 1);
+        let shown = script.replace("'perl'", "'cat'");
         let dir = tempfile::tempdir().unwrap();
         let shown = shown.replace("/home/user", dir.path().to_str().unwrap());
         let output = std::process::Command::new("bash").args(["-c", &shown]).output().unwrap();

@@ -49,9 +49,26 @@ pub(crate) fn default_origin(config: &KeeperConfig) -> Origin {
 }
 
 impl Keeper {
-    /// Looks up a template by name or id; `None` is `default`.
-    pub(crate) async fn origin(&self, caller: &Caller, template: Option<&str>) -> Result<Origin> {
-        let name = template.unwrap_or(DEFAULT_TEMPLATE);
+    /// Looks up the template that a request names; `None` is the operator's default.
+    pub(crate) async fn origin_of(&self, caller: &Caller, template: Option<&str>) -> Result<Origin> {
+        if let Some(name) = template {
+            return self.origin(caller, name).await;
+        }
+        let default = self.inner.config.now().default_template.clone();
+        match self.origin(caller, &default).await {
+            Err(KeeperError::NotFound { .. }) => {
+                let reason = format!(
+                    "none is given, and {default:?}, which sandboxes.default_template names, is not found; give one, such as \
+                     {DEFAULT_TEMPLATE:?}, or build it"
+                );
+                Err(KeeperError::field("template", reason))
+            }
+            found => found,
+        }
+    }
+
+    /// Looks up a template by name or id.
+    pub(crate) async fn origin(&self, caller: &Caller, name: &str) -> Result<Origin> {
         if name == DEFAULT_TEMPLATE {
             return Ok(default_origin(&self.inner.config.now()));
         }

@@ -24,6 +24,7 @@ Examples:
   belljar run -f data.csv analyse.py        put a file in
   belljar run -o plot.png plot.py           bring a file out
   belljar run --rich plot.py                show what it shows: tables, pictures
+  belljar run --template NAME script.py     with the packages of a template
   belljar code                              cell by cell
   belljar shell                             a terminal in a sandbox
   belljar doctor                            what this machine can enforce";
@@ -171,6 +172,9 @@ pub(crate) struct RunArgs {
     /// Bring a file or directory out after the run; DEST is SRC's name in this directory if not given
     #[arg(short, long = "out", value_name = "SRC[:DEST]")]
     pub(crate) outs: Vec<OsString>,
+    /// Use the files and programs of a template of the server, and its limits where no flag sets another
+    #[arg(long, value_name = "NAME", conflicts_with = "engine", help_heading = "Sandbox")]
+    pub(crate) template: Option<String>,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
     /// Print one JSON result instead of the program's output
@@ -323,7 +327,7 @@ pub(crate) struct NetPolicyArgs {
 }
 
 /// Network flags of a sandbox.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct NetArgs {
     /// disabled, whitelist or open [default: whitelist if something is allowed, else disabled]
     #[arg(long, value_name = "MODE", help_heading = "Network")]
@@ -391,7 +395,7 @@ pub(crate) struct SandboxArgs {
     #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]", help_heading = "Sandbox")]
     pub(crate) mounts: Vec<String>,
     /// Set an environment variable; NAME alone takes its value from here
-    #[arg(long = "env", value_name = "NAME[=VALUE]", help_heading = "Sandbox")]
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]", help_heading = "Sandbox")]
     pub(crate) env: Vec<String>,
     /// Host name inside [default: belljar]
     #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
@@ -431,6 +435,21 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Completion { shell } => completion(shell),
     };
     done.map_err(service::with_hint).unwrap_or_else(Quit::report)
+}
+
+/// Returns the first word among the arguments of a program that looks like an option of `belljar run`.
+pub(crate) fn misplaced_option(words: &[OsString]) -> Option<&str> {
+    let run = Run::command();
+    let is_option = |word: &&str| {
+        let flag = word.split('=').next().unwrap_or_default();
+        run.get_arguments().any(|arg| match flag.strip_prefix("--") {
+            Some(long) => arg.get_long() == Some(long),
+            None => arg
+                .get_short()
+                .is_some_and(|short| flag.strip_prefix('-') == Some(short.encode_utf8(&mut [0; 4]))),
+        })
+    };
+    words.iter().filter_map(|word| word.to_str()).find(is_option)
 }
 
 /// Prints a script that completes this command line.

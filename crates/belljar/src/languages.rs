@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_engine::{CreateRequest, Engine as _, ErrorCode, GuestClient, GuestError, ProcessEvent, v1};
+use belljar_engine::{CreateRequest, ErrorCode, GuestClient, GuestError, ProcessEvent, v1};
 use belljar_model::{Language, Languages};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -16,7 +16,7 @@ use crate::limits::RunLimits;
 use crate::message::{Quit, one_line};
 use crate::output::write_failed;
 use crate::progress::Progress;
-use crate::run::{runtime, wait_for_creation};
+use crate::run::{create, runtime, wait_for_creation};
 use crate::signals::{self, Signals};
 use crate::spec::UncheckedSpec;
 
@@ -66,7 +66,7 @@ pub(crate) fn languages(args: &LanguagesArgs) -> Result<u8, Quit> {
         let mut signals = Signals::catch()?;
         let progress = Progress::new("asking each language for its version", false);
         let sandbox =
-            wait_for_creation(engine.create(CreateRequest::run(&checked.spec)), &mut signals, &progress)
+            wait_for_creation(create(&engine, CreateRequest::run(&checked.spec)), &mut signals, &progress)
                 .await?;
         let guest = sandbox.guest();
         let probes = futures::stream::iter(Languages::builtin().iter())

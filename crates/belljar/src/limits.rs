@@ -35,6 +35,11 @@ impl<const SCOPE: u8> LimitArgs<SCOPE> {
         self.given.iter().find(|(limit, _)| limit.name == name).map(|(_, text)| text.as_str())
     }
 
+    /// Reports whether no limit is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.given.is_empty()
+    }
+
     /// Parses the limits.
     pub(crate) fn file(&self) -> Result<LimitsFile, Quit> {
         let mut limits = LimitsFile::default();

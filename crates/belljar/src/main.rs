@@ -17,6 +17,7 @@ mod net;
 mod output;
 mod policy;
 mod progress;
+mod remote;
 mod run;
 mod self_test;
 mod serve;

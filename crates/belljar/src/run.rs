@@ -2,24 +2,33 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use belljar_client::v1::CreateSandboxRequest;
+use belljar_client::{MessageField, well_known};
 use belljar_engine::{CreateRequest, Engine as _, EngineError, Life, RunRequest, Sandbox};
 use belljar_local::{LocalEngine, LocalKind, THIS_COMMAND};
-use belljar_model::{Event, HintReader, Outcome, Phase, RunResult, SandboxSpec};
+use belljar_model::{Event, HintReader, Language, Memory, Outcome, Phase, RunResult, SandboxSpec};
 
 use crate::bring_out::bring_out;
-use crate::cli::{Cleanup, RunArgs};
+use crate::cli::{Cleanup, RunArgs, misplaced_option};
+use crate::code::server_request;
 use crate::copy_out::{CopyError, Outputs};
 use crate::files::{Inputs, Script};
 use crate::input::Program;
 use crate::message::{FAILED, Quit, chain, say};
 use crate::output::{Form, Output, Watch, write_failed};
 use crate::progress::{Progress, STARTING};
+use crate::remote::RemoteRequest;
+use crate::service::args::ServerArgs;
+use crate::service::link::Link;
 use crate::signals::{self, SIGINT, Signals};
 use crate::spec::{UncheckedSpec, weaker_grade};
 use crate::stdin::Stdin;
 use crate::timings::{self, Timings};
+
+/// Minimum lifetime of a server's sandbox for one run.
+const MIN_LIFE: Duration = Duration::from_secs(3600);
 
 /// The shell's exit status for a program that was not found.
 const NOT_FOUND: i32 = 127;
@@ -37,24 +46,55 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
             "give a script, -c CODE, or pipe a script in; belljar run --help says more".to_owned(),
         ));
     };
-    let checked = unchecked.resolve(Some(program.language), args.sandbox.policy.as_deref())?;
+    let checked = match &args.template {
+        // The template has limits of its own, which the language may raise.
+        Some(_) => UncheckedSpec::limits_only(&args.sandbox)?.resolve(None, None)?,
+        None => unchecked.resolve(Some(program.language), args.sandbox.policy.as_deref())?,
+    };
+    let remote =
+        args.template.as_deref().map(|template| remote(args, template, program.language)).transpose()?;
     let script = args.words.first().filter(|word| args.code.is_none() && *word != "-").map(Path::new);
     let script = Script { place: &program.source_name, path: script };
     let inputs = Inputs::find(&args.files, Some(script))?;
-    if checked.kind == LocalKind::Local {
+    if remote.is_none() && checked.kind == LocalKind::Local {
         inputs.check_size(checked.spec.limits.memory.bytes())?;
     }
     let outputs = Outputs::find(&args.outs)?;
     if let Some(dir) = &args.log_dir {
         check_dir(dir)?;
     }
-    let engine = checked.engine();
-    let command = Command { args, spec: &checked.spec, outputs };
+    let command = Command { args, spec: checked.spec.clone(), outputs };
     let runtime = runtime()?;
-    let done = runtime.block_on(command.execute(&engine, program, inputs, timings));
+    let done = runtime.block_on(async {
+        match remote {
+            Some(remote) => {
+                let creation =
+                    async { remote.create(Link::open(&ServerArgs::new(args.sandbox.quiet)).await?).await };
+                command.execute(creation, program, inputs, timings).await
+            }
+            None => {
+                let engine = checked.engine();
+                let request = CreateRequest { spec: &checked.spec, life: Life::Run { wait: false } };
+                let creation = async { Ok((create(&engine, request).await?, None)) };
+                command.execute(creation, program, inputs, timings).await
+            }
+        }
+    });
     // The process ends right away, which is faster than shutting the runtime down.
     std::mem::forget(runtime);
     done
+}
+
+/// Returns the request for a sandbox from a template. It lives at least as long as the run may take.
+fn remote(args: &RunArgs, template: &str, language: &'static Language) -> Result<RemoteRequest, Quit> {
+    let given = args.sandbox.resources.file()?;
+    let life = given.timeout.map_or(MIN_LIFE, |timeout| timeout.duration().max(MIN_LIFE));
+    let request = CreateSandboxRequest {
+        template: template.to_owned(),
+        timeout: MessageField::some(well_known::Duration::from(life)),
+        ..server_request(&args.sandbox, "--template", &[])?
+    };
+    Ok(RemoteRequest { request, given, language })
 }
 
 /// Creates the single-threaded runtime of a command.
@@ -70,14 +110,19 @@ fn check_dir(dir: &Path) -> Result<(), Quit> {
     }
 }
 
-/// Waits for a sandbox that an engine creates, unless a signal comes first.
-pub(crate) async fn wait_for_creation(
-    creation: impl Future<Output = Result<Sandbox, EngineError>>,
+/// Creates a sandbox without a server.
+pub(crate) async fn create(engine: &LocalEngine, request: CreateRequest<'_>) -> Result<Sandbox, Quit> {
+    Ok(engine.create(request).await.map_err(with_command)?)
+}
+
+/// Waits for a sandbox that is being created, unless a signal comes first.
+pub(crate) async fn wait_for_creation<T>(
+    creation: impl Future<Output = Result<T, Quit>>,
     signals: &mut Signals,
     progress: &Progress,
-) -> Result<Sandbox, Quit> {
+) -> Result<T, Quit> {
     tokio::select! {
-        sandbox = creation => Ok(sandbox.map_err(with_command)?),
+        sandbox = creation => sandbox,
         signal = signals.next() => Err(Quit::Status(signals::status(signal))),
         never = progress.keep_moving() => match never {},
     }
@@ -107,7 +152,7 @@ fn shell_quote(word: &str) -> String {
 /// One `belljar run` whose arguments have been checked.
 struct Command<'a> {
     args: &'a RunArgs,
-    spec: &'a SandboxSpec,
+    spec: SandboxSpec,
     outputs: Outputs,
 }
 
@@ -129,8 +174,8 @@ impl Command<'_> {
     }
 
     async fn execute(
-        &self,
-        engine: &LocalEngine,
+        mut self,
+        creation: impl Future<Output = Result<(Sandbox, Option<Memory>), Quit>>,
         program: Program,
         inputs: Inputs,
         mut timings: Timings,
@@ -140,29 +185,44 @@ impl Command<'_> {
         let progress = Arc::new(Progress::new(STARTING, quiet));
         let mut output = Output::new(self.form(), Arc::clone(&progress));
         timings.step("prepare");
-        let creation = engine.create(CreateRequest { spec: self.spec, life: Life::Run { wait: false } });
-        let sandbox =
+        let (sandbox, memory) =
             wait_for_creation(creation, &mut signals, &progress).await.inspect_err(|_| progress.clear())?;
         timings.step("create");
+        if let Some(memory) = memory {
+            self.spec.limits.memory = memory;
+        }
         let language = program.language;
         let done = self.in_sandbox(&sandbox, program, inputs, &mut output, &mut signals, &mut timings).await;
         progress.clear();
         let stopped = match self.args.cleanup {
-            Cleanup::Wait => sandbox.stop().await,
-            Cleanup::Background => {
+            // A server removes its own sandboxes.
+            Cleanup::Background if self.args.template.is_none() => {
                 // The supervisor is asked to remove everything, and does so even after this process has exited.
                 drop(sandbox);
                 Ok(())
             }
+            _ => sandbox.stop().await,
         };
         timings.step("stop");
         let Done { mut result, copied, has_started } = done?;
         if !has_started && result.exit_code == Some(NOT_FOUND) {
-            let install = format!(
-                "The language {} is not installed here: apt-get install {}.",
-                language.name, language.package
-            );
-            result.hint.get_or_insert(install);
+            let Language { name, package, .. } = language;
+            result.hint.get_or_insert_with(|| match &self.args.template {
+                Some(template) => format!(
+                    "The language {name} is not installed in the template {template}; a step apt = {:?} installs it.",
+                    package.split(' ').collect::<Vec<_>>()
+                ),
+                None => format!("The language {name} is not installed here: apt-get install {package}."),
+            });
+        }
+        let program_args = self.args.words.get(usize::from(self.args.code.is_none())..).unwrap_or_default();
+        if !result.outcome.is_success()
+            && result.hint.is_none()
+            && let Some(option) = misplaced_option(program_args)
+        {
+            result.hint = Some(format!(
+                "{option} was passed to the program; options of belljar run go before the script."
+            ));
         }
         let spent = timings.finish(result.timings.take());
         if self.args.timings {
@@ -202,7 +262,7 @@ impl Command<'_> {
         let copied = if self.outputs.is_empty() {
             Vec::new()
         } else {
-            bring_out(&self.outputs, sandbox.guest(), self.spec, signals).await?
+            bring_out(&self.outputs, sandbox.guest(), &self.spec, signals).await?
         };
         timings.step("bring_out");
         let is_compiled = result.compile.as_ref().is_none_or(|compile| compile.outcome.is_success());
@@ -236,7 +296,7 @@ impl Command<'_> {
         if let Some(dir) = &self.args.log_dir {
             request = request.log_dir(dir.join(sandbox.id.as_str()));
         }
-        belljar_engine::run(sandbox, self.spec, request, output).await
+        belljar_engine::run(sandbox, &self.spec, request, output).await
     }
 
     /// Prints the result, and returns the exit status.

@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use belljar_engine::{
-    CreateRequest, Engine as _, EngineError, ErrorCode, Execution, GuestClient, GuestError, ProcessEvent,
-    STOP_GRACE, Sandbox, v1,
+    CreateRequest, EngineError, ErrorCode, Execution, GuestClient, GuestError, ProcessEvent, STOP_GRACE,
+    Sandbox, v1,
 };
 use belljar_model::{SandboxSpec, Timeout};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use crate::descriptor::Inherited;
 use crate::message::{FAILED, Quit, chain, say};
 use crate::output::write_failed;
 use crate::progress::{Progress, STARTING};
-use crate::run::{runtime, wait_for_creation};
+use crate::run::{create, runtime, wait_for_creation};
 use crate::signals::{self, Signals};
 use crate::spec::{UncheckedSpec, weaker_grade};
 use crate::stdin::Stdin;
@@ -51,7 +51,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<u8, Quit> {
         let mut signals = Signals::catch()?;
         let progress = Progress::new(STARTING, args.sandbox.quiet);
         let sandbox =
-            wait_for_creation(engine.create(CreateRequest::run(&checked.spec)), &mut signals, &progress)
+            wait_for_creation(create(&engine, CreateRequest::run(&checked.spec)), &mut signals, &progress)
                 .await;
         progress.clear();
         let sandbox = sandbox?;

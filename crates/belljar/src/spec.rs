@@ -39,6 +39,12 @@ impl UncheckedSpec {
         Ok(Self { file: file.merge(flags), mounts_of_file })
     }
 
+    /// Returns the limits of the flags alone, for the host's side of a sandbox that a server creates.
+    pub(crate) fn limits_only(args: &SandboxArgs) -> Result<Self, Quit> {
+        let limits = args.resources.file()?;
+        Ok(Self { file: SpecFile { limits, ..SpecFile::default() }, mounts_of_file: 0 })
+    }
+
     /// Returns the language that the file names.
     pub(crate) fn language(&self) -> Option<&str> {
         self.file.language.as_deref()

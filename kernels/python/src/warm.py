@@ -25,8 +25,8 @@ def prepare(imports=(), to_fork=True):
         if (error.name or "").partition(".")[0] not in ("IPython", "traitlets"):
             raise
         raise Failed(
-            f"IPython is missing in {sys.executable} ({error}): install it with `apt-get install python3-ipython` "
-            "or `python3 -m pip install ipython`"
+            f"IPython is missing in {sys.executable} ({error}): use a template with it, such as code-interpreter, or install it "
+            "with `apt-get install python3-ipython`"
         ) from error
     shell = make_shell()
     kernel = Kernel(shell)

@@ -24,6 +24,7 @@ cases![
     idempotent_code_runs_once,
     pause_preserves_variables,
     bash_has_contexts,
+    missing_language_says_how_to_get_it,
 ];
 
 /// Reports whether this machine has what a Python context needs.
@@ -62,6 +63,26 @@ async fn default_contexts_have_the_environment_of_the_sandbox(fixture: Fixture) 
     let run =
         user.post(&format!("{place}/code"), &json!({ "code": "print(os.environ['OWN'])" })).await.json();
     assert_eq!(run["stdout"]["data"], "1\n");
+}
+
+async fn missing_language_says_how_to_get_it(fixture: Fixture) {
+    let user = fixture.user().await;
+    let id = sandbox(&user).await;
+    // A PATH without programs simulates a sandbox without the language.
+    let body = json!({"language": "perl", "code": "print 1", "env": {"PATH": "/nowhere"}});
+    let missing = run(&user, &id, body).await;
+    let said = "The language perl is not installed in this sandbox. Use a template with a step that installs it (apt = [\"perl\"]), or \
+                run apt-get install perl on the server's machine.";
+    assert_eq!(
+        (&missing["status"], &missing["error"]["value"]),
+        (&json!("error"), &json!(said)),
+        "{missing}"
+    );
+    assert_eq!(missing["error"]["name"], "LanguageNotInstalled");
+    assert_eq!(missing["stderr"]["data"], format!("{said}\n"));
+    // Another program that is missing is another error.
+    let other = run(&user, &id, json!({"language": "bash", "code": "nosuch"})).await;
+    assert_eq!(other["error"]["value"], "exit status 127", "{other}");
 }
 
 /// Creates a sandbox, if it can have Python contexts.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_proto::{ConnectError, v1};
+use belljar_proto::{ConnectError, ErrorCode, v1};
 use bytes::Bytes;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -91,6 +91,16 @@ impl Language {
             Self::TypeScript => "typescript",
             Self::Bash => "bash",
             Self::Jupyter(name) => name,
+        }
+    }
+
+    /// Returns the Debian packages of the interpreter.
+    const fn package(&self) -> &'static str {
+        match self {
+            Self::Python => "python3 python3-ipython",
+            Self::Jupyter(_) => "python3",
+            Self::JavaScript | Self::TypeScript => "nodejs",
+            Self::Bash => "bash",
         }
     }
 
@@ -210,7 +220,16 @@ impl Kernel {
         cwd: &Bytes,
         env: &[v1::EnvVar],
     ) -> Result<Self, ConnectError> {
-        let mut kernel = Self::spawn(guest, language, cwd, env)?;
+        let mut kernel = Self::spawn(guest, language, cwd, env).map_err(|error| match error.code {
+            ErrorCode::NotFound => ConnectError::failed_precondition(format!(
+                "the {} interpreter cannot start: {}; use a template with it, such as code-interpreter, or install it with \
+                 `apt-get install {}`",
+                language.name(),
+                error.message.unwrap_or_default(),
+                language.package()
+            )),
+            _ => error,
+        })?;
         match tokio::time::timeout(READY_TIMEOUT, kernel.wait_ready()).await {
             Ok(Ok(version)) => {
                 kernel.version = version;

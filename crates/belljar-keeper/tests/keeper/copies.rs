@@ -61,6 +61,53 @@ pub(crate) async fn snapshot_creates_template(fixture: Fixture) {
     assert_eq!(fixture.keeper.remove_template(&ann, "default").await.unwrap_err().code(), "policy_refused");
 }
 
+pub(crate) async fn default_template_is_the_operators_choice(fixture: Fixture) {
+    let ann = user("ann");
+    let keeper = fixture.reopen(|config| config.default_template = "Team/mine_1.0".to_owned()).await;
+    let missing = keeper.create(&ann, plain()).await.unwrap_err();
+    assert!(
+        matches!(&missing, KeeperError::Field { field: "template", reason } if reason.contains("sandboxes.default_template")),
+        "{missing}"
+    );
+    let machine = CreateSandbox { template: Some("default".to_owned()), ..plain() };
+    let id = keeper.create(&ann, machine).await.unwrap().info.id.to_string();
+    keeper.exec(&ann, &id, shell("echo kept > f"), None).await.unwrap();
+    let named = SnapshotRequest { name: Some("Team/mine_1.0".parse().unwrap()), note: None };
+    keeper.snapshot(&ann, &id, named).await.unwrap();
+    let made = keeper.create(&ann, plain()).await.unwrap().info;
+    assert_eq!(made.template, "Team/mine_1.0");
+    let seen = keeper.exec(&ann, made.id.as_str(), shell("cat f"), None).await.unwrap();
+    assert_eq!(text(&seen), "kept\n");
+    keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
+pub(crate) async fn snapshots_have_the_names_that_clients_make(_: Fixture) {
+    let uuid = "my-sandbox-1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed";
+    for good in [uuid, "A", "a_b", "a.b", "ns/name:tag", "Ns/Name.1:v1.0", &"a".repeat(128)] {
+        assert!(good.parse::<belljar_keeper::SnapshotName>().is_ok(), "{good}");
+    }
+    let id = format!("tpl_{}", "0".repeat(20));
+    for bad in [
+        "",
+        "-a",
+        ".a",
+        "a b",
+        "a/",
+        "/a",
+        "a:",
+        ":a",
+        "a/b/c",
+        "a:b:c",
+        "..",
+        "a/../b",
+        "é",
+        &id,
+        &"a".repeat(129),
+    ] {
+        assert!(bad.parse::<belljar_keeper::SnapshotName>().is_err(), "{bad}");
+    }
+}
+
 pub(crate) async fn fork_copies_files_only(fixture: Fixture) {
     let ann = user("ann");
     let labels = Labels::new(BTreeMap::from([("job".to_owned(), "1".to_owned())])).unwrap();

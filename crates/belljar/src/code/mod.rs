@@ -8,6 +8,7 @@ mod place;
 mod session;
 
 pub(crate) use args::CodeArgs;
+pub(crate) use place::server_request;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     };
     let limit = args.timeout.as_deref().map(|text| values::time("timeout", text)).transpose()?;
     let request = PlaceRequest::from_code_args(args)?;
+    let inputs = Inputs::find(&args.files, None)?;
     let is_terminal = rustix::termios::isatty(rustix::stdio::stdin());
     let form = if args.server.format == Format::Json { Form::Json } else { Form::Plain };
     let code = match is_terminal {
@@ -46,7 +48,7 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let place = Place::open(request, Inputs::default(), &mut signals).await?;
+        let place = Place::open(request, inputs, &mut signals).await?;
         let mut screen = Screen::new(form, pictures, args.server.quiet);
         let code_request = CodeRequest { language, limit, ..CodeRequest::default() };
         let done = match code {

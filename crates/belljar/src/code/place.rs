@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use belljar_api::limits_message;
 use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest};
 use belljar_engine::v1::WriteOpen;
-use belljar_engine::{CreateRequest, Engine as _, GuestClient, Sandbox, Usage};
+use belljar_engine::{CreateRequest, GuestClient, Sandbox, Usage};
 use belljar_local::LocalEngine;
 use belljar_model::{EngineName, Language, SandboxSpec};
 use bytes::Bytes;
@@ -13,10 +13,10 @@ use bytes::Bytes;
 use super::{CodeArgs, ServerArgs};
 use crate::cli::{RunArgs, SandboxArgs};
 use crate::files::Inputs;
+use crate::limits::RunLimits;
 use crate::message::{Quit, say};
 use crate::progress::{Progress, STARTING};
-use crate::run::wait_for_creation;
-use crate::service::args::Format;
+use crate::run::{create, wait_for_creation};
 use crate::service::link::{Link, is_missing};
 use crate::service::values;
 use crate::signals::Signals;
@@ -41,25 +41,67 @@ pub(super) enum Place {
     Embedded { sandbox: Box<Sandbox> },
 }
 
+/// Returns the request for a server's sandbox with these flags. Those that need the command to create the sandbox itself are refused,
+/// and so are `alone`, each with whether it is given.
+pub(crate) fn server_request(
+    sandbox: &SandboxArgs,
+    cause: &str,
+    alone: &[(&str, bool)],
+) -> Result<CreateSandboxRequest, Quit> {
+    let own = [
+        ("limits", sandbox.limits.is_some()),
+        ("hostname", sandbox.hostname.is_some()),
+        ("spec", sandbox.spec.is_some()),
+        ("policy", sandbox.policy.is_some()),
+    ];
+    if let Some((flag, _)) = own.iter().chain(alone).find(|(_, is_given)| *is_given) {
+        let text = match cause {
+            "--rich" => "with --rich it needs --engine, which does without a server".to_owned(),
+            _ => format!("with {cause} the sandbox is one of a server; leave it out"),
+        };
+        return Err(Quit::Usage(format!("--{flag}: {text}")));
+    }
+    Ok(CreateSandboxRequest {
+        env: values::variables(&sandbox.env)?.into_iter().collect(),
+        limits: limits_message(&sandbox.resources.file()?),
+        network_policy: sandbox.net.message()?.map_or_else(Default::default, Into::into),
+        mounts: sandbox.mounts.clone(),
+        ..Default::default()
+    })
+}
+
 impl PlaceRequest {
     pub(super) fn from_code_args(args: &CodeArgs) -> Result<Self, Quit> {
         let server = args.server.clone();
+        let new = &args.new;
         if let Some(engine) = &args.engine {
             let sandbox = SandboxArgs {
                 engine: Some(engine.clone()),
-                env: args.env.clone(),
+                resources: RunLimits::new(|limit| new.limits.get(limit.name).map(str::to_owned)),
+                net: new.net.clone(),
+                mounts: new.mounts.clone(),
+                env: new.env.clone(),
                 quiet: args.server.quiet,
                 ..SandboxArgs::default()
             };
             return Self::embedded(&sandbox, None);
         }
         if let Some(sandbox) = &args.sandbox {
+            if !new.limits.is_empty() || new.net.file()?.is_some() {
+                let text = "--sandbox: an existing sandbox has its limits and its network; change them with belljar sandbox set \
+                            and belljar sandbox net";
+                return Err(Quit::Usage(text.to_owned()));
+            }
             return Ok(Self::Existing { server, sandbox: sandbox.clone() });
         }
         let request = CreateSandboxRequest {
             template: args.template.clone().unwrap_or_default(),
             timeout: values::span("life", Some(args.life.as_deref().unwrap_or(LIFE)))?,
-            env: values::variables(&args.env)?.into_iter().collect(),
+            env: values::variables(&new.env)?.into_iter().collect(),
+            limits: limits_message(&new.limits.file()?),
+            network_policy: new.net.message()?.map_or_else(Default::default, Into::into),
+            mounts: new.mounts.clone(),
+            volumes: values::volumes(&new.volumes)?,
             ..Default::default()
         };
         Ok(Self::Server { server, request: Box::new(request) })
@@ -70,33 +112,13 @@ impl PlaceRequest {
         if sandbox.engine.is_some() {
             return Self::embedded(sandbox, Some(language));
         }
-        let alone = [
-            ("log", sandbox.resources.get("log").is_some()),
-            ("limits", sandbox.limits.is_some()),
-            ("hostname", sandbox.hostname.is_some()),
-            ("spec", sandbox.spec.is_some()),
-            ("policy", sandbox.policy.is_some()),
-        ];
-        if let Some((flag, _)) = alone.into_iter().find(|(_, is_given)| *is_given) {
-            let text = format!("--{flag}: with --rich it needs --engine, which does without a server");
-            return Err(Quit::Usage(text));
-        }
+        let log = [("log", sandbox.resources.get("log").is_some())];
         let request = CreateSandboxRequest {
+            template: args.template.clone().unwrap_or_default(),
             timeout: values::span("life", Some(LIFE))?,
-            env: values::variables(&sandbox.env)?.into_iter().collect(),
-            limits: limits_message(&sandbox.resources.file()?),
-            network_policy: sandbox.net.message()?.map_or_else(Default::default, Into::into),
-            mounts: sandbox.mounts.clone(),
-            ..Default::default()
+            ..server_request(sandbox, "--rich", &log)?
         };
-        let server = ServerArgs {
-            server: None,
-            cacert: None,
-            api_key: None,
-            home: None,
-            format: Format::Table,
-            quiet: sandbox.quiet,
-        };
+        let server = ServerArgs::new(sandbox.quiet);
         Ok(Self::Server { server, request: Box::new(request) })
     }
 
@@ -137,7 +159,7 @@ impl Place {
                 memory = (spec.engine == EngineName::LOCAL).then(|| spec.limits.memory.bytes());
                 let progress = Progress::new(STARTING, quiet);
                 let sandbox =
-                    wait_for_creation(engine.create(CreateRequest::run(&spec)), signals, &progress).await;
+                    wait_for_creation(create(&engine, CreateRequest::run(&spec)), signals, &progress).await;
                 progress.clear();
                 let sandbox = sandbox?;
                 if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !quiet) {

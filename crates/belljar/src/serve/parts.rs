@@ -125,6 +125,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
     KeeperConfig {
         name: config.store.keeper.clone(),
         template: config.template.clone(),
+        default_template: sandboxes.default_template.clone(),
         default_lifetime: sandboxes.default_timeout,
         max_lifetime: sandboxes.max_timeout,
         pool: sandboxes.pool,

@@ -30,6 +30,13 @@ pub(crate) struct ServerArgs {
     pub(crate) quiet: bool,
 }
 
+impl ServerArgs {
+    /// Returns the server of the environment.
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self { server: None, cacert: None, api_key: None, home: None, format: Format::Table, quiet }
+    }
+}
+
 /// Output format of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -311,6 +318,9 @@ pub(crate) struct CreateArgs {
     /// Mount a volume, by its name or id; read-only with ro
     #[arg(long = "volume", value_name = "NAME:DST[:ro|rw]")]
     pub(crate) volumes: Vec<String>,
+    /// Host that programs on its ports see, such as localhost:{port}, instead of the one that the client used
+    #[arg(long, value_name = "HOST")]
+    pub(crate) port_host: Option<String>,
     #[command(flatten)]
     pub(crate) net: crate::cli::NetArgs,
 }

@@ -4,7 +4,6 @@ use belljar_api::limits_message;
 use belljar_client::v1;
 use belljar_engine::GuestClient;
 use belljar_engine::v1::WriteOpen;
-use belljar_model::{ModelError, VolumeFile};
 
 use super::args::CreateArgs;
 use super::link::Link;
@@ -52,16 +51,10 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
         limits: limits_message(&args.limits.file()?),
         network_policy: args.net.message()?.map_or_else(Default::default, Into::into),
         mounts: args.mounts.clone(),
-        volumes: args.volumes.iter().map(|text| volume(text)).collect::<Result<_, _>>()?,
+        port_host: args.port_host.clone().unwrap_or_default(),
+        volumes: values::volumes(&args.volumes)?,
         ..Default::default()
     })
-}
-
-fn volume(text: &str) -> Result<v1::VolumeMount, Quit> {
-    // The server validates name, path and mode.
-    let VolumeFile { name, path, mode } =
-        text.parse().map_err(|error: ModelError| Quit::Usage(error.to_string()))?;
-    Ok(v1::VolumeMount { name, path, mode: mode.unwrap_or_default(), ..Default::default() })
 }
 
 /// Copies files into a sandbox or a volume.

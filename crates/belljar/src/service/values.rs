@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use belljar_client::{MessageField, v1, well_known};
-use belljar_model::{ByteSize, EnvVar, ModelError, Timeout};
+use belljar_model::{ByteSize, EnvVar, ModelError, Timeout, VolumeFile};
 
 use crate::message::Quit;
 
@@ -51,6 +51,16 @@ pub(crate) fn pairs(flag: &str, texts: &[String]) -> Result<HashMap<String, Stri
         None => Err(Quit::Usage(format!("--{flag}: {text:?} is not allowed; give KEY=VALUE"))),
     };
     texts.iter().map(pair).collect()
+}
+
+/// Parses mounts of volumes as `NAME:DST[:ro|rw]`. The server validates name, path and mode.
+pub(crate) fn volumes(texts: &[String]) -> Result<Vec<v1::VolumeMount>, Quit> {
+    let volume = |text: &String| {
+        let VolumeFile { name, path, mode } =
+            text.parse().map_err(|error: ModelError| Quit::Usage(error.to_string()))?;
+        Ok(v1::VolumeMount { name, path, mode: mode.unwrap_or_default(), ..Default::default() })
+    };
+    texts.iter().map(volume).collect()
 }
 
 /// Parses environment variables as `NAME=VALUE`, or `NAME` for the value in this process's environment.

@@ -44,6 +44,7 @@ fn help_and_version() {
       belljar run -f data.csv analyse.py        put a file in
       belljar run -o plot.png plot.py           bring a file out
       belljar run --rich plot.py                show what it shows: tables, pictures
+      belljar run --template NAME script.py     with the packages of a template
       belljar code                              cell by cell
       belljar shell                             a terminal in a sandbox
       belljar doctor                            what this machine can enforce
@@ -66,6 +67,21 @@ fn help_and_version() {
                                directory if not given
       -h, --help               Print help
 
+    Sandbox:
+          --template <NAME>          Use the files and programs of a template of the server, and its
+                                     limits where no flag sets another
+          --engine <ENGINE>          Engine: local, process, or none for no walls [default: local]
+          --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless
+                                     rw
+      -e, --env <NAME[=VALUE]>       Set an environment variable; NAME alone takes its value from here
+          --hostname <NAME>          Host name inside [default: belljar]
+          --spec <FILE>              Read the sandbox's specification from a .toml or .json file; flags
+                                     override it
+          --policy <FILE>            Read from a TOML file what may be mounted: read, write and
+                                     forbidden paths
+          --cleanup <WHEN>           Wait for the removal of the sandbox, or leave it to the background
+                                     [default: wait] [possible values: wait, background]
+
     Limits:
           --memory <SIZE>        Memory and swap of everything in a sandbox, including files in memory
                                  [default: 512m]
@@ -74,26 +90,14 @@ fn help_and_version() {
                                  60s, for a shell 24h; 10s with the engine process]
           --pids <NUMBER>        Maximum number of processes and threads [default: 128]
           --tmp <SIZE>           Size of /tmp, by default nearly that of the memory [default: 480m]
-          --disk <SIZE>          Size of the home directory, by default nearly that of the memory [default: 480m]
+          --disk <SIZE>          Size of the home directory, by default nearly that of the memory
+                                 [default: 480m]
           --inodes <NUMBER>      Maximum number of files and directories in each writable file system
                                  [default: 65536]
           --output <SIZE>        Maximum of each output stream in a result [default: 8m]
           --open-files <NUMBER>  Maximum number of open files of each process [default: 1024]
           --log <SIZE>           Maximum of each output stream in --log-dir [default: 256m]
           --limits <GRADE>       How limits are enforced: cgroup, or watched, which is weaker
-
-    Sandbox:
-          --engine <ENGINE>          Engine: local, process, or none for no walls [default: local]
-          --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless
-                                     rw
-          --env <NAME[=VALUE]>       Set an environment variable; NAME alone takes its value from here
-          --hostname <NAME>          Host name inside [default: belljar]
-          --spec <FILE>              Read the sandbox's specification from a .toml or .json file; flags
-                                     override it
-          --policy <FILE>            Read from a TOML file what may be mounted: read, write and
-                                     forbidden paths
-          --cleanup <WHEN>           Wait for the removal of the sandbox, or leave it to the background
-                                     [default: wait] [possible values: wait, background]
 
     Network:
           --net <MODE>           disabled, whitelist or open [default: whitelist if something is

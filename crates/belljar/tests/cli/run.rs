@@ -335,6 +335,23 @@ fn timings_are_printed_and_part_of_the_result() {
 }
 
 #[test]
+fn options_after_the_script_are_explained_if_it_fails() {
+    let host = Host::new();
+    host.write("sum.py", "import sys; sys.exit(len(sys.argv))");
+    let hint = "belljar: hint: -f was passed to the program; options of belljar run go before the script.\n";
+    host.run(&["run", "sum.py", "-f", "sales.csv"]).check(3, "", hint);
+    host.run(&["run", "sum.py", "-x", "sales.csv"]).check(3, "", "");
+    host.run(&["run", "-c", "import sys; print(sys.argv[1:])", "-f"]).check(0, "['-f']\n", "");
+}
+
+#[test]
+fn short_option_sets_the_environment() {
+    let host = Host::new();
+    let code = "import os; print(os.environ['A'], os.environ['B'])";
+    host.run(&["run", "-e", "A=1", "-e", "B=2", "-c", code]).check(0, "1 2\n", "");
+}
+
+#[test]
 fn missing_language_names_its_package() {
     let host = Host::new();
     for (language, stderr) in [

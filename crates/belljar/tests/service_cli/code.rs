@@ -57,6 +57,66 @@ fn cell_is_read_from_standard_input() {
 }
 
 #[test]
+fn new_sandbox_of_a_session_takes_files_limits_and_volumes() {
+    if !has_ipython() {
+        return;
+    }
+    let home = Home::new();
+    home.write("data.csv", "1,2\n");
+    let code = b"import os; open('data.csv').read() + os.environ['A']";
+    assert_eq!(home.feed("code -f data.csv -e A=x --memory 300m", code).good(), "'1,2\\nx'\n");
+    assert_eq!(home.feed("code -f data.csv -e A=x --memory 300m --engine local", code).good(), "'1,2\\nx'\n");
+    let id = home.create("");
+    let kept = home.feed(&format!("code --sandbox {id} -f data.csv"), b"open('data.csv').read()");
+    assert_eq!(kept.good(), "'1,2\\n'\n");
+    home.feed("code --memory 1", b"1").refused(2, &["--memory", "16 MiB"]);
+    home.feed("code --volume nosuch:/data", b"1").refused(125, &["nosuch"]);
+    home.feed("code --file nosuch.csv", b"1").refused(125, &["nosuch.csv"]);
+}
+
+#[test]
+fn run_uses_the_tree_of_a_template() {
+    let home = Home::new();
+    let id = home.create("");
+    home.good(&format!("sandbox exec -c {id} -- echo kept > f; mkdir d"));
+    home.good(&format!("sandbox snapshot {id} --name Kept_1"));
+    home.good(&format!("sandbox kill {id}"));
+    let run = |args: &[&str]| home.run_args(&[["run", "--template", "Kept_1"].as_slice(), args].concat());
+    let plain = run(&["-c", "import sys; print(open('f').read(), sys.argv[1:]); sys.exit(3)", "a", "-b"]);
+    assert_eq!((plain.status, plain.stdout.as_str()), (Some(3), "kept\n ['a', '-b']\n"), "{plain:?}");
+    home.write("main.sh", "cat f data; pwd; echo out > result; read line; echo got $line");
+    home.write("data", "data\n");
+    let done = home.feed("run --template Kept_1 -f data -o result -e A=1 main.sh", b"input\n");
+    assert_eq!(done.good(), "kept\ndata\n/home/user\ngot input\n");
+    assert_eq!(home.read("result"), "out\n");
+    let result: Value =
+        serde_json::from_str(&run(&["--json", "--memory", "100m", "-l", "bash", "-c", "touch new"]).good())
+            .unwrap();
+    assert_eq!(
+        (&result["outcome"]["kind"], &result["files"][0]["path"]),
+        (&"exited".into(), &"new".into()),
+        "{result}"
+    );
+    assert_eq!(result["isolation"]["engine"], "local");
+    let late = run(&["--timeout", "300ms", "-c", "while True: pass"]);
+    assert_eq!(late.status, Some(124), "{late:?}");
+    let full = run(&["--memory", "64m", "-c", "x = bytearray(200 << 20)"]);
+    assert_eq!(full.status, Some(137), "{full:?}");
+    assert!(full.stderr.contains("--memory"), "{full:?}");
+    let missing = run(&["-e", "PATH=/nowhere", "-l", "perl", "-c", "1"]);
+    assert_eq!(missing.status, Some(127), "{missing:?}");
+    assert!(
+        missing
+            .stderr
+            .contains("is not installed in the template Kept_1; a step apt = [\"perl\"] installs it"),
+        "{missing:?}"
+    );
+    home.run("run --template nosuch -c 1").refused(125, &["template \"nosuch\" not found"]);
+    // Its sandboxes have ended.
+    assert_eq!(home.good("sandbox ls -q"), "");
+}
+
+#[test]
 fn rich_run_shows_or_saves_pictures() {
     if !has_ipython() {
         return;
