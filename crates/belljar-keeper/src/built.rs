@@ -258,10 +258,7 @@ impl Keeper {
 
     /// Locks out other builds: each takes memory for all of its files.
     fn lock_build(&self) -> Result<tokio::sync::OwnedMutexGuard<()>> {
-        Arc::clone(&self.inner.building).try_lock_owned().map_err(|_| KeeperError::Full {
-            what: "another template is being built; one is built at a time".to_owned(),
-            retry_after: Duration::from_secs(10),
-        })
+        Arc::clone(&self.inner.building).try_lock_owned().map_err(|_| KeeperError::Building)
     }
 
     /// Checks a name for a built template. Returns the built template of that name, which is replaced; any other kind is an error.

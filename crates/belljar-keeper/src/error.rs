@@ -119,6 +119,11 @@ pub enum KeeperError {
         /// Suggested delay before a retry.
         retry_after: Duration,
     },
+    /// Another template is being built, which takes minutes: a retry after a set time would not help.
+    #[error(
+        "another template is being built, and this server builds one at a time; build again when that has ended"
+    )]
+    Building,
     /// The same idempotency key came with another request.
     #[error("Idempotency-Key: {key:?} was used for another request; use a key for one request only")]
     IdempotencyMismatch {
@@ -297,7 +302,7 @@ impl KeeperError {
             Self::Forbidden { .. } => "forbidden",
             Self::Policy { .. } => "policy_refused",
             Self::Quota { .. } => "quota_exceeded",
-            Self::Full { .. } => "machine_full",
+            Self::Full { .. } | Self::Building => "machine_full",
             Self::IdempotencyMismatch { .. } => "idempotency_mismatch",
             Self::IdempotencyRunning { .. } => "idempotency_running",
             Self::Interrupted { .. } => "execution_interrupted",

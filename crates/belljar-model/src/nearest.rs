@@ -21,20 +21,25 @@ pub(crate) fn suggestion(nearest: Option<&str>) -> String {
     nearest.map(|nearest| format!(", did you mean {nearest}?")).unwrap_or_default()
 }
 
-/// Returns the edit distance: insertions, deletions and replacements.
+/// Returns the edit distance: insertions, deletions, replacements, and exchanges of neighbours.
 fn distance(a: &[char], b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
+    let mut before = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
     for (i, a_char) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
+        let mut row = vec![i + 1];
         for (j, b_char) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(a_char != b_char);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+            let replaced = last[j] + usize::from(a_char != b_char);
+            let mut least = replaced.min(row[j] + 1).min(last[j + 1] + 1);
+            if i > 0 && j > 0 && a[i - 1] == *b_char && b[j - 1] == *a_char {
+                let earlier: &Vec<usize> = &before;
+                least = least.min(earlier[j - 1] + 1);
+            }
+            row.push(least);
         }
+        before = std::mem::replace(&mut last, row);
     }
-    row[b.len()]
+    last[b.len()]
 }
 
 #[cfg(test)]
@@ -49,6 +54,7 @@ mod tests {
             ("Python", Some("python")),
             ("javscrpt", Some("javascript")),
             ("rubby", Some("ruby")),
+            ("hs", Some("sh")),
             ("cobol", None),
             ("", None),
             ("d", Some("c")),

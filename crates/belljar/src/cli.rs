@@ -15,7 +15,7 @@ use crate::service::server_args::{
     AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, TemplateCommandArgs,
     VolumeCommandArgs,
 };
-use crate::{cert, code, config, doctor, languages, net, run, serve, service, shell};
+use crate::{advice, cert, code, config, doctor, languages, net, run, serve, service, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,7 +103,8 @@ impl Cli {
         {
             return Self { command: Command::Run(Box::new(args)) };
         }
-        Self::parse_from(words)
+        Self::try_parse_from(words)
+            .unwrap_or_else(|error| advice::advise(error, words, &Self::command()).exit())
     }
 }
 
@@ -413,7 +414,7 @@ pub(crate) struct SandboxArgs {
 
 /// Runs the command line, and returns the exit status. `begin` is the time when the program started.
 pub(crate) fn main(begin: Instant) -> u8 {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    let words = advice::help_as_flag(std::env::args_os().collect(), Cli::command);
     let done = match Cli::parse_words(&words).command {
         Command::Run(args) => run::run(&args, begin),
         Command::Code(args) => code::code(&args),

@@ -24,6 +24,11 @@ pub(crate) enum InputError {
     /// The file cannot be opened or read.
     #[error("{what}: cannot read {path:?}")]
     Read { what: &'static str, path: PathBuf, source: io::Error },
+    /// The file is missing, and has the name of a language.
+    #[error(
+        "script: there is no file {name:?}; code in that language is run with belljar run -l {name} -c CODE"
+    )]
+    IsLanguage { name: String },
     /// The path is not a regular file.
     #[error("{what}: {path:?} is {kind}; give a regular file")]
     NotAFile { what: &'static str, path: PathBuf, kind: &'static str },
@@ -78,7 +83,16 @@ impl Program {
             (Some(code), _) => (None, code.to_owned(), false),
             (None, Some(script)) if script != OsStr::new("-") => {
                 let path = Path::new(script);
-                let bytes = read_regular("script", path, MAX_SCRIPT_BYTES)?;
+                let bytes = read_regular("script", path, MAX_SCRIPT_BYTES).map_err(|error| {
+                    match (&error, path.to_str()) {
+                        (InputError::Read { source, .. }, Some(name))
+                            if source.kind() == io::ErrorKind::NotFound && by_name(name).is_ok() =>
+                        {
+                            InputError::IsLanguage { name: name.to_owned() }
+                        }
+                        _ => error,
+                    }
+                })?;
                 (Some(path), text("script", &format!("{path:?}"), bytes)?, false)
             }
             (None, script) => {

@@ -1,5 +1,6 @@
 //! `belljar`: runs untrusted code in a sandbox.
 
+mod advice;
 mod bring_out;
 mod cert;
 mod cli;

@@ -42,6 +42,21 @@ pub(crate) fn with_hint(quit: Quit) -> Quit {
     if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("invalid_field")) {
         return Quit::Usage(chain(error.as_ref()));
     }
+    if let Some(ClientError::Unreachable { target, .. }) = error.downcast_ref() {
+        let cause = error.root_cause().to_string();
+        // The number of the error says nothing more.
+        let cause = cause.split(" (os error").next().unwrap_or_default();
+        return anyhow::anyhow!(
+            "cannot reach the server at {target}: {cause}; start one there with belljar serve, or leave out --server and BELLJAR_API_URL to \
+             use the one of this user's home"
+        )
+        .into();
+    }
+    if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("machine_full"))
+        && error.to_string().contains("another template is being built")
+    {
+        return anyhow::anyhow!("{error}; belljar events -f --kind template.build follows it").into();
+    }
     let needs_key = error.chain().any(|cause| {
         cause.downcast_ref::<ClientError>().is_some_and(|error| error.is("unauthenticated"))
             || cause.downcast_ref::<GuestError>().is_some_and(|error| error.is(ErrorCode::Unauthenticated))

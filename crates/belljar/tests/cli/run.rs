@@ -341,7 +341,7 @@ fn options_after_the_script_are_explained_if_it_fails() {
     let hint = "belljar: hint: -f was passed to the program; options of belljar run go before the script.\n";
     host.run(&["run", "sum.py", "-f", "sales.csv"]).check(3, "", hint);
     host.run(&["run", "sum.py", "-x", "sales.csv"]).check(3, "", "");
-    host.run(&["run", "-c", "import sys; print(sys.argv[1:])", "-f"]).check(0, "['-f']\n", "");
+    host.run(&["run", "-c", "import sys; print(sys.argv[1:])", "--", "-f"]).check(0, "['-f']\n", "");
 }
 
 #[test]

@@ -2,6 +2,65 @@
 
 use crate::fixture::Home;
 
+/// Command lines as for other programs, and typing mistakes: all answers, for people to read in review.
+#[test]
+fn mistakes_get_advice() {
+    let home = Home::new();
+    let lines = [
+        "rnu -c 1",
+        "ps",
+        "exec x ls",
+        "ls",
+        "login",
+        "version",
+        "images",
+        "sandboxes",
+        "nosuch",
+        "help nosuch",
+        "sandbox stop x",
+        "sandbox crate",
+        "sandbox exec -it x bash",
+        "run -v /a:/b x.py",
+        "run -it python",
+        "run --rm x.py",
+        "run -d x.py",
+        "run -p 80:80 x.py",
+        "run --memroy 1g x.py",
+        "run python -c 1",
+        "run node",
+        "run --template x --engine local -c 1",
+        "run --template x --hostname y -c 1",
+        "secret create foo bar",
+        "secret set foo bar",
+        "code nosuch.py",
+        "code --sandbox x --memory 1g",
+        "code --sandbox x --volume a:/b",
+        "sandbox ls --server http://127.0.0.1:1",
+    ];
+    let answers = lines.map(|line| {
+        let done = home.run(line);
+        format!("$ belljar {line}\n[{}]\n{}{}", done.status.unwrap_or(-1), done.stdout, done.stderr)
+    });
+    insta::assert_snapshot!("mistakes", answers.join("\n"));
+    // No server was started for any of them.
+    assert!(!home.path().join("serve.lock").exists());
+}
+
+#[test]
+fn help_is_a_command_too() {
+    let home = Home::new();
+    for (line, same) in [
+        ("help", "--help"),
+        ("help run", "run --help"),
+        ("help sandbox create", "sandbox create --help"),
+        ("sandbox help create", "sandbox create --help"),
+        ("sandbox help", "sandbox --help"),
+    ] {
+        assert_eq!(home.good(line), home.good(same), "{line}");
+    }
+    assert_eq!(home.run_args(&["run", "-c", "import sys; print(sys.argv[1:])", "help"]).good(), "['help']\n");
+}
+
 #[test]
 fn help_texts_match_snapshots() {
     let home = Home::new();

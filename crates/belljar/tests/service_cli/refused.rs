@@ -102,7 +102,8 @@ fn home_flag_overrides_the_environment() {
     assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), id, "{listed:?}");
     let other = with(&["sandbox", "ls", "-q"]);
     assert!(
-        String::from_utf8_lossy(&other.stderr).contains("cannot reach the server at http://127.0.0.1:1"),
+        String::from_utf8_lossy(&other.stderr)
+            .contains("cannot reach the server at http://127.0.0.1:1: Connection refused; start"),
         "{other:?}"
     );
 }

@@ -1,0 +1,163 @@
+//! Advice for command lines that are written as for other programs.
+
+use std::ffi::OsString;
+
+use belljar_model::nearest;
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Advice for commands that do not exist, by the command that they are given to.
+const COMMANDS: &[(&str, &str, &str)] = &[
+    ("", "ps", "belljar sandbox ls lists sandboxes, belljar sandbox ps SANDBOX the processes in one"),
+    ("", "login", NO_LOGIN),
+    ("", "logout", NO_LOGIN),
+    ("", "version", "belljar --version prints the version"),
+    ("", "images", "belljar template ls lists templates"),
+    ("", "pull", "belljar template build makes a template"),
+    ("", "up", "belljar serve starts a server"),
+    ("", "start", "belljar serve starts a server, belljar sandbox create a sandbox"),
+    ("", "stop", "belljar sandbox kill SANDBOX ends a sandbox"),
+    ("", "repl", "belljar code runs code cell by cell"),
+    ("", "python", "belljar code runs Python cell by cell, belljar run SCRIPT a script"),
+    ("sandbox", "run", "belljar sandbox exec SANDBOX COMMAND runs a command in a sandbox"),
+    (
+        "sandbox",
+        "stop",
+        "belljar sandbox kill SANDBOX ends a sandbox, belljar sandbox pause SANDBOX pauses it",
+    ),
+    ("sandbox", "delete", "belljar sandbox kill SANDBOX ends a sandbox"),
+    (
+        "sandbox",
+        "start",
+        "belljar sandbox create creates a sandbox, belljar sandbox resume SANDBOX resumes one",
+    ),
+    ("sandbox", "inspect", "belljar sandbox info SANDBOX shows its details"),
+    (
+        "sandbox",
+        "attach",
+        "belljar sandbox shell SANDBOX opens a terminal, belljar sandbox process attach follows a process",
+    ),
+];
+
+const NO_LOGIN: &str = "there is no login: the server of this user's home needs no key; for another one give --server URL and --api-key \
+                        KEY, or set BELLJAR_API_URL and BELLJAR_API_KEY; belljar key create makes a key";
+
+/// Advice for arguments that do not exist, by their command. An empty argument stands for one that is not a flag.
+const ARGUMENTS: &[(&str, &str, &str)] = &[
+    ("run", "-v", MOUNT),
+    ("run", "--volume", MOUNT),
+    ("run", "-i", TERMINAL),
+    ("run", "-t", TERMINAL),
+    ("run", "--interactive", TERMINAL),
+    ("run", "--tty", TERMINAL),
+    ("run", "--rm", "leave it out: belljar run always removes its sandbox"),
+    ("run", "-d", BACKGROUND),
+    ("run", "--detach", BACKGROUND),
+    ("run", "--name", BACKGROUND),
+    ("run", "-p", PORTS),
+    ("run", "--publish", PORTS),
+    ("run", "--image", "--template NAME uses a template of the server; belljar template ls lists them"),
+    ("sandbox exec", "-i", EXEC),
+    ("sandbox exec", "-t", EXEC),
+    ("sandbox exec", "--interactive", EXEC),
+    ("sandbox exec", "--tty", EXEC),
+    (
+        "secret create",
+        "",
+        "the value is no argument, because other users could see it; write it to standard input, or give --env VARIABLE or --file PATH",
+    ),
+    (
+        "secret set",
+        "",
+        "the value is no argument; write it to standard input, or give --env VARIABLE or --file PATH",
+    ),
+    (
+        "code",
+        "",
+        "belljar run --rich FILE runs a file and shows its results and pictures, belljar run FILE runs it as a program",
+    ),
+];
+
+const MOUNT: &str = "--mount SRC:DST[:rw] shows a directory of this machine inside; belljar sandbox create --volume mounts a volume of a \
+                     server";
+const TERMINAL: &str = "leave it out: belljar run passes standard input on; belljar shell opens a terminal";
+const BACKGROUND: &str = "belljar sandbox create makes a sandbox that stays, belljar sandbox exec -d runs a command in its background";
+const PORTS: &str =
+    "belljar sandbox create makes a sandbox that stays, belljar sandbox port publishes a port of it";
+const EXEC: &str = "leave it out: belljar sandbox exec passes standard input on; belljar sandbox shell SANDBOX COMMAND runs it in a terminal";
+
+/// Rewrites `help COMMAND` to `COMMAND --help`, also within a group of commands.
+pub(crate) fn help_as_flag(mut words: Vec<OsString>, command: impl FnOnce() -> Command) -> Vec<OsString> {
+    let is_help = |word: Option<&OsString>| word.is_some_and(|word| word == "help");
+    let at = if is_help(words.get(1)) {
+        1
+    } else if is_help(words.get(2)) && group(&command(), &words).is_some() {
+        2
+    } else {
+        return words;
+    };
+    words.remove(at);
+    words.push("--help".into());
+    words
+}
+
+/// Returns the group of commands that a command line names.
+fn group<'a>(command: &'a Command, words: &[OsString]) -> Option<&'a Command> {
+    command.find_subcommand(words.get(1)?).filter(|command| command.has_subcommands())
+}
+
+/// Adds advice to an error of the parser.
+pub(crate) fn advise(mut error: clap::Error, words: &[OsString], command: &Command) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let advice = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            text(ContextKind::InvalidSubcommand).and_then(|word| for_command(&word, words, command))
+        }
+        ErrorKind::UnknownArgument => {
+            text(ContextKind::InvalidArg).and_then(|argument| for_argument(&argument, words, command))
+        }
+        _ => None,
+    };
+    if let Some(advice) = advice {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+    }
+    error
+}
+
+/// Returns advice for an unknown command: for words of other programs, commands of a group, and misspelt ones.
+fn for_command(word: &str, words: &[OsString], command: &Command) -> Option<String> {
+    let group = group(command, words);
+    let name = group.map_or("", Command::get_name);
+    if let Some((.., advice)) = COMMANDS.iter().find(|(of, other, _)| *of == name && *other == word) {
+        return Some((*advice).to_owned());
+    }
+    let place = if name.is_empty() { "belljar".to_owned() } else { format!("belljar {name}") };
+    let known = group.unwrap_or(command).get_subcommands();
+    if group.is_none() {
+        let has_it = |group: &&Command| group.find_subcommand(word).is_some();
+        let found: Vec<_> = command
+            .get_subcommands()
+            .filter(has_it)
+            .map(|group| format!("belljar {} {word}", group.get_name()))
+            .collect();
+        if !found.is_empty() {
+            return Some(format!("did you mean {}?", found.join(", ")));
+        }
+    }
+    nearest(word, known.map(Command::get_name)).map(|near| format!("did you mean {place} {near}?"))
+}
+
+fn for_argument(argument: &str, words: &[OsString], command: &Command) -> Option<String> {
+    let mut place = words.get(1)?.to_str()?.to_owned();
+    if group(command, words).is_some() {
+        place = format!("{place} {}", words.get(2)?.to_str()?);
+    }
+    let argument = if argument.starts_with('-') { argument } else { "" };
+    let found = ARGUMENTS.iter().find(|(of, other, _)| *of == place && *other == argument);
+    found.map(|(.., advice)| (*advice).to_owned())
+}
