@@ -2,7 +2,7 @@
 
 import type { Commands, RunOptions } from "./commands.js";
 import { REQUEST_OPTIONS, type RequestOptions } from "./config.js";
-import { FileNotFoundError, InvalidArgumentError, NotEnoughSpaceError, ServerError } from "./errors.js";
+import { InvalidArgumentError, NotEnoughSpaceError, ProgramNotFoundError, ServerError } from "./errors.js";
 import { checkText, known, type Names, names } from "./options.js";
 import { CommandExitError, type CommandResult, GitAuthError } from "./result.js";
 
@@ -329,8 +329,8 @@ export class Git {
     try {
       return await this.#commands.run(["git", ...(path === undefined ? [] : ["-C", checkText("path", path)]), ...args], run);
     } catch (error) {
-      if (error instanceof FileNotFoundError) {
-        throw new FileNotFoundError(`there is no git in the sandbox; install it in its template (${error.message})`, { code: error.code, status: error.status, requestId: error.requestId, cause: error });
+      if (error instanceof ProgramNotFoundError) {
+        throw new ProgramNotFoundError(`there is no git in the sandbox; install it in its template (${error.message})`, { code: error.code, status: error.status, requestId: error.requestId, cause: error });
       }
       if (error instanceof CommandExitError && AUTH_FAILURE.test(error.stderr)) {
         throw new GitAuthError(error.result);

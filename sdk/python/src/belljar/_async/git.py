@@ -8,10 +8,10 @@ from .._calls import git as calls
 from .._calls._call import Duration
 from ..errors import (
     CommandExitException,
-    FileNotFoundException,
     GitAuthException,
     InvalidArgumentException,
     NotEnoughSpaceException,
+    ProgramNotFoundException,
 )
 from ..models import CommandResult, GitBranches, GitCommit, GitStatus
 from ..models.git import LOG_FORMAT, parse_branches, parse_log, parse_status
@@ -304,9 +304,9 @@ class AsyncGit:
                 request_timeout=options.get("request_timeout"),
                 user=options.get("user"),
             )
-        except FileNotFoundException as error:
+        except ProgramNotFoundException as error:
             message = f"there is no git in the sandbox; install it in its template ({error.message})"
-            raise FileNotFoundException(message, code=error.code, status=error.status) from None
+            raise ProgramNotFoundException(message, code=error.code, status=error.status) from None
         except CommandExitException as error:
             if calls.is_auth_failure(error.stderr):
                 raise GitAuthException(error.result) from None
