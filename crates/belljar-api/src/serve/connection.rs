@@ -67,7 +67,7 @@ const STALL_SLACK: Duration = Duration::from_secs(10);
 
 /// Limits on draining the unread rest of a request body, in bytes and time. A client sends its whole body before it
 /// reads the response, and closing the connection before that loses the response (RFC 9112, section 9.6).
-const MAX_DRAIN_BYTES: u64 = 64 << 20;
+const MAX_DRAIN_BYTES: u64 = 1 << 30;
 /// See [`MAX_DRAIN_BYTES`].
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 

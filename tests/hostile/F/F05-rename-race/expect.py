@@ -2,7 +2,7 @@ import os
 
 import host
 
-ROUNDS, OUTS = 200, 24
+ROUNDS, OUT_ROUNDS, OUTS = 200, 60, 24
 work = host.scratch(0o777)
 shared = os.path.join(work, "shared")
 os.mkdir(shared)
@@ -30,7 +30,7 @@ for number in range(ROUNDS):
 # A second sandbox resolves paths in the same directory while the first one races.
 outs = [flag for number in range(OUTS) for flag in ("-o", f"/m/tree/d/public:{work}/out{number}")]
 leaked_out, came, missing = 0, 0, 0
-for _ in range(8):
+for round in range(OUT_ROUNDS):
     done = host.run(code="true", language="sh", flags=[*mount, *outs])
     missing += done.stderr.count("was not created")
     for number in range(OUTS):
@@ -39,6 +39,9 @@ for _ in range(8):
             os.unlink(os.path.join(work, f"out{number}"))
             came += 1
             leaked_out += token in content
+    # The paths of one run are resolved within a moment, in which the racer may not have had a processor.
+    if round >= 7 and came and missing:
+        break
 
 racer.stdin.close()
 racer.wait(10)

@@ -38,7 +38,8 @@ CODE = "import sys\ntry:\n  print(sorted(set(open('in', 'rb').read())))\nexcept 
 for number in range(15):
     done = timed(code=CODE, language="python", flags=["-f", f"{shared}/file:in"])
     in_ends.add(done.status)
-    if done.status == 0:
+    # A path is resolved once, when the run begins: if it was the link then, all bytes are the neighbour's.
+    if done.status == 0 and set(eval(done.output)) != {ord("N")}:
         in_said |= set(eval(done.output))
 # The only bytes that it ever contains: As, and the zeros of holes.
 allowed = {0, ord("A")}
