@@ -31,6 +31,16 @@ pub enum KeeperError {
         /// Id as requested.
         id: String,
     },
+    /// The sandbox is the caller's, on another server that shares the store.
+    #[error(
+        "sandbox {id:?} is not found here: it is one of the server {keeper:?}, which shares the store; send requests for it there"
+    )]
+    Elsewhere {
+        /// The sandbox.
+        id: SandboxId,
+        /// Name of its server (`store.keeper`).
+        keeper: String,
+    },
     /// The sandbox was the caller's and has ended.
     #[error("sandbox {id} is gone: {reason}")]
     Gone {
@@ -285,7 +295,7 @@ impl KeeperError {
         use guest_codes::code_of;
         match self {
             Self::Invalid(_) | Self::Field { .. } => "invalid_field",
-            Self::NotFound { what: "sandbox", .. } => "sandbox_not_found",
+            Self::NotFound { what: "sandbox", .. } | Self::Elsewhere { .. } => "sandbox_not_found",
             Self::NotFound { what: "template", .. } => "template_not_found",
             Self::NotFound { what: "volume", .. } => "volume_not_found",
             Self::NotFound { what: "key", .. } => "key_not_found",

@@ -108,6 +108,11 @@ impl Headroom {
         Err(KeeperError::Full { what, retry_after: RETRY_AFTER })
     }
 
+    /// Returns the available memory and the free disk space, in bytes; `None` if unknown.
+    pub(crate) fn free_bytes(&self) -> (Option<u64>, Option<u64>) {
+        (self.memory_bytes, self.disk_bytes)
+    }
+
     /// Returns the memory that is missing for a purpose, in bytes; `None` if there is enough or it is unknown.
     pub(crate) fn missing_memory(&self, room: &HeadRoom, purpose: Purpose) -> Option<u64> {
         let missing = room.scaled(purpose).memory_bytes.checked_sub(self.memory_bytes?)?;

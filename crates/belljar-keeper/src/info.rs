@@ -255,6 +255,9 @@ pub struct KeyInfo {
     pub tenant: String,
     /// Quotas of all its sandboxes together.
     pub quotas: Quotas,
+    /// What its sandboxes on this server use of them now.
+    #[serde(default)]
+    pub usage: KeyUsage,
     /// Time of creation.
     #[serde(with = "json::time")]
     #[schema(value_type = String, format = DateTime)]

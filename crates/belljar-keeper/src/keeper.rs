@@ -307,20 +307,28 @@ impl Keeper {
 
     /// Finds the record of an ended sandbox of the caller.
     pub(crate) async fn find_ended(&self, caller: &Caller, id: &str) -> Result<Option<SandboxRow>> {
+        Ok(self.find_record(caller, id).await?.filter(|row| row.state == SandboxState::Gone))
+    }
+
+    /// Finds the record of a sandbox of the caller, in any state and on any server.
+    async fn find_record(&self, caller: &Caller, id: &str) -> Result<Option<SandboxRow>> {
         let Ok(sandbox) = id.parse::<SandboxId>() else { return Ok(None) };
         // Other tenants' records are not even read, so that they take no longer than missing ones.
         let tenant = (caller.role != Role::Admin).then_some(caller.tenant.as_str());
         let row = self.inner.store.sandboxes().get_for_tenant(tenant, &sandbox).await?;
-        Ok(row.filter(|row| row.state == SandboxState::Gone && caller.may_see(&row.tenant, &row.id)))
+        Ok(row.filter(|row| caller.may_see(&row.tenant, &row.id)))
     }
 
     /// Returns the error for a sandbox that is not found; its own caller gets the reason of its end.
     async fn missing_error(&self, caller: &Caller, id: &str) -> Result<KeeperError> {
-        Ok(match self.find_ended(caller, id).await? {
-            Some(SandboxRow { id, reason, .. }) => {
+        Ok(match self.find_record(caller, id).await? {
+            Some(SandboxRow { id, reason, state: SandboxState::Gone, .. }) => {
                 KeeperError::Gone { id, reason: reason.unwrap_or_else(|| "it has ended".to_owned()) }
             }
-            None => not_found(id),
+            Some(SandboxRow { id, keeper, .. }) if keeper != self.inner.config.now().name => {
+                KeeperError::Elsewhere { id, keeper }
+            }
+            _ => not_found(id),
         })
     }
 

@@ -55,6 +55,19 @@ pub struct NewKey {
     pub quotas: Quotas,
 }
 
+/// Changes of a key. What is `None` stays.
+#[derive(Debug, Clone, Default)]
+pub struct KeyChange {
+    /// New name.
+    pub name: Option<String>,
+    /// New role of its holder.
+    pub role: Option<Role>,
+    /// New time from now on until it expires; `Some(None)` for one that does not expire.
+    pub expires: Option<Option<Duration>>,
+    /// Quotas that replace all earlier ones.
+    pub quotas: Option<Quotas>,
+}
+
 /// Why a credential was denied. Clients cannot tell the reasons apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
@@ -253,27 +266,15 @@ impl Keeper {
 
     async fn create_key_inner(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
         self.require(caller, KEY_CREATE)?;
-        for (field, text) in [("name", &key.name), ("tenant", &key.tenant)] {
-            if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
-                let reason = format!(
-                    "it is not allowed; give at most {MAX_NAME_BYTES} bytes without control characters"
-                );
-                return Err(KeeperError::field(field, reason));
-            }
-        }
+        check_text("name", &key.name)?;
+        check_text("tenant", &key.tenant)?;
         let mut secret = [0u8; 32];
         fill_random(&mut secret)?;
         let mut id = [0u8; 8];
         fill_random(&mut id)?;
         let secret = format!("{KEY_PREFIX}{}", hex::encode(secret));
         let now = Timestamp::now();
-        let expires_at = match key.expires {
-            None => None,
-            Some(after) => Some(
-                now.checked_add(after)
-                    .map_err(|_| KeeperError::field("expires", "it is too far in the future"))?,
-            ),
-        };
+        let expires_at = key.expires.map(expiry).transpose()?;
         // Administrators can create keys, so default quotas would not bound them.
         let Quotas { network, stored_secrets, .. } = key.quotas.clone();
         let named = Quotas { network: network.clone(), stored_secrets, ..Quotas::default() };
@@ -288,8 +289,7 @@ impl Keeper {
             name: key.name,
             tenant: if key.tenant.is_empty() { DEFAULT_TENANT.to_owned() } else { key.tenant },
             role: key.role,
-            quotas: serde_json::to_string(&quotas)
-                .map_err(|error| KeeperError::field("quotas", error.to_string()))?,
+            quotas: stored_quotas(&quotas)?,
             created_at: now,
             expires_at,
             revoked_at: None,
@@ -308,7 +308,7 @@ impl Keeper {
         self.audit(caller, KEY_CREATE, None, &inserted, details).await?;
         inserted?;
         self.look_for_tenants().await?;
-        Ok(CreatedKey { info: key_info(&row), key: secret })
+        Ok(CreatedKey { info: self.key_info(&row), key: secret })
     }
 
     /// Checks that sandboxes could be created for the key's tenant ([`Keeper::create`]).
@@ -347,34 +347,77 @@ impl Keeper {
         self.write_touched().await;
         let rows = self.inner.store.keys().list(part.after()?, part.rows()).await?;
         let (rows, next_cursor) = part.cut(rows, |row| (row.created_at, &row.id));
-        Ok(Page { items: rows.iter().map(key_info).collect(), next_cursor })
+        Ok(Page { items: rows.iter().map(|row| self.key_info(row)).collect(), next_cursor })
     }
 
-    /// Changes the quotas of a key, from its next request on. Existing sandboxes stay.
+    fn key_info(&self, row: &KeyRow) -> KeyInfo {
+        KeyInfo {
+            id: row.id.clone(),
+            hint: row.hint.clone(),
+            name: row.name.clone(),
+            role: row.role,
+            tenant: row.tenant.clone(),
+            quotas: serde_json::from_str(&row.quotas).unwrap_or_default(),
+            usage: self.inner.ledger.usage(&row.id),
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            revoked_at: row.revoked_at,
+            last_used_at: row.last_used_at,
+        }
+    }
+
+    /// Changes a key, from its next request on. Existing sandboxes stay.
     ///
     /// # Errors
-    /// Needs the role admin; returns [`KeeperError::NotFound`], also for a revoked key.
-    pub async fn set_key_quotas(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
+    /// Needs the role admin; returns [`KeeperError::NotFound`], also for a revoked key, and [`KeeperError::Field`].
+    pub async fn update_key(&self, caller: &Caller, id: &str, change: KeyChange) -> Result<KeyInfo> {
         let (keeper, caller, id) = self.clone_for_task(caller, id);
-        let setting = async move { keeper.set_key_quotas_inner(&caller, &id, quotas).await };
-        run_detached(&self.inner.tasks, setting).await
+        let changing = async move { keeper.update_key_inner(&caller, &id, change).await };
+        run_detached(&self.inner.tasks, changing).await
     }
 
-    async fn set_key_quotas_inner(&self, caller: &Caller, id: &str, quotas: Quotas) -> Result<KeyInfo> {
+    async fn update_key_inner(&self, caller: &Caller, id: &str, change: KeyChange) -> Result<KeyInfo> {
         self.require(caller, KEY_UPDATE)?;
-        let text = serde_json::to_string(&quotas);
-        let text = text.map_err(|error| KeeperError::field("quotas", error.to_string()))?;
-        let not_found = || KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() };
-        let changed = match self.inner.store.keys().set_quotas(id, &text).await {
-            Err(StoreError::NotFound { .. }) => Err(not_found()),
-            changed => changed.map_err(KeeperError::from),
-        };
+        let mut details = vec![("key", id.chars().take(64).collect())];
+        let changed = self.change_row(id, change, &mut details).await;
         self.inner.keys.cache().retain(|_, seen| seen.row.id != id);
-        let details = vec![("key", id.chars().take(64).collect()), ("quotas", text)];
         self.audit(caller, KEY_UPDATE, None, &changed, details).await?;
-        changed?;
-        let row = self.inner.store.keys().get(id).await?;
-        row.as_ref().map(key_info).ok_or_else(not_found)
+        let row = changed?;
+        self.look_for_tenants().await?;
+        Ok(self.key_info(&row))
+    }
+
+    /// Changes the row of a key, and adds what is changed to the details of the audit record.
+    async fn change_row(
+        &self,
+        id: &str,
+        change: KeyChange,
+        details: &mut Vec<(&'static str, String)>,
+    ) -> Result<KeyRow> {
+        let not_found = || KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() };
+        let mut row = self.inner.store.keys().get(id).await?.ok_or_else(not_found)?;
+        if let Some(name) = change.name {
+            check_text("name", &name)?;
+            details.push(("name", name.clone()));
+            row.name = name;
+        }
+        if let Some(role) = change.role {
+            details.push(("role", role.to_string()));
+            row.role = role;
+        }
+        if let Some(expires) = change.expires {
+            row.expires_at = expires.map(expiry).transpose()?;
+            details
+                .push(("expires_at", row.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string())));
+        }
+        if let Some(quotas) = change.quotas {
+            row.quotas = stored_quotas(&quotas)?;
+            details.push(("quotas", row.quotas.clone()));
+        }
+        match self.inner.store.keys().update(&row).await {
+            Err(StoreError::NotFound { .. }) => Err(not_found()),
+            changed => Ok(changed.map(|()| row)?),
+        }
     }
 
     /// Revokes a key. Its sandboxes keep running, for other keys of the tenant.
@@ -428,6 +471,25 @@ impl Keeper {
     }
 }
 
+/// Checks the name or the tenant of a key.
+fn check_text(field: &'static str, text: &str) -> Result<()> {
+    if text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let reason = format!("it is not allowed; give at most {MAX_NAME_BYTES} bytes without control characters");
+    Err(KeeperError::field(field, reason))
+}
+
+/// Returns when a key expires that is valid for this long from now on.
+fn expiry(after: Duration) -> Result<Timestamp> {
+    let at = Timestamp::now().checked_add(after);
+    at.map_err(|_| KeeperError::field("expires", "it is too far in the future"))
+}
+
+fn stored_quotas(quotas: &Quotas) -> Result<String> {
+    serde_json::to_string(quotas).map_err(|error| KeeperError::field("quotas", error.to_string()))
+}
+
 pub(crate) fn check_row(row: &KeyRow) -> std::result::Result<(), Denied> {
     if row.revoked_at.is_some() {
         return Err(Denied::Revoked);
@@ -476,20 +538,5 @@ fn operator_row() -> KeyRow {
         expires_at: None,
         revoked_at: None,
         last_used_at: None,
-    }
-}
-
-fn key_info(row: &KeyRow) -> KeyInfo {
-    KeyInfo {
-        id: row.id.clone(),
-        hint: row.hint.clone(),
-        name: row.name.clone(),
-        role: row.role,
-        tenant: row.tenant.clone(),
-        quotas: serde_json::from_str(&row.quotas).unwrap_or_default(),
-        created_at: row.created_at,
-        expires_at: row.expires_at,
-        revoked_at: row.revoked_at,
-        last_used_at: row.last_used_at,
     }
 }

@@ -75,7 +75,7 @@ pub use info::{
     PublishedPort, SandboxInfo, SandboxMetrics, SpecInfo, TemplateInfo,
 };
 pub use keeper::{Entered, Keeper};
-pub use keys::{Denied, E2B_KEY_PREFIX, KEY_PREFIX, NewKey};
+pub use keys::{Denied, E2B_KEY_PREFIX, KEY_PREFIX, KeyChange, NewKey};
 pub use plan::{
     BuildPlan, CopyFiles, CopySource, DEFAULT_TAG, FilesHash, MAX_PLAN_STEPS, NewBuild, PlanStep, TaggedName,
 };

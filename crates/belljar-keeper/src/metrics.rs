@@ -1,20 +1,24 @@
 //! Metrics of the service, in Prometheus's text format.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belljar_model::SandboxState;
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::keeper::Keeper;
+use crate::head_room::Headroom;
+use crate::keeper::{Inner, Keeper};
 
 /// Histogram buckets for starts, in seconds.
 const START_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -75,6 +79,8 @@ impl Metrics {
         let executions = Family::<OutcomeLabel, Counter>::default();
         let execution_seconds = Histogram::new(EXEC_SECONDS);
         let own = registry.sub_registry_with_prefix("belljar");
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        own.register("build", "The program that runs", build);
         own.register("sandboxes", "Sandboxes by state", sandboxes.clone());
         own.register(
             "sandbox_start_seconds",
@@ -203,7 +209,56 @@ impl Keeper {
 
 /// Collector of values that are read from the keeper's state on demand.
 struct Collector {
-    keeper: std::sync::Weak<crate::keeper::Inner>,
+    keeper: std::sync::Weak<Inner>,
+}
+
+impl Inner {
+    /// Returns gauges with one label each: name, description, label, and the values.
+    fn labelled_gauges(&self) -> [(&'static str, &'static str, &'static str, BTreeMap<String, u64>); 3] {
+        let (mut tenants, mut memory, mut templates) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for entry in self.entries.read().values() {
+            let live = entry.live();
+            let add =
+                |values: &mut BTreeMap<String, u64>, label: &str, value: u64| match values.get_mut(label) {
+                    Some(sum) => *sum += value,
+                    None => drop(values.insert(label.to_owned(), value)),
+                };
+            add(&mut tenants, &entry.tenant, 1);
+            add(&mut memory, &entry.tenant, live.spec.limits.memory.bytes());
+            add(&mut templates, &live.row.template, 1);
+        }
+        [
+            ("belljar_tenant_sandboxes", "Sandboxes that are not gone, by tenant", "tenant", tenants),
+            (
+                "belljar_tenant_memory_limit_bytes",
+                "Sum of the memory limits of sandboxes that are not gone, by tenant",
+                "tenant",
+                memory,
+            ),
+            ("belljar_template_sandboxes", "Sandboxes that are not gone, by template", "template", templates),
+        ]
+    }
+
+    /// Returns what is free on the machine, as far as it is known.
+    fn free_gauges(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let config = self.config.now();
+        let (memory, disk) = Headroom::measure(&config.state_dir, &config.head_room).free_bytes();
+        let gauges = [
+            ("belljar_free_memory_bytes", "Memory of the machine that is available", memory),
+            ("belljar_free_disk_bytes", "Free space on the disk of the server's home", disk),
+        ];
+        gauges.into_iter().filter_map(|(name, help, value)| Some((name, help, value?)))
+    }
+}
+
+fn encode_gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &'static str,
+    help: &str,
+    value: u64,
+) -> Result<(), std::fmt::Error> {
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 
 impl std::fmt::Debug for Collector {
@@ -213,11 +268,7 @@ impl std::fmt::Debug for Collector {
 }
 
 impl prometheus_client::collector::Collector for Collector {
-    fn encode(
-        &self,
-        mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>,
-    ) -> Result<(), std::fmt::Error> {
-        use prometheus_client::encoding::EncodeMetric as _;
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(inner) = self.keeper.upgrade() else { return Ok(()) };
         let (ready, size) = inner.pools.level();
         let (in_flight, waiting) = inner.gate.load();
@@ -228,8 +279,18 @@ impl prometheus_client::collector::Collector for Collector {
             ("belljar_starts_waiting", "Requests that wait for a start", waiting),
         ];
         for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+            encode_gauge(&mut encoder, name, help, value as u64)?;
+        }
+        for (name, help, value) in inner.free_gauges() {
+            encode_gauge(&mut encoder, name, help, value)?;
+        }
+        for (name, help, label, values) in inner.labelled_gauges() {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (key, value) in &values {
+                let labels = [(label, key.as_str())];
+                ConstGauge::new(i64::try_from(*value).unwrap_or(i64::MAX))
+                    .encode(family.encode_family(&labels)?)?;
+            }
         }
         let counters = [
             ("belljar_pool_hits", "Requests that the pool served", inner.pools.hits.load(Ordering::Relaxed)),

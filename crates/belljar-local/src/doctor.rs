@@ -68,8 +68,82 @@ impl LocalEngine {
             seccomp(),
             landlock(),
             tree(),
+            code(),
+            templates(),
+            volumes(),
         ]
     }
+}
+
+/// Directories in which programs are looked for, as volumes and sandboxes do.
+const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
+
+/// Returns those of the programs that this machine does not have.
+fn missing_programs<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let is_there = |name: &&&str| PATH.split(':').any(|dir| std::path::Path::new(dir).join(name).is_file());
+    names.iter().filter(|name| !is_there(name)).copied().collect()
+}
+
+/// Checks for the interpreters of contexts in the machine's own tree.
+fn code() -> Finding {
+    const FIX: &str = "apt-get install python3-ipython nodejs; or use a template that has them, such as \
+                       belljar template build templates/code-interpreter.toml, and --template code-interpreter";
+    let mut python = std::process::Command::new("/usr/bin/python3");
+    python.args([
+        "-I",
+        "-c",
+        "import importlib.util, sys; sys.exit(importlib.util.find_spec('IPython') is None)",
+    ]);
+    python
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let has_ipython = python.status().is_ok_and(|status| status.success());
+    let missing: Vec<&str> = (!has_ipython)
+        .then_some("IPython in /usr/bin/python3")
+        .into_iter()
+        .chain(missing_programs(&["node"]))
+        .collect();
+    if missing.is_empty() {
+        return good(
+            "code",
+            "contexts of Python and JavaScript work in the machine's own tree: belljar code, run --rich",
+        );
+    }
+    let detail =
+        format!("without a template, contexts (belljar code, run --rich) lack {}", missing.join(" and "));
+    bad("code", FindingState::Weaker, detail, FIX)
+}
+
+/// Checks for the programs that build templates.
+fn templates() -> Finding {
+    let missing = missing_programs(&["mmdebstrap", "mksquashfs"]);
+    if missing.is_empty() {
+        return good("templates", "can be built: mmdebstrap and mksquashfs are installed");
+    }
+    let detail = format!("cannot all be built: {} is not installed", missing.join(" and "));
+    bad("templates", FindingState::Weaker, detail, "apt-get install mmdebstrap squashfs-tools")
+}
+
+/// Checks for what volumes need.
+fn volumes() -> Finding {
+    let mut missing = missing_programs(&["mke2fs"]);
+    let has_loops = std::path::Path::new("/dev/loop-control").exists();
+    missing.extend((!has_loops).then_some("/dev/loop-control"));
+    if !rustix::process::geteuid().is_root() {
+        let fix = "run the server as root: mounting a volume needs it";
+        return bad(
+            "volumes",
+            FindingState::Weaker,
+            "only sandboxes of a server of root can mount them",
+            fix,
+        );
+    }
+    if missing.is_empty() {
+        return good("volumes", "can be created and mounted: mke2fs and loop devices are there");
+    }
+    let detail = format!("cannot be used without {}", missing.join(" and "));
+    bad("volumes", FindingState::Weaker, detail, "apt-get install e2fsprogs, and modprobe loop")
 }
 
 fn good(name: &'static str, detail: impl Into<String>) -> Finding {

@@ -143,18 +143,24 @@ impl Keys<'_> {
         Ok(changed > 0)
     }
 
-    /// Sets the quotas of a key. The change survives a power failure.
+    /// Replaces the name, role, quotas and time of expiry of a key by those of the row. The change survives a power failure.
     ///
     /// # Errors
     ///
-    /// Returns [`StoreError::NotFound`], also if the key was revoked, or fails if the store cannot be written.
-    pub async fn set_quotas(&self, id: &str, quotas: &str) -> Result<(), StoreError> {
-        let text = "UPDATE keys SET quotas = $2 WHERE id = $1 AND revoked_at IS NULL";
-        let statement = sqlx::query(text).bind(id).bind(quotas);
+    /// Returns [`StoreError::NotFound`], also if the key was revoked, [`StoreError::Nul`], or fails if the store cannot be written.
+    pub async fn update(&self, row: &KeyRow) -> Result<(), StoreError> {
+        refuse_nul([("the key's name", row.name.as_str()), ("the quotas", &row.quotas)])?;
+        let text = "UPDATE keys SET name = $2, role = $3, quotas = $4, expires_at = $5 WHERE id = $1 AND revoked_at IS NULL";
+        let statement = sqlx::query(text)
+            .bind(&row.id)
+            .bind(&row.name)
+            .bind(row.role.as_str())
+            .bind(&row.quotas)
+            .bind(stored_optional_time(row.expires_at));
         let changed = self.database.write(statement).await.map_err(failed("change a key"))?;
         self.database.sync().await?;
         match changed {
-            0 => Err(StoreError::NotFound { what: "key", id: id.to_owned() }),
+            0 => Err(StoreError::NotFound { what: "key", id: row.id.clone() }),
             _ => Ok(()),
         }
     }

@@ -12,8 +12,8 @@ use crate::limits::RunLimits;
 use crate::message::Quit;
 use crate::service::args::SandboxCommandArgs;
 use crate::service::server_args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, TemplateCommandArgs,
-    VolumeCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, StatusArgs,
+    TemplateCommandArgs, TopArgs, VolumeCommandArgs,
 };
 use crate::{advice, cert, code, config, doctor, languages, net, run, serve, service, shell};
 
@@ -145,6 +145,10 @@ enum Command {
     Audit(Box<AuditCommandArgs>),
     /// Print what happens to sandboxes, processes, templates and keys
     Events(Box<EventsArgs>),
+    /// Show the server: whether it can create sandboxes, and what this key uses of its quotas
+    Status(Box<StatusArgs>),
+    /// Show what sandboxes use, those with most processor time first
+    Top(Box<TopArgs>),
     /// Show what network policies allow
     #[command(subcommand)]
     Net(Box<NetCommand>),
@@ -431,6 +435,8 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Template(args) => service::template(&args),
         Command::Audit(args) => service::audit(&args),
         Command::Events(args) => service::events(&args),
+        Command::Status(args) => service::status(&args),
+        Command::Top(args) => service::top(&args),
         Command::Net(command) => net::net(&command),
         Command::Gc(args) => service::collect(&args),
         Command::Completion { shell } => completion(shell),

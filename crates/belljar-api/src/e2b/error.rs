@@ -112,6 +112,7 @@ pub(super) fn is_missing(error: &KeeperError) -> bool {
     matches!(
         error,
         KeeperError::NotFound { what: "sandbox", .. }
+            | KeeperError::Elsewhere { .. }
             | KeeperError::Gone { .. }
             | KeeperError::TakenOver { .. }
             | KeeperError::WrongState { .. }

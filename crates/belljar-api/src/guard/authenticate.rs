@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use belljar_keeper::{Caller, Denied};
-use http::{Extensions, HeaderMap, header};
+use http::{Extensions, HeaderMap, Method, header};
 
 use super::client::{Client, Peer};
 use super::envelope::RequestId;
@@ -52,12 +52,19 @@ fn is_open(shared: &Shared, request: &Request) -> bool {
     let path = request.uri().path();
     match path {
         "/health" | "/ready" | "/version" => true,
+        "/" => request.method() == Method::GET && wants_page(request.headers()),
         "/metrics" => shared.config.open_metrics,
         "/openapi.json" | "/docs" => shared.config.open_docs,
         _ if path.starts_with("/docs/") => shared.config.open_docs,
         _ if shared.config.e2b && crate::e2b::is_open(path) => true,
         _ => path.starts_with("/v1/signed/") || crate::proxy::is_by_path(path) || crate::rpc::is_open(path),
     }
+}
+
+/// Reports whether a person's browser asks.
+pub(crate) fn wants_page(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.split(',').any(|kind| kind.trim().starts_with("text/html")))
 }
 
 async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Problem> {

@@ -17,7 +17,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 
 pub(crate) use attempts::Attempts;
-pub(crate) use authenticate::{KeyId, PresentedCredential, denied, find_credential, refuse};
+pub(crate) use authenticate::{KeyId, PresentedCredential, denied, find_credential, refuse, wants_page};
 pub(crate) use client::{Client, Peer};
 pub(crate) use envelope::RequestId;
 pub(crate) use host::{HostName, PortHost, authority, canonical_port};

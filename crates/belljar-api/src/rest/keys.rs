@@ -45,7 +45,7 @@ pub(super) async fn list(
     Ok(axum::Json(KeysBody { keys: page.items, next_cursor: page.next_cursor }))
 }
 
-/// Changes the quotas of a key, from its next request on. Existing sandboxes stay. Needs the role admin.
+/// Changes a key, from its next request on: its name, role, expiry and quotas. Existing sandboxes stay. Needs the role admin.
 #[utoipa::path(patch, path = "/v1/keys/{id}", tag = "keys", request_body = KeyUpdateBody,
     params(("id" = String, Path, description = "The key's id.")),
     responses((status = 200, description = "The key as it is now.", body = KeyInfo)))]
@@ -55,7 +55,7 @@ pub(super) async fn update(
     Id(id): Id,
     Json(body): Json<KeyUpdateBody>,
 ) -> Result<axum::Json<KeyInfo>, Problem> {
-    Ok(axum::Json(shared.keeper.set_key_quotas(&caller, &id, body.into()).await?))
+    Ok(axum::Json(shared.keeper.update_key(&caller, &id, body.into_change()).await?))
 }
 
 /// Revokes a key. Needs the role admin.

@@ -30,8 +30,8 @@ mod volumes;
 mod watch;
 
 use axum::Router;
-use axum::response::IntoResponse as _;
-use axum::routing::any;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{any, get};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -122,16 +122,22 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(audit::archive))
 }
 
+/// Returns the response to a request for an unknown path.
+fn no_endpoint() -> Response {
+    Problem::new(Code::NotFound, "no such endpoint; see /docs").into_response()
+}
+
 /// Returns all routes.
 pub(crate) fn router(shared: &Shared) -> Router {
     let (router, _) = documented_routes().split_for_parts();
-    let mut router = router;
+    // Not an endpoint of the interface: programs get the error of every unknown path.
+    let mut router = router.route("/", get(server::home));
     for path in [proxy::PATH, proxy::PATH_SLASH, proxy::PATH_BARE] {
         router = router.route(path, any(proxy::by_path));
     }
     router
         .merge(openapi::swagger())
-        .fallback(|| async { Problem::new(Code::NotFound, "no such endpoint; see /docs").into_response() })
+        .fallback(async || no_endpoint())
         .method_not_allowed_fallback(|| async {
             let detail = "method not allowed on this path; the header Allow lists the allowed methods";
             Problem::new(Code::MethodNotAllowed, detail).into_response()

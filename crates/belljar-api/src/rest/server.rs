@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use belljar_keeper::{EngineInfo, Leftover, Me, action};
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -49,6 +49,35 @@ pub(super) async fn ready(State(shared): State<Shared>) -> Result<axum::Json<Hea
         .await
         .map_err(|error| Problem::from(error).with_status(http::StatusCode::SERVICE_UNAVAILABLE))?;
     Ok(axum::Json(HealthBody { status: "ok" }))
+}
+
+/// Returns a page that tells people in a browser what they have found.
+pub(super) async fn home(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    if !crate::guard::wants_page(&headers) {
+        return super::no_endpoint();
+    }
+    const POLICY: &str =
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; frame-ancestors 'none'";
+    let docs = if shared.config.open_docs {
+        "<p>The interface is described at <a href=\"/docs\">/docs</a>, and for programs at \
+         <a href=\"/openapi.json\">/openapi.json</a>.</p>"
+    } else {
+        ""
+    };
+    let page = format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Belljar</title>\
+         <meta name=viewport content=\"width=device-width, initial-scale=1\">\
+         <style>body{{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:4rem auto;padding:0 1rem;color-scheme:light dark}}</style>\
+         <h1>Belljar {}</h1><p>This server runs sandboxes for programs. Requests need a key, which \
+         <code>belljar key create</code> makes on its machine.</p>{docs}</html>\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, page).into_response()
 }
 
 /// Returns the version of the server.

@@ -141,7 +141,8 @@ impl Welcome {
                  export BELLJAR_API_KEY={secret}  # the first key, for everything; save it, it won't be shown again\n\
                  belljar sandbox create --server {server} --timeout 10m\n"
             ),
-            None => format!("Belljar serves {place}\n"),
+            // Keys are not known any more once they were shown.
+            None => format!("Belljar serves {place}\n# for a further key: belljar key create --role admin\n"),
         };
         match (listening.url(), listening.addresses.first(), &self.e2b) {
             (Some(url), Some(address), Some(way)) => {

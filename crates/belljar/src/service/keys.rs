@@ -38,9 +38,7 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
 async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let KeyCommand::Create { name, role, tenant, expires, quotas } = command else { return Ok(()) };
     let quotas = merge_quotas(quotas, Quotas::default())?;
-    let role: Role = role
-        .parse()
-        .map_err(|_| Quit::Usage(format!("--role: {role:?} is not allowed; give admin, user or read")))?;
+    let role = parse_role(role)?;
     let expires = expires.as_deref().map(|expires| values::time("expires", expires)).transpose()?;
     let request = json!({
         "name": name,
@@ -57,13 +55,36 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     Ok(())
 }
 
-/// Changes the quotas that are named, and leaves the others as they are.
+fn parse_role(text: &str) -> Result<Role, Quit> {
+    let error = |_| Quit::Usage(format!("--role: {text:?} is not allowed; give admin, user or read"));
+    text.parse().map_err(error)
+}
+
+/// Changes what is named, and leaves the rest as it is.
 async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
-    let KeyCommand::Set { id, quotas } = command else { return Ok(()) };
+    let KeyCommand::Set { id, name, role, expires, quotas } = command else { return Ok(()) };
+    let expires = match expires.as_deref() {
+        Some("none") => Some(0.0),
+        Some(text) => Some(values::time("expires", text)?.as_secs_f64()),
+        None => None,
+    };
+    let mut request = json!({});
+    if let Some(name) = name {
+        request["name"] = json!(name);
+    }
+    if let Some(role) = role {
+        request["role"] = json!(parse_role(role)?);
+    }
+    if let Some(expires) = expires {
+        request["expires"] = json!(expires);
+    }
     let Keys { keys } = link.client.fetch("/v1/keys").await?;
     // For an unknown key, the server returns the error.
     let current = keys.into_iter().find(|key| key.id == *id).map(|key| key.quotas).unwrap_or_default();
-    let request = json!({"quotas": merge_quotas(quotas, current)?});
+    let quotas = merge_quotas(quotas, current.clone())?;
+    if quotas != current {
+        request["quotas"] = json!(quotas);
+    }
     let path = format!("/v1/keys/{}", in_path(id));
     let updated: KeyInfo = link.client.send(Method::PATCH, &path, &request).await?;
     if !link.json(&updated)? {
@@ -124,9 +145,15 @@ fn or_current<T>(
     }
 }
 
+/// Formats usage, with the quota if there is one.
+pub(super) fn of_quota(used: u64, quota: Option<u64>, format: impl Fn(u64) -> String) -> String {
+    let used = format(used);
+    quota.map_or(used.clone(), |quota| format!("{used} of {}", format(quota)))
+}
+
 async fn list(link: &Link) -> Result<(), Quit> {
     let Keys { keys } = link.client.fetch("/v1/keys").await?;
-    let mut table = Table::new(&["ID", "KEY", "NAME", "ROLE", "TENANT", "LAST USED", "WORKS"]);
+    let mut table = Table::new(&["ID", "KEY", "NAME", "ROLE", "TENANT", "SANDBOXES", "LAST USED", "WORKS"]);
     for key in keys {
         if link.json(&key)? {
             continue;
@@ -138,7 +165,10 @@ async fn list(link: &Link) -> Result<(), Quit> {
         };
         let used = key.last_used_at.map_or_else(|| "-".to_owned(), away);
         let hint = format!("{}…", key.hint);
-        table.row(vec![key.id, hint, key.name, key.role.to_string(), key.tenant, used, works]);
+        let sandboxes = of_quota(key.usage.sandboxes.into(), key.quotas.sandboxes.map(u64::from), |count| {
+            count.to_string()
+        });
+        table.row(vec![key.id, hint, key.name, key.role.to_string(), key.tenant, sandboxes, used, works]);
     }
     if link.format == Format::Json { Ok(()) } else { table.print() }
 }

@@ -1,6 +1,7 @@
 //! Connection to the server: the named one, or the one of this user's home.
 
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use belljar_client::{Client, ClientError, Credential, Target};
@@ -66,6 +67,21 @@ impl Link {
 }
 
 impl Link {
+    /// Reports whether the server is named, or one is running in this user's home.
+    pub(crate) fn is_running(args: &ServerArgs) -> Result<bool, Quit> {
+        if Named::find(args, |name| std::env::var(name).ok())?.server.is_some() {
+            return Ok(true);
+        }
+        let socket = holder(&home(args)?).and_then(|holder| holder.socket);
+        Ok(socket.is_some_and(|socket| UnixStream::connect(socket).is_ok()))
+    }
+
+    /// Returns where the server is.
+    pub(crate) fn place(&self) -> String {
+        let socket = self.socket.as_deref().map(|path| format!("unix:{}", path.display()));
+        self.url.clone().or(socket).unwrap_or_default()
+    }
+
     /// Returns the server's socket for display, if it has no other address.
     pub(crate) fn only_socket(&self) -> Option<std::path::Display<'_>> {
         self.socket.as_deref().filter(|_| self.url.is_none()).map(std::path::Path::display)

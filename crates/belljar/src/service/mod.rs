@@ -19,6 +19,7 @@ mod secrets;
 pub(crate) mod server_args;
 mod show;
 mod start;
+mod status;
 mod terminal;
 pub(crate) mod tree;
 pub(crate) mod values;
@@ -32,8 +33,8 @@ use crate::run::runtime;
 use args::SandboxCommandArgs;
 use link::Link;
 use server_args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, TemplateCommandArgs,
-    VolumeCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, StatusArgs,
+    TemplateCommandArgs, TopArgs, VolumeCommandArgs,
 };
 
 /// Adds a hint to an error if the server requires a key. A value that the server refuses is wrong usage, as if it were refused here.
@@ -107,6 +108,16 @@ pub(crate) fn audit(args: &AuditCommandArgs) -> Result<u8, Quit> {
 /// Runs `belljar events`.
 pub(crate) fn events(args: &EventsArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { events::run(&Link::open(&args.server).await?, args).await })
+}
+
+/// Runs `belljar status`.
+pub(crate) fn status(args: &StatusArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(status::status(args))
+}
+
+/// Runs `belljar top`.
+pub(crate) fn top(args: &TopArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { status::top(&Link::open(&args.server).await?, args).await })
 }
 
 /// Runs `belljar gc`.

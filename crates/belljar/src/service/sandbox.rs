@@ -5,7 +5,7 @@ use belljar_client::v1;
 
 use super::args::SandboxCommand;
 use super::link::{Link, is_missing};
-use super::show::{Table, bytes, distance, print, rough, state};
+use super::show::{Table, bytes, distance, print, rough, span, state};
 use super::{copy, create, exec, network, ports, process, terminal, values};
 use crate::message::{Quit, clean, one_line};
 
@@ -74,7 +74,8 @@ pub(crate) fn print_changed(link: &Link, info: &v1::SandboxInfo) -> Result<(), Q
 }
 
 /// Returns all sandboxes that match.
-async fn find_all(
+/// Finds the sandboxes in these states with these labels; `all` includes those that have ended.
+pub(super) async fn find_all(
     link: &Link,
     states: &[String],
     labels: &[String],
@@ -228,10 +229,6 @@ async fn stats(link: &Link, sandbox: &str) -> Result<(), Quit> {
         return Ok(());
     }
     let known = |value: Option<String>| value.unwrap_or_else(|| "not known".to_owned());
-    let span = |span: &belljar_client::MessageField<belljar_client::well_known::Duration>| {
-        let span = span.as_option()?;
-        Some(std::time::Duration::new(u64::try_from(span.seconds).ok()?, u32::try_from(span.nanos).ok()?))
-    };
     let mut table = Table::new(&["", "USED", "LIMIT"]);
     table.row(vec![
         "memory".to_owned(),

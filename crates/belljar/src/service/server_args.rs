@@ -40,10 +40,19 @@ pub(crate) enum KeyCommand {
     /// List keys
     #[command(visible_alias = "list")]
     Ls,
-    /// Change the quotas of a key; none is as much as the machine has
+    /// Change the name, role, lifetime or quotas of a key; a quota of none is as much as the machine has
     Set {
         /// Its id
         id: String,
+        /// Name or purpose
+        #[arg(long, value_name = "TEXT")]
+        name: Option<String>,
+        /// Role: admin, user or read
+        #[arg(long, value_name = "ROLE")]
+        role: Option<String>,
+        /// Lifetime from now on, such as 24h, or none for a key that does not expire
+        #[arg(long, value_name = "TIME")]
+        expires: Option<String>,
         #[command(flatten)]
         quotas: QuotaArgs,
     },
@@ -313,6 +322,26 @@ pub(crate) enum AuditCommand {
         #[arg(long, value_name = "NUMBER", group = "until")]
         through: Option<u64>,
     },
+}
+
+/// Arguments of `belljar status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Arguments of `belljar top`.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Time between two looks; 0 looks once, without the use of processors
+    #[arg(short, long, value_name = "TIME", default_value = "2s")]
+    pub(crate) delay: String,
+    /// Number of looks [default: until interrupted]
+    #[arg(short = 'n', long, value_name = "NUMBER")]
+    pub(crate) count: Option<u32>,
 }
 
 /// Arguments of `belljar events`.

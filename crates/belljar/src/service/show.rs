@@ -173,6 +173,12 @@ pub(crate) fn away(at: Timestamp) -> String {
     if at > now { format!("in {}", rough(at - now)) } else { format!("{} ago", rough(now - at)) }
 }
 
+/// Returns the time span of a message.
+pub(crate) fn span(span: &MessageField<well_known::Duration>) -> Option<Duration> {
+    let span = span.as_option()?;
+    Some(Duration::new(u64::try_from(span.seconds).ok()?, u32::try_from(span.nanos).ok()?))
+}
+
 /// Formats a time span in its largest unit.
 pub(crate) fn rough(span: Duration) -> String {
     match span.as_secs() {

@@ -30,6 +30,8 @@ fn help_and_version() {
       template    Build and manage templates
       audit       Read and check the audit trail
       events      Print what happens to sandboxes, processes, templates and keys
+      status      Show the server: whether it can create sandboxes, and what this key uses of its quotas
+      top         Show what sandboxes use, those with most processor time first
       net         Show what network policies allow
       gc          Delete unused data
       completion  Print a script that completes this command line in a shell
@@ -159,6 +161,12 @@ fn doctor_creates_a_test_sandbox() {
     assert_eq!(report["engines"][1]["name"], "process");
     assert_eq!(report["engines"][1]["capabilities"]["own_tree"], false);
     assert!(report["findings"].as_array().unwrap().iter().all(|finding| finding["state"] != "missing"));
+    // What contexts, builds and volumes need has a finding each, with what to do if it is not there.
+    for name in ["code", "templates", "volumes"] {
+        let finding =
+            report["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == name).unwrap();
+        assert_eq!(finding["state"] == "good", finding["fix"].is_null(), "{finding}");
+    }
 }
 
 #[test]

@@ -57,7 +57,13 @@ fn keepers_share_keys_and_audit_but_not_sandboxes() {
     // Names are shared by both servers; a sandbox can only be used through its own server.
     let taken = two.call("POST", "/v1/sandboxes", r#"{"name":"of-one"}"#);
     assert_eq!((taken.status, taken.json()["code"].as_str()), (409, Some("name_taken")), "{taken:?}");
-    assert_eq!(two.call("GET", &format!("/v1/sandboxes/{kept}"), "").status, 404);
+    let elsewhere = two.call("GET", &format!("/v1/sandboxes/{kept}"), "");
+    assert_eq!(
+        (elsewhere.status, elsewhere.json()["code"].as_str()),
+        (404, Some("sandbox_not_found")),
+        "{elsewhere:?}"
+    );
+    assert!(elsewhere.body.contains("it is one of the server \\\"one\\\""), "{elsewhere:?}");
     let listed = two.call("GET", "/v1/sandboxes", "").json();
     assert_eq!(listed["sandboxes"].as_array().map(Vec::len), Some(2), "{listed}");
     // A restart of one server does not affect the other.

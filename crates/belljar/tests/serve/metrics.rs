@@ -14,7 +14,13 @@ fn metrics_need_an_admin_key_unless_open() {
     server.exec(&id, "true");
     let metrics = server.call("GET", "/metrics", "").body;
     for line in [
+        concat!("belljar_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         "belljar_sandboxes{state=\"running\"} 1",
+        "belljar_tenant_sandboxes{tenant=\"default\"} 1",
+        "belljar_tenant_memory_limit_bytes{tenant=\"default\"} 536870912",
+        "belljar_template_sandboxes{template=\"default\"} 1",
+        "belljar_free_memory_bytes",
+        "belljar_free_disk_bytes",
         "belljar_executions_total{outcome=\"exited\"} 1",
         "belljar_http_requests_total{method=\"POST\",route=\"/v1/sandboxes/{id}/exec\",status=\"200\"} 1",
         "belljar_http_requests_total{method=\"GET\",route=\"/metrics\",status=\"401\"} 1",
@@ -37,6 +43,7 @@ fn metric_labels() -> BTreeMap<String, BTreeSet<String>> {
     let id = server.create("{}");
     server.exec(&id, "true");
     server.call("DELETE", &format!("/v1/sandboxes/{id}"), "");
+    server.create("{}");
     let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let metrics = server.call("GET", "/metrics", "").body;
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
@@ -75,6 +82,23 @@ fn dashboard_uses_existing_metrics() {
         }
     }
     assert!(queried.len() > 15, "{queried:?}");
+}
+
+/// Every metric and every label in the alerts exists.
+#[test]
+fn alerts_use_existing_metrics() {
+    let known = metric_labels();
+    let rules = std::fs::read_to_string(repository().join("deploy/prometheus/belljar.rules.yml")).unwrap();
+    let mut count = 0;
+    for query in rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")) {
+        for name in names(query) {
+            let labels = known.get(&name).unwrap_or_else(|| panic!("{query}: there is no {name}"));
+            let unknown: Vec<_> = labels_of(query).filter(|label| !labels.contains(label)).collect();
+            assert!(unknown.is_empty(), "{query}: {name} has no label {unknown:?}, only {labels:?}");
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "{count}");
 }
 
 /// The page for operators describes exactly the existing metrics, with their labels.

@@ -382,10 +382,56 @@ fn keys_are_limited_by_role_and_quota() {
     let quotas = (&set["quotas"]["sandboxes"], &set["quotas"]["memory_bytes"]);
     assert_eq!(quotas, (&2.into(), &serde_json::Value::Null), "{set}");
     home.run(&format!("key set {key} --max-sandboxes many")).refused(2, &["--max-sandboxes"]);
+    // So do the name, the role and the expiry.
+    let set = home.json(&format!("key set {key} --name worker --role read --expires 2h"));
+    assert_eq!(
+        (&set["name"], &set["role"], &set["quotas"]["sandboxes"]),
+        (&"worker".into(), &"read".into(), &2.into())
+    );
+    assert!(set["expires_at"].is_string(), "{set}");
+    assert_eq!(with(user, "sandbox create").0, Some(125));
+    let set = home.json(&format!("key set {key} --role user --expires none"));
+    assert_eq!(
+        (&set["name"], set["expires_at"].is_null(), &set["usage"]["sandboxes"]),
+        (&"worker".into(), true, &1.into()),
+        "{set}"
+    );
+    assert!(home.good("key ls").lines().any(|line| line.contains("worker") && line.contains("1 of 2")));
+    home.run(&format!("key set {key} --role king")).refused(2, &["--role", "admin, user or read"]);
     home.run("key set nosuch --max-sandboxes 1").refused(125, &["key \"nosuch\" not found"]);
     assert_eq!(with(user, &format!("key set {key} --max-sandboxes 9")).0, Some(125));
     // The operator sees both sandboxes, the key only its tenant's.
     assert_eq!(home.good("sandbox ls -q").lines().count(), 2);
+}
+
+#[test]
+fn status_and_top_show_what_is_used() {
+    let home = Home::new();
+    let none = home.run("status");
+    assert_eq!((none.status, none.stdout.as_str()), (Some(1), ""), "{none:?}");
+    assert!(none.stderr.contains("no server is running"), "{none:?}");
+    let id = home.create("--name busy --memory 96m");
+    let status = home.json("status");
+    assert_eq!((&status["ready"], &status["sandboxes"]["running"]), (&true.into(), &1.into()), "{status}");
+    assert_eq!(status["engines"][0], serde_json::json!({"name": "local", "is_default": true}));
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    let table = home.good("status");
+    assert!(table.contains("1 running") && table.contains("role admin"), "{table}");
+    let line = home.json("top --delay 0");
+    assert_eq!(
+        (&line["id"], &line["cpus"], &line["memory_limit_bytes"]),
+        (&id.as_str().into(), &serde_json::Value::Null, &(96_u64 << 20).into()),
+        "{line}"
+    );
+    home.inside(&id, "(while :; do :; done) > /dev/null 2>&1 &");
+    let busy = eventually(|| {
+        let line = home.json("top --delay 300ms -n 1");
+        if line["cpus"].as_f64().is_some_and(|cpus| cpus > 0.05) { Ok(line) } else { Err(line.to_string()) }
+    });
+    assert!(busy["pids"].as_u64().is_some_and(|pids| pids > 0), "{busy}");
+    let table = home.good("top --delay 300ms -n 1");
+    assert!(table.contains("busy") && table.contains("of 96.0 MiB") && table.contains(" %"), "{table}");
+    home.run("top --delay soon").refused(2, &["delay"]);
 }
 
 #[test]

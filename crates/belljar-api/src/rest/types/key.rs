@@ -1,11 +1,11 @@
 //! Keys.
 
-use belljar_keeper::{DEFAULT_TENANT, NewKey, Quotas};
+use belljar_keeper::{DEFAULT_TENANT, KeyChange, NewKey, Quotas};
 use belljar_model::Role;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{Object, Span, object};
+use super::{Span, object};
 
 /// A request to create a key.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -46,18 +46,27 @@ impl From<NewKeyBody> for NewKey {
     }
 }
 
-/// A request to change a key.
+/// A request to change a key. What is not given stays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = KeyUpdate, example = json!({"quotas": {"sandboxes": 20}}))]
+#[schema(as = KeyUpdate, example = json!({"name": "ci", "quotas": {"sandboxes": 20}}))]
 pub(crate) struct KeyUpdateBody {
+    /// New name.
+    name: Option<String>,
+    /// New role of its holder.
+    role: Option<Role>,
+    /// New validity period, from now on; 0 makes it unlimited.
+    expires: Option<Span>,
     /// Quotas of all its sandboxes together, which replace all earlier ones.
-    #[schema(value_type = Quotas)]
-    quotas: Object<Quotas>,
+    #[serde(default, deserialize_with = "object")]
+    quotas: Option<Quotas>,
 }
 
-impl From<KeyUpdateBody> for Quotas {
-    fn from(body: KeyUpdateBody) -> Self {
-        body.quotas.0
+impl KeyUpdateBody {
+    /// Converts the body to the keeper's request.
+    pub(crate) fn into_change(self) -> KeyChange {
+        let Self { name, role, expires, quotas } = self;
+        let expires = expires.map(|expires| Some(expires.0).filter(|expires| !expires.is_zero()));
+        KeyChange { name, role, expires, quotas }
     }
 }
