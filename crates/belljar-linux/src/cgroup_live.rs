@@ -1,7 +1,7 @@
 //! Control groups of a running sandbox: usage, changing limits, freezing.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::{CPU_PERIOD_US, CgroupLayout, SOCKET_SHARE};
@@ -106,24 +106,28 @@ impl CgroupLayout {
     /// Reads what only grows of the usage: processor time, and the numbers of kills and refused forks.
     #[must_use]
     pub fn counters(&self, id: &str) -> CgroupUsage {
-        let mut usage = CgroupUsage::default();
-        if let Some((dir, is_v2)) = self.group(id, "memory") {
-            let events = if is_v2 { "memory.events" } else { "memory.oom_control" };
-            usage.oom_kills = read_field(&dir, events, "oom_kill");
+        self.counter_files(id).read()
+    }
+
+    /// Opens the files of [`CgroupLayout::counters`], as far as they exist.
+    #[must_use]
+    pub fn counter_files(&self, id: &str) -> CounterFiles {
+        let open = |dir: PathBuf, file| std::fs::File::open(dir.join(file)).map(OwnedFd::from).ok();
+        CounterFiles {
+            oom_kills: self.group(id, "memory").and_then(|(dir, is_v2)| {
+                open(dir, if is_v2 { "memory.events" } else { "memory.oom_control" })
+            }),
+            cpu: match (&self.v2, self.group(id, "cpu")) {
+                // The kernel counts processor time in each v2 group, even if v1 does the limiting (cgroup-v2.rst, cpu.stat).
+                (Some(dir), _) => {
+                    open(dir.join(format!("belljar-{id}")), "cpu.stat").map(CpuFile::Statistics)
+                }
+                // Present if cpuacct is mounted together with cpu, as on most systems.
+                (None, Some((dir, _))) => open(dir, "cpuacct.usage").map(CpuFile::Nanoseconds),
+                (None, None) => None,
+            },
+            pids: self.group(id, "pids").and_then(|(dir, _)| open(dir, "pids.events")),
         }
-        usage.cpu_us = match (&self.v2, self.group(id, "cpu")) {
-            // The kernel counts processor time in each v2 group, even if v1 does the limiting (cgroup-v2.rst, cpu.stat).
-            (Some(dir), _) => read_field(&dir.join(format!("belljar-{id}")), "cpu.stat", "usage_usec"),
-            // Present if cpuacct is mounted together with cpu, as on most systems.
-            (None, Some((dir, _))) => {
-                read_number(&dir, "cpuacct.usage").map(|nanoseconds| nanoseconds / 1000)
-            }
-            (None, None) => None,
-        };
-        if let Some((dir, _)) = self.group(id, "pids") {
-            usage.pids_denied = read_field(&dir, "pids.events", "max");
-        }
-        usage
     }
 
     /// Changes limits of the sandbox `id`: all that are given, or none.
@@ -232,7 +236,51 @@ impl MemoryFiles {
     }
 }
 
-/// Reads a control file from its start.
+/// Files of a sandbox's control groups from which [`CgroupLayout::counters`] are read, kept open for readers that do so again and
+/// again. Once the groups are removed, all counters are unknown.
+#[derive(Debug)]
+pub struct CounterFiles {
+    oom_kills: Option<OwnedFd>,
+    cpu: Option<CpuFile>,
+    pids: Option<OwnedFd>,
+}
+
+#[derive(Debug)]
+enum CpuFile {
+    /// `cpu.stat` of v2.
+    Statistics(OwnedFd),
+    /// `cpuacct.usage` of v1.
+    Nanoseconds(OwnedFd),
+}
+
+impl CounterFiles {
+    /// Returns the highest number of its descriptors. As each gets the lowest free one, it shows how many are in use.
+    #[must_use]
+    pub fn highest_descriptor(&self) -> i32 {
+        let cpu = self.cpu.as_ref().map(|(CpuFile::Statistics(file) | CpuFile::Nanoseconds(file))| file);
+        let all = [self.oom_kills.as_ref(), cpu, self.pids.as_ref()];
+        all.into_iter().flatten().map(AsRawFd::as_raw_fd).max().unwrap_or(-1)
+    }
+
+    /// Reads the counters.
+    #[must_use]
+    pub fn read(&self) -> CgroupUsage {
+        let read_field = |file: &OwnedFd, name| field(read_open(file, &mut [0; 4096])?, name);
+        CgroupUsage {
+            oom_kills: self.oom_kills.as_ref().and_then(|file| read_field(file, "oom_kill")),
+            cpu_us: self.cpu.as_ref().and_then(|file| match file {
+                CpuFile::Statistics(file) => read_field(file, "usage_usec"),
+                CpuFile::Nanoseconds(file) => {
+                    number(read_open(file, &mut [0; 4096])?).map(|nanoseconds| nanoseconds / 1000)
+                }
+            }),
+            pids_denied: self.pids.as_ref().and_then(|file| read_field(file, "max")),
+            ..CgroupUsage::default()
+        }
+    }
+}
+
+/// Reads a control file from its start, in one call, because the kernel generates its text on the first read. All of them fit.
 fn read_open<'a>(file: &OwnedFd, text: &'a mut [u8; 4096]) -> Option<&'a str> {
     let count = rustix::io::pread(file, &mut *text, 0).ok()?;
     std::str::from_utf8(text.get(..count)?).ok()
@@ -381,18 +429,7 @@ impl Freezer {
 }
 
 fn read_number(dir: &Path, file: &str) -> Option<u64> {
-    read(dir, file, number)
-}
-
-fn read_field(dir: &Path, file: &str, name: &str) -> Option<u64> {
-    read(dir, file, |text| field(text, name))
-}
-
-/// Reads a file of counters in one call, because the kernel generates its text on the first read. All of them fit.
-fn read(dir: &Path, file: &str, value: impl FnOnce(&str) -> Option<u64>) -> Option<u64> {
-    let mut text = [0u8; 4096];
-    let count = std::io::Read::read(&mut std::fs::File::open(dir.join(file)).ok()?, &mut text).ok()?;
-    value(std::str::from_utf8(text.get(..count)?).ok()?)
+    number(read_open(&std::fs::File::open(dir.join(file)).ok()?.into(), &mut [0; 4096])?)
 }
 
 pub(crate) fn number(text: &str) -> Option<u64> {
@@ -447,6 +484,34 @@ mod tests {
         }
         assert_eq!([process_share(16 << 20), process_share(512 << 20)], [8 << 20, 32 << 20]);
         assert!(CgroupLayout::default().memory_files("x").is_none());
+    }
+
+    #[test]
+    fn kept_files_show_later_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        for (v2, oom, cpu) in
+            [(true, "memory.events", "cpu.stat"), (false, "memory.oom_control", "cpuacct.usage")]
+        {
+            let cpu_text = |us: u64| match v2 {
+                true => format!("usage_usec {us}\nuser_usec 1\n"),
+                false => format!("{}\n", us * 1000),
+            };
+            let files = [(oom, "oom_kill 0\n"), (cpu, &cpu_text(7)), ("pids.events", "max 2\n")];
+            let layout = layout(dir.path(), v2, &files);
+            let kept = layout.counter_files("x");
+            let expected = CgroupUsage {
+                oom_kills: Some(0),
+                cpu_us: Some(7),
+                pids_denied: Some(2),
+                ..CgroupUsage::default()
+            };
+            assert_eq!((kept.read(), layout.counters("x")), (expected, expected));
+            std::fs::write(dir.path().join("belljar-x").join(oom), "oom_kill 3\n").unwrap();
+            std::fs::write(dir.path().join("belljar-x").join(cpu), cpu_text(12)).unwrap();
+            let expected = CgroupUsage { oom_kills: Some(3), cpu_us: Some(12), ..expected };
+            assert_eq!(kept.read(), expected);
+            assert_eq!(layout.counter_files("y").read(), CgroupUsage::default());
+        }
     }
 
     #[test]

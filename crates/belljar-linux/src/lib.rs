@@ -34,7 +34,7 @@ mod supervise;
 mod userns_unsafe;
 
 pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits};
-pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, Freezer, MemoryFiles};
+pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, CounterFiles, Freezer, MemoryFiles};
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use image::{ImageError, ImageMount};

@@ -108,10 +108,14 @@ while True:
     made += 1
 print(made)
 ";
+    let before = sandbox.counters().await;
     let mut request = python(code);
     request.kill_rest = true;
     equal!(finish(&sandbox, request).await?.expect_success()?.text(), "25");
-    ensure!(sandbox.usage().await.pids_denied > 0, "the refused fork was not counted");
+    let (usage, counters) = (sandbox.usage().await, sandbox.counters().await);
+    let events = counters.limit_events_since(&before);
+    ensure!(usage.pids_denied > 0 && events.pids_denied > 0, "the refused fork was not counted");
+    ensure!(counters.cpu > before.cpu, "{:?} of processor time after {:?}", counters.cpu, before.cpu);
     context.stop(sandbox).await
 }
 
@@ -169,9 +173,12 @@ async fn memory_hog_leaves_neighbours_alone(context: &Context) -> Checked {
     spec.limits.memory = "96m".parse()?;
     let sandbox = context.sandbox_with(&spec).await?;
     let modest = sandbox.guest().start(argv(["sleep", "1000"])).await?;
+    let before = sandbox.counters().await;
     let hog = finish(&sandbox, python(HOG)).await?;
     equal!(hog.end(), (0, 9));
-    ensure!(sandbox.usage().await.oom_kills > 0, "the kill was not counted");
+    let (usage, counters) = (sandbox.usage().await, sandbox.counters().await);
+    let events = counters.limit_events_since(&before);
+    ensure!(usage.oom_kills > 0 && events.oom_kills > 0, "the kill was not counted");
     equal!(sandbox.guest().signal(modest.id, 15, false).await?, 1);
     equal!(collect(modest).await?.end(), (0, 15));
     context.stop(sandbox).await

@@ -1,10 +1,10 @@
 //! Server-side handle of a sandbox that the launcher holds.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
-use belljar_linux::{CgroupLayout, CgroupUsage, LaunchPhase};
+use belljar_linux::{CgroupLayout, CgroupUsage, CounterFiles, LaunchPhase};
 use belljar_model::{LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;
@@ -24,6 +24,8 @@ pub(crate) struct LauncherWalls {
     phases: Vec<(&'static str, Duration)>,
     /// Control groups, which this process can read itself; none with an older launcher.
     groups: Option<CgroupLayout>,
+    /// Files of these groups that every execution reads twice, opened by the first one.
+    counter_files: OnceLock<CounterFiles>,
     /// Whether it ends when this value is dropped.
     tied: bool,
     runtime: tokio::runtime::Handle,
@@ -95,7 +97,8 @@ impl LauncherWalls {
     pub(crate) fn new(held: Arc<Held>, facts: SandboxFacts, tied: bool) -> Self {
         let runtime = tokio::runtime::Handle::current();
         let phases = known_phases(&facts.phases);
-        Self { held, phases, groups: facts.groups.map(CgroupLayout::from), tied, runtime }
+        let groups = facts.groups.map(CgroupLayout::from);
+        Self { held, phases, groups, counter_files: OnceLock::new(), tied, runtime }
     }
 
     async fn request(&self, request: Request) -> Result<(Answer, Option<std::os::fd::OwnedFd>), EngineError> {
@@ -120,9 +123,21 @@ impl LauncherWalls {
         }
     }
 
-    /// Reads the control groups with `read`; asks the launcher if they cannot be read from here.
-    async fn read_usage(&self, read: fn(&CgroupLayout, &str) -> CgroupUsage) -> Usage {
-        let group = self.groups.as_ref().map(|layout| read(layout, self.held.id.as_str()));
+    /// Reads the counters of the control groups, whose files stay open once they are there.
+    fn read_counters(&self, layout: &CgroupLayout) -> CgroupUsage {
+        if let Some(files) = self.counter_files.get() {
+            return files.read();
+        }
+        let files = layout.counter_files(self.held.id.as_str());
+        let usage = files.read();
+        if usage.oom_kills.is_some() && are_plenty_left(files.highest_descriptor()) {
+            let _ = self.counter_files.set(files);
+        }
+        usage
+    }
+
+    /// Converts what the control groups show; asks the launcher if they cannot be read from here.
+    async fn to_usage(&self, group: Option<CgroupUsage>) -> Usage {
         if let Some(Ok(usage)) = group.map(|group| group_usage(&group, self.held.shared.kind())) {
             return usage;
         }
@@ -131,6 +146,13 @@ impl LauncherWalls {
             _ => Usage::default(),
         }
     }
+}
+
+/// Reports whether less than a quarter of the process's descriptors are in use. The others are for connections and for what each
+/// sandbox needs.
+fn are_plenty_left(highest: i32) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    u64::try_from(highest).is_ok_and(|highest| limit.is_none_or(|limit| highest < limit / 4))
 }
 
 /// Returns the phases that this version knows by name.
@@ -145,11 +167,13 @@ fn known_phases(phases: &[(String, u64)]) -> Vec<(&'static str, Duration)> {
 
 impl Walls for LauncherWalls {
     fn usage(&self) -> BoxFuture<'_, Usage> {
-        Box::pin(self.read_usage(CgroupLayout::usage))
+        let read = |layout: &CgroupLayout| layout.usage(self.held.id.as_str());
+        Box::pin(async move { self.to_usage(self.groups.as_ref().map(read)).await })
     }
 
     fn counters(&self) -> BoxFuture<'_, Usage> {
-        Box::pin(self.read_usage(CgroupLayout::counters))
+        let read = |layout: &CgroupLayout| self.read_counters(layout);
+        Box::pin(async move { self.to_usage(self.groups.as_ref().map(read)).await })
     }
 
     fn offer_interpreter<'a>(
