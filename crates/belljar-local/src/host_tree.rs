@@ -6,12 +6,15 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use belljar_linux::{
     MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node,
     Wall, Without,
 };
 use belljar_model::{Limits, NetworkMode, SandboxSpec};
+use parking_lot::Mutex;
 
 /// Home directory inside the sandbox.
 pub(crate) const HOME: &str = "/home/user";
@@ -84,6 +87,9 @@ const PROC_MASKS: &[&str] = &[
     "mtrr",
 ];
 
+/// Time for which launches use what the machine's own tree had. It takes 20 look-ups.
+const MACHINE_TREE_AGE: Duration = Duration::from_secs(1);
+
 const SYSTEM: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const DEVICE: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
@@ -108,10 +114,19 @@ impl HostTree {
         let limits = &spec.limits;
         tree.dir("usr", 0o755);
         tree.bind("/usr", "usr", SYSTEM);
-        for name in ROOT_LINKS {
-            tree.root_link(name);
+        let machine = MachineTree::recent();
+        for node in &machine.root {
+            match node {
+                RootEntry::Link(name, target) => {
+                    tree.nodes.push(Node::Symlink { path: c_string(name), target: target.clone() });
+                }
+                RootEntry::Dir(name) => {
+                    tree.dir(name, 0o755);
+                    tree.bind(&format!("/{name}"), name, SYSTEM);
+                }
+            }
         }
-        tree.etc(spec);
+        tree.etc(spec, &machine);
         tree.limits(limits);
         tree.devices(spec, without);
         tree.memory_disk("tmp", limits.tmp.bytes(), "1777", limits, without);
@@ -166,7 +181,7 @@ impl HostTree {
         });
     }
 
-    fn etc(&mut self, spec: &SandboxSpec) {
+    fn etc(&mut self, spec: &SandboxSpec, machine: &MachineTree) {
         self.dir("etc", 0o755);
         let hostname = spec.hostname.as_str();
         let user = format!(
@@ -188,15 +203,19 @@ impl HostTree {
         ] {
             self.file(&format!("etc/{name}"), content.into_bytes());
         }
-        for name in ETC_FILES {
-            let is_there = self.etc_file(name);
-            let default = ETC_DEFAULTS.iter().find(|(other, _)| !is_there && other == name);
-            if let Some((_, content)) = default {
-                self.file(&format!("etc/{name}"), content.as_bytes().to_vec());
+        for (name, content) in &machine.etc_files {
+            let target = format!("etc/{name}");
+            match content {
+                EtcFile::Copied(content) => self.file(&target, content.clone()),
+                EtcFile::Mounted => {
+                    self.file(&target, Vec::new());
+                    self.bind(&format!("/etc/{name}"), &target, SYSTEM);
+                }
             }
         }
-        for name in etc_dirs() {
-            self.etc_dir(&name);
+        for name in &machine.etc_dirs {
+            self.dir(&format!("etc/{name}"), 0o755);
+            self.bind(&format!("/etc/{name}"), &format!("etc/{name}"), SYSTEM);
         }
     }
 
@@ -207,41 +226,6 @@ impl HostTree {
                 self.dir(dir, 0o755);
             }
             self.file(path, content.into_bytes());
-        }
-    }
-
-    /// Adds a file of the machine. Reports whether it has it.
-    fn etc_file(&mut self, name: &str) -> bool {
-        let path = format!("/etc/{name}");
-        let target = format!("etc/{name}");
-        let Some(metadata) = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file) else {
-            return false;
-        };
-        if metadata.len() <= COPY_LIMIT {
-            let Ok(content) = std::fs::read(&path) else { return false };
-            self.file(&target, content);
-        } else {
-            self.file(&target, Vec::new());
-            self.bind(&path, &target, SYSTEM);
-        }
-        true
-    }
-
-    fn etc_dir(&mut self, name: &str) {
-        let path = format!("/etc/{name}");
-        if Path::new(&path).is_dir() {
-            self.dir(&format!("etc/{name}"), 0o755);
-            self.bind(&path, &format!("etc/{name}"), SYSTEM);
-        }
-    }
-
-    fn root_link(&mut self, name: &str) {
-        let path = Path::new("/").join(name);
-        if let Ok(target) = std::fs::read_link(&path) {
-            self.nodes.push(Node::Symlink { path: c_string(name), target: c_string(target.as_os_str()) });
-        } else if path.is_dir() {
-            self.dir(name, 0o755);
-            self.bind(&format!("/{name}"), name, SYSTEM);
         }
     }
 
@@ -310,6 +294,75 @@ impl HostTree {
     /// Returns the masked parts of `/proc`.
     pub(crate) fn proc_masks() -> Vec<CString> {
         PROC_MASKS.iter().map(c_string).collect()
+    }
+}
+
+/// Parts of the machine's own tree that a sandbox sees, as far as they exist.
+struct MachineTree {
+    root: Vec<RootEntry>,
+    etc_files: Vec<(&'static str, EtcFile)>,
+    etc_dirs: Vec<String>,
+}
+
+/// One of [`ROOT_LINKS`].
+enum RootEntry {
+    Link(&'static str, CString),
+    Dir(&'static str),
+}
+
+/// One of [`ETC_FILES`].
+enum EtcFile {
+    Copied(Vec<u8>),
+    /// Too large to be copied.
+    Mounted,
+}
+
+impl MachineTree {
+    /// Looks, unless that was done a moment ago.
+    fn recent() -> Arc<Self> {
+        static LAST: Mutex<Option<(Instant, Arc<MachineTree>)>> = Mutex::new(None);
+        let mut last = LAST.lock();
+        if let Some((at, tree)) = &*last
+            && at.elapsed() < MACHINE_TREE_AGE
+        {
+            return Arc::clone(tree);
+        }
+        let tree = Arc::new(Self::look());
+        *last = Some((Instant::now(), Arc::clone(&tree)));
+        tree
+    }
+
+    fn look() -> Self {
+        let etc_files = ETC_FILES.iter().filter_map(|name| {
+            let default = || {
+                let (_, content) = ETC_DEFAULTS.iter().find(|(other, _)| other == name)?;
+                Some(EtcFile::Copied(content.as_bytes().to_vec()))
+            };
+            Some((*name, etc_file(name).or_else(default)?))
+        });
+        Self {
+            root: ROOT_LINKS.iter().filter_map(|name| root_entry(name)).collect(),
+            etc_files: etc_files.collect(),
+            etc_dirs: etc_dirs().into_iter().filter(|name| Path::new("/etc").join(name).is_dir()).collect(),
+        }
+    }
+}
+
+/// Returns a file of `/etc`, if there is one.
+fn etc_file(name: &str) -> Option<EtcFile> {
+    let path = Path::new("/etc").join(name);
+    let metadata = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?;
+    if metadata.len() > COPY_LIMIT {
+        return Some(EtcFile::Mounted);
+    }
+    std::fs::read(&path).ok().map(EtcFile::Copied)
+}
+
+fn root_entry(name: &'static str) -> Option<RootEntry> {
+    let path = Path::new("/").join(name);
+    match std::fs::read_link(&path) {
+        Ok(target) => Some(RootEntry::Link(name, c_string(target.as_os_str()))),
+        Err(_) => path.is_dir().then_some(RootEntry::Dir(name)),
     }
 }
 
