@@ -1564,14 +1564,17 @@ class Kernel:
 
     # Lifecycle.
 
-    def serve(self, fd):
-        """Runs executions until the control socket ends; never returns."""
+    def connect(self, fd):
+        """Takes over the control socket, and installs the handlers of signals and forks."""
         self.pid = os.getpid()
         self.interrupts = wire.Interrupts()
         self.interrupts.install()
         self.wire = wire.Wire(fd, self.interrupts)
         keep_descriptors()
         os.register_at_fork(after_in_child=self._in_child)
+
+    def serve(self):
+        """Reports that it is ready, and runs executions until the control socket ends; never returns."""
         self.wire.send({"op": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
         while True:
             try:
@@ -1821,7 +1824,8 @@ class LateFinder:
 SOURCES['parent'] = r'''"""The parent of warm kernels: prepared before any user is known, and never runs user code.
 
 The host sends one message for each fork over a socket that preserves message boundaries: JSON, with descriptors. The child
-reports over its control socket that it has started, and the guest then sends its environment (kernels/PROTOCOL.md, Warm kernels).
+reports over its control socket that it has started, the guest sends the sandbox's settings at once, and with the first code what
+differs in its context (kernels/PROTOCOL.md, Warm kernels).
 """
 
 import base64
@@ -1835,12 +1839,12 @@ import sys
 
 from _belljar import enter
 from _belljar.start import report_failure
-from _belljar.warm import Failed, after_fork, prepare, rehearse
+from _belljar.warm import Failed, check_packages, prepare, rehearse, reseed, settle
 
 MAX_REQUEST = 64 * 1024
 MAX_DESCRIPTORS = 16
-MAX_ENVIRONMENT = 16 << 20
-# How long a child waits for its sandbox before it continues its preparation, in seconds.
+MAX_SETTINGS = 16 << 20
+# How long a child waits for its context before it continues its preparation, in seconds.
 PREPARE_TIMEOUT = 0.005
 
 
@@ -1904,32 +1908,46 @@ def _serve_child(kernel, calls, request, fds):
         sock = socket.socket(fileno=control)
         body = json.dumps({"op": "born", "pid": os.getpid()}).encode()
         sock.sendall(len(body).to_bytes(4, "big") + body)
+        frame, passed = _receive_settings(sock)
+        enter.apply_settings(calls, frame, passed)
         if not select.select([sock], [], [], PREPARE_TIMEOUT)[0]:
-            # No guest waits yet: copies pages now, not with the first execution.
+            # No context waits yet: copies pages now, not with the first execution.
             rehearse(kernel, 2)
             gc.freeze()
-        frame, passed = _receive_environment(sock)
-        enter.apply_settings(calls, frame, passed)
-        env = dict(os.fsdecode(base64.b64decode(pair)).split("=", 1) for pair in frame["env"])
-        for name in ("BELLJAR_KERNEL_FD", "BELLJAR_KERNEL_LANGUAGE"):
-            env.pop(name, None)
-        after_fork(env, os.fsdecode(base64.b64decode(frame["cwd"])))
+        reseed()
+        settle(*_place(frame))
         sock.detach()
+        kernel.connect(control)
+        control = kernel.wire.fileno()
+        env, cwd = _place(kernel.wire.receive())
+        if (env, cwd) != (None, None):
+            settle(env, cwd)
+        check_packages()
     except Failed as error:
         report_failure(control, str(error))
     except BaseException as error:
         report_failure(control, f"the warm interpreter could not enter the sandbox: {type(error).__name__}: {error}")
-    kernel.serve(control)
+    kernel.serve()
     os._exit(1)
 
 
-def _receive_environment(sock):
+def _place(frame):
+    """Returns the environment and the directory of a frame, None where it has none."""
+    env, cwd = frame.get("env"), frame.get("cwd")
+    if env is not None:
+        env = dict(os.fsdecode(base64.b64decode(pair)).split("=", 1) for pair in env)
+        for name in ("BELLJAR_KERNEL_FD", "BELLJAR_KERNEL_LANGUAGE"):
+            env.pop(name, None)
+    return env, None if cwd is None else os.fsdecode(base64.b64decode(cwd))
+
+
+def _receive_settings(sock):
     data, passed, _, _ = socket.recv_fds(sock, 4, 1)
     while len(data) < 4:
         data += _more(sock, 4 - len(data))
     length = int.from_bytes(data, "big")
-    if length > MAX_ENVIRONMENT:
-        raise ValueError("the environment is too long")
+    if length > MAX_SETTINGS:
+        raise ValueError("the settings are too long")
     body = b""
     while len(body) < length:
         body += _more(sock, length - len(body))
@@ -2524,7 +2542,8 @@ def main():
     if place is not None:
         sys.path.insert(0, "")
     packages.use_directory()
-    kernel.serve(fd)
+    kernel.connect(fd)
+    kernel.serve()
 '''
 
 SOURCES['streams'] = r'''"""Standard output and error of the code."""
@@ -2914,11 +2933,8 @@ def _replace_input(kernel):
     kernel.shell.raw_input_original = input
 
 
-def after_fork(env=None, cwd=None):
-    """Runs in a child of a prepared process, before any code: reseeds random state, and applies the context's environment.
-
-    Raises `Failed` if a plain start would load other packages than those that are loaded already.
-    """
+def reseed():
+    """Runs in a child of a prepared process, before any code: replaces all random state."""
     import random
 
     random.seed()
@@ -2937,6 +2953,10 @@ def after_fork(env=None, cwd=None):
     if ssl is not None:
         # OpenSSL detects a fork by the process id, which may be the same in another namespace.
         ssl.RAND_add(os.urandom(64), 64.0)
+
+
+def settle(env=None, cwd=None):
+    """Applies an environment and a directory, before any code."""
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
@@ -2945,6 +2965,10 @@ def after_fork(env=None, cwd=None):
     if cwd is not None:
         os.chdir(cwd)
     packages.use_directory(forget=True)
+
+
+def check_packages():
+    """Raises `Failed` if a plain start would load other packages than those that are loaded already."""
     name = packages.replaced_module()
     if name is not None:
         raise Failed(f"the package {name} that the user has installed differs from the one that is loaded already")

@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::files::Files;
 use crate::guest::Guest;
+use crate::interpreter::{Spare, prepare_spare};
 use crate::ports::Ports;
 use crate::service::Service;
 
@@ -62,12 +63,6 @@ impl Services {
 /// Maximum number of spare interpreters; further ones are dropped.
 const MAX_SPARES: usize = 2;
 
-/// A pre-warmed interpreter that the host has sent. It is in the sandbox and waits for its context.
-pub(crate) struct Spare {
-    pub(crate) socket: OwnedFd,
-    pub(crate) streams: [OwnedFd; 2],
-}
-
 /// Streams and interpreters that arrived over the control socket and are not in use yet.
 #[derive(Default)]
 pub(crate) struct Arrivals {
@@ -88,7 +83,7 @@ impl Arrivals {
     }
 
     /// Receives one message from the control socket; returns false at its end.
-    fn receive(&self, control: &OwnedFd) -> Result<bool, Errno> {
+    fn receive(&self, guest: &Arc<Guest>, control: &OwnedFd) -> Result<bool, Errno> {
         let mut byte = [0u8; 1];
         let received = belljar_linux::receive_with(control.as_fd(), &mut byte)?;
         if received.length == 0 {
@@ -104,7 +99,7 @@ impl Arrivals {
             if let Ok([socket, out, err]) = <[OwnedFd; 3]>::try_from(received.descriptors)
                 && queues.spares.len() < MAX_SPARES
             {
-                queues.spares.push_back(Spare { socket, streams: [out, err] });
+                queues.spares.push_back(prepare_spare(guest, socket, [out, err]));
             }
         } else {
             queues.streams.extend(received.descriptors);
@@ -118,9 +113,9 @@ impl Arrivals {
     }
 
     /// Takes a spare interpreter, if the host has sent one before this call.
-    pub(crate) fn take_spare(&self) -> Option<Spare> {
+    pub(crate) fn take_spare(&self, guest: &Arc<Guest>) -> Option<Spare> {
         if let Some(control) = self.control.get() {
-            while let Ok(true) | Err(Errno::INTR) = self.receive(control.get_ref()) {}
+            while let Ok(true) | Err(Errno::INTR) = self.receive(guest, control.get_ref()) {}
         }
         self.inner().spares.pop_front()
     }
@@ -152,7 +147,7 @@ impl Connections {
                 () = guest.arrivals.streams.notified() => {}
                 ready = control.readable() => {
                     let Ok(mut ready) = ready else { return };
-                    match guest.arrivals.receive(control.get_ref()) {
+                    match guest.arrivals.receive(&guest, control.get_ref()) {
                         Ok(true) => {}
                         Ok(false) => return,
                         Err(Errno::AGAIN) => ready.clear_ready(),

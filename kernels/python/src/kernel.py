@@ -250,14 +250,17 @@ class Kernel:
 
     # Lifecycle.
 
-    def serve(self, fd):
-        """Runs executions until the control socket ends; never returns."""
+    def connect(self, fd):
+        """Takes over the control socket, and installs the handlers of signals and forks."""
         self.pid = os.getpid()
         self.interrupts = wire.Interrupts()
         self.interrupts.install()
         self.wire = wire.Wire(fd, self.interrupts)
         keep_descriptors()
         os.register_at_fork(after_in_child=self._in_child)
+
+    def serve(self):
+        """Reports that it is ready, and runs executions until the control socket ends; never returns."""
         self.wire.send({"op": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
         while True:
             try:

@@ -1,7 +1,8 @@
 """The parent of warm kernels: prepared before any user is known, and never runs user code.
 
 The host sends one message for each fork over a socket that preserves message boundaries: JSON, with descriptors. The child
-reports over its control socket that it has started, and the guest then sends its environment (kernels/PROTOCOL.md, Warm kernels).
+reports over its control socket that it has started, the guest sends the sandbox's settings at once, and with the first code what
+differs in its context (kernels/PROTOCOL.md, Warm kernels).
 """
 
 import base64
@@ -15,12 +16,12 @@ import sys
 
 from _belljar import enter
 from _belljar.start import report_failure
-from _belljar.warm import Failed, after_fork, prepare, rehearse
+from _belljar.warm import Failed, check_packages, prepare, rehearse, reseed, settle
 
 MAX_REQUEST = 64 * 1024
 MAX_DESCRIPTORS = 16
-MAX_ENVIRONMENT = 16 << 20
-# How long a child waits for its sandbox before it continues its preparation, in seconds.
+MAX_SETTINGS = 16 << 20
+# How long a child waits for its context before it continues its preparation, in seconds.
 PREPARE_TIMEOUT = 0.005
 
 
@@ -84,32 +85,46 @@ def _serve_child(kernel, calls, request, fds):
         sock = socket.socket(fileno=control)
         body = json.dumps({"op": "born", "pid": os.getpid()}).encode()
         sock.sendall(len(body).to_bytes(4, "big") + body)
+        frame, passed = _receive_settings(sock)
+        enter.apply_settings(calls, frame, passed)
         if not select.select([sock], [], [], PREPARE_TIMEOUT)[0]:
-            # No guest waits yet: copies pages now, not with the first execution.
+            # No context waits yet: copies pages now, not with the first execution.
             rehearse(kernel, 2)
             gc.freeze()
-        frame, passed = _receive_environment(sock)
-        enter.apply_settings(calls, frame, passed)
-        env = dict(os.fsdecode(base64.b64decode(pair)).split("=", 1) for pair in frame["env"])
-        for name in ("BELLJAR_KERNEL_FD", "BELLJAR_KERNEL_LANGUAGE"):
-            env.pop(name, None)
-        after_fork(env, os.fsdecode(base64.b64decode(frame["cwd"])))
+        reseed()
+        settle(*_place(frame))
         sock.detach()
+        kernel.connect(control)
+        control = kernel.wire.fileno()
+        env, cwd = _place(kernel.wire.receive())
+        if (env, cwd) != (None, None):
+            settle(env, cwd)
+        check_packages()
     except Failed as error:
         report_failure(control, str(error))
     except BaseException as error:
         report_failure(control, f"the warm interpreter could not enter the sandbox: {type(error).__name__}: {error}")
-    kernel.serve(control)
+    kernel.serve()
     os._exit(1)
 
 
-def _receive_environment(sock):
+def _place(frame):
+    """Returns the environment and the directory of a frame, None where it has none."""
+    env, cwd = frame.get("env"), frame.get("cwd")
+    if env is not None:
+        env = dict(os.fsdecode(base64.b64decode(pair)).split("=", 1) for pair in env)
+        for name in ("BELLJAR_KERNEL_FD", "BELLJAR_KERNEL_LANGUAGE"):
+            env.pop(name, None)
+    return env, None if cwd is None else os.fsdecode(base64.b64decode(cwd))
+
+
+def _receive_settings(sock):
     data, passed, _, _ = socket.recv_fds(sock, 4, 1)
     while len(data) < 4:
         data += _more(sock, 4 - len(data))
     length = int.from_bytes(data, "big")
-    if length > MAX_ENVIRONMENT:
-        raise ValueError("the environment is too long")
+    if length > MAX_SETTINGS:
+        raise ValueError("the settings are too long")
     body = b""
     while len(body) < length:
         body += _more(sock, length - len(body))

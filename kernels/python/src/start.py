@@ -62,4 +62,5 @@ def main():
     if place is not None:
         sys.path.insert(0, "")
     packages.use_directory()
-    kernel.serve(fd)
+    kernel.connect(fd)
+    kernel.serve()

@@ -144,11 +144,8 @@ def _replace_input(kernel):
     kernel.shell.raw_input_original = input
 
 
-def after_fork(env=None, cwd=None):
-    """Runs in a child of a prepared process, before any code: reseeds random state, and applies the context's environment.
-
-    Raises `Failed` if a plain start would load other packages than those that are loaded already.
-    """
+def reseed():
+    """Runs in a child of a prepared process, before any code: replaces all random state."""
     import random
 
     random.seed()
@@ -167,6 +164,10 @@ def after_fork(env=None, cwd=None):
     if ssl is not None:
         # OpenSSL detects a fork by the process id, which may be the same in another namespace.
         ssl.RAND_add(os.urandom(64), 64.0)
+
+
+def settle(env=None, cwd=None):
+    """Applies an environment and a directory, before any code."""
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
@@ -175,6 +176,10 @@ def after_fork(env=None, cwd=None):
     if cwd is not None:
         os.chdir(cwd)
     packages.use_directory(forget=True)
+
+
+def check_packages():
+    """Raises `Failed` if a plain start would load other packages than those that are loaded already."""
     name = packages.replaced_module()
     if name is not None:
         raise Failed(f"the package {name} that the user has installed differs from the one that is loaded already")

@@ -35,10 +35,13 @@ def main():
         if pid == 0:
             sock.close()
             try:
-                k.after_fork(**json.loads(data))
+                k.reseed()
+                k.settle(**json.loads(data))
+                k.check_packages()
             except k.Failed as error:
                 report_failure(fds[0], str(error))
-            kernel.serve(fds[0])
+            kernel.connect(fds[0])
+            kernel.serve()
         os.close(fds[0])
         sock.sendall(b"%d\n" % pid)
 

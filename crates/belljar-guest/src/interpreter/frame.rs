@@ -357,6 +357,19 @@ pub(super) fn execute(id: u64, code: &str, request: &v1::ExecuteCodeRequest) -> 
     frame(&message)
 }
 
+/// Encodes what differs in a context from what a pre-warmed interpreter has: the environment as `NAME=value`, and the directory.
+pub(super) fn adopt(env: Option<&[&[u8]]>, cwd: Option<&[u8]>) -> Vec<u8> {
+    let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+    let mut message = json!({"op": "adopt"});
+    if let Some(env) = env {
+        message["env"] = env.iter().map(|pair| encode(pair)).collect();
+    }
+    if let Some(cwd) = cwd {
+        message["cwd"] = encode(cwd).into();
+    }
+    frame(&message)
+}
+
 /// Encodes input; `None` is an end of file.
 pub(super) fn answer(id: u64, value: Option<&str>) -> Vec<u8> {
     frame(&match value {
@@ -374,6 +387,18 @@ mod tests {
         frames.spare().extend(u32::try_from(text.len()).unwrap().to_be_bytes());
         frames.spare().extend(text.as_bytes());
         frames.next()
+    }
+
+    #[test]
+    fn only_differences_are_sent() {
+        let body = |frame: Vec<u8>| String::from_utf8(frame[4..].to_vec()).unwrap();
+        assert_eq!(body(adopt(None, None)), r#"{"op":"adopt"}"#);
+        let env: [&[u8]; 2] = [b"A=b", b"C=\xff"];
+        let whole = body(adopt(Some(&env), Some(b"/tmp")));
+        assert_eq!(
+            serde_json::from_str::<Value>(&whole).unwrap(),
+            json!({"op": "adopt", "env": ["QT1i", "Qz3/"], "cwd": "L3RtcA=="})
+        );
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Kernel {
     ) -> Result<Self, ConnectError> {
         let mut note = String::new();
         if *language == Language::Python
-            && let Some(spare) = guest.arrivals.take_spare()
+            && let Some(spare) = guest.arrivals.take_spare(guest)
         {
             match super::warm::adopt(guest, spare, cwd, env).await {
                 Ok(kernel) => return Ok(kernel),

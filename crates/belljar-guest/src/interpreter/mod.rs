@@ -31,6 +31,7 @@ use tokio::sync::mpsc;
 
 use self::context::Context;
 use self::kernel::Language;
+pub(crate) use self::warm::{Spare, prepare_spare};
 use crate::guest::Guest;
 use crate::service::Service;
 

@@ -78,6 +78,8 @@ pub(crate) fn tests() -> Vec<Test> {
         }
         warm {
             posture_matches_plain_start,
+            packages_installed_while_it_waits_are_noticed,
+            killed_spare_is_replaced,
             warm_context_behaves_like_plain_one,
             randomness_is_not_shared,
             start_time_settings_need_plain_start,

@@ -274,6 +274,50 @@ pub(crate) async fn start_time_settings_need_plain_start(fixture: &Fixture) -> T
     Ok(())
 }
 
+/// An interpreter has its settings before it has a context, but no earlier view of the packages.
+pub(crate) async fn packages_installed_while_it_waits_are_noticed(fixture: &Fixture) -> TestResult {
+    const INSTALL: &str = "
+import os, site
+place = site.getusersitepackages()
+os.makedirs(place)
+open(place + '/random.py', 'w')
+print(1)
+";
+    let engine = fixture.engine();
+    let warm = Warm::new(&engine, "a", &["random"]).await?;
+    within("an interpreter", warm.sandbox.offer_interpreter("a", &["random".to_owned()])).await??;
+    assert_eq!(warm.run_code(INSTALL).await?, "1\n");
+    let context = warm.sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
+    assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
+    let note = "the package random that the user has installed differs from the one that is loaded already";
+    assert_eq!(context.start_note, note);
+    warm.sandbox.stop().await?;
+    Ok(())
+}
+
+/// One that ends before it has a context, here because user code kills it, is replaced by a plain one.
+pub(crate) async fn killed_spare_is_replaced(fixture: &Fixture) -> TestResult {
+    const KILL: &str = "
+import os
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    if pid not in ('1', str(os.getpid())):
+        try: os.kill(int(pid), 9)
+        except OSError: pass
+print(1)
+";
+    let engine = fixture.engine();
+    let warm = Warm::new(&engine, "a", &[]).await?;
+    within("an interpreter", warm.sandbox.offer_interpreter("a", &[])).await??;
+    assert_eq!(warm.run_code(KILL).await?, "1\n");
+    let context = warm.sandbox.guest().create_context(v1::CreateContextRequest::default()).await?;
+    // Where Landlock keeps signals in, it cannot be killed.
+    let is_warm = context.start == v1::KernelStart::KERNEL_START_WARM;
+    assert!(is_warm || context.start_note.contains("before it was ready"), "{}", context.start_note);
+    assert_eq!(run_code(&warm.sandbox, &context.id, "print(1)").await?, "1\n");
+    warm.sandbox.stop().await?;
+    Ok(())
+}
+
 pub(crate) async fn failed_parent_start_is_reported(fixture: &Fixture) -> TestResult {
     let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
