@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Measures how cost grows: with idle sandboxes, ended sandboxes, keys, snapshots and subscribers of events.
 
-Usage: BELLJAR=path/to/belljar growth.py [--most N] [--write]
---most limits the number of idle sandboxes (3000). With --write the results replace bench/RESULTS-growth.md. For each row the exponent
-of its growth is fitted to all its points: 0 is independent of the number, 1 in proportion to it.
+Usage: BELLJAR=path/to/belljar growth.py [--idle N] [--most N] [--write]
+--idle limits the number of idle sandboxes, --most all numbers, of which the first is measured in any case. With --write the results
+replace bench/RESULTS-growth.md. For each row the exponent of its growth is fitted to all its points: 0 is independent of the number, 1
+in proportion to it.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import datetime
 import math
@@ -15,6 +17,7 @@ import pathlib
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 
 import measure
@@ -28,6 +31,8 @@ KEYS = (100, 1_000, 10_000)
 SNAPSHOTS = (10, 100, 500)
 SUBSCRIBERS = (0, 10, 100)
 ROUNDS = 40
+# A sandbox lives longer than the run.
+LIFETIME_S = 4 * 3600
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -63,7 +68,7 @@ class Row:
             (self.least, values[-1], "at least {} at the last", lambda reached, limit: reached >= limit),
             (self.factor, values[-1] / values[0], "at most × {} of the first", lambda reached, limit: reached <= limit),
         ):
-            if limit is not None:
+            if limit is not None and (limit is not self.factor or len(values) > 1):
                 return text.format(limit), "met" if is_met(reached, limit) else f"missed: {reached:.3g}"
         return "", ""
 
@@ -89,8 +94,21 @@ def available():
     return int(text.split("MemAvailable:")[1].split()[0]) / 1024
 
 
-def start(pool=0, more=""):
-    return service.Service(os.environ["BELLJAR"], pool, more)
+def start():
+    return service.Service(os.environ["BELLJAR"], 0, 'on_exit = "end"\n')
+
+
+def close(server):
+    """Ends the server with all of its sandboxes, which takes a while."""
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(600)
+    server.close()
+
+
+def fill(server, count):
+    """Creates sandboxes, eight at a time; returns their ids."""
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        return [made["id"] for made in threads.map(lambda _: server.create(timeout=LIFETIME_S), range(count))]
 
 
 def restart(server):
@@ -118,45 +136,43 @@ def idle_sandboxes(numbers):
     """Measures beside more and more idle sandboxes."""
     create = Row("create and end, p50", "ms", factor=1.5)
     cpu = Row("the server's processor time for that", "ms", factor=1.5)
+    execution = Row("execution on one of them, p50", "ms", factor=1.5)
     memory = Row("memory of an idle sandbox", "MiB", most=1.1)
     listed = Row("list of 100, administrator", "ms", factor=12)
     metrics = Row("metrics", "ms")
     again = Row("restart until ready", "s", most=0.7)
     server = start()
-    before, count = available(), 0
+    made = []
     try:
+        server.kill(server.create()["id"])
+        before = available()
         for number in numbers:
-            while count < number:
-                server.create()
-                count += 1
+            made += fill(server, number - len(made))
             memory.add(number, (before - available()) / number)
             begin = cpu_s(server)
             create.add(number, timed(lambda: cycle(server)))
             cpu.add(number, (cpu_s(server) - begin) * 1000 / ROUNDS)
+            execution.add(number, timed(lambda: server.run(made[0], "/bin/true")))
             listed.add(number, timed(lambda: server.expect(200, "GET", "/v1/sandboxes?limit=100")))
             metrics.add(number, timed(lambda: server.expect(200, "GET", "/metrics")))
             again.add(number, restart(server))
     finally:
-        server.close()
-    return [create, cpu, memory, listed, metrics, again]
+        close(server)
+    return [create, cpu, execution, memory, listed, metrics, again]
 
 
-def ended_sandboxes():
+def ended_sandboxes(numbers):
     """Measures lists of live sandboxes after many have ended. Their records are written while the server is down."""
     user = Row("list of 100, user", "ms", most=4)
     admin = Row("list of 100, administrator", "ms", most=4)
     server = start()
     try:
-        key = server.expect(201, "POST", "/v1/keys", {"name": "bench", "role": "user", "quotas": {"sandboxes": 200}})["key"]
+        key = server.expect(201, "POST", "/v1/keys", {"name": "bench", "role": "user"})["key"]
         own = server.key
-        for who in (key, own):
-            server.local.key = who
-            for _ in range(100):
-                server.create()
-        server.local.key = own
+        fill(server, 100)
         server.kill(server.create()["id"])
         there = 0
-        for number in ENDED:
+        for number in numbers:
             server.process.send_signal(signal.SIGKILL)
             server.process.wait()
             with contextlib.closing(sqlite3.connect(pathlib.Path(server.home, "belljar.db"))) as store:
@@ -177,18 +193,19 @@ def ended_sandboxes():
             server.local.key = own
             admin.add(number, timed(lambda: server.expect(200, "GET", "/v1/sandboxes?limit=100")))
     finally:
-        server.close()
+        close(server)
     return [user, admin]
 
 
-def keys():
-    """Measures the creation of keys, and a page of them."""
+def keys(numbers):
+    """Measures the creation of keys, a page of them, and one of the audit log, which has a record of each."""
     rate = Row("keys created in a second", "/s", least=300)
     page = Row("page of 100 keys", "ms", factor=1.5)
+    audit = Row("page of 100 audit records", "ms", factor=1.5)
     server = start()
     try:
         count = 0
-        for number in KEYS:
+        for number in numbers:
             first, begin = count, time.perf_counter()
             while count < number:
                 server.expect(201, "POST", "/v1/keys", {"name": "bench", "role": "user"})
@@ -197,58 +214,88 @@ def keys():
                     first, begin = count, time.perf_counter()
             rate.add(number, (count - first) / (time.perf_counter() - begin))
             page.add(number, timed(lambda: server.expect(200, "GET", "/v1/keys?limit=100")))
+            audit.add(number, timed(lambda: server.expect(200, "GET", "/v1/audit?limit=100")))
     finally:
-        server.close()
-    return [rate, page]
+        close(server)
+    return [rate, page, audit]
 
 
-def snapshots():
+def snapshots(numbers):
     """Measures lists beside many snapshots."""
     whole = Row("all snapshots", "ms")
     page = Row("page of 10 snapshots", "ms", factor=3)
     server = start()
     try:
-        sandbox, count = server.create()["id"], 0
-        for number in SNAPSHOTS:
+        sandbox, count = server.create(timeout=LIFETIME_S)["id"], 0
+        for number in numbers:
             while count < number:
                 server.expect(201, "POST", f"/v1/sandboxes/{sandbox}/snapshot", {})
                 count += 1
             whole.add(number, timed(lambda: server.expect(200, "GET", "/v1/templates")))
             page.add(number, timed(lambda: server.expect(200, "GET", "/v1/templates?limit=10")))
     finally:
-        server.close()
+        close(server)
     return [whole, page]
 
 
-def subscribers():
+def subscribers(numbers):
     """Measures executions while others follow the events."""
     took = Row("execution, p50", "ms", factor=1.2)
     cpu = Row("the server's processor time for it", "ms")
     server = start()
-    followers = []
     try:
-        sandbox = server.create()["id"]
-        for number in SUBSCRIBERS:
-            while len(followers) < number:
-                followers.append(follow(server))
-            for _ in range(20):
-                server.run(sandbox, "/bin/true")
-            begin = cpu_s(server)
-            took.add(number, timed(lambda: server.run(sandbox, "/bin/true"), 200))
-            cpu.add(number, (cpu_s(server) - begin) * 1000 / 200)
+        sandbox = server.create(timeout=LIFETIME_S)["id"]
+        for number in numbers:
+            with followers(server, number):
+                for _ in range(20):
+                    server.run(sandbox, "/bin/true")
+                begin = cpu_s(server)
+                took.add(number, timed(lambda: server.run(sandbox, "/bin/true"), 200))
+                cpu.add(number, (cpu_s(server) - begin) * 1000 / 200)
     finally:
-        for follower in followers:
-            follower.kill()
-            follower.wait()
-        server.close()
+        close(server)
     return [took, cpu]
 
 
-def follow(server):
-    """Starts a subscriber in a process of its own, so that it takes no time of the caller's interpreter."""
-    header = f"Authorization: Bearer {server.key}"
-    argv = ["curl", "-sSN", "-o", os.devnull, "-H", header, f"http://127.0.0.1:{server.port}/v1/events"]
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+# One process reads all streams, and says so when each has begun.
+FOLLOW = """
+import select, socket, sys
+port, key, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+begun, poll, streams = set(), select.poll(), {}
+for _ in range(count):
+    stream = socket.create_connection(("127.0.0.1", port))
+    stream.sendall(f"GET /v1/events HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nAuthorization: Bearer {key}\\r\\n\\r\\n".encode())
+    streams[stream.fileno()] = stream
+    poll.register(stream, select.POLLIN)
+while True:
+    for fd, _ in poll.poll():
+        data = streams[fd].recv(1 << 16)
+        if not data or (fd not in begun and not data.startswith(b"HTTP/1.1 200")):
+            sys.exit(f"a stream ended: {data!r}")
+        begun.add(fd)
+    if len(begun) == count:
+        print("all", flush=True)
+        count = -1
+"""
+
+
+@contextlib.contextmanager
+def followers(server, number):
+    """Follows the events that many times, in a process of its own, which takes no time of the caller's interpreter."""
+    if number == 0:
+        yield
+        return
+    argv = [sys.executable, "-c", FOLLOW, str(server.port), server.key, str(number)]
+    reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        if reader.stdout.readline() != "all\n":
+            raise measure.Failed("not all subscribers were accepted")
+        yield
+        if reader.poll() is not None:
+            raise measure.Failed("a subscriber lost its stream")
+    finally:
+        reader.kill()
+        reader.wait()
 
 
 def render(groups, load):
@@ -276,17 +323,18 @@ def render(groups, load):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--most", type=int, default=IDLE[-1])
+    arguments.add_argument("--idle", type=int, default=IDLE[-1])
+    arguments.add_argument("--most", type=int, default=max(*IDLE, *ENDED, *KEYS))
     arguments.add_argument("--write", action="store_true")
     options = arguments.parse_args()
     load = os.getloadavg()[0]
-    numbers = [number for number in IDLE if number <= options.most]
+    up_to = lambda numbers, most: [number for number in numbers if number <= most] or list(numbers[:1])
     groups = [
-        ("Idle sandboxes", idle_sandboxes(numbers)),
-        ("Ended sandboxes", ended_sandboxes()),
-        ("Keys", keys()),
-        ("Snapshots", snapshots()),
-        ("Subscribers of events", subscribers()),
+        ("Idle sandboxes", idle_sandboxes(up_to(IDLE, min(options.idle, options.most)))),
+        ("Ended sandboxes", ended_sandboxes(up_to(ENDED, options.most))),
+        ("Keys", keys(up_to(KEYS, options.most))),
+        ("Snapshots", snapshots(up_to(SNAPSHOTS, options.most))),
+        ("Subscribers of events", subscribers(up_to(SUBSCRIBERS, options.most))),
     ]
     page = render(groups, load)
     print(page)
