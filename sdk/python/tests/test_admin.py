@@ -18,6 +18,7 @@ from belljar import (
     ConflictException,
     ForbiddenException,
     InvalidArgumentException,
+    KeyNotFoundException,
     NetworkSecret,
     NotFoundException,
     RateLimitException,
@@ -59,7 +60,8 @@ async def test_sandboxes(client: Any) -> None:
 
 
 async def test_builtin_template(client: Any) -> None:
-    assert "default" in [template.name for template in await client.templates.list()]
+    assert "default" in [template.name async for template in client.templates.list()]
+    assert [template.name for template in await client.templates.list(limit=1).next_items()] == ["default"]
 
 
 def _stats() -> Template:
@@ -133,15 +135,22 @@ async def test_missing_template(client: Any, real: None) -> None:
 async def test_keys(client: Any, api: Any, real: None) -> None:
     made = await client.keys.create("for a test", role="user", expires="1h", quotas={"sandboxes": 1})
     assert made.key and made.key.startswith("bj_") and made.key not in repr(made) and made.role == "user"
-    listed = [key for key in await client.keys.list() if key.key_id == made.key_id]
+    listed = [key async for key in client.keys.list(limit=1) if key.key_id == made.key_id]
     assert len(listed) == 1 and listed[0].key is None and listed[0].quotas["sandboxes"] == 1
+    assert listed == [key for key in await client.keys.list().all() if key.key_id == made.key_id]
     async with await api.Sandbox.create(api_key=made.key):
         with pytest.raises(RateLimitException) as full:
             await api.Sandbox.create(api_key=made.key, max_retries=0)
         assert full.value.code == "quota_exceeded"
     async with api.Belljar(made.key) as user:
         with pytest.raises(ForbiddenException):
-            await user.keys.list()
+            await user.keys.list().next_items()
+        with pytest.raises(ForbiddenException):
+            await user.keys.update(made.key_id, quotas={})
+    changed = await client.keys.update(made.key_id, quotas={"sandboxes": 2, "stored_secrets": False})
+    assert (changed.quotas["sandboxes"], changed.quotas["stored_secrets"]) == (2, False)
+    with pytest.raises(KeyNotFoundException):
+        await client.keys.update("none-such", quotas={})
     assert await client.keys.revoke(made.key_id) is True
     with pytest.raises(AuthenticationException):
         await api.Sandbox.create(api_key=made.key)
@@ -165,6 +174,53 @@ async def test_secrets(client: Any, api: Any, real: None) -> None:
     assert await client.secrets.delete(name) is True and await client.secrets.delete(name) is False
     with pytest.raises(NotFoundException):
         await client.secrets.get(name)
+
+
+async def test_hosts_of_secrets(client: Any, api: Any, real: None) -> None:
+    name = f"python-{uuid.uuid4().hex}"
+    made = await client.secrets.create(name, "s3cret-value", hosts=["good.example"], header="x-key")
+    assert (made.hosts, made.header) == (("good.example",), "x-key")
+    assert (await client.secrets.update(name, "s3cret-later")).hosts == made.hosts
+    changed = await client.secrets.update(name, "s3cret-last", hosts=("*.good.example", "other.example"))
+    assert (changed.hosts, changed.header) == (("other.example", "*.good.example"), None)
+    assert [secret async for secret in client.secrets.list() if secret.name == name] == [changed]
+    assert await client.secrets.get(name) == changed
+    elsewhere = {"allow": ["bad.example"], "headers": [NetworkSecret("bad.example", "x-key", f"${{secrets.{name}}}")]}
+    with pytest.raises((ForbiddenException, InvalidArgumentException), match=r"bad\.example"):
+        await api.Sandbox.create(network=elsewhere)
+    with pytest.raises(InvalidArgumentException) as alone:
+        await client.secrets.create(f"{name}-b", "s3cret-value", header="x-key")
+    assert alone.value.field == "header"
+    await client.secrets.delete(name)
+    shared = await api.Secret.create(name, "s3cret-value", hosts=["good.example"], header="x-key")
+    again = await api.Secret.update(name, "s3cret-later", hosts=["other.example"], header="x-key")
+    assert (shared.hosts, again.hosts, again.header) == (("good.example",), ("other.example",), "x-key")
+    assert await api.Secret.delete(name) is True
+
+
+ECHO_HOST = """
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Echo(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.headers["Host"].encode())
+
+HTTPServer(("127.0.0.1", 8000), Echo).serve_forever()
+"""
+
+
+async def test_policies_about_tls_and_hosts_of_ports(api: Any, real: None) -> None:
+    policy = {"allow": ["good.example"], "tls": {"good.example": "terminate"}}
+    async with await api.Sandbox.create(network=policy, port_host="localhost:{port}") as sbx:
+        network = (await sbx.get_info()).network
+        assert network["tls"] == {"good.example": "terminate"}
+        await sbx.files.write("echo.py", ECHO_HOST)
+        await sbx.commands.run(["python3", "echo.py"], background=True)
+        await sbx.wait_for_port(8000)
+        async with httpx.AsyncClient(trust_env=False) as anybody:
+            assert (await anybody.get(await sbx.get_url(8000, by_path=True))).text == "localhost:8000"
 
 
 async def test_secrets_without_a_client(api: Any, real: None) -> None:

@@ -59,6 +59,9 @@ async def test_unknown_names_of_every_kind_of_call(sbx: Any, api: Any, client: A
         (lambda: api.Sandbox.kill("x", api_kye="k"), "api_key"),
         (lambda: client.sandboxes.create(memory="1g"), "limits="),
         (lambda: client.keys.create("n", rol="user"), "role"),
+        (lambda: client.keys.list(limt=1), "limit"),
+        (lambda: client.secrets.create("n", "v", host="h"), "hosts"),
+        (lambda: client.secrets.list(next_tokn="x"), "next_token"),
         (lambda: api.Belljar(api_kee="k"), "api_key"),
         (lambda: loosely(belljar.Template, "t", bas="debian"), "base"),
     ]
@@ -87,7 +90,7 @@ def test_suggestions_exist() -> None:
 
 
 @pytest.mark.asyncio
-async def test_values_of_a_wrong_type(sbx: Any, api: Any) -> None:
+async def test_values_of_a_wrong_type(sbx: Any, api: Any, client: Any) -> None:
     attempts: List[Tuple[Callable[[], Any], str, str]] = [
         (lambda: sbx.run_code(5), "code", "code must be a string, not 5 (int)"),
         (lambda: sbx.run_code(None), "code", "not None"),
@@ -112,6 +115,17 @@ async def test_values_of_a_wrong_type(sbx: Any, api: Any) -> None:
         (lambda: api.Sandbox.create(envs={1: "x"}), "a key of envs", "must be a string"),
         (lambda: api.Sandbox.create(files={"a": None}), "files['a']", "a string or bytes"),
         (lambda: api.Sandbox.create(labels="a=b"), "labels", "a mapping"),
+        (lambda: api.Sandbox.create(limits="1g"), "limits", """such as {"memory": "1g"}"""),
+        (lambda: api.Sandbox.create(network=True), "network", "not True (bool)"),
+        (lambda: api.Sandbox.create(files=["a"]), "files", "a mapping"),
+        (lambda: api.Sandbox.create(mounts="/a:/b"), "mounts", "a list of strings"),
+        (lambda: api.Sandbox.create(mounts=[1]), "mounts[0]", "must be a string"),
+        (lambda: api.Sandbox.create(volumes={"name": "v", "path": "/v"}), "volumes", "a list such as"),
+        (lambda: client.keys.create("n", quotas=5), "quotas", "not 5 (int)"),
+        (lambda: client.keys.update("k", quotas=None), "quotas", "not None"),
+        (lambda: client.secrets.create("n", "v", hosts="api.example.com"), "hosts", """such as ["api.example.com"]"""),
+        (lambda: client.secrets.update("n", "v", hosts=[None]), "hosts[0]", "not None"),
+        (lambda: client.secrets.create("n", "v", metadata={"a": 1}), "metadata['a']", "not 1 (int)"),
     ]
     for call, field, said in attempts:
         with pytest.raises(InvalidArgumentException) as refused:

@@ -242,7 +242,7 @@ async def test_snapshot(sbx: Any, api: Any, client: Any, real: None) -> None:
         async with await api.Sandbox.create(name) as other:
             assert await other.files.read("f") == "kept"
         assert (await client.templates.get(name)).template_id == template.template_id
-        assert template.template_id in [found.template_id for found in await client.templates.list()]
+        assert template.template_id in [found.template_id async for found in client.templates.list()]
         assert [one.template_id async for one in sbx.list_snapshots()] == [template.template_id]
         everything = await api.Sandbox.list_snapshots().next_items()
         assert template.template_id in [one.template_id for one in everything]

@@ -514,6 +514,48 @@ async def test_the_key_is_told_to_nobody(network: Network, caplog: pytest.LogCap
     assert all(KEY not in text for text in told) and len(told) >= 5 * 6 + 3
 
 
+async def test_a_sandbox_without_git(network: Network) -> None:
+    sbx = await sandbox(network, problem(404, "program_not_found"))
+    with pytest.raises(belljar.ProgramNotFoundException, match=r"there is no git in the sandbox.*what failed") as missing:
+        await sbx.git.status("r")
+    assert missing.value.code == "program_not_found"
+
+
+@pytest.mark.parametrize("name", ["sandboxes", "keys", "templates", "secrets"])
+async def test_lists_in_pages(network: Network, name: str) -> None:
+    entry = {
+        **INFO,
+        "kind": "built",
+        "role": "user",
+        "tenant": "t",
+        "version": 1,
+        "updated_at": INFO["created_at"],
+        "name": "n",
+    }
+    pages = [{name: [{**entry, "id": f"{number}a"}, {**entry, "id": f"{number}b"}]} for number in range(3)]
+    answers = [
+        ok({**pages[0], "next_cursor": "c1"}),
+        ok({**pages[1], "next_cursor": "c2"}),
+        ok({**pages[2], "next_cursor": None}),
+    ]
+
+    def ids(items: List[Any]) -> List[str]:
+        return [next(getattr(item, key) for key in vars(item) if key.endswith("_id")) for item in items]
+
+    of = getattr(network.client(*answers), name)
+    first = of.list(limit=2)
+    assert (first.next_token, first.has_next) == (None, True)
+    assert ids(await first.next_items()) == ["0a", "0b"] and (first.next_token, first.has_next) == ("c1", True)
+    # The list is continued by another program, from the page where this one stopped.
+    rest = of.list(limit=2, next_token=first.next_token)
+    assert ids(await rest.all()) == ["1a", "1b", "2a", "2b"]
+    assert (rest.next_token, rest.has_next, await rest.next_items(), await rest.all()) == (None, False, [], [])
+    queries = [dict(request.url.params) for request in network.requests]
+    assert queries == [{"limit": "2"}, {"limit": "2", "cursor": "c1"}, {"limit": "2", "cursor": "c2"}]
+    of = getattr(network.client(ok({**pages[0], "next_cursor": "c1"}), ok(pages[1])), name)
+    assert ids([item async for item in of.list()]) == ["0a", "0b", "1a", "1b"]
+
+
 async def test_one_client_for_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(monkeypatch, "sync")
     count = 0

@@ -2,8 +2,11 @@
 
 import { fromBase64 } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
+import { checkMapping, known, names } from "./options.js";
 import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, VolumeInfo } from "./types.js";
 import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireVolume } from "./wire.js";
+
+const QUOTA_NAMES = names<Quotas>({ sandboxes: true, memoryBytes: true, diskBytes: true, cpuSecondsPerHour: true, executionsPerMinute: true, network: true, storedSecrets: true });
 
 /** Seconds for the wire. */
 export function seconds(field: string, milliseconds: number | undefined): number | undefined {
@@ -40,7 +43,7 @@ export function limitsToWire(limits: Limits | undefined): Record<string, unknown
   if (limits === undefined) {
     return undefined;
   }
-  const { timeoutMs, openFiles, ...same } = limits;
+  const { timeoutMs, openFiles, ...same } = checkMapping("limits", limits, '{ memory: "1g" }');
   return { ...same, timeout: seconds("limits.timeoutMs", timeoutMs), open_files: openFiles };
 }
 
@@ -144,6 +147,8 @@ export function templateInfo(wire: WireTemplate): TemplateInfo {
     createdAt: dateOrNull(wire.created_at),
     source: wire.source ?? null,
     note: wire.note ?? null,
+    base: wire.base ?? null,
+    warm: wire.warm ?? [],
   };
 }
 
@@ -190,22 +195,25 @@ export function quotas(wire: WireQuotas | null | undefined): Quotas {
 }
 
 export function quotasToWire(given: Quotas | undefined): WireQuotas | undefined {
-  return given === undefined
-    ? undefined
-    : {
-        sandboxes: given.sandboxes,
-        memory_bytes: given.memoryBytes,
-        disk_bytes: given.diskBytes,
-        cpu_seconds_per_hour: given.cpuSecondsPerHour,
-        executions_per_minute: given.executionsPerMinute,
-        network: given.network,
-        stored_secrets: given.storedSecrets,
-      };
+  if (given === undefined) {
+    return undefined;
+  }
+  // A name that is left out would be a quota that is unlimited.
+  known("quotas", checkMapping("quotas", given, "{ sandboxes: 10 }"), QUOTA_NAMES);
+  return {
+    sandboxes: given.sandboxes,
+    memory_bytes: given.memoryBytes,
+    disk_bytes: given.diskBytes,
+    cpu_seconds_per_hour: given.cpuSecondsPerHour,
+    executions_per_minute: given.executionsPerMinute,
+    network: given.network,
+    stored_secrets: given.storedSecrets,
+  };
 }
 
 export function secretInfo(wire: WireSecret): SecretInfo {
-  const { id, name, version, metadata } = wire;
-  return { secretId: id, name, version, metadata, createdAt: date(wire.created_at), updatedAt: date(wire.updated_at) };
+  const { id, name, version, metadata, hosts, header } = wire;
+  return { secretId: id, name, version, hosts: hosts ?? [], header: header ?? null, metadata, createdAt: date(wire.created_at), updatedAt: date(wire.updated_at) };
 }
 
 export function keyInfo(wire: WireKey): KeyInfo {

@@ -84,17 +84,17 @@ export {
   type GitOptions,
   type GitStatus,
 } from "./git.js";
-export { type CreatedKey, Keys, type NewKey } from "./keys.js";
+export { type CreatedKey, Keys, type KeyUpdate, type NewKey } from "./keys.js";
 export type { TransferOptions, TransferProgress } from "./local-files.js";
 export type { OnText, OutputChunk, OutputOffsets } from "./output.js";
-export { type Page, Paginator } from "./paginator.js";
+export { type Page, type PageOptions, Paginator } from "./paginator.js";
 export { type PortList, Ports, type PortToken } from "./ports.js";
 export type { InputData, ProcessRef } from "./process-api.js";
 export { Pty, PtyHandle, type PtyOptions, type PtyResult, type PtySize } from "./pty.js";
 export { waitForFile, waitForPort, waitForProcess, waitForTimeout, waitForURL } from "./ready.js";
 export { CommandExitError, type CommandResult, CommandTimeoutError, GitAuthError } from "./result.js";
 export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, type NetworkLogOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";
-export { type ListSecretsOptions, type NewSecret, Secrets, type SecretUpdate } from "./secrets.js";
+export { type NewSecret, Secrets, type SecretUpdate } from "./secrets.js";
 export { Session, type SessionInfo, type SessionOptions, Sessions } from "./sessions.js";
 export { Secret, Volume } from "./shortcuts.js";
 export { Template, type TemplateFile, type TemplateOptions } from "./template.js";

@@ -1,6 +1,7 @@
 import type { RequestOptions } from "./config.js";
 import { keyInfo, quotasToWire } from "./convert.js";
 import { known, names } from "./options.js";
+import { listPages, type PageOptions, type Paginator } from "./paginator.js";
 import { route, type Transport } from "./transport.js";
 import type { KeyInfo, Quotas, Role, Span } from "./types.js";
 import type { WireKey } from "./wire.js";
@@ -19,6 +20,12 @@ export interface NewKey {
   quotas?: Quotas;
 }
 
+/** Request to change a key. */
+export interface KeyUpdate {
+  /** Its quotas, which replace all earlier ones. */
+  quotas: Quotas;
+}
+
 /** A newly created key. */
 export interface CreatedKey extends KeyInfo {
   /** The key itself. It is never shown again. */
@@ -26,6 +33,7 @@ export interface CreatedKey extends KeyInfo {
 }
 
 const KEY_NAMES = names<NewKey>({ name: true, role: true, tenant: true, expires: true, quotas: true });
+const UPDATE_NAMES = names<KeyUpdate>({ quotas: true });
 
 /** API keys. Needs an admin key. */
 export class Keys {
@@ -44,10 +52,15 @@ export class Keys {
     return { ...keyInfo(made), key: made.key };
   }
 
-  /** Lists all keys, including revoked ones. */
-  async list(options?: RequestOptions): Promise<KeyInfo[]> {
-    const answer = await this.#transport.json<{ keys: WireKey[] }>({ method: "GET", path: "/v1/keys", options });
-    return answer.keys.map(keyInfo);
+  /** Replaces all quotas of a key, from its next request on. */
+  async update(id: string, update: KeyUpdate, options?: RequestOptions): Promise<KeyInfo> {
+    const { quotas } = known("keys.update", update, UPDATE_NAMES);
+    return keyInfo(await this.#transport.json<WireKey>({ method: "PATCH", path: route`/v1/keys/${id}`, json: { quotas: quotasToWire(quotas) }, options }));
+  }
+
+  /** Lists keys, including revoked ones, oldest first, as a paginated list; without `limit` in one page. */
+  list(options: PageOptions = {}): Paginator<KeyInfo> {
+    return listPages(this.#transport, "keys", keyInfo, options);
   }
 
   /** Revokes a key, immediately and permanently. */

@@ -83,6 +83,25 @@ export function checkTexts<Value extends object | undefined>(field: string, valu
   return value;
 }
 
+/** Returns an argument that must be a list of strings: a single string would be a list of its characters. */
+export function checkList<Value extends readonly string[] | undefined>(field: string, value: Value, example: string): Value {
+  if (value !== undefined) {
+    if (!Array.isArray(value)) {
+      throw wrongType(field, value, `a list of strings, such as ["${example}"]`);
+    }
+    value.forEach((one, at) => checkText(`${field}[${at}]`, one));
+  }
+  return value;
+}
+
+/** Returns an argument that must be an object. */
+export function checkMapping<Value extends object | undefined>(field: string, value: Value, example: string): Value {
+  if (value !== undefined && (typeof value !== "object" || value === null || Array.isArray(value))) {
+    throw wrongType(field, value, `an object, such as ${example}`);
+  }
+  return value;
+}
+
 /** Returns the error for an argument of a wrong type. */
 export function wrongType(field: string, value: unknown, wanted: string): InvalidArgumentError {
   return new InvalidArgumentError(`${field} must be ${wanted}, not ${shown(value)}`, { field });

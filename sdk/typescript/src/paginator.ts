@@ -1,3 +1,17 @@
+import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
+import { known, names } from "./options.js";
+import type { Transport } from "./transport.js";
+
+/** Options of a list in pages. */
+export interface PageOptions extends RequestOptions {
+  /** Page size, from 1 to 100. */
+  limit?: number;
+  /** Where to begin: `nextToken` of an earlier list. */
+  nextToken?: string;
+}
+
+const PAGE_OPTIONS = names<Omit<PageOptions, keyof RequestOptions>>({ limit: true, nextToken: true });
+
 /** One page of a list. */
 export interface Page<Item> {
   /** Its items. */
@@ -55,4 +69,13 @@ export class Paginator<Item> implements AsyncIterable<Item> {
       yield* await this.nextItems();
     }
   }
+}
+
+/** Lists what is at `/v1/NAME`, as a paginated list. */
+export function listPages<Wire, Item>(transport: Transport, name: string, convert: (wire: Wire) => Item, options: PageOptions): Paginator<Item> {
+  const { limit, nextToken } = known(`${name}.list`, options, PAGE_OPTIONS, REQUEST_OPTIONS);
+  return new Paginator(async (cursor) => {
+    const page = await transport.json<{ next_cursor?: string | null; [list: string]: unknown }>({ method: "GET", path: `/v1/${name}`, query: { limit, cursor }, options: ofRequest(options) });
+    return { items: (page[name] as Wire[]).map(convert), nextToken: page.next_cursor ?? undefined };
+  }, nextToken);
 }

@@ -7,7 +7,7 @@ import { limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } f
 import { errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { Files } from "./files.js";
 import { Git } from "./git.js";
-import { checkTexts, known, names, wrongType } from "./options.js";
+import { checkList, checkMapping, checkTexts, known, names, wrongType } from "./options.js";
 import { errorFromEvent, parseEvent } from "./output.js";
 import { Paginator } from "./paginator.js";
 import { Ports } from "./ports.js";
@@ -24,7 +24,7 @@ const PORT_INTERVAL_MS = 50;
 
 /** Options of a new sandbox. Missing ones default to the server's settings. */
 export interface CreateOptions extends RequestOptions {
-  /** The template's name or id; default: `default`. */
+  /** The template's name or id; default: the operator's, which is `default` unless set otherwise. */
   template?: string;
   /** A name, which can be used like its id: `[a-z0-9][a-z0-9-]{0,62}`. */
   name?: string;
@@ -536,7 +536,7 @@ export class SandboxApi {
       idle_timeout: seconds("idleTimeoutMs", idleTimeoutMs),
       on_timeout: onTimeout,
       auto_resume: autoResume,
-      network,
+      network: checkNetwork(network),
     };
     return sandboxInfo(await this.#transport.json<WireSandbox>({ method: "PATCH", path: route`/v1/sandboxes/${id}`, json, options: ofRequest(request) }));
   }
@@ -553,14 +553,14 @@ export class SandboxApi {
       labels: checkTexts("labels", options.labels || options.metadata ? { ...options.metadata, ...options.labels } : undefined),
       env: checkTexts("envs", options.envs),
       limits: limitsToWire(options.limits),
-      network: options.network,
+      network: checkNetwork(options.network),
       engine: options.engine,
       grade: options.grade,
       hostname: options.hostname,
       port_host: options.portHost,
-      mounts: options.mounts,
-      volumes: options.volumes,
-      files: options.files?.map((file) => known("files", file, FILE_NAMES)).map(({ path, data, mode }) => ({
+      mounts: checkList("mounts", options.mounts, "/srv/data:/mnt/data"),
+      volumes: checkObjects("volumes", options.volumes, '{ name: "data", path: "/mnt/data" }'),
+      files: checkObjects("files", options.files, '{ path: "a.txt", data: "text" }')?.map((file) => known("files", file, FILE_NAMES)).map(({ path, data, mode }) => ({
         path,
         ...(typeof data === "string" ? { content: data } : { content_base64: toBase64(checkBytes(`files: ${path}`, data)) }),
         mode: modeText(mode),
@@ -656,4 +656,16 @@ function checkBytes(field: string, value: unknown): Uint8Array {
     throw wrongType(field, value, "a string or bytes");
   }
   return value;
+}
+
+function checkNetwork(network: Network | undefined): Network | undefined {
+  return typeof network === "string" ? network : checkMapping("network", network, '{ presets: ["pip"] }');
+}
+
+function checkObjects<Item extends object>(field: string, list: readonly Item[] | undefined, example: string): readonly Item[] | undefined {
+  if (list !== undefined && !Array.isArray(list)) {
+    throw wrongType(field, list, `a list, such as [${example}]`);
+  }
+  list?.forEach((item, at) => checkMapping(`${field}[${at}]`, item, example));
+  return list;
 }

@@ -1,7 +1,7 @@
 import type { RequestOptions } from "./config.js";
 import { secretInfo } from "./convert.js";
-import { known, names } from "./options.js";
-import { Paginator } from "./paginator.js";
+import { checkList, checkTexts, known, names } from "./options.js";
+import { listPages, type PageOptions, type Paginator } from "./paginator.js";
 import { route, type Transport } from "./transport.js";
 import type { SecretInfo } from "./types.js";
 import type { WireSecret } from "./wire.js";
@@ -12,6 +12,10 @@ export interface NewSecret {
   name: string;
   /** The value. No response contains it. */
   value: string;
+  /** The only hosts that it may be sent to, such as `api.example.com` and `*.example.com`. Without hosts only this key and administrators may use it, for any host. */
+  hosts?: string[];
+  /** The only header that it may be put into; default: any. Only with `hosts`. */
+  header?: string;
   /** Notes. */
   metadata?: Record<string, string>;
 }
@@ -20,17 +24,15 @@ export interface NewSecret {
 export interface SecretUpdate {
   /** The value. No response contains it. */
   value: string;
+  /** New hosts; unchanged if absent. Sandboxes that use the secret for another host no longer reach that host. */
+  hosts?: string[];
+  /** The header that belongs to the new hosts. */
+  header?: string;
   /** New metadata; unchanged if absent. */
   metadata?: Record<string, string>;
 }
 
-/** Options for listing secrets. */
-export interface ListSecretsOptions extends RequestOptions {
-  /** Page size, up to 100. */
-  limit?: number;
-}
-
-const UPDATE_NAMES = names<SecretUpdate>({ value: true, metadata: true });
+const UPDATE_NAMES = names<SecretUpdate>({ value: true, hosts: true, header: true, metadata: true });
 const SECRET_NAMES = names<NewSecret>({ name: true, ...UPDATE_NAMES });
 
 /** Secrets on the server. Network policies refer to one as `${secrets.NAME}`; the gateway inserts its value into requests. */
@@ -44,14 +46,14 @@ export class Secrets {
 
   /** Stores a secret. */
   async create(secret: NewSecret, options?: RequestOptions): Promise<SecretInfo> {
-    const { name, value, metadata } = known("secrets.create", secret, SECRET_NAMES);
-    return secretInfo(await this.#transport.json<WireSecret>({ method: "POST", path: "/v1/secrets", json: { name, value, metadata }, options }));
+    const { name, ...rest } = known("secrets.create", secret, SECRET_NAMES);
+    return secretInfo(await this.#transport.json<WireSecret>({ method: "POST", path: "/v1/secrets", json: { name, ...toWire(rest) }, options }));
   }
 
   /** Changes the value of a secret, by name or id. Running sandboxes use it immediately. */
   async update(secret: string, update: SecretUpdate, options?: RequestOptions): Promise<SecretInfo> {
-    const { value, metadata } = known("secrets.update", update, UPDATE_NAMES);
-    return secretInfo(await this.#transport.json<WireSecret>({ method: "PUT", path: route`/v1/secrets/${secret}`, json: { value, metadata }, options }));
+    const json = toWire(known("secrets.update", update, UPDATE_NAMES));
+    return secretInfo(await this.#transport.json<WireSecret>({ method: "PUT", path: route`/v1/secrets/${secret}`, json, options }));
   }
 
   /** Returns a secret, by name or id. */
@@ -60,17 +62,16 @@ export class Secrets {
   }
 
   /** Lists secrets, sorted by name, as a paginated list. */
-  list(options: ListSecretsOptions = {}): Paginator<SecretInfo> {
-    const { limit, ...request } = options;
-    return new Paginator(async (cursor) => {
-      const query = { limit, cursor };
-      const page = await this.#transport.json<{ secrets: WireSecret[]; next_cursor: string | null }>({ method: "GET", path: "/v1/secrets", query, options: request });
-      return { items: page.secrets.map(secretInfo), nextToken: page.next_cursor ?? undefined };
-    });
+  list(options: PageOptions = {}): Paginator<SecretInfo> {
+    return listPages(this.#transport, "secrets", secretInfo, options);
   }
 
   /** Removes a secret, by name or id, permanently. */
   async delete(secret: string, options?: RequestOptions): Promise<void> {
     await this.#transport.delete(route`/v1/secrets/${secret}`, undefined, options);
   }
+}
+
+function toWire({ value, hosts, header, metadata }: SecretUpdate): SecretUpdate {
+  return { value, hosts: checkList("hosts", hosts, "api.example.com"), header, metadata: checkTexts("metadata", metadata) };
 }

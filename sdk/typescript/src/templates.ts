@@ -3,7 +3,7 @@ import { templateInfo } from "./convert.js";
 import { ConnectionError, InvalidArgumentError, TemplateNotFoundError } from "./errors.js";
 import { known, names } from "./options.js";
 import { errorFromEvent, parseEvent } from "./output.js";
-import { Paginator } from "./paginator.js";
+import { listPages, type PageOptions, Paginator } from "./paginator.js";
 import type { Template } from "./template.js";
 import { type ApiRequest, route, type Transport } from "./transport.js";
 import type { TemplateInfo } from "./types.js";
@@ -40,10 +40,9 @@ export class Templates {
     this.#transport = transport;
   }
 
-  /** Lists all templates. */
-  async list(options?: RequestOptions): Promise<TemplateInfo[]> {
-    const answer = await this.#transport.json<{ templates: WireTemplate[] }>({ method: "GET", path: "/v1/templates", options });
-    return answer.templates.map(templateInfo);
+  /** Lists templates, the default one first and then the oldest, as a paginated list; without `limit` in one page. */
+  list(options: PageOptions = {}): Paginator<TemplateInfo> {
+    return listPages(this.#transport, "templates", templateInfo, options);
   }
 
   /** Returns a template by its id or name. */
@@ -59,7 +58,7 @@ export class Templates {
   /** Lists the snapshots, of one sandbox if its id is given. */
   listSnapshots(sandboxId?: string, options?: RequestOptions): Paginator<TemplateInfo> {
     return new Paginator(async () => {
-      const found = await this.list(options);
+      const found = await this.list(options).all();
       const items = found.filter((one) => one.kind === "snapshot" && (sandboxId === undefined || one.source === sandboxId));
       return { items, nextToken: undefined };
     });

@@ -406,6 +406,10 @@ export interface TemplateInfo {
   source: string | null;
   /** The creator's note. */
   note: string | null;
+  /** Base of its files: `host`, the machine's own file system, or `own`, none. */
+  base: string | null;
+  /** Modules that a pre-warmed interpreter of it has imported. */
+  warm: string[];
 }
 
 /** A published port of a sandbox. */
@@ -449,6 +453,10 @@ export interface SecretInfo {
   name: string;
   /** Version of the value: 1 at first, incremented by each change. */
   version: number;
+  /** The only hosts that it is sent to; if there are none, only the key that stored it and administrators may use it, for any host. */
+  hosts: string[];
+  /** The only header that it is put into; null: any. */
+  header: string | null;
   /** Notes. */
   metadata: Record<string, string>;
   /** Time of creation. */

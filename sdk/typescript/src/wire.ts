@@ -130,6 +130,8 @@ export interface WireTemplate {
   created_at: string | null;
   source: string | null;
   note: string | null;
+  base?: string;
+  warm?: string[];
 }
 
 /** A published port. */
@@ -171,6 +173,8 @@ export interface WireSecret {
   id: string;
   name: string;
   version: number;
+  hosts?: string[];
+  header?: string | null;
   metadata: Record<string, string>;
   created_at: string;
   updated_at: string;

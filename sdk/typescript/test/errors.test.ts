@@ -99,7 +99,7 @@ test("the key is in no error, no inspection and no JSON", async () => {
   show(client);
   show(sandbox);
   show(sandbox.files);
-  for (const call of [() => client.me(), () => client.templates.list(), () => new Belljar({ ...options, apiUrl: "http://127.0.0.1:1" }).me()]) {
+  for (const call of [() => client.me(), () => client.templates.list().all(), () => new Belljar({ ...options, apiUrl: "http://127.0.0.1:1" }).me()]) {
     await call().then(() => assert.fail("it did not fail"), (error: unknown) => {
       show(error);
       shown.push((error as Error).stack ?? "");
@@ -138,7 +138,7 @@ test("settings come from the environment where they are not given", async () => 
   try {
     process.env["BELLJAR_API_URL"] = `${double.url}/base/`;
     process.env["BELLJAR_API_KEY"] = "bj_environment";
-    await new Belljar().templates.list();
+    await new Belljar().templates.list().all();
     assert.equal(double.seen.at(-1)?.headers.authorization, "Bearer bj_environment");
     await Sandbox.list({ apiUrl: double.url, apiKey: "bj_given" }).all();
     assert.equal(double.seen.at(-1)?.headers.authorization, "Bearer bj_given");

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseStatus } from "../src/git.js";
-import { InvalidArgumentError, Sandbox, ServerError, waitForFile, waitForPort, waitForProcess, waitForTimeout, waitForURL } from "../src/index.js";
-import { Double, ID, json, wireResult, wireSandbox } from "./double.js";
+import { InvalidArgumentError, ProgramNotFoundError, Sandbox, ServerError, waitForFile, waitForPort, waitForProcess, waitForTimeout, waitForURL } from "../src/index.js";
+import { Double, ID, json, problem, wireResult, wireSandbox } from "./double.js";
 
 const EXEC = `/v1/sandboxes/${ID}/exec`;
 
@@ -35,6 +35,13 @@ test("what git says is parsed", () => {
   assert.deepEqual([status.isClean, status.hasStaged, status.hasUntracked, status.hasConflicts], [false, true, true, true]);
   assert.equal(parseStatus("# branch.head (detached)\0").detached, true);
   assert.throws(() => parseStatus("1 M"), ServerError);
+});
+
+test("a sandbox without git", async () => {
+  await using double = await Double.start();
+  double.on("POST", "/v1/sandboxes", json(wireSandbox(), 201)).on("POST", EXEC, problem(404, "program_not_found", "git: not found"));
+  const { git } = await Sandbox.create({ apiUrl: double.url, apiKey: "bj_test" });
+  await assert.rejects(git.status("r"), (error) => error instanceof ProgramNotFoundError && error.code === "program_not_found" && /there is no git .*git: not found/.test(error.message));
 });
 
 test("credentials are in variables of one command alone", async () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { AuthenticationError, Belljar, BuildError, type BuildEvent, ConflictError, ForbiddenError, InvalidArgumentError, NotFoundError, RateLimitError, Sandbox, SandboxError, Secret, SecretNotFoundError, Template } from "belljar";
+import { AuthenticationError, Belljar, BuildError, type BuildEvent, ConflictError, ForbiddenError, InvalidArgumentError, KeyNotFoundError, NotFoundError, RateLimitError, Sandbox, SandboxError, Secret, SecretNotFoundError, Template } from "belljar";
 import { LABELS, live, missingTenants } from "./live.js";
 import { collect } from "./wait.js";
 
@@ -36,13 +36,15 @@ live("keys are made, used and revoked", async () => {
   assert.match(made.key, /^bj_[0-9a-f]{64}$/);
   assert.deepEqual([made.role, made.tenant, made.quotas.sandboxes, made.revokedAt], ["user", me.tenant, 1, null]);
   assert.ok(made.expiresAt instanceof Date);
-  const listed = (await client.keys.list()).find((key) => key.keyId === made.keyId);
+  const listed = (await client.keys.list({ limit: 1 }).all()).find((key) => key.keyId === made.keyId);
   assert.equal(listed?.name, "typescript");
   assert.ok(!JSON.stringify(listed).includes(made.key));
 
   const user = new Belljar({ apiKey: made.key, maxRetries: 0 });
   assert.equal((await user.me()).role, "user");
-  await assert.rejects(user.keys.list(), ForbiddenError);
+  await assert.rejects(user.keys.list().nextItems(), ForbiddenError);
+  await assert.rejects(user.keys.update(made.keyId, { quotas: {} }), ForbiddenError);
+  await assert.rejects(client.keys.update("none-such", { quotas: {} }), KeyNotFoundError);
   await assert.rejects(user.audit.list().nextItems(), ForbiddenError);
   {
     await using sandbox = await user.sandboxes.create({ labels: LABELS });
@@ -50,9 +52,11 @@ live("keys are made, used and revoked", async () => {
     assert.equal((await user.sandboxes.connect(sandbox.sandboxId)).sandboxId, sandbox.sandboxId);
     assert.equal((await user.sandboxes.getInfo(sandbox.sandboxId)).tenant, me.tenant);
   }
+  const changed = await client.keys.update(made.keyId, { quotas: { sandboxes: 2, storedSecrets: false } });
+  assert.deepEqual([changed.quotas.sandboxes, changed.quotas.storedSecrets], [2, false]);
   await client.keys.revoke(made.keyId);
   await assert.rejects(user.me(), AuthenticationError);
-  assert.ok((await client.keys.list()).find((key) => key.keyId === made.keyId)?.revokedAt instanceof Date);
+  assert.ok((await client.keys.list().all()).find((key) => key.keyId === made.keyId)?.revokedAt instanceof Date);
 });
 
 live("secrets are kept, changed and removed", async () => {
@@ -69,6 +73,49 @@ live("secrets are kept, changed and removed", async () => {
   assert.ok(!JSON.stringify([made, changed, found]).includes("s3cret"));
   await secrets.delete(name);
   await assert.rejects(secrets.get(name), NotFoundError);
+});
+
+live("secrets are for their hosts", async () => {
+  const { secrets, sandboxes } = new Belljar();
+  const name = `typescript-hosts-${process.pid}`;
+  const made = await secrets.create({ name, value: "s3cret-value", hosts: ["good.example"], header: "x-key" });
+  try {
+    assert.deepEqual([made.hosts, made.header], [["good.example"], "x-key"]);
+    assert.deepEqual((await secrets.update(name, { value: "s3cret-later" })).hosts, ["good.example"]);
+    const changed = await secrets.update(name, { value: "s3cret-last", hosts: ["*.good.example", "other.example"] });
+    assert.deepEqual([changed.hosts, changed.header], [["other.example", "*.good.example"], null]);
+    assert.deepEqual((await secrets.list().all()).find((secret) => secret.name === name), changed);
+    const elsewhere = { allow: ["bad.example"], headers: [{ host: "bad.example", header: "x-key", value: `\${secrets.${name}}` }] };
+    await assert.rejects(sandboxes.create({ network: elsewhere, labels: LABELS }), /bad\.example/);
+    await assert.rejects(secrets.create({ name: `${name}-b`, value: "s3cret-value", header: "x-key" }), (error) => error instanceof InvalidArgumentError && error.field === "header");
+  } finally {
+    await secrets.delete(name);
+  }
+});
+
+const ECHO_HOST = `
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Echo(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.headers["Host"].encode())
+
+HTTPServer(("127.0.0.1", 8000), Echo).serve_forever()
+`;
+
+live("policies about TLS, and hosts of ports", async () => {
+  const network = { allow: ["good.example"], tls: { "good.example": "terminate" } } as const;
+  await using sandbox = await Sandbox.create({ network: { ...network, allow: [...network.allow] }, portHost: "localhost:{port}", labels: LABELS });
+  const found = (await sandbox.getInfo()).network;
+  assert.ok(typeof found === "object");
+  assert.deepEqual(found.tls, network.tls);
+  await sandbox.files.write("echo.py", ECHO_HOST);
+  await sandbox.commands.run(["python3", "echo.py"], { background: true });
+  await sandbox.waitForPort(8000);
+  await sandbox.ports.publish(8000);
+  assert.equal(await (await sandbox.ports.fetch(8000, "/")).text(), "localhost:8000");
 });
 
 live("tenants do not see each other", async () => {
@@ -117,7 +164,7 @@ live("a snapshot is a template", async () => {
     assert.deepEqual([await Sandbox.deleteSnapshot(second.snapshotId), await sandbox.deleteSnapshot(second.snapshotId)], [true, false]);
   }
   try {
-    assert.ok((await client.templates.list()).some((template) => template.name === name));
+    assert.ok((await client.templates.list({ limit: 1 }).all()).some((template) => template.name === name));
     assert.equal((await client.templates.get(name)).name, name);
     await using copy = await Sandbox.create(name, { labels: LABELS });
     assert.equal(await copy.files.read("kept.txt"), "kept");

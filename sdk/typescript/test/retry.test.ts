@@ -190,7 +190,7 @@ test("500 and 504 are not sent again", async () => {
   double.on("GET", "/v1/me", problem(500, "engine_failed", "x")).on("GET", "/v1/templates", problem(504, "sandbox_unresponsive", "x"));
   const client = new Belljar(options(double));
   await assert.rejects(client.me());
-  await assert.rejects(client.templates.list());
+  await assert.rejects(client.templates.list().all());
   assert.equal(double.seen.length, 2);
 });
 
@@ -215,7 +215,7 @@ test("an answer that breaks off is asked for again", async () => {
     },
     json({ templates: [] }),
   );
-  assert.deepEqual(await new Belljar(options(double)).templates.list(), []);
+  assert.deepEqual(await new Belljar(options(double)).templates.list().all(), []);
   assert.equal(double.seen.length, 2);
 });
 

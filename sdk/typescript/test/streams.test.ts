@@ -159,7 +159,7 @@ test("requests have a time limit", async () => {
   });
   const client = new Belljar({ apiUrl: at.double.url, requestTimeoutMs: 50 });
   await assert.rejects(client.me(), (error) => error instanceof TimeoutError && error.code === "request_timeout");
-  await assert.rejects(client.templates.list(), TimeoutError, "the body counts as well");
+  await assert.rejects(client.templates.list().all(), TimeoutError, "the body counts as well");
   await assert.rejects(new Belljar({ apiUrl: at.double.url }).me({ requestTimeoutMs: 50 }), TimeoutError);
 });
 

@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 import re
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ._dual import dual
 from .errors import ArgumentTypeException
@@ -88,6 +88,22 @@ def texts(value: Optional[Mapping[str, Any]], name: str, *, removable: bool = Fa
         if not isinstance(item, str) and not (removable and item is None):
             raise wrong_type(f"{name}[{key!r}]", item, "a string")
     return dict(value)
+
+
+def mapping(value: Any, name: str, example: str) -> Mapping[str, Any]:
+    """Returns an argument that must be a mapping."""
+    if not isinstance(value, Mapping):
+        raise wrong_type(name, value, f"a mapping, such as {example}")
+    return value
+
+
+def text_list(value: Optional[Sequence[Any]], name: str, example: str) -> Optional[List[str]]:
+    """Returns an argument that must be a list of strings. A single string would be a list of its characters."""
+    if value is None:
+        return None
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise wrong_type(name, value, f'a list of strings, such as ["{example}"]')
+    return [text(item, f"{name}[{at}]") for at, item in enumerate(value)]
 
 
 def wrong_type(name: str, value: Any, wanted: str) -> ArgumentTypeException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Mapping, Optional
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence
 
 from .._calls._call import Size
 from ..models import SecretInfo, VolumeInfo
@@ -53,19 +53,31 @@ class AsyncSecret:
 
     @staticmethod
     async def create(
-        name: str, value: str, *, metadata: Optional[Mapping[str, str]] = None, **connection: Unpack[ConnectionOptions]
+        name: str,
+        value: str,
+        *,
+        hosts: Optional[Sequence[str]] = None,
+        header: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        **connection: Unpack[ConnectionOptions],
     ) -> SecretInfo:
-        """Stores a secret. No response contains its value."""
+        """Stores a secret for these hosts and this header. No response contains its value."""
         async with Leased(None, connection) as client:
-            return await client.secrets.create(name, value, metadata=metadata)
+            return await client.secrets.create(name, value, hosts=hosts, header=header, metadata=metadata)
 
     @staticmethod
     async def update(
-        secret: str, value: str, *, metadata: Optional[Mapping[str, str]] = None, **connection: Unpack[ConnectionOptions]
+        secret: str,
+        value: str,
+        *,
+        hosts: Optional[Sequence[str]] = None,
+        header: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        **connection: Unpack[ConnectionOptions],
     ) -> SecretInfo:
-        """Changes a secret's value, including for running sandboxes that use it. `metadata` is unchanged if not given."""
+        """Changes a secret's value, including for running sandboxes that use it. The rest is unchanged if not given."""
         async with Leased(None, connection) as client:
-            return await client.secrets.update(secret, value, metadata=metadata)
+            return await client.secrets.update(secret, value, hosts=hosts, header=header, metadata=metadata)
 
     @staticmethod
     async def get(secret: str, **connection: Unpack[ConnectionOptions]) -> SecretInfo:
@@ -77,7 +89,7 @@ class AsyncSecret:
     async def list(**connection: Unpack[ConnectionOptions]) -> List[SecretInfo]:
         """Lists all secrets, sorted by name."""
         async with Leased(None, connection) as client:
-            return [secret async for secret in client.secrets.list()]
+            return await client.secrets.list().all()
 
     @staticmethod
     async def delete(secret: str, **connection: Unpack[ConnectionOptions]) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from .. import _json as read
-from .._arguments import texts
+from .._arguments import mapping, text_list, texts
 from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SecretInfo, TemplateInfo, VolumeInfo
 from ..template import Template
 from ._call import (
@@ -25,17 +25,31 @@ from ._call import (
     volume_path,
 )
 
+T = TypeVar("T")
 
-def list_templates() -> Call[List[TemplateInfo]]:
-    """Lists the templates."""
-    return get("/v1/templates", lambda value: read.list_of(value, "templates", TemplateInfo.from_json))
+
+def _page(
+    name: str, parse: Callable[[Any], T], limit: Optional[int], cursor: Optional[str]
+) -> Call[Tuple[List[T], Optional[str]]]:
+    """Returns a page of the list at `/v1/NAME`."""
+    return get(
+        f"/v1/{name}",
+        lambda value: (read.list_of(value, name, parse), read.optional_text(value, "next_cursor")),
+        ("limit", number(limit)),
+        ("cursor", cursor),
+    )
+
+
+def list_templates(limit: Optional[int], cursor: Optional[str]) -> Call[Tuple[List[TemplateInfo], Optional[str]]]:
+    """Returns a page of templates; without `limit` all."""
+    return _page("templates", TemplateInfo.from_json, limit, cursor)
 
 
 def list_snapshots(source: Optional[str]) -> Call[Tuple[List[TemplateInfo], Optional[str]]]:
     """Lists the snapshots, of one sandbox if `source` is its id. There is a single page."""
 
     def parse(value: Any) -> Tuple[List[TemplateInfo], Optional[str]]:
-        found = list_templates().parse(value)
+        found, _ = list_templates(None, None).parse(value)
         return [one for one in found if one.kind == "snapshot" and source in (None, one.source)], None
 
     return get("/v1/templates", parse)
@@ -116,13 +130,22 @@ def create_key(
         role=role,
         tenant=tenant,
         expires=duration(expires, "expires"),
-        quotas=None if quotas is None else dict(quotas),
+        quotas=None if quotas is None else _quotas(quotas),
     )
 
 
-def list_keys() -> Call[List[KeyInfo]]:
-    """Lists the API keys."""
-    return get("/v1/keys", lambda value: read.list_of(value, "keys", KeyInfo.from_json))
+def update_key(key_id: str, quotas: Mapping[str, Any]) -> Call[KeyInfo]:
+    """Replaces the quotas of an API key."""
+    return Call("PATCH", f"/v1/keys/{segment(key_id, 'key_id')}", KeyInfo.from_json, body={"quotas": _quotas(quotas)})
+
+
+def _quotas(quotas: Mapping[str, Any]) -> Dict[str, Any]:
+    return dict(mapping(quotas, "quotas", '{"sandboxes": 10}'))
+
+
+def list_keys(limit: Optional[int], cursor: Optional[str]) -> Call[Tuple[List[KeyInfo], Optional[str]]]:
+    """Returns a page of API keys; without `limit` all."""
+    return _page("keys", KeyInfo.from_json, limit, cursor)
 
 
 def revoke_key(key_id: str) -> Call[None]:
@@ -130,15 +153,27 @@ def revoke_key(key_id: str) -> Call[None]:
     return delete(f"/v1/keys/{segment(key_id, 'key_id')}")
 
 
-def create_secret(name: str, value: str, metadata: Optional[Mapping[str, str]]) -> Call[SecretInfo]:
+def create_secret(
+    name: str, value: str, hosts: Optional[Sequence[str]], header: Optional[str], metadata: Optional[Mapping[str, str]]
+) -> Call[SecretInfo]:
     """Stores a secret."""
-    return post("/v1/secrets", SecretInfo.from_json, name=name, value=value, metadata=texts(metadata, "metadata"))
+    return post("/v1/secrets", SecretInfo.from_json, name=name, value=value, **_secret(hosts, header, metadata))
 
 
-def update_secret(secret: str, value: str, metadata: Optional[Mapping[str, str]]) -> Call[SecretInfo]:
-    """Changes a secret's value."""
-    body = given(value=value, metadata=texts(metadata, "metadata"))
+def update_secret(
+    secret: str, value: str, hosts: Optional[Sequence[str]], header: Optional[str], metadata: Optional[Mapping[str, str]]
+) -> Call[SecretInfo]:
+    """Changes a secret's value, and its hosts if they are given."""
+    body = given(value=value, **_secret(hosts, header, metadata))
     return Call("PUT", _secret_path(secret), SecretInfo.from_json, body=body)
+
+
+def _secret(hosts: Optional[Sequence[str]], header: Optional[str], metadata: Optional[Mapping[str, str]]) -> Dict[str, Any]:
+    return {
+        "hosts": text_list(hosts, "hosts", "api.example.com"),
+        "header": header,
+        "metadata": texts(metadata, "metadata"),
+    }
 
 
 def get_secret(secret: str) -> Call[SecretInfo]:
@@ -148,12 +183,7 @@ def get_secret(secret: str) -> Call[SecretInfo]:
 
 def list_secrets(limit: Optional[int], cursor: Optional[str]) -> Call[Tuple[List[SecretInfo], Optional[str]]]:
     """Returns a page of secrets."""
-    return get(
-        "/v1/secrets",
-        lambda value: (read.list_of(value, "secrets", SecretInfo.from_json), read.optional_text(value, "next_cursor")),
-        ("limit", number(limit)),
-        ("cursor", cursor),
-    )
+    return _page("secrets", SecretInfo.from_json, limit, cursor)
 
 
 def delete_secret(secret: str) -> Call[None]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 from dataclasses import asdict, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _json as read
-from .._arguments import texts, wrong_type
+from .._arguments import mapping, text_list, texts, wrong_type
 from ..errors import InvalidArgumentException, SandboxException, error_from_problem
 from ..models import (
     LogPage,
@@ -79,9 +79,9 @@ def create(
         grade=grade,
         hostname=hostname,
         port_host=port_host,
-        mounts=None if mounts is None else list(mounts),
-        volumes=None if volumes is None else [dict(volume) for volume in volumes],
-        files=None if files is None else [_new_file(path, content) for path, content in files.items()],
+        mounts=text_list(mounts, "mounts", "/srv/data:/mnt/data"),
+        volumes=_volumes(volumes),
+        files=_new_files(files),
     )
     headers = {"Idempotency-Key": new_idempotency_key()}
     return Call("POST", "/v1/sandboxes", SandboxInfo.from_json, body=body, headers=headers, safe=True)
@@ -100,7 +100,7 @@ def page(
     states = state if state is None or isinstance(state, str) else ",".join(state)
     query = given_query(
         ("state", states),
-        *(("label", f"{key}={value}") for key, value in (labels or {}).items()),
+        *(("label", f"{key}={value}") for key, value in (texts(labels, "labels") or {}).items()),
         ("name", name),
         ("limit", number(limit)),
         ("cursor", cursor),
@@ -267,7 +267,8 @@ def _labels(labels: Optional[Mapping[str, str]], metadata: Optional[Mapping[str,
 def _network(network: Optional[Network]) -> Optional[Union[str, Dict[str, Any]]]:
     if network is None or isinstance(network, str):
         return network
-    return {key: _plain(said) for key, said in given(**network).items()}
+    policy = mapping(network, "network", '{"presets": ["pip"]}')
+    return {key: _plain(said) for key, said in given(**policy).items()}
 
 
 def _plain(said: Any) -> Any:
@@ -276,16 +277,30 @@ def _plain(said: Any) -> Any:
         said = asdict(said)
     if isinstance(said, Mapping):
         return {str(key): _plain(item) for key, item in given(**said).items()}
-    return said if isinstance(said, str) else [_plain(item) for item in said]
+    return [_plain(item) for item in said] if isinstance(said, Iterable) and not isinstance(said, (str, bytes)) else said
 
 
 def _limits(limits: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     if limits is None:
         return None
-    found = given(**limits)
+    found = given(**mapping(limits, "limits", '{"memory": "1g"}'))
     if "timeout" in found:
         found["timeout"] = duration(found["timeout"], "limits.timeout")
     return found
+
+
+def _volumes(volumes: Optional[Sequence[VolumeMount]]) -> Optional[List[Dict[str, Any]]]:
+    if volumes is None:
+        return None
+    if isinstance(volumes, (str, Mapping)) or not all(isinstance(volume, Mapping) for volume in volumes):
+        raise wrong_type("volumes", volumes, 'a list such as [{"name": "data", "path": "/mnt/data"}]')
+    return [dict(volume) for volume in volumes]
+
+
+def _new_files(files: Optional[Mapping[str, Union[str, bytes]]]) -> Optional[List[Dict[str, Any]]]:
+    if files is None:
+        return None
+    return [_new_file(path, content) for path, content in mapping(files, "files", '{"a.txt": "text"}').items()]
 
 
 def _new_file(path: str, content: Union[str, bytes]) -> Dict[str, Any]:

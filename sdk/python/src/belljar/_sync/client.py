@@ -190,19 +190,29 @@ def _make_shared(config: ConnectionConfig) -> Belljar:
 
 
 class Paginator(Generic[T]):
-    """A paginated list. Iterate over its items, or take page by page with `next_items`."""
+    """A paginated list. Iterate over its items, take page by page with `next_items`, or the rest with `all`."""
 
-    def __init__(self, client: Belljar, page: Callable[[Optional[str]], calls.Call[Tuple[List[T], Optional[str]]]]) -> None:
+    def __init__(
+        self,
+        client: Belljar,
+        page: Callable[[Optional[str]], calls.Call[Tuple[List[T], Optional[str]]]],
+        next_token: Optional[str] = None,
+    ) -> None:
         """Creates a paginator; `page` builds the call for the page at a cursor."""
         self._client = client
         self._page = page
-        self._cursor: Optional[str] = None
+        self._cursor = next_token
         self._has_next = True
 
     @property
     def has_next(self) -> bool:
         """Reports whether there may be another page."""
         return self._has_next
+
+    @property
+    def next_token(self) -> Optional[str]:
+        """The beginning of the next page, to continue later; None at the beginning and at the end."""
+        return self._cursor
 
     def next_items(self) -> List[T]:
         """Returns the next page; empty if there is none."""
@@ -215,6 +225,10 @@ class Paginator(Generic[T]):
             self._client._release()
         self._has_next = self._cursor is not None
         return items
+
+    def all(self) -> List[T]:
+        """Returns the remaining items."""
+        return [item for item in self]
 
     def __iter__(self) -> Iterator[T]:
         """Yields the remaining items."""
@@ -252,17 +266,18 @@ class Sandboxes:
         name: Optional[str] = None,
         limit: Optional[int] = None,
         order: Optional[str] = None,
+        next_token: Optional[str] = None,
     ) -> Paginator[SandboxInfo]:
         """Lists the matching sandboxes: in one of these states, with all of these labels, with this name.
 
         Without `state` all except those that are gone. `limit` is the page size (1 to 100), `order` is `desc` (newest first)
-        or `asc`.
+        or `asc`. `next_token` of an earlier list continues it.
         """
 
         def page(cursor: Optional[str]) -> calls.Call[calls.sandboxes.Page]:
             return calls.sandboxes.page(state=state, labels=labels, name=name, limit=limit, order=order, cursor=cursor)
 
-        return Paginator(self._client, page)
+        return Paginator(self._client, page, next_token)
 
     def get(self, sandbox_id: str) -> SandboxInfo:
         """Returns information about a sandbox, by id or name."""
@@ -303,9 +318,12 @@ class Templates:
         """Created by a client."""
         self._client = client
 
-    def list(self) -> List[TemplateInfo]:
-        """Lists all templates."""
-        return self._client._transport.request(calls.admin.list_templates())
+    def list(self, *, limit: Optional[int] = None, next_token: Optional[str] = None) -> Paginator[TemplateInfo]:
+        """Lists the templates: the default one, then the others, oldest first.
+
+        `limit` is the page size (1 to 100); without it there is a single page. `next_token` of an earlier list continues it.
+        """
+        return Paginator(self._client, lambda cursor: calls.admin.list_templates(limit, cursor), next_token)
 
     def get(self, template: str) -> TemplateInfo:
         """Returns a template, by id or name."""
@@ -445,9 +463,16 @@ class Keys:
         call = calls.admin.create_key(name, role=role, tenant=tenant, expires=expires, quotas=quotas)
         return self._client._transport.request(call)
 
-    def list(self) -> List[KeyInfo]:
-        """Lists all keys, without the secrets."""
-        return self._client._transport.request(calls.admin.list_keys())
+    def update(self, key_id: str, *, quotas: Mapping[str, Any]) -> KeyInfo:
+        """Replaces all quotas of a key, from its next request on. They are those of `create`; missing ones are unlimited."""
+        return self._client._transport.request(calls.admin.update_key(key_id, quotas))
+
+    def list(self, *, limit: Optional[int] = None, next_token: Optional[str] = None) -> Paginator[KeyInfo]:
+        """Lists the keys, oldest first, without the secrets.
+
+        `limit` is the page size (1 to 100); without it there is a single page. `next_token` of an earlier list continues it.
+        """
+        return Paginator(self._client, lambda cursor: calls.admin.list_keys(limit, cursor), next_token)
 
     def revoke(self, key_id: str) -> bool:
         """Revokes a key. Returns False if there is none with this id."""
@@ -465,27 +490,48 @@ class Secrets:
         """Created by a client."""
         self._client = client
 
-    def create(self, name: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
-        """Stores a secret. No response contains its value."""
-        return self._client._transport.request(calls.admin.create_secret(name, value, metadata))
+    def create(
+        self,
+        name: str,
+        value: str,
+        *,
+        hosts: Optional[Sequence[str]] = None,
+        header: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+    ) -> SecretInfo:
+        """Stores a secret. No response contains its value.
 
-    def update(self, secret: str, value: str, *, metadata: Optional[Mapping[str, str]] = None) -> SecretInfo:
-        """Changes a secret's value, including for running sandboxes that use it. `metadata` is unchanged if not given."""
-        return self._client._transport.request(calls.admin.update_secret(secret, value, metadata))
+        `hosts` are the only hosts that it may be sent to, such as `api.example.com` and `*.example.com`, and `header` the only
+        header that it may be put into. Without hosts only this key and administrators may use it, for any host.
+        """
+        return self._client._transport.request(calls.admin.create_secret(name, value, hosts, header, metadata))
+
+    def update(
+        self,
+        secret: str,
+        value: str,
+        *,
+        hosts: Optional[Sequence[str]] = None,
+        header: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+    ) -> SecretInfo:
+        """Changes a secret's value, including for running sandboxes that use it.
+
+        `hosts` with their `header`, and `metadata`, are unchanged if not given. Sandboxes that use the secret for another host
+        no longer reach that host.
+        """
+        return self._client._transport.request(calls.admin.update_secret(secret, value, hosts, header, metadata))
 
     def get(self, secret: str) -> SecretInfo:
         """Returns a secret, by name or id."""
         return self._client._transport.request(calls.admin.get_secret(secret))
 
-    def list(self, *, limit: Optional[int] = None) -> Iterator[SecretInfo]:
-        """Lists all secrets, sorted by name. `limit` is the page size."""
-        cursor: Optional[str] = None
-        while True:
-            secrets, cursor = self._client._transport.request(calls.admin.list_secrets(limit, cursor))
-            for secret in secrets:
-                yield secret
-            if cursor is None:
-                return
+    def list(self, *, limit: Optional[int] = None, next_token: Optional[str] = None) -> Paginator[SecretInfo]:
+        """Lists the secrets, sorted by name.
+
+        `limit` is the page size (1 to 100). `next_token` of an earlier list continues it.
+        """
+        return Paginator(self._client, lambda cursor: calls.admin.list_secrets(limit, cursor), next_token)
 
     def delete(self, secret: str) -> bool:
         """Removes a secret, by name or id. Returns False if there is none."""

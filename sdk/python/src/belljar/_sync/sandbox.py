@@ -272,15 +272,17 @@ class Sandbox(Code):
         name: Optional[str] = None,
         limit: Optional[int] = None,
         order: Optional[Literal["asc", "desc"]] = None,
+        next_token: Optional[str] = None,
         client: Optional[Belljar] = None,
         **connection: Unpack[ConnectionOptions],
     ) -> Paginator[SandboxInfo]:
         """Lists the matching sandboxes: in one of these states, with all of these labels, with this name.
 
-        Without `state` all except those that are gone. `limit` is the page size (1 to 100).
+        Without `state` all except those that are gone. `limit` is the page size (1 to 100); `next_token` of an earlier list
+        continues it.
         """
         found = client if client is not None else shared_client(connection)
-        return found.sandboxes.list(state=state, labels=labels, name=name, limit=limit, order=order)
+        return found.sandboxes.list(state=state, labels=labels, name=name, limit=limit, order=order, next_token=next_token)
 
     @property
     def name(self) -> Optional[str]:

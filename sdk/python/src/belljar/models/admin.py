@@ -11,7 +11,11 @@ from .. import _json as read
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """A template: built in, built, or a snapshot of a sandbox."""
+    """A template: built in, built, or a snapshot of a sandbox.
+
+    `base` is the base of its files: `host`, the machine's own file system, or `own`, none. `warm` has the modules that a
+    pre-warmed interpreter of it has imported.
+    """
 
     template_id: str
     name: Optional[str]
@@ -21,6 +25,8 @@ class TemplateInfo:
     created_at: Optional[datetime]
     source: Optional[str]
     note: Optional[str]
+    base: Optional[str] = None
+    warm: Tuple[str, ...] = ()
 
     @property
     def snapshot_id(self) -> str:
@@ -40,6 +46,8 @@ class TemplateInfo:
             created_at=read.optional_time(value, "created_at"),
             source=read.optional_text(value, "source"),
             note=read.optional_text(value, "note"),
+            base=read.optional_text(value, "base"),
+            warm=tuple(str(module) for module in value.get("warm") or ()),
         )
 
 
@@ -148,7 +156,11 @@ class KeyInfo:
 
 @dataclass(frozen=True)
 class SecretInfo:
-    """A secret stored on the server for network policies, without its value."""
+    """A secret stored on the server for network policies, without its value.
+
+    `hosts` are the only hosts that it is sent to; if there are none, only the key that stored it and administrators may use it,
+    for any host. `header` is the only header that it is put into; None: any.
+    """
 
     secret_id: str
     name: str
@@ -156,6 +168,8 @@ class SecretInfo:
     metadata: Mapping[str, str]
     created_at: datetime
     updated_at: datetime
+    hosts: Tuple[str, ...] = ()
+    header: Optional[str] = None
 
     @classmethod
     def from_json(cls, value: Any) -> SecretInfo:
@@ -168,6 +182,8 @@ class SecretInfo:
             metadata=read.mapping(value.get("metadata") or {}, "`metadata`"),
             created_at=read.time(value, "created_at"),
             updated_at=read.time(value, "updated_at"),
+            hosts=tuple(str(host) for host in value.get("hosts") or ()),
+            header=read.optional_text(value, "header"),
         )
 
 

@@ -178,7 +178,7 @@ class SandboxLimits:
 class SandboxInfo:
     """What the server knows of a sandbox.
 
-    `raw` is the whole answer, for what has no attribute here.
+    `key` is the id of the key that created it. `raw` is the whole answer, for what has no attribute here.
     """
 
     sandbox_id: str
@@ -206,6 +206,8 @@ class SandboxInfo:
     host: Optional[str]
     pooled: bool
     start_ms: Optional[float]
+    tenant: Optional[str]
+    key: Optional[str]
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
     @property
@@ -243,6 +245,8 @@ class SandboxInfo:
             host=read.optional_text(value, "host"),
             pooled=bool(value.get("pooled")),
             start_ms=read.optional_number(value, "start_ms"),
+            tenant=read.optional_text(value, "tenant"),
+            key=read.optional_text(value, "key"),
             raw=value,
         )
 
