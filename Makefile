@@ -142,7 +142,7 @@ $(TARGET_DIR)/schemathesis/made: tests/schemathesis/requirements.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-e2b-frameworks: ## Runs the E2B integrations of frameworks against a server, with the frameworks' own tests (about a minute; 400 MB from PyPI).
+e2b-frameworks: ## Runs the E2B integrations of frameworks against a server, with the frameworks' own tests (two minutes; 700 MB from PyPI).
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@if $(HAS_PYTHON_311); then $(MAKE) --no-print-directory e2b-frameworks-programs; else echo "SKIPPED the frameworks with E2B's clients: need Python 3.11 or later"; fi
 

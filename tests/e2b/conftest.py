@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "sdk/python/tests")
 
 from e2b import Sandbox as Plain
 from e2b_code_interpreter import Sandbox
+from proxy import Proxy
 from service import Service
+
+DOMAIN = "sandboxes.localhost"
 
 # Volumes allocate their size on disk immediately.
 SMALL_VOLUMES = ["--set", "sandboxes.volumes.size=64m"]
@@ -69,3 +74,26 @@ def own() -> Iterator[Plain]:
     sandbox = Plain.create(timeout=600)
     yield sandbox
     sandbox.kill()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of `belljar cert`."""
+    place = tmp_path_factory.mktemp("tls")
+    subprocess.run([os.environ["BELLJAR_BIN"], "cert", DOMAIN, "--dir", place], check=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def variables(certificates: Path) -> Iterator[dict[str, str]]:
+    """The variables that a server with host names and TLS prints, and PROXY, which resolves the names."""
+    service = Service(os.environ["BELLJAR_BIN"], arguments=["--e2b"], domain=DOMAIN, certificates=str(certificates))
+    proxy = Proxy(service.address)
+    try:
+        exported = dict(re.findall(r"^export (\w+)=(\S+)", service.said(), re.MULTILINE))
+        exported.pop("BELLJAR_API_KEY")
+        assert exported["E2B_DOMAIN"] == f"{DOMAIN}:{service.address.split(':')[1]}"
+        yield {**exported, "PROXY": proxy.url}
+    finally:
+        proxy.close()
+        service.close()

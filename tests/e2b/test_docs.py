@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WAIT_TIMEOUT
-from test_hosts import Proxy
+from proxy import Proxy
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/e2b.md").read_text()
 
