@@ -149,6 +149,10 @@ async def test_keys(client: Any, api: Any, real: None) -> None:
             await user.keys.update(made.key_id, quotas={})
     changed = await client.keys.update(made.key_id, quotas={"sandboxes": 2, "stored_secrets": False})
     assert (changed.quotas["sandboxes"], changed.quotas["stored_secrets"]) == (2, False)
+    changed = await client.keys.update(made.key_id, name="renamed", role="read", expires="1h")
+    assert (changed.name, changed.role, changed.quotas["sandboxes"]) == ("renamed", "read", 2)
+    assert changed.expires_at is not None and changed.usage["sandboxes"] == 0
+    assert (await client.keys.update(made.key_id, expires=0)).expires_at is None
     with pytest.raises(KeyNotFoundException):
         await client.keys.update("none-such", quotas={})
     assert await client.keys.revoke(made.key_id) is True

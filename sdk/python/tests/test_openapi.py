@@ -45,7 +45,7 @@ REQUESTS: Dict[str, Callable[[belljar.Belljar], Any]] = {
         labels={"a": None}, limits={"memory": 1}, idle_timeout=1, on_timeout="kill", auto_resume=False, network="disabled"
     ),
     "NewKey": lambda client: client.keys.create("n", role="user", tenant="t", expires="1h", quotas={"stored_secrets": False}),
-    "KeyUpdate": lambda client: client.keys.update("k", quotas={"stored_secrets": False}),
+    "KeyUpdate": lambda client: client.keys.update("k", name="n", role="read", expires="1h", quotas={"stored_secrets": False}),
     "NewSecret": lambda client: client.secrets.create("n", "v", hosts=["h"], header="x", metadata={"a": "b"}),
     "SecretUpdate": lambda client: client.secrets.update("n", "v", hosts=["h"], header="x", metadata={"a": "b"}),
     "NewVolume": lambda client: client.volumes.create("v", "64m"),

@@ -1,6 +1,6 @@
 import { Audit } from "./audit.js";
 import { Configuration, CONNECTION_OPTIONS, type ConnectionOptions, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
-import { quotas } from "./convert.js";
+import { quotas, usage } from "./convert.js";
 import { UnavailableError } from "./errors.js";
 import { Keys } from "./keys.js";
 import { known } from "./options.js";
@@ -9,9 +9,9 @@ import { CONNECT_OPTIONS, type ConnectOptions, CREATE_OPTIONS, type CreateOption
 import { Secrets } from "./secrets.js";
 import { Templates } from "./templates.js";
 import { Transport } from "./transport.js";
-import type { Quotas, Role, SandboxInfo } from "./types.js";
+import type { Quotas, Role, SandboxInfo, Usage } from "./types.js";
 import { Volumes } from "./volumes.js";
-import type { WireQuotas } from "./wire.js";
+import type { WireQuotas, WireUsage } from "./wire.js";
 
 /** The owner of the key, its quotas and its usage. */
 export interface Me {
@@ -25,18 +25,6 @@ export interface Me {
   quotas: Quotas;
   /** The usage. */
   usage: Usage;
-}
-
-/** Usage of a key. */
-export interface Usage {
-  /** Number of sandboxes. */
-  sandboxes: number;
-  /** Sum of their memory limits. */
-  memoryBytes: number;
-  /** Sum of their disk limits. */
-  diskBytes: number;
-  /** Processor seconds within the last hour. */
-  cpuSeconds: number;
 }
 
 /** Version of a server. */
@@ -115,15 +103,14 @@ export class Belljar {
       tenant: string;
       role: string;
       quotas: WireQuotas;
-      usage: { sandboxes: number; memory_bytes: number; disk_bytes: number; cpu_seconds: number };
+      usage: WireUsage;
     }>({ method: "GET", path: "/v1/me", options });
-    const { usage } = me;
     return {
       key: me.key,
       tenant: me.tenant,
       role: me.role as Role,
       quotas: quotas(me.quotas),
-      usage: { sandboxes: usage.sandboxes, memoryBytes: usage.memory_bytes, diskBytes: usage.disk_bytes, cpuSeconds: usage.cpu_seconds },
+      usage: usage(me.usage),
     };
   }
 

@@ -3,8 +3,8 @@
 import { fromBase64 } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
 import { checkMapping, known, names } from "./options.js";
-import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, VolumeInfo } from "./types.js";
-import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireVolume } from "./wire.js";
+import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, Usage, VolumeInfo } from "./types.js";
+import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireUsage, WireVolume } from "./wire.js";
 
 const QUOTA_NAMES = names<Quotas>({ sandboxes: true, memoryBytes: true, diskBytes: true, cpuSecondsPerHour: true, executionsPerMinute: true, network: true, storedSecrets: true });
 
@@ -216,6 +216,16 @@ export function secretInfo(wire: WireSecret): SecretInfo {
   return { secretId: id, name, version, hosts: hosts ?? [], header: header ?? null, metadata, createdAt: date(wire.created_at), updatedAt: date(wire.updated_at) };
 }
 
+/** Converts the usage of a key; that of a server which does not say it is none. */
+export function usage(wire: WireUsage | undefined): Usage {
+  return {
+    sandboxes: wire?.sandboxes ?? 0,
+    memoryBytes: wire?.memory_bytes ?? 0,
+    diskBytes: wire?.disk_bytes ?? 0,
+    cpuSeconds: wire?.cpu_seconds ?? 0,
+  };
+}
+
 export function keyInfo(wire: WireKey): KeyInfo {
   return {
     keyId: wire.id,
@@ -224,6 +234,7 @@ export function keyInfo(wire: WireKey): KeyInfo {
     role: wire.role as Role,
     tenant: wire.tenant,
     quotas: quotas(wire.quotas),
+    usage: usage(wire.usage),
     createdAt: date(wire.created_at),
     expiresAt: dateOrNull(wire.expires_at),
     revokedAt: dateOrNull(wire.revoked_at),

@@ -5,7 +5,7 @@
  */
 
 export { Audit, type AuditOptions } from "./audit.js";
-export { Belljar, type Me, Sandboxes, type Usage, type Version } from "./client.js";
+export { Belljar, type Me, Sandboxes, type Version } from "./client.js";
 export { type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type ExecutionError, KernelDied, type Result, type RunCodeOptions } from "./code.js";
 export type {
   BarChart,
@@ -136,6 +136,7 @@ export type {
   Size,
   Span,
   TemplateInfo,
+  Usage,
   VolumeInfo,
   VolumeMount,
 } from "./types.js";

@@ -20,10 +20,16 @@ export interface NewKey {
   quotas?: Quotas;
 }
 
-/** Request to change a key. */
+/** Request to change a key. What is not given stays. */
 export interface KeyUpdate {
+  /** A description. */
+  name?: string;
+  /** The role. */
+  role?: Role;
+  /** The lifetime from now on; 0: unlimited. */
+  expires?: Span;
   /** Its quotas, which replace all earlier ones. */
-  quotas: Quotas;
+  quotas?: Quotas;
 }
 
 /** A newly created key. */
@@ -33,7 +39,7 @@ export interface CreatedKey extends KeyInfo {
 }
 
 const KEY_NAMES = names<NewKey>({ name: true, role: true, tenant: true, expires: true, quotas: true });
-const UPDATE_NAMES = names<KeyUpdate>({ quotas: true });
+const UPDATE_NAMES = names<KeyUpdate>({ name: true, role: true, expires: true, quotas: true });
 
 /** API keys. Needs an admin key. */
 export class Keys {
@@ -52,10 +58,11 @@ export class Keys {
     return { ...keyInfo(made), key: made.key };
   }
 
-  /** Replaces all quotas of a key, from its next request on. */
+  /** Changes a key, from its next request on. */
   async update(id: string, update: KeyUpdate, options?: RequestOptions): Promise<KeyInfo> {
-    const { quotas } = known("keys.update", update, UPDATE_NAMES);
-    return keyInfo(await this.#transport.json<WireKey>({ method: "PATCH", path: route`/v1/keys/${id}`, json: { quotas: quotasToWire(quotas) }, options }));
+    const { name, role, expires, quotas } = known("keys.update", update, UPDATE_NAMES);
+    const json = { name, role, expires, quotas: quotasToWire(quotas) };
+    return keyInfo(await this.#transport.json<WireKey>({ method: "PATCH", path: route`/v1/keys/${id}`, json, options }));
   }
 
   /** Lists keys, including revoked ones, oldest first, as a paginated list; without `limit` in one page. */

@@ -465,6 +465,18 @@ export interface SecretInfo {
   updatedAt: Date;
 }
 
+/** Usage of a key. */
+export interface Usage {
+  /** Number of sandboxes. */
+  sandboxes: number;
+  /** Sum of their memory limits. */
+  memoryBytes: number;
+  /** Sum of their disk limits. */
+  diskBytes: number;
+  /** Processor seconds within the last hour. */
+  cpuSeconds: number;
+}
+
 /** An API key, without the key itself. */
 export interface KeyInfo {
   /** Its id, which is not secret. */
@@ -479,6 +491,8 @@ export interface KeyInfo {
   tenant: string;
   /** The quotas. */
   quotas: Quotas;
+  /** What its sandboxes use of them now. */
+  usage: Usage;
   /** Time of creation. */
   createdAt: Date;
   /** Time of expiry; null if it does not expire. */

@@ -180,6 +180,14 @@ export interface WireSecret {
   updated_at: string;
 }
 
+/** Usage of a key. */
+export interface WireUsage {
+  sandboxes: number;
+  memory_bytes: number;
+  disk_bytes: number;
+  cpu_seconds: number;
+}
+
 /** An API key. */
 export interface WireKey {
   id: string;
@@ -188,6 +196,7 @@ export interface WireKey {
   role: string;
   tenant: string;
   quotas: WireQuotas;
+  usage?: WireUsage;
   created_at: string;
   expires_at: string | null;
   revoked_at: string | null;

@@ -54,6 +54,9 @@ live("keys are made, used and revoked", async () => {
   }
   const changed = await client.keys.update(made.keyId, { quotas: { sandboxes: 2, storedSecrets: false } });
   assert.deepEqual([changed.quotas.sandboxes, changed.quotas.storedSecrets], [2, false]);
+  const renamed = await client.keys.update(made.keyId, { name: "renamed", role: "read", expires: "1h" });
+  assert.deepEqual([renamed.name, renamed.role, renamed.quotas.sandboxes, renamed.usage.sandboxes], ["renamed", "read", 2, 0]);
+  assert.ok(renamed.expiresAt instanceof Date);
   await client.keys.revoke(made.keyId);
   await assert.rejects(user.me(), AuthenticationError);
   assert.ok((await client.keys.list().all()).find((key) => key.keyId === made.keyId)?.revokedAt instanceof Date);

@@ -47,7 +47,7 @@ const requests: Record<string, (client: Belljar, sandbox: Sandbox) => Promise<un
     }),
   UpdateSandbox: (_, sandbox) => sandbox.update({ labels: { a: null }, limits: { memory: 1 }, idleTimeoutMs: 1, onTimeout: "kill", autoResume: false, network: "disabled" }),
   NewKey: ({ keys }) => keys.create({ name: "n", role: "user", tenant: "t", expires: "1h", quotas: {} }),
-  KeyUpdate: ({ keys }) => keys.update("k", { quotas: {} }),
+  KeyUpdate: ({ keys }) => keys.update("k", { name: "n", role: "read", expires: 1, quotas: {} }),
   NewSecret: ({ secrets }) => secrets.create({ name: "n", value: "v", hosts: ["h"], header: "x", metadata: { a: "b" } }),
   SecretUpdate: ({ secrets }) => secrets.update("n", { value: "v", hosts: ["h"], header: "x", metadata: { a: "b" } }),
   NewVolume: ({ volumes }) => volumes.create("v", { size: "64m" }),

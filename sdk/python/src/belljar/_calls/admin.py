@@ -134,9 +134,22 @@ def create_key(
     )
 
 
-def update_key(key_id: str, quotas: Mapping[str, Any]) -> Call[KeyInfo]:
-    """Replaces the quotas of an API key."""
-    return Call("PATCH", f"/v1/keys/{segment(key_id, 'key_id')}", KeyInfo.from_json, body={"quotas": _quotas(quotas)})
+def update_key(
+    key_id: str,
+    *,
+    name: Optional[str],
+    role: Optional[str],
+    expires: Optional[Duration],
+    quotas: Optional[Mapping[str, Any]],
+) -> Call[KeyInfo]:
+    """Changes an API key."""
+    body = given(
+        name=name,
+        role=role,
+        expires=duration(expires, "expires"),
+        quotas=None if quotas is None else _quotas(quotas),
+    )
+    return Call("PATCH", f"/v1/keys/{segment(key_id, 'key_id')}", KeyInfo.from_json, body=body)
 
 
 def _quotas(quotas: Mapping[str, Any]) -> Dict[str, Any]:

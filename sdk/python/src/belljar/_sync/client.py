@@ -463,9 +463,21 @@ class Keys:
         call = calls.admin.create_key(name, role=role, tenant=tenant, expires=expires, quotas=quotas)
         return self._client._transport.request(call)
 
-    def update(self, key_id: str, *, quotas: Mapping[str, Any]) -> KeyInfo:
-        """Replaces all quotas of a key, from its next request on. They are those of `create`; missing ones are unlimited."""
-        return self._client._transport.request(calls.admin.update_key(key_id, quotas))
+    def update(
+        self,
+        key_id: str,
+        *,
+        name: Optional[str] = None,
+        role: Optional[str] = None,
+        expires: Optional[Duration] = None,
+        quotas: Optional[Mapping[str, Any]] = None,
+    ) -> KeyInfo:
+        """Changes a key, from its next request on; what is not given stays.
+
+        `expires` counts from now; 0: it does not expire. `quotas` replace all earlier ones; missing ones are unlimited.
+        """
+        call = calls.admin.update_key(key_id, name=name, role=role, expires=expires, quotas=quotas)
+        return self._client._transport.request(call)
 
     def list(self, *, limit: Optional[int] = None, next_token: Optional[str] = None) -> Paginator[KeyInfo]:
         """Lists the keys, oldest first, without the secrets.

@@ -129,6 +129,7 @@ class KeyInfo:
     role: str
     tenant: str
     quotas: Mapping[str, Any]
+    usage: Mapping[str, Any]
     created_at: Optional[datetime]
     expires_at: Optional[datetime]
     revoked_at: Optional[datetime]
@@ -146,6 +147,7 @@ class KeyInfo:
             role=read.text(value, "role"),
             tenant=read.text(value, "tenant"),
             quotas=read.mapping(value.get("quotas") or {}, "`quotas`"),
+            usage=read.mapping(value.get("usage") or {}, "`usage`"),
             created_at=read.optional_time(value, "created_at"),
             expires_at=read.optional_time(value, "expires_at"),
             revoked_at=read.optional_time(value, "revoked_at"),
