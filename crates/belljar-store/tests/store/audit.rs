@@ -200,7 +200,7 @@ async fn refused(fixture: &Fixture, log: &AuditLog, number: i64) -> AuditError {
     }
 }
 
-/// Verifies an export with the program of docs/audit.md, and returns what it prints.
+/// Verifies an export with the program of docs/audit.md, and returns what it prints. Its exit status agrees with that.
 pub(crate) fn python(text: &str, head: Head) -> String {
     let page = include_str!("../../../../docs/audit.md");
     let program = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
@@ -211,7 +211,10 @@ pub(crate) fn python(text: &str, head: Head) -> String {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!said.ends_with(" records, intact\n"))), "{said}");
+    said
 }
 
 /// The program detects changes.
