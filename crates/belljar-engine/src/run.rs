@@ -36,6 +36,7 @@ pub struct RunRequest<'a> {
     source_name: PathBuf,
     source: Bytes,
     args: Vec<String>,
+    env: Vec<(String, String)>,
     stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
     files: Vec<InputFile>,
     track_files: bool,
@@ -52,6 +53,7 @@ impl<'a> RunRequest<'a> {
             source_name: PathBuf::from(&language.file),
             source: source.into(),
             args: Vec::new(),
+            env: Vec::new(),
             stdin: None,
             files: Vec::new(),
             track_files: false,
@@ -70,6 +72,12 @@ impl<'a> RunRequest<'a> {
     /// Adds arguments of the program.
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds variables to the program's environment, which replace those of the sandbox.
+    pub fn env(mut self, env: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.env.extend(env);
         self
     }
 
@@ -225,6 +233,11 @@ async fn run_in<S: Sink>(
     let phase = if compiled {
         let mut command = runner.command(&request.language.run, spec.limits.memory, &request.args);
         command.files.extend(inline);
+        command.env.extend(request.env.into_iter().map(|(name, value)| v1::EnvVar {
+            name: name.into(),
+            value: value.into(),
+            ..Default::default()
+        }));
         let timeout = spec.limits.timeout.duration();
         let phase = runner.phase("run", command, timeout, request.stdin, compiled_usage, sink).await?;
         timings.insert("run".to_owned(), milliseconds(phase.wall));

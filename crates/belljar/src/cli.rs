@@ -10,7 +10,7 @@ use crate::code::CodeArgs;
 use crate::config::SettingArgs;
 use crate::limits::RunLimits;
 use crate::message::Quit;
-use crate::service::args::SandboxCommandArgs;
+use crate::service::args::{Format, FormatArgs, SandboxCommandArgs};
 use crate::service::server_args::{
     AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, StatusArgs,
     TemplateCommandArgs, TopArgs, VolumeCommandArgs,
@@ -23,8 +23,10 @@ Examples:
   belljar run script.js                     language by extension, #! line or -l
   belljar run -f data.csv analyse.py        put a file in
   belljar run -o plot.png plot.py           bring a file out
+  belljar run --with requests get.py        with a package of Python
   belljar run --rich plot.py                show what it shows: tables, pictures
   belljar run --template NAME script.py     with the packages of a template
+  belljar run notebook.ipynb                cell after cell; --save out.ipynb keeps the outputs
   belljar code                              cell by cell
   belljar shell                             a terminal in a sandbox
   belljar doctor                            what this machine can enforce";
@@ -37,6 +39,8 @@ Examples:
   belljar run --memory 256m --cpus 0.5 --timeout 30 --mount /data:/data:ro job.py
   belljar run --json -l bash -c 'ls /'
   belljar run --rich plot.py
+  belljar run --with 'pandas>=2' --with rich table.py
+  belljar run notebook.ipynb --save out.ipynb
 
 Exit status: the code's own; 124 timed out, 137 out of memory, 128+n killed by signal n,
 125 Belljar itself failed or refused something, 2 wrong usage.";
@@ -180,14 +184,23 @@ pub(crate) struct RunArgs {
     /// Use the files and programs of a template of the server, and its limits where no flag sets another
     #[arg(long, value_name = "NAME", conflicts_with = "engine", help_heading = "Sandbox")]
     pub(crate) template: Option<String>,
+    /// Install a Python package before the code runs, with the network preset pip, which is closed again then
+    #[arg(long, value_name = "PACKAGE", help_heading = "Sandbox")]
+    pub(crate) with: Vec<String>,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
     /// Print one JSON result instead of the program's output
     #[arg(long, conflicts_with = "events", help_heading = "Output")]
-    pub(crate) json: bool,
+    json: bool,
+    /// Output format: table is the program's own output, json the same as --json
+    #[arg(long, value_enum, default_value = "table", hide_default_value = true, help_heading = "Output")]
+    format: Format,
     /// Show results and pictures, as a notebook does; -o is the directory for pictures
     #[arg(long, conflicts_with_all = ["events", "timings", "log_dir"], help_heading = "Output")]
     pub(crate) rich: bool,
+    /// Write the notebook with the outputs of this run
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) save: Option<PathBuf>,
     /// Print one JSON event a line as things happen
     #[arg(long, help_heading = "Output")]
     pub(crate) events: bool,
@@ -210,6 +223,13 @@ pub(crate) struct RunArgs {
     /// Script, or - for standard input, and arguments for the program
     #[arg(value_name = "SCRIPT] [ARGS", trailing_var_arg = true)]
     pub(crate) words: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Reports whether one JSON result is printed.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json || self.format == Format::Json
+    }
 }
 
 /// Cleanup of the sandbox after a run.
@@ -299,9 +319,8 @@ pub(crate) enum NetCommand {
         /// Presets to show instead of all
         #[arg(value_name = "NAME")]
         names: Vec<String>,
-        /// Print JSON, one preset a line
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Check whether a policy allows connections, and by which rule; the exit status is 1 if one is denied
     #[command(after_help = NET_CHECK_EXAMPLES)]
@@ -316,9 +335,8 @@ pub(crate) struct NetCheckArgs {
     /// Where connections would go; the port is 443 if none is given
     #[arg(value_name = "HOST[:PORT]", required = true)]
     pub(crate) hosts: Vec<String>,
-    /// Print JSON, one answer a line
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// A network policy.
@@ -367,17 +385,15 @@ pub(crate) struct DoctorArgs {
     /// Attack the walls with programs that try to get out, and report the results
     #[arg(long)]
     pub(crate) self_test: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// Arguments of `belljar languages`.
 #[derive(Debug, Args)]
 pub(crate) struct LanguagesArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 const RUN_TIMEOUT: &str = "Time until everything is stopped, such as 30, 500ms or 10m [default: 60s, for a shell 24h; 10s with the engine process]";

@@ -10,6 +10,7 @@ use belljar_model::{EngineName, Isolation, LayerState};
 use bytes::Bytes;
 
 use crate::cli::{DoctorArgs, SandboxArgs};
+use crate::colour;
 use crate::message::{Quit, chain, clean};
 use crate::output::write_failed;
 use crate::run::runtime;
@@ -44,7 +45,7 @@ struct EngineState {
 /// Runs `belljar doctor`: examines this machine, and creates a test sandbox. The status is 0 if the default engine works, else 1.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
     if args.self_test {
-        return crate::self_test::self_test(args.json);
+        return crate::self_test::self_test(args.format.is_json());
     }
     let checked = UncheckedSpec::from_args(&SandboxArgs::default())?.resolve(None, None)?;
     let default = checked.spec.engine;
@@ -60,7 +61,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
     };
     let engines = LocalKind::ALL.into_iter().map(engine).collect();
     let report = Report { schema: 2, engines, findings, failure, isolation };
-    let text = if args.json {
+    let text = if args.format.is_json() {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
         format_report(&report, Marks::for_stdout())
@@ -105,14 +106,26 @@ struct Marks {
     good: &'static str,
     weaker: &'static str,
     missing: &'static str,
+    /// Characters of each on a screen.
+    width: usize,
 }
 
 impl Marks {
-    const SIGNS: Self = Self { good: "✓", weaker: "!", missing: "✗" };
-    const WORDS: Self = Self { good: "ok     ", weaker: "weaker ", missing: "missing" };
+    const SIGNS: Self = Self { good: "✓", weaker: "!", missing: "✗", width: 1 };
+    const COLOURED: Self = Self {
+        good: "\u{1b}[32m✓\u{1b}[0m",
+        weaker: "\u{1b}[33m!\u{1b}[0m",
+        missing: "\u{1b}[31m✗\u{1b}[0m",
+        width: 1,
+    };
+    const WORDS: Self = Self { good: "ok     ", weaker: "weaker ", missing: "missing", width: 7 };
 
     fn for_stdout() -> Self {
-        if rustix::termios::isatty(rustix::stdio::stdout()) { Self::SIGNS } else { Self::WORDS }
+        match rustix::termios::isatty(rustix::stdio::stdout()) {
+            true if colour::is_allowed() => Self::COLOURED,
+            true => Self::SIGNS,
+            false => Self::WORDS,
+        }
     }
 
     fn finding(self, state: FindingState) -> &'static str {
@@ -140,7 +153,7 @@ fn format_report(report: &Report, marks: Marks) -> String {
     for finding in &report.findings {
         line(marks.finding(finding.state), finding.name, &finding.detail);
         if let Some(fix) = &finding.fix {
-            line(&" ".repeat(marks.good.chars().count()), "", &format!("to do: {fix}"));
+            line(&" ".repeat(marks.width), "", &format!("to do: {fix}"));
         }
     }
     text.push_str("\nEngines\n");
@@ -162,13 +175,8 @@ fn format_report(report: &Report, marks: Marks) -> String {
         for (what, which) in [("can", can), ("cannot", cannot)] {
             if !which.is_empty() {
                 let names: Vec<&str> = which.into_iter().map(|(name, _)| name).collect();
-                let _ = writeln!(
-                    text,
-                    "  {} {:<15} {what}: {}",
-                    " ".repeat(marks.good.chars().count()),
-                    "",
-                    names.join(", ")
-                );
+                let _ =
+                    writeln!(text, "  {} {:<15} {what}: {}", " ".repeat(marks.width), "", names.join(", "));
             }
         }
     }

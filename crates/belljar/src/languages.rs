@@ -82,7 +82,7 @@ pub(crate) fn languages(args: &LanguagesArgs) -> Result<u8, Quit> {
         sandbox.stop().await?;
         Ok::<_, Quit>(probed?.into_iter().collect::<Result<Vec<Row>, GuestError>>()?)
     })?;
-    let text = if args.json { serde_json::to_string_pretty(&rows)? + "\n" } else { table(&rows) };
+    let text = if args.format.is_json() { serde_json::to_string_pretty(&rows)? + "\n" } else { table(&rows) };
     std::io::stdout().write_all(text.as_bytes()).map_err(write_failed)?;
     Ok(0)
 }

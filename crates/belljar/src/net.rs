@@ -7,8 +7,8 @@ use std::path::Path;
 
 use belljar_client::v1;
 use belljar_model::{
-    Decision, DomainName, Matcher, ModelError, NetworkFile, Preset, PresetHost, SecretFile, TlsMode, presets,
-    presets_version,
+    Decision, DomainName, Matcher, ModelError, NetworkFile, NetworkPolicy, Preset, PresetHost, SecretFile,
+    TlsMode, presets, presets_version,
 };
 use serde_json::json;
 
@@ -30,7 +30,7 @@ pub(crate) const MAX_SECRET_BYTES: u64 = 64 << 10;
 /// Runs `belljar net`.
 pub(crate) fn net(command: &NetCommand) -> Result<u8, Quit> {
     match command {
-        NetCommand::Presets { names, json } => list(names, *json),
+        NetCommand::Presets { names, format } => list(names, format.is_json()),
         NetCommand::Check(args) => check(args),
     }
 }
@@ -131,7 +131,7 @@ fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
             status = DENIED;
         }
         let Decision { allowed, by, reason } = decision;
-        let _ = if args.json {
+        let _ = if args.format.is_json() {
             let by = by.to_string();
             writeln!(text, "{}", json!({"host": host, "allowed": allowed, "by": by, "reason": reason}))
         } else if allowed {
@@ -179,23 +179,35 @@ impl NetArgs {
     pub(crate) fn message(&self) -> Result<Option<v1::NetworkPolicy>, Quit> {
         let Some(mut file) = self.file()? else { return Ok(None) };
         read_secrets(&mut file)?;
-        let NetworkFile { mode, presets, allow, deny, requests, secrets, headers, tls } = file;
-        let of_host = |(host, rules)| (host, v1::NetworkRequests { rules, ..Default::default() });
-        let secret = |SecretFile { host, header, value, .. }: SecretFile| {
-            let [host, header, value] = [host, header, value].map(Option::unwrap_or_default);
-            v1::NetworkSecret { host, header, value, ..Default::default() }
-        };
-        Ok(Some(v1::NetworkPolicy {
-            mode: mode.unwrap_or_default(),
-            presets: presets.unwrap_or_default(),
-            allow: allow.unwrap_or_default(),
-            deny: deny.unwrap_or_default(),
-            requests: requests.unwrap_or_default().into_iter().map(of_host).collect(),
-            secrets: secrets.into_iter().flatten().map(|(name, one)| (name, secret(one))).collect(),
-            headers: headers.into_iter().flatten().map(secret).collect(),
-            tls: tls.into_iter().flatten().collect(),
-            ..Default::default()
-        }))
+        Ok(Some(policy_message(file)))
+    }
+
+    /// Returns the policy, with the values of secrets.
+    pub(crate) fn policy(&self) -> Result<NetworkPolicy, Quit> {
+        let mut file = self.file()?.unwrap_or_default();
+        read_secrets(&mut file)?;
+        Ok(file.resolve()?)
+    }
+}
+
+/// Converts a policy, in which the values of secrets have been read, to that of a request.
+pub(crate) fn policy_message(file: NetworkFile) -> v1::NetworkPolicy {
+    let NetworkFile { mode, presets, allow, deny, requests, secrets, headers, tls } = file;
+    let of_host = |(host, rules)| (host, v1::NetworkRequests { rules, ..Default::default() });
+    let secret = |SecretFile { host, header, value, .. }: SecretFile| {
+        let [host, header, value] = [host, header, value].map(Option::unwrap_or_default);
+        v1::NetworkSecret { host, header, value, ..Default::default() }
+    };
+    v1::NetworkPolicy {
+        mode: mode.unwrap_or_default(),
+        presets: presets.unwrap_or_default(),
+        allow: allow.unwrap_or_default(),
+        deny: deny.unwrap_or_default(),
+        requests: requests.unwrap_or_default().into_iter().map(of_host).collect(),
+        secrets: secrets.into_iter().flatten().map(|(name, one)| (name, secret(one))).collect(),
+        headers: headers.into_iter().flatten().map(secret).collect(),
+        tls: tls.into_iter().flatten().collect(),
+        ..Default::default()
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::colour;
+
 /// Delay before anything is shown.
 const SHOW_DELAY: Duration = Duration::from_millis(500);
 
@@ -33,10 +35,7 @@ enum State {
 impl Progress {
     /// Shows `message` after a delay if standard error is a terminal.
     pub(crate) fn new(message: impl Into<Cow<'static, str>>, quiet: bool) -> Self {
-        let plain = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-        let can_show =
-            !quiet && rustix::termios::isatty(rustix::stdio::stderr()) && !plain("NO_COLOR") && !dumb;
+        let can_show = !quiet && rustix::termios::isatty(rustix::stdio::stderr()) && colour::is_allowed();
         Self(Mutex::new(if can_show { State::Waiting { message: message.into() } } else { State::Cleared }))
     }
 

@@ -11,6 +11,7 @@ use belljar_model::{
 use futures::future::BoxFuture;
 
 use crate::message::Quit;
+use crate::net::policy_message;
 use crate::service::link::{Link, is_missing};
 
 /// Interval between two looks at a sandbox whose end is awaited.
@@ -101,6 +102,15 @@ impl RemoteWalls {
         (info.state.as_known() == Some(v1::SandboxState::SANDBOX_STATE_GONE)).then_some(info.reason)
     }
 
+    async fn update(&self, what: &'static str, request: UpdateSandboxRequest) -> Result<(), EngineError> {
+        let updated = self.client().update(request).await;
+        updated.map(drop).map_err(|error| EngineError::Unsupported {
+            what: what.into(),
+            engine: self.engine,
+            reason: error.to_string().into(),
+        })
+    }
+
     fn unsupported<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -140,17 +150,19 @@ impl Walls for RemoteWalls {
                 limits: belljar_api::limits_message(&limits),
                 ..Default::default()
             };
-            let updated = self.client().update(request).await;
-            updated.map(drop).map_err(|error| EngineError::Unsupported {
-                what: "limits".into(),
-                engine: self.engine,
-                reason: error.to_string().into(),
-            })
+            self.update("limits", request).await
         })
     }
 
-    fn set_network<'a>(&'a self, _: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
-        self.unsupported("network")
+    fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async {
+            let request = UpdateSandboxRequest {
+                sandbox: self.id.clone(),
+                network_policy: policy_message(policy.into()).into(),
+                ..Default::default()
+            };
+            self.update("network", request).await
+        })
     }
 
     fn network_log(&self, _: u64, _: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {

@@ -8,7 +8,9 @@ use belljar_client::v1::CreateSandboxRequest;
 use belljar_client::{MessageField, well_known};
 use belljar_engine::{CreateRequest, Engine as _, EngineError, Life, RunRequest, Sandbox};
 use belljar_local::{LocalEngine, LocalKind, THIS_COMMAND};
-use belljar_model::{Event, HintReader, Language, Memory, Outcome, Phase, RunResult, SandboxSpec};
+use belljar_model::{
+    Event, HintReader, Language, Memory, NetworkPolicy, Outcome, Phase, RunResult, SandboxSpec,
+};
 
 use crate::bring_out::bring_out;
 use crate::cli::{Cleanup, RunArgs, misplaced_option};
@@ -17,7 +19,9 @@ use crate::copy_out::{CopyError, Outputs};
 use crate::files::{Inputs, Script};
 use crate::input::Program;
 use crate::message::{FAILED, Quit, chain, say};
+use crate::net::policy_message;
 use crate::output::{Form, Output, Watch, write_failed};
+use crate::packages::Packages;
 use crate::progress::{Progress, STARTING};
 use crate::remote::RemoteRequest;
 use crate::service::args::ServerArgs;
@@ -35,24 +39,46 @@ const NOT_FOUND: i32 = 127;
 
 /// Runs `belljar run`. Everything is checked before anything starts.
 pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
-    if args.rich {
+    if args.events && args.is_json() {
+        return Err(Quit::Usage(
+            "--format: --events prints JSON of its own; leave out one of them".to_owned(),
+        ));
+    }
+    if args.rich || args.save.is_some() || crate::code::notebook_path(args).is_some() {
         return crate::code::rich(args);
     }
     let timings = Timings::new(begin);
-    let unchecked = UncheckedSpec::from_args(&args.sandbox)?;
+    let mut unchecked = UncheckedSpec::from_args(&args.sandbox)?;
     let language = args.language.as_deref().or(unchecked.language());
     let Some(program) = Program::read(args.code.as_deref(), &args.words, language)? else {
         return Err(Quit::Usage(
             "give a script, -c CODE, or pipe a script in; belljar run --help says more".to_owned(),
         ));
     };
-    let checked = match &args.template {
+    let packages = Packages::find(
+        &args.with,
+        program.language,
+        std::str::from_utf8(&program.source).unwrap_or_default(),
+    )?;
+    packages.check_network(unchecked.network_mode())?;
+    if !packages.is_empty() {
+        unchecked.set_needs_network();
+    }
+    let mut checked = match &args.template {
         // The template has limits of its own, which the language may raise.
         Some(_) => UncheckedSpec::limits_only(&args.sandbox)?.resolve(None, None)?,
         None => unchecked.resolve(Some(program.language), args.sandbox.policy.as_deref())?,
     };
-    let remote =
-        args.template.as_deref().map(|template| remote(args, template, program.language)).transpose()?;
+    if args.template.is_some() {
+        checked.spec.network = args.sandbox.net.policy()?;
+    }
+    let created_network = packages.widen(&checked.spec.network);
+    let changed_network = Some(&created_network).filter(|network| **network != checked.spec.network);
+    let remote = args
+        .template
+        .as_deref()
+        .map(|template| remote(args, template, program.language, changed_network))
+        .transpose()?;
     let script = args.words.first().filter(|word| args.code.is_none() && *word != "-").map(Path::new);
     let script = Script { place: &program.source_name, path: script };
     let inputs = Inputs::find(&args.files, Some(script))?;
@@ -63,7 +89,7 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     if let Some(dir) = &args.log_dir {
         check_dir(dir)?;
     }
-    let command = Command { args, spec: checked.spec.clone(), outputs };
+    let command = Command { args, spec: checked.spec.clone(), outputs, packages };
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         match remote {
@@ -74,7 +100,8 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
             }
             None => {
                 let engine = checked.engine();
-                let request = CreateRequest { spec: &checked.spec, life: Life::Run { wait: false } };
+                let spec = SandboxSpec { network: created_network, ..checked.spec.clone() };
+                let request = CreateRequest { spec: &spec, life: Life::Run { wait: false } };
                 let creation = async { Ok((create(&engine, request).await?, None)) };
                 command.execute(creation, program, inputs, timings).await
             }
@@ -86,14 +113,22 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
 }
 
 /// Returns the request for a sandbox from a template. It lives at least as long as the run may take.
-fn remote(args: &RunArgs, template: &str, language: &'static Language) -> Result<RemoteRequest, Quit> {
+fn remote(
+    args: &RunArgs,
+    template: &str,
+    language: &'static Language,
+    network: Option<&NetworkPolicy>,
+) -> Result<RemoteRequest, Quit> {
     let given = args.sandbox.resources.file()?;
     let life = given.timeout.map_or(MIN_LIFE, |timeout| timeout.duration().max(MIN_LIFE));
-    let request = CreateSandboxRequest {
+    let mut request = CreateSandboxRequest {
         template: template.to_owned(),
         timeout: MessageField::some(well_known::Duration::from(life)),
         ..server_request(&args.sandbox, "--template", &[])?
     };
+    if let Some(network) = network {
+        request.network_policy = policy_message(network.into()).into();
+    }
     Ok(RemoteRequest { request, given, language })
 }
 
@@ -128,6 +163,20 @@ pub(crate) async fn wait_for_creation<T>(
     }
 }
 
+/// Installs packages, and then closes the network to what `network` allows. Returns the directory that has to be added to Python's
+/// path, if any.
+async fn install(
+    packages: &Packages,
+    sandbox: &Sandbox,
+    network: &NetworkPolicy,
+) -> Result<Option<String>, Quit> {
+    let path = packages.install(sandbox.guest()).await?;
+    if packages.widen(network) != *network {
+        sandbox.set_network(network).await?;
+    }
+    Ok(path)
+}
+
 /// Puts this command line into an error's hint, so that it can be copied.
 fn with_command(error: EngineError) -> EngineError {
     match error {
@@ -152,8 +201,10 @@ fn shell_quote(word: &str) -> String {
 /// One `belljar run` whose arguments have been checked.
 struct Command<'a> {
     args: &'a RunArgs,
+    /// The specification under which the program runs.
     spec: SandboxSpec,
     outputs: Outputs,
+    packages: Packages,
 }
 
 /// Result of a run.
@@ -166,7 +217,7 @@ struct Done {
 
 impl Command<'_> {
     fn form(&self) -> Form {
-        match (self.args.json, self.args.events) {
+        match (self.args.is_json(), self.args.events) {
             (true, _) => Form::Json,
             (_, true) => Form::Events,
             _ => Form::Plain,
@@ -254,8 +305,23 @@ impl Command<'_> {
             output.event(&event).await.map_err(write_failed)?;
         }
         let (watch, progress) = (output.watch(), output.progress());
+        let path = if self.packages.is_empty() {
+            None
+        } else {
+            let network = &self.spec.network;
+            if let Some(remark) = self.packages.remark(network).filter(|_| !self.args.sandbox.quiet) {
+                progress.hide();
+                say(&remark);
+            }
+            progress.message(self.packages.progress());
+            let installing = install(&self.packages, sandbox, network);
+            let path = wait_for_creation(installing, signals, &progress).await?;
+            progress.message(STARTING);
+            timings.step("install");
+            path
+        };
         let result = {
-            let running = self.run_program(sandbox, program, inputs, output);
+            let running = self.run_program(sandbox, program, inputs, path, output);
             supervise(running, sandbox, &watch, signals, &progress).await?
         };
         timings.skip();
@@ -275,6 +341,7 @@ impl Command<'_> {
         sandbox: &Sandbox,
         program: Program,
         mut inputs: Inputs,
+        path: Option<String>,
         output: &mut Output,
     ) -> Result<RunResult, EngineError> {
         if let Err(error) = inputs.prepare(sandbox.guest()).await {
@@ -283,6 +350,7 @@ impl Command<'_> {
         let mut request = RunRequest::new(program.language, program.source)
             .source_name(program.source_name)
             .args(program.args)
+            .env(path.map(|path| ("PYTHONPATH".to_owned(), path)))
             .files(inputs.into_files())
             // The list is not shown otherwise, and tracking takes time.
             .track_files(self.form() != Form::Plain)

@@ -21,6 +21,8 @@ pub(crate) struct UncheckedSpec {
     file: SpecFile,
     /// Number of the mounts that come from a file.
     mounts_of_file: usize,
+    /// Whether the sandbox has a network at its start, whatever the policy is then.
+    needs_network: bool,
 }
 
 impl UncheckedSpec {
@@ -36,18 +38,28 @@ impl UncheckedSpec {
             flags.engine = Some(chosen.to_string());
         }
         flags.grade = flags.grade.or_else(|| variable("BELLJAR_LIMITS"));
-        Ok(Self { file: file.merge(flags), mounts_of_file })
+        Ok(Self { file: file.merge(flags), mounts_of_file, needs_network: false })
     }
 
     /// Returns the limits of the flags alone, for the host's side of a sandbox that a server creates.
     pub(crate) fn limits_only(args: &SandboxArgs) -> Result<Self, Quit> {
         let limits = args.resources.file()?;
-        Ok(Self { file: SpecFile { limits, ..SpecFile::default() }, mounts_of_file: 0 })
+        Ok(Self { file: SpecFile { limits, ..SpecFile::default() }, mounts_of_file: 0, needs_network: false })
     }
 
     /// Returns the language that the file names.
     pub(crate) fn language(&self) -> Option<&str> {
         self.file.language.as_deref()
+    }
+
+    /// Returns the mode of the network, if it is given.
+    pub(crate) fn network_mode(&self) -> Option<&str> {
+        self.file.network.as_ref()?.mode.as_deref()
+    }
+
+    /// Marks the sandbox as one that has a network at its start.
+    pub(crate) fn set_needs_network(&mut self) {
+        self.needs_network = true;
     }
 
     /// Sets the timeout unless it is set already.
@@ -93,7 +105,7 @@ impl UncheckedSpec {
         }
         let policy = policy::policy(named, &spec.mounts, self.mounts_of_file)?;
         let network = match spec.network.mode() {
-            NetworkMode::Disabled => NetworkSetup::default(),
+            NetworkMode::Disabled if !self.needs_network => NetworkSetup::default(),
             _ => policy::network(named)?,
         };
         Ok(CheckedSpec { spec, kind, policy, network })

@@ -8,7 +8,7 @@ use belljar_model::milliseconds;
 use crate::message::say;
 
 /// Steps of the engine and of a run, in chronological order.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "prepare",
     "create",
     "plan",
@@ -22,6 +22,7 @@ const ORDER: [&str; 20] = [
     "privileges",
     "equipment",
     "guest",
+    "install",
     "upload",
     "compile",
     "run",

@@ -32,6 +32,9 @@ mod hop;
 #[path = "network/names.rs"]
 mod names;
 #[cfg(feature = "mutation")]
+#[path = "network/packages.rs"]
+mod packages;
+#[cfg(feature = "mutation")]
 #[path = "network/programs.rs"]
 mod programs;
 #[cfg(feature = "mutation")]
@@ -58,6 +61,7 @@ fn main() -> std::process::ExitCode {
         headers::CASES,
         hop::CASES,
         names::CASES,
+        packages::CASES,
     ]
     .concat();
     // Before there is a second thread; each test has a process of its own.

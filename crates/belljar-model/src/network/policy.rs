@@ -47,6 +47,23 @@ impl NetworkPolicy {
         &self.presets
     }
 
+    /// Returns this policy with one more preset, which opens it to the preset's hosts. Mode `open` reaches them already.
+    ///
+    /// An unknown preset adds nothing.
+    #[must_use]
+    pub fn with_preset(&self, name: &str) -> Self {
+        let mut policy = self.clone();
+        if let Some(preset) = Preset::find(name)
+            && policy.mode != NetworkMode::Open
+        {
+            policy.mode = NetworkMode::Whitelist;
+            policy.presets.push(preset.name());
+            policy.presets.sort_unstable();
+            policy.presets.dedup();
+        }
+        policy
+    }
+
     /// The rules that allow, beside the presets, sorted.
     pub fn allow(&self) -> &[Rule] {
         &self.allow

@@ -9,6 +9,7 @@ use belljar_model::{CodeError, CodeExecution, CodeResult, CodeStatus, Survival};
 use bytes::Bytes;
 
 use super::milliseconds;
+use super::notebook::Record;
 use super::pictures::{Pictures, first};
 use super::place::Place;
 use super::session::Lines;
@@ -43,10 +44,12 @@ pub(super) enum Form {
 /// Destination of results.
 pub(super) struct Screen {
     form: Form,
-    quiet: bool,
+    pub(super) quiet: bool,
     stdout: Inherited,
     stderr: Inherited,
     pictures: Pictures,
+    /// Outputs that a notebook keeps.
+    record: Option<Record>,
     /// Whether the value of a cell is shown with its number.
     pub(super) numbered: bool,
 }
@@ -59,8 +62,19 @@ impl Screen {
             stdout: Inherited::stdout(),
             stderr: Inherited::stderr(),
             pictures: Pictures::new(pictures),
+            record: None,
             numbered: false,
         }
+    }
+
+    /// Records the outputs from now on, up to this size in bytes.
+    pub(super) fn begin_record(&mut self, room: usize) {
+        self.record = Some(Record::new(room));
+    }
+
+    /// Returns the recorded outputs.
+    pub(super) fn end_record(&mut self) -> Record {
+        self.record.take().unwrap_or_default()
     }
 
     /// Writes to standard error, which may be closed.
@@ -69,6 +83,9 @@ impl Screen {
     }
 
     async fn output(&mut self, stream: v1::Stream, data: &[u8]) -> Result<(), Quit> {
+        if let Some(record) = &mut self.record {
+            record.stream(stream == v1::Stream::STREAM_STDERR, data);
+        }
         if self.form == Form::Json {
             return Ok(());
         }
@@ -80,6 +97,9 @@ impl Screen {
     }
 
     async fn result(&mut self, result: &CodeResult, count: u64) -> Result<(), Quit> {
+        if let Some(record) = &mut self.record {
+            record.result(result, count);
+        }
         if self.form == Form::Json {
             return Ok(());
         }
@@ -110,6 +130,9 @@ impl Screen {
     }
 
     async fn error(&mut self, error: &CodeError) {
+        if let Some(record) = &mut self.record {
+            record.error(error);
+        }
         if self.form == Form::Plain {
             let text = match error.traceback.is_empty() {
                 true => format!("{}: {}", error.name, error.value),
@@ -120,8 +143,8 @@ impl Screen {
         }
     }
 
-    /// Reports the end, and returns the exit status.
-    async fn report_end(&mut self, done: &CodeExecution) -> Result<u8, Quit> {
+    /// Reports the end.
+    async fn report_end(&mut self, done: &CodeExecution) -> Result<(), Quit> {
         if self.form == Form::Json {
             let line = without_controls(&serde_json::to_string(done)?) + "\n";
             self.stdout.write_all(line.as_bytes()).await.map_err(write_failed)?;
@@ -146,7 +169,7 @@ impl Screen {
                 say(&format!("hint: {hint}"));
             }
         }
-        Ok(done.exit_status())
+        Ok(())
     }
 }
 
@@ -171,26 +194,15 @@ fn clean_word(part: &str) -> String {
     format!("{}{rest}", clean.strip_suffix('.').unwrap_or(&clean))
 }
 
-/// Runs code. The first Ctrl-C interrupts it; another one ends the command.
-pub(super) async fn run(
+/// Runs code. The first Ctrl-C interrupts it; another one ends the command. The lines of a session answer questions.
+pub(super) async fn run_cell(
     place: &Place,
     request: CodeRequest,
     screen: &mut Screen,
     signals: &mut Signals,
-) -> Result<u8, Quit> {
-    let done = execute(place, request, screen, signals, None).await?;
-    screen.report_end(&done).await
-}
-
-/// Runs code in a session, whose input lines may answer questions.
-pub(super) async fn run_in_session(
-    place: &Place,
-    request: CodeRequest,
-    screen: &mut Screen,
-    signals: &mut Signals,
-    lines: &mut Lines,
+    lines: Option<&mut Lines>,
 ) -> Result<CodeExecution, Quit> {
-    let done = execute(place, request, screen, signals, Some(lines)).await?;
+    let done = execute(place, request, screen, signals, lines).await?;
     screen.report_end(&done).await?;
     Ok(done)
 }

@@ -2,7 +2,11 @@
 
 mod args;
 mod cell;
-mod complete;
+mod editor;
+mod highlight;
+mod history;
+mod lexical;
+mod notebook;
 mod pictures;
 mod place;
 mod session;
@@ -13,14 +17,17 @@ pub(crate) use place::server_request;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use belljar_model::Language;
 use bytes::Bytes;
 
-use self::cell::{CodeRequest, Form, Screen};
+use self::cell::{CodeRequest, Form, Screen, run_cell};
+use self::notebook::Notebook;
 use self::place::{Place, PlaceRequest};
-use crate::cli::RunArgs;
+use crate::cli::{Cleanup, RunArgs};
 use crate::files::Inputs;
 use crate::input::{Program, by_name, read_stdin};
 use crate::message::Quit;
+use crate::packages::Packages;
 use crate::run::runtime;
 use crate::service::args::{Format, ServerArgs};
 use crate::service::values;
@@ -40,7 +47,7 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     let request = PlaceRequest::from_code_args(args)?;
     let inputs = Inputs::find(&args.files, None)?;
     let is_terminal = rustix::termios::isatty(rustix::stdio::stdin());
-    let form = if args.server.format == Format::Json { Form::Json } else { Form::Plain };
+    let form = if args.server.format() == Format::Json { Form::Json } else { Form::Plain };
     let code = match is_terminal {
         true => None,
         false => Some(Bytes::from(read_stdin()?)),
@@ -48,12 +55,14 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let place = Place::open(request, inputs, &mut signals).await?;
+        let place = Place::open(request, None, inputs, &mut signals).await?;
         let mut screen = Screen::new(form, pictures, args.server.quiet);
         let code_request = CodeRequest { language, limit, ..CodeRequest::default() };
         let done = match code {
             Some(code) => {
-                cell::run(&place, CodeRequest { code, ..code_request }, &mut screen, &mut signals).await
+                let code_request = CodeRequest { code, ..code_request };
+                let done = run_cell(&place, code_request, &mut screen, &mut signals, None).await;
+                done.map(|done| done.exit_status())
             }
             None => session::session(&place, &code_request, &mut screen, &mut signals).await,
         };
@@ -61,15 +70,65 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     })
 }
 
-/// Runs `belljar run --rich`.
+/// What `belljar run --rich` runs.
+enum Work {
+    Program(Program),
+    Notebook(Box<Notebook>),
+}
+
+impl Work {
+    fn read(args: &RunArgs) -> Result<Self, Quit> {
+        if let Some(path) = notebook_path(args) {
+            return Ok(Self::Notebook(Box::new(Notebook::read(path)?)));
+        }
+        if args.save.is_some() {
+            return Err(Quit::Usage(
+                "--save: it is for notebooks; give a script that ends in .ipynb".to_owned(),
+            ));
+        }
+        match Program::read(args.code.as_deref(), &args.words, args.language.as_deref())? {
+            Some(program) => Ok(Self::Program(program)),
+            None => Err(Quit::Usage(
+                "give a script, -c CODE, or pipe a script in; belljar run --help says more".to_owned(),
+            )),
+        }
+    }
+
+    fn language(&self, named: Option<&str>) -> Result<&'static Language, Quit> {
+        Ok(match (self, named) {
+            (Self::Program(program), _) => program.language,
+            (Self::Notebook(_), Some(name)) => by_name(name)?,
+            (Self::Notebook(notebook), None) => {
+                by_name(&notebook.language().unwrap_or_else(|| "python".to_owned()))?
+            }
+        })
+    }
+}
+
+/// Returns the path of the notebook that the command line names, if it is one.
+pub(crate) fn notebook_path(args: &RunArgs) -> Option<&Path> {
+    let script = args.words.first().filter(|_| args.code.is_none()).map(Path::new)?;
+    notebook::is_notebook(script).then_some(script)
+}
+
+/// Runs `belljar run --rich`, and notebooks.
 pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
-    let Some(program) = Program::read(args.code.as_deref(), &args.words, args.language.as_deref())? else {
-        return Err(Quit::Usage(
-            "give a script, -c CODE, or pipe a script in; belljar run --help says more".to_owned(),
-        ));
-    };
-    if !program.args.is_empty() {
+    let others = [
+        ("events", args.events),
+        ("timings", args.timings),
+        ("log-dir", args.log_dir.is_some()),
+        ("cleanup", args.cleanup != Cleanup::Wait),
+    ];
+    if let Some((flag, _)) = others.iter().find(|(_, is_given)| *is_given) {
+        return Err(Quit::Usage(format!("--{flag}: it is not for notebooks; leave it out")));
+    }
+    let mut work = Work::read(args)?;
+    let program_args = args.words.get(usize::from(args.code.is_none())..).unwrap_or_default();
+    if !program_args.is_empty() {
         return Err(Quit::Usage("--rich: code in a context has no arguments; leave them out".to_owned()));
+    }
+    if let Some(path) = &args.save {
+        notebook::check_destination(path)?;
     }
     let pictures = match args.outs.as_slice() {
         [] => directory(None)?,
@@ -80,21 +139,37 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
         Some(text) => values::time("timeout", text)?,
         None => belljar_model::Timeout::default().duration(),
     };
-    let request = PlaceRequest::from_run_args(args, program.language)?;
+    let language = work.language(args.language.as_deref())?;
+    let (source, count) = match &work {
+        Work::Program(program) => (std::str::from_utf8(&program.source).unwrap_or_default(), 1),
+        Work::Notebook(notebook) => ("", notebook.count()),
+    };
+    let packages = Packages::find(&args.with, language, source)?;
+    let life = limit.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+    let (request, installation) = PlaceRequest::from_run_args(args, language, life, packages)?;
     let inputs = Inputs::find(&args.files, None)?;
-    let form = if args.json { Form::Json } else { Form::Plain };
+    let form = if args.is_json() { Form::Json } else { Form::Plain };
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let place = Place::open(request, inputs, &mut signals).await?;
+        let place = Place::open(request, Some(installation), inputs, &mut signals).await?;
         let mut screen = Screen::new(form, pictures, args.sandbox.quiet);
-        let code_request = CodeRequest {
-            code: program.source,
-            language: program.language.name.clone(),
-            limit: Some(limit),
-            ..CodeRequest::default()
+        let code_request =
+            CodeRequest { language: language.name.clone(), limit: Some(limit), ..CodeRequest::default() };
+        let done = match &mut work {
+            Work::Program(program) => {
+                let code_request = CodeRequest { code: program.source.clone(), ..code_request };
+                let done = run_cell(&place, code_request, &mut screen, &mut signals, None).await;
+                done.map(|done| done.exit_status())
+            }
+            Work::Notebook(notebook) => {
+                let done = notebook.run(&place, &code_request, &mut screen, &mut signals).await;
+                match args.save.as_deref().map(|path| notebook.save(path)) {
+                    Some(Err(error)) if done.is_ok() => Err(error),
+                    _ => done,
+                }
+            }
         };
-        let done = cell::run(&place, code_request, &mut screen, &mut signals).await;
         place.end(done).await
     });
     std::mem::forget(runtime);

@@ -1,13 +1,15 @@
 //! The sandbox that code runs in: one of a server, or one that this command creates itself.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
 
 use belljar_api::limits_message;
-use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest};
+use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest, UpdateSandboxRequest};
+use belljar_client::{MessageField, well_known};
 use belljar_engine::v1::WriteOpen;
 use belljar_engine::{CreateRequest, GuestClient, Sandbox, Usage};
 use belljar_local::LocalEngine;
-use belljar_model::{EngineName, Language, SandboxSpec};
+use belljar_model::{EngineName, Language, NetworkPolicy, SandboxSpec, Timeout};
 use bytes::Bytes;
 
 use super::{CodeArgs, ServerArgs};
@@ -15,6 +17,8 @@ use crate::cli::{RunArgs, SandboxArgs};
 use crate::files::Inputs;
 use crate::limits::RunLimits;
 use crate::message::{Quit, say};
+use crate::net::policy_message;
+use crate::packages::Packages;
 use crate::progress::{Progress, STARTING};
 use crate::run::{create, wait_for_creation};
 use crate::service::link::{Link, is_missing};
@@ -24,6 +28,16 @@ use crate::spec::{UncheckedSpec, weaker_grade};
 
 /// Default lifetime of a session's sandbox.
 const LIFE: &str = "1h";
+
+/// Minimum lifetime of a sandbox for given code: the same.
+const MIN_LIFE: Duration = Duration::from_secs(3600);
+
+/// Packages to install in a new sandbox, and the policy of its network from then on.
+pub(super) struct Installation {
+    packages: Packages,
+    network: NetworkPolicy,
+    quiet: bool,
+}
 
 /// A validated request for a place.
 pub(super) enum PlaceRequest {
@@ -84,7 +98,8 @@ impl PlaceRequest {
                 quiet: args.server.quiet,
                 ..SandboxArgs::default()
             };
-            return Self::embedded(&sandbox, None);
+            let life = Timeout::new(MIN_LIFE)?;
+            return Ok(Self::embedded(&sandbox, None, life, Packages::default())?.0);
         }
         if let Some(sandbox) = &args.sandbox {
             if !new.limits.is_empty() || new.net.file()?.is_some() {
@@ -107,28 +122,55 @@ impl PlaceRequest {
         Ok(Self::Server { server, request: Box::new(request) })
     }
 
-    pub(super) fn from_run_args(args: &RunArgs, language: &Language) -> Result<Self, Quit> {
+    /// Returns the request for a new sandbox, and what is installed in it. `life` is the time that the code may take.
+    pub(super) fn from_run_args(
+        args: &RunArgs,
+        language: &Language,
+        life: Duration,
+        packages: Packages,
+    ) -> Result<(Self, Installation), Quit> {
         let sandbox = &args.sandbox;
+        let life = Timeout::new(life.clamp(MIN_LIFE, Timeout::MAX.duration()))?;
         if sandbox.engine.is_some() {
-            return Self::embedded(sandbox, Some(language));
+            return Self::embedded(sandbox, Some(language), life, packages);
         }
+        packages.check_network(sandbox.net.net.as_deref())?;
+        let network = sandbox.net.policy()?;
         let log = [("log", sandbox.resources.get("log").is_some())];
-        let request = CreateSandboxRequest {
+        let mut request = CreateSandboxRequest {
             template: args.template.clone().unwrap_or_default(),
-            timeout: values::span("life", Some(LIFE))?,
+            timeout: MessageField::some(well_known::Duration::from(life.duration())),
             ..server_request(sandbox, "--rich", &log)?
         };
+        let opened = packages.widen(&network);
+        if opened != network {
+            request.network_policy = policy_message((&opened).into()).into();
+        }
         let server = ServerArgs::new(sandbox.quiet);
-        Ok(Self::Server { server, request: Box::new(request) })
+        let installation = Installation { packages, network, quiet: sandbox.quiet };
+        Ok((Self::Server { server, request: Box::new(request) }, installation))
     }
 
-    fn embedded(args: &SandboxArgs, language: Option<&Language>) -> Result<Self, Quit> {
+    fn embedded(
+        args: &SandboxArgs,
+        language: Option<&Language>,
+        life: Timeout,
+        packages: Packages,
+    ) -> Result<(Self, Installation), Quit> {
         let mut unchecked = UncheckedSpec::from_args(args)?;
+        packages.check_network(unchecked.network_mode())?;
+        if !packages.is_empty() {
+            unchecked.set_needs_network();
+        }
         // The time limit applies to one execution; the sandbox lives as long as this command.
-        unchecked.set_timeout(LIFE.parse()?);
+        unchecked.set_timeout(life);
         let checked = unchecked.resolve(language, args.policy.as_deref())?;
         let engine = Box::new(checked.engine());
-        Ok(Self::Embedded { engine, spec: Box::new(checked.spec), quiet: args.quiet })
+        let mut spec = Box::new(checked.spec);
+        let network = spec.network.clone();
+        spec.network = packages.widen(&network);
+        let installation = Installation { packages, network, quiet: args.quiet };
+        Ok((Self::Embedded { engine, spec, quiet: args.quiet }, installation))
     }
 }
 
@@ -136,6 +178,7 @@ impl Place {
     /// Opens the place, and copies files into it. If that fails, a sandbox that was created for it is removed.
     pub(super) async fn open(
         request: PlaceRequest,
+        installation: Option<Installation>,
         files: Inputs,
         signals: &mut Signals,
     ) -> Result<Self, Quit> {
@@ -168,17 +211,54 @@ impl Place {
                 Self::Embedded { sandbox: Box::new(sandbox) }
             }
         };
-        let uploaded = match memory.map_or(Ok(()), |memory| files.check_size(memory)) {
-            Ok(()) => upload(place.guest(), files).await,
-            refused => refused,
+        let prepared = async {
+            memory.map_or(Ok(()), |memory| files.check_size(memory))?;
+            if let Some(installation) = installation {
+                place.install(&installation, signals).await?;
+            }
+            upload(place.guest(), files).await
         };
-        match uploaded {
+        match prepared.await {
             Ok(()) => Ok(place),
             Err(error) => match place.end(Err(error)).await {
                 Err(quit) => Err(quit),
                 Ok(status) => Err(Quit::Status(status)),
             },
         }
+    }
+
+    /// Installs packages, and then closes the network to what its policy allows.
+    async fn install(&self, installation: &Installation, signals: &mut Signals) -> Result<(), Quit> {
+        let Installation { packages, network, quiet } = installation;
+        if packages.is_empty() {
+            return Ok(());
+        }
+        if let Some(remark) = packages.remark(network).filter(|_| !quiet) {
+            say(&remark);
+        }
+        let installing = async {
+            // An interpreter with contexts finds packages in the home directory itself.
+            packages.install(self.guest()).await?;
+            if packages.widen(network) == *network {
+                return Ok(());
+            }
+            match self {
+                Self::Embedded { sandbox } => sandbox.set_network(network).await?,
+                Self::Server { link, sandbox, .. } => {
+                    let request = UpdateSandboxRequest {
+                        sandbox: sandbox.clone(),
+                        network_policy: policy_message(network.into()).into(),
+                        ..Default::default()
+                    };
+                    link.client.update(request).await?;
+                }
+            }
+            Ok(())
+        };
+        let progress = Progress::new(packages.progress(), *quiet);
+        let done = wait_for_creation(installing, signals, &progress).await;
+        progress.clear();
+        done
     }
 
     /// Returns the guest of the sandbox.

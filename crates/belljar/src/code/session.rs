@@ -3,10 +3,11 @@
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
-use super::cell::{CodeRequest, Screen, run_in_session};
-use super::complete::is_complete;
+use super::cell::{CodeRequest, Screen, run_cell};
+use super::editor::{Editor, Typed};
+use super::lexical::is_complete;
 use super::place::Place;
-use crate::message::Quit;
+use crate::message::{Quit, say};
 use crate::signals::{self, SIGINT, Signals};
 use crate::stdin::Stdin;
 
@@ -14,7 +15,7 @@ use crate::stdin::Stdin;
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// Maximum length of a typed cell, in bytes.
-const MAX_CELL_BYTES: usize = 3 << 20;
+pub(super) const MAX_CELL_BYTES: usize = 3 << 20;
 
 /// Lines of standard input.
 pub(super) struct Lines {
@@ -72,11 +73,21 @@ pub(super) async fn session(
     signals: &mut Signals,
 ) -> Result<u8, Quit> {
     let mut lines = Lines::open();
+    let mut editor = match Editor::is_possible() {
+        true => Some(Editor::start(&request.language, screen.quiet)?),
+        false => None,
+    };
     screen.numbered = true;
     let mut number = 1;
     loop {
-        let Some(code) = cell(&mut lines, &request.language, number, screen, signals).await? else {
-            screen.hint("\n").await;
+        let code = match &mut editor {
+            Some(editor) => edited_cell(editor, number, signals).await?,
+            None => cell(&mut lines, &request.language, number, screen, signals).await?,
+        };
+        let Some(code) = code else {
+            if editor.is_none() {
+                screen.hint("\n").await;
+            }
             return Ok(0);
         };
         let ends = ["exit", "quit", "exit()", "quit()"];
@@ -87,9 +98,29 @@ pub(super) async fn session(
             continue;
         }
         let request = CodeRequest { code: code.into(), allow_input: true, ..request.clone() };
-        let done = run_in_session(place, request, screen, signals, &mut lines).await?;
+        let done = run_cell(place, request, screen, signals, Some(&mut lines)).await?;
         number = done.count + 1;
     }
+}
+
+/// Reads one cell from the editor. Ctrl-C discards it and starts over, and so does one that is too long.
+async fn edited_cell(
+    editor: &mut Editor,
+    number: u64,
+    signals: &mut Signals,
+) -> Result<Option<String>, Quit> {
+    loop {
+        match editor.read(&format!("In [{number}]: "), signals).await? {
+            Typed::Text(text) if text.len() > MAX_CELL_BYTES => say(&too_long()),
+            Typed::Text(text) => return Ok(Some(text)),
+            Typed::Interrupted => {}
+            Typed::End => return Ok(None),
+        }
+    }
+}
+
+fn too_long() -> String {
+    format!("code: more than {MAX_CELL_BYTES} bytes typed; at most that many are allowed")
 }
 
 /// Reads one cell. Ctrl-C discards it and starts over.
@@ -126,8 +157,7 @@ async fn cell(
         }
         text.push('\n');
         if text.len() > MAX_CELL_BYTES {
-            let text = format!("code: more than {MAX_CELL_BYTES} bytes typed; at most that many are allowed");
-            return Err(anyhow::anyhow!(text).into());
+            return Err(anyhow::anyhow!(too_long()).into());
         }
         screen.hint(&next).await;
     }

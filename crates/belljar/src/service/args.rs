@@ -24,7 +24,10 @@ pub(crate) struct ServerArgs {
     pub(crate) home: Option<PathBuf>,
     /// Output format
     #[arg(long, global = true, value_enum, default_value = "table", help_heading = "Output")]
-    pub(crate) format: Format,
+    pub(super) format: Format,
+    /// The same as --format json
+    #[arg(long, global = true, hide = true)]
+    pub(super) json: bool,
     /// Print only ids, and no messages except errors
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(crate) quiet: bool,
@@ -33,7 +36,38 @@ pub(crate) struct ServerArgs {
 impl ServerArgs {
     /// Returns the server of the environment.
     pub(crate) fn new(quiet: bool) -> Self {
-        Self { server: None, cacert: None, api_key: None, home: None, format: Format::Table, quiet }
+        Self {
+            server: None,
+            cacert: None,
+            api_key: None,
+            home: None,
+            format: Format::Table,
+            json: false,
+            quiet,
+        }
+    }
+
+    /// Returns the output format.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+/// The output format of a command without a server.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct FormatArgs {
+    /// Output format
+    #[arg(long, value_enum, default_value = "table", help_heading = "Output")]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+impl FormatArgs {
+    /// Reports whether JSON is printed.
+    pub(crate) fn is_json(self) -> bool {
+        self.json || self.format == Format::Json
     }
 }
 

@@ -23,6 +23,12 @@ pub(super) async fn run(link: &Link, args: &EventsArgs) -> Result<u8, Quit> {
         if link.json(&event)? {
             continue;
         }
+        if link.quiet {
+            if !event.id.is_empty() {
+                print(&format!("{}\n", event.id))?;
+            }
+            continue;
+        }
         if event.kind == "missed" {
             let count = event.missed.map_or_else(|| "some".to_owned(), |count| count.to_string());
             say(&format!("{count} events are no longer available"));

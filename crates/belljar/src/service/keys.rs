@@ -6,7 +6,6 @@ use belljar_model::{NetworkCeiling, NetworkFile, Role};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::Format;
 use super::build::{self, in_path};
 use super::link::Link;
 use super::server_args::{KeyCommand, QuotaArgs, TemplateCommand};
@@ -170,7 +169,7 @@ async fn list(link: &Link) -> Result<(), Quit> {
         });
         table.row(vec![key.id, hint, key.name, key.role.to_string(), key.tenant, sandboxes, used, works]);
     }
-    if link.format == Format::Json { Ok(()) } else { table.print() }
+    link.list(&table, 0)
 }
 
 /// Runs `belljar template`.
@@ -212,8 +211,6 @@ pub(crate) async fn templates(link: &Link, command: &TemplateCommand) -> Result<
             template.note,
         ]);
     }
-    if link.format == Format::Table {
-        table.print()?;
-    }
+    link.list(&table, 0)?;
     Ok(0)
 }

@@ -62,7 +62,7 @@ impl Link {
         };
         // On the socket, the client acts as the operator unless a key is given.
         let client = Client::connect(target, key.map_or(Credential::None, Credential::key))?;
-        Ok(Self { client, format: args.format, quiet: args.quiet, is_own, url, socket, _lease: lease })
+        Ok(Self { client, format: args.format(), quiet: args.quiet, is_own, url, socket, _lease: lease })
     }
 }
 
@@ -142,11 +142,9 @@ mod tests {
     fn flags_override_the_environment() {
         let args = |server: Option<&str>, key: Option<&str>, home: Option<&str>| ServerArgs {
             server: server.map(str::to_owned),
-            cacert: None,
             api_key: key.map(str::to_owned),
             home: home.map(PathBuf::from),
-            format: Format::Table,
-            quiet: false,
+            ..ServerArgs::new(false)
         };
         let both = |name: &str| Some(if name == "BELLJAR_API_URL" { "env" } else { "env-key" }.to_owned());
         let key_only = |name: &str| (name == "BELLJAR_API_KEY").then(|| "env-key".to_owned());

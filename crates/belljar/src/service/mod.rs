@@ -58,6 +58,9 @@ pub(crate) fn with_hint(quit: Quit) -> Quit {
     {
         return anyhow::anyhow!("{error}; belljar events -f --kind template.build follows it").into();
     }
+    if let Some(text) = error.downcast_ref().and_then(with_request_id) {
+        return anyhow::anyhow!(text).into();
+    }
     let needs_key = error.chain().any(|cause| {
         cause.downcast_ref::<ClientError>().is_some_and(|error| error.is("unauthenticated"))
             || cause.downcast_ref::<GuestError>().is_some_and(|error| error.is(ErrorCode::Unauthenticated))
@@ -67,6 +70,19 @@ pub(crate) fn with_hint(quit: Quit) -> Quit {
     }
     let text = chain(error.as_ref());
     anyhow::anyhow!("{text}; give a key of this server with --api-key or BELLJAR_API_KEY").into()
+}
+
+/// Returns the message of a fault of the server with the id of the request, under which its log has the reason.
+fn with_request_id(error: &ClientError) -> Option<String> {
+    let ClientError::Refused { rpc, message, request_id, .. } = error else { return None };
+    let is_fault = matches!(
+        rpc,
+        ErrorCode::Internal | ErrorCode::Unavailable | ErrorCode::Unknown | ErrorCode::DataLoss
+    );
+    (is_fault && !request_id.is_empty()).then(|| match message.strip_suffix("this request_id") {
+        Some(before) => format!("{before}{request_id}"),
+        None => format!("{message} (request {request_id})"),
+    })
 }
 
 /// Runs `belljar sandbox`.
@@ -123,4 +139,31 @@ pub(crate) fn top(args: &TopArgs) -> Result<u8, Quit> {
 /// Runs `belljar gc`.
 pub(crate) fn collect(args: &CollectArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { collect::run(&Link::open(&args.server).await?, args).await })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_the_server_have_the_id_of_the_request() {
+        let message = |rpc, message: &str, id: &str| {
+            with_request_id(&ClientError::Refused {
+                code: "x".to_owned(),
+                rpc,
+                message: message.to_owned(),
+                field: None,
+                request_id: id.to_owned(),
+                retry_after: None,
+            })
+        };
+        let logged = "internal server error; the log has more under this request_id";
+        assert_eq!(
+            message(ErrorCode::Internal, logged, "req_1").as_deref(),
+            Some("internal server error; the log has more under req_1")
+        );
+        assert_eq!(message(ErrorCode::Unavailable, "busy", "req_1").as_deref(), Some("busy (request req_1)"));
+        assert_eq!(message(ErrorCode::Internal, logged, ""), None);
+        assert_eq!(message(ErrorCode::NotFound, "not found", "req_1"), None);
+    }
 }

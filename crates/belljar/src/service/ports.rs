@@ -29,7 +29,7 @@ pub(super) async fn port(link: &Link, command: &SandboxCommand) -> Result<(), Qu
             let who = if port.public { "anybody" } else { "with a token" };
             table.row(vec![port.port.to_string(), who.to_owned(), url(link, &port, None)]);
         }
-        return table.print();
+        return link.list(&table, 0);
     };
     if *remove {
         let request =

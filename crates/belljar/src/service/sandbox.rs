@@ -133,18 +133,11 @@ fn known_state(text: &str) -> Result<v1::SandboxState, Quit> {
 
 async fn list(link: &Link, states: &[String], labels: &[String], all: bool) -> Result<(), Quit> {
     let sandboxes = find_all(link, states, labels, all).await?;
-    if link.format == super::args::Format::Json {
-        for info in &sandboxes {
-            link.json(info)?;
-        }
-        return Ok(());
-    }
-    if link.quiet {
-        let ids: String = sandboxes.iter().map(|info| format!("{}\n", info.id)).collect();
-        return print(&ids);
-    }
     let mut table = Table::new(&["ID", "NAME", "STATE", "TEMPLATE", "CREATED", "ENDS", "LABELS"]);
     for info in sandboxes {
+        if link.json(&info)? {
+            continue;
+        }
         let labels: std::collections::BTreeMap<_, _> = info.labels.iter().collect();
         let labels: Vec<String> = labels.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
         let ends = if state(&info) == "gone" { info.reason.clone() } else { distance(&info.expires_at) };
@@ -158,7 +151,7 @@ async fn list(link: &Link, states: &[String], labels: &[String], all: bool) -> R
             labels.join(","),
         ]);
     }
-    table.print()
+    link.list(&table, 0)
 }
 
 async fn info(link: &Link, sandbox: &str) -> Result<(), Quit> {
@@ -166,6 +159,9 @@ async fn info(link: &Link, sandbox: &str) -> Result<(), Quit> {
     let info = link.client.get(request).await?;
     if link.json(&info)? {
         return Ok(());
+    }
+    if link.quiet {
+        return print(&format!("{}\n", info.id));
     }
     let limits = info.limits.as_option().cloned().unwrap_or_default();
     let ports: Vec<String> = info.ports.iter().map(ToString::to_string).collect();
@@ -282,7 +278,7 @@ async fn processes(link: &Link, sandbox: &str) -> Result<(), Quit> {
             one_line(&argv.join(" "), MAX_COMMAND_CHARS),
         ]);
     }
-    if link.format == super::args::Format::Json { Ok(()) } else { table.print() }
+    link.list(&table, 0)
 }
 
 async fn set(link: &Link, command: &SandboxCommand) -> Result<(), Quit> {

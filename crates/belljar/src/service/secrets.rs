@@ -7,7 +7,6 @@ use belljar_keeper::SecretInfo;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::Format;
 use super::build::in_path;
 use super::link::Link;
 use super::server_args::{SecretCommand, SecretSourceArgs};
@@ -100,5 +99,5 @@ fn table(link: &Link, secrets: Vec<SecretInfo>) -> Result<(), Quit> {
         let hosts = secret.hosts.join(" ") + &header;
         table.row(vec![secret.name, secret.id, version, changed, hosts, metadata.join(" ")]);
     }
-    if link.format == Format::Json { Ok(()) } else { table.print() }
+    link.list(&table, 1)
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::args::Format;
 use super::link::Link;
+use crate::colour;
 use crate::message::{Quit, clean, without_controls};
 
 /// Keys of maps, whose own keys are defined by the caller and stay unchanged.
@@ -59,23 +60,78 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| clean(cell)).collect());
     }
 
+    /// Prints all cells in full.
     pub(crate) fn print(&self) -> Result<(), Quit> {
+        print(&self.format(None, false))
+    }
+
+    /// Formats the rows. With `most`, cells are shortened so that lines have at most that many characters, as far as that is possible;
+    /// the first column is never shortened.
+    fn format(&self, most: Option<usize>, colour: bool) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut widths: Vec<usize> = (0..columns).map(width).collect();
+        if let Some(most) = most {
+            shrink(&mut widths, most);
+        }
         let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:<width$}  "));
+        for (index, row) in self.rows.iter().enumerate() {
+            let last = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate().take(last + 1) {
+                let cell = shortened(cell, *width);
+                let style = if index == 0 { Some(HEAD) } else { state_colour(&cell) }.filter(|_| colour);
+                let padding = if column == last { 0 } else { width + GAP - cell.chars().count() };
+                match style {
+                    Some(style) => text.extend([style, &cell, RESET]),
+                    None => text.push_str(&cell),
+                }
+                text.push_str(&" ".repeat(padding));
             }
-            text.push_str(line.trim_end());
+            text.truncate(text.trim_end_matches(' ').len());
             text.push('\n');
         }
-        print(&text)
+        text
+    }
+}
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+/// Minimum width of a column that is shortened.
+const MIN_WIDTH: usize = 6;
+
+const HEAD: &str = "\u{1b}[1m";
+const RESET: &str = "\u{1b}[0m";
+
+/// Shortens the widest columns until a line has at most `most` characters.
+fn shrink(widths: &mut [usize], most: usize) {
+    let gaps = widths.len().saturating_sub(1) * GAP;
+    while widths.iter().sum::<usize>() + gaps > most {
+        match widths.iter_mut().skip(1).max() {
+            Some(widest) if *widest > MIN_WIDTH => *widest -= 1,
+            _ => return,
+        }
+    }
+}
+
+/// Returns the first characters of a cell, with a mark if some are left out.
+fn shortened(cell: &str, width: usize) -> String {
+    if cell.chars().count() <= width {
+        return cell.to_owned();
+    }
+    cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Returns the colour of a cell that is a state.
+fn state_colour(cell: &str) -> Option<&'static str> {
+    match cell {
+        "running" => Some("\u{1b}[32m"),
+        "creating" | "paused" | "stopping" => Some("\u{1b}[33m"),
+        "gone" | "revoked" => Some("\u{1b}[90m"),
+        _ => None,
     }
 }
 
@@ -88,6 +144,21 @@ impl Link {
         let value = normalize(serde_json::to_value(message)?);
         print(&format!("{}\n", without_controls(&value.to_string())))?;
         Ok(true)
+    }
+
+    /// Prints a listing whose column `id` has the ids: as a table that fits the terminal, or only the ids. JSON has been printed already.
+    pub(crate) fn list(&self, table: &Table, id: usize) -> Result<(), Quit> {
+        if self.format == Format::Json {
+            return Ok(());
+        }
+        if self.quiet {
+            let ids = table.rows.iter().skip(1).filter_map(|row| row.get(id));
+            return print(&ids.map(|id| format!("{id}\n")).collect::<String>());
+        }
+        let stdout = rustix::stdio::stdout();
+        let width = rustix::termios::tcgetwinsize(stdout).ok().map(|size| usize::from(size.ws_col));
+        let is_terminal = rustix::termios::isatty(stdout);
+        print(&table.format(width.filter(|width| *width > 0), is_terminal && colour::is_allowed()))
     }
 
     /// Prints a remark that is only of interest to people.
@@ -216,6 +287,39 @@ mod tests {
             "state": "running", "name": "KEY_ROLE_USER", "disk_bytes": 7, "seq": u64::MAX,
         });
         assert_eq!(normalize(value), expected);
+    }
+
+    #[test]
+    fn tables_fit_a_width() {
+        let mut table = Table::new(&["ID", "NAME", "STATE", "NOTE"]);
+        table.row(
+            ["sb_1234567890", "short", "running", "a long note of many words"].map(str::to_owned).to_vec(),
+        );
+        table.row(["sb_2", "ä name that is long", "gone", ""].map(str::to_owned).to_vec());
+        let wide = "\
+ID             NAME                 STATE    NOTE
+sb_1234567890  short                running  a long note of many words
+sb_2           ä name that is long  gone
+";
+        assert_eq!(table.format(None, false), wide);
+        assert_eq!(table.format(Some(100), false), wide);
+        let narrow = "\
+ID             NAME          STATE    NOTE
+sb_1234567890  short         running  a long note…
+sb_2           ä name that…  gone
+";
+        assert_eq!(table.format(Some(50), false), narrow);
+        // Ids are never shortened.
+        assert!(table.format(Some(10), false).contains("sb_1234567890  short   runni…  a lon…\n"));
+        let coloured = table.format(Some(50), true);
+        assert!(
+            coloured.contains("\u{1b}[1mSTATE\u{1b}[0m    \u{1b}[1mNOTE")
+                && coloured.contains("\u{1b}[32mrunning\u{1b}[0m  a")
+        );
+        let plain = ["\u{1b}[1m", "\u{1b}[32m", "\u{1b}[90m", RESET]
+            .iter()
+            .fold(coloured, |text, code| text.replace(code, ""));
+        assert_eq!(plain, narrow);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use belljar_keeper::VolumeInfo;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::Format;
 use super::build::in_path;
 use super::copy::{RemoteKind, copy};
 use super::link::Link;
@@ -55,9 +54,7 @@ pub(crate) async fn run(link: &Link, command: &VolumeCommand) -> Result<u8, Quit
             if sandboxes.is_empty() { "-".to_owned() } else { sandboxes.join(",") },
         ]);
     }
-    if link.format == Format::Table {
-        table.print()?;
-    }
+    link.list(&table, 0)?;
     Ok(0)
 }
 

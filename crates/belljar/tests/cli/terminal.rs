@@ -70,11 +70,13 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn expect(&mut self, expected: &str) -> String {
         let mut buffer = [0; 4096];
+        let mut searched = 0;
         loop {
-            if let Some(at) = self.seen.find(expected) {
-                let rest = self.seen.split_off(at + expected.len());
+            if let Some(at) = self.seen.get(searched..).and_then(|new| new.find(expected)) {
+                let rest = self.seen.split_off(searched + at + expected.len());
                 return std::mem::replace(&mut self.seen, rest);
             }
+            searched = self.seen.floor_char_boundary(self.seen.len().saturating_sub(expected.len()));
             let timeout = Timespec { tv_sec: DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
             let mut ready = [PollFd::new(&self.master, PollFlags::IN)];
             let count = rustix::event::poll(&mut ready, Some(&timeout)).unwrap();

@@ -164,36 +164,225 @@ fn session_keeps_variables_and_reads_input() {
     let home = Home::new();
     let mut terminal = Terminal::start_controlling(&home.belljar(&["code"]));
     terminal.expect("In [1]: ");
-    terminal.write("x = 40\n");
+    terminal.write("x = 40\r");
     terminal.expect("In [2]: ");
-    terminal.write("x + 2\n");
+    terminal.write("x + 2\r");
     terminal.expect("Out[2]: 42\r\n");
     terminal.expect("In [3]: ");
-    terminal.write("def f(n):\n");
-    terminal.expect("   ...: ");
-    terminal.write("    return n * 2\n\n");
+    terminal.write("def f(n):\r    return n * 2\r\r");
     terminal.expect("In [4]: ");
-    terminal.write("f(x)\n");
+    terminal.write("f(x)\r");
     terminal.expect("Out[4]: 80\r\n");
     terminal.expect("In [5]: ");
-    terminal.write("input('name? ')\n");
+    terminal.write("input('na' 'me? ')\r");
     terminal.expect("name? ");
-    terminal.write("Ada\n");
+    terminal.write("Ada\r");
     terminal.expect("Out[5]: 'Ada'\r\n");
     terminal.expect("In [6]: ");
-    terminal.write("print('be' + 'gun', flush=True); [None for _ in iter(int, 1)]\n");
+    terminal.write("print('be' + 'gun', flush=True); [None for _ in iter(int, 1)]\r");
     terminal.expect("begun\r\n");
     terminal.write("\u{3}");
     terminal.expect("KeyboardInterrupt");
     terminal.expect("In [7]: ");
-    terminal.write("x\n");
+    terminal.write("x\r");
     terminal.expect("Out[7]: 40\r\n");
     terminal.expect("In [8]: ");
     terminal.write("\u{4}");
-    let status =
-        eventually(|| terminal.child.try_wait().unwrap().ok_or_else(|| "it does not end".to_owned()));
-    assert_eq!(status.code(), Some(0));
+    assert_eq!(status(&mut terminal), Some(0));
+    assert!(!terminal.is_raw());
     assert_eq!(home.good("sandbox ls -q"), "");
+}
+
+fn status(terminal: &mut Terminal) -> Option<i32> {
+    eventually(|| terminal.child.try_wait().unwrap().ok_or_else(|| "it does not end".to_owned())).code()
+}
+
+#[test]
+fn session_edits_lines() {
+    if !has_ipython() {
+        return;
+    }
+    let home = Home::new();
+    let mut terminal = Terminal::start_controlling(&home.belljar(&["code"]));
+    terminal.expect("In [1]: ");
+    // A pasted function with an empty line stays one cell.
+    terminal.write("\u{1b}[200~def twice(n):\n\n    return n * 2\n\u{1b}[201~\r");
+    let shown = terminal.expect("In [2]: ");
+    assert!(shown.contains("\u{1b}[34mdef\u{1b}[0m twice"), "{shown:?}");
+    terminal.write("twi\t(21)\r");
+    terminal.expect("Out[2]: 42\r\n");
+    terminal.expect("In [3]: ");
+    terminal.write("\u{1b}[A\r");
+    terminal.expect("Out[3]: 42\r\n");
+    terminal.expect("In [4]: ");
+    terminal.write("left('\u{3}");
+    terminal.expect("\r\n");
+    terminal.expect("In [4]: ");
+    // An edited line: Home, and a letter before it.
+    terminal.write("wice(4)\u{1}t\r");
+    terminal.expect("Out[4]: 8\r\n");
+    terminal.expect("In [5]: ");
+    terminal.write(" secret = 1\rexit\r");
+    assert_eq!(status(&mut terminal), Some(0));
+    assert!(!terminal.is_raw());
+    let history = home.path().join("code-history");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&history).unwrap().permissions());
+    assert_eq!(mode & 0o7777, 0o600);
+    let kept = std::fs::read_to_string(&history).unwrap();
+    assert!(kept.contains("twice(4)") && !kept.contains("secret"), "{kept}");
+    // The next session has it, without colour if that is not wanted.
+    let mut command = home.belljar(&["code"]);
+    command.env("NO_COLOR", "1");
+    let mut terminal = Terminal::start_controlling(&command);
+    terminal.expect("In [1]: ");
+    terminal.write("\u{1b}[A\u{1b}[A\u{1}\u{b}'a' 'b'\r");
+    let shown = terminal.expect("Out[1]: 'ab'\r\n");
+    assert!(shown.contains("twice(4)") && !shown.contains("\u{1b}[3"), "{shown:?}");
+    terminal.expect("In [2]: ");
+    // A signal while a line is edited ends the session, and the terminal is as before.
+    assert!(terminal.is_raw());
+    let session = rustix::process::Pid::from_child(&terminal.child);
+    rustix::process::kill_process(session, Signal::TERM).unwrap();
+    assert_eq!(status(&mut terminal), Some(143));
+    assert!(!terminal.is_raw());
+    assert_eq!(home.good("sandbox ls -q"), "");
+}
+
+#[test]
+fn huge_paste_is_refused_and_the_session_goes_on() {
+    if !has_ipython() {
+        return;
+    }
+    let home = Home::new();
+    let mut terminal = Terminal::start_controlling(&home.belljar(&["code"]));
+    terminal.expect("In [1]: ");
+    terminal.write("\u{1b}[200~");
+    terminal.write(&"x = 'a' # \"b\"\n".repeat((10 << 20) / 14));
+    terminal.write("\u{1b}[201~\r");
+    terminal.expect("at most that many are allowed");
+    terminal.expect("In [1]: ");
+    terminal.write("6 * 7\r");
+    terminal.expect("Out[1]: 42\r\n");
+    terminal.write("\u{4}");
+    assert_eq!(status(&mut terminal), Some(0));
+}
+
+#[test]
+fn history_of_another_user_is_not_used() {
+    if !has_ipython() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = Home::new();
+    let history = home.path().join("code-history");
+    std::fs::write(&history, "\"leaked\"\n").unwrap();
+    std::os::unix::fs::chown(&history, Some(65534), None).unwrap();
+    let mut terminal = Terminal::start_controlling(&home.belljar(&["code"]));
+    terminal.expect("belongs to another user");
+    terminal.expect("In [1]: ");
+    terminal.write("\u{1b}[A7\r");
+    terminal.expect("Out[1]: 7\r\n");
+    terminal.expect("In [2]: ");
+    terminal.write("exit\r");
+    assert_eq!(status(&mut terminal), Some(0));
+    assert_eq!(std::fs::read_to_string(&history).unwrap(), "\"leaked\"\n");
+}
+
+#[test]
+fn session_without_escape_sequences_is_plain() {
+    if !has_ipython() {
+        return;
+    }
+    let home = Home::new();
+    let belljar = home.belljar(&[]);
+    let mut command = std::process::Command::new("env");
+    command.args(["TERM=dumb".as_ref(), belljar.get_program(), "code".as_ref()]);
+    command.env("BELLJAR_HOME", home.path());
+    let mut terminal = Terminal::start_controlling(&command);
+    let mut shown = terminal.expect("In [1]: ");
+    terminal.write("if 1:\n");
+    shown += &terminal.expect("   ...: ");
+    terminal.write("  print('x' * 3)\n\n");
+    shown += &terminal.expect("xxx\r\n");
+    shown += &terminal.expect("In [2]: ");
+    terminal.write("\u{4}");
+    assert_eq!(status(&mut terminal), Some(0));
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    assert!(!home.path().join("code-history").exists());
+}
+
+/// A notebook with these code cells.
+fn notebook(cells: &[&str]) -> String {
+    let text = serde_json::json!({"cell_type": "markdown", "metadata": {}, "source": ["# a\n", "text"]});
+    let code = cells.iter().map(
+        |code| serde_json::json!({"cell_type": "code", "metadata": {}, "source": code, "outputs": ["old"]}),
+    );
+    let cells: Vec<Value> = std::iter::once(text).chain(code).collect();
+    serde_json::json!({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}).to_string()
+}
+
+#[test]
+fn notebook_runs_cell_by_cell() {
+    if !has_ipython() {
+        return;
+    }
+    let home = Home::new();
+    let show = format!(
+        "from IPython.display import display, Image\nimport base64\ndisplay(Image(base64.b64decode('{PNG}')))"
+    );
+    home.write("good.ipynb", &notebook(&["x = 40", "print('out')\nx + 2", "", &show]));
+    let done = home.run("run good.ipynb --save saved.ipynb");
+    // Options come before the script, as always.
+    done.refused(2, &["no arguments"]);
+    let done = home.run("run --save saved.ipynb good.ipynb");
+    assert_eq!((done.status, done.stdout.as_str()), (Some(0), "out\n42\n"), "{done:?}");
+    assert!(done.stderr.contains("saved belljar-1.png"), "{done:?}");
+    let saved: Value = serde_json::from_str(&home.read("saved.ipynb")).unwrap();
+    let outputs = |cell: usize| &saved["cells"][cell]["outputs"];
+    assert_eq!(outputs(2)[0]["text"], "out\n", "{saved}");
+    assert_eq!(outputs(2)[1]["data"]["text/plain"], "42");
+    assert_eq!(
+        (&saved["cells"][2]["execution_count"], &saved["cells"][3]["outputs"]),
+        (&2.into(), &Value::Array(vec![]))
+    );
+    assert_eq!(outputs(4)[0]["data"]["image/png"].as_str().map(str::trim_end), Some(PNG));
+    assert_eq!(saved["cells"][0]["source"][1], "text");
+
+    home.write("bad.ipynb", &notebook(&["1", "1/0", "print('never')"]));
+    let done = home.run("run -q --engine local --save saved.ipynb bad.ipynb");
+    assert_eq!((done.status, done.stdout.as_str()), (Some(1), "1\n"), "{done:?}");
+    assert!(
+        done.stderr.contains("ZeroDivisionError")
+            && done.stderr.contains("code cell 2 of 3 failed; the 1 after it were not run"),
+        "{done:?}"
+    );
+    let saved: Value = serde_json::from_str(&home.read("saved.ipynb")).unwrap();
+    assert_eq!(saved["cells"][2]["outputs"][0]["ename"], "ZeroDivisionError");
+    assert_eq!(saved["cells"][3]["execution_count"], Value::Null);
+    let lines = home.run("run --json bad.ipynb").stdout;
+    let statuses: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["status"].clone()).collect();
+    assert_eq!(statuses, ["ok", "error"]);
+    assert_eq!(home.good("sandbox ls -q"), "");
+}
+
+#[test]
+fn unusable_notebooks_are_refused_before_anything_starts() {
+    let home = Home::new();
+    for (text, reason) in [
+        ("{\"nbformat\": 3, \"worksheets\": []}".to_owned(), "version 3; convert it"),
+        ("print(1)".to_owned(), "not a notebook that can be read"),
+        (notebook(&["1"; 10_001]), "more than 10000 cells"),
+        (format!("{}{}", notebook(&["1"]), " ".repeat(64 << 20)), "at most 67108864 are allowed"),
+    ] {
+        home.write("n.ipynb", &text);
+        home.run("run n.ipynb").refused(125, &[reason]);
+    }
+    home.write("n.ipynb", &notebook(&["1"]));
+    home.run("run --save . n.ipynb").refused(125, &["save:", "directory"]);
+    home.run("run --save nowhere/n.ipynb n.ipynb").refused(125, &["save:", "nowhere"]);
+    home.run("run --events n.ipynb").refused(2, &["--events", "not for notebooks"]);
+    home.run("run --save n.ipynb -c 1").refused(2, &["--save", ".ipynb"]);
+    assert!(!home.is_held());
 }
 
 /// The server is killed while code runs: the client's connection breaks, and the sandbox and its variables survive.

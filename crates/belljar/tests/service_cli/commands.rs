@@ -598,3 +598,36 @@ fn gc_removes_only_leftovers() {
         2
     );
 }
+
+#[test]
+fn quiet_listings_have_ids_alone() {
+    let home = Home::new();
+    let id = home.create("--name one");
+    let key = home.json("key create --name worker")["id"].as_str().unwrap().to_owned();
+    let secret = home.feed("secret create s1 --format json", b"a secret value").good();
+    let secret: serde_json::Value = serde_json::from_str(secret.trim()).unwrap();
+    let template = home.good(&format!("sandbox snapshot {id} --name kept")).trim().to_owned();
+    for (line, expected) in [
+        ("sandbox ls -q", id.as_str()),
+        ("sandbox info -q one", &id),
+        ("key ls -q", &key),
+        ("secret ls -q", secret["id"].as_str().unwrap()),
+        ("template info -q kept", &template),
+    ] {
+        assert_eq!(home.good(line), format!("{expected}\n"), "{line}");
+    }
+    assert!(home.good("template ls -q").lines().any(|line| line == template));
+    assert_eq!(home.good("volume ls -q"), "");
+    let events = home.good("events -q");
+    assert!(!events.is_empty() && events.lines().all(|line| !line.contains(' ')), "{events}");
+    // What is listed can be used.
+    home.good(&format!("key set {} --max-sandboxes 5", home.good("key ls -q").trim()));
+    // Both spellings of JSON are the same.
+    for line in ["sandbox ls", "key ls", "template ls", "net presets pip"] {
+        let spelt = [" --json", " --format json"].map(|flag| home.good(&format!("{line}{flag}")));
+        assert!(spelt[0].starts_with('{') && spelt[0] == spelt[1], "{line}: {spelt:?}");
+    }
+    let result = home.run_args(&["run", "--format", "json", "-c", "print(1)"]).good();
+    assert!(result.starts_with('{'), "{result}");
+    home.run("run --events --format json -c 1").refused(2, &["--format"]);
+}

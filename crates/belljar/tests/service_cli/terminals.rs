@@ -125,3 +125,23 @@ fn archive_is_not_written_to_a_terminal() {
     terminal.expect("send standard output to a file or a pipe");
     assert_eq!(wait(&mut terminal), 125);
 }
+
+#[test]
+fn tables_fit_the_terminal() {
+    let home = Home::new();
+    let id = home.create(&format!("--name one --label note={}", "x".repeat(60)));
+    for (no_color, state) in [("", "\u{1b}[32mrunning\u{1b}[0m"), ("1", "running")] {
+        let mut command = home.belljar(&["sandbox", "ls"]);
+        command.env("NO_COLOR", no_color);
+        let mut terminal = Terminal::start(command);
+        let shown = terminal.expect("…\r\n");
+        assert!(shown.contains(&id) && shown.contains(state), "{shown:?}");
+        assert_eq!(shown.contains('\u{1b}'), no_color.is_empty(), "{shown:?}");
+        let plain =
+            ["\u{1b}[1m", "\u{1b}[32m", "\u{1b}[0m"].iter().fold(shown, |text, code| text.replace(code, ""));
+        assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
+        assert_eq!(wait(&mut terminal), 0);
+    }
+    // Nothing is cut elsewhere.
+    assert!(home.good("sandbox ls").contains(&"x".repeat(60)));
+}

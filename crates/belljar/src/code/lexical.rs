@@ -1,24 +1,25 @@
-//! Detects whether code that is being typed is complete, as far as that is possible without its interpreter.
+//! Lexical rules of languages, and whether code that is being typed is complete, as far as that is possible without its interpreter.
 
 /// Reports whether the lines so far can be run. `language` is the name of their language.
 pub(super) fn is_complete(language: &str, text: &str) -> bool {
-    let ends_blank = text.rsplit('\n').next().is_none_or(|line| line.trim().is_empty());
+    let (rules, ends_blank) =
+        (rules(language), text.rsplit('\n').next().is_none_or(|line| line.trim().is_empty()));
     match language {
         "python" => {
             // Cell magics, blocks and decorated definitions go on until a blank line.
             if text.starts_with("%%") {
                 return ends_blank;
             }
-            let (state, opens) = scan(text, &PYTHON);
+            let (state, opens) = scan(text, rules);
             state == State::Closed && (!(opens || text.trim_start().starts_with('@')) || ends_blank)
         }
         "bash" => {
-            let (state, _) = scan(text, &SHELL);
+            let (state, _) = scan(text, rules);
             state == State::Closed && !has_open_words(text)
         }
-        "javascript" | "typescript" => scan(text, &SCRIPT).0 == State::Closed,
+        "javascript" | "typescript" => scan(text, rules).0 == State::Closed,
         // The syntax of comments and quotes is not known for every language: a blank line ends the others.
-        _ => scan(text, &OTHER).0 == State::Closed || ends_blank,
+        _ => scan(text, rules).0 == State::Closed || ends_blank,
     }
 }
 
@@ -28,16 +29,26 @@ enum State {
     Open,
 }
 
+/// Returns the lexical rules of a language.
+pub(super) fn rules(language: &str) -> &'static Rules {
+    match language {
+        "python" => &PYTHON,
+        "bash" => &SHELL,
+        "javascript" | "typescript" => &SCRIPT,
+        _ => &OTHER,
+    }
+}
+
 /// The lexical rules of a language.
-struct Rules {
+pub(super) struct Rules {
     /// Start of a comment that ends with its line.
-    comment: &'static str,
+    pub(super) comment: &'static str,
     /// Start and end of a comment that may span several lines.
-    block: Option<(&'static str, &'static str)>,
+    pub(super) block: Option<(&'static str, &'static str)>,
     /// Quotes that may span several lines; the longest first.
-    long: &'static [&'static str],
+    pub(super) long: &'static [&'static str],
     /// Quotes that end with their line at the latest.
-    short: &'static [char],
+    pub(super) short: &'static [char],
     brackets: (&'static str, &'static str),
     /// Whether a colon at the end of a line opens a block.
     colon: bool,
@@ -89,10 +100,7 @@ fn scan(text: &str, rules: &Rules) -> (State, bool) {
             let Some(after) = after_quote(step(quote.len()), quote) else { return (State::Open, opens) };
             (rest, last) = (after, Some('"'));
         } else if rules.short.contains(&character) {
-            let line = step(1).lines().next().unwrap_or_default();
-            let end = character.to_string();
-            let after = after_quote(line, &end).map_or(line.len(), |after| line.len() - after.len());
-            (rest, last) = (step(1 + after), Some('"'));
+            (rest, last) = (after_short_quote(step(1), character), Some('"'));
         } else if let Some((_, end)) = rules.block.filter(|(begin, _)| rest.starts_with(begin)) {
             let Some((_, after)) = rest.split_once(end) else { return (State::Open, opens) };
             rest = after;
@@ -120,8 +128,23 @@ fn scan(text: &str, rules: &Rules) -> (State, bool) {
     (if is_open { State::Open } else { State::Closed }, opens)
 }
 
+/// Returns the text after the closing quote `end`, or from the end of the line on if there is none before it.
+pub(super) fn after_short_quote(text: &str, end: char) -> &str {
+    let mut characters = text.chars();
+    loop {
+        let rest = characters.as_str();
+        match characters.next() {
+            None | Some('\n') => return rest,
+            Some(character) if character == end => return characters.as_str(),
+            // An escaped line end is one, too.
+            Some('\\') if !characters.as_str().starts_with('\n') => drop(characters.next()),
+            Some(_) => {}
+        }
+    }
+}
+
 /// Returns the text after the closing quote `end`, or `None` if there is none.
-fn after_quote<'a>(text: &'a str, end: &str) -> Option<&'a str> {
+pub(super) fn after_quote<'a>(text: &'a str, end: &str) -> Option<&'a str> {
     let mut rest = text;
     loop {
         if let Some(after) = rest.strip_prefix(end) {
@@ -192,6 +215,12 @@ mod tests {
         ] {
             assert!(is_complete("python", text), "{text:?}");
         }
+    }
+
+    #[test]
+    fn long_text_is_scanned_in_one_pass() {
+        let text = "'a' \"b ".repeat(1 << 18);
+        assert!(is_complete("python", &text) && is_complete("javascript", &text));
     }
 
     #[test]
