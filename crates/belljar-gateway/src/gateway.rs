@@ -254,8 +254,11 @@ impl Gateway {
             }
             Target::Name(_) => None,
             target => {
-                let check = |host: &String| opening::check_host(self, target, flow.port, host).err();
-                request.hosts.iter().find_map(check)
+                let check = |host: &str| opening::check_host(self, target, flow.port, host).err();
+                match &*request.hosts {
+                    [] => check(""),
+                    hosts => hosts.iter().find_map(|host| check(host)),
+                }
             }
         }
     }

@@ -22,6 +22,9 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Content type of a TLS record with a handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
+/// First bytes of SSH (RFC 4253, 4.2), which names no host.
+const SSH: &[u8] = b"SSH-";
+
 /// What a connection carries, as far as names of hosts are concerned.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -29,6 +32,8 @@ pub(crate) enum Kind {
     Tls(Option<String>),
     /// Requests of HTTP, or what a server may take for one.
     Http,
+    /// SSH, or nothing at all.
+    Unnamed,
     /// Anything else.
     Other,
     /// Begins like TLS or HTTP, and cannot be read.
@@ -51,6 +56,8 @@ impl Opening {
                 Ok(hello) => hello.map(|(name, _)| Kind::Tls(name)),
                 Err(tls::NotTls) => Some(Kind::Unreadable),
             },
+            _ if self.bytes.starts_with(SSH) => Some(Kind::Unnamed),
+            _ if SSH.starts_with(&self.bytes) => None,
             _ => text(&self.bytes),
         };
         kind.or_else(|| (self.bytes.len() >= MAX_OPENING).then_some(Kind::Unreadable))
@@ -59,6 +66,7 @@ impl Opening {
     /// Returns what bytes are that nothing follows.
     fn end(&self) -> Kind {
         match self.bytes.first() {
+            None => Kind::Unnamed,
             Some(&HANDSHAKE) => Kind::Unreadable,
             _ => Kind::Other,
         }
@@ -81,6 +89,9 @@ fn text(bytes: &[u8]) -> Option<Kind> {
 
 /// Carries an allowed connection to an address, whose first bytes are checked for names that are denied. Whoever speaks first, the
 /// other side waits for nothing: a host's first bytes are relayed at once.
+///
+/// If the program speaks first, only what is known to name no host passes unread: servers of TLS and HTTP accept more than their
+/// standards allow, and none of them speaks first.
 pub(crate) async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: Resets) -> Result<(), Failed> {
     let upstream = dial::dial(gateway, flow).await?;
     // Not `readable`, which may be ready without a byte.
@@ -93,13 +104,16 @@ pub(crate) async fn serve(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: Resets
             let first = async {
                 let (bytes, kind) = read(&stream).await?;
                 check(gateway, flow, &kind)?;
-                // No server of HTTP speaks first.
+                // A server of HTTP/2 may be the first to speak (RFC 9113, 3.4).
                 if kind == Kind::Http { Err(refuse(gateway, flow, unreadable(flow))) } else { Ok(bytes) }
             };
             return relay::relay(flow, &stream, &upstream, first).await;
         }
     }
     let (bytes, kind) = read(&stream).await?;
+    if kind == Kind::Other {
+        return Err(refuse(gateway, flow, unreadable(flow)));
+    }
     if let Err(error) = check(gateway, flow, &kind) {
         if matches!(kind, Kind::Tls(_)) {
             tls::alert(&stream).await;
@@ -142,7 +156,8 @@ async fn read(stream: &TcpStream) -> io::Result<(Vec<u8>, Kind)> {
 /// Decides about a connection by its first bytes, and remembers the name in them.
 fn check(gateway: &Gateway, flow: &Flow, kind: &Kind) -> Result<(), Failed> {
     let decision = match kind {
-        Kind::Http | Kind::Other | Kind::Tls(None) => None,
+        Kind::Http | Kind::Unnamed | Kind::Other => None,
+        Kind::Tls(None) => unnamed(gateway, &flow.target, flow.port),
         Kind::Unreadable => Some(unreadable(flow)),
         Kind::Tls(Some(asked)) => match DomainName::lenient(asked) {
             Some(name) => {
@@ -159,10 +174,16 @@ fn check(gateway: &Gateway, flow: &Flow, kind: &Kind) -> Result<(), Failed> {
 fn unreadable(flow: &Flow) -> Decision {
     let (Flow { target, port, .. }, seconds) = (flow, OPENING_TIMEOUT.as_secs());
     Decision::deny_other_name(format!(
-        "the connection to {target}:{port} begins like TLS or HTTP, and no host can be read within {seconds} s and \
+        "the connection to {target}:{port} is neither TLS, HTTP/1 nor SSH, or its host cannot be read within {seconds} s and \
          {} KiB; the network policy has names checked",
         MAX_OPENING >> 10
     ))
+}
+
+/// Decides about what names no host; `None` if nothing is against it.
+fn unnamed(gateway: &Gateway, target: &Target, port: u16) -> Option<Decision> {
+    let Target::Address(address) = target else { return None };
+    gateway.matcher().unnamed(*address, port)
 }
 
 fn refuse(gateway: &Gateway, flow: &Flow, decision: Decision) -> Failed {
@@ -177,7 +198,7 @@ pub(crate) fn check_host(gateway: &Gateway, target: &Target, port: u16, asked: &
     });
     // An address names no host.
     if host.is_empty() || host.parse::<std::net::Ipv4Addr>().is_ok() {
-        return Ok(());
+        return unnamed(gateway, target, port).map_or(Ok(()), Err);
     }
     // Some servers read a host before or after other characters.
     let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
@@ -204,7 +225,8 @@ mod tests {
 
     #[test]
     fn hosts_of_requests_are_compared_with_deny() {
-        let policy = r#"{"mode": "open", "deny": ["evil.example", "*.evil.example"]}"#;
+        let policy =
+            r#"{"mode": "open", "allow": ["192.0.2.0/24:80"], "deny": ["evil.example", "*.evil.example"]}"#;
         let config = GatewayConfig {
             policy: serde_json::from_str(policy).unwrap(),
             setup: NetworkSetup::default(),
@@ -243,6 +265,14 @@ mod tests {
         ] {
             assert!(!is_allowed(host), "{host}");
         }
+        // In mode open only a rule for the address allows what names no host.
+        let other = Target::Address([93, 184, 216, 34].into());
+        for (host, allowed) in
+            [("", false), ("93.184.216.34", false), ("192.0.2.1", false), ("good.example", true)]
+        {
+            assert_eq!(check_host(&gateway, &other, 80, host).is_ok(), allowed, "{host}");
+        }
+        assert!(unnamed(&gateway, &other, 443).is_some() && unnamed(&gateway, &target, 80).is_none());
     }
 
     #[test]
@@ -260,17 +290,28 @@ mod tests {
             let bytes: Vec<&[u8]> = http.chunks(1).collect();
             assert_eq!(kind(&bytes), Some(Kind::Http), "{http:?}");
         }
+        for ssh in [&[&b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"[..]][..], &[b"S", b"SH-"]] {
+            assert_eq!(kind(ssh), Some(Kind::Unnamed));
+        }
         for other in [
-            &b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"[..],
-            b"\0\0\0\x08\x04\xd2\x16\x2f",
+            &b"\0\0\0\x08\x04\xd2\x16\x2f"[..],
             b"*1\r\n$4\r\nPING\r\n",
             b"EHLO x\r\n",
-            b"\x80\x2e\x01\x03\0\0\x15\0\0\0\x10",
+            b"ssh-2.0-x\r\n",
             b"GET /\n",
+            // Taken for TLS or HTTP by some servers: an alert before the ClientHello, a hello of SSL 2 (RFC 5246, E.2), other
+            // protocols' names, HTTP/0.9, other separators.
+            b"\x15\x03\x01\0\x02\x01\x70\x16\x03\x01",
+            b"\x80\x2e\x01\x03\0\0\x15\0\0\0\x10",
+            b"GET / RTSP/1.0\r\n",
+            b"SOURCE / ICE/1.0\r\n",
+            b"GET ws://evil.example/\r\n",
+            b"GET\x0b/ HTTP/1.1\r\n",
+            b"\xa0GET / HTTP/1.1\r\n",
         ] {
             assert_eq!(kind(&[other]), Some(Kind::Other), "{other:?}");
         }
-        for begin in [&b""[..], b"GET", b"GET / HTTP/1.1", b"\x16\x03\x01"] {
+        for begin in [&b""[..], b"S", b"SSH", b"GET", b"GET / HTTP/1.1", b"\x16\x03\x01"] {
             assert_eq!(kind(&[begin]), None, "{begin:?}");
         }
         for unreadable in [&[22; 64][..], &b"GET /".repeat(MAX_OPENING)] {

@@ -101,6 +101,17 @@ impl Matcher {
         })
     }
 
+    /// Decides about a connection to an address that names no host, where names have to be read; `None` if nothing is against it. The
+    /// connection itself has been allowed. In mode open, whose addresses nobody has named, it may be for any host.
+    pub fn unnamed(&self, address: Ipv4Addr, port: u16) -> Option<Decision> {
+        (self.address(address, port).by == DecidedBy::Open).then(|| {
+            Decision::deny_other_name(format!(
+                "the connection to {address}:{port} names no host, and the network policy has names checked; use the host's \
+                 name, or allow the address (--allow {address}/32:{port})"
+            ))
+        })
+    }
+
     /// Decides about a connection to a name that is, in DNS, another name (CNAME) for `alias`; `None` if nothing is against it.
     pub fn alias(&self, name: &DomainName, alias: &DomainName, port: u16) -> Option<Decision> {
         let by = self.refused_name(alias, port)?;

@@ -44,6 +44,8 @@ ALIASES = {"alias.example": ["middle.example", "a_b.below.example"]}
 NAMES["alias.example"] = NAMES["other.example"]
 # Speaks first, on every port.
 TALKER = "93.184.216.80"
+# Speaks as the talker does, but never first.
+ECHO = "93.184.216.81"
 HTTP_2 = "93.184.216.60"
 NAMES["http2.example"] = [HTTP_2]
 # Its server on port 443 is one of servers.py.
@@ -147,7 +149,7 @@ class Resolver(socketserver.StreamRequestHandler):
 class Web(socketserver.StreamRequestHandler):
     def handle(self):
         address, port = self.connection.getsockname()
-        if address == TALKER:
+        if address in (TALKER, ECHO):
             return Talk(self.connection, self.client_address, self.server)
         say(connected=address, port=port)
         while True:
@@ -227,7 +229,7 @@ class Tls(socketserver.BaseRequestHandler):
     def handle(self):
         address, port = self.request.getsockname()
         say(connected=address, port=port)
-        if address == TALKER:
+        if address in (TALKER, ECHO):
             return Talk(self.request, self.client_address, self.server)
         if address == HTTP_2:
             with http_2() as server:
@@ -273,12 +275,13 @@ class Tls(socketserver.BaseRequestHandler):
 
 
 class Talk(socketserver.BaseRequestHandler):
-    """Speaks first, then says again whatever it hears, and the end after the end."""
+    """Says again whatever it hears, and the end after the end; the talker speaks first."""
 
     def handle(self):
         address, port = self.request.getsockname()
         say(connected=address, port=port)
-        self.request.sendall(b"banner\n")
+        if address != ECHO:
+            self.request.sendall(b"banner\n")
         while (some := self.request.recv(65536)):
             self.request.sendall(some)
         self.request.sendall(b"the end\n")
