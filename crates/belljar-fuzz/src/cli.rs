@@ -15,7 +15,8 @@ use crate::message::{Quit, chain, clean, one_line, without_controls};
 
 /// Reports whether a terminal acts on a character, or it changes the direction of text.
 fn is_unsafe(character: char) -> bool {
-    character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 pub(crate) fn terminal_text(data: &[u8]) {

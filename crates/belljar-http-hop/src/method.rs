@@ -4,6 +4,7 @@ use http::header::MAX_FORWARDS;
 use http::{HeaderMap, Method};
 
 use crate::headers::Refusal;
+use crate::names::is_alike;
 
 /// Reports whether the answer to this method repeats the request with its headers: `TRACE` (RFC 9110, 9.3.8), and `TRACK` of older
 /// servers. Letters of both cases count, because some servers ignore case.
@@ -17,14 +18,14 @@ pub fn is_reflecting(method: &str) -> bool {
 /// `TRACE` and `OPTIONS` have it.
 ///
 /// # Errors
-/// Fails if the method is [reflecting](is_reflecting), or the request has the header `Max-Forwards`.
+/// Fails if the method is [reflecting](is_reflecting), or the request has the header `Max-Forwards` in any spelling.
 pub fn refuse_reflection(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     if is_reflecting(method.as_str()) {
         return Err(Refusal(
             "the answer to its method repeats the request, with what the gateway adds to it",
         ));
     }
-    if headers.contains_key(MAX_FORWARDS) {
+    if headers.keys().any(|name| is_alike(name.as_str(), MAX_FORWARDS.as_str())) {
         return Err(Refusal("its header max-forwards selects another server that answers it"));
     }
     Ok(())
@@ -46,6 +47,8 @@ mod tests {
         for value in ["0", "00", "1", "x"] {
             assert!(refused("OPTIONS", Some(value)), "{value}");
         }
+        let alike = HeaderMap::from_iter([("max_forwards".parse().unwrap(), "0".parse().unwrap())]);
+        assert!(refuse_reflection(&Method::OPTIONS, &alike).is_err());
         for method in ["GET", "OPTIONS", "LIST", "TRACER"] {
             assert!(!refused(method, None), "{method}");
         }

@@ -72,15 +72,18 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// Reports whether a character changes the direction of the text around it, and so can disguise a line (UAX 9, 2.1 to 2.6).
+fn is_directional(character: char) -> bool {
+    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Sanitizes text that may come from a sandbox: removes everything that a terminal interprets but line ends.
 pub(crate) fn clean(text: &str) -> String {
     text.trim_end()
         .chars()
         .map(|character| match character {
             '\n' => '\n',
-            // These change the direction of the text that follows, and so can disguise a line.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
-            character if character.is_control() => char::REPLACEMENT_CHARACTER,
+            character if character.is_control() || is_directional(character) => char::REPLACEMENT_CHARACTER,
             character => character,
         })
         .collect()
@@ -97,7 +100,7 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
 /// Escapes characters that JSON allows but a terminal interprets: DEL, the C1 controls (among them an 8-bit escape), and
 /// marks that change the direction of text. They can occur only in JSON's strings, so the value stays the same.
 pub(crate) fn without_controls(json: &str) -> String {
-    let is_unsafe = |character: char| matches!(character, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_unsafe = |character: char| matches!(character, '\u{7f}'..='\u{9f}') || is_directional(character);
     let mut safe = String::with_capacity(json.len() + 1);
     for character in json.chars() {
         if is_unsafe(character) {
@@ -121,6 +124,7 @@ mod tests {
             ("\u{1b}[31mred\u{7}", "\u{fffd}[31mred\u{fffd}"),
             ("\u{9b}2J\r\t", "\u{fffd}2J"),
             ("a\u{202e}b", "a\u{fffd}b"),
+            ("a\u{200f}b\u{61c}", "a\u{fffd}b\u{fffd}"),
         ] {
             assert_eq!(clean(text), expected);
         }

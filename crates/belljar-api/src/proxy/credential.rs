@@ -1,6 +1,7 @@
 //! Credentials for ports, and their removal before the request enters the sandbox.
 
 use axum::extract::Request;
+use belljar_http_hop::{is_alike, remove_alike};
 use belljar_keeper::{E2B_KEY_PREFIX, KEY_PREFIX};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -149,20 +150,21 @@ pub(super) fn cookie(token: &str, tls: bool) -> String {
 
 /// Removes every credential of the server from the headers.
 pub(super) fn strip(headers: &mut HeaderMap) {
-    headers.remove(HEADER);
-    headers.remove(TRAFFIC_TOKEN);
+    remove_alike(headers, &HEADER);
+    remove_alike(headers, &HeaderName::from_static(TRAFFIC_TOKEN));
     let e2b = E2B_HEADERS.map(HeaderName::from_static);
     for name in [header::AUTHORIZATION, API_KEY].into_iter().chain(e2b) {
-        let has_ours = headers.get_all(&name).iter().any(|value| {
-            let text = String::from_utf8_lossy(value.as_bytes());
-            text.split_ascii_whitespace().any(is_ours)
-        });
-        if has_ours {
-            headers.remove(name);
+        let alike = headers.iter().filter(|(other, _)| is_alike(other.as_str(), name.as_str()));
+        let mut texts = alike.map(|(_, value)| String::from_utf8_lossy(value.as_bytes()));
+        if texts.any(|text| text.split_ascii_whitespace().any(is_ours)) {
+            remove_alike(headers, &name);
         }
     }
-    let rest: Vec<_> =
-        pairs(headers).filter(|pair| !is_own_cookie(pair.split('=').next().unwrap_or_default())).collect();
+    let is_foreign = |pair: &&str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        !is_own_cookie(name) && !is_ours(value.trim().trim_matches('"'))
+    };
+    let rest: Vec<_> = pairs(headers).filter(is_foreign).collect();
     let rest = HeaderValue::from_str(&rest.join("; ")).ok();
     headers.remove(header::COOKIE);
     if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
@@ -273,7 +275,14 @@ mod tests {
         strip(&mut headers);
         assert_eq!(headers.len(), 2, "{headers:?}");
         assert_eq!(headers["cookie"], "a=b; c=d");
-        let other_spelling = [("authorization", "Bearer e2b_secret"), ("x-api-key", "e2b_secret")];
+        // As programs see them, X_Api_Key and X-Api-Key are one.
+        let other_spelling = [
+            ("authorization", "Bearer e2b_secret"),
+            ("x_api_key", "e2b_secret"),
+            ("x_access_token", "bjs_secret"),
+            ("x_belljar_token", "t"),
+            ("cookie", "a=bjs_secret"),
+        ];
         let mut headers = request("/", &other_spelling).headers().clone();
         strip(&mut headers);
         assert_eq!(headers.keys().filter(|name| *name != "host").count(), 0, "{headers:?}");

@@ -125,7 +125,8 @@ async fn request_verdict(link: &Link, known: Option<Head>) -> Result<AuditVerdic
 
 fn verify_files_alone(paths: &[PathBuf], known: Option<Head>) -> Result<u8, Quit> {
     let Some(chain) = checked(paths, known)? else { return Ok(BROKEN) };
-    print(&format!("whole: {} records, the last one {}\n", chain.records, chain.head))?;
+    let from = if chain.first > 1 { format!(" from record {} on", chain.first) } else { String::new() };
+    print(&format!("whole{from}: {} records, the last one {}\n", chain.records, chain.head))?;
     if known.is_none() {
         say("records may be missing at the end: compare the last one with what the server says");
     }
