@@ -38,7 +38,7 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let KeyCommand::Create { name, role, tenant, expires, quotas } = command else { return Ok(()) };
     let quotas = merge_quotas(quotas, Quotas::default())?;
     let role = parse_role(role)?;
-    let expires = expires.as_deref().map(|expires| values::time("expires", expires)).transpose()?;
+    let expires = expires.as_deref().map(|expires| values::lifetime("expires", expires)).transpose()?;
     let request = json!({
         "name": name,
         "role": role,
@@ -64,7 +64,7 @@ async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let KeyCommand::Set { id, name, role, expires, quotas } = command else { return Ok(()) };
     let expires = match expires.as_deref() {
         Some("none") => Some(0.0),
-        Some(text) => Some(values::time("expires", text)?.as_secs_f64()),
+        Some(text) => Some(values::lifetime("expires", text)?.as_secs_f64()),
         None => None,
     };
     let mut request = json!({});

@@ -5,9 +5,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use belljar_client::{MessageField, v1, well_known};
-use belljar_model::{ByteSize, EnvVar, ModelError, Timeout, VolumeFile};
+use belljar_model::{ByteSize, EnvVar, ModelError, Timeout, VolumeFile, parse_span};
 
 use crate::message::Quit;
+
+/// Longest duration that the server accepts for a key.
+const MAX_LIFETIME: Duration = Duration::from_hours(366 * 24);
 
 /// Parses a time such as `30`, `500ms` or `10m`; `0` is allowed.
 pub(crate) fn time(field: &str, text: &str) -> Result<Duration, Quit> {
@@ -15,6 +18,15 @@ pub(crate) fn time(field: &str, text: &str) -> Result<Duration, Quit> {
         return Ok(Duration::ZERO);
     }
     text.parse::<Timeout>().map(Timeout::duration).map_err(|error| usage_error(field, &error))
+}
+
+/// Parses the time until a key expires, such as `12h` or `90d`.
+pub(crate) fn lifetime(field: &str, text: &str) -> Result<Duration, Quit> {
+    parse_span(text).filter(|span| *span <= MAX_LIFETIME).ok_or_else(|| {
+        Quit::Usage(format!(
+            "--{field}: {text:?} is not an allowed time; give up to 366d, such as 12h or 90d"
+        ))
+    })
 }
 
 /// Parses a time for a field of a message.

@@ -43,9 +43,10 @@ fn metric_labels() -> BTreeMap<String, BTreeSet<String>> {
     let id = server.create("{}");
     server.exec(&id, "true");
     server.call("DELETE", &format!("/v1/sandboxes/{id}"), "");
-    server.create("{}");
+    let idle = server.create("{}");
     let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let metrics = server.call("GET", "/metrics", "").body;
+    server.call("DELETE", &format!("/v1/sandboxes/{idle}"), "");
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
         let (name, labels) = match line.split_once('{') {
             Some((name, rest)) => (name, rest.split_once("} ").unwrap().0),

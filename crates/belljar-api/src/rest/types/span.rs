@@ -12,7 +12,8 @@ use utoipa::{PartialSchema, ToSchema};
 /// Longest accepted duration. Each use has a lower limit of its own.
 const MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-const EXPECTED: &str = "a number of seconds, or a time such as \"500ms\", \"30s\", \"10m\" or \"2h\"";
+const EXPECTED: &str =
+    "a number of seconds, or a time such as \"500ms\", \"30s\", \"10m\", \"2h\" or \"90d\"";
 
 /// A duration, from 0 to a year: a number of seconds, or a text such as `10m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,8 @@ impl Span {
             let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
             return Self::from_seconds(seconds).filter(|_| plain);
         }
-        let span = Duration::try_from(text.parse::<SignedDuration>().ok()?).ok()?;
+        let other = || Duration::try_from(text.parse::<SignedDuration>().ok()?).ok();
+        let span = belljar_model::parse_span(text).or_else(other)?;
         (span <= MAX).then_some(Self(span))
     }
 }
@@ -80,7 +82,7 @@ impl PartialSchema for Span {
             ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0.0)).description(Some("Seconds."));
         let text = ObjectBuilder::new()
             .schema_type(Type::String)
-            .description(Some("A time with its unit, such as `500ms`, `30s`, `10m` or `2h`."));
+            .description(Some("A time with its unit, such as `500ms`, `30s`, `10m`, `2h` or `90d`."));
         RefOr::T(Schema::OneOf(OneOfBuilder::new().item(number).item(text).build()))
     }
 }
@@ -112,6 +114,8 @@ mod tests {
             (r#""10m""#, ms(600_000)),
             (r#""2h""#, ms(7_200_000)),
             (r#""1.5h""#, ms(5_400_000)),
+            (r#""90d""#, ms(90 * 86_400_000)),
+            (r#""PT2H""#, ms(7_200_000)),
             (r#""300""#, ms(300_000)),
             ("-1", None),
             ("-0.5", None),
@@ -124,6 +128,7 @@ mod tests {
             (r#""1e3""#, None),
             (r#""10 parsecs""#, None),
             (r#""99999h""#, None),
+            (r#""367d""#, None),
             ("18446744073709551615", None),
             ("true", None),
             ("null", None),
