@@ -203,6 +203,7 @@ async fn to_refusal(status: StatusCode, headers: &HeaderMap, answer: RestRespons
             StatusCode::TOO_MANY_REQUESTS => ErrorCode::ResourceExhausted,
             StatusCode::SERVICE_UNAVAILABLE => ErrorCode::Unavailable,
             StatusCode::CONFLICT => ErrorCode::Aborted,
+            status if status.is_server_error() => ErrorCode::Internal,
             _ => ErrorCode::Unknown,
         },
         message: Some(problem.detail)

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use belljar_model::nearest;
 use clap::Command;
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Advice for commands that do not exist, by the command that they are given to.
@@ -123,10 +124,27 @@ pub(crate) fn advise(mut error: clap::Error, words: &[OsString], command: &Comma
     };
     if let Some(advice) = advice {
         error.remove(ContextKind::SuggestedSubcommand);
-        error.remove(ContextKind::SuggestedArg);
+        // The usage names a suggested argument as well.
+        if error.remove(ContextKind::SuggestedArg).is_some() {
+            error.insert(ContextKind::Usage, ContextValue::StyledStr(usage(command, words)));
+        }
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
     }
     error
+}
+
+/// Returns the usage of the command that these words call.
+fn usage(command: &Command, words: &[OsString]) -> StyledStr {
+    let mut command = command.clone();
+    command.build();
+    let mut called = &command;
+    for word in words.iter().skip(1) {
+        match called.find_subcommand(word) {
+            Some(below) => called = below,
+            None => break,
+        }
+    }
+    called.clone().render_usage()
 }
 
 /// Returns advice for an unknown command: for words of other programs, commands of a group, and misspelt ones.

@@ -185,7 +185,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "engine", help_heading = "Sandbox")]
     pub(crate) template: Option<String>,
     /// Install a Python package before the code runs, with the network preset pip, which is closed again then
-    #[arg(long, value_name = "PACKAGE", help_heading = "Sandbox")]
+    #[arg(long, value_name = "PACKAGE", allow_hyphen_values = true, help_heading = "Sandbox")]
     pub(crate) with: Vec<String>,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,

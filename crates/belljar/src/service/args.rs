@@ -71,12 +71,10 @@ impl FormatArgs {
     }
 }
 
-/// Output format of answers.
+/// Output format of answers. Descriptions of the values would have clap print all options in its long form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
     Table,
-    /// One JSON value a line.
     Json,
 }
 

@@ -75,10 +75,7 @@ pub(crate) fn with_hint(quit: Quit) -> Quit {
 /// Returns the message of a fault of the server with the id of the request, under which its log has the reason.
 fn with_request_id(error: &ClientError) -> Option<String> {
     let ClientError::Refused { rpc, message, request_id, .. } = error else { return None };
-    let is_fault = matches!(
-        rpc,
-        ErrorCode::Internal | ErrorCode::Unavailable | ErrorCode::Unknown | ErrorCode::DataLoss
-    );
+    let is_fault = matches!(rpc, ErrorCode::Internal | ErrorCode::Unavailable | ErrorCode::DataLoss);
     (is_fault && !request_id.is_empty()).then(|| match message.strip_suffix("this request_id") {
         Some(before) => format!("{before}{request_id}"),
         None => format!("{message} (request {request_id})"),

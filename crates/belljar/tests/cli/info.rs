@@ -45,8 +45,10 @@ fn help_and_version() {
       belljar run script.js                     language by extension, #! line or -l
       belljar run -f data.csv analyse.py        put a file in
       belljar run -o plot.png plot.py           bring a file out
+      belljar run --with requests get.py        with a package of Python
       belljar run --rich plot.py                show what it shows: tables, pictures
       belljar run --template NAME script.py     with the packages of a template
+      belljar run notebook.ipynb                cell after cell; --save out.ipynb keeps the outputs
       belljar code                              cell by cell
       belljar shell                             a terminal in a sandbox
       belljar doctor                            what this machine can enforce
@@ -72,6 +74,8 @@ fn help_and_version() {
     Sandbox:
           --template <NAME>          Use the files and programs of a template of the server, and its
                                      limits where no flag sets another
+          --with <PACKAGE>           Install a Python package before the code runs, with the network
+                                     preset pip, which is closed again then
           --engine <ENGINE>          Engine: local, process, or none for no walls [default: local]
           --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless
                                      rw
@@ -120,13 +124,16 @@ fn help_and_version() {
                                  gateway, which reads the requests; HOST=pass: do not
 
     Output:
-      -q, --quiet          Print no messages except errors
-          --json           Print one JSON result instead of the program's output
-          --rich           Show results and pictures, as a notebook does; -o is the directory for
-                           pictures
-          --events         Print one JSON event a line as things happen
-          --timings        Print how long each step took
-          --log-dir <DIR>  Directory for the whole of an output stream that is more than is kept
+      -q, --quiet            Print no messages except errors
+          --json             Print one JSON result instead of the program's output
+          --format <FORMAT>  Output format: table is the program's own output, json the same as --json
+                             [possible values: table, json]
+          --rich             Show results and pictures, as a notebook does; -o is the directory for
+                             pictures
+          --save <FILE>      Write the notebook with the outputs of this run
+          --events           Print one JSON event a line as things happen
+          --timings          Print how long each step took
+          --log-dir <DIR>    Directory for the whole of an output stream that is more than is kept
 
     Examples:
       belljar run -c 'print(2**64)'
@@ -135,6 +142,8 @@ fn help_and_version() {
       belljar run --memory 256m --cpus 0.5 --timeout 30 --mount /data:/data:ro job.py
       belljar run --json -l bash -c 'ls /'
       belljar run --rich plot.py
+      belljar run --with 'pandas>=2' --with rich table.py
+      belljar run notebook.ipynb --save out.ipynb
 
     Exit status: the code's own; 124 timed out, 137 out of memory, 128+n killed by signal n,
     125 Belljar itself failed or refused something, 2 wrong usage.

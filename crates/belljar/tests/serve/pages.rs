@@ -75,11 +75,11 @@ fn code_page_commands_work() {
         return say("SKIPPED: python3-ipython is not installed here");
     }
     let blocks = blocks(&page("code-interpreter.md"), "sh");
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 3);
     let home = Home::new();
     let server = home.serve(&[]);
     let mut shell = home.isolated_command("/bin/bash".as_ref());
-    shell.args(["-euxo", "pipefail", "-c", &blocks[1]]);
+    shell.args(["-euxo", "pipefail", "-c", &blocks[2]]);
     shell.env("BELLJAR_URL", format!("http://{}", server.address)).env("BELLJAR_API_KEY", &server.key);
     let output = shell.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

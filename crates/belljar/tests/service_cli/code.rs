@@ -263,6 +263,8 @@ fn huge_paste_is_refused_and_the_session_goes_on() {
     terminal.expect("In [1]: ");
     terminal.write("6 * 7\r");
     terminal.expect("Out[1]: 42\r\n");
+    // Between prompts Ctrl-D is the program's.
+    terminal.expect("In [2]: ");
     terminal.write("\u{4}");
     assert_eq!(status(&mut terminal), Some(0));
 }

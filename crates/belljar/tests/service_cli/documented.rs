@@ -109,9 +109,11 @@ fn interpreter_page_script_works() {
     }
     let home = Home::new();
     let page = std::fs::read_to_string(repository().join("docs/code-interpreter.md")).unwrap();
-    let script = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let (good, text) = run(&home, script);
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let script: String = blocks.filter(|block| block.contains("belljar ")).collect();
+    let (good, text) = run(&home, &script);
     assert!(good && text.contains("18446744073709551616") && text.contains("\"status\":\"ok\""), "{text}");
+    assert!(home.read("out.ipynb").contains("42"), "{text}");
 }
 
 #[test]
