@@ -56,8 +56,6 @@ impl Opening {
                 Ok(hello) => hello.map(|(name, _)| Kind::Tls(name)),
                 Err(tls::NotTls) => Some(Kind::Unreadable),
             },
-            _ if self.bytes.starts_with(SSH) => Some(Kind::Unnamed),
-            _ if SSH.starts_with(&self.bytes) => None,
             _ => text(&self.bytes),
         };
         kind.or_else(|| (self.bytes.len() >= MAX_OPENING).then_some(Kind::Unreadable))
@@ -75,16 +73,22 @@ impl Opening {
 
 /// Classifies text by its first line that is not empty: servers skip empty ones (RFC 9112, 2.2), and take a line with a version or an
 /// absolute address for a request. `None` if the line is incomplete.
-fn text(bytes: &[u8]) -> Option<Kind> {
-    let bytes = bytes.trim_ascii_start();
+fn text(whole: &[u8]) -> Option<Kind> {
+    // That is the beginning of a method as well, which some servers accept.
+    let is_ssh = whole.starts_with(SSH);
+    let bytes = whole.trim_ascii_start();
     let is_method = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     let method_len = bytes.iter().position(|byte| !is_method(byte));
-    if method_len.is_some_and(|at| at == 0 || !b" \t".contains(&bytes[at])) {
+    if !is_ssh && method_len.is_some_and(|at| at == 0 || !b" \t".contains(&bytes[at])) {
         return Some(Kind::Other);
     }
     let line = &bytes[..bytes.iter().position(|byte| *byte == b'\n')?];
     let is_http = line.windows(4).any(|part| part.eq_ignore_ascii_case(b"http"));
-    Some(if is_http { Kind::Http } else { Kind::Other })
+    Some(match (is_http, is_ssh) {
+        (true, _) => Kind::Http,
+        (false, true) => Kind::Unnamed,
+        (false, false) => Kind::Other,
+    })
 }
 
 /// Carries an allowed connection to an address, whose first bytes are checked for names that are denied. Whoever speaks first, the
@@ -285,12 +289,14 @@ mod tests {
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
             b"GET http://evil.example/\n",
             b"GET /\x01\xff HTTP/1.1\n",
+            b"SSH- / HTTP/1.1\r\n",
+            b"SSH-2.0-x / HTTP/1.1\r\n",
         ] {
             assert_eq!(kind(&[http]), Some(Kind::Http), "{http:?}");
             let bytes: Vec<&[u8]> = http.chunks(1).collect();
             assert_eq!(kind(&bytes), Some(Kind::Http), "{http:?}");
         }
-        for ssh in [&[&b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"[..]][..], &[b"S", b"SH-"]] {
+        for ssh in [&[&b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"[..]][..], &[b"S", b"SH-", b"2.0-x\n"]] {
             assert_eq!(kind(ssh), Some(Kind::Unnamed));
         }
         for other in [
@@ -311,7 +317,7 @@ mod tests {
         ] {
             assert_eq!(kind(&[other]), Some(Kind::Other), "{other:?}");
         }
-        for begin in [&b""[..], b"S", b"SSH", b"GET", b"GET / HTTP/1.1", b"\x16\x03\x01"] {
+        for begin in [&b""[..], b"S", b"SSH-2.0", b"GET", b"GET / HTTP/1.1", b"\x16\x03\x01"] {
             assert_eq!(kind(&[begin]), None, "{begin:?}");
         }
         for unreadable in [&[22; 64][..], &b"GET /".repeat(MAX_OPENING)] {

@@ -59,6 +59,8 @@ const LOOSE: &[&[u8]] = &[
     b"GET\r/\rHTTP/1.0\rHost: other.example\r\r",
     b"\x15\x03\x01\0\x02\x01\x70\x16\x03\x01\x02",
     b"\x80\x2e\x01\x03\x01\0\x15\0\0\0\x10",
+    b"SSH- / HTTP/1.1\r\nHost: other.example\r\n\r\n",
+    b"SSH-2.0-x / HTTP/1.0\r\nHost: other.example\r\n\r\n",
 ];
 
 /// Returns the hosts that requests on port 80 and in TLS named.
