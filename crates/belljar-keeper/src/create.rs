@@ -315,10 +315,10 @@ impl Keeper {
         begin: Instant,
     ) -> Result<Option<Arc<Entry>>> {
         let take = || self.inner.pools.take(&plan.origin, &plan.spec, &caller.tenant);
-        while let Some((ready, change)) = take() {
+        while let Some(ready) = take() {
             let sandbox = Arc::new(ready.sandbox);
             let is_warm = ready.warm_for.is_some();
-            let made = self.assign_pooled(caller, plan, &sandbox, (change, is_warm), begin).await;
+            let made = self.assign_pooled(caller, plan, &sandbox, is_warm, begin).await;
             let Err(error) = made else { return made.map(Some) };
             let had_ended = has_ended(&sandbox);
             let _ = sandbox.stop().await;
@@ -335,12 +335,9 @@ impl Keeper {
         caller: &Caller,
         plan: &LaunchPlan,
         sandbox: &Arc<Sandbox>,
-        (change, is_warm): (belljar_model::LimitsChange, bool),
+        is_warm: bool,
         begin: Instant,
     ) -> Result<Arc<Entry>> {
-        if !change.is_empty() {
-            sandbox.set_limits(&change).await?;
-        }
         self.put_files(plan, sandbox).await?;
         let mut row = self.row(caller, plan, sandbox.id.clone(), begin, true)?;
         row.state = SandboxState::Running;

@@ -1,8 +1,9 @@
 //! Pools of pre-warmed sandboxes: for the template `default`, and for each other recently used one, with its files in place.
 //!
-//! A pooled sandbox has no owner and no record: after a crash it is removed, as the store does not know it. Files, environment
-//! and the limits that can be changed later are applied when it is taken.
-//! Everything else must equal the pool's specification, or the caller gets a freshly launched sandbox. The tenant that ran code last
+//! A pooled sandbox has no owner and no record: after a crash it is removed, as the store does not know it. Files and environment
+//! are applied when it is taken.
+//! Everything else that code inside can see must equal the pool's specification, or the caller gets a freshly launched sandbox: the
+//! files that state its limits are written at its start (docs/decisions/0042-limits-as-programs-see-them.md). The tenant that ran code last
 //! finds a warm interpreter in them (`warm.rs`); no other tenant gets those sandboxes.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{CreateRequest, Engines, Sandbox, v1};
-use belljar_model::{LimitsChange, SandboxSpec, Tree};
+use belljar_model::{SandboxSpec, Tree};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use parking_lot::{Mutex, MutexGuard};
@@ -80,13 +81,8 @@ impl Pools {
         }
     }
 
-    /// Takes a sandbox that fits `wanted` and this tenant, with the limits that must be changed first.
-    pub(crate) fn take(
-        &self,
-        origin: &Origin,
-        wanted: &SandboxSpec,
-        tenant: &str,
-    ) -> Option<(Ready, LimitsChange)> {
+    /// Takes a sandbox that fits `wanted` and this tenant.
+    pub(crate) fn take(&self, origin: &Origin, wanted: &SandboxSpec, tenant: &str) -> Option<Ready> {
         let pool = if origin.id == DEFAULT_TEMPLATE {
             Arc::clone(&self.default)
         } else {
@@ -205,10 +201,12 @@ impl Pool {
         }
     }
 
-    fn take(&self, wanted: &SandboxSpec, tenant: &str) -> Option<(Ready, LimitsChange)> {
+    fn take(&self, wanted: &SandboxSpec, tenant: &str) -> Option<Ready> {
         self.remove_ended();
         *self.last_taken.lock() = Instant::now();
-        let change = difference(&self.spec, wanted)?;
+        if !fits(&self.spec, wanted) {
+            return None;
+        }
         let mut ready = self.lock();
         // Prefers a sandbox with this tenant's interpreter; one with another tenant's is never given out.
         let of = |ready: &Ready| ready.warm_for.as_deref().map(|owner| owner == tenant);
@@ -217,7 +215,7 @@ impl Pool {
             self.has_foreign_only.store(!ready.is_empty(), Ordering::Relaxed);
             return None;
         };
-        Some((ready.remove(place)?, change))
+        ready.remove(place)
     }
 
     fn size(&self) -> usize {
@@ -283,25 +281,16 @@ pub(crate) fn has_ended(sandbox: &Sandbox) -> bool {
     sandbox.wait_ended().now_or_never().is_some()
 }
 
-/// Returns the limits to change so that a sandbox created as `made` becomes `wanted`; `None` if other things differ.
-fn difference(made: &SandboxSpec, wanted: &SandboxSpec) -> Option<LimitsChange> {
-    let (here, there) = (&made.limits, &wanted.limits);
-    let change = LimitsChange {
-        memory: (here.memory != there.memory).then_some(there.memory),
-        cpus: (here.cpus != there.cpus).then_some(there.cpus),
-        pids: (here.pids != there.pids).then_some(there.pids),
-        shared_by: None,
-    };
+/// Reports whether a sandbox created as `made` is one of the specification `wanted`, once it has its environment.
+fn fits(made: &SandboxSpec, wanted: &SandboxSpec) -> bool {
+    let here = &made.limits;
     // May differ, as only the host uses them: the timeout of an execution, and how much of its output is kept.
     let mut same = wanted.clone();
     same.env = made.env.clone();
-    same.limits.memory = here.memory;
-    same.limits.cpus = here.cpus;
-    same.limits.pids = here.pids;
     same.limits.timeout = here.timeout;
     same.limits.output = here.output;
     same.limits.log = here.log;
-    (same == *made).then_some(change)
+    same == *made
 }
 
 impl Keeper {
@@ -407,19 +396,16 @@ mod tests {
     }
 
     #[test]
-    fn only_changeable_limits_may_differ() {
+    fn only_what_programs_cannot_see_may_differ() {
         let made = spec("{}");
-        let same =
-            difference(&made, &spec(r#"{"env":{"A":"1"},"limits":{"timeout":"5s","output":"1m"}}"#)).unwrap();
-        assert!(same.is_empty());
-        let sizes = r#""disk":"480m","tmp":"480m""#;
-        let other = spec(&format!(r#"{{"limits":{{"memory":"64m","cpus":"0.5","pids":"20",{sizes}}}}}"#));
-        let change = difference(&made, &other).unwrap();
-        assert_eq!(change.memory.unwrap().bytes(), 64 << 20);
-        assert!(change.cpus.is_some() && change.pids.is_some());
+        assert!(fits(
+            &made,
+            &spec(r#"{"env":{"A":"1"},"limits":{"timeout":"5s","output":"1m","log":"1m"}}"#)
+        ));
         for other in [
-            // The sizes of its file systems are from its memory.
-            r#"{"limits":{"memory":"64m"}}"#,
+            r#"{"limits":{"memory":"64m","disk":"480m","tmp":"480m"}}"#,
+            r#"{"limits":{"cpus":"0.5"}}"#,
+            r#"{"limits":{"pids":"20"}}"#,
             r#"{"limits":{"disk":"9m"}}"#,
             r#"{"limits":{"tmp":"9m"}}"#,
             r#"{"limits":{"inodes":"99"}}"#,
@@ -429,7 +415,7 @@ mod tests {
             r#"{"grade":"watched"}"#,
             r#"{"mounts":["/srv:/srv"]}"#,
         ] {
-            assert_eq!(difference(&made, &spec(other)), None, "{other}");
+            assert!(!fits(&made, &spec(other)), "{other}");
         }
     }
 }

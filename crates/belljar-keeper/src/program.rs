@@ -15,9 +15,6 @@ pub(crate) fn may_have_kernel(language: &str) -> bool {
     Languages::builtin().by_name(language).is_ok_and(|language| language.name == "r")
 }
 
-/// Beginning of the options that the sandbox sets for Java by `JDK_JAVA_OPTIONS`.
-const JAVA_OPTIONS: &str = "-XX:MaxRAM=";
-
 /// Directory below the home directory that holds a program while it runs. One program runs at a time, and leftovers of an
 /// interrupted one are removed by the next.
 const DIRECTORY: &str = ".belljar-code";
@@ -55,8 +52,6 @@ fn script(language: &Language, code: &str, home: &Path, memory: Memory) -> Strin
     };
     let mut lines: Vec<String> = programs.map(check).collect();
     lines.extend([
-        // The sandbox's own value of it, which the command states better and java would mention on standard error.
-        format!("case $JDK_JAVA_OPTIONS in {JAVA_OPTIONS}*) unset JDK_JAVA_OPTIONS;; esac"),
         format!("rm -rf {dir} && mkdir {dir} && printf %s {} > {file} || exit", quote(code)),
         format!("trap 'rm -rf \"$BELLJAR_CODE\"' EXIT; BELLJAR_CODE={dir}"),
     ]);

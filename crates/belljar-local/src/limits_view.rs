@@ -108,8 +108,8 @@ pub(crate) fn sys_files(limits: &Limits) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the environment variables for programs that find their limits in no file: OpenMP and the numeric libraries, coreutils'
-/// `nproc`, Go, and, unless a single program of a known language runs, Java.
-pub(crate) fn environment(limits: &Limits, has_any_program: bool) -> Vec<(String, String)> {
+/// `nproc`, Go, and Java. The command that runs code in Java (`languages/java.toml`) removes Java's by its first option.
+pub(crate) fn environment(limits: &Limits) -> Vec<(String, String)> {
     let processors = processors(limits);
     // A heap of half the memory leaves room for the threads, classes and code of a JVM, and its compiler.
     let java = format!(
@@ -117,9 +117,8 @@ pub(crate) fn environment(limits: &Limits, has_any_program: bool) -> Vec<(String
         limits.memory.bytes()
     );
     let threads = processors.to_string();
-    let mut env = vec![("OMP_NUM_THREADS", threads.clone()), ("GOMAXPROCS", threads)];
-    env.extend(has_any_program.then_some(("JDK_JAVA_OPTIONS", java)));
-    env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let env = [("OMP_NUM_THREADS", threads.clone()), ("GOMAXPROCS", threads), ("JDK_JAVA_OPTIONS", java)];
+    env.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 #[cfg(test)]

@@ -424,7 +424,7 @@ impl Planner<'_> {
             env.extend(installers(&local));
         }
         if self.config.kind != LocalKind::None {
-            env.extend(limits_view::environment(&self.spec.limits, self.is_long));
+            env.extend(limits_view::environment(&self.spec.limits));
         }
         if self.config.kind != LocalKind::Local {
             env.push(("TMPDIR".to_owned(), home.into_owned()));

@@ -238,6 +238,24 @@ fn engine_is_chosen_by_flag_then_environment_then_file() {
     }
 }
 
+/// Programs that read no files find the limits in variables, whatever starts them.
+#[test]
+fn limits_are_in_variables() {
+    let host = Host::new();
+    let shown = "echo $OMP_NUM_THREADS $GOMAXPROCS $JDK_JAVA_OPTIONS";
+    let options = "-XX:MaxRAM=268435456 -XX:MaxRAMPercentage=50 -XX:ActiveProcessorCount=1";
+    host.run(&["run", "--memory", "256m", "-l", "sh", "-c", shown]).check(0, &format!("1 1 {options}\n"), "");
+    if !std::path::Path::new("/usr/bin/javac").exists() {
+        println!("SKIPPED limits_are_in_variables: Java is not installed");
+        return;
+    }
+    // The command for Java states its own heap, so java has nothing to mention. What the user sets stays.
+    let code = "public class Main { public static void main(String[] a) { System.out.println(System.getProperty(\"a\")); } }";
+    host.run(&["run", "-l", "java", "-c", code]).check(0, "null\n", "");
+    let done = host.run(&["run", "-l", "java", "-e", "JDK_JAVA_OPTIONS=-Da=1", "-c", code]);
+    assert_eq!((done.status, done.text()), (0, "1\n"), "{done:?}");
+}
+
 #[test]
 fn weaker_grade_is_reported() {
     let host = Host::new();
