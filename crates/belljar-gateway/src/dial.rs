@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use belljar_model::{DecidedBy, Decision, ProxyHost, UpstreamProxy};
+use belljar_model::{ASK_TO_ALLOW, DecidedBy, Decision, ProxyHost, UpstreamProxy};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::net::TcpStream;
 
@@ -49,6 +49,10 @@ impl DialError {
                 (Target::Address(_), _) => decision.reason.clone(),
                 (Target::Name(name), DecidedBy::Deny(_)) => {
                     format!("{name} resolves to an address that the network policy denies")
+                }
+                // The operator has made an exception for the address.
+                (Target::Name(name), DecidedBy::NoRule) => {
+                    format!("{name} resolves to an address that is not public; {ASK_TO_ALLOW}{name}:{port}")
                 }
                 (Target::Name(name), _) => format!(
                     "{name} resolves to an address that is not public; only the operator's configuration can make an exception"

@@ -39,6 +39,11 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
+    /// Reports whether this is only how the kernel says that the other side had closed the connection before.
+    fn is_end(&self) -> bool {
+        matches!(self, Self::Broken(error) if error.kind() == std::io::ErrorKind::NotConnected)
+    }
+
     /// Returns the error for code in the sandbox, which does not get every detail.
     pub(crate) fn to_public(&self, target: &Target, port: u16) -> String {
         match self {
@@ -85,7 +90,7 @@ async fn handle(gateway: Rc<Gateway>, stream: TcpStream) {
             done = carry(&gateway, &flow, stream) => done,
             () = flow.cut.cancelled() => Err(Failed::Cut),
         };
-        let error = done.err().map(|error| error.to_string());
+        let error = done.err().filter(|error| !error.is_end()).map(|error| error.to_string());
         gateway.end(&flow, Some(error.or_else(|| flow.failure.take())));
     } else {
         gateway.note(&flow, &decision);
@@ -119,7 +124,13 @@ async fn carry(gateway: &Rc<Gateway>, flow: &Rc<Flow>, stream: TcpStream) -> Res
                 tls::alert(&stream).await;
                 return Err(Failed::Denied(decision));
             }
-            let upstream = dial::dial(gateway, flow).await?;
+            let upstream = match dial::dial(gateway, flow).await {
+                Err(error @ (DialError::Denied(_) | DialError::Alias(_))) => {
+                    tls::alert(&stream).await;
+                    return Err(error.into());
+                }
+                dialled => dialled?,
+            };
             relay::relay(flow, &stream, &upstream, async { Ok(hello.bytes) }).await
         }
         (Target::Address(_), HTTP | HTTPS) if gateway.must_read_names() => {

@@ -332,6 +332,9 @@ pub(crate) enum NetCommand {
 pub(crate) struct NetCheckArgs {
     #[command(flatten)]
     pub(crate) policy: NetPolicyArgs,
+    /// Read the operator's exceptions from a TOML file, as belljar run does
+    #[arg(long = "policy", value_name = "FILE")]
+    pub(crate) operator: Option<PathBuf>,
     /// Where connections would go; the port is 443 if none is given
     #[arg(value_name = "HOST[:PORT]", required = true)]
     pub(crate) hosts: Vec<String>,

@@ -123,7 +123,8 @@ impl Goal {
 fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
     let policy = args.policy.file()?.resolve()?;
     let goals = args.hosts.iter().map(|host| Goal::read(host)).collect::<Result<Vec<_>, _>>()?;
-    let matcher = Matcher::new(&policy, &[]);
+    let exceptions = crate::policy::network(args.operator.as_deref())?.exceptions;
+    let matcher = Matcher::new(&policy, &exceptions);
     let (mut text, mut status) = (String::new(), 0);
     for goal in &goals {
         let (host, decision) = goal.decide(&matcher);

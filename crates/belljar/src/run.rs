@@ -9,8 +9,10 @@ use belljar_client::{MessageField, well_known};
 use belljar_engine::{CreateRequest, Engine as _, EngineError, Life, RunRequest, Sandbox};
 use belljar_local::{LocalEngine, LocalKind, THIS_COMMAND};
 use belljar_model::{
-    Event, HintReader, Language, Memory, NetworkPolicy, Outcome, Phase, RunResult, SandboxSpec,
+    ASK_TO_ALLOW, Event, HintReader, Language, Memory, NetworkEvent, NetworkMode, NetworkPolicy, Outcome,
+    Phase, RunResult, SandboxSpec,
 };
+use futures::StreamExt as _;
 
 use crate::bring_out::bring_out;
 use crate::cli::{Cleanup, RunArgs, misplaced_option};
@@ -33,6 +35,9 @@ use crate::timings::{self, Timings};
 
 /// Minimum lifetime of a server's sandbox for one run.
 const MIN_LIFE: Duration = Duration::from_secs(3600);
+
+/// Maximum number of denied connections in a hint.
+const MAX_DENIALS: usize = 2;
 
 /// The shell's exit status for a program that was not found.
 const NOT_FOUND: i32 = 127;
@@ -328,6 +333,15 @@ impl Command<'_> {
         let copied = if self.outputs.is_empty() {
             Vec::new()
         } else {
+        let mut result = result;
+        if !result.outcome.is_success()
+            && let Some(denial) = self.denials(sandbox).await
+        {
+            result.hint = Some(match result.hint {
+                Some(hint) => format!("{hint} {denial}"),
+                None => denial,
+            });
+        }
             bring_out(&self.outputs, sandbox.guest(), &self.spec, signals).await?
         };
         timings.step("bring_out");
@@ -354,7 +368,8 @@ impl Command<'_> {
             .files(inputs.into_files())
             // The list is not shown otherwise, and tracking takes time.
             .track_files(self.form() != Form::Plain)
-            .last(self.outputs.is_empty() && self.form() == Form::Plain)
+            // A network's log is read after the run.
+            .last(self.outputs.is_empty() && self.form() == Form::Plain && !self.has_network())
             .hint_reader(HintReader::CommandLine);
         if !program.took_stdin
             && let Some(stdin) = Stdin::open()
@@ -371,6 +386,34 @@ impl Command<'_> {
     async fn finish(
         &self,
         output: &mut Output,
+    fn has_network(&self) -> bool {
+        self.spec.network.mode() != NetworkMode::Disabled
+    }
+
+    /// Returns why connections were denied during the run, and how to allow them, if some were.
+    async fn denials(&self, sandbox: &Sandbox) -> Option<String> {
+        if !self.has_network() {
+            return None;
+        }
+        // A hint is no reason to fail: a server's sandbox has no log here.
+        let records = sandbox.network_log(0, false).await.ok()?;
+        let denied = records.filter_map(async |record| match record.ok()?.event {
+            NetworkEvent::Connection { allowed: false, reason, .. } | NetworkEvent::Lookup { reason, .. } => {
+                Some(reason.replace(ASK_TO_ALLOW, "allow it with --allow "))
+            }
+            _ => None,
+        });
+        let mut reasons = denied.collect::<Vec<_>>().await;
+        reasons.dedup();
+        let more = match reasons.len().saturating_sub(MAX_DENIALS) {
+            0 => String::new(),
+            more => format!("; {more} more were denied"),
+        };
+        reasons.truncate(MAX_DENIALS);
+        (!reasons.is_empty())
+            .then(|| format!("The network policy denied connections: {}{more}.", reasons.join("; ")))
+    }
+
         result: RunResult,
         copied: Vec<CopyError>,
         has_started: bool,

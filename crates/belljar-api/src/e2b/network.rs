@@ -102,13 +102,14 @@ impl NetworkBody {
             (true, true) if headers.is_empty() => Ok(Some("disabled".into())),
             // Without allowed hosts it can connect to nothing; hosts may be allowed while it runs.
             (true, _) => Ok(Some(to_policy("whitelist", allow, deny, headers))),
-            (false, false) => Err(Problem::field(
+            // Names need no rule in an open network. Ranges do, if the operator has made an exception for them.
+            (false, false) if allow.iter().any(|rule| !rule.contains('/')) => Err(Problem::field(
                 "network.allowOut",
                 "When specifying allowed domains in allow out, you must include 'ALL_TRAFFIC' in deny out to block all \
                  other traffic.",
             )),
             (false, true) if deny.is_empty() && headers.is_empty() => Ok(None),
-            (false, true) => Ok(Some(to_policy("open", allow, deny, headers))),
+            (false, _) => Ok(Some(to_policy("open", allow, deny, headers))),
         }
     }
 }
@@ -222,6 +223,11 @@ mod tests {
         let rules: Vec<String> = ranges.allow().iter().map(ToString::to_string).collect();
         assert_eq!(rules, ["1.1.1.1/32:*", "10.0.0.0/8:443", "8.8.8.0/24:*"]);
         assert!(file(r#"{"allowOut":["pypi.org"]}"#, None).is_err());
+        let excepted = file(r#"{"allowOut":["10.0.0.0/8:443"]}"#, None).unwrap().unwrap();
+        assert_eq!(
+            (excepted.mode.as_deref(), excepted.allow),
+            (Some("open"), Some(vec!["10.0.0.0/8:443".to_owned()]))
+        );
         assert_eq!(file(r#"{"rules":{}}"#, None).unwrap(), None);
         assert_eq!(file(r#"{"rules":{"a.example":[]}}"#, None).unwrap(), None);
     }

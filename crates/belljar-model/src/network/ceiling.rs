@@ -49,11 +49,11 @@ impl NetworkCeiling {
         let Some(within) = &self.within else { return Ok(()) };
         let matcher = Matcher::new(within, &[]);
         let preset = policy.presets().iter().filter_map(|name| Preset::find(name)).find_map(|preset| {
-            let mut rules = preset.hosts().iter().flat_map(|host| host.rules());
-            let beyond = rules.find(|rule| !matcher.covers_rule(rule))?;
+            let beyond =
+                preset.hosts().iter().flat_map(|host| host.rules()).find_map(|rule| matcher.beyond(&rule))?;
             Some(format!("preset {} ({beyond})", preset.name()))
         });
-        let rule = || policy.allow().iter().find(|rule| !matcher.covers_rule(rule)).map(ToString::to_string);
+        let rule = || policy.allow().iter().find_map(|rule| matcher.beyond(rule));
         match preset.or_else(rule) {
             Some(beyond) => Err(format!("{beyond}; within are {}", matcher.summary())),
             None => Ok(()),
@@ -184,7 +184,11 @@ mod tests {
                 Some("api.example:"),
             ),
             (lists, &[r#"{"allow": ["*.api.example"]}"#, r#"{"allow": ["*.example"]}"#], Some("*.")),
-            (lists, &[r#"{"allow": ["pypi.org"]}"#], Some("pypi.org; ")),
+            (
+                lists,
+                &[r#"{"allow": ["pypi.org"]}"#],
+                Some("pypi.org:80, though pypi.org:443 is within; within are"),
+            ),
             (
                 lists,
                 &[r#"{"allow": ["192.0.0.0/16:443"]}"#, r#"{"allow": ["192.0.2.0/24:80"]}"#],

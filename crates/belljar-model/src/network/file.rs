@@ -14,7 +14,7 @@ use crate::network::name::{DomainName, DomainPattern};
 use crate::network::policy::NetworkPolicy;
 use crate::network::preset::Preset;
 use crate::network::request::{self, RequestRule};
-use crate::network::rule::{List, Rule, Target};
+use crate::network::rule::{List, Rule};
 use crate::network::secret::{self, Secret, SecretFile};
 use crate::network::tls::{self, TlsMode};
 use crate::node::{Fields, Node};
@@ -206,14 +206,9 @@ fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
             (header::FIELD, policy.headers.first().map(|set| set.host.to_string()), EITHER),
             (tls::FIELD, policy.tls.keys().next().map(ToString::to_string), EITHER),
         ],
-        // Ranges can be allowed: an operator may except them from what is always denied.
+        // Hosts can be allowed: an operator may except their addresses from what is always denied.
         NetworkMode::Open => {
-            let named = policy.allow.iter().find(|rule| matches!(rule.target(), Target::Name(_)));
-            vec![
-                ("network.presets", preset, OPEN),
-                ("network.allow", rule(named), OPEN),
-                (request::FIELD, bound, BY_ADDRESS),
-            ]
+            vec![("network.presets", preset, OPEN), (request::FIELD, bound, BY_ADDRESS)]
         }
         NetworkMode::Whitelist => Vec::new(),
     };

@@ -13,13 +13,16 @@ use crate::network::ranges::{always_denied, always_denied_name};
 use crate::network::request::{self, RequestRule};
 use crate::network::rule::{Ports, Rule, Target};
 
+/// What the reason of a denied connection asks for, before the rule that would allow it. It is for code, and whoever runs it.
+pub const ASK_TO_ALLOW: &str = "ask whoever created the sandbox to allow ";
+
 /// Maximum number of rules named in a reason.
 const MAX_NAMED_RULES: usize = 3;
 
 /// Decides about connections by a policy and the operator's exceptions.
 ///
 /// A deny rule takes precedence over everything. An address in an always denied range is reached only if an exception of the
-/// operator covers it and a rule of the policy names it or, in mode `whitelist`, the name that it was resolved from.
+/// operator covers it and a rule of the policy names it or the name that it was resolved from.
 #[derive(Debug, Clone)]
 pub struct Matcher {
     mode: NetworkMode,
@@ -133,7 +136,10 @@ impl Matcher {
                 }
             }),
         };
-        self.decision(&address.to_string(), port, by)
+        // What the policy allows by a rule needs the operator's exception alone.
+        let is_allowed = self.allow.address(address, port).is_some();
+        let wanted = (!is_allowed).then(|| format!("{address}/32:{port}"));
+        self.decision_about(&address.to_string(), port, by, wanted)
     }
 
     /// Decides about a connection to an address that the gateway has resolved a name to: both have to pass.
@@ -146,11 +152,15 @@ impl Matcher {
         let excepted_for_others = by == DecidedBy::Open
             && always_denied(address).is_some()
             && self.allow.address(address, port).is_none();
-        match self.refused_address(address, port) {
-            Some(refused) => self.decision(&address.to_string(), port, refused),
-            None if excepted_for_others => self.decision(&address.to_string(), port, DecidedBy::NoRule),
-            None => self.decision(name.as_str(), port, by),
-        }
+        let (refused, wanted) = match self.refused_address(address, port) {
+            Some(refused) => {
+                let wanted = (by == DecidedBy::Open).then(|| format!("{name}:{port}"));
+                (refused, wanted)
+            }
+            None if excepted_for_others => (DecidedBy::NoRule, Some(format!("{name}:{port}"))),
+            None => return self.decision(name.as_str(), port, by),
+        };
+        self.decision_about(&address.to_string(), port, refused, wanted)
     }
 
     /// Reports whether some port of a name may be allowed, so that the name gets an address. It does not replace the decision.
@@ -164,8 +174,8 @@ impl Matcher {
         allowed && !every_port_denied && !always_denied_name(name)
     }
 
-    /// Reports whether the allow rules cover every host and port of `rule`.
-    pub(super) fn covers_rule(&self, rule: &Rule) -> bool {
+    /// Returns what the allow rules do not cover of `rule`: the rule, or the port of it. `None` if they cover every host and port.
+    pub(super) fn beyond(&self, rule: &Rule) -> Option<String> {
         let of_target: Vec<&ByPort> = match rule.target() {
             Target::Name(DomainPattern::Exact(name)) => self.allow.targets(name).collect(),
             Target::Name(DomainPattern::Below(suffix)) => {
@@ -175,11 +185,17 @@ impl Matcher {
             Target::Address(range) => self.allow.covering(*range).collect(),
         };
         let covers = |port: u16| of_target.iter().any(|by_port| at_port(by_port, port).is_some());
-        match rule.ports() {
+        let is_covered = match rule.ports() {
             Ports::One(port) => covers(port),
-            Ports::Web => covers(80) && covers(443),
+            Ports::Web => match (covers(80), covers(443)) {
+                // Without a port, a rule is for both.
+                (false, true) => return Some(format!("{rule}:80, though {rule}:443 is within")),
+                (true, false) => return Some(format!("{rule}:443, though {rule}:80 is within")),
+                (both, _) => both,
+            },
             Ports::Any => of_target.iter().any(|by_port| by_port.contains_key(&Ports::Any)),
-        }
+        };
+        (!is_covered).then(|| rule.to_string())
     }
 
     /// Short description of the allowed hosts.
@@ -196,8 +212,10 @@ impl Matcher {
         }
         match self.mode {
             _ if self.requests.contains_key(name) && port != 443 && port != 80 => DecidedBy::Requests,
-            NetworkMode::Open => DecidedBy::Open,
-            _ => self.allow.name(name, port).cloned().unwrap_or(DecidedBy::NoRule),
+            mode => self.allow.name(name, port).cloned().unwrap_or(match mode {
+                NetworkMode::Open => DecidedBy::Open,
+                _ => DecidedBy::NoRule,
+            }),
         }
     }
 
@@ -217,9 +235,15 @@ impl Matcher {
     }
 
     fn decision(&self, host: &str, port: u16, by: DecidedBy) -> Decision {
+        self.decision_about(host, port, by, Some(format!("{host}:{port}")))
+    }
+
+    /// Returns a decision with its reason. `rule` is the one that the policy lacks, if any.
+    fn decision_about(&self, host: &str, port: u16, by: DecidedBy, rule: Option<String>) -> Decision {
         let allowed = allows(&by);
         let what = format!("{host}:{port}");
-        let rule = if host.parse::<Ipv4Addr>().is_ok() { format!("{host}/32:{port}") } else { what.clone() };
+        let then = rule.as_ref().map(|rule| format!(", after which the policy has to allow {rule}"));
+        let (rule, then) = (rule.unwrap_or_default(), then.unwrap_or_default());
         let reason = match &by {
             DecidedBy::Preset { .. } | DecidedBy::Allow(_) | DecidedBy::Open => {
                 format!("{what} is allowed ({by})")
@@ -229,7 +253,7 @@ impl Matcher {
             ),
             DecidedBy::AlwaysDenied(range) => format!(
                 "{what} is denied in every mode, as {range} is not public ({}, {}); only the operator's configuration can \
-                 make an exception",
+                 make an exception (network.exceptions){then}",
                 range.purpose(),
                 range.source()
             ),
@@ -249,8 +273,7 @@ impl Matcher {
                 )
             }
             DecidedBy::NoRule => format!(
-                "{what} is not allowed by the network policy, which allows {}; ask whoever created the sandbox to allow \
-                 {rule}",
+                "{what} is not allowed by the network policy, which allows {}; {ASK_TO_ALLOW}{rule}",
                 self.summary
             ),
         };

@@ -34,7 +34,7 @@ pub use cidr::Cidr;
 pub use decision::{DecidedBy, Decision};
 pub use file::NetworkFile;
 pub use header::SetHeader;
-pub use matcher::Matcher;
+pub use matcher::{ASK_TO_ALLOW, Matcher};
 pub use mode::NetworkMode;
 pub use name::{DomainName, DomainPattern};
 pub use policy::NetworkPolicy;

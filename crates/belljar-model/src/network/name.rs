@@ -59,6 +59,9 @@ impl DomainName {
         if text.len() > MAX_INPUT_BYTES {
             return Err(TOO_LONG.to_owned());
         }
+        if let Some(reason) = url_reason(text) {
+            return Err(reason);
+        }
         let no_name = |char: &char| char.is_ascii() && !char.is_ascii_alphanumeric() && !"-.".contains(*char);
         if let Some(char) = text.chars().find(no_name) {
             return Err(without(char));
@@ -74,6 +77,14 @@ impl DomainName {
         check(name)?;
         Ok(Self(name.to_owned()))
     }
+}
+
+/// Returns what to give in place of a URL: its host.
+pub(super) fn url_reason(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("://")?;
+    let host = rest.split(['/', '?', '#', ':']).next().filter(|host| DomainName::read(host).is_ok());
+    let example = host.unwrap_or("example.com");
+    Some(format!("a host name alone, without scheme and path, such as {example}"))
 }
 
 fn parent(name: &str) -> Option<&str> {

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use crate::error::ModelError;
 use crate::network::cidr::{Cidr, decimal};
-use crate::network::name::DomainPattern;
+use crate::network::name::{DomainPattern, url_reason};
 use crate::network::ranges::always_denied_name;
 
 /// Maximum number of rules in one list. Held by `network::tests::rules::lists_are_bounded`.
@@ -150,8 +150,8 @@ impl Rule {
 
 /// Parses a rule; the error describes the expected form.
 fn read(list: List, text: &str) -> Result<Rule, String> {
-    if text.contains("://") {
-        return Err("a host name alone, without scheme and path, such as example.com".to_owned());
+    if let Some(reason) = url_reason(text) {
+        return Err(reason);
     }
     let (target, port) = match text.split_once(':') {
         Some((target, port)) => (target, Some(port)),

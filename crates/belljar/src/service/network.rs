@@ -87,6 +87,8 @@ fn format_record(record: &v1::NetworkRecord) -> String {
     match (record.event.as_str(), record.allowed) {
         ("ended", _) => {
             let [sent, received] = [record.sent, record.received].map(|count| bytes(count.unwrap_or(0)));
+            // The number of an error says nothing more.
+            let reason = reason.split(" (os error").next().unwrap_or_default();
             let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             format!("ended    {host}:{port}, {sent} sent, {received} received{why}")
         }

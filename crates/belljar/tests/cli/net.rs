@@ -58,6 +58,17 @@ fn policy_is_checked_without_running_anything() {
         [(Some(false), Some("deny: *.y.example:*")), (Some(true), Some("allow: z.example:*"))]
     );
     assert_eq!(check(&["--spec", "net.toml", "--allow", "x.example", "z.example:9"]).0, 1);
+    // The operator's exceptions are those of a run.
+    host.write("policy.toml", "[network]\nexceptions = [\"10.0.0.0/8\"]\n");
+    let open = ["--policy", "policy.toml", "--net", "open", "--allow", "10.0.0.0/24:443"];
+    let (status, output) = check(&[&open[..], &["10.0.0.1:443", "10.0.0.1:22", "192.168.0.1:443"]].concat());
+    let begins = [
+        "allowed  10.0.0.1:443  (allow: 10.0.0.0/24:443)",
+        "denied   10.0.0.1:22 is not allowed by the network policy, which allows public hosts, 10.0.0.0/24:443; ask",
+        "denied   192.168.0.1:443 is denied in every mode",
+    ];
+    assert_eq!((status, output.lines().count()), (1, 3));
+    assert!(output.lines().zip(begins).all(|(line, begin)| line.starts_with(begin)), "{output}");
 }
 
 #[test]
@@ -67,10 +78,7 @@ fn invalid_policy_is_refused_by_name() {
         (&["--preset", "pipp", "x.example"][..], "network.presets: \"pipp\" is not allowed"),
         (&["--allow", "*", "x.example"], "network.allow: \"*\" is not allowed"),
         (&["--allow", "127.0.0.1:80", "x.example"], "network.allow: \"127.0.0.1:80\" is not allowed"),
-        (
-            &["--net", "open", "--allow", "x.example", "x.example"],
-            "network.allow: \"x.example\" is not allowed",
-        ),
+        (&["--net", "open", "--preset", "pip", "x.example"], "network.presets: \"pip\" is not allowed"),
         (&["--net", "disabled", "--deny", "x.example", "x.example"], "network.deny: "),
         (&["--net", "open", "x..example"], "\"x..example\" is not allowed"),
         (&["--net", "open", "x.example:0"], "\"x.example:0\" is not allowed"),

@@ -16,6 +16,7 @@ cases![
     mode_open_reaches_public_addresses,
     range_allows_its_addresses,
     operator_exception_allows_private_addresses,
+    denied_addresses_are_explained_after_a_run,
     connections_transfer_much_data,
     keep_alive_and_protocol_upgrade_work,
     truncated_dns_answer_is_retried_over_tcp,
@@ -91,9 +92,50 @@ fn operator_exception_allows_private_addresses(fixture: &Fixture) {
     fixture.policy("exceptions = [\"10.1.2.0/24\"]");
     let done = fixture.run(flags, code);
     assert!(done.stdout.contains("hello from 10.1.2.3"), "{done:?}");
+    // In mode open too, by the name or by its range.
+    for flags in ["--net open --allow private.example", "--net open --allow 10.1.2.3/32:80"] {
+        let done = fixture.run(flags, code);
+        assert!(done.stdout.contains("hello from 10.1.2.3"), "{flags}: {done:?}");
+    }
+    let done = fixture.run("--net open", code);
+    let reason = "private.example resolves to an address that is not public; ask whoever created the sandbox to allow \
+                  private.example:80";
+    assert!(done.stdout.contains(reason), "{done:?}");
     // An exception is not a rule: what no policy allows stays unreachable.
     let done = fixture.run("--allow good.example", "print(talk('10.1.2.3'))");
     assert_eq!(done.stdout, "ConnectionResetError\n");
+}
+
+/// On port 443 the program learns nothing but an alert, so the reason is printed after the run.
+fn denied_addresses_are_explained_after_a_run(fixture: &Fixture) {
+    let begin = "belljar: hint: The network policy denied connections: ";
+    let always = "as 10.0.0.0/8 is not public (private, RFC 1918); only the operator's configuration can make an exception \
+                  (network.exceptions)";
+    let fails = |exceptions: &str, flags: &str, host: &str| {
+        fixture.policy(exceptions);
+        let output = fixture.command(flags, &format!("print(tls('{host}')); sys.exit(1)")).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(text(&output.stdout).contains("ACCESS_DENIED"), "{output:?}");
+        let stderr = text(&output.stderr);
+        stderr.split_once(begin).unwrap_or_else(|| panic!("{stderr}")).1.trim_end().to_owned()
+    };
+    let excepted = "exceptions = [\"10.1.2.0/24\"]";
+    let lacks = "10.1.2.3:443 is not allowed by the network policy, which allows public hosts; allow it with --allow ";
+    let denied = "10.1.2.3:443 is denied in every mode, ";
+    for (exceptions, flags, host, hint) in [
+        (
+            "",
+            "--net open",
+            "10.1.2.3",
+            format!("{denied}{always}, after which the policy has to allow 10.1.2.3/32:443."),
+        ),
+        ("", "--allow private.example", "private.example", format!("{denied}{always}.")),
+        (excepted, "--net open", "10.1.2.3", format!("{lacks}10.1.2.3/32:443.")),
+        (excepted, "--net open", "private.example", format!("{lacks}private.example:443.")),
+    ] {
+        assert_eq!(fails(exceptions, flags, host), hint, "{exceptions} {flags} {host}");
+    }
 }
 
 fn connections_transfer_much_data(fixture: &Fixture) {

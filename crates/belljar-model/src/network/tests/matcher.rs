@@ -109,7 +109,8 @@ fn addresses_need_their_own_rule() {
 #[test]
 fn resolved_address_and_name_are_both_checked() {
     let whitelist = matcher(WHITELIST, &["10.1.2.0/24"]);
-    let open = matcher(r#"{"mode": "open", "allow": ["10.1.2.3/32:443"]}"#, &["10.1.2.0/24"]);
+    let open =
+        matcher(r#"{"mode": "open", "allow": ["10.1.2.3/32:443", "named.example"]}"#, &["10.1.2.0/24"]);
     let cases = [
         (&whitelist, "a.example", "93.184.216.34", Some("allow: a.example")),
         (&whitelist, "a.example", "10.1.2.3", Some("allow: a.example")),
@@ -121,6 +122,9 @@ fn resolved_address_and_name_are_both_checked() {
         (&open, "b.example", "93.184.216.34", Some("mode open")),
         (&open, "b.example", "10.1.2.3", Some("mode open")),
         (&open, "b.example", "10.1.2.4", None),
+        (&open, "named.example", "93.184.216.34", Some("allow: named.example")),
+        (&open, "named.example", "10.1.2.4", Some("allow: named.example")),
+        (&open, "named.example", "192.168.0.1", None),
         (&open, "b.example", "192.168.0.1", None),
     ];
     for (matcher, host, address, by) in cases {
@@ -188,8 +192,27 @@ fn denial_reason_suggests_a_fix() {
     assert_eq!(
         address(r#""open""#, "10.0.0.1"),
         "10.0.0.1:80 is denied in every mode, as 10.0.0.0/8 is not public (private, RFC 1918); only the operator's \
-         configuration can make an exception"
+         configuration can make an exception (network.exceptions), after which the policy has to allow 10.0.0.1/32:80"
     );
+    assert!(
+        address(r#"{"mode": "open", "allow": ["10.0.0.0/8:80"]}"#, "10.0.0.1")
+            .ends_with("make an exception (network.exceptions)")
+    );
+    // With the exception, the rule alone is missing: one for the name, if code used one.
+    let excepted = matcher(r#""open""#, &["10.0.0.0/8"]);
+    let lacks = |rule| {
+        format!(
+            "10.0.0.1:80 is not allowed by the network policy, which allows public hosts; ask whoever created the sandbox to \
+             allow {rule}"
+        )
+    };
+    let private = [10, 0, 0, 1].into();
+    assert_eq!(excepted.address(private, 80).reason, lacks("10.0.0.1/32:80"));
+    assert_eq!(excepted.resolved(&name("c.example"), private, 80).reason, lacks("c.example:80"));
+    // Without one, a policy that allows the name lacks nothing else.
+    let reason = |policy| matcher(policy, &[]).resolved(&name("c.example"), private, 80).reason;
+    assert!(reason(r#""open""#).ends_with("after which the policy has to allow c.example:80"));
+    assert!(reason(r#"{"allow": ["c.example"]}"#).ends_with("make an exception (network.exceptions)"));
     assert_eq!(
         address(r#"{"presets": ["pip", "npm"]}"#, "8.8.8.8"),
         "8.8.8.8:80 is not allowed by the network policy, which allows the presets npm, pip; ask whoever created the \

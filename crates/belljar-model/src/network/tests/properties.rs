@@ -36,11 +36,7 @@ fn rules() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn build(open: bool, allow: Vec<String>, deny: Vec<String>) -> NetworkPolicy {
-    let (mode, allow) = if open {
-        ("open", allow.into_iter().filter(|rule| rule.contains('/')).collect())
-    } else {
-        ("whitelist", allow)
-    };
+    let mode = if open { "open" } else { "whitelist" };
     NetworkFile { allow: Some(allow), deny: Some(deny), ..mode.into() }.resolve().unwrap()
 }
 
@@ -214,7 +210,8 @@ proptest! {
         let address_allowed = !refused && (listed || (open && !private));
         prop_assert_eq!(matcher.address(address, port).allowed, address_allowed);
 
-        let resolved_allowed = name_allowed && !refused && (!open || !private || listed);
+        let named = covers_name(policy.allow(), &name, port);
+        let resolved_allowed = name_allowed && !refused && (!open || !private || listed || named);
         prop_assert_eq!(matcher.resolved(&name, address, port).allowed, resolved_allowed);
     }
 
