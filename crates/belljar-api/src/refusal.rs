@@ -51,7 +51,12 @@ impl From<KeeperError> for Problem {
                 let detail = format!("{}; no space left for a record of it", code.title());
                 Self::new(code, detail).with_status(StatusCode::INSUFFICIENT_STORAGE)
             }
-            KeeperError::Engine(_) | KeeperError::Store(_) | KeeperError::File { .. }
+            KeeperError::Engine(_)
+            | KeeperError::Build(
+                BuildError::Engine(_) | BuildError::Guest { .. } | BuildError::File { .. },
+            )
+            | KeeperError::Store(_)
+            | KeeperError::File { .. }
                 if code.status().is_server_error() =>
             {
                 tracing::error!(
@@ -59,8 +64,12 @@ impl From<KeeperError> for Problem {
                     error = belljar_keeper::chain(&error),
                     "a request failed"
                 );
-                let detail =
-                    format!("{}; the server's log has the reason under this request_id", code.title());
+                let what = match &error {
+                    // Such as the step during which it failed.
+                    KeeperError::Build(error) => error.to_string(),
+                    _ => code.title().to_owned(),
+                };
+                let detail = format!("{what}; the server's log has the reason under this request_id");
                 let problem = Self::new(code, detail);
                 match &error {
                     KeeperError::Store(store) if store.is_full() => {

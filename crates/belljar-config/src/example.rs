@@ -26,7 +26,8 @@ pub fn example() -> String {
             let _ = writeln!(text, "\n[{section}]");
         }
         let reloaded = if setting.reload { " (reloaded)" } else { "" };
-        text.push_str(&comment(&format!("{}{reloaded}", setting.text)));
+        let alias = setting.alias.map(|name| format!(" Also by the variable {name}.")).unwrap_or_default();
+        text.push_str(&comment(&format!("{}{alias}{reloaded}", setting.text)));
         let _ = writeln!(text, "#:{} = {}", setting.name(), setting.default);
     }
     text

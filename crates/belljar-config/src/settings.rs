@@ -106,7 +106,7 @@ const BEFORE_LIMITS: &[Setting] = &[
     text("sandboxes.network.proxy", "\"\"", "Proxy through which networks connect, as http://USER:PASSWORD@HOST:PORT (CONNECT) or socks5://HOST:PORT; \"\" is none.").visibility(Visibility::Address),
     flag("sandboxes.network.proxy_resolves", "false", "Let the proxy resolve names. Then it is not checked whether a name leads to an address that is denied."),
     text("sandboxes.network.ca_file", "\"\"", "PEM file of certificates that gateways trust in addition to those of the system, where they verify hosts; \"\" is none."),
-    text("template.grade", "\"cgroup\"", "Enforcement of limits: cgroup, or watched, which is weaker."),
+    text("template.grade", "\"cgroup\"", "Enforcement of limits: cgroup, or watched, which is weaker and needs no control groups.").alias("BELLJAR_LIMITS"),
     text("template.hostname", "\"belljar\"", "Host name inside."),
     Setting::new("template.env", ValueKind::Table, "{}", "Environment variables of each sandbox.").visibility(Visibility::Names),
 ];

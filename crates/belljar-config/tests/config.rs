@@ -121,6 +121,16 @@ fn later_layers_override_earlier_ones() {
 }
 
 #[test]
+fn variables_of_a_run_apply_to_the_service() {
+    let layers = environment(&[("BELLJAR_LIMITS", "watched"), ("BELLJAR_ENGINE", "process")]).unwrap();
+    let config = Config::resolve(&layers, Path::new(HOME)).unwrap();
+    assert_eq!(config.template.grade.as_deref(), Some("watched"));
+    assert_eq!(config.sandboxes.engine.to_string(), "process");
+    let layers = environment(&[("BELLJAR_LIMITS", "weak")]).unwrap();
+    assert!(Config::resolve(&layers, Path::new(HOME)).is_err());
+}
+
+#[test]
 fn variables_override_those_with_older_names() {
     let layers = environment(&[("BELLJAR_CGROUP", "/sys/fs/cgroup/a")]).unwrap();
     let config = Config::resolve(&layers, Path::new(HOME)).unwrap();

@@ -7,6 +7,9 @@ use belljar_model::{EngineName, MountRefusal, SandboxId};
 
 use crate::client::GuestError;
 
+/// Placeholder for a command line of Belljar in [`EngineError::Layer::fix`].
+pub const THIS_COMMAND: &str = "belljar …";
+
 /// Failure to create, use or remove a sandbox. None of these is caused by the code that was to run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -22,7 +22,7 @@ pub use client::{
 };
 pub use collect::{Collector, LogFile, MAX_IN_MEMORY_BYTES, OpenSpill};
 pub use engine::{CreateRequest, Engine, Life, NetworkLog, Sandbox, Survivor, Usage, Walls};
-pub use engine_error::EngineError;
+pub use engine_error::{EngineError, THIS_COMMAND};
 pub use judge::{Judgement, judge, judge_lost};
 pub use log_dir::LogDir;
 pub use run::{InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};

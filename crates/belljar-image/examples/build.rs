@@ -8,7 +8,7 @@ use std::time::Instant;
 use belljar_engine::{Engine, ProcessEvent, v1};
 use belljar_image::{BuildEvent, BuildInput, Builder, Definition, Layers};
 use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{TemplateStart, TemplateTree, Tree, TreeLayer};
+use belljar_model::{LimitsGrade, TemplateStart, TemplateTree, Tree, TreeLayer};
 
 fn print(text: &str) {
     use std::io::Write as _;
@@ -47,7 +47,13 @@ async fn build(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let input = BuildInput { mirror: path(mirror), image: path(image), ..BuildInput::default() };
     let begin = Instant::now();
     let mut tell = |event: BuildEvent| print(&format!("{:6.1} s  {event:?}", begin.elapsed().as_secs_f64()));
-    let builder = Builder { engine: &engine, layers: &layers, owner: "me", tell: &mut tell };
+    let builder = Builder {
+        engine: &engine,
+        layers: &layers,
+        owner: "me",
+        grade: LimitsGrade::default(),
+        tell: &mut tell,
+    };
     let built = builder.build(&definition, &input).await?;
     print(&format!("{:6.1} s  {built:?}", begin.elapsed().as_secs_f64()));
     let layer = built.layer.as_ref().map(|layer| TreeLayer {

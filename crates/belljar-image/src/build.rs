@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_engine::Engine;
 use belljar_model::{
-    LimitsFile, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TemplateStart, TlsMode, TreeBase,
+    LimitsFile, LimitsGrade, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TemplateStart, TlsMode, TreeBase,
 };
 use bytes::Bytes;
 use tokio::io::AsyncRead;
@@ -118,6 +118,8 @@ pub struct Builder<'a> {
     pub layers: &'a Layers,
     /// The owner of the template.
     pub owner: &'a str,
+    /// How the limits of the sandboxes are enforced.
+    pub grade: LimitsGrade,
     /// Receives the events of the build.
     pub tell: &'a mut (dyn FnMut(BuildEvent) + Send),
 }
@@ -245,6 +247,7 @@ impl Builder<'_> {
             base: state.base,
             layer: state.layer.as_ref(),
             owner: self.owner,
+            grade: self.grade,
             shown: show_dir(MIRROR_NAME, input.mirror.as_deref()),
             limits: &definition.build,
             network: if definition.steps.iter().any(Step::has_network) {
@@ -266,6 +269,7 @@ impl Builder<'_> {
             base: TreeBase::Host,
             layer: None,
             owner: self.owner,
+            grade: self.grade,
             shown,
             limits: definition_limits,
             network: NetworkPolicy::default(),

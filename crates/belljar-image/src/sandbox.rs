@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use belljar_engine::{Archive, CreateRequest, Engine, EngineError, GuestError, ProcessEvent, Sandbox, v1};
 use belljar_model::{
-    Cpus, DiskSize, Inodes, LimitsFile, Memory, NetworkEvent, NetworkPolicy, OpenFiles, Pids, SandboxSpec,
-    ShownDir, TemplateStart, TemplateTree, Timeout, TmpSize, Tree, TreeBase, TreeBuild, TreeLayer,
+    Cpus, DiskSize, Inodes, LimitsFile, LimitsGrade, Memory, NetworkEvent, NetworkPolicy, OpenFiles, Pids,
+    SandboxSpec, ShownDir, TemplateStart, TemplateTree, Timeout, TmpSize, Tree, TreeBase, TreeBuild,
+    TreeLayer,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
@@ -64,6 +65,7 @@ pub(crate) struct BuildSandboxParams<'a> {
     pub(crate) base: TreeBase,
     pub(crate) layer: Option<&'a Layer>,
     pub(crate) owner: &'a str,
+    pub(crate) grade: LimitsGrade,
     pub(crate) shown: Vec<ShownDir>,
     pub(crate) limits: &'a LimitsFile,
     /// The initial network policy. A sandbox created without a network cannot get one later.
@@ -119,6 +121,7 @@ impl BuildSandbox {
         tree.check().map_err(|error| BuildError::input("template", error.to_string()))?;
         let spec = SandboxSpec {
             limits,
+            grade: params.grade,
             tree: Tree::Template(Box::new(tree)),
             network: params.network,
             ..SandboxSpec::default()

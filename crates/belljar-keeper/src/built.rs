@@ -318,9 +318,10 @@ impl Keeper {
             engine: self.builder_engine()?.as_ref(),
             layers: &layers,
             owner: &caller.tenant,
+            grade: self.grade()?,
             tell: &mut tell,
         };
-        Ok(builder.build(definition, input).await?)
+        builder.build(definition, input).await.map_err(|error| KeeperError::from(error).for_caller(caller))
     }
 
     async fn store_built(
@@ -493,9 +494,11 @@ impl Keeper {
             engine: self.builder_engine()?.as_ref(),
             layers: &layers,
             owner: &caller.tenant,
+            grade: self.grade()?,
             tell: &mut ignore,
         };
-        let layer = builder.import(&header, rest).await?;
+        let imported = builder.import(&header, rest).await;
+        let layer = imported.map_err(|error| KeeperError::from(error).for_caller(caller))?;
         let BundleHeader { description, base, spec, start, ready, warm, workdir, .. } = header;
         let record = BuiltRecord { base, layer, start, ready, warm, workdir, build: None };
         let note: String = description.chars().filter(|letter| !letter.is_control()).take(256).collect();

@@ -139,7 +139,7 @@ impl Keeper {
     async fn plan_launch(&self, caller: &Caller, request: CreateSandbox) -> Result<LaunchPlan> {
         let origin = self.origin_of(caller, request.template.as_deref()).await?;
         let names_memory = request.spec.limits.memory.is_some();
-        let mut spec = resolve(&self.inner.engines, &origin.spec, request.spec)?;
+        let mut spec = resolve(&self.inner.engines, self.grade()?, &origin.spec, request.spec)?;
         if names_memory {
             check_memory(spec.limits.memory)?;
         }
@@ -180,7 +180,7 @@ impl Keeper {
         if !spec.mounts.is_empty() {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
         }
-        if spec.grade == LimitsGrade::Watched && self.inner.config.now().template.grade.is_none() {
+        if spec.grade == LimitsGrade::Watched && self.grade()? != LimitsGrade::Watched {
             return refuse("grade", "the weaker grade is only for keys with the role admin".to_owned());
         }
         self.check_tree(spec)
@@ -285,8 +285,18 @@ impl Keeper {
         Ok(())
     }
 
+    /// Returns how limits are enforced in sandboxes whose request and template do not say: the operator's choice for all.
+    pub(crate) fn grade(&self) -> Result<LimitsGrade> {
+        let config = self.inner.config.now();
+        Ok(config.template.grade.as_deref().map(str::parse).transpose()?.unwrap_or_default())
+    }
+
     /// Creates a sandbox from a plan. It counts in quotas from before it exists until nothing of it is left.
     pub(crate) async fn create_from_plan(&self, caller: &Caller, plan: LaunchPlan) -> Result<Arc<Entry>> {
+        self.start_plan(caller, plan).await.map_err(|error| error.for_caller(caller))
+    }
+
+    async fn start_plan(&self, caller: &Caller, plan: LaunchPlan) -> Result<Arc<Entry>> {
         let begin = Instant::now();
         let volumes = self.hold_volumes(caller, &plan.spec).await?;
         let share = self.inner.ledger.reserve(caller, &plan.spec)?;

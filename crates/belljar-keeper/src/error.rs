@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_engine::{EngineError, GuestError};
+use belljar_engine::{EngineError, GuestError, THIS_COMMAND};
 use belljar_image::BuildError;
 use belljar_model::{ModelError, Role, SandboxId, SandboxState};
 use belljar_store::{AuditError, Broken, StoreError};
+
+use crate::caller::Caller;
 
 /// Errors of the keeper. Each has a stable code, [`KeeperError::code`], on which programs may rely.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +112,7 @@ pub enum KeeperError {
         reason: String,
     },
     /// A quota is exceeded.
-    #[error("{quota}: {used} of {limit} are in use{}", hint(.quota, .retry_after))]
+    #[error("{quota}: {used} of {limit} {}{}", usage(.quota), hint(.quota, .retry_after))]
     Quota {
         /// The quota.
         quota: &'static str,
@@ -194,6 +196,9 @@ pub enum KeeperError {
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// This machine cannot enforce what a sandbox needs. Only administrators are told how it is set up.
+    #[error("{0}")]
+    Machine(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -274,6 +279,15 @@ fn format_ids(sandboxes: &[SandboxId]) -> String {
     }
 }
 
+/// Returns the words for the use of a quota: of a rate, or of what can be given back.
+fn usage(quota: &str) -> &'static str {
+    match quota {
+        "executions_per_minute" => "executions were started in the last minute",
+        "cpu_seconds_per_hour" => "processor seconds were used in the last hour",
+        _ => "are in use",
+    }
+}
+
 fn hint(quota: &str, retry_after: &Option<Duration>) -> String {
     match retry_after {
         Some(after) => format!("; try again in {} s", after.as_secs().max(1)),
@@ -287,6 +301,19 @@ impl KeeperError {
     /// Creates an error for an invalid value of `field`.
     pub fn field(field: &'static str, reason: impl Into<String>) -> Self {
         Self::Field { field, reason: reason.into() }
+    }
+
+    /// Reveals what is missing on this machine, and how to fix it, to an administrator.
+    pub(crate) fn for_caller(self, caller: &Caller) -> Self {
+        match self {
+            other if caller.role != Role::Admin => other,
+            Self::Engine(error @ EngineError::Layer { .. }) => Self::Machine(error.to_string()),
+            // A build names no grade: it is the server's.
+            Self::Build(BuildError::Engine(error @ EngineError::Layer { .. })) => {
+                Self::Machine(error.to_string().replace(THIS_COMMAND, "belljar serve"))
+            }
+            other => other,
+        }
     }
 
     /// Returns the stable code of the error, for programs.
@@ -337,7 +364,7 @@ impl KeeperError {
             Self::Engine(EngineError::WrongEngine { .. }) => "invalid_field",
             Self::Engine(EngineError::Unsupported { .. }) => "not_offered",
             Self::Engine(EngineError::NoNetwork | EngineError::LimitInUse { .. }) => "failed_precondition",
-            Self::Engine(_) => "engine_failed",
+            Self::Engine(_) | Self::Machine(_) => "engine_failed",
             Self::AuditBroken(_) => "failed_precondition",
             Self::Store(_) | Self::Audit(_) | Self::Record { .. } => "store_failed",
             Self::File { .. } => "server_file_failed",

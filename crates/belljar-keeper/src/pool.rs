@@ -111,7 +111,8 @@ impl Pools {
             }
             return Some(Arc::clone(pool));
         }
-        let mut spec = resolve(&self.engines, &origin.spec, Default::default()).ok()?;
+        let mut spec =
+            resolve(&self.engines, self.default.spec.grade, &origin.spec, Default::default()).ok()?;
         spec.tree = tree.clone();
         let used = recent.values().filter(|pool| pool.size() > 0);
         if used.clone().count() >= MAX_TEMPLATES

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belljar_engine::{Engine, EngineError, Engines, Sandbox, Survivor};
-use belljar_model::{LimitsChange, SandboxId, SandboxSpec, SandboxState};
+use belljar_model::{LimitsChange, LimitsGrade, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditFilter, AuditLog, PortRow, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -67,7 +67,7 @@ impl Keeper {
     /// Fails if the store or the engine cannot be used, or the template's spec is not allowed.
     pub async fn open(config: KeeperConfig, store: Store, audit: AuditLog, engines: Engines) -> Result<Self> {
         let secret = store.server_secret().await?;
-        let spec = resolve(&engines, &config.template, Default::default())?;
+        let spec = resolve(&engines, LimitsGrade::default(), &config.template, Default::default())?;
         let gate = Gate::new(config.max_starts, config.max_waiting);
         let (size, template_size) = pool_sizes(&config);
         let pools = Pools::new(engines.clone(), default_origin(&config), spec, size, template_size);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use belljar_engine::Engines;
 use belljar_model::{
-    Cpus, DomainPattern, Memory, NetworkFile, Pids, SandboxId, SandboxSpec, SandboxState, SpecFile,
+    Cpus, DomainPattern, LimitsGrade, Memory, NetworkFile, Pids, SandboxId, SandboxSpec, SandboxState,
+    SpecFile,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -478,9 +479,11 @@ pub(crate) struct Settings {
     pub(crate) ports: PortSettings,
 }
 
-/// Merges the request into the template's specification, and validates the result.
+/// Merges the request into the template's specification, and validates the result. `grade` is the server's, which applies unless one
+/// of the two names another.
 pub(crate) fn resolve(
     engines: &Engines,
+    grade: LimitsGrade,
     template: &SpecFile,
     requested: SpecFile,
 ) -> Result<SandboxSpec, KeeperError> {
@@ -499,6 +502,7 @@ pub(crate) fn resolve(
         KeeperError::field("engine", format!("\"{name}\" is not in this server; give {}", engines.names()))
     })?;
     file.engine = Some(name.to_string());
+    file.grade.get_or_insert_with(|| grade.to_string());
     file.limits.timeout.get_or_insert(engine.capabilities().default_timeout);
     Ok(file.resolve()?)
 }

@@ -67,6 +67,22 @@ impl Keeper {
         }
     }
 
+    /// Warns if no tenant has the template of requests that name none.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub async fn warn_of_missing_default(&self) -> Result<()> {
+        let name = self.inner.config.now().default_template.clone();
+        let is_it = |row: &TemplateRow| row.id == name || row.name.as_deref() == Some(&name);
+        if name != DEFAULT_TEMPLATE && !self.inner.store.templates().list(None).await?.iter().any(is_it) {
+            tracing::warn!(
+                default_template = name,
+                "not found: requests that name no template are refused; build it, or change sandboxes.default_template"
+            );
+        }
+        Ok(())
+    }
+
     /// Looks up a template by name or id.
     pub(crate) async fn origin(&self, caller: &Caller, name: &str) -> Result<Origin> {
         if name == DEFAULT_TEMPLATE {

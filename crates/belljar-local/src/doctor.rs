@@ -1,29 +1,33 @@
 //! Examination of what this machine can enforce, what is missing, and how to fix it.
 
+use belljar_engine::THIS_COMMAND;
 use belljar_linux::CgroupLayout;
+use belljar_model::LimitsGrade;
 
 use crate::LocalKind;
 use crate::engine::{LocalConfig, LocalEngine};
 use crate::failure::{GATEWAY_FIX, NAMESPACE_FIX};
 use crate::guest_program::GuestChoice;
 
-/// Placeholder for the command line of the program in [`Finding::fix`] and errors.
-pub const THIS_COMMAND: &str = "belljar …";
+/// Command line of a server, which is started anew to give its sandboxes control groups.
+const SERVE: &str = "belljar serve";
 
-/// Returns how to fix that no control group can be created: which grade of limits each way gives, and what it costs.
-pub(crate) fn cgroup_fix() -> String {
+/// Returns how to fix that no control group can be created: which grade of limits each way gives, and what it costs. The sandboxes of
+/// a server are in its group, not in that of a command.
+pub(crate) fn cgroup_fix(is_server: bool) -> String {
     let watched = format!(
         "accept the weaker grade watched, in which limits are checked every 20 ms, so that a burst can exceed them, and CPU \
          time is not limited: BELLJAR_LIMITS=watched {THIS_COMMAND}"
     );
+    let (it, command) = if is_server { ("the server", SERVE) } else { ("it", THIS_COMMAND) };
     // Directory of the user's service manager, unless configured otherwise (systemd.exec(5)).
     let manager = format!("/run/user/{}/systemd", rustix::process::geteuid().as_raw());
     if !std::path::Path::new(&manager).is_dir() {
-        return format!("{watched}; or run it as root, which gives the full grade cgroup");
+        return format!("{watched}; or run {it} as root, which gives the full grade cgroup");
     }
     format!(
-        "start it in a control group of its own, which gives the full grade cgroup and costs some milliseconds: \
-         systemd-run --user --scope -q -p Delegate=yes {THIS_COMMAND}; or {watched}"
+        "start {it} in a control group of its own, which gives the full grade cgroup and costs some milliseconds: \
+         systemd-run --user --scope -q -p Delegate=yes {command}; or {watched}"
     )
 }
 
@@ -72,6 +76,26 @@ impl LocalEngine {
             templates(),
             volumes(),
         ]
+    }
+}
+
+impl LocalEngine {
+    /// Returns what keeps the default sandboxes of a server from being created here; empty if nothing does. Cheap enough for each start.
+    #[must_use]
+    pub fn obstacles(config: LocalConfig, grade: LimitsGrade) -> Vec<Finding> {
+        if config.kind != LocalKind::Local {
+            return Vec::new();
+        }
+        let engine = Self::new(config);
+        let mut found =
+            vec![kernel(), guest(engine.config()), namespaces(), proc_mount(), seccomp(), landlock()];
+        if grade == LimitsGrade::Cgroup {
+            let groups = cgroups(engine.layout());
+            let fix = groups.fix.as_ref().map(|_| cgroup_fix(true));
+            found.push(Finding { fix, ..groups });
+        }
+        found.retain(|finding| finding.state == FindingState::Missing);
+        found
     }
 }
 
@@ -241,7 +265,7 @@ fn cgroups(layout: &CgroupLayout) -> Finding {
     }
     let reasons: Vec<String> =
         layout.missing.iter().map(|(controller, reason)| format!("{controller}: {reason}")).collect();
-    bad("control groups", FindingState::Missing, reasons.join("; "), &cgroup_fix())
+    bad("control groups", FindingState::Missing, reasons.join("; "), &cgroup_fix(false))
 }
 
 fn seccomp() -> Finding {

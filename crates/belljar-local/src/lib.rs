@@ -42,7 +42,7 @@ pub use belljar_linux::{ALLOCATED, ForkGuard, enter_test_network};
 pub use belljar_model::{
     HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec, SpecFile,
 };
-pub use doctor::{Finding, FindingState, THIS_COMMAND};
+pub use doctor::{Finding, FindingState};
 pub use engine::{LocalConfig, LocalEngine};
 pub use kind::LocalKind;
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};

@@ -211,7 +211,7 @@ impl Planner<'_> {
             return Err(EngineError::Layer {
                 layer: "the limits of memory, processors and processes by control groups".into(),
                 reason: reasons.join("; "),
-                fix: crate::doctor::cgroup_fix(),
+                fix: crate::doctor::cgroup_fix(self.is_long),
             });
         }
         self.watched = kind != LocalKind::None;

@@ -1,5 +1,6 @@
 //! Hints: one or two sentences that say what to do about an outcome.
 
+use crate::limits::LimitsFile;
 use crate::network::NetworkMode;
 use crate::outcome::{LimitKind, Outcome};
 use crate::spec::SandboxSpec;
@@ -81,6 +82,14 @@ impl HintReader {
             Self::Program => format!("limits.{limit}"),
         }
     }
+}
+
+/// Rewrites a hint for programs for a person at a command line, who sets a limit of a new sandbox with a flag.
+#[must_use]
+pub fn for_command_line(hint: &str) -> String {
+    LimitsFile::TABLE.iter().fold(hint.to_owned(), |hint, limit| {
+        hint.replace(&HintReader::Program.name_of(limit.name), &HintReader::CommandLine.name_of(limit.name))
+    })
 }
 
 /// How often an execution hit limits, as counted by the kernel for the whole sandbox.
@@ -406,6 +415,15 @@ mod tests {
         assert_eq!(find(&exited(0), 0, 5), pids);
         assert_eq!(find(&Outcome::TimedOut, 0, 5), format!("The code timed out after 60 s. {pids}"));
         assert!(find(&Outcome::OutOfMemory, 1, 0).starts_with("The code exceeded its 512 MiB memory limit"));
+    }
+
+    #[test]
+    fn hints_are_rewritten_for_the_command_line() {
+        let spec = SandboxSpec::default();
+        for outcome in [Outcome::OutOfMemory, Outcome::Limit { limit: LimitKind::OpenFiles }] {
+            let of = |reader| hint(&outcome, LimitEvents::default(), b"", &spec, reader).unwrap();
+            assert_eq!(for_command_line(&of(HintReader::Program)), of(HintReader::CommandLine));
+        }
     }
 
     #[test]

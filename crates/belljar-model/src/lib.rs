@@ -51,7 +51,7 @@ pub use env::EnvVar;
 pub use error::ModelError;
 pub use event::Event;
 pub use files::{ChangeKind, FileChange, FilePath};
-pub use hint::{HintReader, LimitEvents, hint};
+pub use hint::{HintReader, LimitEvents, for_command_line, hint};
 pub use id::SandboxId;
 pub use isolation::{Isolation, LIMITED_BY, Layer, LayerState};
 pub use language::{CommandTemplate, CommandValues, Language, LanguageLimits};

@@ -1,15 +1,19 @@
 //! Advice for command lines that are written as for other programs.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use belljar_model::nearest;
 use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::run::shell_quote;
+
 /// Advice for commands that do not exist, by the command that they are given to.
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("", "ps", "belljar sandbox ls lists sandboxes, belljar sandbox ps SANDBOX the processes in one"),
+    ("", "auth", NO_LOGIN),
     ("", "login", NO_LOGIN),
     ("", "logout", NO_LOGIN),
     ("", "version", "belljar --version prints the version"),
@@ -35,10 +39,20 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("sandbox", "inspect", "belljar sandbox info SANDBOX shows its details"),
     (
         "sandbox",
+        "connect",
+        "belljar sandbox shell SANDBOX opens a terminal, belljar sandbox exec SANDBOX COMMAND runs a command",
+    ),
+    ("sandbox", "ssh", "belljar sandbox shell SANDBOX opens a terminal"),
+    ("template", "init", TEMPLATE_FILE),
+    ("template", "create", TEMPLATE_FILE),
+    (
+        "sandbox",
         "attach",
         "belljar sandbox shell SANDBOX opens a terminal, belljar sandbox process attach follows a process",
     ),
 ];
+
+const TEMPLATE_FILE: &str = "belljar template build FILE builds one from a file that you write, with name, base and steps; belljar template build --help says more";
 
 const NO_LOGIN: &str = "there is no login: the server of this user's home needs no key; for another one give --server URL and --api-key \
                         KEY, or set BELLJAR_API_URL and BELLJAR_API_KEY; belljar key create makes a key";
@@ -52,6 +66,21 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("run", "--interactive", TERMINAL),
     ("run", "--tty", TERMINAL),
     ("run", "--rm", "leave it out: belljar run always removes its sandbox"),
+    (
+        "run",
+        "-m",
+        "--memory SIZE limits the memory; a module of Python is run with -l sh -c 'python3 -m MODULE'",
+    ),
+    ("run", "-w", DIRECTORY),
+    ("run", "--workdir", DIRECTORY),
+    ("run", "--cwd", DIRECTORY),
+    ("run", "--python", LANGUAGE),
+    ("run", "--node", LANGUAGE),
+    ("run", "--network", NETWORK),
+    ("shell", "--network", NETWORK),
+    ("code", "--network", NETWORK),
+    ("sandbox create", "--network", NETWORK),
+    ("run", "--cpu", "--cpus NUMBER limits the processors"),
     ("run", "-d", BACKGROUND),
     ("run", "--detach", BACKGROUND),
     ("run", "--name", BACKGROUND),
@@ -79,6 +108,10 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+const DIRECTORY: &str =
+    "code runs in its home directory; -f SRC=DST puts files there, and cd in a script changes the directory";
+const LANGUAGE: &str = "-l LANGUAGE names the language, as in belljar run -l python -c CODE; belljar run SCRIPT finds it by the extension";
+const NETWORK: &str = "--net MODE sets the network: disabled (the default, as Docker's none), whitelist or open; --allow HOST allows one host";
 const MOUNT: &str = "--mount SRC:DST[:rw] shows a directory of this machine inside; belljar sandbox create --volume mounts a volume of a \
                      server";
 const TERMINAL: &str = "leave it out: belljar run passes standard input on; belljar shell opens a terminal";
@@ -122,6 +155,14 @@ pub(crate) fn advise(mut error: clap::Error, words: &[OsString], command: &Comma
         }
         _ => None,
     };
+    // A program's option before its script is no value of an argument, as the parser's own advice takes it to be.
+    let is_run = words.get(1).is_some_and(|word| word == "run");
+    let advice = advice.or_else(|| {
+        let short = text(ContextKind::InvalidArg).filter(|flag| flag.starts_with('-') && !flag.starts_with("--"))?;
+        (is_run && error.kind() == ErrorKind::UnknownArgument).then(|| {
+            format!("belljar run --help lists the options; {short} for the program goes after its script: belljar run SCRIPT {short}")
+        })
+    });
     if let Some(advice) = advice {
         error.remove(ContextKind::SuggestedSubcommand);
         // The usage names a suggested argument as well.
@@ -153,6 +194,9 @@ fn for_command(word: &str, words: &[OsString], command: &Command) -> Option<Stri
     let name = group.map_or("", Command::get_name);
     if let Some((.., advice)) = COMMANDS.iter().find(|(of, other, _)| *of == name && *other == word) {
         return Some((*advice).to_owned());
+    }
+    if group.is_none() && (word.contains(['.', '/']) || Path::new(word).is_file()) {
+        return Some(format!("belljar run {} runs a script", shell_quote(word)));
     }
     let place = if name.is_empty() { "belljar".to_owned() } else { format!("belljar {name}") };
     let known = group.unwrap_or(command).get_subcommands();

@@ -29,6 +29,9 @@ pub(crate) enum InputError {
         "script: there is no file {name:?}; code in that language is run with belljar run -l {name} -c CODE"
     )]
     IsLanguage { name: String },
+    /// The file is missing, and its name looks like code.
+    #[error("script: there is no file {name:?}; code is run with belljar run -c {}", quote(.name))]
+    IsCode { name: String },
     /// The path is not a regular file.
     #[error("{what}: {path:?} is {kind}; give a regular file")]
     NotAFile { what: &'static str, path: PathBuf, kind: &'static str },
@@ -90,6 +93,11 @@ impl Program {
                         {
                             InputError::IsLanguage { name: name.to_owned() }
                         }
+                        (InputError::Read { source, .. }, Some(name))
+                            if source.kind() == io::ErrorKind::NotFound && looks_like_code(name) =>
+                        {
+                            InputError::IsCode { name: name.to_owned() }
+                        }
                         _ => error,
                     }
                 })?;
@@ -109,6 +117,17 @@ impl Program {
         let source_name = source_name(language, path);
         Ok(Some(Self { language, source_name, source: source.into(), args, took_stdin }))
     }
+}
+
+/// Reports whether a word in place of a script's name is code: a call, an assignment or a statement.
+fn looks_like_code(word: &str) -> bool {
+    const MAX_LENGTH: usize = 200;
+    word.len() <= MAX_LENGTH && !word.contains('\n') && word.contains(['(', '=', ' ', ';'])
+}
+
+/// Quotes code for a shell, if that needs no escape.
+fn quote(code: &str) -> String {
+    if code.contains('\'') { "CODE".to_owned() } else { format!("'{code}'") }
 }
 
 /// Returns the built-in languages that a lookup of `word` can find. A process usually looks up one word, so the languages

@@ -28,7 +28,7 @@ pub(crate) struct RemoteRequest {
 impl RemoteRequest {
     /// Creates the sandbox, and returns its memory limit too. Limits that are not given are raised to the minimum of the language.
     pub(crate) async fn create(self, link: Link) -> Result<(Sandbox, Option<Memory>), Quit> {
-        let made = link.client.create(self.request, None).await?;
+        let made = link.create(self.request).await?;
         let info = made.sandbox.into_option().unwrap_or_default();
         let guest = link.client.guest(&info.id)?;
         let limits = info.limits.into_option().unwrap_or_default();

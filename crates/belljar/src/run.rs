@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use belljar_client::v1::CreateSandboxRequest;
 use belljar_client::{MessageField, well_known};
-use belljar_engine::{CreateRequest, Engine as _, EngineError, Life, RunRequest, Sandbox};
-use belljar_local::{LocalEngine, LocalKind, THIS_COMMAND};
+use belljar_engine::{CreateRequest, Engine as _, EngineError, Life, RunRequest, Sandbox, THIS_COMMAND};
+use belljar_local::{LocalEngine, LocalKind};
 use belljar_model::{
     ASK_TO_ALLOW, Event, HintReader, Language, Memory, NetworkEvent, NetworkMode, NetworkPolicy, Outcome,
     Phase, RunResult, SandboxSpec,
@@ -186,16 +186,20 @@ async fn install(
 fn with_command(error: EngineError) -> EngineError {
     match error {
         EngineError::Layer { layer, reason, fix } => {
-            let words: Vec<String> =
-                std::env::args_os().map(|word| shell_quote(&word.to_string_lossy())).collect();
-            EngineError::Layer { layer, reason, fix: fix.replace(THIS_COMMAND, &words.join(" ")) }
+            EngineError::Layer { layer, reason, fix: name_this_command(&fix) }
         }
         other => other,
     }
 }
 
+/// Puts this command line into advice, so that it can be copied.
+pub(crate) fn name_this_command(advice: &str) -> String {
+    let words = std::env::args_os().map(|word| shell_quote(&word.to_string_lossy())).collect::<Vec<_>>();
+    advice.replace(THIS_COMMAND, &words.join(" "))
+}
+
 /// Quotes a word for a shell.
-fn shell_quote(word: &str) -> String {
+pub(crate) fn shell_quote(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_@%+=:,./-".contains(character);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
@@ -329,10 +333,6 @@ impl Command<'_> {
             let running = self.run_program(sandbox, program, inputs, path, output);
             supervise(running, sandbox, &watch, signals, &progress).await?
         };
-        timings.skip();
-        let copied = if self.outputs.is_empty() {
-            Vec::new()
-        } else {
         let mut result = result;
         if !result.outcome.is_success()
             && let Some(denial) = self.denials(sandbox).await
@@ -342,6 +342,10 @@ impl Command<'_> {
                 None => denial,
             });
         }
+        timings.skip();
+        let copied = if self.outputs.is_empty() {
+            Vec::new()
+        } else {
             bring_out(&self.outputs, sandbox.guest(), &self.spec, signals).await?
         };
         timings.step("bring_out");
@@ -382,10 +386,6 @@ impl Command<'_> {
         belljar_engine::run(sandbox, &self.spec, request, output).await
     }
 
-    /// Prints the result, and returns the exit status.
-    async fn finish(
-        &self,
-        output: &mut Output,
     fn has_network(&self) -> bool {
         self.spec.network.mode() != NetworkMode::Disabled
     }
@@ -414,6 +414,10 @@ impl Command<'_> {
             .then(|| format!("The network policy denied connections: {}{more}.", reasons.join("; ")))
     }
 
+    /// Prints the result, and returns the exit status.
+    async fn finish(
+        &self,
+        output: &mut Output,
         result: RunResult,
         copied: Vec<CopyError>,
         has_started: bool,

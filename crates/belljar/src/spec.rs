@@ -15,6 +15,9 @@ use crate::message::{Quit, say};
 use crate::net::read_secrets;
 use crate::policy;
 
+/// Variable for the grade of the limits of all sandboxes.
+pub(crate) const LIMITS_VARIABLE: &str = "BELLJAR_LIMITS";
+
 /// A specification before it is checked.
 #[derive(Debug)]
 pub(crate) struct UncheckedSpec {
@@ -37,7 +40,7 @@ impl UncheckedSpec {
             let chosen = choose_engine(flags.engine.as_deref(), engines.0.as_deref(), engines.1.as_deref())?;
             flags.engine = Some(chosen.to_string());
         }
-        flags.grade = flags.grade.or_else(|| variable("BELLJAR_LIMITS"));
+        flags.grade = flags.grade.or_else(|| variable(LIMITS_VARIABLE));
         Ok(Self { file: file.merge(flags), mounts_of_file, needs_network: false })
     }
 

@@ -64,6 +64,11 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, P
     if ServiceWall::Hosts.allows(peer.unix || is_own(config, peer, &host)) {
         return Ok(HostName::Own);
     }
+    if host.split_once('.').is_some_and(|(label, _)| port_host(label).is_some()) {
+        return Err(host_not_allowed(
+            "host name not allowed; names of ports need the server's setting server.domain, as with belljar serve --domain NAME",
+        ));
+    }
     Err(host_not_allowed("host name not allowed; the operator can add it to the server's host names"))
 }
 

@@ -7,7 +7,9 @@ use std::pin::Pin;
 use belljar_engine::{CreateRequest, Engine as _, ProcessEvent, v1};
 use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, Built, Definition, Layer, Layers};
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{Isolation, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
+use belljar_model::{
+    Isolation, LimitsGrade, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer,
+};
 
 pub(crate) type Case = fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -49,7 +51,13 @@ impl Fixture {
         let mut events = Vec::new();
         let mut tell = |event| events.push(event);
         let definition = Definition::parse(text).unwrap();
-        let builder = Builder { engine: &self.engine, layers: &self.layers, owner: "me", tell: &mut tell };
+        let builder = Builder {
+            engine: &self.engine,
+            layers: &self.layers,
+            owner: "me",
+            grade: LimitsGrade::default(),
+            tell: &mut tell,
+        };
         let built = builder.build(&definition, input).await;
         (built, events)
     }

@@ -3,7 +3,7 @@
 use belljar_engine::Engine as _;
 use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, BundleHeader, Layer};
 use belljar_local::CreateRequest;
-use belljar_model::TreeBase;
+use belljar_model::{LimitsGrade, TreeBase};
 use bytes::Bytes;
 
 use crate::fixture::{Case, Fixture};
@@ -157,8 +157,13 @@ async fn bundle(fixture: Fixture) {
     };
     let import = async |header: &BundleHeader, content: Vec<u8>| {
         let mut tell = |_| {};
-        let builder =
-            Builder { engine: &fixture.engine, layers: &fixture.layers, owner: "me", tell: &mut tell };
+        let builder = Builder {
+            engine: &fixture.engine,
+            layers: &fixture.layers,
+            owner: "me",
+            grade: LimitsGrade::default(),
+            tell: &mut tell,
+        };
         builder.import(header, std::io::Cursor::new(content)).await
     };
     let back = import(&header(layer.clone()), content.clone()).await.unwrap();

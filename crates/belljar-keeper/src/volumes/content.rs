@@ -220,8 +220,7 @@ impl Keeper {
             tmp: Some(TmpSize::MIN),
             ..LimitsFile::default()
         };
-        // The operator chooses for all sandboxes how limits are enforced.
-        let grade = self.inner.config.now().template.grade.clone();
+        let grade = Some(self.grade()?.to_string());
         let file = SpecFile { engine: Some(engine.to_string()), limits, grade, ..SpecFile::default() };
         let path = self.volume_path(&row.id);
         Ok(SandboxSpec {

@@ -284,7 +284,8 @@ async fn execute(
             CodeEvent::Ended(ended) => {
                 let after = place.usage().await;
                 let mut done = collector.finish(CodeEnd::judge(&ended, &before, &after));
-                done.hint = Some(text(&ended.hint)).filter(|hint| !hint.is_empty());
+                done.hint =
+                    Some(belljar_model::for_command_line(&text(&ended.hint))).filter(|hint| !hint.is_empty());
                 return Ok(done);
             }
         }

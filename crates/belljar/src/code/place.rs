@@ -63,7 +63,6 @@ pub(crate) fn server_request(
     alone: &[(&str, bool)],
 ) -> Result<CreateSandboxRequest, Quit> {
     let own = [
-        ("limits", sandbox.limits.is_some()),
         ("hostname", sandbox.hostname.is_some()),
         ("spec", sandbox.spec.is_some()),
         ("policy", sandbox.policy.is_some()),
@@ -76,6 +75,7 @@ pub(crate) fn server_request(
         return Err(Quit::Usage(format!("--{flag}: {text}")));
     }
     Ok(CreateSandboxRequest {
+        grade: sandbox.limits.clone().unwrap_or_default(),
         env: values::variables(&sandbox.env)?.into_iter().collect(),
         limits: limits_message(&sandbox.resources.file()?),
         network_policy: sandbox.net.message()?.map_or_else(Default::default, Into::into),
@@ -191,7 +191,7 @@ impl Place {
             }
             PlaceRequest::Server { server, request } => {
                 let link = Link::open(&server).await?;
-                let made = link.client.create(*request, None).await?;
+                let made = link.create(*request).await?;
                 let info = made.sandbox.into_option().unwrap_or_default();
                 memory = info.limits.as_option().and_then(|limits| limits.memory_bytes);
                 let sandbox = info.id;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use belljar_api::ApiConfig;
 use belljar_config::{OnExit, StoreDurability};
-use belljar_engine::{Engine, Engines, Offer};
+use belljar_engine::{Engine, Engines, Offer, THIS_COMMAND};
 use belljar_keeper::{HeadRoom, KeeperConfig, OnShutdown, Quotas, VolumesConfig};
-use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalKind};
+use belljar_local::{Finding, LauncherConfig, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{ModelError, MountPolicy, NetworkSetup};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, ServiceWall, StoreError, StoreUrl};
 
@@ -88,7 +88,6 @@ pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engi
     let engine = |kind: LocalKind| {
         let local = LocalConfig {
             mount_policy: policy.clone(),
-            cgroup_base: sandboxes.cgroup.clone(),
             network: NetworkSetup {
                 exceptions: sandboxes.network_exceptions.clone(),
                 resolvers: sandboxes.network_resolvers.clone(),
@@ -96,7 +95,7 @@ pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engi
                 proxy_resolves: sandboxes.network_proxy_resolves,
                 ca_file: sandboxes.network_ca_file.clone(),
             },
-            ..LocalConfig::new(kind)
+            ..local(loaded, kind)
         };
         Arc::new(LauncherEngine::new(LauncherConfig::new(run_dir(loaded), local)))
     };
@@ -110,6 +109,22 @@ pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engi
         engines.with(Arc::clone(engine) as Arc<dyn Engine>, offer(engine))
     });
     Ok((all, engines))
+}
+
+fn local(loaded: &Loaded, kind: LocalKind) -> LocalConfig {
+    LocalConfig { cgroup_base: loaded.config.sandboxes.cgroup.clone(), ..LocalConfig::new(kind) }
+}
+
+/// Warns if this machine cannot create the sandboxes that a request gets by default.
+pub(crate) fn warn_of_obstacles(loaded: &Loaded) {
+    let grade = loaded.config.template.grade.as_deref().and_then(|grade| grade.parse().ok());
+    let Some(kind) = LocalKind::from_name(loaded.config.sandboxes.engine) else { return };
+    for Finding { name, detail, fix, .. } in
+        LocalEngine::obstacles(local(loaded, kind), grade.unwrap_or_default())
+    {
+        let fix = fix.unwrap_or_default().replace(THIS_COMMAND, "belljar serve");
+        tracing::warn!(missing = name, detail, fix, "no sandbox can be created here");
+    }
 }
 
 /// Returns the directory of the launcher and its log.

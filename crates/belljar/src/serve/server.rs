@@ -103,8 +103,10 @@ impl Server {
         .await?;
         let name = store.lock_name(&loaded.config.store.keeper).await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
+        parts::warn_of_obstacles(loaded);
         let (engines, offered) = parts::engines(loaded)?;
         let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, offered).await?;
+        keeper.warn_of_missing_default().await?;
         keeper.register_metrics(|registry| registry.register_collector(Box::new(ProcessMetrics::new())));
         let api = Arc::new(Api::new(parts::api(loaded), keeper.clone()));
         if loaded.config.otlp.is_some() {

@@ -19,17 +19,19 @@ use std::path::{Path, PathBuf};
 
 use belljar_client::v1;
 use belljar_engine::{ErrorCode, GuestClient, GuestError};
+use bytes::Bytes;
 use tokio::io::AsyncRead;
 
 use super::args::CopyArgs;
 use super::create::upload;
 use super::link::Link;
 use super::long::{ByteCounter, Counted};
+use super::show::bytes;
 use super::{tree, volume};
 use crate::copy_out::Outputs;
 use crate::descriptor::Inherited;
 use crate::files::Inputs;
-use crate::message::Quit;
+use crate::message::{Quit, chain};
 use crate::output::write_failed;
 use crate::stdin::Stdin;
 
@@ -80,7 +82,11 @@ pub(crate) async fn copy(link: &Link, args: &CopyArgs, kind: RemoteKind) -> Resu
     match (split_remote(&args.from), split_remote(&args.to)) {
         (None, Some((name, path))) => {
             find(link, &name, kind).await?;
-            copy_in(link, &args.from, place(link, &name, path, kind)?).await
+            let copied = copy_in(link, &args.from, place(link, &name, path, kind)?).await;
+            match copied {
+                Err(quit) if kind == RemoteKind::Sandbox => Err(explain_memory(link, &name, quit).await),
+                copied => copied,
+            }
         }
         (Some((name, path)), None) => {
             let most = find(link, &name, kind).await?;
@@ -93,6 +99,28 @@ pub(crate) async fn copy(link: &Link, args: &CopyArgs, kind: RemoteKind) -> Resu
                  file here with a colon in its name"
             )))
         }
+    }
+}
+
+/// Adds to an error for a file that does not fit into the memory how much there is, and how to get more.
+async fn explain_memory(link: &Link, name: &str, quit: Quit) -> Quit {
+    let Quit::Error(error) = quit else { return quit };
+    let is_full = error.chain().filter_map(|cause| cause.downcast_ref::<GuestError>()).any(|error| {
+        error.is(ErrorCode::ResourceExhausted) && error.to_string().contains("against its limit memory")
+    });
+    let request = v1::SandboxMetricsRequest { sandbox: name.to_owned(), ..Default::default() };
+    match link.client.metrics(request).await {
+        Ok(metrics) if is_full => {
+            let used = metrics.memory_bytes.map(|used| format!(", of which {} are in use", bytes(used)));
+            anyhow::anyhow!(
+                "{}: it has {}{}; raise it with belljar sandbox set {name} --memory SIZE",
+                chain(error.as_ref()),
+                bytes(metrics.memory_limit_bytes),
+                used.unwrap_or_default(),
+            )
+            .into()
+        }
+        _ => error.into(),
     }
 }
 
@@ -201,7 +229,7 @@ fn input() -> Box<dyn AsyncRead + Send + Unpin> {
 /// Writes a file in the sandbox.
 async fn write(to: &RemotePath<'_>, source: impl AsyncRead + Send + Unpin + 'static) -> Result<(), Quit> {
     let path = crate::files::checked_path(Path::new(to.path))?;
-    let path = bytes::Bytes::copy_from_slice(path.as_os_str().as_bytes());
+    let path = Bytes::copy_from_slice(path.as_os_str().as_bytes());
     let open = v1::WriteOpen { path, make_parents: true, ..Default::default() };
     to.guest.write_from(open, source).await.map_err(|error| to.failed(error))?;
     Ok(())

@@ -18,7 +18,7 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
     // All input is checked before a request is sent.
     let files = Inputs::find(&args.files, None)?;
     let request = request(args)?;
-    let made = link.client.create(request, None).await?;
+    let made = link.create(request).await?;
     let info = made.sandbox.into_option().unwrap_or_default();
     let moved = ByteCounter::default();
     let upload_files = async {

@@ -141,12 +141,21 @@ async fn metrics(link: &Link, sandbox: &str) -> Option<v1::SandboxMetrics> {
 async fn report_killed(link: &Link, sandbox: &str, before: Option<v1::SandboxMetrics>, exited: &v1::Exited) {
     let after = metrics(link, sandbox).await.unwrap_or_default();
     let kills = after.oom_kills.saturating_sub(before.map_or(after.oom_kills, |before| before.oom_kills));
-    let was_killed = exited.signal == SIGKILL || exited.cause.as_known() == Some(v1::Cause::CAUSE_MEMORY);
+    // The kernel counts what it kills; the watcher of the grade `watched` states why it does.
+    let cause = exited.cause.as_known().unwrap_or_default();
+    let was_killed = exited.signal == SIGKILL || cause == v1::Cause::CAUSE_MEMORY;
     let what = match (was_killed, kills) {
         _ if link.quiet => return,
+        _ if cause == v1::Cause::CAUSE_PIDS => {
+            return say(&format!(
+                "the command was killed: the sandbox exceeded its limit of {} processes and threads; raise it with belljar \
+                 sandbox set {sandbox} --pids NUMBER",
+                after.pids_limit
+            ));
+        }
         (false, 0) => return,
         // Memory as the reason would only be a guess.
-        (true, 0) => return say("the command was killed (SIGKILL)"),
+        (true, 0) if cause != v1::Cause::CAUSE_MEMORY => return say("the command was killed (SIGKILL)"),
         (true, _) => "the command was killed".to_owned(),
         (false, 1) => "1 process was killed".to_owned(),
         (false, _) => format!("{kills} processes were killed"),

@@ -26,7 +26,8 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
         KeyCommand::Ls => list(link).await?,
         KeyCommand::Set { .. } => set(link, command).await?,
         KeyCommand::Revoke { id } => {
-            let path = format!("/v1/keys/{}", in_path(id));
+            let Keys { keys } = link.client.fetch("/v1/keys").await?;
+            let path = format!("/v1/keys/{}", in_path(&find_id(&keys, id)?));
             link.client.value::<()>(Method::DELETE, &path, RestBody::Empty).await?;
             link.remark("the key is revoked, and so is every token that was created with it");
         }
@@ -54,6 +55,23 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     Ok(())
 }
 
+/// Returns the id of the key that `given` names, by its id or by a name that no other valid key has.
+fn find_id(keys: &[KeyInfo], given: &str) -> Result<String, Quit> {
+    let is_named = |key: &&KeyInfo| key.name == given && key.revoked_at.is_none();
+    let named: Vec<&str> = keys.iter().filter(is_named).map(|key| key.id.as_str()).collect();
+    match named[..] {
+        _ if keys.iter().any(|key| key.id == given) => Ok(given.to_owned()),
+        [id] => Ok(id.to_owned()),
+        [] => Err(Quit::Error(anyhow::anyhow!(
+            "key {given:?} not found; belljar key ls lists keys with their ids"
+        ))),
+        _ => Err(Quit::Usage(format!(
+            "{given:?} is the name of several keys; give one of their ids: {}",
+            named.join(", ")
+        ))),
+    }
+}
+
 fn parse_role(text: &str) -> Result<Role, Quit> {
     let error = |_| Quit::Usage(format!("--role: {text:?} is not allowed; give admin, user or read"));
     text.parse().map_err(error)
@@ -78,13 +96,13 @@ async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
         request["expires"] = json!(expires);
     }
     let Keys { keys } = link.client.fetch("/v1/keys").await?;
-    // For an unknown key, the server returns the error.
-    let current = keys.into_iter().find(|key| key.id == *id).map(|key| key.quotas).unwrap_or_default();
+    let id = find_id(&keys, id)?;
+    let current = keys.into_iter().find(|key| key.id == id).map(|key| key.quotas).unwrap_or_default();
     let quotas = merge_quotas(quotas, current.clone())?;
     if quotas != current {
         request["quotas"] = json!(quotas);
     }
-    let path = format!("/v1/keys/{}", in_path(id));
+    let path = format!("/v1/keys/{}", in_path(&id));
     let updated: KeyInfo = link.client.send(Method::PATCH, &path, &request).await?;
     if !link.json(&updated)? {
         print(&format!("{}\n", updated.id))?;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use belljar_client::v1::{CreateSandboxRequest, CreateSandboxResponse};
 use belljar_client::{Client, ClientError, Credential, Target};
 use belljar_config::home_dir;
 use belljar_engine::GuestError;
@@ -12,6 +13,7 @@ use super::args::{Format, ServerArgs};
 use super::start::{Reached, reach};
 use crate::message::{Quit, say};
 use crate::serve::holder;
+use crate::spec::LIMITS_VARIABLE;
 
 /// Message when the first server is started in a home.
 const STARTED: &str = "started a background server; it exits when no sandboxes remain";
@@ -67,6 +69,18 @@ impl Link {
 }
 
 impl Link {
+    /// Creates a sandbox. On the server of this user's home, `BELLJAR_LIMITS` applies as to a sandbox without a server: it may have been
+    /// started without.
+    pub(crate) async fn create(
+        &self,
+        mut request: CreateSandboxRequest,
+    ) -> Result<CreateSandboxResponse, ClientError> {
+        if self.is_own && request.grade.is_empty() {
+            request.grade = std::env::var(LIMITS_VARIABLE).unwrap_or_default();
+        }
+        self.client.create(request, None).await
+    }
+
     /// Reports whether the server is named, or one is running in this user's home.
     pub(crate) fn is_running(args: &ServerArgs) -> Result<bool, Quit> {
         if Named::find(args, |name| std::env::var(name).ok())?.server.is_some() {

@@ -26,10 +26,10 @@ pub(crate) mod values;
 mod volume;
 
 use belljar_client::ClientError;
-use belljar_engine::{ErrorCode, GuestError};
+use belljar_engine::{ErrorCode, GuestError, THIS_COMMAND};
 
 use crate::message::{Quit, chain};
-use crate::run::runtime;
+use crate::run::{name_this_command, runtime};
 use args::SandboxCommandArgs;
 use link::Link;
 use server_args::{
@@ -39,6 +39,15 @@ use server_args::{
 
 /// Adds a hint to an error if the server requires a key. A value that the server refuses is wrong usage, as if it were refused here.
 pub(crate) fn with_hint(quit: Quit) -> Quit {
+    match hint(quit) {
+        Quit::Error(error) if error.to_string().contains(THIS_COMMAND) => {
+            anyhow::anyhow!(name_this_command(&error.to_string())).into()
+        }
+        other => other,
+    }
+}
+
+fn hint(quit: Quit) -> Quit {
     let Quit::Error(error) = quit else { return quit };
     if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("invalid_field")) {
         return Quit::Usage(chain(error.as_ref()));
@@ -58,6 +67,18 @@ pub(crate) fn with_hint(quit: Quit) -> Quit {
     {
         return anyhow::anyhow!("{error}; belljar events -f --kind template.build follows it").into();
     }
+    let is_missing = |cause: &(dyn std::error::Error + 'static)| {
+        let guest = cause.downcast_ref::<GuestError>();
+        cause.downcast_ref::<ClientError>().is_some_and(|error| error.is("sandbox_not_found"))
+            || matches!(guest, Some(GuestError::Refused { problem: Some(code), .. }) if code == "sandbox_not_found")
+    };
+    if error.chain().any(is_missing) {
+        let error = chain(error.as_ref());
+        return anyhow::anyhow!(
+            "{error}; belljar sandbox ls lists sandboxes, with --all also those that have ended"
+        )
+        .into();
+    }
     if let Some(text) = error.downcast_ref().and_then(with_request_id) {
         return anyhow::anyhow!(text).into();
     }
@@ -76,9 +97,13 @@ pub(crate) fn with_hint(quit: Quit) -> Quit {
 fn with_request_id(error: &ClientError) -> Option<String> {
     let ClientError::Refused { rpc, message, request_id, .. } = error else { return None };
     let is_fault = matches!(rpc, ErrorCode::Internal | ErrorCode::Unavailable | ErrorCode::DataLoss);
-    (is_fault && !request_id.is_empty()).then(|| match message.strip_suffix("this request_id") {
-        Some(before) => format!("{before}{request_id}"),
-        None => format!("{message} (request {request_id})"),
+    // Advice is complete, and ends with a command.
+    let has_advice = message.contains(THIS_COMMAND);
+    (is_fault && !has_advice && !request_id.is_empty()).then(|| {
+        match message.strip_suffix("this request_id") {
+            Some(before) => format!("{before}{request_id}"),
+            None => format!("{message} (request {request_id})"),
+        }
     })
 }
 

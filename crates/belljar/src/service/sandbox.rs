@@ -362,8 +362,7 @@ async fn kill(link: &Link, sandboxes: &[String], all: bool, labels: &[String]) -
             // A listed sandbox that has ended in the meantime is fine; a named one should have existed.
             Err(error) if is_missing(&error) && (all || !labels.is_empty()) => {}
             Err(error) if is_missing(&error) => {
-                crate::message::say(&error.to_string());
-                status = crate::message::FAILED;
+                status = super::with_hint(error.into()).report();
             }
             Err(error) => return Err(error.into()),
         }

@@ -51,6 +51,21 @@ pub(crate) async fn secrets(link: &Link, command: &SecretCommand) -> Result<u8, 
 
 /// Reads the value. It is no argument, because other users can see those.
 fn value(source: &SecretSourceArgs) -> Result<String, Quit> {
+    let value = read_value(source)?;
+    if !value.is_empty() {
+        return Ok(value);
+    }
+    let place = match (&source.env, &source.file) {
+        (Some(variable), _) => format!("the variable {variable}"),
+        (None, Some(file)) => format!("{file:?}"),
+        (None, None) => "standard input".to_owned(),
+    };
+    Err(Quit::Usage(format!(
+        "value: {place} is empty; give --env VARIABLE or --file PATH, or write the value to standard input"
+    )))
+}
+
+fn read_value(source: &SecretSourceArgs) -> Result<String, Quit> {
     match (&source.env, &source.file) {
         (Some(variable), _) => read_secret_variable("value", variable),
         (None, Some(file)) => read_secret_file("value", file),

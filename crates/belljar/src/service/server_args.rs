@@ -42,7 +42,7 @@ pub(crate) enum KeyCommand {
     Ls,
     /// Change the name, role, lifetime or quotas of a key; a quota of none is as much as the machine has
     Set {
-        /// Its id
+        /// Its id, or its name if no other key has it
         id: String,
         /// Name or purpose
         #[arg(long, value_name = "TEXT")]
@@ -58,7 +58,7 @@ pub(crate) enum KeyCommand {
     },
     /// Revoke a key permanently
     Revoke {
-        /// Its id
+        /// Its id, or its name if no other key has it
         id: String,
     },
 }
@@ -313,7 +313,7 @@ pub(crate) enum AuditCommand {
     /// Move the oldest records to files on the server's machine; without an option, all but the last
     Archive {
         /// Records older than this, such as 2026-01-01T00:00:00Z
-        #[arg(long, value_name = "TIME", group = "until")]
+        #[arg(long, value_name = "TIME", group = "until", value_parser = read_time)]
         before: Option<Timestamp>,
         /// Records older than this long, such as 90d
         #[arg(long, value_name = "TIME", group = "until")]
@@ -322,6 +322,12 @@ pub(crate) enum AuditCommand {
         #[arg(long, value_name = "NUMBER", group = "until")]
         through: Option<u64>,
     },
+}
+
+fn read_time(text: &str) -> Result<Timestamp, String> {
+    let allowed =
+        "give a time such as 2026-01-01T00:00:00Z, or the age of the records with --keep, such as --keep 1d";
+    text.parse().map_err(|_| allowed.to_owned())
 }
 
 /// Arguments of `belljar status`.

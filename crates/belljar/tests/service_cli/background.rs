@@ -42,6 +42,117 @@ fn command_starts_a_server_that_ends_when_idle() {
     assert_ne!(home.holder().unwrap().0, pid);
 }
 
+/// An ordinary user without control groups gets sandboxes by the advice as it is printed, also from a server that runs already.
+#[test]
+fn advice_for_an_ordinary_user_works_as_printed() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::os::unix::process::CommandExt as _;
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        // This user has a control group.
+        return;
+    }
+    // The first server must not end between two commands.
+    let home = Home::configured("[server]\nlinger = '1h'\n");
+    std::fs::set_permissions(home.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [home.path(), home.path().join("belljar.toml")] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let program = home.file("belljar");
+    std::fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+    home.write("t.toml", "name = \"t\"\nbase = \"host\"\n[[step]]\nrun = \"true\"\n");
+    let run = |program: &std::path::Path, args: &[&str], limits: &str| {
+        let mut command = std::process::Command::new(program);
+        command.args(args).env_clear().env("PATH", "/usr/bin:/bin").env("BELLJAR_HOME", home.path());
+        command.env("BELLJAR_LIMITS", limits).current_dir("/").stdin(Stdio::null()).uid(NOBODY).gid(NOBODY);
+        Done::of(command.output().unwrap())
+    };
+    let as_nobody = |args: &[&str], limits: &str| run(&program, args, limits);
+    let refused = as_nobody(&["sandbox", "create"], "");
+    refused.refused(
+        125,
+        &[
+            "cannot enforce the limits of memory, processors and processes",
+            "grade watched",
+            "full grade cgroup",
+        ],
+    );
+    let begin = refused.stderr.find("BELLJAR_LIMITS=watched").unwrap();
+    let line = refused.stderr[begin..].split(';').next().unwrap().trim();
+    let grade_of = |id: &str| {
+        let info = as_nobody(&["sandbox", "info", id, "--format", "json"], "").good();
+        serde_json::from_str::<serde_json::Value>(&info).unwrap()["isolation"]["grade"].clone()
+    };
+    let made = run("/bin/sh".as_ref(), &["-c", line], "").good();
+    assert_eq!(grade_of(made.trim()), "watched", "{line}");
+    // A build has the grade of its server.
+    let template = home.file("t.toml");
+    let build = ["template", "build", template.to_str().unwrap()];
+    as_nobody(&build, "").refused(125, &["cannot enforce", "BELLJAR_LIMITS=watched belljar serve"]);
+    let warnings = || {
+        let log = std::fs::read_to_string(home.path().join("belljar.log")).unwrap();
+        log.matches("no sandbox can be created here").count()
+    };
+    assert_eq!(warnings(), 1);
+    let end = || {
+        as_nobody(&["sandbox", "kill", "--all"], "").good();
+        rustix::process::kill_process(home.holder().unwrap().0, Signal::TERM).unwrap();
+        eventually(|| if home.is_held() { Err("it does not end".to_owned()) } else { Ok(()) });
+    };
+    end();
+    // A server that is started with the variable has it for all sandboxes.
+    let made = as_nobody(&["sandbox", "create"], "watched").good();
+    assert_eq!(grade_of(made.trim()), "watched");
+    let made = as_nobody(&["sandbox", "create"], "").good();
+    assert_eq!(grade_of(made.trim()), "watched");
+    let rich = ["run", "--rich", "--limits", "watched", "-l", "sh", "-c", "echo $((6 * 7))"];
+    assert_eq!(as_nobody(&rich, "").good(), "42\n");
+    assert_eq!(warnings(), 1);
+    end();
+}
+
+/// The watcher's reason is printed as the kernel's.
+#[test]
+fn watched_memory_limit_is_named() {
+    let home = Home::configured("[server]\nlinger = '1s'\n[template]\ngrade = 'watched'\n");
+    let id = home.create("--memory 64m");
+    let code = "x = b'x' * (300 << 20); import time; time.sleep(60)";
+    home.run_args(&["sandbox", "exec", &id, "--", "python3", "-c", code]).refused(
+        137,
+        &["exceeded its 64.0 MiB memory limit", &format!("belljar sandbox set {id} --memory SIZE")],
+    );
+}
+
+#[test]
+fn file_beyond_the_memory_is_refused_with_sizes() {
+    let home = Home::new();
+    let id = home.create("--memory 64m --disk 1g");
+    std::fs::File::create(home.file("big")).unwrap().set_len(200 << 20).unwrap();
+    home.run(&format!("sandbox cp big {id}:big")).refused(
+        125,
+        &["count against its limit memory: it has 64.0 MiB, of which", &format!("set {id} --memory SIZE")],
+    );
+}
+
+#[test]
+fn missing_default_template_is_reported_at_start() {
+    let home = Home::configured("[server]\nlinger = '1s'\n[sandboxes]\ndefault_template = 'nosuch'\n");
+    home.good("sandbox ls");
+    let log = std::fs::read_to_string(home.path().join("belljar.log")).unwrap();
+    assert!(log.contains("default_template=\"nosuch\"") && log.contains("not found: requests"), "{log}");
+}
+
+#[test]
+fn key_is_changed_by_its_name() {
+    let home = Home::new();
+    let created = home.json("key create --role user --name ci");
+    let id = created["id"].as_str().unwrap();
+    assert_eq!(home.good("key set ci --max-sandboxes 3").trim(), id);
+    home.json("key create --role user --name ci");
+    home.run("key set ci --max-sandboxes 3").refused(2, &["\"ci\" is the name of several keys", id]);
+    home.run("key revoke nosuch").refused(125, &["key \"nosuch\" not found; belljar key ls lists"]);
+}
+
 #[test]
 fn concurrent_commands_start_one_server() {
     let home = Home::new();

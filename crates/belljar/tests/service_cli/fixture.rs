@@ -182,7 +182,7 @@ impl Drop for Home {
 }
 
 impl Done {
-    fn of(output: Output) -> Self {
+    pub(crate) fn of(output: Output) -> Self {
         Self {
             status: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

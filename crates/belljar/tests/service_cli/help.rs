@@ -35,6 +35,17 @@ fn mistakes_get_advice() {
         "code nosuch.py",
         "code --sandbox x --memory 1g",
         "code --sandbox x --volume a:/b",
+        "auth login",
+        "sandbox connect x",
+        "template init",
+        "a.py",
+        "run -m http.server",
+        "run -w /srv x.py",
+        "run --python -c 1",
+        "run -Z x.py",
+        "run --network none x.py",
+        "run print(1)",
+        "audit archive --before yesterday",
         "sandbox ls --server http://127.0.0.1:1",
     ];
     let answers = lines.map(|line| {

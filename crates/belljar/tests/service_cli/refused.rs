@@ -19,7 +19,8 @@ fn unknown_names_are_reported() {
         "ps nosuch",
         "set nosuch --timeout 1h",
     ] {
-        home.run(&format!("sandbox {line}")).refused(125, &["sandbox \"nosuch\" not found"]);
+        home.run(&format!("sandbox {line}"))
+            .refused(125, &["sandbox \"nosuch\" not found", "belljar sandbox ls"]);
     }
     home.write("file", "");
     home.run("sandbox cp file nosuch:x").refused(125, &["sandbox \"nosuch\" not found"]);
@@ -84,6 +85,10 @@ fn invalid_values_are_refused_with_a_hint() {
         home.run(line).refused(2, words);
     }
     home.run("sandbox create --file nosuch.csv").refused(125, &["nosuch.csv"]);
+    home.run("secret create s")
+        .refused(2, &["value: standard input is empty; give --env VARIABLE or --file PATH"]);
+    home.run("secret create s --env PATH --host https://api.example.com/v1")
+        .refused(2, &["a host name alone, without scheme and path, such as api.example.com"]);
     assert_eq!(home.good("sandbox ls -q"), "");
 }
 
