@@ -43,6 +43,11 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Maximum number of bytes of one connection that the kernel keeps before they are sent. Without it a client that reads nothing has
+/// megabytes of the machine's memory, until it is closed. Bytes that are on their way do not count, so distant clients lose nothing.
+/// Source: docs/spec.md; held by `tests::unread_responses_take_little_memory_of_the_kernel`.
+const MAX_UNSENT_BYTES: u32 = 128 << 10;
+
 /// Listening socket of the API.
 pub enum Listener {
     /// TCP, with TLS or without.
@@ -160,6 +165,9 @@ impl Server {
         let activity = Activity::new(self.max_requests);
         let Some(slot) = self.slots.take(Some(remote.ip()), &activity) else { return };
         let _ = stream.set_nodelay(true);
+        if bound_unsent(&stream).is_err() {
+            return;
+        }
         let peer =
             Peer { remote: Some(remote), local: stream.local_addr().ok(), unix: false, tls: tls.is_some() };
         let connection = Connection {
@@ -216,6 +224,10 @@ impl Server {
     }
 }
 
+fn bound_unsent(stream: &TcpStream) -> std::io::Result<()> {
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES)
+}
+
 /// Reports whether the peer is this process' own user, or root.
 #[must_use]
 pub fn is_operator(stream: &UnixStream) -> bool {
@@ -243,4 +255,36 @@ fn is_transient(error: &std::io::Error) -> bool {
         Errno::PERM,
     ];
     Errno::from_io_error(error).is_some_and(|errno| TRANSIENT.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how much a peer that reads nothing can be sent.
+    async fn unread(is_bounded: bool) -> usize {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, _) = accepted.unwrap();
+        if is_bounded {
+            bound_unsent(&stream).unwrap();
+        }
+        let mut sent = 0;
+        // The kernel takes more as long as the peer's side accepts something.
+        while tokio::time::timeout(Duration::from_secs(1), stream.writable()).await.is_ok() {
+            match stream.try_write(&[0; 4096]) {
+                Ok(count) => sent += count,
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            }
+        }
+        drop(peer);
+        sent
+    }
+
+    #[tokio::test]
+    async fn unread_responses_take_little_memory_of_the_kernel() {
+        let (bounded, free) = tokio::join!(unread(true), unread(false));
+        assert!(bounded < free / 2, "{bounded} {free}");
+    }
 }
