@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_model::{
-    EngineName, Isolation, LimitEvents, LimitsChange, NetworkPolicy, NetworkRecord, SandboxId, SandboxSpec,
+    EngineName, Isolation, LimitEvents, LimitsChange, NetworkPolicy, NetworkReport, SandboxId, SandboxSpec,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -138,8 +138,8 @@ impl std::fmt::Debug for Sandbox {
     }
 }
 
-/// Network records of a sandbox, in order.
-pub type NetworkLog = BoxStream<'static, std::io::Result<NetworkRecord>>;
+/// Reports of a sandbox's gateway: its records, in order, and its totals.
+pub type NetworkLog = BoxStream<'static, std::io::Result<NetworkReport>>;
 
 /// The host's side of a sandbox.
 pub trait Walls: Send + Sync {

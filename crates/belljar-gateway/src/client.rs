@@ -2,7 +2,7 @@
 
 use std::io;
 
-use belljar_model::{NetworkPolicy, NetworkRecord};
+use belljar_model::{NetworkPolicy, NetworkReport};
 use futures::stream::{Stream, try_unfold};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -21,12 +21,12 @@ pub async fn set_policy(connection: UnixStream, policy: &NetworkPolicy) -> io::R
     let mut replies = send(connection, &Request::SetPolicy { policy: policy.clone() }).await?;
     match next(&mut replies).await? {
         Some(Reply::Done) => Ok(()),
-        Some(Reply::Record(_)) => Err(io::ErrorKind::InvalidData.into()),
+        Some(Reply::Record(_) | Reply::Totals(_)) => Err(io::ErrorKind::InvalidData.into()),
         None => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
-/// Returns the retained records after number `after`; with `follow` also future ones, until the gateway exits.
+/// Returns the retained records after number `after`; with `follow` also future ones, and the gateway's totals, until it exits.
 ///
 /// # Errors
 /// Fails as [`set_policy`] does.
@@ -34,10 +34,11 @@ pub async fn log(
     connection: UnixStream,
     after: u64,
     follow: bool,
-) -> io::Result<impl Stream<Item = io::Result<NetworkRecord>> + Send + use<>> {
+) -> io::Result<impl Stream<Item = io::Result<NetworkReport>> + Send + use<>> {
     let replies = send(connection, &Request::Log { after, follow }).await?;
     Ok(try_unfold(replies, async |mut replies| match next(&mut replies).await? {
-        Some(Reply::Record(record)) => Ok(Some((record, replies))),
+        Some(Reply::Record(record)) => Ok(Some((NetworkReport::Record(record), replies))),
+        Some(Reply::Totals(totals)) => Ok(Some((NetworkReport::Totals(totals), replies))),
         Some(Reply::Done) | None => Ok(None),
     }))
 }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belljar_model::{
-    Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy, NetworkRecord, UpstreamProxy,
+    Cidr, Decision, DomainName, Matcher, NetworkEvent, NetworkPolicy, NetworkRecord, NetworkTotals,
+    UpstreamProxy,
 };
 use http::Method;
 use tokio::sync::Semaphore;
@@ -143,6 +144,8 @@ pub(crate) struct Gateway {
     /// Tasks that serve connections of the host.
     pub(crate) hosts: TaskTracker,
     flows: RefCell<BTreeMap<u64, Rc<Flow>>>,
+    /// Totals of the connections that have ended.
+    ended: Cell<NetworkTotals>,
     last_flow: Cell<u64>,
 }
 
@@ -176,6 +179,10 @@ impl Gateway {
             log: Log::of_generation(config.generation),
             hosts: TaskTracker::new(),
             flows: RefCell::default(),
+            ended: Cell::new(NetworkTotals {
+                generation: config.generation.into(),
+                ..NetworkTotals::default()
+            }),
             last_flow: Cell::new(NetworkRecord::first_of(config.generation)),
         }
     }
@@ -325,6 +332,10 @@ impl Gateway {
         if let Target::Name(name) = &flow.target {
             self.names.borrow_mut().release(name);
         }
+        let mut ended = self.ended.get();
+        ended.sent += flow.counts.sent.get();
+        ended.received += flow.counts.received.get();
+        self.ended.set(ended);
         if let Some(error) = carried {
             self.log.write(NetworkEvent::Ended {
                 flow: flow.number,
@@ -335,6 +346,19 @@ impl Gateway {
                 error,
             });
         }
+    }
+
+    /// Returns what has been transferred since the start, and the number of connections that are being relayed.
+    pub(crate) fn totals(&self) -> NetworkTotals {
+        let flows = self.flows.borrow();
+        flows.values().filter(|flow| flow.is_carried.get()).fold(self.ended.get(), |totals, flow| {
+            NetworkTotals {
+                open: totals.open + 1,
+                sent: totals.sent + flow.counts.sent.get(),
+                received: totals.received + flow.counts.received.get(),
+                ..totals
+            }
+        })
     }
 
     /// Ends all connections, as their sandbox has ended, and waits until followers of the log have read its last records.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use belljar_engine::{Archive, CreateRequest, Engine, EngineError, GuestError, ProcessEvent, Sandbox, v1};
 use belljar_model::{
-    Cpus, DiskSize, Inodes, LimitsFile, LimitsGrade, Memory, NetworkEvent, NetworkPolicy, OpenFiles, Pids,
-    SandboxSpec, ShownDir, TemplateStart, TemplateTree, Timeout, TmpSize, Tree, TreeBase, TreeBuild,
-    TreeLayer,
+    Cpus, DiskSize, Inodes, LimitsFile, LimitsGrade, Memory, NetworkEvent, NetworkPolicy, NetworkReport,
+    OpenFiles, Pids, SandboxSpec, ShownDir, TemplateStart, TemplateTree, Timeout, TmpSize, Tree, TreeBase,
+    TreeBuild, TreeLayer,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
@@ -174,11 +174,12 @@ impl BuildSandbox {
     pub(crate) async fn denials(&self) -> Result<Vec<String>, BuildError> {
         let mut records = self.sandbox.network_log(0, false).await?;
         let mut denials: Vec<String> = Vec::new();
-        while let Some(record) = records.next().await {
-            let record = record.map_err(|source| EngineError::Launch {
+        while let Some(report) = records.next().await {
+            let report = report.map_err(|source| EngineError::Launch {
                 step: "read the network's log".to_owned(),
                 source,
             })?;
+            let NetworkReport::Record(record) = report else { continue };
             let reason = match record.event {
                 NetworkEvent::Lookup { reason, .. } => reason,
                 NetworkEvent::Connection { allowed: false, reason, .. } => reason,

@@ -48,6 +48,7 @@ mod tags;
 mod templates;
 mod token;
 mod uploads;
+mod verdicts;
 mod volumes;
 mod warm;
 

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   a gateway's log ──► a task for each sandbox with a network ──► counters
-//!                         ├─ each verdict on a host and port once, at most so many of each kind ──► audit
+//!                         ├─ verdicts, as [`Verdicts`] has them ──► audit
+//!                         ├─ after another gateway was started: what was lost with the one before ──► audit
 //!                         └─ at the end: totals ──► audit
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::{EngineError, NetworkLog};
-use belljar_model::{NetworkEvent, NetworkEventKind, NetworkRecord};
+use belljar_model::{NetworkEvent, NetworkRecord, NetworkReport, NetworkTotals};
 use belljar_store::NewRecord;
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -19,20 +19,7 @@ use jiff::Timestamp;
 use crate::entry::Entry;
 use crate::error::{KeeperError, chain};
 use crate::keeper::Keeper;
-
-/// Maximum numbers of verdicts on hosts with their own record, per sandbox. All others are counted in its last record. Code chooses the
-/// names that are denied, so these cannot use up the records of what it has reached.
-/// Source: docs/audit.md; held by `network::tests::each_kind_of_verdict_has_its_own_records`.
-const fn max_recorded(kind: NetworkEventKind) -> usize {
-    match kind {
-        NetworkEventKind::Allowed => 512,
-        NetworkEventKind::AlwaysDenied | NetworkEventKind::Denied => 64,
-        NetworkEventKind::Ended => 0,
-    }
-}
-
-/// Maximum number of those for names of one domain that were denied by the policy.
-const MAX_OF_DOMAIN: usize = 8;
+use crate::verdicts::{Verdict, Verdicts};
 
 /// Interval between attempts to follow a log.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,82 +32,79 @@ const ACTOR: &str = "gateway";
 struct Totals {
     allowed: u64,
     denied: u64,
-    sent_bytes: u64,
-    received_bytes: u64,
-    /// Verdicts without their own record, above [`max_recorded`].
-    unrecorded: u64,
+    /// Bytes of gateways that have ended unexpectedly, as of their last report.
+    earlier: Bytes,
+    /// The last report of the current gateway; `None` if it is of a version that makes none.
+    current: Option<NetworkTotals>,
+    /// Bytes of connections whose end was logged, for gateways without reports.
+    logged: Bytes,
+    /// Connections that were open when their gateway ended unexpectedly.
+    lost_connections: u64,
     /// Lines of the log that were overwritten before they were read.
     lost: u64,
-    /// Verdicts with a record.
-    seen: BTreeSet<(NetworkEventKind, String, Option<u16>)>,
-    /// Numbers of records, by kind and, where that is limited, by domain.
-    recorded: BTreeMap<(NetworkEventKind, String), usize>,
+    verdicts: Verdicts,
     last: u64,
+    /// Generation of the current gateway, once it has reported anything.
+    generation: Option<u64>,
 }
 
-/// A verdict that gets a record of its own.
-#[derive(Debug, PartialEq, Eq)]
-struct Verdict {
-    allowed: bool,
-    host: String,
-    port: Option<u16>,
-    rule: String,
-    address: Option<String>,
+/// Bytes that a sandbox has sent and received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Bytes {
+    sent: u64,
+    received: u64,
+}
+
+impl Bytes {
+    fn add(&mut self, sent: u64, received: u64) {
+        self.sent = self.sent.saturating_add(sent);
+        self.received = self.received.saturating_add(received);
+    }
 }
 
 impl Totals {
-    /// Reports whether the gateway that wrote the last record has ended, and another one has written this.
-    fn is_of_next_gateway(&self, record: &NetworkRecord) -> bool {
-        self.last > 0 && NetworkRecord::generation(record.number) > NetworkRecord::generation(self.last)
+    /// Notes that a report is of the gateway of this generation. If another one was the last, that has ended unexpectedly: returns the
+    /// number of its connections that were open.
+    fn enter(&mut self, generation: u64) -> Option<u64> {
+        self.generation.replace(generation).filter(|before| *before < generation)?;
+        let current = self.current.take().unwrap_or_default();
+        self.earlier.add(current.sent, current.received);
+        self.lost_connections = self.lost_connections.saturating_add(current.open);
+        Some(current.open)
     }
 
-    /// Adds a line of the log. Returns its verdict, unless that was already returned or [`max_recorded`] is reached.
+    fn bytes(&self) -> Bytes {
+        let mut bytes = self.earlier;
+        match self.current {
+            Some(current) => bytes.add(current.sent, current.received),
+            None if bytes == Bytes::default() => bytes = self.logged,
+            None => {}
+        }
+        bytes
+    }
+
+    /// Adds a line of the log. Returns its verdict, if that gets a record.
     fn take(&mut self, record: NetworkRecord) -> Option<Verdict> {
         self.lost = self.lost.saturating_add(record.lost_since(self.last));
         self.last = record.number;
         let kind = record.event.kind();
         let verdict = match record.event {
-            NetworkEvent::Ended { sent, received, .. } => {
-                self.sent_bytes = self.sent_bytes.saturating_add(sent);
-                self.received_bytes = self.received_bytes.saturating_add(received);
+            NetworkEvent::Ended { host, port, sent, received, .. } => {
+                self.logged.add(sent, received);
+                self.verdicts.add_bytes(host, port, (sent, received));
                 return None;
             }
             NetworkEvent::Lookup { host, rule, .. } => {
-                Verdict { allowed: false, host, port: None, rule, address: None }
+                Verdict { allowed: false, host, port: None, rule, address: None, is_folded: false }
             }
             NetworkEvent::Connection { host, port, allowed, address, rule, .. } => {
                 let address = address.map(|address| address.to_string());
-                Verdict { allowed, host, port: Some(port), rule, address }
+                Verdict { allowed, host, port: Some(port), rule, address, is_folded: false }
             }
         };
         *(if verdict.allowed { &mut self.allowed } else { &mut self.denied }) += 1;
-        let key = (kind, verdict.host.clone(), verdict.port);
-        if self.seen.contains(&key) {
-            return None;
-        }
-        let mut limits = vec![((kind, String::new()), max_recorded(kind))];
-        if kind == NetworkEventKind::Denied {
-            limits.push(((kind, domain(&verdict.host).to_owned()), MAX_OF_DOMAIN));
-        }
-        if limits.iter().any(|(of, max)| self.recorded.get(of).is_some_and(|count| count >= max)) {
-            self.unrecorded += 1;
-            return None;
-        }
-        for (of, _) in limits {
-            *self.recorded.entry(of).or_default() += 1;
-        }
-        self.seen.insert(key);
-        Some(verdict)
+        self.verdicts.take(kind, verdict)
     }
-}
-
-/// Returns the last two labels of a name, or the whole address.
-fn domain(host: &str) -> &str {
-    if host.parse::<std::net::IpAddr>().is_ok() {
-        return host;
-    }
-    let dots = host.rmatch_indices('.').map(|(at, _)| at + 1);
-    dots.take(2).nth(1).and_then(|at| host.get(at..)).unwrap_or(host)
 }
 
 impl Keeper {
@@ -133,12 +117,12 @@ impl Keeper {
             let mut has_network = false;
             loop {
                 let Some(sandbox) = entry.live().sandbox.clone() else { break };
-                let records = sandbox.network_log(totals.last, true).await;
+                let reports = sandbox.network_log(totals.last, true).await;
                 drop(sandbox);
-                match records {
-                    Ok(records) => {
+                match reports {
+                    Ok(reports) => {
                         has_network = true;
-                        keeper.record_network(&entry, &mut totals, records, since).await;
+                        keeper.record_network(&entry, &mut totals, reports, since).await;
                         // The sandbox has ended, or its gateway has and is started again.
                     }
                     // The sandbox was created without a network, or by a launcher of an earlier version.
@@ -161,50 +145,94 @@ impl Keeper {
         &self,
         entry: &Entry,
         totals: &mut Totals,
-        mut records: NetworkLog,
+        mut reports: NetworkLog,
         since: Timestamp,
     ) {
         let metrics = &self.inner.metrics;
-        while let Some(Ok(record)) = records.next().await {
-            if i128::from(record.unix_ms) <= i128::from(since.as_millisecond()) {
-                totals.last = record.number;
-                continue;
-            }
-            if totals.is_of_next_gateway(&record) {
+        while let Some(Ok(report)) = reports.next().await {
+            let before = (totals.allowed, totals.denied, totals.bytes(), totals.lost);
+            let generation = match &report {
+                NetworkReport::Record(record) => NetworkRecord::generation(record.number),
+                NetworkReport::Totals(now) => now.generation,
+            };
+            if let Some(open) = totals.enter(generation) {
                 entry.note("gateway_restarted", None, "the network's gateway had ended unexpectedly");
+                let mut record = self.network_record(entry, "network.restart");
+                record.details = record.details.with("lost_connections", open);
+                self.append_network(entry, record).await;
             }
-            let before =
-                (totals.allowed, totals.denied, totals.sent_bytes, totals.received_bytes, totals.lost);
-            let verdict = totals.take(record);
-            metrics.record_network(
-                totals.allowed - before.0,
-                totals.denied - before.1,
-                (totals.sent_bytes - before.2, totals.received_bytes - before.3),
-                totals.lost - before.4,
-            );
-            let Some(verdict) = verdict else { continue };
-            let action = if verdict.allowed { "network.allow" } else { "network.deny" };
-            let mut record = self.network_record(entry, action);
-            record.details = record.details.with("host", verdict.host).with("rule", verdict.rule);
-            if let Some(port) = verdict.port {
-                record.details = record.details.with("port", u64::from(port));
+            let verdict = match report {
+                NetworkReport::Record(record)
+                    if i128::from(record.unix_ms) <= i128::from(since.as_millisecond()) =>
+                {
+                    totals.last = record.number;
+                    None
+                }
+                NetworkReport::Record(record) => totals.take(record),
+                NetworkReport::Totals(now) => {
+                    // The first report about a sandbox that was adopted has what an earlier server has counted.
+                    let is_adopted = totals.current.is_none() && since > Timestamp::UNIX_EPOCH;
+                    totals.current = Some(now);
+                    if is_adopted {
+                        continue;
+                    }
+                    None
+                }
+            };
+            let (allowed, denied) = (totals.allowed - before.0, totals.denied - before.1);
+            let bytes = totals.bytes();
+            let bytes =
+                (bytes.sent.saturating_sub(before.2.sent), bytes.received.saturating_sub(before.2.received));
+            metrics.record_network(allowed, denied, bytes, totals.lost - before.3);
+            if let Some(verdict) = verdict {
+                let record = self.verdict_record(entry, verdict);
+                self.append_network(entry, record).await;
             }
-            if let Some(address) = verdict.address {
-                record.details = record.details.with("address", address);
-            }
-            self.append_network(entry, record).await;
         }
     }
 
+    fn verdict_record(&self, entry: &Entry, verdict: Verdict) -> NewRecord {
+        let action = if verdict.allowed { "network.allow" } else { "network.deny" };
+        let mut record = self.network_record(entry, action);
+        record.details = record.details.with("host", verdict.host);
+        // Unknown if only bytes are known of its connections.
+        if !verdict.rule.is_empty() {
+            record.details = record.details.with("rule", verdict.rule);
+        }
+        if let Some(port) = verdict.port {
+            record.details = record.details.with("port", u64::from(port));
+        }
+        if let Some(address) = verdict.address {
+            record.details = record.details.with("address", address);
+        }
+        if verdict.is_folded {
+            record.details = record.details.with("others", true);
+        }
+        record
+    }
+
     async fn record_totals(&self, entry: &Entry, totals: &Totals) {
+        let (largest, unrecorded) = totals.verdicts.largest();
+        for one in largest {
+            let allowed = one.verdict.allowed;
+            let mut record = self.verdict_record(entry, Verdict { port: None, ..one.verdict });
+            record.details = record.details.with("others", true).with("count", one.count);
+            if allowed {
+                let (sent, received) = one.bytes;
+                record.details = record.details.with("sent_bytes", sent).with("received_bytes", received);
+            }
+            self.append_network(entry, record).await;
+        }
         let mut record = self.network_record(entry, "network.end");
+        let Bytes { sent, received } = totals.bytes();
         for (name, count) in [
             ("allowed", totals.allowed),
             ("denied", totals.denied),
-            ("sent_bytes", totals.sent_bytes),
-            ("received_bytes", totals.received_bytes),
-            ("unrecorded", totals.unrecorded),
+            ("sent_bytes", sent),
+            ("received_bytes", received),
+            ("unrecorded", unrecorded),
             ("lost", totals.lost),
+            ("lost_connections", totals.lost_connections),
         ] {
             record.details = record.details.with(name, count);
         }
@@ -240,6 +268,10 @@ mod tests {
         NetworkEvent::Connection { flow: 1, host, port, allowed, address: None, rule, reason }
     }
 
+    fn ended(sent: u64, received: u64) -> NetworkEvent {
+        NetworkEvent::Ended { flow: 1, host: "a.example".to_owned(), port: 443, sent, received, error: None }
+    }
+
     #[test]
     fn each_verdict_on_a_host_is_recorded_once() {
         let mut totals = Totals::default();
@@ -249,55 +281,27 @@ mod tests {
         assert!(totals.take(record(4, connection("a.example", 80, true))).is_some());
         let (host, rule, reason) = ("b.example".to_owned(), String::new(), String::new());
         assert!(totals.take(record(9, NetworkEvent::Lookup { host, rule, reason })).is_some());
-        let ended = |sent, received| NetworkEvent::Ended {
-            flow: 1,
-            host: "a.example".to_owned(),
-            port: 443,
-            sent,
-            received,
-            error: None,
-        };
         assert!(totals.take(record(10, ended(3, 5))).is_none());
         assert!(totals.take(record(11, ended(4, 6))).is_none());
         assert_eq!((totals.allowed, totals.denied, totals.lost), (3, 2, 4));
-        assert_eq!((totals.sent_bytes, totals.received_bytes), (7, 11));
+        // Without reports of totals, the ends that were logged are all there is.
+        assert_eq!(totals.bytes(), Bytes { sent: 7, received: 11 });
     }
 
     #[test]
-    fn each_kind_of_verdict_has_its_own_records() {
+    fn bytes_of_a_gateway_that_has_ended_are_kept() {
         let mut totals = Totals::default();
-        let mut number = 0;
-        let mut recorded = |event| {
-            number += 1;
-            totals.take(record(number, event)).is_some()
+        let mut report = |generation, open, sent, received| {
+            let lost = totals.enter(generation);
+            totals.current = Some(NetworkTotals { generation, open, sent, received });
+            (lost, totals.bytes())
         };
-        // Names of one domain, then of many.
-        let denied =
-            (0..100).filter(|n| recorded(connection(&format!("h{n}.noise.example"), 1, false))).count();
-        assert_eq!(denied, MAX_OF_DOMAIN);
-        let denied =
-            (0..100).filter(|n| recorded(connection(&format!("www.h{n}.example"), 1, false))).count();
-        assert_eq!(denied, 64 - MAX_OF_DOMAIN);
-        let (host, rule) = ("169.254.169.254".to_owned(), "always denied: metadata service".to_owned());
-        let (address, reason) = (None, String::new());
-        let metadata =
-            NetworkEvent::Connection { flow: 1, host, port: 80, allowed: false, address, rule, reason };
-        assert!(recorded(metadata));
-        let allowed = (0..1000).filter(|n| recorded(connection(&format!("h{n}.example"), 443, true))).count();
-        assert_eq!(allowed, 512);
-        assert_eq!((totals.unrecorded, totals.denied, totals.allowed), (92 + 44 + 488, 201, 1000));
-    }
-
-    #[test]
-    fn domains_are_the_last_two_labels() {
-        for (host, expected) in [
-            ("a.b.example.org", "example.org"),
-            ("example.org", "example.org"),
-            ("localhost", "localhost"),
-            ("10.1.2.3", "10.1.2.3"),
-            ("", ""),
-        ] {
-            assert_eq!(domain(host), expected);
-        }
+        // The first one seen may be of any generation, after a server's restart.
+        assert_eq!(report(1, 0, 0, 0), (None, Bytes::default()));
+        assert_eq!(report(1, 3, 10, 500), (None, Bytes { sent: 10, received: 500 }));
+        assert_eq!(report(2, 0, 0, 0), (Some(3), Bytes { sent: 10, received: 500 }));
+        assert_eq!(report(2, 1, 1, 2), (None, Bytes { sent: 11, received: 502 }));
+        assert_eq!(report(4, 0, 5, 5), (Some(1), Bytes { sent: 16, received: 507 }));
+        assert_eq!(totals.lost_connections, 4);
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_model::{
-    DomainName, DomainPattern, LimitsChange, NetworkFile, NetworkPolicy, Role, SandboxSpec, SandboxState,
+    DomainName, DomainPattern, LimitsChange, NetworkFile, NetworkPolicy, NetworkRecord, Role, SandboxSpec,
+    SandboxState,
 };
 use belljar_store::{Cursor, ListQuery, Order};
-use futures::Stream;
+use futures::{Stream, TryStreamExt as _};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -247,10 +248,11 @@ impl Keeper {
         id: &str,
         after: u64,
         follow: bool,
-    ) -> Result<belljar_engine::NetworkLog> {
+    ) -> Result<impl Stream<Item = std::io::Result<NetworkRecord>> + Send + use<>> {
         let entry = self.find_to_look(caller, id, SANDBOX_NETWORK_LOG).await?;
         let sandbox = entry.require_running("reading the log of its network")?;
-        Ok(sandbox.network_log(after, follow).await?)
+        let reports = sandbox.network_log(after, follow).await?;
+        Ok(reports.try_filter_map(async |report| Ok(report.record())))
     }
 
     /// Returns the log of a sandbox after entry `after`. The log of a live sandbox is in memory only and lost when the server

@@ -397,7 +397,7 @@ impl Command<'_> {
         }
         // A hint is no reason to fail: a server's sandbox has no log here.
         let records = sandbox.network_log(0, false).await.ok()?;
-        let denied = records.filter_map(async |record| match record.ok()?.event {
+        let denied = records.filter_map(async |record| match record.ok()?.record()?.event {
             NetworkEvent::Connection { allowed: false, reason, .. } | NetworkEvent::Lookup { reason, .. } => {
                 Some(reason.replace(ASK_TO_ALLOW, "allow it with --allow "))
             }

@@ -120,6 +120,33 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits((u32::from(inner.0) << 16) | u32::from(inner.1)))
 }
 
+/// Addresses of services that clouds offer to their machines. Sources: Amazon EC2, "Access instance metadata" and "Amazon DNS
+/// server", ECS task metadata and EKS Pod Identity; Alibaba Cloud and Microsoft Azure as in [`ALWAYS_DENIED`].
+const METADATA_ADDRESSES: [Ipv4Addr; 7] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(168, 63, 129, 16),
+    Ipv4Addr::new(169, 254, 169, 123),
+    Ipv4Addr::new(169, 254, 169, 253),
+    Ipv4Addr::new(169, 254, 169, 254),
+    Ipv4Addr::new(169, 254, 170, 2),
+    Ipv4Addr::new(169, 254, 170, 23),
+];
+
+/// Reports whether a host is a cloud's metadata service, by its own name or address. The hosts of which this is true are few, whatever
+/// code in a sandbox chooses.
+pub fn is_metadata(host: &str) -> bool {
+    METADATA_NAMES.contains(&host)
+        || host.parse().is_ok_and(|address: Ipv4Addr| METADATA_ADDRESSES.contains(&address))
+}
+
+/// Reports whether an address is link-local.
+pub fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
 /// Names of metadata services of clouds. Sources: Google Compute Engine, "View and query VM metadata"; Amazon EC2,
 /// "Private DNS names". Their addresses are denied as well; a name is denied before it is resolved.
 const METADATA_NAMES: [&str; 4] =

@@ -41,6 +41,40 @@ impl NetworkRecord {
     }
 }
 
+/// What the gateway of a network reports to whoever follows its log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetworkReport {
+    /// A record of the log.
+    Record(NetworkRecord),
+    /// Its totals so far. They follow the records that changed them, and are repeated while bytes are transferred.
+    Totals(NetworkTotals),
+}
+
+impl NetworkReport {
+    /// Returns the record, if this is one.
+    #[must_use]
+    pub fn record(self) -> Option<NetworkRecord> {
+        match self {
+            Self::Record(record) => Some(record),
+            Self::Totals(_) => None,
+        }
+    }
+}
+
+/// Totals of one gateway since it was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkTotals {
+    /// The gateway's generation: the number of gateways that the sandbox had before it.
+    pub generation: u64,
+    /// Number of allowed connections that are open.
+    pub open: u64,
+    /// Bytes sent by the sandbox, over open and ended connections.
+    pub sent: u64,
+    /// Bytes received by the sandbox, likewise.
+    pub received: u64,
+}
+
 /// Event on a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

@@ -98,7 +98,8 @@ fn documented_commands_work() {
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ belljar "));
     let commands: Vec<&str> = commands.filter(|command| command.starts_with("net ")).collect();
     assert_eq!(commands.len(), 5);
-    let policy = page.split_once("$ cat policy.toml\n").and_then(|(_, rest)| rest.split_once("$ ")).unwrap().0;
+    let policy =
+        page.split_once("$ cat policy.toml\n").and_then(|(_, rest)| rest.split_once("$ ")).unwrap().0;
     host.write("policy.toml", policy);
     for command in commands {
         let words: Vec<String> = command.split(' ').map(|word| word.trim_matches('\'').to_owned()).collect();
