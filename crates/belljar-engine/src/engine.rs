@@ -237,6 +237,8 @@ pub trait Walls: Send + Sync {
 pub struct Usage {
     /// Current memory usage in bytes, including files in memory and the page cache.
     pub memory_bytes: Option<u64>,
+    /// Current memory usage of its gateway in bytes, which does not count toward the sandbox's limit.
+    pub gateway_memory_bytes: Option<u64>,
     /// Peak memory usage, in bytes.
     pub peak_memory_bytes: Option<u64>,
     /// Current number of processes and threads, without the guest's own.

@@ -33,6 +33,8 @@ pub struct GatewayConfig {
     pub generation: u32,
     /// The user and group id to switch to, if it is started by an administrator.
     pub user: Option<u32>,
+    /// Fix the sizes of the buffers of its connections, as no control group limits their memory.
+    pub fixed_buffers: bool,
     /// Walls that a test disables.
     #[cfg(feature = "mutation")]
     pub without: Vec<String>,

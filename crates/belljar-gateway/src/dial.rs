@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use belljar_model::{ASK_TO_ALLOW, DecidedBy, Decision, ProxyHost, UpstreamProxy};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
+use crate::budget::FAR_BUFFER;
 use crate::gateway::{Flow, Gateway, Target};
 use crate::proxy::{self, Destination, ProxyError};
-use crate::relay::Resets;
+use crate::relay::{self, Resets};
 use crate::resolve::ResolveError;
 
 /// Timeout for connecting to one address.
@@ -104,7 +105,7 @@ pub(crate) async fn dial(gateway: &Gateway, flow: &Flow) -> Result<Resets, DialE
         let to = SocketAddrV4::new(address, flow.port);
         let connected = match &gateway.proxy {
             Some(proxy) => connect_via_proxy(gateway, proxy, Destination::Address(address), flow.port).await,
-            None => connect(to).await.map_err(|source| DialError::Address { address: to, source }),
+            None => connect(gateway, to).await.map_err(|source| DialError::Address { address: to, source }),
         };
         match connected {
             Ok(stream) => return Ok(Resets::new(stream)),
@@ -162,7 +163,7 @@ async fn connect_via_proxy(
     let mut failed = ProxyError::Unknown("no address".to_owned());
     for address in addresses.into_iter().take(MAX_TRIES) {
         let request = async {
-            let mut stream = connect(SocketAddrV4::new(address, proxy.port())).await?;
+            let mut stream = connect(gateway, SocketAddrV4::new(address, proxy.port())).await?;
             proxy::request_connection(&mut stream, proxy, to, port).await.map(|()| stream)
         };
         match tokio::time::timeout(DIAL_TIMEOUT, request).await {
@@ -176,8 +177,13 @@ async fn connect_via_proxy(
     Err(failed.into())
 }
 
-async fn connect(to: SocketAddrV4) -> std::io::Result<TcpStream> {
-    let stream = tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(SocketAddr::V4(to)));
+async fn connect(gateway: &Gateway, to: SocketAddrV4) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    if gateway.bounds_sockets {
+        // Before the connection, as the window's scale is negotiated by it.
+        relay::bound_buffers(&socket, FAR_BUFFER)?;
+    }
+    let stream = tokio::time::timeout(DIAL_TIMEOUT, socket.connect(SocketAddr::V4(to)));
     let stream = stream.await.map_err(|_| std::io::ErrorKind::TimedOut)??;
     if stream.peer_addr()? != SocketAddr::V4(to) {
         return Err(std::io::ErrorKind::AddrNotAvailable.into());

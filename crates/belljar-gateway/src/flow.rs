@@ -8,6 +8,7 @@ use belljar_linux::NETWORK_ADDRESS;
 use belljar_model::{Decision, DomainName};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::budget::{MAX_HTTP2, MAX_TERMINATED, NEAR_BUFFER};
 use crate::dial::{self, DialError};
 use crate::gateway::{Flow, Gateway, Target};
 use crate::names::Names;
@@ -34,6 +35,10 @@ pub(crate) enum Failed {
     Upstream { name: DomainName, reason: String },
     #[error("the host switched protocols, which the request did not ask for")]
     Unrequested,
+    #[error(
+        "the sandbox has {MAX_TERMINATED} connections on which TLS is terminated already, or {MAX_HTTP2} with HTTP/2 and this one offers nothing else"
+    )]
+    Full,
     #[error("the policy has changed")]
     Cut,
 }
@@ -70,6 +75,9 @@ async fn handle(gateway: Rc<Gateway>, stream: TcpStream) {
     // The program's original destination: the kernel redirected the connection here before it left the sandbox.
     let Ok(SocketAddr::V4(to)) = stream.local_addr() else { return };
     let _ = stream.set_nodelay(true);
+    if gateway.bounds_sockets && relay::bound_buffers(&stream, NEAR_BUFFER).is_err() {
+        return relay::reset(&stream);
+    }
     let (address, port) = (*to.ip(), to.port());
     if address == NETWORK_ADDRESS {
         return dns::serve_stream(&gateway, stream).await;

@@ -16,6 +16,7 @@ pub fn resolve(policy: NetworkPolicy, query: &[u8]) -> Option<Vec<u8>> {
         authority: None,
         generation: 0,
         user: None,
+        fixed_buffers: true,
         #[cfg(feature = "mutation")]
         without: Vec::new(),
     };

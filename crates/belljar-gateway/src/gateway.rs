@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::budget::{Budget, MAX_FLOWS, MAX_STREAMS};
+use crate::budget::{Budget, MAX_FLOWS, MAX_HTTP2, MAX_STREAMS, MAX_TERMINATED};
 use crate::config::GatewayConfig;
 use crate::log::Log;
 use crate::names::Names;
@@ -129,6 +129,9 @@ pub(crate) struct Gateway {
     /// Walls around secrets that tests can disable.
     binds_hosts: bool,
     pub(crate) redacts: bool,
+    /// Bounds on memory that tests can disable.
+    pub(crate) bounds_sockets: bool,
+    pub(crate) bounds_http2: bool,
     /// Secrets of the policy, and the TLS termination for the hosts that they had when the sandbox was created.
     secrets: RefCell<Rc<Secrets>>,
     pub(crate) termination: Option<Rc<Termination>>,
@@ -140,6 +143,9 @@ pub(crate) struct Gateway {
     pub(crate) budget: Budget,
     /// Limits concurrent TCP connections to the resolver.
     pub(crate) streams: Semaphore,
+    /// Limit concurrent connections on which TLS is terminated, and those of them with HTTP/2.
+    pub(crate) terminated: Semaphore,
+    pub(crate) http2: Semaphore,
     pub(crate) log: Log,
     /// Tasks that serve connections of the host.
     pub(crate) hosts: TaskTracker,
@@ -155,6 +161,7 @@ impl Gateway {
         if config.is_without("gateway-ranges") {
             exceptions.push(Cidr::containing(Ipv4Addr::UNSPECIFIED, 0));
         }
+        let bounds_http2 = !config.is_without("gateway-http2");
         let binds_hosts = !config.is_without("gateway-secret-host");
         Self {
             matcher: RefCell::new(Rc::new(Matcher::new(&config.policy, &exceptions))),
@@ -168,6 +175,8 @@ impl Gateway {
             checks_own: !config.is_without("gateway-own"),
             binds_hosts,
             redacts: !config.is_without("gateway-redact"),
+            bounds_sockets: config.fixed_buffers && !config.is_without("gateway-buffers"),
+            bounds_http2,
             secrets: RefCell::new(Rc::new(Secrets::from_policy(&config.policy, binds_hosts))),
             termination: termination.map(Rc::new),
             names: RefCell::new(Names::of_generation(config.generation)),
@@ -176,6 +185,8 @@ impl Gateway {
             proxy_resolves: config.setup.proxy_resolves,
             budget: Budget::new(),
             streams: Semaphore::new(MAX_STREAMS),
+            terminated: Semaphore::new(if bounds_http2 { MAX_TERMINATED } else { MAX_FLOWS }),
+            http2: Semaphore::new(if bounds_http2 { MAX_HTTP2 } else { MAX_FLOWS }),
             log: Log::of_generation(config.generation),
             hosts: TaskTracker::new(),
             flows: RefCell::default(),

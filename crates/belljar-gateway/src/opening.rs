@@ -237,6 +237,7 @@ mod tests {
             authority: None,
             generation: 0,
             user: None,
+            fixed_buffers: true,
             #[cfg(feature = "mutation")]
             without: Vec::new(),
         };

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Deref;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -143,6 +144,16 @@ impl AsyncWrite for Replay {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
+}
+
+/// Fixes the sizes of a socket's buffers, which otherwise grow while nobody reads (tcp(7)).
+///
+/// # Errors
+/// Fails if the kernel refuses them.
+pub(crate) fn bound_buffers(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    let (socket, bytes) = (socket.as_fd(), bytes as usize);
+    rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes)?;
+    Ok(rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes)?)
 }
 
 /// Makes closing this connection send a reset.

@@ -22,7 +22,7 @@ use crate::dial;
 use crate::flow::Failed;
 use crate::gateway::{Flow, Gateway, Target};
 use crate::relay::{Replay, Resets};
-use crate::tls::Hello;
+use crate::tls::{self, Hello};
 use crate::web::{self, Site};
 
 /// Paths of the file with a system's trusted authorities; the first that exists is used.
@@ -164,8 +164,23 @@ pub(crate) async fn serve(
     hello: Hello,
     name: &DomainName,
 ) -> Result<(), Failed> {
+    // Held until the connection has ended.
+    let Ok(_room) = gateway.terminated.try_acquire() else {
+        tls::alert(&stream).await;
+        return Err(Failed::Full);
+    };
+    let http2_room =
+        gateway.http2.try_acquire().ok().filter(|_| hello.protocols.iter().any(|one| one == HTTP_2));
     let known = |protocol: &&Vec<u8>| [HTTP_2, HTTP_1].contains(&protocol.as_slice());
-    let offered: Vec<Vec<u8>> = hello.protocols.iter().filter(known).cloned().collect();
+    let mut offered: Vec<Vec<u8>> = hello.protocols.iter().filter(known).cloned().collect();
+    if http2_room.is_none() && offered.iter().any(|one| one == HTTP_2) {
+        // Without room for another connection of HTTP/2, the program gets the other version if it speaks that.
+        offered.retain(|protocol| protocol != HTTP_2);
+        if offered.is_empty() {
+            tls::alert(&stream).await;
+            return Err(Failed::Full);
+        }
+    }
     let connected = termination.connect(gateway, flow, name, offered).await;
     let chosen = match &connected {
         Ok(upstream) => upstream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec),
@@ -189,7 +204,9 @@ pub(crate) async fn serve(
     };
     let site =
         Site { host: Target::Name(name.clone()), port: flow.port, termination: Some(Rc::clone(termination)) };
-    if chosen.as_deref() == Some(HTTP_2) {
+    let is_http2 = chosen.as_deref() == Some(HTTP_2);
+    let _http2_room = http2_room.filter(|_| is_http2);
+    if is_http2 {
         web::serve_http2(gateway, flow, site, accepted, upstream).await
     } else {
         web::serve_http1(gateway, flow, site, accepted, Some(Box::new(upstream))).await

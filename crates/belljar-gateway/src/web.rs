@@ -37,8 +37,22 @@ use crate::terminate::{self, Termination};
 /// Maximum length of the head of a request or an answer, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
-/// Maximum size of a header list of HTTP/2, in bytes as RFC 9113, 6.5.2 counts them.
-const MAX_HEADER_LIST: u32 = 64 << 10;
+/// Maximum size of a header list of HTTP/2, in bytes as RFC 9113, 6.5.2 counts them. [`MAX_TERMINATED`](crate::budget::MAX_TERMINATED)
+/// says what this and the following bounds add up to.
+const MAX_HEADER_LIST: u32 = 32 << 10;
+
+/// Window of a connection of HTTP/2 with a host, and of one request on it, in bytes: as much can be received before it is passed on.
+const HOST_WINDOW: u32 = 1 << 20;
+/// See [`HOST_WINDOW`].
+const HOST_STREAM_WINDOW: u32 = 256 << 10;
+
+/// As [`HOST_WINDOW`], with a program: within the machine, smaller ones are as fast.
+const PROGRAM_WINDOW: u32 = 256 << 10;
+/// See [`PROGRAM_WINDOW`].
+const PROGRAM_STREAM_WINDOW: u32 = 64 << 10;
+
+/// Maximum number of bytes of one request or answer of HTTP/2 that wait to be sent. One frame, of at most as many bytes, can be added.
+const MAX_SEND_BUFFER: usize = 16 << 10;
 
 /// Timeout for the head of a request, from its first byte.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -47,7 +61,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const DENIED: &str = "x-belljar-denied";
 
 /// Maximum number of concurrent requests on a connection of HTTP/2.
-const MAX_STREAMS: u32 = 100;
+const MAX_STREAMS: u32 = 32;
 
 type Body = Either<WithTrailers, Full<Bytes>>;
 
@@ -135,6 +149,10 @@ pub(crate) async fn serve_http2(
 ) -> Result<(), Failed> {
     let mut client = hyper::client::conn::http2::Builder::new(Local);
     client.timer(TokioTimer::new()).max_header_list_size(MAX_HEADER_LIST);
+    if gateway.bounds_http2 {
+        client.initial_connection_window_size(HOST_WINDOW).initial_stream_window_size(HOST_STREAM_WINDOW);
+        client.max_send_buf_size(MAX_SEND_BUFFER);
+    }
     let (sender, connection) = client.handshake(TokioIo::new(connected)).await.map_err(broken)?;
     let mut host = tokio::task::spawn_local(connection);
     let site = Rc::new(site);
@@ -151,6 +169,12 @@ pub(crate) async fn serve_http2(
     });
     let mut server = hyper::server::conn::http2::Builder::new(Local);
     server.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS).max_header_list_size(MAX_HEADER_LIST);
+    if gateway.bounds_http2 {
+        server
+            .initial_connection_window_size(PROGRAM_WINDOW)
+            .initial_stream_window_size(PROGRAM_STREAM_WINDOW);
+        server.max_send_buf_size(MAX_SEND_BUFFER);
+    }
     let serving = server.serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     tokio::select! {

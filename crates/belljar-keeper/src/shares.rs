@@ -141,7 +141,8 @@ impl Keeper {
         let mut all: Vec<Memory> = futures::stream::iter(self.entries())
             .map(async |entry| {
                 let sandbox = entry.live().sandbox.clone()?;
-                let bytes = sandbox.usage().await.memory_bytes?;
+                let usage = sandbox.usage().await;
+                let bytes = usage.memory_bytes?.saturating_add(usage.gateway_memory_bytes.unwrap_or(0));
                 Some(Memory { entry, bytes })
             })
             .buffer_unordered(MEASURED_AT_ONCE)

@@ -1,6 +1,7 @@
 //! Finds out where control groups can be made, and plans a sandbox's limits there, on v2 and on v1.
 
 use std::ffi::CString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::plan::{CgroupJoin, CgroupPlan, CgroupSetting};
@@ -39,6 +40,9 @@ pub(crate) const CPU_PERIOD_US: u64 = 100_000;
 
 /// Divisor of the memory limit that gives the v1 limit on buffers of IP sockets, which count on top of it.
 pub(crate) const SOCKET_SHARE: u64 = 4;
+
+/// The setting of v1 with the limit on buffers of TCP sockets.
+const SOCKET_LIMIT: &str = "memory.kmem.tcp.limit_in_bytes";
 
 impl CgroupLayout {
     /// Detects the layout from this process's groups and the mounted, writable hierarchies. `base` names a delegated v2
@@ -139,6 +143,31 @@ impl CgroupLayout {
         groups
     }
 
+    /// Makes the group of the gateways of the sandbox `id`, which may take this much memory, with the kernel's buffers of their
+    /// connections; v1 counts those separately, with a limit of a share of it. Returns `None` where no group limits memory.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn make_gateway_group(&self, id: &str, memory_bytes: u64) -> io::Result<Option<GatewayGroup>> {
+        let Some((sandbox, is_v2)) = self.group(id, "memory") else { return Ok(None) };
+        let limits = CgroupLimits { memory_bytes, cpu_millis: 0, pids: 0 };
+        let settings = if is_v2 { v2_settings(&limits) } else { v1_settings("memory", &limits) };
+        let mut group =
+            GatewayGroup { dir: sandbox.with_file_name(gateway_group_name(id)), counts_sockets: true };
+        std::fs::create_dir(&group.dir)?;
+        for CgroupSetting { file, value, optional } in settings {
+            let file = file.to_string_lossy();
+            if !file.starts_with("memory.") {
+                continue;
+            }
+            match std::fs::write(group.dir.join(&*file), value.as_bytes()) {
+                Err(_) if optional => group.counts_sockets &= file != SOCKET_LIMIT,
+                written => written?,
+            }
+        }
+        Ok(Some(group))
+    }
+
     /// Returns the directories in which groups are made.
     fn bases(&self) -> impl Iterator<Item = &Path> {
         let v1 = self.v1.iter().map(|(_, dir)| dir);
@@ -149,10 +178,10 @@ impl CgroupLayout {
     /// Returns how many are left.
     #[must_use]
     pub fn remove(&self, id: &str) -> u32 {
-        let name = format!("belljar-{id}");
+        let names = [format!("belljar-{id}"), gateway_group_name(id)];
         let mut left = 0;
-        for dir in self.bases() {
-            let group = dir.join(&name);
+        for (dir, name) in self.bases().flat_map(|dir| names.iter().map(move |name| (dir, name))) {
+            let group = dir.join(name);
             let removed = (0..MAX_REMOVE_ATTEMPTS).any(|_| {
                 let result = std::fs::remove_dir(&group);
                 let is_removed =
@@ -180,13 +209,71 @@ impl CgroupLayout {
                 let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with("belljar-"));
                 let made = entry.metadata().and_then(|metadata| metadata.modified());
                 let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > MIN_SWEEP_AGE));
-                if is_ours && is_old && entry.file_name() != "belljar-host" {
+                // That of gateways is empty while the next one is started.
+                let is_of_running = |name: &str| {
+                    name.strip_suffix(GATEWAY_SUFFIX).is_some_and(|sandbox| dir.join(sandbox).exists())
+                };
+                let is_kept = entry.file_name().to_str().is_none_or(is_of_running);
+                if is_ours && is_old && !is_kept && entry.file_name() != "belljar-host" {
                     // Fails as not empty if the sandbox still runs.
                     let _ = std::fs::remove_dir(entry.path());
                 }
             }
         }
     }
+}
+
+/// The control group of a sandbox's gateways. It is removed when this is dropped, unless a process is left in it.
+#[derive(Debug)]
+pub struct GatewayGroup {
+    dir: PathBuf,
+    counts_sockets: bool,
+}
+
+impl GatewayGroup {
+    /// Reports whether the group's limit includes the kernel's buffers of connections, which it does not on v1 without
+    /// `memory.kmem.tcp`.
+    #[must_use]
+    pub const fn counts_sockets(&self) -> bool {
+        self.counts_sockets
+    }
+
+    /// Moves a process into the group. What it allocates from then on counts there.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn add(&self, pid: u32) -> io::Result<()> {
+        std::fs::write(self.dir.join("cgroup.procs"), pid.to_string())
+    }
+
+    /// Removes the group, in which no process may be left.
+    pub fn remove(&self) {
+        // A process that is ending is still in it for a moment. Where one stays longer, a later sweep removes the group.
+        for _ in 0..MAX_GATEWAY_REMOVE_ATTEMPTS {
+            match std::fs::remove_dir(&self.dir) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Drop for GatewayGroup {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// As [`MAX_REMOVE_ATTEMPTS`], for the group of gateways that have been killed.
+const MAX_GATEWAY_REMOVE_ATTEMPTS: u32 = 20;
+
+/// What the name of a group of gateways has in addition to that of their sandbox.
+const GATEWAY_SUFFIX: &str = "-gateway";
+
+pub(crate) fn gateway_group_name(id: &str) -> String {
+    format!("belljar-{id}{GATEWAY_SUFFIX}")
 }
 
 /// Attempts, one millisecond apart, to remove a group whose processes are being killed.
@@ -232,7 +319,7 @@ fn v1_settings(controller: &str, limits: &CgroupLimits) -> Vec<CgroupSetting> {
             setting("memory.swappiness", 0, true),
             // v1 counts the buffers of IP sockets separately from other memory, and only once they have a limit. Without
             // one a sandbox could fill the pool that all TCP of the machine shares.
-            setting("memory.kmem.tcp.limit_in_bytes", limits.memory_bytes / SOCKET_SHARE, true),
+            setting(SOCKET_LIMIT, limits.memory_bytes / SOCKET_SHARE, true),
         ],
         "cpu" => vec![
             setting("cpu.cfs_period_us", CPU_PERIOD_US, false),
@@ -475,6 +562,28 @@ mod tests {
         fn move_to_child_group(&self, _: &Path) -> bool {
             true
         }
+    }
+
+    #[test]
+    fn gateway_group_limits_memory_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let v1 = CONTROLLERS.map(|name| (name.to_owned(), dir.path().join(name))).to_vec();
+        std::fs::create_dir(dir.path().join("memory")).unwrap();
+        let v2 = Some(dir.path().join("v2"));
+        std::fs::create_dir(dir.path().join("v2")).unwrap();
+        for (layout, place, limit, others) in [
+            (CgroupLayout { v2, v2_limits: true, ..CgroupLayout::default() }, "v2", "memory.max", "cpu.max"),
+            (CgroupLayout { v1, ..CgroupLayout::default() }, "memory", "memory.limit_in_bytes", "memory.max"),
+        ] {
+            let group = layout.make_gateway_group("x", 1 << 30).unwrap().unwrap();
+            assert!(group.counts_sockets());
+            group.add(7).unwrap();
+            let made = dir.path().join(place).join("belljar-x-gateway");
+            let read = |file| std::fs::read_to_string(made.join(file)).ok();
+            assert_eq!(read(limit), Some((1 << 30).to_string()));
+            assert_eq!((read("cgroup.procs"), read(others)), (Some("7".to_owned()), None));
+        }
+        assert!(CgroupLayout::default().make_gateway_group("x", 1).unwrap().is_none());
     }
 
     const PURE_V2: &str = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";

@@ -4,13 +4,15 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::cgroup::{CPU_PERIOD_US, CgroupLayout, SOCKET_SHARE};
+use crate::cgroup::{CPU_PERIOD_US, CgroupLayout, SOCKET_SHARE, gateway_group_name};
 
 /// Resource usage of a sandbox, as far as its groups report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
     /// Memory in use now, in bytes, including files in memory and the page cache.
     pub memory: Option<u64>,
+    /// Memory of its gateways in use now, in bytes, with the kernel's buffers of their connections.
+    pub gateway_memory: Option<u64>,
     /// Peak memory, in bytes, including files in memory.
     pub peak_memory: Option<u64>,
     /// Processor time in microseconds.
@@ -73,7 +75,7 @@ impl CgroupChangeError {
 
 impl CgroupLayout {
     /// Returns the directory of the sandbox `id` in the hierarchy that limits with `controller`, and whether that is v2.
-    fn group(&self, id: &str, controller: &str) -> Option<(PathBuf, bool)> {
+    pub(crate) fn group(&self, id: &str, controller: &str) -> Option<(PathBuf, bool)> {
         let name = format!("belljar-{id}");
         match (&self.v2, self.v2_limits) {
             (Some(dir), true) => Some((dir.join(name), true)),
@@ -96,6 +98,11 @@ impl CgroupLayout {
             };
             usage.memory = read_number(&dir, now);
             usage.peak_memory = read_number(&dir, peak);
+            let gateway = dir.with_file_name(gateway_group_name(id));
+            usage.gateway_memory = read_number(&gateway, now).map(|bytes| {
+                // On v1 the buffers of connections are counted separately.
+                bytes.saturating_add(read_number(&gateway, "memory.kmem.tcp.usage_in_bytes").unwrap_or(0))
+            });
         }
         if let Some((dir, _)) = self.group(id, "pids") {
             usage.pids = read_number(&dir, "pids.current");

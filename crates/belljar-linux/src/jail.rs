@@ -12,7 +12,7 @@ use crate::{kernel, rlimit};
 const MAX_OPEN_FILES: u64 = 1024;
 
 /// Maximum writable memory of a jailed process, in bytes.
-const MAX_DATA_BYTES: u64 = 128 << 20;
+pub const MAX_DATA_BYTES: u64 = 128 << 20;
 
 /// Error from jailing a process.
 #[derive(Debug, thiserror::Error)]

@@ -33,12 +33,12 @@ mod spawn_unsafe;
 mod supervise;
 mod userns_unsafe;
 
-pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits};
+pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits, GatewayGroup};
 pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, CounterFiles, Freezer, MemoryFiles};
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use image::{ImageError, ImageMount};
-pub use jail::{JailError, enter_jail};
+pub use jail::{JailError, MAX_DATA_BYTES, enter_jail};
 pub use kernel::{
     CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
     MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, block_child_signal, children_cpu_us,

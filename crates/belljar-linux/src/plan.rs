@@ -343,6 +343,12 @@ pub enum Wall {
     GatewayTerminate,
     /// The gateway's decision about requests in flight and used secrets when its policy changes.
     GatewayRecheck,
+    /// The fixed sizes of the buffers of the gateway's sockets.
+    GatewayBuffers,
+    /// The control group of the gateway, with a limit of memory.
+    GatewayGroup,
+    /// The gateway's bounds on the memory of connections of HTTP/2.
+    GatewayHttp2,
 }
 
 impl Wall {
@@ -391,6 +397,9 @@ impl Wall {
         (Self::GatewayDeniedNames, "gateway-denied-names"),
         (Self::GatewayTerminate, "gateway-terminate"),
         (Self::GatewayRecheck, "gateway-recheck"),
+        (Self::GatewayBuffers, "gateway-buffers"),
+        (Self::GatewayGroup, "gateway-group"),
+        (Self::GatewayHttp2, "gateway-http2"),
     ];
 
     const fn bit(self) -> u64 {

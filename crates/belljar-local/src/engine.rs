@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Life, Sandbox, Walls as _};
 use belljar_gateway::Authority;
 use belljar_guest_config::OnHostLoss;
-use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, Without};
+use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, MAX_DATA_BYTES, Wall, Without};
 use belljar_model::{EngineName, Isolation, MountPolicy, NetworkMode, NetworkSetup, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
 use rustix::net::{RecvFlags, SocketType};
@@ -130,7 +130,7 @@ impl LocalEngine {
         let authority = crate::trust::authority(&spec.network, &self.config.network)?;
         planner.trust = authority.as_ref().map(crate::trust::Trust::in_sandbox).transpose()?;
         let mut plan = planner.plan(random, sockets.guest)?;
-        let gateway = self.prepare_gateway(&mut plan, spec, authority);
+        let gateway = self.prepare_gateway(&mut plan, &planner, authority);
         let gateway = gateway.map_err(launch("prepare the network's gateway"))?;
         let entry = crate::warm::Entry::from_plan(&plan, spec);
         let isolation =
@@ -200,15 +200,22 @@ impl LocalEngine {
     fn prepare_gateway(
         &self,
         plan: &mut LaunchPlan,
-        spec: &SandboxSpec,
+        planner: &Planner<'_>,
         authority: Option<Authority>,
     ) -> std::io::Result<Option<Prepared>> {
+        let Planner { spec, id, cgroups, .. } = *planner;
         if spec.network.mode() == NetworkMode::Disabled {
             return Ok(None);
         }
         let user = plan.identity.privileged.then_some(plan.identity.outside_uid);
+        let group = if cgroups && !plan.without.has(Wall::GatewayGroup) {
+            let memory_bytes = MAX_DATA_BYTES.saturating_add(spec.limits.memory.bytes());
+            self.layout().make_gateway_group(id.as_str(), memory_bytes)?
+        } else {
+            None
+        };
         let (gateway, sockets) =
-            Prepared::new(&self.config.network, &spec.network, authority, user, plan.without)?;
+            Prepared::new(&self.config.network, &spec.network, authority, user, group, plan.without)?;
         plan.gateway = Some(GatewayPlan::new(sockets));
         Ok(Some(gateway))
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, NetworkLog};
 use belljar_gateway::{ARGUMENT, Authority, CONNECTION, GatewayConfig, SETUP, STARTED};
-use belljar_linux::Without;
+use belljar_linux::{GatewayGroup, Without};
 use belljar_model::{NetworkPolicy, NetworkSetup};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
@@ -57,16 +57,18 @@ const MAX_MESSAGE: usize = 1024;
 pub(crate) struct Prepared {
     config: GatewayConfig,
     network: OwnedFd,
+    group: Option<GatewayGroup>,
 }
 
 impl Prepared {
     /// Prepares the gateways for this policy, which run as `user` if given. Also returns the socket over which they get those
-    /// of the sandbox's network.
+    /// of the sandbox's network. They are put into `group` if given.
     pub(crate) fn new(
         setup: &NetworkSetup,
         policy: &NetworkPolicy,
         authority: Option<Authority>,
         user: Option<u32>,
+        group: Option<GatewayGroup>,
         without: Without,
     ) -> io::Result<(Self, OwnedFd)> {
         let (network, sockets) = control_pair()?;
@@ -76,21 +78,23 @@ impl Prepared {
             authority,
             generation: 0,
             user,
+            fixed_buffers: !group.as_ref().is_some_and(GatewayGroup::counts_sockets),
             #[cfg(feature = "mutation")]
             without: without.names(),
         };
         #[cfg(not(feature = "mutation"))]
         let _ = without;
-        Ok((Self { config, network }, sockets))
+        Ok((Self { config, network, group }, sockets))
     }
 
     /// Starts the first gateway. Needs a tokio runtime.
     pub(crate) fn start(self) -> io::Result<Arc<Gateways>> {
-        let Self { config, network } = self;
-        let first = Gateway::start(&config, &network)?;
+        let Self { config, network, group } = self;
+        let first = Gateway::start(&config, &network, group.as_ref())?;
         Ok(Arc::new(Gateways {
             config: Mutex::new(config),
             network,
+            group,
             current: watch::Sender::new(Arc::new(first)),
             turn: tokio::sync::Mutex::default(),
             is_stopped: watch::Sender::new(false),
@@ -105,6 +109,8 @@ pub(crate) struct Gateways {
     config: Mutex<GatewayConfig>,
     /// Has one message, with the sockets of the sandbox's network.
     network: OwnedFd,
+    /// The control group of all of them, which limits their memory.
+    group: Option<GatewayGroup>,
     /// The latest one.
     current: watch::Sender<Arc<Gateway>>,
     /// Held while a gateway is started or gets another policy, so that none is left with an earlier one.
@@ -150,7 +156,7 @@ impl Gateways {
         let gateway = {
             let mut config = self.config.lock();
             config.generation = config.generation.saturating_add(1);
-            Gateway::start(&config, &self.network)?
+            Gateway::start(&config, &self.network, self.group.as_ref())?
         };
         tokio::time::timeout(START_TIMEOUT, gateway.started()?).await??;
         self.current.send_replace(Arc::new(gateway));
@@ -227,6 +233,7 @@ impl Gateways {
         self.shut_down();
         let _turn = self.turn.lock().await;
         self.current().end().await;
+        self.group.as_ref().inspect(|group| group.remove());
     }
 }
 
@@ -239,11 +246,10 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the process. It serves once `network` has the sockets. Needs a tokio runtime.
-    fn start(config: &GatewayConfig, network: &OwnedFd) -> io::Result<Self> {
+    /// Starts the process in `group`. It serves once `network` has the sockets. Needs a tokio runtime.
+    fn start(config: &GatewayConfig, network: &OwnedFd, group: Option<&GatewayGroup>) -> io::Result<Self> {
         let (control, theirs) = control_pair()?;
         let file = crate::planner::memory_file(c"belljar-gateway", config)?;
-        belljar_linux::send_with(control.as_fd(), &[SETUP], &[file.as_fd(), network.as_fd()])?;
         // The running executable, even if its file has been replaced.
         let child = Command::new("/proc/self/exe")
             .arg(ARGUMENT)
@@ -253,8 +259,13 @@ impl Gateway {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
+        let pid = child.id();
         let (pidfd, ended) = watch_child(child)?;
-        Ok(Self { control, pidfd, ended })
+        let gateway = Self { control, pidfd, ended };
+        // It waits for its configuration, and has opened nothing before it is in its group.
+        group.map_or(Ok(()), |group| group.add(pid))?;
+        belljar_linux::send_with(gateway.control.as_fd(), &[SETUP], &[file.as_fd(), network.as_fd()])?;
+        Ok(gateway)
     }
 
     /// Returns a future that resolves when the gateway is jailed and ready for its sockets, or fails with the reason if it could not start.

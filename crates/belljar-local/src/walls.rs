@@ -513,6 +513,7 @@ pub(crate) fn group_usage(group: &CgroupUsage, kind: LocalKind) -> Result<Usage,
     let own = u64::from(guest_threads(kind == LocalKind::Local));
     let usage = Usage {
         memory_bytes: group.memory,
+        gateway_memory_bytes: group.gateway_memory,
         peak_memory_bytes: group.peak_memory,
         pids: group.pids.map(|pids| u32::try_from(pids.saturating_sub(own)).unwrap_or(u32::MAX)),
         cpu: group.cpu_us.map(Duration::from_micros),

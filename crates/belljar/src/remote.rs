@@ -129,6 +129,7 @@ impl Walls for RemoteWalls {
             Usage {
                 memory_bytes: metrics.memory_bytes,
                 peak_memory_bytes: metrics.memory_peak_bytes,
+                gateway_memory_bytes: None,
                 pids: metrics.pids.and_then(|pids| u32::try_from(pids).ok()),
                 cpu: metrics.cpu_time.into_option().and_then(|time| time.try_into().ok()),
                 oom_kills: metrics.oom_kills,

@@ -29,6 +29,9 @@ mod headers;
 #[path = "network/hop.rs"]
 mod hop;
 #[cfg(feature = "mutation")]
+#[path = "network/memory.rs"]
+mod memory;
+#[cfg(feature = "mutation")]
 #[path = "network/names.rs"]
 mod names;
 #[cfg(feature = "mutation")]
@@ -60,6 +63,7 @@ fn main() -> std::process::ExitCode {
         secrets::CASES,
         headers::CASES,
         hop::CASES,
+        memory::CASES,
         names::CASES,
         packages::CASES,
     ]

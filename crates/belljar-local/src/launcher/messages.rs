@@ -186,6 +186,8 @@ pub(crate) struct ListedSandbox {
 pub(crate) struct UsageWire {
     memory_bytes: Option<u64>,
     peak_memory_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gateway_memory_bytes: Option<u64>,
     pids: Option<u32>,
     cpu_us: Option<u64>,
     oom_kills: u64,
@@ -197,6 +199,7 @@ impl From<Usage> for UsageWire {
         Self {
             memory_bytes: usage.memory_bytes,
             peak_memory_bytes: usage.peak_memory_bytes,
+            gateway_memory_bytes: usage.gateway_memory_bytes,
             pids: usage.pids,
             cpu_us: usage.cpu.map(|cpu| u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX)),
             oom_kills: usage.oom_kills,
@@ -210,6 +213,7 @@ impl From<UsageWire> for Usage {
         Self {
             memory_bytes: wire.memory_bytes,
             peak_memory_bytes: wire.peak_memory_bytes,
+            gateway_memory_bytes: wire.gateway_memory_bytes,
             pids: wire.pids,
             cpu: wire.cpu_us.map(Duration::from_micros),
             oom_kills: wire.oom_kills,

@@ -46,6 +46,10 @@ NAMES["alias.example"] = NAMES["other.example"]
 TALKER = "93.184.216.80"
 # Speaks as the talker does, but never first.
 ECHO = "93.184.216.81"
+# Sends without end, on port 5432. Says how many of its connections accept nothing more.
+FLOOD = "93.184.216.90"
+STUCK_SECONDS = 2
+stuck = []
 HTTP_2 = "93.184.216.60"
 NAMES["http2.example"] = [HTTP_2]
 # Its server on port 443 is one of servers.py.
@@ -194,9 +198,22 @@ def parts(secret):
 HTTP_2_SERVER = """
 const [cert, key] = process.argv.slice(1).map(name => require('fs').readFileSync(name));
 const server = require('http2').createSecureServer({cert, key});
+let big = 0, last = 0, said = 0;
+setInterval(() => {
+    if (big === said || Date.now() - last < 2000) return;
+    console.log(JSON.stringify({blocked: said = big}));
+}, 100);
 server.on('stream', (stream, headers) => {
     const {':method': method, ':authority': asked, ':path': path, authorization} = headers;
     console.log(JSON.stringify({asked, path, method, headers: {authorization}, version: 2}));
+    if (path === '/big') {
+        const send = () => { last = Date.now(); while (stream.write(Buffer.alloc(1 << 16))); };
+        big += 1;
+        stream.on('drain', send).on('error', () => {}).on('close', () => big -= 1);
+        stream.respond({':status': 200});
+        send();
+        return;
+    }
     if (path === '/parts') {
         const secret = authorization.replace('Bearer ', '');
         const forms = [secret, encodeURIComponent(secret)];
@@ -280,11 +297,29 @@ class Talk(socketserver.BaseRequestHandler):
     def handle(self):
         address, port = self.request.getsockname()
         say(connected=address, port=port)
+        if address == FLOOD:
+            return flood(self.request)
         if address != ECHO:
             self.request.sendall(b"banner\n")
         while (some := self.request.recv(65536)):
             self.request.sendall(some)
         self.request.sendall(b"the end\n")
+
+
+def flood(connection):
+    # So that what this side keeps is small.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
+    connection.settimeout(STUCK_SECONDS)
+    try:
+        while True:
+            connection.sendall(bytes(1 << 16))
+    except TimeoutError:
+        with lock:
+            stuck.append(connection)
+            count = len(stuck)
+        say(stuck=count)
+        connection.settimeout(None)
+        connection.recv(1)
 
 
 def carry(one, other):

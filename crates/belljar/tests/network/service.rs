@@ -25,7 +25,7 @@ cases![
 ];
 
 /// Kills the only gateway, and waits until it is gone.
-fn kill_gateway() {
+pub(crate) fn kill_gateway() {
     let [gateway] = gateways()[..] else { panic!("{:?}", gateways()) };
     rustix::process::kill_process(gateway, rustix::process::Signal::KILL).unwrap();
     let begin = std::time::Instant::now();
@@ -119,7 +119,7 @@ pub(crate) fn home() -> Home {
     Home::configured("[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\n")
 }
 
-fn python(home: &Home, sandbox: &str, code: &str) -> String {
+pub(crate) fn python(home: &Home, sandbox: &str, code: &str) -> String {
     let code = format!("{PRELUDE}\n{code}");
     home.run_args(&["sandbox", "exec", sandbox, "--", "python3", "-c", &code]).good()
 }
@@ -318,7 +318,7 @@ pub(crate) fn address(said: &str) -> &str {
 }
 
 /// Sends a request with the given start of the head and body, and returns the response.
-fn send_request(address: &str, head: &str, body: &str) -> String {
+pub(crate) fn send_request(address: &str, head: &str, body: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "{head}Host: {address}\r\nConnection: close\r\n\r\n{body}").unwrap();
     let mut text = String::new();
