@@ -1,18 +1,18 @@
 //! The whole API: its configuration and its router.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::response::IntoResponse;
 use belljar_keeper::Keeper;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use crate::facade::{self, Claims, Facade, FacadeConflict, Head};
+use crate::guard::Guarded;
 use crate::guard::{Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
 use crate::serve::{Flights, Slots, Traffic};
@@ -91,9 +91,6 @@ pub(crate) struct Inner {
     pub(crate) metrics: HttpMetrics,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
-    /// Watches and settings of E2B's clients.
-    pub(crate) e2b_watchers: e2b::Watchers,
-    pub(crate) e2b_tags: e2b::Tags,
     /// Bytes of responses that clients have not read yet.
     pub(crate) flights: Flights,
     /// Connections on all listeners.
@@ -135,7 +132,17 @@ impl Inner {
 /// The service's facades, served on one port.
 pub struct Api {
     pub(crate) shared: Shared,
-    mounts: Vec<Router>,
+    facades: Vec<Arc<dyn Facade>>,
+}
+
+/// Returns the facades of a configuration. The last one gets the requests that no other has claimed.
+fn facades(shared: &Shared) -> Vec<Arc<dyn Facade>> {
+    let mut facades: Vec<Arc<dyn Facade>> = vec![Arc::new(rpc::Rpc(shared.clone()))];
+    if shared.config.e2b {
+        facades.push(Arc::new(e2b::E2b::new(shared)));
+    }
+    facades.push(Arc::new(rest::Rest(shared.clone())));
+    facades
 }
 
 impl Api {
@@ -161,14 +168,13 @@ impl Api {
             metrics,
             attempts,
             streams,
-            e2b_watchers: e2b::Watchers::default(),
-            e2b_tags: e2b::Tags::default(),
             flights: Flights::default(),
             connections,
             traffic,
             stopping,
         };
-        Self { shared: Shared(Arc::new(inner)), mounts: Vec::new() }
+        let shared = Shared(Arc::new(inner));
+        Self { facades: facades(&shared), shared }
     }
 
     /// Sets the trace propagation. Only the first call has an effect.
@@ -183,29 +189,32 @@ impl Api {
         *current = Arc::new(ApiConfig { hosts, origins, ..self.shared.config.clone() });
     }
 
-    /// Mounts another facade below `prefix`, such as `/hooks`. It gets the whole path, including the prefix. The same
-    /// guards apply: the [`belljar_keeper::Caller`] of each request that reaches it is in the request's extensions.
-    #[must_use]
-    pub fn mount<S>(mut self, prefix: &str, service: S) -> Self
-    where
-        S: Service<Request, Error = Infallible> + Clone + Send + Sync + 'static,
-        S::Response: IntoResponse,
-        S::Future: Send + 'static,
-    {
-        self.mounts.push(Router::new().route_service(&format!("{prefix}/{{*rest}}"), service));
-        self
+    /// Adds a facade. The same guards apply.
+    ///
+    /// # Errors
+    /// Fails if it claims what another facade has claimed.
+    pub fn with_facade(mut self, facade: Arc<dyn Facade>) -> Result<Self, FacadeConflict> {
+        self.facades.insert(0, facade);
+        let all: Vec<&dyn Facade> = self.facades.iter().map(AsRef::as_ref).collect();
+        facade::check(&all)?;
+        Ok(self)
     }
 
-    /// Returns all routes behind all guards.
+    /// Returns the routes of all facades, behind all guards.
     pub fn router(&self) -> Router {
-        let mut router = rest::router(&self.shared).merge(rpc::router(&self.shared));
-        if self.shared.config.e2b {
-            router = router.merge(e2b::router(&self.shared));
-        }
-        for mounted in &self.mounts {
-            router = router.merge(mounted.clone());
-        }
-        guard::wrap(router, &self.shared)
+        let all: Arc<[Arc<dyn Facade>]> = self.facades.clone().into();
+        let claims: Arc<[Claims]> = all.iter().map(|facade| facade.claims()).collect();
+        let labels: Arc<[&'static str]> =
+            claims.iter().flat_map(|claims| claims.labels.iter().copied()).collect();
+        let guarded = |own: &Arc<dyn Facade>| {
+            let (shared, own) = (self.shared.clone(), Arc::clone(own));
+            guard::wrap(&Guarded { shared, own, all: Arc::clone(&all), labels: Arc::clone(&labels) })
+        };
+        let routers: Arc<[Router]> = all.iter().map(guarded).collect();
+        Router::new().fallback_service(tower::service_fn(move |request: Request| {
+            let mut router = routers[facade::owner_of(&claims, Head::of(&request))].clone();
+            Service::call(&mut router, request)
+        }))
     }
 }
 

@@ -6,6 +6,7 @@
 mod api;
 mod e2b;
 mod extract;
+mod facade;
 mod guard;
 mod metrics;
 mod problem;
@@ -27,6 +28,8 @@ pub mod fuzzing {
 }
 
 pub use api::{Api, ApiConfig, TraceContext};
+pub use facade::{Answer, Claims, Facade, FacadeConflict, Form, Head};
+pub use guard::PortHost;
 pub use problem::{Code, Problem, ProblemBody};
 pub use rest::{openapi, openapi_json};
 pub use rpc::limits_message;

@@ -183,6 +183,11 @@ pub(crate) fn shorten(detail: String) -> String {
 }
 
 impl Problem {
+    /// Returns the error for an unknown path.
+    pub(crate) fn no_endpoint() -> Self {
+        Self::new(Code::NotFound, "no such endpoint; see /docs")
+    }
+
     /// Creates a problem. `detail` describes what failed, why, and how to fix it.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {

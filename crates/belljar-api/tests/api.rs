@@ -10,6 +10,8 @@ mod commands;
 mod common;
 #[path = "api/document.rs"]
 mod document;
+#[path = "api/echo.rs"]
+mod echo;
 #[path = "api/events.rs"]
 mod events;
 #[path = "api/fields.rs"]
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         code::all(),
         commands::all(),
         document::all(),
+        echo::all(),
         events::all(),
         fields::all(),
         files::all(),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+use belljar_model::EngineName;
+
 use crate::error::{ConfigError, ConfigErrors};
 use crate::file;
 use crate::origin::Origin;
@@ -21,6 +23,8 @@ pub(crate) enum Value {
 /// The settings of all layers: the file, the environment and the flags.
 #[derive(Clone, Default)]
 pub struct ConfigLayers {
+    /// Names of the engines that the program has; every name is accepted if there are none.
+    pub engines: Vec<EngineName>,
     values: BTreeMap<&'static str, (Value, Origin)>,
 }
 

@@ -27,6 +27,7 @@ pub use file::MAX_FILE_BYTES;
 pub use home::{config_candidates, home_dir};
 pub use layers::{ConfigLayers, SettingChange};
 pub use origin::Origin;
+pub use read::one_of;
 pub use resolve::is_domain;
 pub use secret::Secret;
 pub use setting::{Setting, ValueKind};

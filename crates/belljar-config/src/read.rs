@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use belljar_model::{ByteSize, LimitsFile, ModelError};
+use belljar_model::{ByteSize, EngineName, LimitsFile, ModelError};
 
 use crate::error::{ConfigError, quote};
 use crate::example::example;
@@ -33,6 +33,11 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(crate) fn new(layers: &'a ConfigLayers, home: &'a Path) -> Self {
         Self { layers, home, errors: Vec::new() }
+    }
+
+    /// Returns the names of the program's engines.
+    pub(crate) fn engines(&self) -> &'a [EngineName] {
+        &self.layers.engines
     }
 
     /// Returns the text of a setting, if it is set.
@@ -204,9 +209,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn refuse_model(&mut self, key: &str, text: &str, error: &ModelError) {
         match error {
             ModelError::NotAllowed { allowed, .. } => self.refuse(key, quote(text), allowed.clone()),
-            ModelError::NotInThisVersion { allowed, .. } => {
-                self.refuse(key, quote(text), (*allowed).to_owned())
-            }
+            ModelError::NotInThisVersion { allowed, .. } => self.refuse(key, quote(text), allowed.clone()),
             other => self.refuse_combination(key, other.to_string()),
         }
     }
@@ -237,7 +240,7 @@ fn absolute(text: &str, home: &Path) -> Option<PathBuf> {
 }
 
 /// Joins words as in a sentence: `a, b or c`.
-fn one_of<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> String {
+pub fn one_of<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> String {
     let mut words = words.rev();
     let last = words.next().unwrap_or_default();
     let others: Vec<_> = words.rev().collect();

@@ -18,7 +18,7 @@ use crate::config::{
 };
 use crate::error::{ConfigError, ConfigErrors};
 use crate::layers::ConfigLayers;
-use crate::read::Reader;
+use crate::read::{Reader, one_of};
 use crate::secret::Secret;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -161,13 +161,12 @@ fn store(reader: &mut Reader<'_>, home: &Path) -> StoreConfig {
 /// Maximum length of a template's name in bytes, with a tag.
 const MAX_TEMPLATE_NAME_BYTES: usize = 256;
 
-/// Engines that this version supports.
-const ENGINES: [&str; 3] = ["local", "process", "none"];
-
 fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
+    let engines = reader.engines();
     let engine = |text: &str| {
-        let known = ENGINES.contains(&text).then(|| EngineName::known(text));
-        known.ok_or_else(|| "local, process or none".to_owned())
+        let named = text.parse::<EngineName>().map_err(|_| one_of(engines.iter().map(EngineName::as_str)))?;
+        let is_known = engines.is_empty() || engines.contains(&named);
+        is_known.then_some(named).ok_or_else(|| one_of(engines.iter().map(EngineName::as_str)))
     };
     let default_timeout = reader.span("sandboxes.default_timeout", SECOND, MAX_LIFETIME);
     let max_timeout = reader.span("sandboxes.max_timeout", SECOND, MAX_LIFETIME);

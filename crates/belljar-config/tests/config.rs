@@ -14,6 +14,7 @@ const HOME: &str = "/srv/belljar";
 
 fn file(text: &str) -> Result<ConfigLayers, ConfigErrors> {
     let mut layers = ConfigLayers::default();
+    layers.engines = ["local", "process", "none"].map(belljar_model::EngineName::known).into();
     layers.add_file(Path::new("belljar.toml"), text).map(|()| layers)
 }
 

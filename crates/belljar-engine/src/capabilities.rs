@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use belljar_model::{EngineName, Timeout};
+use belljar_model::{EngineName, NetworkMode, SandboxSpec, Timeout, Tree};
 use serde::{Serialize, Serializer};
 
 use crate::engine::Engine;
+use crate::engine_error::EngineError;
 
 /// Level of isolation between code in a sandbox and the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -59,7 +60,50 @@ fn seconds<S: Serializer>(timeout: &Timeout, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_f64(timeout.duration().as_secs_f64())
 }
 
+/// Something that a specification asks for and an engine does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lack {
+    /// Field of the specification.
+    pub field: &'static str,
+    /// What the engine lacks, and what to do: the rest of a sentence about the engine.
+    pub reason: &'static str,
+}
+
 impl Capabilities {
+    /// Checks that the engine has what a specification asks for.
+    ///
+    /// # Errors
+    /// The first thing that it lacks.
+    pub fn check(&self, spec: &SandboxSpec) -> Result<(), Lack> {
+        let mode = spec.network.mode();
+        let has_network =
+            mode == NetworkMode::Disabled || self.network.iter().any(|has| has == mode.as_str());
+        let lacks = [
+            (
+                "mounts",
+                !spec.mounts.is_empty() && !self.mounts,
+                "has no tree of its own to mount into; put files in instead",
+            ),
+            (
+                "volumes",
+                !spec.volumes.is_empty() && !self.volumes,
+                "mounts no volumes here: only the engine local of an administrator does, as nothing else bounds what is written",
+            ),
+            (
+                "network",
+                !has_network,
+                "has no network that a policy could be applied to; give another engine",
+            ),
+            (
+                "template",
+                matches!(spec.tree, Tree::Template(_)) && !self.own_tree,
+                "has no tree of its own, which this template needs; give another engine",
+            ),
+        ];
+        let lack = lacks.into_iter().find(|(_, lacks, _)| *lacks);
+        lack.map_or(Ok(()), |(field, _, reason)| Err(Lack { field, reason }))
+    }
+
     /// Lists the boolean capabilities by name, in the order in which tables show them.
     #[must_use]
     pub fn list(&self) -> [(&'static str, bool); 10] {
@@ -130,6 +174,23 @@ impl Engines {
     /// Returns the engines that create sandboxes, the default first.
     pub fn offered(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
         self.engines.iter().filter(|(_, offer)| *offer == Offer::Offered).map(|(engine, _)| engine)
+    }
+
+    /// Ends what holds sandboxes of these engines, if none is left. Otherwise it ends by itself after the last one. Only for the sole user
+    /// of the engines, such as the server of a home: a sandbox that another starts between check and end would be ended too.
+    ///
+    /// # Errors
+    /// Fails if it cannot be reached, or does not end.
+    pub async fn shut_down_if_idle(&self) -> Result<(), EngineError> {
+        for engine in self.all() {
+            if engine.survivors().await?.iter().any(|survivor| survivor.ended.is_none()) {
+                return Ok(());
+            }
+        }
+        for engine in self.all() {
+            engine.shut_down().await?;
+        }
+        Ok(())
     }
 
     /// Returns the names of the engines that create sandboxes, separated by commas.

@@ -38,6 +38,14 @@ pub trait Engine: Send + Sync {
         Box::pin(async { Ok(Vec::new()) })
     }
 
+    /// Ends what holds the survivors of this engine, if something does. Only if there are none, of any engine that may share it.
+    ///
+    /// # Errors
+    /// Fails if it cannot be reached, or does not end.
+    fn shut_down(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Takes over a survivor, with a new connection to its guest. Returns `None` if it does not exist (any more).
     ///
     /// # Errors

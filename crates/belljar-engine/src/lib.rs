@@ -10,12 +10,13 @@ pub mod conformance;
 mod engine;
 mod engine_error;
 mod judge;
+mod kind;
 mod log_dir;
 mod run;
 mod stored_output;
 mod tunnel;
 
-pub use capabilities::{Capabilities, Engines, IsolationLevel, Offer};
+pub use capabilities::{Capabilities, Engines, IsolationLevel, Lack, Offer};
 pub use client::{
     Archive, CodeEvent, CodeExecution, Download, Execution, GuestCall, GuestClient, GuestError, Pack,
     ProcessEvent, Search, Tunnel, Upload, Watch, events, receive_from, unpack_messages, write_messages,
@@ -24,6 +25,7 @@ pub use collect::{Collector, LogFile, MAX_IN_MEMORY_BYTES, OpenSpill};
 pub use engine::{CreateRequest, Engine, Life, NetworkLog, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::{EngineError, THIS_COMMAND};
 pub use judge::{Judgement, judge, judge_lost};
+pub use kind::{EngineKind, EngineSetup, Finding, FindingState};
 pub use log_dir::LogDir;
 pub use run::{InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};
 pub use stored_output::{Spill, StoredFile, StoredOutput};

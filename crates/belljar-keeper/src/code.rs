@@ -1,7 +1,6 @@
 //! Execution of code in interpreter contexts.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::code::{CodeCollector, CodeEnd};
@@ -9,7 +8,7 @@ use belljar_engine::{CodeEvent, EngineError, ErrorCode, GuestError, StoredOutput
 use belljar_model::{CodeExecution, CodeStatus, HintReader, SandboxState, Survival};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use crate::action::CODE;
@@ -21,6 +20,7 @@ use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::program::{SHELL, may_have_kernel, not_installed, to_program};
 use crate::request::Idempotency;
+use crate::run::{Reporter, Run};
 use crate::steps::{run_detached, step};
 
 /// Maximum size of code in bytes: that of one message to a guest, without what is sent along with it.
@@ -72,8 +72,6 @@ pub struct CodeRequest {
     pub keep_bytes: Option<u64>,
     /// Idempotency key: the same request with the same key runs once.
     pub idempotency: Option<Idempotency>,
-    /// Notified when the guest has accepted the code, which may still have to wait for its turn.
-    pub queued: Option<Arc<Notify>>,
 }
 
 /// What happens to code whose caller disconnects.
@@ -99,23 +97,38 @@ enum WatchOutcome {
 }
 
 impl Keeper {
-    /// Runs code in a context and waits for its end. Events are sent to `events` meanwhile; a slow receiver slows the code down.
-    /// When the future is dropped, the code continues or is killed as the request says; either is recorded in the audit log.
+    /// Runs code in a context and waits for its end. When the future is dropped, the code continues or is killed as the request says;
+    /// either is recorded in the audit log.
     ///
     /// # Errors
     /// Fails for other reasons than the code itself, whose outcome is in the result.
-    pub async fn run_code(
+    pub async fn run_code(&self, caller: &Caller, id: &str, request: CodeRequest) -> Result<CodeExecution> {
+        self.run_code_to(caller, id, request, Reporter::none()).await
+    }
+
+    /// Runs code in a context, as [`Self::run_code`] does. A slow reader of the events slows the code down.
+    pub fn stream_code(
         &self,
         caller: &Caller,
         id: &str,
         request: CodeRequest,
-        events: Option<mpsc::Sender<CodeEvent>>,
+    ) -> Run<CodeEvent, CodeExecution> {
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
+        Run::new(|report| async move { keeper.run_code_to(&caller, &id, request, report).await })
+    }
+
+    async fn run_code_to(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: CodeRequest,
+        report: Reporter<CodeEvent>,
     ) -> Result<CodeExecution> {
         // Dropped with this future, which tells the detached steps that the caller has disconnected.
         let (_waiting, gone) = oneshot::channel();
         let (keeper, caller, id) = self.clone_for_task(caller, id);
         run_detached(&self.inner.tasks, async move {
-            keeper.run_code_inner(&caller, &id, request, events, gone).await
+            keeper.run_code_inner(&caller, &id, request, report, gone).await
         })
         .await
     }
@@ -125,7 +138,7 @@ impl Keeper {
         caller: &Caller,
         id: &str,
         request: CodeRequest,
-        events: Option<mpsc::Sender<CodeEvent>>,
+        report: Reporter<CodeEvent>,
         gone: oneshot::Receiver<()>,
     ) -> Result<CodeExecution> {
         check_code(&request)?;
@@ -143,7 +156,7 @@ impl Keeper {
         };
         let asked = execute_requests(&entered, &request)?;
         self.check(caller, CODE)?;
-        let running = self.run_requests(&entered, &request, asked, events, gone);
+        let running = self.run_requests(&entered, &request, asked, report, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
         let mut details = vec![(CODE_DIGEST, code_digest(&request.code))];
         match &outcome {
@@ -190,7 +203,7 @@ impl Keeper {
         entered: &Entered,
         request: &CodeRequest,
         (asked, program): (v1::ExecuteCodeRequest, Option<v1::ExecuteCodeRequest>),
-        events: Option<mpsc::Sender<CodeEvent>>,
+        report: Reporter<CodeEvent>,
         gone: oneshot::Receiver<()>,
     ) -> Result<Done> {
         let mut watch = Watch {
@@ -201,7 +214,7 @@ impl Keeper {
                     .min(MAX_KEPT_BYTES),
             ),
             hash: Sha256::new(),
-            events,
+            report,
             gone,
             kill: request.on_disconnect == OnDisconnect::Kill,
             limit: timeout(entered, request)
@@ -218,8 +231,8 @@ impl Keeper {
             entered.sandbox().counters(),
             guest.execute_code(asked).instrument(step!("guest.execute"))
         );
-        if let (Ok(_), Some(queued)) = (&stream, &request.queued) {
-            queued.notify_one();
+        if stream.is_ok() {
+            watch.report.queued();
         }
         let mut watched = watch.run(entered, stream).await;
         if let (WatchOutcome::Lost(error), Some(program), None) = (&watched, program, watch.started_at)
@@ -325,7 +338,7 @@ impl Done {
 struct Watch {
     collector: CodeCollector,
     hash: Sha256,
-    events: Option<mpsc::Sender<CodeEvent>>,
+    report: Reporter<CodeEvent>,
     gone: oneshot::Receiver<()>,
     kill: bool,
     /// Time from the start within which the guest must report the end.
@@ -415,10 +428,7 @@ impl Watch {
                 CodeEvent::Error(_) | CodeEvent::InputRequested(_) => {}
             }
             self.collector.push(&event);
-            if let Some(events) = &self.events {
-                // The receiver may be gone.
-                let _ = events.send(event).await;
-            }
+            self.report.send(event).await;
         }
     }
 }

@@ -211,28 +211,7 @@ impl Keeper {
         let refuse = |field: &'static str, what: &str| {
             Err(KeeperError::field(field, format!("the engine {} {what}", spec.engine)))
         };
-        if !spec.mounts.is_empty() && !can.mounts {
-            return refuse("mounts", "has no tree of its own to mount into; put files in instead");
-        }
-        if !spec.volumes.is_empty() && !can.volumes {
-            return refuse(
-                "volumes",
-                "mounts no volumes here: that takes the engine local, and a server that runs as root",
-            );
-        }
-        let mode = spec.network.mode();
-        if mode != NetworkMode::Disabled && !can.network.iter().any(|can| can == mode.as_str()) {
-            return refuse(
-                "network",
-                "has no network that a policy could be applied to; give another engine",
-            );
-        }
-        if matches!(spec.tree, Tree::Template(_)) && !can.own_tree {
-            return refuse(
-                "template",
-                "has no tree of its own, which this template needs; give another engine",
-            );
-        }
+        can.check(spec).or_else(|lack| refuse(lack.field, lack.reason))?;
         if lifetime.on_timeout == TimeoutAction::Pause && !(can.pause && spec.grade == LimitsGrade::Cgroup) {
             return refuse("on_timeout", "cannot pause such a sandbox here; give kill");
         }

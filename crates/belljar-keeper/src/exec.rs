@@ -11,7 +11,6 @@ use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOu
 use belljar_store::ServiceWall;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use crate::action::{self, EXEC_START};
@@ -23,6 +22,7 @@ use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{Command, ExecRequest};
+use crate::run::{Reporter, Run};
 use crate::steps::step;
 
 /// Maximum size in bytes of the input in a request.
@@ -110,17 +110,26 @@ impl Entered {
 }
 
 impl Keeper {
-    /// Runs a command and waits for its end. Events are sent to `events` meanwhile; a slow receiver slows the command down.
-    /// Dropping the future kills the command.
+    /// Runs a command and waits for its end. Dropping the future kills the command.
     ///
     /// # Errors
     /// Fails for other reasons than the command itself, whose outcome is in the result.
-    pub async fn exec(
+    pub async fn exec(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<ExecResult> {
+        self.exec_to(caller, id, request, Reporter::none()).await
+    }
+
+    /// Runs a command. A slow reader of the events slows the command down, and dropping the run kills it.
+    pub fn stream_exec(&self, caller: &Caller, id: &str, request: ExecRequest) -> Run<ExecEvent, ExecResult> {
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
+        Run::new(|report| async move { keeper.exec_to(&caller, &id, request, report).await })
+    }
+
+    async fn exec_to(
         &self,
         caller: &Caller,
         id: &str,
         request: ExecRequest,
-        events: Option<mpsc::Sender<ExecEvent>>,
+        report: Reporter<ExecEvent>,
     ) -> Result<ExecResult> {
         if let Some(asked) = request.keep_bytes.filter(|asked| *asked > MAX_KEPT_BYTES) {
             let reason =
@@ -141,7 +150,7 @@ impl Keeper {
         };
         self.check(caller, action::EXEC)?;
         let digest = command_digest(&request);
-        let running = self.run(caller, &entered, &request, events);
+        let running = self.run(caller, &entered, &request, report);
         let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
@@ -186,7 +195,7 @@ impl Keeper {
         caller: &Caller,
         entered: &Entered,
         request: &ExecRequest,
-        events: Option<mpsc::Sender<ExecEvent>>,
+        report: Reporter<ExecEvent>,
     ) -> Result<Done> {
         let keep = kept_bytes(entered, request).min(MAX_KEPT_BYTES);
         let timeout = timeout(entered, request);
@@ -194,11 +203,9 @@ impl Keeper {
         let before = entered.sandbox().counters().await;
         let mut running = Running::start(entered, request, timeout, false).await?;
         entered.entry.note("exec", Some(running.id), "");
-        if let Some(events) = &events {
-            let _ = events.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
-        }
+        report.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
         let mut collected = CollectedOutput::new(keep, || self.output_file(caller));
-        let watch = running.watch(&entered.entry, &mut collected, events).instrument(step!("guest.wait"));
+        let watch = running.watch(&entered.entry, &mut collected, report).instrument(step!("guest.wait"));
         let ended = match timeout {
             Some(timeout) => entered.entry.within(timeout + STOP_GRACE + END_REPORT_TIMEOUT, watch).await,
             None => Some(watch.await),
@@ -420,7 +427,7 @@ impl Running {
         &mut self,
         entry: &Entry,
         collected: &mut CollectedOutput,
-        events: Option<mpsc::Sender<ExecEvent>>,
+        report: Reporter<ExecEvent>,
     ) -> std::result::Result<Option<v1::Exited>, GuestError> {
         let mut reattachments = 0;
         let mut next = self.execution.next().await;
@@ -455,9 +462,7 @@ impl Running {
                     }
                     collected.push(stream, &data);
                     entry.record_output(&data);
-                    if let Some(events) = &events {
-                        let _ = events.send(ExecEvent::Output { stream, offset, data }).await;
-                    }
+                    report.send(ExecEvent::Output { stream, offset, data }).await;
                 }
                 ProcessEvent::Exited(exited) => return Ok(Some(exited)),
             }

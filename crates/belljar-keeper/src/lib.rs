@@ -40,6 +40,7 @@ mod quota;
 mod reachable;
 mod reconcile;
 mod request;
+mod run;
 mod secrets;
 mod shares;
 mod snapshot;
@@ -89,6 +90,7 @@ pub use request::{
     MAX_LIFETIME, NewFile, PortAccess, PortSettings, SandboxName, SandboxUpdate, SnapshotName,
     SnapshotRequest, TimeoutAction,
 };
+pub use run::{Run, RunEvent};
 pub use secrets::{NewSecret, SecretInfo, SecretUpdate};
 pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;

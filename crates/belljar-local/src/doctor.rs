@@ -1,10 +1,9 @@
 //! Examination of what this machine can enforce, what is missing, and how to fix it.
 
-use belljar_engine::THIS_COMMAND;
+use belljar_engine::{Finding, FindingState, THIS_COMMAND};
 use belljar_linux::CgroupLayout;
 use belljar_model::LimitsGrade;
 
-use crate::LocalKind;
 use crate::engine::{LocalConfig, LocalEngine};
 use crate::failure::{GATEWAY_FIX, NAMESPACE_FIX};
 use crate::guest_program::GuestChoice;
@@ -31,36 +30,10 @@ pub(crate) fn cgroup_fix(is_server: bool) -> String {
     )
 }
 
-/// Result of one check.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Finding {
-    /// Name of the check.
-    pub name: &'static str,
-    /// State.
-    pub state: FindingState,
-    /// Details.
-    pub detail: String,
-    /// Fix, if something is missing.
-    pub fix: Option<String>,
-}
-
-/// State of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FindingState {
-    /// Available.
-    Good,
-    /// Available in a weaker way, or only on request.
-    Weaker,
-    /// Missing: sandboxes of the default kind cannot be created.
-    Missing,
-}
-
 impl LocalEngine {
     /// Checks everything that isolation needs, without changing anything.
-    #[must_use]
-    pub fn examine(config: LocalConfig) -> Vec<Finding> {
-        let engine = Self::new(LocalConfig { kind: LocalKind::Local, ..config });
+    pub(crate) fn examine(config: LocalConfig) -> Vec<Finding> {
+        let engine = Self::new(config);
         vec![
             kernel(),
             user(),
@@ -77,15 +50,9 @@ impl LocalEngine {
             volumes(),
         ]
     }
-}
 
-impl LocalEngine {
-    /// Returns what keeps the default sandboxes of a server from being created here; empty if nothing does. Cheap enough for each start.
-    #[must_use]
-    pub fn obstacles(config: LocalConfig, grade: LimitsGrade) -> Vec<Finding> {
-        if config.kind != LocalKind::Local {
-            return Vec::new();
-        }
+    /// Returns what keeps sandboxes with this grade of limits from being created by a server here.
+    pub(crate) fn obstacles(config: LocalConfig, grade: LimitsGrade) -> Vec<Finding> {
         let engine = Self::new(config);
         let mut found =
             vec![kernel(), guest(engine.config()), namespaces(), proc_mount(), seccomp(), landlock()];

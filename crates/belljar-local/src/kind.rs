@@ -1,10 +1,14 @@
 //! Kinds of this engine and their capabilities.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_engine::{Capabilities, IsolationLevel};
-use belljar_model::{EngineName, NetworkMode, Timeout};
+use belljar_engine::{Capabilities, Engine, EngineKind, EngineSetup, Finding, IsolationLevel};
+use belljar_model::{EngineName, LimitsGrade, NetworkMode, Timeout};
 use serde::{Deserialize, Serialize};
+
+use crate::engine::{LocalConfig, LocalEngine};
+use crate::launcher::{LauncherConfig, LauncherEngine};
 
 /// Kind of isolation that the engine provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -39,11 +43,9 @@ impl LocalKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Returns the timeout of an execution for which none was given.
-    #[must_use]
-    pub fn default_timeout(self) -> Timeout {
-        let seconds = if self == Self::Process { 10 } else { 60 };
-        Timeout::new(Duration::from_secs(seconds)).unwrap_or_default()
+    fn config(self, setup: EngineSetup) -> LocalConfig {
+        let EngineSetup { mount_policy, network, cgroup_base, .. } = setup;
+        LocalConfig { mount_policy, network, cgroup_base, ..LocalConfig::new(self) }
     }
 
     /// Returns the capabilities of an engine of this kind, depending on whether control groups can be created.
@@ -54,11 +56,7 @@ impl LocalKind {
     fn capabilities_as(self, has_groups: bool, held_by: Option<&'static str>, is_root: bool) -> Capabilities {
         let has_groups = has_groups && self != Self::None;
         Capabilities {
-            isolation: match self {
-                Self::Local => IsolationLevel::Full,
-                Self::Process => IsolationLevel::Partial,
-                Self::None => IsolationLevel::None,
-            },
+            isolation: self.isolation(),
             network: match self {
                 Self::Local => NetworkMode::ALL.map(|mode| mode.as_str().into()).into(),
                 Self::Process => vec![NetworkMode::Disabled.as_str().into()],
@@ -76,6 +74,46 @@ impl LocalKind {
             gpu: false,
             held_by: held_by.map(Into::into),
             default_timeout: self.default_timeout(),
+        }
+    }
+}
+
+impl EngineKind for LocalKind {
+    fn name(&self) -> EngineName {
+        Self::name(*self)
+    }
+
+    fn isolation(&self) -> IsolationLevel {
+        match self {
+            Self::Local => IsolationLevel::Full,
+            Self::Process => IsolationLevel::Partial,
+            Self::None => IsolationLevel::None,
+        }
+    }
+
+    fn default_timeout(&self) -> Timeout {
+        let seconds = if *self == Self::Process { 10 } else { 60 };
+        Timeout::new(Duration::from_secs(seconds)).unwrap_or_default()
+    }
+
+    fn open(&self, setup: EngineSetup) -> Arc<dyn Engine> {
+        match setup.run_dir.clone() {
+            None => Arc::new(LocalEngine::new(self.config(setup))),
+            Some(dir) => Arc::new(LauncherEngine::new(LauncherConfig::new(dir, self.config(setup)))),
+        }
+    }
+
+    fn examine(&self, setup: EngineSetup) -> Vec<Finding> {
+        match self {
+            Self::Local => LocalEngine::examine(self.config(setup)),
+            Self::Process | Self::None => Vec::new(),
+        }
+    }
+
+    fn obstacles(&self, setup: EngineSetup, grade: LimitsGrade) -> Vec<Finding> {
+        match self {
+            Self::Local => LocalEngine::obstacles(self.config(setup), grade),
+            Self::Process | Self::None => Vec::new(),
         }
     }
 }

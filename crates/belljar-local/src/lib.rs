@@ -31,8 +31,8 @@ mod walls;
 mod warm;
 
 pub use belljar_engine::{
-    Capabilities, CreateRequest, Engine, EngineError, InputFile, OutputStream, RunRequest, Sandbox, Silent,
-    Sink, Usage, run,
+    Capabilities, CreateRequest, Engine, EngineError, EngineKind, EngineSetup, InputFile, OutputStream,
+    RunRequest, Sandbox, Silent, Sink, Usage, run,
 };
 pub use belljar_gateway::enter_gateway;
 pub use belljar_guest_config::OnHostLoss;
@@ -42,7 +42,6 @@ pub use belljar_linux::{ALLOCATED, ForkGuard, enter_test_network};
 pub use belljar_model::{
     HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec, SpecFile,
 };
-pub use doctor::{Finding, FindingState};
 pub use engine::{LocalConfig, LocalEngine};
 pub use kind::LocalKind;
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_engine::EngineError;
+use belljar_engine::{EngineError, Lack};
 use belljar_guest_config::{
     Domain, GUEST_ARGUMENT, GuestConfig, WARM_PARENT_ARGUMENT, WarmParentConfig, WatchedLimits, guest_threads,
 };
@@ -14,8 +14,8 @@ use belljar_linux::{
     Scratch, Wall, Without, rlimit, seccomp,
 };
 use belljar_model::{
-    LimitsGrade, Mount, MountMode, MountPolicy, NetworkMode, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree,
-    TreeBase, TreeBuild, placeholder,
+    LimitsGrade, Mount, MountMode, MountPolicy, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree, TreeBase,
+    TreeBuild, placeholder,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -95,33 +95,19 @@ impl Planner<'_> {
         };
         let cgroups = self.cgroup_plan()?;
         self.cgroups = !cgroups.is_empty();
-        if kind != LocalKind::Local && self.spec.tree != Tree::Host {
-            return Err(EngineError::Layer {
-                layer: "the template's own tree".into(),
-                reason: format!("the engine {kind} has no tree of its own"),
-                fix: "use the engine local".to_owned(),
-            });
-        }
-        if kind != LocalKind::Local && self.spec.network.mode() != NetworkMode::Disabled {
-            return Err(EngineError::Unsupported {
-                what: format!("network {}", self.spec.network).into(),
+        kind.capabilities(self.cgroups, None).check(self.spec).map_err(|Lack { field, reason }| {
+            EngineError::Unsupported {
+                what: field.into(),
                 engine: kind.name(),
-                reason: "it has no network namespace; use the engine local".into(),
-            });
-        }
+                reason: format!("it {reason}").into(),
+            }
+        })?;
         let checked = self
             .spec
             .mounts
             .iter()
             .map(|mount| CheckedMount::new(mount, &self.config.mount_policy))
             .collect::<Result<Vec<_>, _>>()?;
-        if kind != LocalKind::Local && !checked.is_empty() {
-            return Err(EngineError::Layer {
-                layer: "mounts".into(),
-                reason: format!("the engine {kind} has no tree of its own to mount into"),
-                fix: "use the engine local, or put files in with -f".to_owned(),
-            });
-        }
         let volumes = self.spec.volumes.iter().map(|volume| volumes::Opened::new(volume, kind));
         let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
         let namespaces = match kind {

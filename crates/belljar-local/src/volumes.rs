@@ -25,24 +25,15 @@ impl<'a> Opened<'a> {
     /// Opens a volume's file.
     ///
     /// # Errors
-    /// Returns [`EngineError::Unsupported`] if this engine, or a host without root, cannot mount volumes.
+    /// Returns [`EngineError::Unsupported`] if no server has stored it.
     pub(crate) fn new(volume: &'a VolumeMount, kind: LocalKind) -> Result<Self, EngineError> {
-        let refused = |reason: &'static str| {
-            let what = format!("the volume {}", volume.name).into();
-            EngineError::Unsupported { what, engine: kind.name(), reason: reason.into() }
-        };
-        if kind != LocalKind::Local {
-            return Err(refused("it has no tree of its own to mount into; use the engine local"));
-        }
         let Some(image) = &volume.image else {
-            return Err(refused("volumes are stored by a server; use belljar sandbox create --volume"));
+            return Err(EngineError::Unsupported {
+                what: format!("the volume {}", volume.name).into(),
+                engine: kind.name(),
+                reason: "volumes are stored by a server; use belljar sandbox create --volume".into(),
+            });
         };
-        if !rustix::process::geteuid().is_root() {
-            return Err(refused(
-                "only an administrator may mount a file as a file system, without which nothing bounds what is written; \
-                 run the server as root",
-            ));
-        }
         let failed = |source: std::io::Error| EngineError::HostFile {
             action: "open the volume's file".into(),
             path: image.path.clone(),

@@ -111,5 +111,5 @@ fn check_default<T: Default + PartialEq>(
     if value == T::default() {
         return Ok(());
     }
-    Err(ModelError::NotInThisVersion { field, value: name.to_owned(), allowed })
+    Err(ModelError::NotInThisVersion { field, value: name.to_owned(), allowed: allowed.to_owned() })
 }

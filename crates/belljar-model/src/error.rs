@@ -31,7 +31,7 @@ pub enum ModelError {
         /// Value as given.
         value: String,
         /// Values supported by this version.
-        allowed: &'static str,
+        allowed: String,
     },
 
     /// The value of an environment variable cannot be passed to a program. It is not shown, as it may be a secret.

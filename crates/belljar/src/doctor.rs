@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
-use belljar_engine::{Capabilities, CreateRequest, Engine as _, IsolationLevel, ProcessEvent, Sandbox, v1};
-use belljar_local::{Finding, FindingState, LocalConfig, LocalEngine, LocalKind};
+use belljar_engine::{
+    Capabilities, CreateRequest, EngineKind, Finding, FindingState, IsolationLevel, ProcessEvent, Sandbox, v1,
+};
 use belljar_model::{EngineName, Isolation, LayerState};
 use bytes::Bytes;
 
 use crate::cli::{DoctorArgs, SandboxArgs};
 use crate::colour;
+use crate::engines;
 use crate::message::{Quit, chain, clean};
 use crate::output::write_failed;
 use crate::run::runtime;
@@ -49,17 +51,17 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
     }
     let checked = UncheckedSpec::from_args(&SandboxArgs::default())?.resolve(None, None)?;
     let default = checked.spec.engine;
-    let findings = LocalEngine::examine(checked.config());
+    let findings = engines::ALL.into_iter().flat_map(|kind| kind.examine(checked.setup())).collect();
     let (isolation, failure) = match runtime()?.block_on(attempt(&checked)) {
         Ok(isolation) => (Some(isolation), None),
         Err(error) => (None, Some(chain(error.as_ref()))),
     };
-    let engine = |kind: LocalKind| EngineState {
+    let engine = |kind: &dyn EngineKind| EngineState {
         name: kind.name(),
         is_default: kind.name() == default,
-        capabilities: LocalEngine::new(LocalConfig { kind, ..checked.config() }).capabilities(),
+        capabilities: kind.open(checked.setup()).capabilities(),
     };
-    let engines = LocalKind::ALL.into_iter().map(engine).collect();
+    let engines = engines::ALL.into_iter().map(engine).collect();
     let report = Report { schema: 2, engines, findings, failure, isolation };
     let text = if args.format.is_json() {
         serde_json::to_string_pretty(&report)? + "\n"

@@ -66,7 +66,7 @@ pub(crate) fn languages(args: &LanguagesArgs) -> Result<u8, Quit> {
         let mut signals = Signals::catch()?;
         let progress = Progress::new("asking each language for its version", false);
         let sandbox =
-            wait_for_creation(create(&engine, CreateRequest::run(&checked.spec)), &mut signals, &progress)
+            wait_for_creation(create(&*engine, CreateRequest::run(&checked.spec)), &mut signals, &progress)
                 .await?;
         let guest = sandbox.guest();
         let probes = futures::stream::iter(Languages::builtin().iter())

@@ -10,6 +10,7 @@ mod config;
 mod copy_out;
 mod descriptor;
 mod doctor;
+mod engines;
 mod files;
 mod input;
 mod languages;

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use belljar_client::v1::CreateSandboxRequest;
 use belljar_client::{MessageField, well_known};
-use belljar_engine::{CreateRequest, Engine as _, EngineError, Life, RunRequest, Sandbox, THIS_COMMAND};
-use belljar_local::{LocalEngine, LocalKind};
+use belljar_engine::{CreateRequest, Engine, EngineError, Life, RunRequest, Sandbox, THIS_COMMAND};
 use belljar_model::{
-    ASK_TO_ALLOW, Event, HintReader, Language, Memory, NetworkEvent, NetworkMode, NetworkPolicy, Outcome,
-    Phase, RunResult, SandboxSpec,
+    ASK_TO_ALLOW, EngineName, Event, HintReader, Language, Memory, NetworkEvent, NetworkMode, NetworkPolicy,
+    Outcome, Phase, RunResult, SandboxSpec,
 };
 use futures::StreamExt as _;
 
@@ -87,7 +86,7 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     let script = args.words.first().filter(|word| args.code.is_none() && *word != "-").map(Path::new);
     let script = Script { place: &program.source_name, path: script };
     let inputs = Inputs::find(&args.files, Some(script))?;
-    if remote.is_none() && checked.kind == LocalKind::Local {
+    if remote.is_none() && checked.spec.engine == EngineName::LOCAL {
         inputs.check_size(checked.spec.limits.memory.bytes())?;
     }
     let outputs = Outputs::find(&args.outs)?;
@@ -107,7 +106,7 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
                 let engine = checked.engine();
                 let spec = SandboxSpec { network: created_network, ..checked.spec.clone() };
                 let request = CreateRequest { spec: &spec, life: Life::Run { wait: false } };
-                let creation = async { Ok((create(&engine, request).await?, None)) };
+                let creation = async { Ok((create(&*engine, request).await?, None)) };
                 command.execute(creation, program, inputs, timings).await
             }
         }
@@ -151,7 +150,7 @@ fn check_dir(dir: &Path) -> Result<(), Quit> {
 }
 
 /// Creates a sandbox without a server.
-pub(crate) async fn create(engine: &LocalEngine, request: CreateRequest<'_>) -> Result<Sandbox, Quit> {
+pub(crate) async fn create(engine: &dyn Engine, request: CreateRequest<'_>) -> Result<Sandbox, Quit> {
     Ok(engine.create(request).await.map_err(with_command)?)
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<u8, Quit> {
         let mut signals = Signals::catch()?;
         let progress = Progress::new(STARTING, args.sandbox.quiet);
         let sandbox =
-            wait_for_creation(create(&engine, CreateRequest::run(&checked.spec)), &mut signals, &progress)
+            wait_for_creation(create(&*engine, CreateRequest::run(&checked.spec)), &mut signals, &progress)
                 .await;
         progress.clear();
         let sandbox = sandbox?;

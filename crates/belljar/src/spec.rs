@@ -2,14 +2,16 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use belljar_local::{LocalConfig, LocalEngine, LocalKind};
+use belljar_engine::{Engine, EngineKind, EngineSetup, IsolationLevel};
 use belljar_model::{
     ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkMode,
     NetworkSetup, SandboxSpec, SpecFile, Timeout,
 };
 
 use crate::cli::SandboxArgs;
+use crate::engines;
 use crate::input::read_text;
 use crate::message::{Quit, say};
 use crate::net::read_secrets;
@@ -38,7 +40,7 @@ impl UncheckedSpec {
         let engines = (variable("BELLJAR_ENGINE"), variable("CODE_EXEC_SANDBOX"));
         if flags.engine.is_some() || engines.0.is_some() || engines.1.is_some() {
             let chosen = choose_engine(flags.engine.as_deref(), engines.0.as_deref(), engines.1.as_deref())?;
-            flags.engine = Some(chosen.to_string());
+            flags.engine = Some(chosen.name().to_string());
         }
         flags.grade = flags.grade.or_else(|| variable(LIMITS_VARIABLE));
         Ok(Self { file: file.merge(flags), mounts_of_file, needs_network: false })
@@ -89,7 +91,7 @@ impl UncheckedSpec {
         let given = self.file.limits.clone();
         let kind = match &self.file.engine {
             Some(name) => kind("engine", name)?,
-            None => LocalKind::default(),
+            None => engines::default(),
         };
         self.default_timeout(kind.default_timeout());
         if let Some(network) = &mut self.file.network {
@@ -98,7 +100,7 @@ impl UncheckedSpec {
         let mut spec = self.file.resolve()?;
         spec.network.check_filled()?;
         let (memory, machine) = (ByteSize::new(spec.limits.memory.bytes()), machine_memory());
-        if given.memory.is_some() && memory > machine && kind != LocalKind::None {
+        if given.memory.is_some() && memory > machine && kind.isolation() != IsolationLevel::None {
             let text =
                 format!("memory: \"{memory}\" is not allowed; give at most the {machine} of this machine");
             return Err(Quit::Usage(text));
@@ -119,33 +121,34 @@ impl UncheckedSpec {
 #[derive(Debug)]
 pub(crate) struct CheckedSpec {
     pub(crate) spec: SandboxSpec,
-    pub(crate) kind: LocalKind,
+    pub(crate) kind: &'static dyn EngineKind,
     policy: MountPolicy,
     network: NetworkSetup,
 }
 
 impl CheckedSpec {
     /// Returns the engine. Warns if it has no isolation.
-    pub(crate) fn engine(&self) -> LocalEngine {
-        if self.kind == LocalKind::None {
-            say("warning: the engine none has no walls: the code runs with your own rights");
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
+        if self.kind.isolation() == IsolationLevel::None {
+            say(&format!(
+                "warning: the engine {} has no walls: the code runs with your own rights",
+                self.kind.name()
+            ));
         }
-        LocalEngine::new(self.config())
+        self.kind.open(self.setup())
     }
 
-    /// Returns the engine's configuration.
-    pub(crate) fn config(&self) -> LocalConfig {
-        LocalConfig {
+    /// Returns the engine's settings.
+    pub(crate) fn setup(&self) -> EngineSetup {
+        EngineSetup {
             mount_policy: self.policy.clone(),
             network: self.network.clone(),
             // A delegated control group that the operator has chosen.
             cgroup_base: std::env::var_os("BELLJAR_CGROUP").filter(|dir| !dir.is_empty()).map(PathBuf::from),
-            ..LocalConfig::new(self.kind)
+            run_dir: None,
         }
     }
 }
-
-const KINDS: &str = "local, process or none";
 
 /// Chooses the engine: the flag, else `BELLJAR_ENGINE`, else `CODE_EXEC_SANDBOX`, else the default. `CODE_EXEC_SANDBOX` supports
 /// only `docker`, `process` and `none`. An empty variable counts as not set.
@@ -153,7 +156,7 @@ fn choose_engine(
     flag: Option<&str>,
     belljar_engine: Option<&str>,
     code_exec_sandbox: Option<&str>,
-) -> Result<LocalKind, ModelError> {
+) -> Result<&'static dyn EngineKind, ModelError> {
     const FIELD: &str = "CODE_EXEC_SANDBOX";
     let set = |value: &&str| !value.is_empty();
     if let Some(text) = flag {
@@ -163,14 +166,14 @@ fn choose_engine(
         return kind("BELLJAR_ENGINE", text);
     }
     match code_exec_sandbox.filter(set) {
-        None => Ok(LocalKind::default()),
-        Some("process") => Ok(LocalKind::Process),
-        Some("none") => Ok(LocalKind::None),
-        Some("docker") => Err(ModelError::NotInThisVersion {
-            field: FIELD,
-            value: "docker".to_owned(),
-            allowed: "process or none, or unset it for the local engine",
-        }),
+        None => Ok(engines::default()),
+        Some(text @ ("docker" | "process" | "none")) => {
+            engines::find(text).ok_or_else(|| ModelError::NotInThisVersion {
+                field: FIELD,
+                value: text.to_owned(),
+                allowed: "process or none, or unset it for the local engine".to_owned(),
+            })
+        }
         Some(text) => Err(ModelError::NotAllowed {
             field: FIELD,
             value: text.to_owned(),
@@ -179,10 +182,10 @@ fn choose_engine(
     }
 }
 
-/// Returns the kind of the local engine by its name.
-fn kind(field: &'static str, name: &str) -> Result<LocalKind, ModelError> {
-    let kind = name.parse().ok().and_then(LocalKind::from_name);
-    kind.ok_or_else(|| ModelError::NotInThisVersion { field, value: name.to_owned(), allowed: KINDS })
+/// Returns the engine of this name.
+fn kind(field: &'static str, name: &str) -> Result<&'static dyn EngineKind, ModelError> {
+    let missing = || ModelError::NotInThisVersion { field, value: name.to_owned(), allowed: engines::list() };
+    engines::find(name).ok_or_else(missing)
 }
 
 /// Returns the warning for a sandbox whose limits are enforced by a weaker mechanism.
@@ -261,19 +264,19 @@ mod tests {
 
     #[test]
     fn first_given_engine_is_chosen() {
-        use LocalKind::{Local, None as Bare, Process};
+        let (local, process, bare) = ("local", "process", "none");
         let none = None;
         let chosen = [
-            ((none, none, none), Local),
-            ((Some("process"), Some("none"), Some("docker")), Process),
-            ((none, Some("none"), Some("docker")), Bare),
-            ((none, none, Some("process")), Process),
-            ((none, none, Some("none")), Bare),
-            ((none, Some(""), Some("")), Local),
-            ((none, Some(""), Some("process")), Process),
+            ((none, none, none), local),
+            ((Some("process"), Some("none"), Some("docker")), process),
+            ((none, Some("none"), Some("docker")), bare),
+            ((none, none, Some("process")), process),
+            ((none, none, Some("none")), bare),
+            ((none, Some(""), Some("")), local),
+            ((none, Some(""), Some("process")), process),
         ];
         for ((flag, belljar, code_exec), kind) in chosen {
-            assert_eq!(choose_engine(flag, belljar, code_exec).unwrap(), kind);
+            assert_eq!(choose_engine(flag, belljar, code_exec).unwrap().name().as_str(), kind);
         }
         let refused = [
             (

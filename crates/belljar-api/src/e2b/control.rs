@@ -30,7 +30,7 @@ use crate::problem::{Code, Problem};
 const DEFAULT_TIMEOUTS: [u64; 2] = [15, 300];
 
 /// Returns all routes of the control plane.
-pub(crate) fn router(shared: &Shared) -> Router {
+pub(super) fn router(shared: &Shared) -> Router {
     Router::new()
         .route("/sandboxes", post(create::<0>).get(list_running))
         .route("/v2/sandboxes", post(create::<1>).get(list))
@@ -72,9 +72,6 @@ pub(crate) fn router(shared: &Shared) -> Router {
         .route("/volumecontent/{id}/file", get(volumes::read).put(volumes::write))
         .route("/secrets", get(secrets::list).post(secrets::create))
         .route("/secrets/{id}", get(secrets::get).post(secrets::update).delete(secrets::remove))
-        .method_not_allowed_fallback(async || {
-            Problem::new(Code::MethodNotAllowed, "method not allowed on this path")
-        })
         .with_state(shared.clone())
 }
 

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::E2b;
 use super::access::USER;
 use super::error::Refusal;
-use crate::api::Shared;
 
 /// Prefix of the extended attributes that hold a file's metadata.
 pub(super) const METADATA: &str = "e2b.";
@@ -134,7 +134,7 @@ impl EntryInfo {
 
 /// A call by a caller to a sandbox.
 pub(super) struct SandboxCall<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a E2b,
     pub(super) caller: &'a Caller,
     pub(super) entered: &'a Entered,
 }

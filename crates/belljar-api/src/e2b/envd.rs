@@ -7,6 +7,7 @@ use belljar_keeper::PortAccess;
 use belljar_model::{SandboxId, SandboxState};
 use http::{Method, StatusCode};
 
+use super::E2b;
 use super::access::Head;
 use super::entry::SandboxCall;
 use super::error::{self, Plain, Refusal, json_answer};
@@ -18,7 +19,7 @@ use crate::problem::{Code, Problem};
 use crate::proxy;
 
 /// Answers a request to the daemon.
-pub(super) async fn answer(shared: &Shared, id: &SandboxId, request: Request) -> Response {
+pub(super) async fn answer(shared: &E2b, id: &SandboxId, request: Request) -> Response {
     let path = request.uri().path();
     if connect::is_procedure(path) {
         return answer_call(shared, id, request).await;
@@ -33,7 +34,7 @@ pub(super) async fn answer(shared: &Shared, id: &SandboxId, request: Request) ->
 }
 
 /// Reports whether the sandbox runs. Needs no token, and reveals nothing else.
-pub(super) fn health(shared: &Shared, id: &SandboxId) -> Response {
+pub(super) fn health(shared: &E2b, id: &SandboxId) -> Response {
     match shared.keeper.state_of(id) {
         Some(SandboxState::Creating | SandboxState::Running) => {
             let mut response = Response::new(Body::empty());
@@ -44,7 +45,7 @@ pub(super) fn health(shared: &Shared, id: &SandboxId) -> Response {
     }
 }
 
-async fn metrics(shared: &Shared, id: &SandboxId, request: Request) -> Result<Response, Plain> {
+async fn metrics(shared: &E2b, id: &SandboxId, request: Request) -> Result<Response, Plain> {
     let caller = access::caller(shared, id, Head::from_request(&request)).await?;
     let found = async {
         let info = shared.keeper.get(&caller, id.as_str()).await?;
@@ -54,7 +55,7 @@ async fn metrics(shared: &Shared, id: &SandboxId, request: Request) -> Result<Re
     Ok(json_answer(StatusCode::OK, &Metric::new(&info, &metrics).to_envd()))
 }
 
-async fn environment(shared: &Shared, id: &SandboxId, request: Request) -> Result<Response, Plain> {
+async fn environment(shared: &E2b, id: &SandboxId, request: Request) -> Result<Response, Plain> {
     let caller = access::caller(shared, id, Head::from_request(&request)).await?;
     let info = shared
         .keeper
@@ -67,7 +68,7 @@ async fn environment(shared: &Shared, id: &SandboxId, request: Request) -> Resul
 }
 
 /// Answers a call of Connect.
-async fn answer_call(shared: &Shared, id: &SandboxId, request: Request) -> Response {
+async fn answer_call(shared: &E2b, id: &SandboxId, request: Request) -> Response {
     let is_stream = connect::is_stream(request.headers());
     if request.method() != Method::POST {
         return Refusal::invalid("a call is sent with POST").answer(is_stream);
@@ -94,7 +95,7 @@ async fn answer_call(shared: &Shared, id: &SandboxId, request: Request) -> Respo
 
 /// Forwards a request to any other port, and reports failures as E2B's proxy does. Ports may be public; else the sandbox's token opens
 /// every port, and without it only published ports are open.
-pub(super) async fn other_port(shared: Shared, host: PortHost, request: Request) -> Response {
+pub(super) async fn other_port(shared: E2b, host: PortHost, request: Request) -> Response {
     let (id, port) = (host.id.clone(), host.port);
     let Some(ports) = shared.keeper.port_settings(&id) else { return error::sandbox_missing(id.as_str()) };
     let is_public = access::has_public_ports(&shared, &id);
@@ -116,7 +117,7 @@ pub(super) async fn other_port(shared: Shared, host: PortHost, request: Request)
             Err(error) => return Plain::from_keeper(id.as_str(), error).0,
         }
     } else {
-        proxy::by_host(shared, host, request).await
+        proxy::by_host(Shared::clone(&shared), host, request).await
     };
     match response.extensions_mut().remove::<Problem>() {
         Some(problem) if problem.code() == Code::PortNotOpen => error::port_closed(id.as_str(), port),

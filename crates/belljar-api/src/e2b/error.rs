@@ -16,7 +16,7 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 
 /// Format in which a client expects an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(super) enum Form {
     /// A status and `{"code": status, "message": …}`.
     Plain,
     /// An error of Connect, with a status.
@@ -26,16 +26,17 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Returns the format for this request, if it comes from one of E2B's clients.
-    pub(crate) fn detect(path: &str, headers: &HeaderMap) -> Option<Self> {
-        if connect::is_procedure(path) {
-            return Some(if connect::is_stream(headers) { Self::Stream } else { Self::Unary });
+    /// Returns the format for this request.
+    pub(super) fn detect(path: &str, headers: &HeaderMap) -> Self {
+        match (connect::is_procedure(path), connect::is_stream(headers)) {
+            (false, _) => Self::Plain,
+            (true, true) => Self::Stream,
+            (true, false) => Self::Unary,
         }
-        super::is_ours(path, headers).then_some(Self::Plain)
     }
 
     /// Returns the error response in this format.
-    pub(crate) fn answer(self, problem: &Problem) -> Response {
+    pub(super) fn answer(self, problem: &Problem) -> Response {
         let code = crate::rpc::error(problem, "").code;
         match self {
             Self::Plain => plain(problem),
@@ -198,7 +199,7 @@ pub(super) fn not_offered(what: &str) -> Problem {
 mod tests {
     use super::*;
 
-    fn form(path: &str, kind: &str) -> Option<Form> {
+    fn form(path: &str, kind: &str) -> Form {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
         Form::detect(path, &headers)
@@ -206,11 +207,9 @@ mod tests {
 
     #[test]
     fn each_request_has_its_error_format() {
-        assert_eq!(form("/v2/sandboxes", "application/json"), Some(Form::Plain));
-        assert_eq!(form("/process.Process/List", "application/json"), Some(Form::Unary));
-        assert_eq!(form("/process.Process/Start", "application/connect+json"), Some(Form::Stream));
-        assert_eq!(form("/v1/sandboxes", "application/json"), None);
-        assert_eq!(form("/belljar.v1.Process/Start", "application/connect+json"), None);
+        assert_eq!(form("/v2/sandboxes", "application/json"), Form::Plain);
+        assert_eq!(form("/process.Process/List", "application/json"), Form::Unary);
+        assert_eq!(form("/process.Process/Start", "application/connect+json"), Form::Stream);
     }
 
     #[test]

@@ -18,10 +18,10 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::E2b;
 use super::access::{self, Head, Signature};
 use super::entry::{METADATA, absolute, name};
 use super::error::{self, Plain, json_answer};
-use crate::api::Shared;
 use crate::extract::Form;
 use crate::problem::{Code, Problem};
 use crate::rest;
@@ -65,7 +65,7 @@ impl FilesQuery {
 }
 
 /// Answers a request. Without a sandbox id, the signature determines the sandbox.
-pub(super) async fn answer(shared: &Shared, id: Option<&SandboxId>, request: Request) -> Response {
+pub(super) async fn answer(shared: &E2b, id: Option<&SandboxId>, request: Request) -> Response {
     let missing = id.filter(|id| shared.keeper.state_of(id).is_none());
     match missing {
         Some(id) => error::sandbox_missing(id.as_str()),
@@ -73,7 +73,7 @@ pub(super) async fn answer(shared: &Shared, id: Option<&SandboxId>, request: Req
     }
 }
 
-async fn transfer(shared: &Shared, id: Option<&SandboxId>, request: Request) -> Result<Response, Plain> {
+async fn transfer(shared: &E2b, id: Option<&SandboxId>, request: Request) -> Result<Response, Plain> {
     let query = FilesQuery::parse(request.uri().query().unwrap_or_default())?;
     let operation = match *request.method() {
         Method::GET | Method::HEAD => "read",
@@ -103,7 +103,7 @@ async fn transfer(shared: &Shared, id: Option<&SandboxId>, request: Request) -> 
 }
 
 async fn caller(
-    shared: &Shared,
+    shared: &E2b,
     id: Option<&SandboxId>,
     query: &FilesQuery,
     operation: &str,
@@ -117,7 +117,7 @@ async fn caller(
 }
 
 async fn send(
-    shared: &Shared,
+    shared: &E2b,
     caller: &Caller,
     entered: &Entered,
     path: &str,
@@ -139,7 +139,7 @@ async fn send(
 
 /// Writes the body: one file as it is, or several in a form.
 async fn receive(
-    shared: &Shared,
+    shared: &E2b,
     caller: &Caller,
     entered: &Entered,
     path: Option<&str>,
@@ -198,7 +198,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> &'a str {
 }
 
 async fn form(
-    shared: &Shared,
+    shared: &E2b,
     caller: &Caller,
     entered: &Entered,
     path: Option<&str>,
@@ -253,7 +253,7 @@ impl Files<'_> {
 
 /// Writes a file, which appears under its name once it is complete.
 async fn write(
-    shared: &Shared,
+    shared: &E2b,
     caller: &Caller,
     entered: &Entered,
     path: &str,
@@ -264,7 +264,7 @@ async fn write(
     let attributes = metadata.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let open =
         v1::WriteOpen { path: path.clone().into(), make_parents: true, attributes, ..Default::default() };
-    shared.e2b_watchers.place(entered.id(), &path);
+    shared.0.watchers.place(entered.id(), &path);
     let done = shared.keeper.perform_in(caller, entered, Write::new(open, content)).await;
     if let Err(error) = done {
         let problem = match Problem::from(error) {

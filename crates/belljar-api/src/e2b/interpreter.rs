@@ -11,7 +11,9 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_engine::{CodeEvent, code, v1};
-use belljar_keeper::{Caller, CodeRequest, KeeperError, MAX_CODE_BYTES, NewContext, OnDisconnect};
+use belljar_keeper::{
+    Caller, CodeRequest, KeeperError, MAX_CODE_BYTES, NewContext, OnDisconnect, Run, RunEvent,
+};
 use belljar_model::{CodeExecution, CodeResult, CodeStatus, SandboxId, SandboxState, Survival};
 use bytes::Bytes;
 use futures::Stream;
@@ -19,19 +21,14 @@ use http::{HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
 
 use super::entry::{HOME, absolute};
 use super::error::{self, Plain, json_answer};
-use super::{access, envd};
-use crate::api::Shared;
+use super::{E2b, access, envd};
 use crate::extract::{RawBody, parse_json};
 use crate::guard::StreamSlot;
 use crate::problem::{Code, Problem};
 use crate::stream::{Piece, Pieces};
-
-/// Maximum number of events that wait for the client. A slow client slows the code down.
-const MAX_WAITING_EVENTS: usize = 16;
 
 /// Interval of keep-alive messages while the code prints nothing.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -75,7 +72,7 @@ struct ContextRequest {
 }
 
 /// Answers a request to the code interpreter.
-pub(super) async fn answer(shared: &Shared, id: &SandboxId, request: Request) -> Response {
+pub(super) async fn answer(shared: &E2b, id: &SandboxId, request: Request) -> Response {
     if request.uri().path() == "/health" {
         let mut response = envd::health(shared, id);
         if response.status().is_success() {
@@ -90,7 +87,7 @@ pub(super) async fn answer(shared: &Shared, id: &SandboxId, request: Request) ->
     route(shared, id.as_str(), request).await.unwrap_or_else(|refused| refused.0)
 }
 
-async fn route(shared: &Shared, id: &str, request: Request) -> Result<Response, Plain> {
+async fn route(shared: &E2b, id: &str, request: Request) -> Result<Response, Plain> {
     let sandbox = id.parse().map_err(|_| Problem::new(Code::SandboxNotFound, id))?;
     let caller = access::caller(shared, &sandbox, access::Head::from_request(&request)).await?;
     let path = request.uri().path().trim_matches('/').to_owned();
@@ -159,7 +156,7 @@ fn text(status: StatusCode, text: String) -> Plain {
 }
 
 /// Runs code. It is interrupted when the client disconnects.
-async fn execute(shared: &Shared, caller: &Caller, id: &str, request: Request) -> Result<Response, Plain> {
+async fn execute(shared: &E2b, caller: &Caller, id: &str, request: Request) -> Result<Response, Plain> {
     let body: ExecuteBody = read_json(request).await?;
     if body.context_id.is_some() && body.language.is_some() {
         let both = "Only one of context_id or language can be provided";
@@ -178,52 +175,23 @@ async fn execute(shared: &Shared, caller: &Caller, id: &str, request: Request) -
         on_disconnect: OnDisconnect::Kill,
         ..CodeRequest::default()
     };
-    let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
-    let keeper = shared.keeper.clone();
-    let (owner, sandbox) = (caller.clone(), id.to_owned());
     // Dropped with the response body: this tells the keeper that the client has disconnected.
-    let mut running: Running =
-        Box::pin(async move { keeper.run_code(&owner, &sandbox, request, Some(sender)).await });
+    let mut run = shared.keeper.stream_code(caller, id, request);
     let (keeper, sandbox) = (shared.keeper.clone(), caller.only.clone());
     let is_running = move || {
         let state = sandbox.as_ref().and_then(|id| keeper.state_of(id));
         matches!(state, Some(SandboxState::Running | SandboxState::Paused))
     };
-    // An error before the first event becomes a response of its own.
-    match first_event(&mut receiver, &mut running).await {
-        Ok(first) => Ok(ndjson(lines(first, receiver, running, slot, is_running))),
-        Err(done) => Err(match *done {
-            Err(KeeperError::NotFound { what: "context", .. }) => {
-                text(StatusCode::NOT_FOUND, format!("Context {named} not found"))
-            }
-            Err(error) => Plain::from_keeper(id, error),
-            Ok(_) => Problem::new(Code::SandboxFailed, "the code ended before it started").into(),
-        }),
-    }
-}
-
-/// Waits for the first event. Returns `None` if there is none after [`KEEP_ALIVE_INTERVAL`], as code that waits for its turn or
-/// for its interpreter must not look dead, and if the code has ended with its events unread; `running` then returns its result once
-/// more.
-///
-/// # Errors
-/// The result of code that has ended without an event.
-async fn first_event(
-    receiver: &mut mpsc::Receiver<CodeEvent>,
-    running: &mut Running,
-) -> Result<Option<CodeEvent>, Box<Result<CodeExecution, KeeperError>>> {
-    tokio::select! {
-        biased;
-        Some(event) = receiver.recv() => Ok(Some(event)),
-        done = &mut *running => {
-            // Short code may send its events and end within one poll.
-            if done.is_ok() && !receiver.is_empty() {
-                *running = Box::pin(std::future::ready(done));
-                return Ok(None);
-            }
-            Err(Box::new(done))
+    // Code that waits for its turn or for its interpreter must not look dead. An earlier error becomes a response of its own.
+    match tokio::time::timeout(KEEP_ALIVE_INTERVAL, run.begun()).await {
+        Ok(Err(KeeperError::NotFound { what: "context", .. })) => {
+            Err(text(StatusCode::NOT_FOUND, format!("Context {named} not found")))
         }
-        () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => Ok(None),
+        Ok(Err(error)) => Err(Plain::from_keeper(id, error)),
+        Ok(Ok(())) if run.take_stored().is_some() => {
+            Err(Problem::new(Code::SandboxFailed, "the code ended before it started").into())
+        }
+        Ok(Ok(())) | Err(_) => Ok(ndjson(lines(run, slot, is_running))),
     }
 }
 
@@ -233,26 +201,22 @@ fn ndjson(lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Resp
     response
 }
 
-type Running = std::pin::Pin<Box<dyn Future<Output = Result<CodeExecution, KeeperError>> + Send>>;
-
 /// Streams the events of the code, one line each.
 fn lines(
-    first: Option<CodeEvent>,
-    mut receiver: mpsc::Receiver<CodeEvent>,
-    mut running: Running,
+    mut run: Run<CodeEvent, CodeExecution>,
     slot: StreamSlot,
     is_running: impl Fn() -> bool + Send + 'static,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     async_stream::stream! {
         let mut pieces = Pieces::default();
-        for line in first.into_iter().flat_map(|event| to_lines(&mut pieces, event)) {
-            yield Ok(line);
-        }
         let done = loop {
             tokio::select! {
                 biased;
-                Some(event) = receiver.recv() => for line in to_lines(&mut pieces, event) { yield Ok(line) },
-                done = &mut running => break done,
+                Some(next) = run.next() => match next {
+                    RunEvent::Queued => {}
+                    RunEvent::Progress(event) => for line in to_lines(&mut pieces, event) { yield Ok(line) },
+                    RunEvent::Ended(done) => break done,
+                },
                 _ = slot.wait_for_end() => {
                     yield Err(io::Error::other("the server shuts down, or the key was revoked"));
                     return;
@@ -260,9 +224,6 @@ fn lines(
                 () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => yield Ok(line(&json!({"type": "keepalive"}))),
             }
         };
-        while let Some(event) = receiver.recv().await {
-            for line in to_lines(&mut pieces, event) { yield Ok(line) }
-        }
         for line in flush(&mut pieces) {
             yield Ok(line);
         }
@@ -395,8 +356,6 @@ fn to_columns(table: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use belljar_model::StreamOutput;
-
     use super::*;
 
     #[test]
@@ -414,33 +373,6 @@ mod tests {
                 "data": {"a": [1, 2], "b": ["x", "y"]}, "extra": {"application/x-own": "x"},
             })
         );
-    }
-
-    /// Code that sends an event and ends within one poll.
-    #[tokio::test]
-    async fn events_of_code_that_ends_at_once_are_sent() {
-        for events in [1, 0] {
-            let (sender, mut receiver) = mpsc::channel(1);
-            let mut running: Running = Box::pin(async move {
-                for _ in 0..events {
-                    sender.try_send(CodeEvent::Started(v1::CodeStarted::default())).unwrap();
-                }
-                Ok(serde_json::from_value(json!({
-                    "execution": 1, "context": "c", "language": "python", "count": 1, "results": [],
-                    "stdout": StreamOutput::new(b"", b"", 0), "stderr": StreamOutput::new(b"", b"", 0),
-                    "status": "error", "state": "preserved", "wall_ms": 1, "cpu_ms": 1,
-                }))
-                .unwrap())
-            });
-            let first = first_event(&mut receiver, &mut running).await;
-            if events == 0 {
-                assert!(first.is_err());
-                continue;
-            }
-            assert!(first.unwrap().is_none());
-            assert!(matches!(receiver.recv().await, Some(CodeEvent::Started(_))));
-            assert_eq!(running.await.unwrap().status, CodeStatus::Error);
-        }
     }
 
     #[test]

@@ -30,19 +30,83 @@ mod types;
 mod volumes;
 mod watch;
 
+use std::sync::Arc;
+
+use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use belljar_keeper::PortAccess;
 use belljar_model::SandboxId;
+use futures::FutureExt as _;
 use http::HeaderMap;
 
 use crate::api::Shared;
+use crate::facade::{Answer, Claims, Facade, Form as ErrorForm, Head};
 use crate::guard::{PortHost, canonical_port};
+use error::Form;
+use tags::Tags;
+use watch::Watchers;
 
-pub(crate) use control::router;
-pub(crate) use error::Form;
-pub(crate) use tags::Tags;
-pub(crate) use watch::Watchers;
+/// The facade, and what its data plane remembers.
+#[derive(Clone)]
+pub(crate) struct E2b(Arc<Inner>);
+
+struct Inner {
+    shared: Shared,
+    watchers: Watchers,
+    tags: Tags,
+}
+
+impl E2b {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        Self(Arc::new(Inner { shared: shared.clone(), watchers: Watchers::default(), tags: Tags::default() }))
+    }
+}
+
+impl std::ops::Deref for E2b {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0.shared
+    }
+}
+
+impl Facade for E2b {
+    fn name(&self) -> &'static str {
+        "e2b"
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { labels: &[CONTROL_LABEL], headers: &[SANDBOX_HEADER], prefixes: &PREFIXES }
+    }
+
+    fn form(&self, head: Head<'_>) -> ErrorForm {
+        let form = Form::detect(head.path, head.headers);
+        Box::new(move |problem, _| form.answer(problem))
+    }
+
+    fn router(&self) -> Router {
+        control::router(self)
+    }
+
+    fn is_open(&self, head: Head<'_>) -> bool {
+        // The path contains a credential.
+        head.path.starts_with(UPLOADS)
+    }
+
+    fn may_be_silent(&self, head: Head<'_>) -> bool {
+        head.path == "/process.Process/StreamInput"
+    }
+
+    fn direct(&self, head: Head<'_>, port: Option<&PortHost>) -> Option<Answer> {
+        let target = match port {
+            Some(port) => target_of_host(self, port, head.headers),
+            None => target(head),
+        }?;
+        let facade = self.clone();
+        Some(Box::new(move |request| async move { data_plane(facade, target, request).await }.boxed()))
+    }
+}
 
 /// The port of the daemon in E2B's sandboxes: processes and files.
 const ENVD_PORT: u16 = 49983;
@@ -57,11 +121,21 @@ const SANDBOX_HEADER: &str = "e2b-sandbox-id";
 const PORT_HEADER: &str = "e2b-sandbox-port";
 
 /// The label of the control plane's own host name, below the domain.
-pub(crate) const CONTROL_LABEL: &str = "api";
+const CONTROL_LABEL: &str = "api";
+
+/// Beginnings of the paths of the control plane.
+const CONTROL_PREFIXES: [&str; 8] =
+    ["/sandboxes", "/v2/", "/v3/", "/templates", UPLOADS, "/snapshots", "/volume", "/secrets"];
+
+/// Beginnings of all paths: those of the control plane, and what needs no header.
+const PREFIXES: [&str; 11] = {
+    let [a, b, c, d, e, f, g, h] = CONTROL_PREFIXES;
+    [a, b, c, d, e, f, g, h, "/files", "/process.Process/", "/filesystem.Filesystem/"]
+};
 
 /// Target of a request to the data plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
+enum Target {
     /// A port of a sandbox. The id is as received.
     Port { id: String, port: u16 },
     /// A file of the sandbox whose token made the signature: such an address names no sandbox.
@@ -69,9 +143,9 @@ pub(crate) enum Target {
 }
 
 /// Returns the target of a data plane request to the server's own host name; `None` for any other request.
-pub(crate) fn target(request: &Request) -> Option<Target> {
-    let path = request.uri().path();
-    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+fn target(head: Head<'_>) -> Option<Target> {
+    let Head { path, headers, .. } = head;
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(id) = text(SANDBOX_HEADER) {
         // An invalid port becomes 0, which is never served.
         let port = text(PORT_HEADER).map_or(Some(ENVD_PORT), canonical_port).unwrap_or(0);
@@ -84,7 +158,7 @@ pub(crate) fn target(request: &Request) -> Option<Target> {
 
 /// Returns the target of a request to the host name of a port. Ports other than E2B's own are left to the proxy if the sandbox was not
 /// created by one of E2B's clients, unless the request has the sandbox's token.
-pub(crate) fn target_of_host(shared: &Shared, host: &PortHost, headers: &HeaderMap) -> Option<Target> {
+fn target_of_host(shared: &Shared, host: &PortHost, headers: &HeaderMap) -> Option<Target> {
     let is_native =
         || shared.keeper.port_settings(&host.id).is_some_and(|ports| ports.access == PortAccess::Published);
     let is_ours =
@@ -93,43 +167,26 @@ pub(crate) fn target_of_host(shared: &Shared, host: &PortHost, headers: &HeaderM
 }
 
 /// Answers a request of the data plane.
-pub(crate) async fn data_plane(shared: Shared, target: Target, request: Request) -> Response {
+async fn data_plane(facade: E2b, target: Target, request: Request) -> Response {
     match target {
-        Target::SignedFile => files::answer(&shared, None, request).await,
+        Target::SignedFile => files::answer(&facade, None, request).await,
         Target::Port { id, port } => match id.parse::<SandboxId>() {
             Ok(id) => match port {
-                ENVD_PORT => envd::answer(&shared, &id, request).await,
-                INTERPRETER_PORT => interpreter::answer(&shared, &id, request).await,
-                port => envd::other_port(shared, PortHost { port, id }, request).await,
+                ENVD_PORT => envd::answer(&facade, &id, request).await,
+                INTERPRETER_PORT => interpreter::answer(&facade, &id, request).await,
+                port => envd::other_port(facade.clone(), PortHost { port, id }, request).await,
             },
             Err(_) => error::sandbox_missing(&id),
         },
     }
 }
 
-/// Reports whether the body of a request may pause for long, as input that a person types does.
-pub(crate) fn may_be_silent(path: &str) -> bool {
-    path == "/process.Process/StreamInput"
-}
-
 /// Prefix of the paths that take files for builds.
 const UPLOADS: &str = "/uploads/";
 
-/// Reports whether a path needs no key, because it contains a credential itself.
-pub(crate) fn is_open(path: &str) -> bool {
-    path.starts_with(UPLOADS)
-}
-
 /// Reports whether a path belongs to the control plane.
 fn is_control(path: &str) -> bool {
-    const PREFIXES: [&str; 8] =
-        ["/sandboxes", "/v2/", "/v3/", "/templates", UPLOADS, "/snapshots", "/volume", "/secrets"];
-    PREFIXES.iter().any(|prefix| path.starts_with(prefix))
-}
-
-/// Reports whether a request comes from an E2B client, judging by headers and path.
-fn is_ours(path: &str, headers: &HeaderMap) -> bool {
-    headers.contains_key(SANDBOX_HEADER) || is_control(path) || path == "/files"
+    CONTROL_PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -150,7 +207,7 @@ mod tests {
     #[test]
     fn headers_and_path_select_the_plane() {
         let port = |port| Some(Target::Port { id: "abc".to_owned(), port });
-        let to = |path, headers: &[_]| target(&request(path, headers));
+        let to = |path, headers: &[_]| target(Head::of(&request(path, headers)));
         assert_eq!(to("/sandboxes", &[]), None);
         assert_eq!(to("/health", &[]), None);
         assert_eq!(to("/sandboxes/abc/connect", &[(SANDBOX_HEADER, "abc")]), None);

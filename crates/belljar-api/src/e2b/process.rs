@@ -204,7 +204,7 @@ pub(super) async fn answer(
 /// Finds the process by its tag or its pid: the latest one, since the kernel reuses pids.
 async fn find(call: &SandboxCall<'_>, selector: &Selector) -> Result<v1::ProcessInfo, Refusal> {
     let all = list_processes(call).await?;
-    let (tags, sandbox) = (&call.shared.e2b_tags, call.entered.id());
+    let (tags, sandbox) = (&call.shared.0.tags, call.entered.id());
     let pid = selector.pid.unwrap_or(0);
     let matches = |process: &v1::ProcessInfo| match &selector.tag {
         Some(tag) => tags.get(sandbox, process.id).as_ref() == Some(tag),
@@ -220,7 +220,7 @@ async fn find(call: &SandboxCall<'_>, selector: &Selector) -> Result<v1::Process
 /// Returns all processes that the guest lists.
 async fn list_processes(call: &SandboxCall<'_>) -> Result<Vec<v1::ProcessInfo>, Refusal> {
     let all = call.perform(v1::ListProcessesRequest::default()).await?;
-    call.shared.e2b_tags.retain(call.entered.id(), &all);
+    call.shared.0.tags.retain(call.entered.id(), &all);
     Ok(all)
 }
 
@@ -231,7 +231,7 @@ async fn list(call: &SandboxCall<'_>) -> Result<Value, Refusal> {
         let mut argv = process.argv.iter().map(text);
         let cmd = argv.next().unwrap_or_default();
         let mut entry = json!({"config": {"cmd": cmd, "args": argv.collect::<Vec<_>>()}, "pid": process.pid});
-        if let Some(tag) = call.shared.e2b_tags.get(call.entered.id(), process.id) {
+        if let Some(tag) = call.shared.0.tags.get(call.entered.id(), process.id) {
             entry["tag"] = json!(tag);
         }
         entry
@@ -321,7 +321,7 @@ async fn start(call: &SandboxCall<'_>, request: Request) -> Result<Response, Ref
     let opened = opened.map_err(|error| call.refusal(error))?;
     let pid = opened.get().pid;
     if let Some(tag) = tag {
-        call.shared.e2b_tags.set(call.shared, call.entered.id(), opened.get().id, tag);
+        call.shared.0.tags.set(call.shared, call.entered.id(), opened.get().id, tag);
     }
     if let Some(deadline) = deadline {
         kill_at(call, opened.get().id, deadline);

@@ -15,7 +15,7 @@ const MAX_TAG_BYTES: usize = 256;
 
 /// The tags of all sandboxes' processes.
 #[derive(Default)]
-pub(crate) struct Tags(Mutex<HashMap<SandboxId, HashMap<u64, String>>>);
+pub(super) struct Tags(Mutex<HashMap<SandboxId, HashMap<u64, String>>>);
 
 impl Tags {
     /// Validates a tag before a process is started for it.

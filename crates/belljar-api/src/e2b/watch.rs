@@ -92,7 +92,7 @@ async fn open(
 
 /// The watched directory, and the options of its events.
 struct WatchedDir {
-    shared: crate::api::Shared,
+    shared: super::E2b,
     caller: belljar_keeper::Caller,
     id: SandboxId,
     path: String,
@@ -118,7 +118,7 @@ impl WatchedDir {
         let name = String::from_utf8_lossy(&event.path).into_owned();
         let path = format!("{}/{name}", self.path);
         let call = SandboxCall { shared: &self.shared, caller: &self.caller, entered: opened.sandbox() };
-        let placed = self.created == event.path && self.shared.e2b_watchers.is_placed(&self.id, &path);
+        let placed = self.created == event.path && self.shared.0.watchers.is_placed(&self.id, &path);
         // A file that was removed meanwhile has no entry.
         let entry = if self.with_entries { call.entry(&path).await.ok() } else { None };
         let is_new = event.kind.as_known() == Some(v1::WatchKind::WATCH_KIND_CREATED);
@@ -169,7 +169,7 @@ fn overflow() -> Refusal {
 
 /// Watches of polling clients.
 #[derive(Default)]
-pub(crate) struct Watchers {
+pub(super) struct Watchers {
     table: Mutex<WatcherTable>,
     placed: Mutex<VecDeque<(SandboxId, String)>>,
 }
@@ -233,7 +233,7 @@ pub(super) async fn create(call: &SandboxCall<'_>, request: WatchRequest) -> Res
     let pending = Arc::new(Mutex::new(PendingEvents::default()));
     let events = Arc::clone(&pending);
     let shared = call.shared.clone();
-    let mut table = shared.e2b_watchers.lock();
+    let mut table = shared.0.watchers.lock();
     // Watchers of sandboxes that have ended have no client left.
     table.watchers.retain(|_, watcher| call.shared.keeper.state_of(&watcher.sandbox).is_some());
     if table.watchers.values().filter(|watcher| watcher.sandbox == id).count() >= MAX_WATCHERS {
@@ -276,7 +276,7 @@ fn watcher_not_found(request: &WatcherRequest) -> Refusal {
 
 /// `GetWatcherEvents`: returns the changes since the previous call.
 pub(super) fn events(call: &SandboxCall<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
-    let table = call.shared.e2b_watchers.lock();
+    let table = call.shared.0.watchers.lock();
     let watcher = table.watchers.get(&request.watcher_id);
     let watcher = watcher.filter(|watcher| watcher.sandbox == *call.entered.id());
     let watcher = watcher.ok_or_else(|| watcher_not_found(request))?;
@@ -292,7 +292,7 @@ pub(super) fn events(call: &SandboxCall<'_>, request: &WatcherRequest) -> Result
 
 /// `RemoveWatcher`.
 pub(super) fn remove(call: &SandboxCall<'_>, request: &WatcherRequest) -> Result<Value, Refusal> {
-    let mut table = call.shared.e2b_watchers.lock();
+    let mut table = call.shared.0.watchers.lock();
     let belongs = table.watchers.get(&request.watcher_id).is_some_and(|it| it.sandbox == *call.entered.id());
     if !belongs {
         return Err(watcher_not_found(request));

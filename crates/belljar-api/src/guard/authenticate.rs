@@ -4,11 +4,13 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use belljar_keeper::{Caller, Denied};
-use http::{Extensions, HeaderMap, Method, header};
+use http::{Extensions, HeaderMap, header};
 
+use super::Guarded;
 use super::client::{Client, Peer};
 use super::envelope::RequestId;
 use crate::api::Shared;
+use crate::facade::Head;
 use crate::problem::{Code, Problem};
 
 /// Maximum length of a credential, in bytes.
@@ -30,8 +32,9 @@ pub(crate) enum PresentedCredential {
 }
 
 /// Forwards a request with a valid key, with the [`Caller`] in its extensions.
-pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
-    if is_open(&shared, &request) {
+pub(super) async fn guard(State(guarded): State<Guarded>, mut request: Request, next: Next) -> Response {
+    let Guarded { shared, own, .. } = guarded;
+    if own.is_open(Head::of(&request)) {
         return next.run(request).await;
     }
     let (headers, extensions) = (request.headers(), request.extensions());
@@ -44,20 +47,6 @@ pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, ne
             response
         }
         Err(problem) => problem.into_response(),
-    }
-}
-
-/// Reports whether a request needs no key, or is authenticated by its handler with another credential.
-fn is_open(shared: &Shared, request: &Request) -> bool {
-    let path = request.uri().path();
-    match path {
-        "/health" | "/ready" | "/version" => true,
-        "/" => request.method() == Method::GET && wants_page(request.headers()),
-        "/metrics" => shared.config.open_metrics,
-        "/openapi.json" | "/docs" => shared.config.open_docs,
-        _ if path.starts_with("/docs/") => shared.config.open_docs,
-        _ if shared.config.e2b && crate::e2b::is_open(path) => true,
-        _ => path.starts_with("/v1/signed/") || crate::proxy::is_by_path(path) || crate::rpc::is_open(path),
     }
 }
 

@@ -11,10 +11,9 @@ use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use http::{Extensions, HeaderName, HeaderValue, header};
 
-use crate::api::Shared;
-use crate::e2b;
+use super::Guarded;
+use crate::facade::Head;
 use crate::problem::{Code, Problem};
-use crate::rpc::{self, Wire};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -33,15 +32,14 @@ impl RequestId {
 }
 
 /// Assigns the request id, and serializes the problem of the response.
-pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(guarded): State<Guarded>, mut request: Request, next: Next) -> Response {
     let id = match own_id(&request) {
         // Callers may send the same id twice, or another's: theirs only follows the server's own.
         Some(own) => format!("{}/{own}", new_id()),
         None => new_id(),
     };
     request.extensions_mut().insert(RequestId(id.clone()));
-    let wire = Wire::detect(request.uri().path(), request.headers());
-    let form = e2b::Form::detect(request.uri().path(), request.headers()).filter(|_| shared.config.e2b);
+    let form = guarded.own.form(Head::of(&request));
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
@@ -53,11 +51,7 @@ pub(super) async fn guard(State(shared): State<Shared>, mut request: Request, ne
         }
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        let mut answer = match (&wire, form) {
-            (Some(wire), _) => rpc::refusal(&problem, wire, &id),
-            (None, Some(form)) => form.answer(&problem),
-            (None, None) => problem.answer(&id),
-        };
+        let mut answer = form(&problem, &id);
         answer.extensions_mut().extend(std::mem::take(response.extensions_mut()));
         // Headers that other guards added, such as for pages of another origin, are kept.
         for (name, value) in response.headers() {

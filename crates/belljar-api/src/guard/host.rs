@@ -8,7 +8,6 @@ use http::{HeaderMap, Uri, header};
 
 use super::client::Peer;
 use crate::api::ApiConfig;
-use crate::e2b::CONTROL_LABEL;
 use crate::problem::{Code, Problem};
 
 /// Target of a request, by its host name.
@@ -22,18 +21,18 @@ pub(crate) enum HostName {
 
 /// A port of a sandbox, as in a host name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PortHost {
+pub struct PortHost {
     /// The port inside the sandbox.
-    pub(crate) port: u16,
+    pub port: u16,
     /// The sandbox.
-    pub(crate) id: SandboxId,
+    pub id: SandboxId,
 }
 
-/// Returns the target of the request.
+/// Returns the target of the request. `labels` are those of facades below the domain.
 ///
 /// # Errors
 /// Fails if this is not a name of the server, or if the request names two hosts.
-pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, Problem> {
+pub(super) fn check(config: &ApiConfig, labels: &[&str], request: &Request) -> Result<HostName, Problem> {
     let default = Peer::default();
     let peer = request.extensions().get::<Peer>().unwrap_or(&default);
     let named = authority(request.uri(), request.headers());
@@ -50,7 +49,7 @@ pub(super) fn check(config: &ApiConfig, request: &Request) -> Result<HostName, P
         if let Some(port) = port_host(label) {
             return Ok(HostName::Port(port));
         }
-        if config.e2b && label == CONTROL_LABEL {
+        if labels.contains(&label) {
             return Ok(HostName::Own);
         }
         // The domain may also be one of the server's own names, such as localhost.
@@ -162,7 +161,7 @@ mod tests {
         }
         let peer = Peer { local: Some("192.0.2.7:80".parse().unwrap()), ..Peer::default() };
         request.extensions_mut().insert(peer);
-        check(&config(), &request).map_err(|problem| problem.code())
+        check(&config(), &[], &request).map_err(|problem| problem.code())
     }
 
     #[test]
@@ -205,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn e2b_control_plane_has_its_own_host_name() {
+    fn facades_have_host_names() {
         let mut request = Request::new(axum::body::Body::empty());
         request.headers_mut().insert(header::HOST, "API.box.test:8443".parse().unwrap());
-        let served = |e2b| check(&ApiConfig { e2b, ..config() }, &request).map_err(|problem| problem.code());
-        assert_eq!(served(true), Ok(HostName::Own));
-        assert_eq!(served(false), Err(Code::NotFound));
+        let served = |labels: &[&str]| check(&config(), labels, &request).map_err(|problem| problem.code());
+        assert_eq!(served(&["api"]), Ok(HostName::Own));
+        assert_eq!(served(&[]), Err(Code::NotFound));
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod origin;
 mod pace;
 mod streams;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -20,43 +22,65 @@ pub(crate) use attempts::Attempts;
 pub(crate) use authenticate::{KeyId, PresentedCredential, denied, find_credential, refuse, wants_page};
 pub(crate) use client::{Client, Peer};
 pub(crate) use envelope::RequestId;
-pub(crate) use host::{HostName, PortHost, authority, canonical_port};
+pub use host::PortHost;
+pub(crate) use host::{HostName, authority, canonical_port};
 pub(crate) use streams::{StreamSlot, StreamSlots};
 
 use crate::api::Shared;
-use crate::{e2b, proxy, rpc};
+use crate::facade::{Facade, Head};
+use crate::problem::{Code, Problem};
+use crate::proxy;
 
-/// Wraps `router` in all guards.
-pub(crate) fn wrap(router: Router, shared: &Shared) -> Router {
+/// What the guards of one facade's routes know.
+#[derive(Clone)]
+pub(crate) struct Guarded {
+    pub(crate) shared: Shared,
+    /// The facade.
+    pub(crate) own: Arc<dyn Facade>,
+    /// All facades.
+    pub(crate) all: Arc<[Arc<dyn Facade>]>,
+    /// Their labels of host names.
+    pub(crate) labels: Arc<[&'static str]>,
+}
+
+/// Wraps the routes of a facade in all guards.
+pub(crate) fn wrap(guarded: &Guarded) -> Router {
     // The last layer is the outermost.
-    router
-        .layer(from_fn_with_state(shared.clone(), authenticate::guard))
-        .layer(from_fn_with_state(shared.clone(), edge))
-        .layer(from_fn_with_state(shared.clone(), access::log))
-        .layer(from_fn_with_state(shared.clone(), envelope::guard))
+    guarded
+        .own
+        .router()
+        .fallback(async || Problem::no_endpoint())
+        .method_not_allowed_fallback(async || {
+            let detail = "method not allowed on this path; the header Allow lists the allowed methods";
+            Problem::new(Code::MethodNotAllowed, detail)
+        })
+        .layer(from_fn_with_state(guarded.clone(), authenticate::guard))
+        .layer(from_fn_with_state(guarded.clone(), edge))
+        .layer(from_fn_with_state(guarded.shared.clone(), access::log))
+        .layer(from_fn_with_state(guarded.clone(), envelope::guard))
 }
 
 /// Checks host name and origin, and routes requests for a sandbox's host name.
-async fn edge(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let is_silent = rpc::may_be_silent(path) || shared.config.e2b && e2b::may_be_silent(path);
+async fn edge(State(guarded): State<Guarded>, request: Request, next: Next) -> Response {
+    let Guarded { shared, own, all, labels } = guarded;
+    let is_silent = own.may_be_silent(Head::of(&request));
     let request = if is_silent { request } else { request.map(pace::limit_pace) };
     let config = shared.current();
-    let host = match host::check(&config, &request) {
+    let host = match host::check(&config, &labels, &request) {
         Ok(host) => host,
         Err(problem) => return problem.into_response(),
     };
     if let HostName::Port(port) = host {
-        let target = config.e2b.then(|| e2b::target_of_host(&shared, &port, request.headers())).flatten();
-        return match target {
-            Some(target) => e2b::data_plane(shared, target, request).await,
+        let taken = all.iter().find_map(|facade| facade.direct(Head::of(&request), Some(&port)));
+        return match taken {
+            Some(answer) => answer(request).await,
             None => proxy::by_host(shared, port, request).await,
         };
     }
     let verdict = origin::check(&config, &request);
-    let target = e2b::target(&request).filter(|_| config.e2b);
-    let answer = async |request: Request| match target {
-        Some(target) => e2b::data_plane(shared, target, request).await,
+    let taken = own.direct(Head::of(&request), None);
+    let answer = async |request: Request| match taken {
+        Some(answer) => answer(request).await,
         None => next.run(request).await,
     };
     match verdict {

@@ -4,12 +4,11 @@ use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
 use belljar_engine::{CodeEvent, code, v1};
-use belljar_keeper::{Caller, CodeRequest, MAX_CODE_BYTES};
+use belljar_keeper::{Caller, CodeRequest, MAX_CODE_BYTES, RunEvent};
 use belljar_model::CodeExecution;
 use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
-use tokio::sync::mpsc;
 
 use super::exec::accepts_events;
 use super::types::{CodeBody, CodeErrorBody, ContextBody, EndBody, ExecutionBody, ResultBody};
@@ -17,9 +16,6 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson};
 use crate::problem::Problem;
 use crate::stream::{Pieces, event, events, problem_event};
-
-/// Maximum number of events buffered for the client. A slower client slows the code down.
-const MAX_WAITING_EVENTS: usize = 16;
 
 /// Maximum length of a request body, in bytes: code whose every byte takes two in JSON, and 1 MiB for the rest.
 const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
@@ -44,7 +40,7 @@ pub(super) async fn run(
     if accepts_events(&headers) {
         return stream_events(shared, caller, id, request).await;
     }
-    let done = shared.keeper.run_code(&caller, &id, request, None).await?;
+    let done = shared.keeper.run_code(&caller, &id, request).await?;
     Ok(axum::Json(ExecutionBody::from(done)).into_response())
 }
 
@@ -71,57 +67,31 @@ async fn stream_events(
     request: CodeRequest,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
-    let request_id = caller.request_id.clone();
-    let keeper = shared.keeper.clone();
-    // Dropped with the response body: this tells the keeper that the client has disconnected.
-    let mut running = Box::pin(async move { keeper.run_code(&caller, &id, request, Some(sender)).await });
-    let first = tokio::select! {
-        biased;
-        Some(event) = receiver.recv() => First::Event(Box::new(event)),
-        done = &mut running => First::Done(Box::new(done?)),
-    };
+    let mut run = shared.keeper.stream_code(&caller, &id, request);
+    run.begun().await?;
+    let request_id = caller.request_id;
     let id = request_id.clone();
     let stream = async_stream::stream! {
         let mut pieces = Pieces::default();
-        let mut done = None;
-        match first {
-            First::Event(event) => for event in to_events(&mut pieces, *event) { yield event },
-            First::Done(first) => {
-                // Without events it is a repeated request: its stored result. New code may send its events and end within one poll.
-                if receiver.is_empty() {
-                    for event in replay(&first) { yield event }
+        if let Some(stored) = run.take_stored() {
+            for event in replay(&stored) { yield event }
+            yield event("ended", &EndBody::from(&stored));
+        }
+        while let Some(next) = run.next().await {
+            match next {
+                RunEvent::Queued => {}
+                RunEvent::Progress(event) => for event in to_events(&mut pieces, event) { yield event },
+                RunEvent::Ended(done) => {
+                    for (name, piece) in pieces.finish() { yield event(name, &piece) }
+                    yield match done {
+                        Ok(done) => event("ended", &EndBody::from(&done)),
+                        Err(error) => problem_event(&error.into(), &id),
+                    };
                 }
-                done = Some(Ok(*first));
             }
         }
-        let done = loop {
-            if let Some(done) = done {
-                break done;
-            }
-            tokio::select! {
-                biased;
-                Some(event) = receiver.recv() => for event in to_events(&mut pieces, event) { yield event },
-                ended = &mut running => done = Some(ended),
-            }
-        };
-        while let Some(event) = receiver.recv().await {
-            for event in to_events(&mut pieces, event) { yield event }
-        }
-        for (name, piece) in pieces.finish() {
-            yield event(name, &piece);
-        }
-        yield match done {
-            Ok(done) => event("ended", &EndBody::from(&done)),
-            Err(error) => problem_event(&error.into(), &id),
-        };
     };
     Ok(events(slot, request_id, stream))
-}
-
-enum First {
-    Event(Box<CodeEvent>),
-    Done(Box<CodeExecution>),
 }
 
 /// Converts the stored result of an execution to events.

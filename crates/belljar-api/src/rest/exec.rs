@@ -4,11 +4,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
-use belljar_keeper::{Caller, ExecEvent, ExecRequest, ExecResult};
+use belljar_keeper::{Caller, ExecEvent, ExecRequest, RunEvent};
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, header};
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::deferred::{DeferredOutput, json};
 use super::types::{ExecBody, ExecResultBody};
@@ -16,9 +16,6 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson};
 use crate::problem::Problem;
 use crate::stream::{Pieces, event, events, problem_event};
-
-/// Maximum number of events buffered for the client. A slower client slows the command down.
-const MAX_WAITING_EVENTS: usize = 16;
 
 /// Runs a command and waits for its end. With `Accept: text/event-stream`, its output is streamed while it runs. If the
 /// client disconnects, the command is terminated.
@@ -40,7 +37,7 @@ pub(super) async fn exec(
     if accepts_events(&headers) {
         return stream_events(shared, caller, id, request).await;
     }
-    let result = shared.keeper.exec(&caller, &id, request, None).await?;
+    let result = shared.keeper.exec(&caller, &id, request).await?;
     let mut deferred = DeferredOutput::default();
     let body = ExecResultBody::new(result, &mut deferred);
     Ok(deferred.answer(&body))
@@ -68,52 +65,36 @@ async fn stream_events(
     request: ExecRequest,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
-    let request_id = caller.request_id.clone();
-    let keeper = shared.keeper.clone();
-    // Dropping it ends the command, so it lives in the response body.
-    let mut running = Box::pin(async move { keeper.exec(&caller, &id, request, Some(sender)).await });
-    let first = tokio::select! {
-        biased;
-        Some(event) = receiver.recv() => First::Event(event),
-        result = &mut running => First::Result(Box::new(result?)),
-    };
+    let mut run = shared.keeper.stream_exec(&caller, &id, request);
+    run.begun().await?;
+    let request_id = caller.request_id;
     let id = request_id.clone();
     let (long, rest) = oneshot::channel();
     let stream = async_stream::stream! {
         let mut pieces = Pieces::default();
-        let mut result = None;
-        match first {
-            First::Event(event) => for event in to_events(&mut pieces, event) { yield event },
-            First::Result(first) => result = Some(Ok(*first)),
-        }
-        let result = loop {
-            if let Some(result) = result {
-                break result;
-            }
-            tokio::select! {
-                biased;
-                Some(event) = receiver.recv() => for event in to_events(&mut pieces, event) { yield event },
-                ended = &mut running => result = Some(ended),
-            }
-        };
-        while let Some(event) = receiver.recv().await {
-            for event in to_events(&mut pieces, event) { yield event }
-        }
-        for (name, piece) in pieces.finish() {
-            yield event(name, &piece);
-        }
-        match result {
-            Ok(result) => {
-                let mut deferred = DeferredOutput::default();
-                let body = ExecResultBody::new(result, &mut deferred);
-                if deferred.is_empty() {
-                    yield event("result", &body);
-                } else {
-                    let _ = long.send((body, deferred));
+        let mut long = Some(long);
+        while let Some(next) = run.next().await {
+            let result = match next {
+                RunEvent::Queued => continue,
+                RunEvent::Progress(event) => {
+                    for event in to_events(&mut pieces, event) { yield event }
+                    continue;
                 }
+                RunEvent::Ended(result) => result,
+            };
+            for (name, piece) in pieces.finish() { yield event(name, &piece) }
+            match result {
+                Ok(result) => {
+                    let mut deferred = DeferredOutput::default();
+                    let body = ExecResultBody::new(result, &mut deferred);
+                    if deferred.is_empty() {
+                        yield event("result", &body);
+                    } else if let Some(long) = long.take() {
+                        let _ = long.send((body, deferred));
+                    }
+                }
+                Err(error) => yield problem_event(&error.into(), &id),
             }
-            Err(error) => yield problem_event(&error.into(), &id),
         }
     };
     let rest = async_stream::try_stream! {
@@ -128,11 +109,6 @@ async fn stream_events(
             body.into_data_stream().chain(rest.map_err(|error: std::io::Error| axum::Error::new(error))),
         )
     }))
-}
-
-enum First {
-    Event(ExecEvent),
-    Result(Box<ExecResult>),
 }
 
 fn to_events(pieces: &mut Pieces, exec_event: ExecEvent) -> Vec<Event> {

@@ -30,8 +30,8 @@ mod volumes;
 mod watch;
 
 use axum::Router;
-use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
+use http::Method;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -42,7 +42,8 @@ pub(crate) use sandboxes::check_limit;
 pub(crate) use secrets::MAX_SECRETS_PAGE;
 
 use crate::api::Shared;
-use crate::problem::{Code, Problem};
+use crate::facade::{Claims, Facade, Form, Head};
+use crate::guard::wants_page;
 use crate::proxy;
 
 /// Returns the routes that the OpenAPI document describes.
@@ -122,25 +123,47 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(audit::archive))
 }
 
-/// Returns the response to a request for an unknown path.
-fn no_endpoint() -> Response {
-    Problem::new(Code::NotFound, "no such endpoint; see /docs").into_response()
+/// The facade.
+pub(crate) struct Rest(pub(crate) Shared);
+
+impl Facade for Rest {
+    fn name(&self) -> &'static str {
+        "rest"
+    }
+
+    fn claims(&self) -> Claims {
+        let prefixes = &["/v1/", "/health", "/ready", "/version", "/metrics", "/openapi.json", "/docs"];
+        Claims { prefixes, ..Claims::default() }
+    }
+
+    fn form(&self, _head: Head<'_>) -> Form {
+        Box::new(|problem, request_id| problem.answer(request_id))
+    }
+
+    fn router(&self) -> Router {
+        router(&self.0)
+    }
+
+    fn is_open(&self, head: Head<'_>) -> bool {
+        let config = &self.0.config;
+        match head.path {
+            "/health" | "/ready" | "/version" => true,
+            "/" => head.method == Method::GET && wants_page(head.headers),
+            "/metrics" => config.open_metrics,
+            "/openapi.json" | "/docs" => config.open_docs,
+            path if path.starts_with("/docs/") => config.open_docs,
+            path => path.starts_with("/v1/signed/") || proxy::is_by_path(path),
+        }
+    }
 }
 
 /// Returns all routes.
-pub(crate) fn router(shared: &Shared) -> Router {
+fn router(shared: &Shared) -> Router {
     let (router, _) = documented_routes().split_for_parts();
     // Not an endpoint of the interface: programs get the error of every unknown path.
     let mut router = router.route("/", get(server::home));
     for path in [proxy::PATH, proxy::PATH_SLASH, proxy::PATH_BARE] {
         router = router.route(path, any(proxy::by_path));
     }
-    router
-        .merge(openapi::swagger())
-        .fallback(async || no_endpoint())
-        .method_not_allowed_fallback(|| async {
-            let detail = "method not allowed on this path; the header Allow lists the allowed methods";
-            Problem::new(Code::MethodNotAllowed, detail).into_response()
-        })
-        .with_state(shared.clone())
+    router.merge(openapi::swagger()).with_state(shared.clone())
 }

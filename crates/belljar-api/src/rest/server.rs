@@ -54,7 +54,7 @@ pub(super) async fn ready(State(shared): State<Shared>) -> Result<axum::Json<Hea
 /// Returns a page that tells people in a browser what they have found.
 pub(super) async fn home(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     if !crate::guard::wants_page(&headers) {
-        return super::no_endpoint();
+        return Problem::no_endpoint().into_response();
     }
     const POLICY: &str =
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; frame-ancestors 'none'";

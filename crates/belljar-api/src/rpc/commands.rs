@@ -3,18 +3,14 @@
 use std::collections::BTreeMap;
 
 use belljar_engine::v1;
-use belljar_keeper::{Command, ExecEvent, ExecRequest, KeeperError, MAX_KEPT_BYTES};
+use belljar_keeper::{Command, ExecEvent, ExecRequest, KeeperError, MAX_KEPT_BYTES, RunEvent};
 use belljar_model::OutputSize;
 use belljar_proto::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
-use tokio::sync::mpsc;
 
 use super::call::Call;
 use super::convert;
 use crate::api::Shared;
 use crate::problem::Problem;
-
-/// Maximum number of events buffered for the caller. A slower caller slows the command down.
-const MAX_WAITING_EVENTS: usize = 16;
 
 /// Maximum length of the standard input in a request, in bytes.
 const MAX_STDIN_BYTES: usize = 1 << 20;
@@ -42,44 +38,23 @@ impl v1::Commands for Commands {
         let mut parsed = parse_request(request, MAX_KEPT_BYTES).map_err(|problem| call.problem(&problem))?;
         parsed.idempotency = idempotency;
 
-        let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
-        let (keeper, caller) = (self.0.keeper.clone(), call.caller.clone());
         // Dropping it ends the command, so it lives in the stream.
-        let mut running = Box::pin(async move { keeper.exec(&caller, &id, parsed, Some(sender)).await });
+        let mut run = self.0.keeper.stream_exec(&call.caller, &id, parsed);
         // Failures before the command runs are reported as the response itself.
-        let (first, mut result) = tokio::select! {
-            biased;
-            Some(event) = receiver.recv() => (Some(event), None),
-            result = &mut running => (None, Some(result.map_err(|error| call.keeper_error(error))?)),
-        };
+        run.begun().await.map_err(|error| call.keeper_error(error))?;
         let failed_in = call.clone();
         let events = async_stream::stream! {
-            let is_sent = |event: &ExecEvent| !result_only || matches!(event, ExecEvent::Started { .. });
-            if let Some(event) = first.filter(is_sent) {
-                yield Ok(to_event(event));
-            }
-            while result.is_none() {
-                tokio::select! {
-                    biased;
-                    Some(event) = receiver.recv() => if is_sent(&event) {
+            while let Some(next) = run.next().await {
+                match next {
+                    RunEvent::Queued => {}
+                    RunEvent::Progress(event) => if !result_only || matches!(event, ExecEvent::Started { .. }) {
                         yield Ok(to_event(event));
                     },
-                    ended = &mut running => match ended {
-                        Ok(ended) => result = Some(ended),
-                        Err(error) => {
-                            yield Err(failed_in.keeper_error(error));
-                            return;
-                        }
-                    },
+                    RunEvent::Ended(Ok(result)) => {
+                        yield Ok(v1::ExecEvent { event: convert::exec_result(result).into(), ..Default::default() });
+                    }
+                    RunEvent::Ended(Err(error)) => yield Err(failed_in.keeper_error(error)),
                 }
-            }
-            while let Some(event) = receiver.recv().await {
-                if is_sent(&event) {
-                    yield Ok(to_event(event));
-                }
-            }
-            if let Some(result) = result {
-                yield Ok(v1::ExecEvent { event: convert::exec_result(result).into(), ..Default::default() });
             }
         };
         Response::ok(call.until_stopped(slot, events))

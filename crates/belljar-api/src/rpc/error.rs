@@ -81,22 +81,19 @@ pub(crate) struct Wire(HeaderMap);
 
 impl Wire {
     /// Returns the format of the response to this request, if it is an RPC.
-    pub(crate) fn detect(path: &str, headers: &HeaderMap) -> Option<Self> {
-        if !super::router::is_rpc(path) {
-            return None;
-        }
+    pub(super) fn detect(headers: &HeaderMap) -> Self {
         let mut kept = HeaderMap::new();
         for name in [header::CONTENT_TYPE, header::ACCEPT] {
             if let Some(value) = headers.get(&name) {
                 kept.insert(name, value.clone());
             }
         }
-        Some(Self(kept))
+        Self(kept)
     }
 }
 
 /// Returns the response to an RPC that a guard has refused.
-pub(crate) fn refusal(problem: &Problem, wire: &Wire, request_id: &str) -> Response {
+pub(super) fn refusal(problem: &Problem, wire: &Wire, request_id: &str) -> Response {
     let error = match problem.code() {
         // An unknown path is an unknown procedure.
         Code::NotFound => with_code(ErrorCode::Unimplemented, problem, request_id),

@@ -13,6 +13,41 @@ mod router;
 mod sandboxes;
 mod templates;
 
+use axum::Router;
+
 pub use convert::limits_message;
-pub(crate) use error::{Wire, error, guest_error, refusal};
-pub(crate) use router::{is_open, may_be_silent, router};
+pub(crate) use error::{error, guest_error};
+
+use crate::api::Shared;
+use crate::facade::{Claims, Facade, Form, Head};
+use error::{Wire, refusal};
+
+/// The facade.
+pub(crate) struct Rpc(pub(crate) Shared);
+
+impl Facade for Rpc {
+    fn name(&self) -> &'static str {
+        "rpc"
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { prefixes: &router::PREFIXES, ..Claims::default() }
+    }
+
+    fn form(&self, head: Head<'_>) -> Form {
+        let wire = Wire::detect(head.headers);
+        Box::new(move |problem, request_id| refusal(problem, &wire, request_id))
+    }
+
+    fn router(&self) -> Router {
+        router::router(&self.0)
+    }
+
+    fn is_open(&self, head: Head<'_>) -> bool {
+        router::OPEN.contains(&head.path)
+    }
+
+    fn may_be_silent(&self, head: Head<'_>) -> bool {
+        router::SILENT.contains(&head.path)
+    }
+}

@@ -19,36 +19,21 @@ use crate::api::Shared;
 const MAX_ELEMENT_BYTES: usize = 8 << 20;
 
 /// Path prefixes of RPCs.
-const PREFIXES: [&str; 3] = ["/belljar.v1.", "/grpc.health.v1.", "/grpc.reflection.v1"];
+pub(super) const PREFIXES: [&str; 3] = ["/belljar.v1.", "/grpc.health.v1.", "/grpc.reflection.v1"];
 
 /// Procedures that need no key.
-const OPEN: [&str; 1] = ["/grpc.health.v1.Health/Check"];
+pub(super) const OPEN: [&str; 1] = ["/grpc.health.v1.Health/Check"];
 
 /// Procedures whose caller may be silent indefinitely, such as a person at a keyboard.
-const SILENT: [&str; 4] = [
+pub(super) const SILENT: [&str; 4] = [
     v1::PROCESS_INPUT_SPEC.procedure,
     v1::PORTS_TUNNEL_SPEC.procedure,
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Reports whether a request to this path is an RPC.
-pub(crate) fn is_rpc(path: &str) -> bool {
-    PREFIXES.iter().any(|prefix| path.starts_with(prefix))
-}
-
-/// Reports whether the procedure needs no key.
-pub(crate) fn is_open(path: &str) -> bool {
-    OPEN.contains(&path)
-}
-
-/// Reports whether the body of a request may stall.
-pub(crate) fn may_be_silent(path: &str) -> bool {
-    SILENT.contains(&path)
-}
-
 /// Returns all procedures. Each is a route of its own, so that logs distinguish them.
-pub(crate) fn router(shared: &Shared) -> axum::Router {
+pub(super) fn router(shared: &Shared) -> axum::Router {
     let services = services(shared);
     let mut paths: Vec<String> =
         services.methods().map(|method| format!("/{}", method.trim_start_matches('/'))).collect();

@@ -15,7 +15,6 @@ cases![
     requests_have_ids,
     unknown_paths_and_methods_return_problems,
     the_docs_work_offline,
-    other_facades_have_the_same_guards,
 ];
 
 async fn almost_every_route_needs_a_key(fixture: Fixture) {
@@ -191,22 +190,4 @@ async fn the_docs_work_offline(fixture: Fixture) {
     }
     assert!(stranger.get("/docs/swagger-initializer.js").await.text().contains("/openapi.json"));
     assert_eq!(stranger.get("/openapi.json").await.json()["openapi"], "3.1.0");
-}
-
-async fn other_facades_have_the_same_guards(fixture: Fixture) {
-    let facade = tower::service_fn(|request: axum::extract::Request| async move {
-        let key = request.extensions().get::<belljar_keeper::Caller>().map(|caller| caller.key.clone());
-        Ok::<_, std::convert::Infallible>(format!("{} by {}", request.uri().path(), key.unwrap_or_default()))
-    });
-    let api = belljar_api::Api::new(config(), fixture.keeper.clone()).mount("/other", facade);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let listener = belljar_api::Listener::Tcp(listener, None);
-    let serving = tokio::spawn(async move { api.serve(listener, std::future::pending()).await });
-    let user = crate::client::Client::new(address, fixture.user().await.key.as_deref());
-    let me = user.get("/v1/me").await.json();
-    let answer = user.get("/other/place").await;
-    assert_eq!(answer.text(), format!("/other/place by {}", me["key"].as_str().unwrap()));
-    crate::client::Client::new(address, None).get("/other/place").await.refused(401, "unauthenticated", None);
-    serving.abort();
 }

@@ -71,12 +71,12 @@ pub(crate) async fn default_template_is_the_operators_choice(fixture: Fixture) {
     );
     let machine = CreateSandbox { template: Some("default".to_owned()), ..plain() };
     let id = keeper.create(&ann, machine).await.unwrap().info.id.to_string();
-    keeper.exec(&ann, &id, shell("echo kept > f"), None).await.unwrap();
+    keeper.exec(&ann, &id, shell("echo kept > f")).await.unwrap();
     let named = SnapshotRequest { name: Some("Team/mine_1.0".parse().unwrap()), note: None };
     keeper.snapshot(&ann, &id, named).await.unwrap();
     let made = keeper.create(&ann, plain()).await.unwrap().info;
     assert_eq!(made.template, "Team/mine_1.0");
-    let seen = keeper.exec(&ann, made.id.as_str(), shell("cat f"), None).await.unwrap();
+    let seen = keeper.exec(&ann, made.id.as_str(), shell("cat f")).await.unwrap();
     assert_eq!(text(&seen), "kept\n");
     keeper.close(OnShutdown::Kill).await.unwrap();
 }

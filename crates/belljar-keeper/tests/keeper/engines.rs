@@ -71,7 +71,7 @@ pub(crate) async fn second_engine_is_selected_by_name(fixture: Fixture) {
     assert_eq!((made.spec.engine, made.isolation.as_ref().unwrap().engine), (TRIVIAL, TRIVIAL));
     assert_eq!(made.spec.limits.timeout.duration(), Duration::from_secs(7));
     let id = made.id.as_str();
-    let done = keeper.exec(&ann, id, shell("echo here"), None).await.unwrap();
+    let done = keeper.exec(&ann, id, shell("echo here")).await.unwrap();
     assert_eq!(text(&done), "here\n");
     let plainly = keeper.create(&ann, plain()).await.unwrap().info;
     assert_eq!(plainly.spec.engine, EngineName::LOCAL);
@@ -83,7 +83,7 @@ pub(crate) async fn second_engine_is_selected_by_name(fixture: Fixture) {
     let update = SandboxUpdate { on_timeout: Some(TimeoutAction::Pause), ..SandboxUpdate::default() };
     let refused = keeper.update(&ann, id, update).await.unwrap_err();
     assert!(refused.to_string().starts_with("on_timeout: "), "{refused}");
-    assert_eq!(text(&keeper.exec(&ann, id, shell("echo still"), None).await.unwrap()), "still\n");
+    assert_eq!(text(&keeper.exec(&ann, id, shell("echo still")).await.unwrap()), "still\n");
     let operator = Caller::operator("t", "r");
     let lifetime = Lifetime { on_timeout: TimeoutAction::Pause, ..Lifetime::default() };
     let refused = [

@@ -64,7 +64,7 @@ impl Fixture {
     }
 
     pub(crate) async fn sh(&self, caller: &Caller, id: &str, line: &str) -> ExecResult {
-        self.keeper.exec(caller, id, shell(line), None).await.unwrap()
+        self.keeper.exec(caller, id, shell(line)).await.unwrap()
     }
 
     /// Returns the number of running processes that the guest reports.

@@ -7,7 +7,7 @@ use belljar_engine::v1;
 use belljar_keeper::operation::Write;
 use belljar_keeper::{
     AuditFilter, Caller, CreateSandbox, ExecEvent, ExecRequest, KeeperConfig, KeeperError, Labels, Lifetime,
-    ListSandboxes, NewKey, OnShutdown, Part, Quotas, SandboxUpdate, SnapshotRequest, TimeoutAction,
+    ListSandboxes, NewKey, OnShutdown, Part, Quotas, RunEvent, SandboxUpdate, SnapshotRequest, TimeoutAction,
 };
 use belljar_model::{Outcome, Role, SandboxState, SpecFile};
 use belljar_testing::wait::DEADLINE;
@@ -21,7 +21,7 @@ pub(crate) async fn time_limits_stop_while_paused(fixture: Fixture) {
     let id = fixture.create(&caller).await.id.to_string();
     let limited =
         ExecRequest { timeout: Some(Duration::from_secs(4)), ..shell("echo begun; sleep 2; echo finished") };
-    let running = fixture.keeper.exec(&caller, &id, limited, None);
+    let running = fixture.keeper.exec(&caller, &id, limited);
     let pausing = async {
         until("the command runs", || async { fixture.running(&caller, &id).await > 0 }).await;
         fixture.keeper.pause(&caller, &id).await.unwrap();
@@ -98,7 +98,7 @@ pub(crate) async fn use_resumes_a_sandbox_unless_disabled(fixture: Fixture) {
     let update = SandboxUpdate { auto_resume: Some(false), ..SandboxUpdate::default() };
     fixture.keeper.update(&ann, &id, update).await.unwrap();
     fixture.keeper.pause(&ann, &id).await.unwrap();
-    let refused = fixture.keeper.exec(&ann, &id, shell("true"), None).await.unwrap_err();
+    let refused = fixture.keeper.exec(&ann, &id, shell("true")).await.unwrap_err();
     assert_eq!(refused.code(), "wrong_state");
     fixture.keeper.kill(&ann, &id).await.unwrap();
 }
@@ -369,7 +369,7 @@ pub(crate) async fn pooled_sandbox_matches_the_request(fixture: Fixture) {
     let info = keeper.create(&ann, request).await.unwrap().info;
     assert!(info.pooled);
     let id = info.id.to_string();
-    let result = keeper.exec(&ann, &id, shell("echo $WHO; cat in.txt"), None).await.unwrap();
+    let result = keeper.exec(&ann, &id, shell("echo $WHO; cat in.txt")).await.unwrap();
     assert_eq!(text(&result), "ann\nthere");
     // Requests for other limits are not served from the pool, whose sandboxes would show its own.
     let seen =
@@ -385,7 +385,7 @@ pub(crate) async fn pooled_sandbox_matches_the_request(fixture: Fixture) {
         let spec = SpecFile::from_json(&format!(r#"{{"limits":{{{limits}}}}}"#)).unwrap();
         let info = keeper.create(&ann, CreateSandbox { spec, ..plain() }).await.unwrap().info;
         assert!(!info.pooled, "{limits}");
-        let result = keeper.exec(&ann, info.id.as_str(), shell(seen), None).await.unwrap();
+        let result = keeper.exec(&ann, info.id.as_str(), shell(seen)).await.unwrap();
         assert_eq!(text(&result), expected, "{limits}");
     }
     until("it is full again", || async { keeper.prometheus().contains("belljar_pool_ready 2") }).await;
@@ -406,7 +406,7 @@ pub(crate) async fn recently_used_templates_are_pre_warmed(fixture: Fixture) {
         until("the pools have what they should", || async { keeper.prometheus().contains(&figure) }).await;
     };
     let id = keeper.create(&ann, plain()).await.unwrap().info.id.to_string();
-    keeper.exec(&ann, &id, shell("echo kept > f"), None).await.unwrap();
+    keeper.exec(&ann, &id, shell("echo kept > f")).await.unwrap();
     let named = SnapshotRequest { name: Some("mine".parse().unwrap()), note: None };
     let template = keeper.snapshot(&ann, &id, named).await.unwrap();
     ready(1).await;
@@ -416,13 +416,13 @@ pub(crate) async fn recently_used_templates_are_pre_warmed(fixture: Fixture) {
     ready(3).await;
     let made = keeper.create(&ann, of_mine()).await.unwrap().info;
     assert!(made.pooled && made.template == "mine");
-    let seen = keeper.exec(&ann, made.id.as_str(), shell("cat f"), None).await.unwrap();
+    let seen = keeper.exec(&ann, made.id.as_str(), shell("cat f")).await.unwrap();
     assert_eq!(text(&seen), "kept\n");
     // A pre-warmed sandbox with the template's files does not serve a request without it.
     ready(3).await;
     let empty = keeper.create(&ann, plain()).await.unwrap().info;
     assert!(empty.pooled);
-    let seen = keeper.exec(&ann, empty.id.as_str(), shell("ls -A"), None).await.unwrap();
+    let seen = keeper.exec(&ann, empty.id.as_str(), shell("ls -A")).await.unwrap();
     assert_eq!(text(&seen), "");
     ready(3).await;
     keeper.remove_template(&ann, &template.id).await.unwrap();
@@ -448,30 +448,22 @@ pub(crate) async fn limits_can_be_changed_while_running(fixture: Fixture) {
     let set =
         |memory: &str| SandboxUpdate { memory: Some(memory.parse().unwrap()), ..SandboxUpdate::default() };
     let eat = || shell("python3 -c 'x = bytearray(300 << 20)'");
-    assert_eq!(fixture.keeper.exec(&ann, &id, eat(), None).await.unwrap().exit_code, Some(0));
+    assert_eq!(fixture.keeper.exec(&ann, &id, eat()).await.unwrap().exit_code, Some(0));
     let info = fixture.keeper.update(&ann, &id, set("100m")).await.unwrap();
     assert_eq!(info.spec.limits.memory.bytes(), 100 << 20);
-    assert_eq!(fixture.keeper.exec(&ann, &id, eat(), None).await.unwrap().outcome, Outcome::OutOfMemory);
+    assert_eq!(fixture.keeper.exec(&ann, &id, eat()).await.unwrap().outcome, Outcome::OutOfMemory);
     assert_eq!(fixture.keeper.me(&ann).unwrap().usage.memory_bytes, 100 << 20);
 }
 
 pub(crate) async fn commands_of_cancelled_calls_are_ended(fixture: Fixture) {
     let ann = user("ann");
     let id = fixture.create(&ann).await.id.to_string();
-    let (sender, mut events) = tokio::sync::mpsc::channel(16);
-    let running = fixture.keeper.exec(&ann, &id, shell("echo up; sleep 1000"), Some(sender));
+    let mut running = fixture.keeper.stream_exec(&ann, &id, shell("echo up; sleep 1000"));
     let seen = async {
-        while let Some(event) = events.recv().await {
-            if matches!(event, ExecEvent::Output { .. }) {
-                return;
-            }
-        }
+        while !matches!(running.next().await, Some(RunEvent::Progress(ExecEvent::Output { .. }))) {}
     };
-    tokio::select! {
-        _ = running => panic!("it does not end by itself"),
-        () = seen => {}
-        () = tokio::time::sleep(DEADLINE) => panic!("it did not start"),
-    }
+    tokio::time::timeout(DEADLINE, seen).await.unwrap();
+    drop(running);
     until("it has ended", || async { fixture.running(&ann, &id).await == 0 }).await;
 }
 
@@ -481,7 +473,7 @@ pub(crate) async fn session_keeps_its_state(fixture: Fixture) {
     let session = fixture.keeper.perform(&ann, &id, v1::SessionOpen::default()).await.unwrap().id;
     let run = async |line: &str| {
         let request = ExecRequest { session: Some(session), ..shell(line) };
-        fixture.keeper.exec(&ann, &id, request, None).await
+        fixture.keeper.exec(&ann, &id, request).await
     };
     assert_eq!(run("x=1; cd /tmp; false").await.unwrap().exit_code, Some(1));
     let result = run("echo $x $PWD").await.unwrap();
@@ -489,7 +481,7 @@ pub(crate) async fn session_keeps_its_state(fixture: Fixture) {
     assert_eq!(run("exit 7").await.unwrap().session_kept, Some(false));
     assert_eq!(run("true").await.unwrap_err().code(), "session_not_found");
     let odd = ExecRequest { session: Some(session), cwd: Some("/".into()), ..shell("true") };
-    let refused = fixture.keeper.exec(&ann, &id, odd, None).await.unwrap_err();
+    let refused = fixture.keeper.exec(&ann, &id, odd).await.unwrap_err();
     assert!(matches!(refused, KeeperError::Field { field: "cwd", .. }), "{refused}");
 }
 
@@ -502,12 +494,12 @@ pub(crate) async fn large_input_and_output_are_complete(fixture: Fixture) {
         keep_bytes: Some(1000),
         ..shell("tee copy | cat; wc -c < copy >&2")
     };
-    let result = fixture.keeper.exec(&ann, &id, request, None).await.unwrap();
+    let result = fixture.keeper.exec(&ann, &id, request).await.unwrap();
     assert_eq!(result.stdout.total_bytes(), 500_000);
     assert!(output_of(&result.stdout).truncated && text(&result).len() == 1000);
     assert_eq!(output_of(&result.stderr).text.as_deref().map(str::trim), Some("500000"));
     let late = ExecRequest { timeout: Some(Duration::from_millis(200)), ..shell("sleep 10") };
-    let result = fixture.keeper.exec(&ann, &id, late, None).await.unwrap();
+    let result = fixture.keeper.exec(&ann, &id, late).await.unwrap();
     assert_eq!(result.outcome, Outcome::TimedOut);
     assert!(result.hint.as_deref().is_some_and(|hint| hint.contains("after 200 ms")), "{result:?}");
 }

@@ -23,7 +23,7 @@ pub(crate) async fn foreign_and_missing_sandboxes_are_indistinguishable(fixture:
             keeper.kill(&bob, id).await.unwrap_err(),
             keeper.pause(&bob, id).await.unwrap_err(),
             keeper.resume(&bob, id, None).await.unwrap_err(),
-            keeper.exec(&bob, id, shell("true"), None).await.unwrap_err(),
+            keeper.exec(&bob, id, shell("true")).await.unwrap_err(),
             keeper.metrics(&bob, id).await.unwrap_err(),
             keeper.publish_port(&bob, id, 80, true).await.unwrap_err(),
             keeper.sandbox_token(&bob, id, HOUR).await.unwrap_err(),
@@ -47,7 +47,7 @@ pub(crate) async fn roles_are_enforced(fixture: Fixture) {
     let refused = [
         fixture.keeper.create(&reader, plain()).await.map(drop),
         fixture.keeper.kill(&reader, &id).await,
-        fixture.keeper.exec(&reader, &id, shell("true"), None).await.map(drop),
+        fixture.keeper.exec(&reader, &id, shell("true")).await.map(drop),
         fixture.keeper.enter(&reader, &id).await.map(drop),
         fixture.keeper.pause(&reader, &id).await.map(drop),
         fixture.keeper.keys(&ann, &Part::default()).await.map(drop),
@@ -111,7 +111,7 @@ pub(crate) async fn access_tokens_act_as_the_key_that_asked(fixture: Fixture) {
     let records = fixture.keeper.audit_records(&operator, &filter, None, 1).await.unwrap();
     assert_eq!(records.last().unwrap().key_id.as_deref(), Some(bob.info.id.as_str()));
     fixture.sh(&holder, &id, "true").await;
-    let refused = fixture.keeper.exec(&holder, &id, shell("true"), None).await.unwrap_err();
+    let refused = fixture.keeper.exec(&holder, &id, shell("true")).await.unwrap_err();
     assert_eq!(refused.code(), "quota_exceeded");
     // URLs signed with either token are accepted, also after a restart: the record names the key.
     let signer = async |token: &str| {
@@ -265,8 +265,8 @@ pub(crate) async fn idempotent_execution_runs_once(fixture: Fixture) {
         idempotency: Some(Idempotency { key: "once".to_owned(), request_digest: [1; 32] }),
         ..shell("echo x >> f; wc -l < f")
     };
-    let first = fixture.keeper.exec(&ann, &id, request(), None).await.unwrap();
-    let second = fixture.keeper.exec(&ann, &id, request(), None).await.unwrap();
+    let first = fixture.keeper.exec(&ann, &id, request()).await.unwrap();
+    let second = fixture.keeper.exec(&ann, &id, request()).await.unwrap();
     assert_eq!((text(&first).trim(), text(&second)), ("1", text(&first)));
     assert_eq!((first.process, first.wall), (second.process, second.wall));
     assert_eq!(text(&fixture.sh(&ann, &id, "wc -l < f").await).trim(), "1");
@@ -280,7 +280,7 @@ pub(crate) async fn quotas_are_enforced(fixture: Fixture) {
     assert_eq!(refused.code(), "quota_exceeded", "{refused}");
     fixture.sh(&ann, &id, "true").await;
     fixture.sh(&ann, &id, "true").await;
-    let refused = fixture.keeper.exec(&ann, &id, shell("true"), None).await.unwrap_err();
+    let refused = fixture.keeper.exec(&ann, &id, shell("true")).await.unwrap_err();
     assert!(
         matches!(refused, KeeperError::Quota { quota: "executions_per_minute", retry_after: Some(_), .. }),
         "{refused}"
@@ -291,7 +291,7 @@ pub(crate) async fn quotas_are_enforced(fixture: Fixture) {
     let busy = Caller { key: "busy".to_owned(), ..busy };
     let id = fixture.create(&busy).await.id.to_string();
     fixture.sh(&busy, &id, "python3 -c 'import time\nwhile time.process_time() < 1.2: pass'").await;
-    let refused = fixture.keeper.exec(&busy, &id, shell("true"), None).await.unwrap_err();
+    let refused = fixture.keeper.exec(&busy, &id, shell("true")).await.unwrap_err();
     assert!(matches!(refused, KeeperError::Quota { quota: "cpu_seconds_per_hour", .. }), "{refused}");
 }
 

@@ -83,39 +83,6 @@ impl LauncherEngine {
         }
     }
 
-    /// Ends all sandboxes of the launcher, including those of other servers, and the launcher. Does nothing without a launcher.
-    ///
-    /// # Errors
-    /// Fails if the launcher cannot be reached, or does not end.
-    pub async fn shut_down(&self) -> Result<(), EngineError> {
-        let link = match self.shared.link(Connect::Existing).await {
-            Ok(Some(link)) => link,
-            Ok(None) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        link.send(Request::ShutDown);
-        let closed = tokio::time::timeout(SHUT_DOWN_TIMEOUT, link.closed()).await;
-        closed.map_err(|_| self.shared.unreachable("end the launcher", std::io::ErrorKind::TimedOut.into()))
-    }
-
-    /// Ends the launcher that these engines of different kinds share, at once if it holds no sandbox. Otherwise it exits by itself
-    /// after [`LauncherConfig::linger`]. Only for the sole user of a launcher, such as the server of a home: a sandbox that
-    /// another user starts between the check and the end would be ended too.
-    ///
-    /// # Errors
-    /// Fails if the launcher cannot be reached, or does not end.
-    pub async fn shut_down_if_idle(engines: &[Arc<Self>]) -> Result<(), EngineError> {
-        for engine in engines {
-            if engine.survivors().await?.iter().any(|survivor| survivor.ended.is_none()) {
-                return Ok(());
-            }
-        }
-        match engines {
-            [engine, ..] => engine.shut_down().await,
-            [] => Ok(()),
-        }
-    }
-
     async fn launch(
         &self,
         id: &SandboxId,
@@ -191,6 +158,21 @@ impl LauncherEngine {
 }
 
 impl Engine for LauncherEngine {
+    /// Ends all sandboxes of the launcher, including those of other servers, and the launcher. Does nothing without a launcher.
+    fn shut_down(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(async {
+            let link = match self.shared.link(Connect::Existing).await {
+                Ok(Some(link)) => link,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            link.send(Request::ShutDown);
+            let closed = tokio::time::timeout(SHUT_DOWN_TIMEOUT, link.closed()).await;
+            closed
+                .map_err(|_| self.shared.unreachable("end the launcher", std::io::ErrorKind::TimedOut.into()))
+        })
+    }
+
     fn name(&self) -> EngineName {
         self.shared.config.local.kind.name()
     }

@@ -1,14 +1,14 @@
 //! The sandbox that code runs in: one of a server, or one that this command creates itself.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_api::limits_message;
 use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest, UpdateSandboxRequest};
 use belljar_client::{MessageField, well_known};
 use belljar_engine::v1::WriteOpen;
-use belljar_engine::{CreateRequest, GuestClient, Sandbox, Usage};
-use belljar_local::LocalEngine;
+use belljar_engine::{CreateRequest, Engine, GuestClient, Sandbox, Usage};
 use belljar_model::{EngineName, Language, NetworkPolicy, SandboxSpec, Timeout};
 use bytes::Bytes;
 
@@ -46,7 +46,7 @@ pub(super) enum PlaceRequest {
     /// A new sandbox of a server.
     Server { server: ServerArgs, request: Box<CreateSandboxRequest> },
     /// A sandbox without a server.
-    Embedded { engine: Box<LocalEngine>, spec: Box<SandboxSpec>, quiet: bool },
+    Embedded { engine: Arc<dyn Engine>, spec: Box<SandboxSpec>, quiet: bool },
 }
 
 /// A sandbox that code runs in.
@@ -165,7 +165,7 @@ impl PlaceRequest {
         // The time limit applies to one execution; the sandbox lives as long as this command.
         unchecked.set_timeout(life);
         let checked = unchecked.resolve(language, args.policy.as_deref())?;
-        let engine = Box::new(checked.engine());
+        let engine = checked.engine();
         let mut spec = Box::new(checked.spec);
         let network = spec.network.clone();
         spec.network = packages.widen(&network);
@@ -202,7 +202,7 @@ impl Place {
                 memory = (spec.engine == EngineName::LOCAL).then(|| spec.limits.memory.bytes());
                 let progress = Progress::new(STARTING, quiet);
                 let sandbox =
-                    wait_for_creation(create(&engine, CreateRequest::run(&spec)), signals, &progress).await;
+                    wait_for_creation(create(&*engine, CreateRequest::run(&spec)), signals, &progress).await;
                 progress.clear();
                 let sandbox = sandbox?;
                 if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !quiet) {

@@ -7,6 +7,7 @@ use belljar_config::{
 };
 
 use crate::cli::ServiceArgs;
+use crate::engines;
 use crate::input::{InputError, read_text};
 use crate::serve::SOCKET_FILE;
 
@@ -79,6 +80,7 @@ impl<'a> Sources<'a> {
         let home = self.home()?;
         let file = self.file(&home);
         let mut layers = ConfigLayers::default();
+        layers.engines = engines::names();
         if self.background {
             // Every other source overrides this. Pre-warmed sandboxes would hold memory for the sake of a few commands.
             layers.add_flag(IN_BACKGROUND, "sandboxes.pool", &["0".to_owned()])?;

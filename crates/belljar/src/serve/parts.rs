@@ -1,17 +1,16 @@
 //! Converts the configuration to the options of the server's parts.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use belljar_api::ApiConfig;
 use belljar_config::{OnExit, StoreDurability};
-use belljar_engine::{Engine, Engines, Offer, THIS_COMMAND};
+use belljar_engine::{EngineSetup, Engines, Finding, Offer, THIS_COMMAND};
 use belljar_keeper::{HeadRoom, KeeperConfig, OnShutdown, Quotas, VolumesConfig};
-use belljar_local::{Finding, LauncherConfig, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{ModelError, MountPolicy, NetworkSetup};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, ServiceWall, StoreError, StoreUrl};
 
 use crate::config::Loaded;
+use crate::engines;
 use crate::message::Quit;
 use crate::policy;
 
@@ -81,50 +80,44 @@ pub(crate) fn mount_policy(loaded: &Loaded) -> Result<MountPolicy, Quit> {
     Ok(policy)
 }
 
-/// Returns every engine of this version, and those that are offered for new sandboxes. The others serve sandboxes of an earlier server.
-pub(crate) fn engines(loaded: &Loaded) -> Result<(Vec<Arc<LauncherEngine>>, Engines), Quit> {
+/// Returns every engine of this version. Those that are not offered for new sandboxes serve those of an earlier server.
+pub(crate) fn engines(loaded: &Loaded) -> Result<Engines, Quit> {
     let sandboxes = &loaded.config.sandboxes;
-    let policy = mount_policy(loaded)?;
-    let engine = |kind: LocalKind| {
-        let local = LocalConfig {
-            mount_policy: policy.clone(),
-            network: NetworkSetup {
-                exceptions: sandboxes.network_exceptions.clone(),
-                resolvers: sandboxes.network_resolvers.clone(),
-                proxy: sandboxes.network_proxy.clone(),
-                proxy_resolves: sandboxes.network_proxy_resolves,
-                ca_file: sandboxes.network_ca_file.clone(),
-            },
-            ..local(loaded, kind)
-        };
-        Arc::new(LauncherEngine::new(LauncherConfig::new(run_dir(loaded), local)))
-    };
-    let mut all: Vec<_> = LocalKind::ALL.into_iter().map(engine).collect();
-    all.sort_by_key(|engine| engine.name() != sandboxes.engine);
-    let offer = |engine: &LauncherEngine| {
-        let is_offered = engine.name() == sandboxes.engine || sandboxes.engines.contains(&engine.name());
-        if is_offered { Offer::Offered } else { Offer::Retired }
-    };
-    let engines = all.iter().fold(Engines::default(), |engines, engine| {
-        engines.with(Arc::clone(engine) as Arc<dyn Engine>, offer(engine))
-    });
-    Ok((all, engines))
+    let setup = setup(loaded)?;
+    let mut kinds = engines::ALL;
+    kinds.sort_by_key(|kind| kind.name() != sandboxes.engine);
+    Ok(kinds.into_iter().fold(Engines::default(), |engines, kind| {
+        let is_offered = kind.name() == sandboxes.engine || sandboxes.engines.contains(&kind.name());
+        let offer = if is_offered { Offer::Offered } else { Offer::Retired };
+        engines.with(kind.open(setup.clone()), offer)
+    }))
 }
 
-fn local(loaded: &Loaded, kind: LocalKind) -> LocalConfig {
-    LocalConfig { cgroup_base: loaded.config.sandboxes.cgroup.clone(), ..LocalConfig::new(kind) }
+fn setup(loaded: &Loaded) -> Result<EngineSetup, Quit> {
+    let sandboxes = &loaded.config.sandboxes;
+    Ok(EngineSetup {
+        mount_policy: mount_policy(loaded)?,
+        cgroup_base: sandboxes.cgroup.clone(),
+        network: NetworkSetup {
+            exceptions: sandboxes.network_exceptions.clone(),
+            resolvers: sandboxes.network_resolvers.clone(),
+            proxy: sandboxes.network_proxy.clone(),
+            proxy_resolves: sandboxes.network_proxy_resolves,
+            ca_file: sandboxes.network_ca_file.clone(),
+        },
+        run_dir: Some(run_dir(loaded)),
+    })
 }
 
 /// Warns if this machine cannot create the sandboxes that a request gets by default.
-pub(crate) fn warn_of_obstacles(loaded: &Loaded) {
+pub(crate) fn warn_of_obstacles(loaded: &Loaded) -> Result<(), Quit> {
     let grade = loaded.config.template.grade.as_deref().and_then(|grade| grade.parse().ok());
-    let Some(kind) = LocalKind::from_name(loaded.config.sandboxes.engine) else { return };
-    for Finding { name, detail, fix, .. } in
-        LocalEngine::obstacles(local(loaded, kind), grade.unwrap_or_default())
-    {
+    let Some(kind) = engines::find(loaded.config.sandboxes.engine.as_str()) else { return Ok(()) };
+    for Finding { name, detail, fix, .. } in kind.obstacles(setup(loaded)?, grade.unwrap_or_default()) {
         let fix = fix.unwrap_or_default().replace(THIS_COMMAND, "belljar serve");
         tracing::warn!(missing = name, detail, fix, "no sandbox can be created here");
     }
+    Ok(())
 }
 
 /// Returns the directory of the launcher and its log.

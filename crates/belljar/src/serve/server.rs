@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use belljar_api::{Api, ServeError};
+use belljar_engine::Engines;
 use belljar_keeper::{Keeper, OnShutdown};
-use belljar_local::LauncherEngine;
 use belljar_store::{AuditLog, NameLock, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
@@ -81,7 +81,7 @@ struct Server {
     /// Keeps other servers that share the store from using the same name.
     _name: NameLock,
     keeper: Keeper,
-    engines: Vec<Arc<LauncherEngine>>,
+    engines: Engines,
     api: Arc<Api>,
     /// One task for each listener.
     facades: JoinSet<Result<(), ServeError>>,
@@ -103,9 +103,9 @@ impl Server {
         .await?;
         let name = store.lock_name(&loaded.config.store.keeper).await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
-        parts::warn_of_obstacles(loaded);
-        let (engines, offered) = parts::engines(loaded)?;
-        let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, offered).await?;
+        parts::warn_of_obstacles(loaded)?;
+        let engines = parts::engines(loaded)?;
+        let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, engines.clone()).await?;
         keeper.warn_of_missing_default().await?;
         keeper.register_metrics(|registry| registry.register_collector(Box::new(ProcessMetrics::new())));
         let api = Arc::new(Api::new(parts::api(loaded), keeper.clone()));
@@ -197,7 +197,7 @@ impl Server {
         }
         let closed = self.keeper.close(self.on_shutdown).await;
         if self.keeper.is_empty()
-            && let Err(error) = LauncherEngine::shut_down_if_idle(&self.engines).await
+            && let Err(error) = self.engines.shut_down_if_idle().await
         {
             tracing::warn!(error = chain(&error), "cannot end the launcher; it ends by itself");
         }

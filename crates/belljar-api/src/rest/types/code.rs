@@ -94,7 +94,6 @@ impl CodeBody {
             },
             keep_bytes: self.output.map(ByteSize::bytes),
             idempotency,
-            queued: None,
         })
     }
 }

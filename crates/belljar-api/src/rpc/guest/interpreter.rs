@@ -1,25 +1,20 @@
 //! Contexts of interpreters, and code in them. The keeper runs the code, so that its end is in the audit log as well.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_keeper::{CodeRequest, KeeperError, NewContext, OnDisconnect};
+use belljar_keeper::{CodeRequest, KeeperError, NewContext, OnDisconnect, RunEvent};
 use belljar_model::{CodeExecution, CodeStatus, Survival};
 use belljar_proto::{
     ConnectError, MAX_MESSAGE_BYTES, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
 };
 use bytes::Bytes;
-use tokio::sync::{Notify, mpsc};
 
 use super::super::call::Call;
 use super::super::convert;
 use crate::api::Shared;
 use crate::problem::Problem;
-
-/// Maximum number of events buffered for the caller. A slower caller slows the code down.
-const MAX_WAITING_EVENTS: usize = 16;
 
 /// Maximum number of bytes of a result in one message.
 const MAX_PART_BYTES: usize = MAX_MESSAGE_BYTES / 4;
@@ -104,47 +99,22 @@ impl v1::Interpreter for Interpreter {
         let (call, id) = parse_call(&self.0, &context)?;
         let slot = call.slot()?;
         let request = request.to_owned_message();
-        let queued = Arc::new(Notify::new());
         let parsed = parse_request(request).map_err(|problem| call.problem(&problem))?;
-        let parsed = CodeRequest { queued: Some(Arc::clone(&queued)), ..parsed };
-        let (sender, mut receiver) = mpsc::channel(MAX_WAITING_EVENTS);
-        let (keeper, caller) = (self.0.keeper.clone(), call.caller.clone());
         // Dropped with the stream: this tells the keeper that the caller has disconnected.
-        let mut running = Box::pin(async move { keeper.run_code(&caller, &id, parsed, Some(sender)).await });
+        let mut run = self.0.keeper.stream_code(&call.caller, &id, parsed);
         // An immediate refusal is the response itself. Code that waits for its turn may wait for long.
-        let (first, mut done) = tokio::select! {
-            biased;
-            Some(event) = receiver.recv() => (Some(event), None),
-            () = queued.notified() => (None, None),
-            done = &mut running => (None, Some(done.map_err(|error| call.keeper_error(error))?)),
-        };
+        run.accepted().await.map_err(|error| call.keeper_error(error))?;
         let failed_in = call.clone();
         let events = async_stream::stream! {
-            for event in first.into_iter().flat_map(to_events) {
-                yield Ok(event);
-            }
-            while done.is_none() {
-                tokio::select! {
-                    biased;
-                    Some(event) = receiver.recv() => for event in to_events(event) {
-                        yield Ok(event);
-                    },
-                    ended = &mut running => match ended {
-                        Ok(ended) => done = Some(ended),
-                        Err(error) => {
-                            yield Err(failed_in.keeper_error(error));
-                            return;
-                        }
-                    },
+            while let Some(next) = run.next().await {
+                match next {
+                    RunEvent::Queued => {}
+                    RunEvent::Progress(event) => for event in to_events(event) { yield Ok(event) },
+                    RunEvent::Ended(Ok(done)) => {
+                        yield Ok(v1::CodeEvent { event: to_code_ended(&done).into(), ..Default::default() });
+                    }
+                    RunEvent::Ended(Err(error)) => yield Err(failed_in.keeper_error(error)),
                 }
-            }
-            while let Some(event) = receiver.recv().await {
-                for event in to_events(event) {
-                    yield Ok(event);
-                }
-            }
-            if let Some(done) = done {
-                yield Ok(v1::CodeEvent { event: to_code_ended(&done).into(), ..Default::default() });
             }
         };
         Response::ok(call.until_stopped(slot, events))
@@ -222,7 +192,6 @@ fn parse_request(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem
         },
         keep_bytes: Some(0),
         idempotency: None,
-        queued: None,
     })
 }
 

@@ -1,0 +1,210 @@
+//! Runs of code and of commands, as streams of their events.
+
+use std::future::Future;
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use crate::keeper::Result;
+
+/// Maximum number of events buffered for a reader. A slower reader slows the run down.
+const MAX_WAITING_EVENTS: usize = 16;
+
+/// What a run reports. A facade has one arm for each.
+#[derive(Debug)]
+pub enum RunEvent<E, R> {
+    /// It is accepted, and may have to wait for its turn.
+    Queued,
+    /// It goes on.
+    Progress(E),
+    /// It has ended, with its result. The last event.
+    Ended(Result<R>),
+}
+
+/// A run whose events are read. Dropping it tells the keeper that the caller has disconnected.
+pub struct Run<E, R> {
+    events: mpsc::Receiver<Option<E>>,
+    running: Option<BoxFuture<'static, Result<R>>>,
+    /// Result, kept until all events before it are read.
+    result: Option<Result<R>>,
+    /// Event that was read already.
+    first: Option<RunEvent<E, R>>,
+}
+
+impl<E, R> Run<E, R> {
+    /// Starts a run, which gets the place for its events.
+    pub(crate) fn new<F>(start: impl FnOnce(Reporter<E>) -> F) -> Self
+    where
+        F: Future<Output = Result<R>> + Send + 'static,
+    {
+        let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
+        let running = Some(Box::pin(start(Reporter(Some(sender)))) as BoxFuture<'static, _>);
+        Self { events, running, result: None, first: None }
+    }
+
+    /// Waits until the run is accepted.
+    ///
+    /// # Errors
+    /// The refusal. What fails later is an event.
+    pub async fn accepted(&mut self) -> Result<()> {
+        if self.first.is_none() {
+            self.first = self.read().await;
+        }
+        self.refusal()
+    }
+
+    /// Waits until the run has begun or ended, as [`Self::accepted`], but not only for its turn.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn begun(&mut self) -> Result<()> {
+        while matches!(self.first, None | Some(RunEvent::Queued)) {
+            self.first = self.read().await;
+        }
+        self.refusal()
+    }
+
+    /// Takes the result of a run that has ended without an event: the stored one of a repeated request.
+    pub fn take_stored(&mut self) -> Option<R> {
+        match self.first.take() {
+            Some(RunEvent::Ended(Ok(stored))) => Some(stored),
+            first => {
+                self.first = first;
+                None
+            }
+        }
+    }
+
+    /// Returns the next event; `None` after the end.
+    pub async fn next(&mut self) -> Option<RunEvent<E, R>> {
+        match self.first.take() {
+            Some(first) => Some(first),
+            None => self.read().await,
+        }
+    }
+
+    fn refusal(&mut self) -> Result<()> {
+        match self.first.take() {
+            Some(RunEvent::Ended(Err(error))) => Err(error),
+            first => {
+                self.first = first;
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads the next event. Nothing is lost if the future is dropped.
+    async fn read(&mut self) -> Option<RunEvent<E, R>> {
+        let event = |event: Option<E>| event.map_or(RunEvent::Queued, RunEvent::Progress);
+        if let Some(running) = &mut self.running {
+            tokio::select! {
+                biased;
+                Some(next) = self.events.recv() => return Some(event(next)),
+                result = running => self.result = Some(result),
+            }
+            self.running = None;
+        }
+        // Short code may send its events and end within one poll.
+        match self.events.recv().await {
+            Some(next) => Some(event(next)),
+            None => self.result.take().map(RunEvent::Ended),
+        }
+    }
+}
+
+/// Where a run reports its events: a reader, or nowhere.
+pub(crate) struct Reporter<E>(Option<mpsc::Sender<Option<E>>>);
+
+impl<E> Reporter<E> {
+    /// Returns one for a run whose result alone is wanted.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// Reports that the run is accepted.
+    pub(crate) fn queued(&self) {
+        if let Some(events) = &self.0 {
+            // With other events waiting, the reader knows.
+            let _ = events.try_send(None);
+        }
+    }
+
+    /// Reports an event, when the reader has room for it.
+    pub(crate) async fn send(&self, event: E) {
+        if let Some(events) = &self.0 {
+            // The reader may be gone.
+            let _ = events.send(Some(event)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::KeeperError;
+
+    fn refused<R>() -> Result<R> {
+        Err(KeeperError::field("code", "no"))
+    }
+
+    async fn rest(mut run: Run<u8, &str>) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(event) = run.next().await {
+            all.push(match event {
+                RunEvent::Queued => "queued".to_owned(),
+                RunEvent::Progress(number) => number.to_string(),
+                RunEvent::Ended(result) => result.map_or_else(|error| error.to_string(), str::to_owned),
+            });
+        }
+        assert!(run.next().await.is_none());
+        all
+    }
+
+    #[tokio::test]
+    async fn events_precede_the_result() {
+        // More events than fit, and an end within the poll that sends the last ones.
+        let mut run = Run::new(|report| async move {
+            report.queued();
+            for number in 0..20 {
+                report.send(number).await;
+            }
+            Ok("end")
+        });
+        run.accepted().await.unwrap();
+        assert!(matches!(run.first, Some(RunEvent::Queued)));
+        run.begun().await.unwrap();
+        let expected: Vec<_> = (0..20).map(|number| number.to_string()).chain(["end".to_owned()]).collect();
+        assert_eq!(rest(run).await, expected);
+    }
+
+    #[tokio::test]
+    async fn refusals_are_told_from_failures() {
+        let mut run = Run::<u8, &str>::new(|_| async { refused() });
+        assert!(run.accepted().await.is_err());
+        let mut run = Run::<u8, &str>::new(|report| async move {
+            report.queued();
+            refused()
+        });
+        run.accepted().await.unwrap();
+        assert!(run.begun().await.is_err());
+        let run = Run::<u8, &str>::new(|report| async move {
+            report.send(1).await;
+            refused()
+        });
+        assert_eq!(rest(run).await, ["1".to_owned(), refused::<()>().unwrap_err().to_string()]);
+    }
+
+    #[tokio::test]
+    async fn stored_results_have_no_events() {
+        let mut run = Run::<u8, &str>::new(|_| async { Ok("stored") });
+        run.begun().await.unwrap();
+        assert_eq!(run.take_stored(), Some("stored"));
+        let mut run = Run::<u8, &str>::new(|report| async move {
+            report.send(1).await;
+            Ok("new")
+        });
+        run.begun().await.unwrap();
+        assert_eq!(run.take_stored(), None);
+        assert_eq!(rest(run).await, ["1", "new"]);
+    }
+}
