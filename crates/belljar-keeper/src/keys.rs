@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_model::{Role, TreeBase};
-use belljar_store::{KeyRow, ServiceWall, StoreError};
+use belljar_store::{KeyRow, KeyUpdate, ServiceWall, StoreError};
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
@@ -394,29 +394,31 @@ impl Keeper {
         change: KeyChange,
         details: &mut Vec<(&'static str, String)>,
     ) -> Result<KeyRow> {
-        let not_found = || KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() };
-        let mut row = self.inner.store.keys().get(id).await?.ok_or_else(not_found)?;
+        let mut update = KeyUpdate::default();
         if let Some(name) = change.name {
             check_text("name", &name)?;
             details.push(("name", name.clone()));
-            row.name = name;
+            update.name = Some(name);
         }
         if let Some(role) = change.role {
             details.push(("role", role.to_string()));
-            row.role = role;
+            update.role = Some(role);
         }
         if let Some(expires) = change.expires {
-            row.expires_at = expires.map(expiry).transpose()?;
-            details
-                .push(("expires_at", row.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string())));
+            let at = expires.map(expiry).transpose()?;
+            details.push(("expires_at", at.map_or_else(|| "never".to_owned(), |at| at.to_string())));
+            update.expires_at = Some(at);
         }
         if let Some(quotas) = change.quotas {
-            row.quotas = stored_quotas(&quotas)?;
-            details.push(("quotas", row.quotas.clone()));
+            let quotas = stored_quotas(&quotas)?;
+            details.push(("quotas", quotas.clone()));
+            update.quotas = Some(quotas);
         }
-        match self.inner.store.keys().update(&row).await {
-            Err(StoreError::NotFound { .. }) => Err(not_found()),
-            changed => Ok(changed.map(|()| row)?),
+        match self.inner.store.keys().update(id, update).await {
+            Err(StoreError::NotFound { .. }) => {
+                Err(KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() })
+            }
+            changed => Ok(changed?),
         }
     }
 

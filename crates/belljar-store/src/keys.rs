@@ -36,6 +36,19 @@ pub struct KeyRow {
     pub last_used_at: Option<Timestamp>,
 }
 
+/// Change of a key. What is absent stays as it is, so that changes of different fields at the same time all apply.
+#[derive(Debug, Clone, Default)]
+pub struct KeyUpdate {
+    /// New name.
+    pub name: Option<String>,
+    /// New role.
+    pub role: Option<Role>,
+    /// New quotas, as JSON.
+    pub quotas: Option<String>,
+    /// New time of expiry, or none.
+    pub expires_at: Option<Option<Timestamp>>,
+}
+
 /// Table of API keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys<'s> {
@@ -143,26 +156,36 @@ impl Keys<'_> {
         Ok(changed > 0)
     }
 
-    /// Replaces the name, role, quotas and time of expiry of a key by those of the row. The change survives a power failure.
+    /// Changes a key. The change survives a power failure. Returns the key as it is then.
     ///
     /// # Errors
     ///
     /// Returns [`StoreError::NotFound`], also if the key was revoked, [`StoreError::Nul`], or fails if the store cannot be written.
-    pub async fn update(&self, row: &KeyRow) -> Result<(), StoreError> {
-        refuse_nul([("the key's name", row.name.as_str()), ("the quotas", &row.quotas)])?;
-        let text = "UPDATE keys SET name = $2, role = $3, quotas = $4, expires_at = $5 WHERE id = $1 AND revoked_at IS NULL";
-        let statement = sqlx::query(text)
-            .bind(&row.id)
-            .bind(&row.name)
-            .bind(row.role.as_str())
-            .bind(&row.quotas)
-            .bind(stored_optional_time(row.expires_at));
-        let changed = self.database.write(statement).await.map_err(failed("change a key"))?;
-        self.database.sync().await?;
-        match changed {
-            0 => Err(StoreError::NotFound { what: "key", id: row.id.clone() }),
-            _ => Ok(()),
+    pub async fn update(&self, id: &str, change: KeyUpdate) -> Result<KeyRow, StoreError> {
+        let KeyUpdate { name, role, quotas, expires_at } = change;
+        let texts = [("the key's name", name.as_deref()), ("the quotas", quotas.as_deref())];
+        refuse_nul(texts.into_iter().filter_map(|(what, text)| Some((what, text?))))?;
+        let mut query = Filter::new("UPDATE keys SET id = id");
+        if let Some(name) = name {
+            query.push(", name = ?", &[name])?;
         }
+        if let Some(role) = role {
+            query.push(", role = ?", &[role.as_str().to_owned()])?;
+        }
+        if let Some(quotas) = quotas {
+            query.push(", quotas = ?", &[quotas])?;
+        }
+        if let Some(expires_at) = expires_at {
+            query.push(", expires_at = ?", &[stored_optional_time(expires_at)])?;
+        }
+        query.and("id = ? AND revoked_at IS NULL", &[id.to_owned()])?;
+        let changed = self.database.write(query.finish()).await.map_err(failed("change a key"))?;
+        self.database.sync().await?;
+        let not_found = || StoreError::NotFound { what: "key", id: id.to_owned() };
+        if changed == 0 {
+            return Err(not_found());
+        }
+        self.get(id).await?.ok_or_else(not_found)
     }
 
     /// Updates when keys were last used, many at once. Unknown keys are skipped, and times never go back.

@@ -39,7 +39,7 @@ pub use audit::{
 pub use durability::Durability;
 pub use error::StoreError;
 pub use idempotency::{Claim, Claimed, Idempotency};
-pub use keys::{KeyRow, Keys};
+pub use keys::{KeyRow, KeyUpdate, Keys};
 pub use meta::Meta;
 pub use name_lock::NameLock;
 pub use ports::{PortRow, PortVisibility, Ports};

@@ -85,6 +85,7 @@ const CASES: &[(&str, Run)] = cases![
     volumes::volume_belongs_to_its_tenant,
     keys::key_round_trip,
     keys::second_revocation_changes_nothing,
+    keys::changes_of_different_fields_all_apply,
     keys::touch_many_updates_last_use,
     keys::tenants_of_expired_and_revoked_keys_are_not_live,
     meta::set_replaces_value,

@@ -1,5 +1,5 @@
 use belljar_model::Role;
-use belljar_store::{KeyRow, StoreError};
+use belljar_store::{KeyRow, KeyUpdate, StoreError};
 
 use crate::fixture::Fixture;
 use crate::samples::{key, time};
@@ -37,6 +37,30 @@ pub(crate) async fn second_revocation_changes_nothing(fixture: Fixture) {
     assert_eq!(store.keys().get("key-1").await.unwrap().unwrap().revoked_at, Some(time(7)));
     let error = store.keys().revoke("key-2", time(8)).await.unwrap_err();
     assert_eq!(error.to_string(), "key key-2 not found");
+}
+
+pub(crate) async fn changes_of_different_fields_all_apply(fixture: Fixture) {
+    let store = fixture.store().await;
+    store.keys().insert(&KeyRow { role: Role::Admin, ..key(1) }).await.unwrap();
+    // None of them writes what it has not been given, however they interleave.
+    let lowered = KeyUpdate { role: Some(Role::User), ..KeyUpdate::default() };
+    let renamed = KeyUpdate { name: Some("other".to_owned()), ..KeyUpdate::default() };
+    let ended = KeyUpdate { expires_at: Some(Some(time(9))), ..KeyUpdate::default() };
+    for change in [lowered, renamed, ended] {
+        store.keys().update("key-1", change).await.unwrap();
+    }
+    let name = "other".to_owned();
+    let expected = KeyRow { role: Role::User, name, expires_at: Some(time(9)), ..key(1) };
+    assert_eq!(store.keys().get("key-1").await.unwrap(), Some(expected.clone()));
+    let endless = KeyUpdate { expires_at: Some(None), quotas: Some("{}".to_owned()), ..KeyUpdate::default() };
+    let expected = KeyRow { expires_at: None, quotas: "{}".to_owned(), ..expected };
+    assert_eq!(store.keys().update("key-1", endless).await.unwrap(), expected);
+    assert_eq!(store.keys().update("key-1", KeyUpdate::default()).await.unwrap(), expected);
+    store.keys().revoke("key-1", time(7)).await.unwrap();
+    for id in ["key-1", "key-2"] {
+        let error = store.keys().update(id, KeyUpdate::default()).await.unwrap_err();
+        assert!(matches!(error, StoreError::NotFound { .. }), "{error:?}");
+    }
 }
 
 pub(crate) async fn touch_many_updates_last_use(fixture: Fixture) {
