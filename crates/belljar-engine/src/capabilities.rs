@@ -92,12 +92,12 @@ impl Capabilities {
             (
                 "network",
                 !has_network,
-                "has no network that a policy could be applied to; give another engine",
+                "has no network that a policy could be applied to; give an engine that has one, such as local",
             ),
             (
                 "template",
                 matches!(spec.tree, Tree::Template(_)) && !self.own_tree,
-                "has no tree of its own, which this template needs; give another engine",
+                "has no tree of its own, which this template needs; give an engine that has one, such as local",
             ),
         ];
         let lack = lacks.into_iter().find(|(_, lacks, _)| *lacks);

@@ -95,7 +95,7 @@ fn failed_installation_is_explained(fixture: &Fixture) {
     refused(&["old.py"], 125, &["requires-python: >=4 is required, and the sandbox has Python 3."]);
     home.write("odd.py", "# /// script\n# requires-python = 'new'\n# ///\n");
     refused(&["odd.py"], 125, &["requires-python: \"new\" is no version specifier"]);
-    refused(&["-q", "--engine", "process", "--with", "tiny", "plain.py"], 125, &["network", "engine local"]);
+    refused(&["-q", "--engine", "process", "--with", "tiny", "plain.py"], 125, &["network", "such as local"]);
 }
 
 fn packages_are_installed_in_contexts_and_templates(fixture: &Fixture) {
