@@ -129,7 +129,7 @@ fn is_broken_body(message: &str) -> bool {
 }
 
 /// Removes control characters from text of the guest, which may be shown in terminals and logs, and truncates it.
-fn sanitize(text: &str) -> String {
+pub(crate) fn sanitize(text: &str) -> String {
     text.chars()
         .take(MAX_ERROR_CHARS)
         .map(|character| if character.is_control() { '\u{fffd}' } else { character })

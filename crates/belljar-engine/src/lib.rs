@@ -1,5 +1,6 @@
 //! The engine interface, the client of the guest, the execution of one run, and the conformance suite of engines.
 
+mod bootstrap;
 mod capabilities;
 mod changes;
 mod client;
@@ -16,6 +17,7 @@ mod run;
 mod stored_output;
 mod tunnel;
 
+pub use bootstrap::{Dial, configure, reconnect};
 pub use capabilities::{Capabilities, Engines, IsolationLevel, Lack, Offer};
 pub use client::{
     Archive, CodeEvent, CodeExecution, Download, Execution, GuestCall, GuestClient, GuestError, Pack,

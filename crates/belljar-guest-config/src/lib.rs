@@ -2,8 +2,10 @@
 //! failed start, and its build id.
 
 mod config;
+mod hello;
 
 pub use config::{Domain, GuestConfig, OnHostLoss, WarmParentConfig, WatchedLimits};
+pub use hello::{GENERATION, Hello, Welcome};
 
 /// The build id that this program and the guest's program must share, as 40 hexadecimal digits: a digest of the guest's sources,
 /// the versions of its dependencies, and its features. The guest's program carries it in `.note.gnu.build-id`.
@@ -14,6 +16,12 @@ pub const GUEST_PROGRAM: &str = "belljar-guest";
 
 /// First argument of a program that runs as the guest.
 pub const GUEST_ARGUMENT: &str = "guest";
+
+/// Second argument of a guest that listens on a Unix socket, before the socket's path.
+pub const LISTEN_ARGUMENT: &str = "--listen";
+
+/// First argument of a program that connects its standard streams to a guest's Unix socket, whose path is the second one.
+pub const BRIDGE_ARGUMENT: &str = "bridge";
 
 /// First argument of a program that runs as the parent of warm interpreters.
 pub const WARM_PARENT_ARGUMENT: &str = "warm-parent";

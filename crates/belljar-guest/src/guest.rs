@@ -3,16 +3,18 @@
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_guest_config::{Domain, GuestConfig, OnHostLoss, WatchedLimits};
+use belljar_guest_config::{Domain, GuestConfig, OnHostLoss, WatchedLimits, Welcome};
 use belljar_linux::{LandlockError, LandlockRules, OomMark};
 use belljar_proto::v1;
 use rustix::fs::{Mode, OFlags};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::bootstrap::Listening;
 use crate::connections::{self, Arrivals, Connections, Services};
 use crate::process::Table;
 use crate::spawner::{ProcessDefaults, Spawner};
@@ -57,6 +59,18 @@ pub(crate) enum GuestError {
     /// The guest was not started by an engine.
     #[error("the guest's connection is missing; the guest is started by an engine, not by hand")]
     Connection(#[source] io::Error),
+    /// The guest's own socket could not be made.
+    #[error("cannot listen at {}", path.display())]
+    Listen {
+        /// Where it was to be.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A program's standard streams could not be connected to a guest.
+    #[error("cannot connect to the guest")]
+    Bridge(#[source] io::Error),
     /// A kernel feature failed.
     #[error("cannot {what}")]
     Setup {
@@ -71,35 +85,72 @@ pub(crate) enum GuestError {
     Landlock(#[from] belljar_linux::LandlockError),
 }
 
+impl GuestError {
+    /// Returns the error with its causes.
+    pub(crate) fn chain(&self) -> String {
+        use std::error::Error as _;
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(cause) = source {
+            text.push_str(&format!(": {cause}"));
+            source = cause.source();
+        }
+        text
+    }
+}
+
 pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> GuestError {
     move |source| GuestError::Setup { what, source: source.into() }
 }
 
-/// Runs the guest until its connection closes, or its deadline passes.
+/// Connections of the host.
+enum Host {
+    /// The inherited socket: the connection itself, or what delivers connections.
+    Inherited(OwnedFd),
+    /// Those to the guest's own socket.
+    Listening(Listening),
+}
+
+/// Runs the guest until its connection closes, or its deadline passes. With `listen` it inherits nothing, and listens there.
 ///
 /// # Errors
 /// See [`GuestError`]: a guest that cannot build its walls does not serve.
-pub(crate) fn run() -> Result<(), GuestError> {
+pub(crate) fn run(listen: Option<&Path>) -> Result<(), GuestError> {
     belljar_linux::reset_fault_handlers();
+    if let Some(path) = listen {
+        return run_listening(path);
+    }
     let config =
         belljar_linux::inherited_fd(belljar_linux::GUEST_CONFIG_FD).map_err(GuestError::Connection)?;
     let mut text = String::new();
     std::fs::File::from(config).read_to_string(&mut text).map_err(GuestError::Connection)?;
     let config: GuestConfig = serde_json::from_str(&text).map_err(GuestError::Config)?;
-    // Before the guest becomes undumpable, which makes its OOM score inaccessible too.
-    let proc_dir = Guest::proc_dir(&config)?;
-    let oom_mark = config.own_proc.then(|| OomMark::open(proc_dir.as_fd()).ok()).flatten();
-    if !config.is_without("dumpable") {
-        belljar_linux::set_dumpable(false).map_err(setup("make the guest undumpable"))?;
-    }
     let socket =
         belljar_linux::inherited_fd(belljar_linux::GUEST_SOCKET_FD).map_err(GuestError::Connection)?;
-    let guest = Arc::new(Guest::new(config, proc_dir, oom_mark)?);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(setup("start the guest's runtime"))?;
-    runtime.block_on(guest.serve(socket))
+    let guest = Guest::start(config)?;
+    runtime()?.block_on(guest.serve(Host::Inherited(socket)))
+}
+
+fn run_listening(path: &Path) -> Result<(), GuestError> {
+    let runtime = runtime()?;
+    let opened = runtime.block_on(Listening::open(path));
+    let (mut listening, config) =
+        opened.map_err(|source| GuestError::Listen { path: path.to_owned(), source })?;
+    match Guest::start(config) {
+        Ok(guest) => runtime.block_on(async {
+            listening.answer(&Welcome::accept()).await;
+            guest.serve(Host::Listening(listening)).await
+        }),
+        Err(error) => {
+            runtime.block_on(listening.answer(&Welcome::refuse(error.chain())));
+            Err(error)
+        }
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, GuestError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(setup("start the guest's runtime"))
 }
 
 impl Guest {
@@ -110,6 +161,17 @@ impl Guest {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(c"/proc", flags, Mode::empty()).map_err(setup("open /proc"))
+    }
+
+    /// Builds the walls.
+    fn start(config: GuestConfig) -> Result<Arc<Self>, GuestError> {
+        // Before the guest becomes undumpable, which makes its OOM score inaccessible too.
+        let proc_dir = Self::proc_dir(&config)?;
+        let oom_mark = config.own_proc.then(|| OomMark::open(proc_dir.as_fd()).ok()).flatten();
+        if !config.is_without("dumpable") {
+            belljar_linux::set_dumpable(false).map_err(setup("make the guest undumpable"))?;
+        }
+        Ok(Arc::new(Self::new(config, proc_dir, oom_mark)?))
     }
 
     fn new(config: GuestConfig, proc_dir: OwnedFd, oom_mark: Option<OomMark>) -> Result<Self, GuestError> {
@@ -169,7 +231,7 @@ impl Guest {
         })
     }
 
-    async fn serve(self: Arc<Self>, socket: OwnedFd) -> Result<(), GuestError> {
+    async fn serve(self: Arc<Self>, host: Host) -> Result<(), GuestError> {
         let mut children = signal(SignalKind::child()).map_err(setup("listen for SIGCHLD"))?;
         let reaper = Arc::clone(&self);
         tokio::spawn(async move {
@@ -186,13 +248,18 @@ impl Guest {
             tokio::spawn(Arc::clone(&self).watch_limits(limits));
         }
         let services = Services::new(&self);
-        if self.config.many_connections {
-            let connections =
-                Connections::new(socket, services, Arc::clone(&self)).map_err(GuestError::Connection)?;
-            self.serve_until_end(connections.serve()).await;
-        } else {
-            let socket = connections::into_stream(socket).map_err(GuestError::Connection)?;
-            self.serve_until_end(belljar_proto::serve(socket, services.router())).await;
+        let many = self.config.many_connections;
+        match host {
+            Host::Listening(listening) => self.serve_until_end(listening.serve(services, many)).await,
+            Host::Inherited(socket) if many => {
+                let connections =
+                    Connections::new(socket, services, Arc::clone(&self)).map_err(GuestError::Connection)?;
+                self.serve_until_end(connections.serve()).await;
+            }
+            Host::Inherited(socket) => {
+                let socket = connections::into_stream(socket).map_err(GuestError::Connection)?;
+                self.serve_until_end(belljar_proto::serve(socket, services.router())).await;
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! `proto/belljar/v1` with it over one stream. It holds no secret and no privilege: user code in the same sandbox can
 //! do everything that it can, so the host validates and bounds everything it sends.
 
+mod bootstrap;
 mod clock;
 mod connections;
 mod enter;

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_guest_config::GENERATION;
 use belljar_proto::{
-    ConnectError, GENERATION, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult,
-    ServiceStream, v1,
+    ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, v1,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt};

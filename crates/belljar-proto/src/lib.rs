@@ -2,6 +2,7 @@
 //! services are generated at build time; this crate adds the transport over an already connected stream.
 
 mod connection;
+mod frame;
 mod transport;
 
 use base64::Engine as _;
@@ -21,6 +22,7 @@ pub use connectrpc::{
     CompressionRegistry, ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream,
     RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
 };
+pub use frame::{read_frame, write_frame};
 pub use generated::belljar::v1;
 pub use transport::{
     BidiReceiver, BidiSender, BidiStream, ClientConfig, MAX_MESSAGE_BYTES, ServerStream, client_config,
@@ -50,7 +52,3 @@ pub fn problem(error: &ConnectError) -> Option<v1::Problem> {
     let bytes = STANDARD_NO_PAD.decode(value).ok()?;
     v1::Problem::decode_from_slice(&bytes).ok()
 }
-
-/// Generation of the guest protocol that this build implements. A running guest is never replaced, so a host adapts to the
-/// guest's generation; only a feature that the guest lacks fails, early and by name.
-pub const GENERATION: u32 = 1;
