@@ -1,6 +1,6 @@
 //! Relay of bytes in both directions, as fast as the kernel accepts them, with almost no memory for idle connections.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::AsFd;
@@ -30,14 +30,15 @@ thread_local! {
 /// complete one.
 pub(crate) struct Resets {
     stream: TcpStream,
-    is_complete: Cell<bool>,
     /// Counts bytes read and written through `AsyncRead` and `AsyncWrite`, as seen from the other side of this connection.
     counts: Option<Arc<Counts>>,
 }
 
 impl Resets {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, is_complete: Cell::new(false), counts: None }
+        // From the beginning, so that nothing stays of it on the machine either when the gateway is killed.
+        reset(&stream);
+        Self { stream, counts: None }
     }
 
     pub(crate) fn counting(mut self, flow: &Flow) -> Self {
@@ -47,7 +48,7 @@ impl Resets {
 
     /// Marks the stream as complete, so that it is not reset.
     pub(crate) fn mark_complete(&self) {
-        self.is_complete.set(true);
+        let _ = rustix::net::sockopt::set_socket_linger(&self.stream, None);
     }
 }
 
@@ -56,14 +57,6 @@ impl Deref for Resets {
 
     fn deref(&self) -> &TcpStream {
         &self.stream
-    }
-}
-
-impl Drop for Resets {
-    fn drop(&mut self) {
-        if !self.is_complete.get() {
-            reset(&self.stream);
-        }
     }
 }
 

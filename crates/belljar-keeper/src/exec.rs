@@ -11,6 +11,7 @@ use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOu
 use belljar_store::ServiceWall;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use crate::action::{self, EXEC_START};
@@ -23,7 +24,7 @@ use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{Command, ExecRequest};
 use crate::run::{Reporter, Run};
-use crate::steps::step;
+use crate::steps::{run_detached, step};
 
 /// Maximum size in bytes of the input in a request.
 pub const MAX_STDIN_BYTES: usize = 1 << 20;
@@ -36,6 +37,8 @@ pub(crate) const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Time after a command's timeout within which the guest must report its end.
 const END_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+
+const SIGKILL: i32 = 9;
 
 /// Number of bytes of standard error that are searched for a hint.
 const HINT_BYTES: usize = 8 * 1024;
@@ -84,6 +87,8 @@ struct Done {
     result: ExecResult,
     /// Digest of its output.
     digest: String,
+    /// Set if it was killed because its caller had disconnected.
+    is_abandoned: bool,
     /// The end of its standard error.
     stderr_tail: Vec<u8>,
     /// The sandbox's usage before.
@@ -131,6 +136,23 @@ impl Keeper {
         request: ExecRequest,
         report: Reporter<ExecEvent>,
     ) -> Result<ExecResult> {
+        // Dropped with this future, which tells the detached steps that the caller has disconnected.
+        let (_waiting, gone) = oneshot::channel();
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
+        run_detached(&self.inner.tasks, async move {
+            keeper.exec_inner(&caller, &id, request, report, gone).await
+        })
+        .await
+    }
+
+    async fn exec_inner(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ExecRequest,
+        report: Reporter<ExecEvent>,
+        gone: oneshot::Receiver<()>,
+    ) -> Result<ExecResult> {
         if let Some(asked) = request.keep_bytes.filter(|asked| *asked > MAX_KEPT_BYTES) {
             let reason =
                 format!("{asked} bytes are too many; a result keeps at most {MAX_KEPT_BYTES} of each stream");
@@ -150,12 +172,13 @@ impl Keeper {
         };
         self.check(caller, action::EXEC)?;
         let digest = command_digest(&request);
-        let running = self.run(caller, &entered, &request, report);
+        let running = self.run(caller, &entered, &request, report, gone);
         let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
-        if let Some(Done { result, digest, .. }) = result {
-            details.push(("outcome", outcome_name(&result.outcome).to_owned()));
+        if let Some(Done { result, digest, is_abandoned, .. }) = result {
+            let outcome = if *is_abandoned { "abandoned" } else { outcome_name(&result.outcome) };
+            details.push(("outcome", outcome.to_owned()));
             details.push((OUTPUT_DIGEST, digest.clone()));
             details.push(("process", result.process.to_string()));
             self.inner.metrics.record_execution(outcome_name(&result.outcome), result.wall);
@@ -196,6 +219,7 @@ impl Keeper {
         entered: &Entered,
         request: &ExecRequest,
         report: Reporter<ExecEvent>,
+        gone: oneshot::Receiver<()>,
     ) -> Result<Done> {
         let keep = kept_bytes(entered, request).min(MAX_KEPT_BYTES);
         let timeout = timeout(entered, request);
@@ -205,7 +229,23 @@ impl Keeper {
         entered.entry.note("exec", Some(running.id), "");
         report.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
         let mut collected = CollectedOutput::new(keep, || self.output_file(caller));
-        let watch = running.watch(&entered.entry, &mut collected, report).instrument(step!("guest.wait"));
+        let (guest, process) = (running.guest.clone(), running.id);
+        let mut is_abandoned = false;
+        let watch = async {
+            let watch = running.watch(&entered.entry, &mut collected, report);
+            let mut watch = std::pin::pin!(watch);
+            tokio::select! {
+                biased;
+                ended = &mut watch => ended,
+                _ = gone => {
+                    is_abandoned = true;
+                    // Its end is recorded as that of any command. If the guest does not answer, the timeout is left.
+                    let _ = guest.signal(process, SIGKILL, true).await;
+                    watch.await
+                }
+            }
+        };
+        let watch = watch.instrument(step!("guest.wait"));
         let ended = match timeout {
             Some(timeout) => entered.entry.within(timeout + STOP_GRACE + END_REPORT_TIMEOUT, watch).await,
             None => Some(watch.await),
@@ -250,7 +290,7 @@ impl Keeper {
                 _ => None,
             }),
         };
-        Ok(Done { result, digest, stderr_tail, before, after })
+        Ok(Done { result, digest, is_abandoned, stderr_tail, before, after })
     }
 
     /// Judges a command whose sandbox ended.
@@ -482,7 +522,6 @@ impl Drop for Running {
         let (guest, id) = (self.guest.clone(), self.id);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
-            const SIGKILL: i32 = 9;
             let _ = guest.signal(id, SIGKILL, true).await;
         });
     }

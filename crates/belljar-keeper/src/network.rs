@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_engine::{EngineError, NetworkLog};
-use belljar_model::{NetworkEvent, NetworkRecord, NetworkReport, NetworkTotals};
+use belljar_model::{NetworkEvent, NetworkRecord, NetworkReport, NetworkTotals, SandboxState};
 use belljar_store::NewRecord;
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -129,6 +129,7 @@ impl Keeper {
                     Err(
                         EngineError::NoNetwork | EngineError::Unsupported { .. } | EngineError::Ended { .. },
                     ) => break,
+                    Err(_) if matches!(entry.state(), SandboxState::Stopping | SandboxState::Gone) => break,
                     Err(error) => {
                         tracing::warn!(sandbox = %entry.id, error = %chain(&error), "cannot follow the log of a network");
                         tokio::time::sleep(RETRY_INTERVAL).await;
@@ -215,7 +216,7 @@ impl Keeper {
         let (largest, unrecorded) = totals.verdicts.largest();
         for one in largest {
             let allowed = one.verdict.allowed;
-            let mut record = self.verdict_record(entry, Verdict { port: None, ..one.verdict });
+            let mut record = self.verdict_record(entry, one.verdict);
             record.details = record.details.with("others", true).with("count", one.count);
             if allowed {
                 let (sent, received) = one.bytes;

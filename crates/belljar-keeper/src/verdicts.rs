@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   verdict ─► its slot: metadata service │ link-local │ denied by every policy │ denied │ allowed
-//!                └─► its place: host and port, all further ports of the host, or all further hosts of its range or domain
+//!                └─► its place: host and port, all further ports of the host, or all further hosts of its range or denied domain
 //!                      ├─ new, and the slot has room ──► record
-//!                      └─ the slot is full ──► the places with most bytes or denials ──► records at the end; others are counted
+//!                      └─ among the further ones, or the slot is full ──► the hosts with most bytes or denials ──► records at the end
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,15 +21,12 @@ const MAX_PORTS: usize = 8;
 /// Source: docs/audit.md; held by `tests::hosts_of_a_range_or_domain_are_folded`.
 const MAX_OF_GROUP: usize = 8;
 
-/// As [`MAX_OF_GROUP`], for allowed names of one domain, which may be that of a content network or a registry.
-const MAX_OF_ALLOWED_DOMAIN: usize = 64;
-
-/// Maximum number of hosts whose bytes or denials are compared once a slot is full.
-const MAX_COMPARED: usize = 128;
+/// Maximum number of hosts without a record of their own whose bytes or denials are compared.
+const MAX_COMPARED: usize = 512;
 
 /// Maximum number of those of one slot that get a record at the end.
 /// Source: docs/audit.md; held by `tests::places_with_most_bytes_are_recorded_at_the_end`.
-const MAX_LARGEST: usize = 32;
+const MAX_LARGEST: usize = 64;
 
 /// Records that verdicts of another kind cannot use up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,9 +83,10 @@ impl Verdict {
     }
 }
 
-/// Verdicts on one host, after the records of its slot were used up.
+/// Verdicts on one host without a record of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Largest {
+    /// The first one. It has a port if all have that.
     pub(crate) verdict: Verdict,
     /// Number of verdicts that were counted here: at least as many as there were.
     pub(crate) count: u64,
@@ -109,9 +107,9 @@ pub(crate) struct Verdicts {
     hosts: BTreeMap<(Slot, String), usize>,
     /// Records, by slot.
     counts: BTreeMap<Slot, usize>,
-    /// Hosts without a record, by slot, so that those of one cannot displace those of another.
+    /// Hosts without a record of their own, by slot, so that those of one cannot displace those of another.
     compared: BTreeMap<Slot, BTreeMap<String, Largest>>,
-    /// Verdicts without a record that stands for them.
+    /// Verdicts on places without a record of their own.
     unrecorded: u64,
 }
 
@@ -126,16 +124,17 @@ impl Verdicts {
     /// Adds a verdict. Returns the record to write, unless there is one that stands for it, or none left.
     pub(crate) fn take(&mut self, kind: NetworkEventKind, mut verdict: Verdict) -> Option<Verdict> {
         let slot = Slot::of(&verdict, kind);
-        if self.has_record(slot, &verdict.host, verdict.port) {
+        if self.has_own_record(slot, &verdict.host, verdict.port) {
             return None;
         }
-        let count = self.counts.entry(slot).or_default();
-        if *count >= slot.max_recorded() {
+        let is_full = self.counts.get(&slot).is_some_and(|count| *count >= slot.max_recorded());
+        if is_full || self.is_folded(slot, &verdict.host) {
             self.unrecorded += 1;
             self.compare(slot, verdict, 1, (0, 0));
             return None;
         }
-        *count += 1;
+        *self.counts.entry(slot).or_default() += 1;
+        let own = verdict.clone();
         let (group, max) = group(slot, &verdict.host);
         let ports = self.ports.get(&(slot, verdict.host.clone())).copied().unwrap_or(0);
         let of_group = group.map(|group| (slot, group));
@@ -158,12 +157,16 @@ impl Verdicts {
         }
         let port = if verdict.is_folded { Port::Others } else { Port::One(verdict.port) };
         self.recorded.insert((slot, verdict.host.clone(), port));
+        if verdict.is_folded {
+            self.unrecorded += 1;
+            self.compare(slot, own, 1, (0, 0));
+        }
         Some(verdict)
     }
 
     /// Adds what a connection to this host has transferred at its end.
     pub(crate) fn add_bytes(&mut self, host: String, port: u16, bytes: (u64, u64)) {
-        if bytes == (0, 0) || self.has_record(Slot::Allowed, &host, Some(port)) {
+        if bytes == (0, 0) || self.has_own_record(Slot::Allowed, &host, Some(port)) {
             return;
         }
         let (rule, address) = (String::new(), None);
@@ -171,13 +174,16 @@ impl Verdicts {
         self.compare(Slot::Allowed, verdict, 0, bytes);
     }
 
-    /// Reports whether there is a record for this place, or for further ones with it.
-    fn has_record(&self, slot: Slot, host: &str, port: Option<u16>) -> bool {
-        let has = |host: &str, port| self.recorded.contains(&(slot, host.to_owned(), port));
-        let is_new = || !self.ports.contains_key(&(slot, host.to_owned()));
-        has(host, Port::One(port))
-            || has(host, Port::Others)
-            || is_new() && group(slot, host).0.is_some_and(|group| has(&group, Port::Others))
+    /// Reports whether there is a record for this place alone.
+    fn has_own_record(&self, slot: Slot, host: &str, port: Option<u16>) -> bool {
+        self.recorded.contains(&(slot, host.to_owned(), Port::One(port)))
+    }
+
+    /// Reports whether there is a record for further ports of this host, or for further hosts of its range or domain.
+    fn is_folded(&self, slot: Slot, host: &str) -> bool {
+        let has = |host: String| self.recorded.contains(&(slot, host, Port::Others));
+        let is_new = !self.ports.contains_key(&(slot, host.to_owned()));
+        has(host.to_owned()) || is_new && group(slot, host).0.is_some_and(has)
     }
 
     fn compare(&mut self, slot: Slot, verdict: Verdict, count: u64, bytes: (u64, u64)) {
@@ -189,7 +195,11 @@ impl Verdicts {
             displaced = removed.map_or(0, |removed| removed.rank);
         }
         let new = |verdict| Largest { verdict, count: 0, bytes: (0, 0), rank: displaced };
+        let port = verdict.port;
         let one = compared.entry(verdict.host.clone()).or_insert_with(|| new(verdict));
+        if one.verdict.port != port {
+            one.verdict.port = None;
+        }
         // Bytes alone are of a verdict whose host was displaced meanwhile.
         one.count = one.count.saturating_add(count).max(1);
         one.bytes.0 = one.bytes.0.saturating_add(bytes.0);
@@ -197,7 +207,7 @@ impl Verdicts {
         one.rank = one.rank.saturating_add(count).saturating_add(bytes.0).saturating_add(bytes.1);
     }
 
-    /// Returns the hosts with most bytes or denials among those without a record, at most [`MAX_LARGEST`] of each slot; and the number
+    /// Returns the hosts with most bytes or denials among those without a record of their own, at most [`MAX_LARGEST`] of each slot; and the number
     /// of verdicts that have no record then either.
     pub(crate) fn largest(&self) -> (Vec<Largest>, u64) {
         let mut largest = Vec::new();
@@ -216,6 +226,8 @@ fn group(slot: Slot, host: &str) -> (Option<String>, usize) {
     match (slot, host.parse()) {
         // They are few, and none may hide another.
         (Slot::Metadata, _) => (None, 0),
+        // A domain may be a public suffix, under which everybody has a name.
+        (Slot::Allowed, Err(_)) => (None, 0),
         (_, Ok(IpAddr::V4(address))) => {
             let base = Ipv4Addr::from_bits(address.to_bits() & !0xff);
             (Some(format!("{base}/24")), MAX_OF_GROUP)
@@ -224,10 +236,7 @@ fn group(slot: Slot, host: &str) -> (Option<String>, usize) {
             let base = Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX));
             (Some(format!("{base}/64")), MAX_OF_GROUP)
         }
-        (slot, Err(_)) => {
-            let max = if slot == Slot::Allowed { MAX_OF_ALLOWED_DOMAIN } else { MAX_OF_GROUP };
-            (Some(format!("*.{}", domain(host))), max)
-        }
+        (_, Err(_)) => (Some(format!("*.{}", domain(host))), MAX_OF_GROUP),
     }
 }
 
@@ -271,7 +280,31 @@ mod tests {
         // Another host of the range has records of its own.
         let other = [("93.184.216.12".to_owned(), 80)];
         assert_eq!(take(&mut verdicts, Allowed, other), [("93.184.216.12".to_owned(), Some(80))]);
-        assert_eq!(verdicts.largest(), (Vec::new(), 0));
+        // Those without a record of their own are one host, with all their bytes.
+        verdicts.add_bytes("93.184.216.10".to_owned(), 19_999, (9, 1));
+        verdicts.add_bytes("93.184.216.10".to_owned(), 3, (1, 1));
+        let (largest, unrecorded) = verdicts.largest();
+        assert_eq!((largest.len(), unrecorded), (1, 0));
+        assert_eq!((largest[0].count, largest[0].bytes), (20_000 - MAX_PORTS as u64, (9, 1)));
+        assert_eq!(largest[0].verdict.port, None);
+    }
+
+    #[test]
+    fn hosts_among_others_keep_their_bytes() {
+        let mut verdicts = Verdicts::default();
+        let neighbours = (0..MAX_OF_GROUP + 1).map(|number| (format!("93.185.1.{number}"), 443));
+        take(&mut verdicts, Allowed, neighbours);
+        assert_eq!(take(&mut verdicts, Allowed, [("93.185.1.66".to_owned(), 9001)]), []);
+        verdicts.add_bytes("93.185.1.66".to_owned(), 9001, (50 << 20, 0));
+        // Everybody has names below a public suffix.
+        let names = (0..65).map(|number| (format!("a{number}.co.uk"), 443));
+        assert_eq!(take(&mut verdicts, Allowed, names).len(), 65);
+        let evil = ("evil.co.uk".to_owned(), 9001);
+        assert_eq!(take(&mut verdicts, Allowed, [evil.clone()]), [(evil.0, Some(evil.1))]);
+        let (largest, unrecorded) = verdicts.largest();
+        let first = &largest[0];
+        assert_eq!((first.verdict.host.as_str(), first.verdict.port), ("93.185.1.66", Some(9001)));
+        assert_eq!((first.count, first.bytes, unrecorded), (1, (50 << 20, 0), 0));
     }
 
     #[test]
@@ -281,7 +314,6 @@ mod tests {
             (AlwaysDenied, "10.1.2.{}", MAX_OF_GROUP, "10.1.2.0/24"),
             (Denied, "2606:2800::{}", MAX_OF_GROUP, "2606:2800::/64"),
             (Denied, "a{}.noise.example", MAX_OF_GROUP, "*.noise.example"),
-            (Allowed, "a{}.noise.example", MAX_OF_ALLOWED_DOMAIN, "*.noise.example"),
         ] {
             let mut verdicts = Verdicts::default();
             let places = (0..250).map(|number| (host.replace("{}", &number.to_string()), 443));

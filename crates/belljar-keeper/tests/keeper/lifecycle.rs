@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use belljar_engine::v1;
 use belljar_keeper::operation::Write;
 use belljar_keeper::{
-    AuditFilter, Caller, CreateSandbox, ExecEvent, ExecRequest, KeeperConfig, KeeperError, Labels, Lifetime,
-    ListSandboxes, NewKey, OnShutdown, Part, Quotas, RunEvent, SandboxUpdate, SnapshotRequest, TimeoutAction,
+    AuditFilter, Caller, CreateSandbox, ExecEvent, ExecRequest, Idempotency, KeeperConfig, KeeperError,
+    Labels, Lifetime, ListSandboxes, NewKey, OnShutdown, Part, Quotas, RunEvent, SandboxUpdate,
+    SnapshotRequest, TimeoutAction,
 };
 use belljar_model::{Outcome, Role, SandboxState, SpecFile};
 use belljar_testing::wait::DEADLINE;
@@ -458,13 +459,35 @@ pub(crate) async fn limits_can_be_changed_while_running(fixture: Fixture) {
 pub(crate) async fn commands_of_cancelled_calls_are_ended(fixture: Fixture) {
     let ann = user("ann");
     let id = fixture.create(&ann).await.id.to_string();
-    let mut running = fixture.keeper.stream_exec(&ann, &id, shell("echo up; sleep 1000"));
+    let operator = Caller::operator("test", "request");
+    let records = || async {
+        let filter = AuditFilter { sandbox: Some(id.parse().unwrap()), ..AuditFilter::default() };
+        let all = fixture.keeper.audit_records(&operator, &filter, Some(0), 100).await.unwrap();
+        all.into_iter().filter(|record| record.action == "exec").collect::<Vec<_>>()
+    };
+    // Dropped at its start, whatever it has done by then: it has one record, or was never begun.
+    for polls in [1, 2, 5, 20] {
+        drop_after(polls, fixture.keeper.exec(&ann, &id, shell("sleep 1000"))).await;
+    }
+    until("they have ended", || async { fixture.running(&ann, &id).await == 0 }).await;
+    let idempotency = Some(Idempotency { key: "once".to_owned(), request_digest: [1; 32] });
+    let asked = || ExecRequest { idempotency: idempotency.clone(), ..shell("echo up; sleep 1000") };
+    let mut running = fixture.keeper.stream_exec(&ann, &id, asked());
     let seen = async {
         while !matches!(running.next().await, Some(RunEvent::Progress(ExecEvent::Output { .. }))) {}
     };
     tokio::time::timeout(DEADLINE, seen).await.unwrap();
+    let before = records().await.len();
     drop(running);
-    until("it has ended", || async { fixture.running(&ann, &id).await == 0 }).await;
+    until("it is on record", || async { records().await.len() == before + 1 }).await;
+    assert_eq!(fixture.running(&ann, &id).await, 0);
+    for record in records().await {
+        let text = format!("{record:?}");
+        assert!(text.contains("abandoned"), "{text}");
+    }
+    // It is not run again: its end is the result.
+    let again = fixture.keeper.exec(&ann, &id, asked()).await.unwrap();
+    assert_eq!((&again.outcome, text(&again).trim()), (&Outcome::signalled(9), "up"));
 }
 
 pub(crate) async fn session_keeps_its_state(fixture: Fixture) {
