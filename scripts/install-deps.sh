@@ -77,6 +77,9 @@ test_set() {
   command -v git >/dev/null || need packages git
   need packages dropbear-bin openssh-client redis-tools python3-aiohttp python3-httpx python3-requests
   need commands git dropbear ssh redis-cli
+  # A registry for the tests of images.
+  need packages docker-registry
+  need commands docker-registry
   # Jupyter kernels.
   need packages python3-ipykernel r-cran-irkernel
   local word

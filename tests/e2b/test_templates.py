@@ -171,8 +171,8 @@ def test_failing_step_is_reported_with_its_line():
         (lambda t: t.from_template("base").pip_install("requests"), "unless g is false"),
         (lambda t: t.from_template("base").copy("notes.md", "x", user="root"), "COPY: user"),
         (lambda t: t.from_template("base").set_envs({"A=B": "1"}), "ENV: "),
-        (lambda t: t.from_image("python:3.13"), "no images from registries"),
-        (lambda t: t.from_image("private/x", username="u", password="p"), "no images from registries"),
+        (lambda t: t.from_image("python:3.13"), "not on this server; its operator can pull it with belljar image pull python:3.13"),
+        (lambda t: t.from_image("private/x", username="u", password="p"), "credentials of registries"),
         (lambda t: t.from_template("no-such-template"), "template \"no-such-template\" not found"),
     ],
 )

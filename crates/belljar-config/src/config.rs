@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_model::{Cidr, EngineName, NetworkCeiling, SpecFile, UpstreamProxy};
+use belljar_model::{Cidr, EngineName, ImageRegistry, NetworkCeiling, SpecFile, UpstreamProxy};
 
 use crate::secret::Secret;
 
@@ -17,6 +17,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// Sandboxes.
     pub sandboxes: SandboxesConfig,
+    /// Images of registries.
+    pub images: ImagesConfig,
     /// Default specification of a sandbox. Its values have been validated.
     pub template: SpecFile,
     /// Resources that are left to the machine itself.
@@ -164,6 +166,15 @@ pub struct SandboxesConfig {
     pub network_proxy_resolves: bool,
     /// File of certificates that gateways trust in addition to those of the system.
     pub network_ca_file: Option<PathBuf>,
+}
+
+/// Images of registries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImagesConfig {
+    /// Registries from which images may be pulled.
+    pub registries: Vec<ImageRegistry>,
+    /// Maximum size of an image, compressed, in bytes.
+    pub max_bytes: u64,
 }
 
 /// Host paths that may be mounted; each is absolute.

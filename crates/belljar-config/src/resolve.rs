@@ -12,9 +12,9 @@ use belljar_model::{
 };
 
 use crate::config::{
-    AuditConfig, Config, HeadRoomConfig, LogConfig, LogFormat, LogLevel, MetricsConfig, MountsConfig, OnExit,
-    OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig, StoreDurability, TlsConfig,
-    VolumesConfig,
+    AuditConfig, Config, HeadRoomConfig, ImagesConfig, LogConfig, LogFormat, LogLevel, MetricsConfig,
+    MountsConfig, OnExit, OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig,
+    StoreDurability, TlsConfig, VolumesConfig,
 };
 use crate::error::{ConfigError, ConfigErrors};
 use crate::layers::ConfigLayers;
@@ -50,6 +50,7 @@ impl Config {
             store: store(&mut reader, home),
             template: template(&mut reader, sandboxes.engine),
             sandboxes,
+            images: images(&mut reader),
             head_room: head_room(&mut reader),
             quotas: quotas(&mut reader),
             log: log(&mut reader),
@@ -224,6 +225,13 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         network_proxy: network_proxy(reader),
         network_proxy_resolves: reader.flag("sandboxes.network.proxy_resolves"),
         network_ca_file: reader.path("sandboxes.network.ca_file"),
+    }
+}
+
+fn images(reader: &mut Reader<'_>) -> ImagesConfig {
+    ImagesConfig {
+        registries: reader.list("images.registries", |text| text.parse().map_err(str::to_owned)),
+        max_bytes: reader.size("images.max_size", ByteSize::mib(1), ByteSize::mib(1 << 20)),
     }
 }
 

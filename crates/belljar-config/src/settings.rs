@@ -106,6 +106,8 @@ const BEFORE_LIMITS: &[Setting] = &[
     text("sandboxes.network.proxy", "\"\"", "Proxy through which networks connect, as http://USER:PASSWORD@HOST:PORT (CONNECT) or socks5://HOST:PORT; \"\" is none.").visibility(Visibility::Address),
     flag("sandboxes.network.proxy_resolves", "false", "Let the proxy resolve names. Then it is not checked whether a name leads to an address that is denied."),
     text("sandboxes.network.ca_file", "\"\"", "PEM file of certificates that gateways trust in addition to those of the system, where they verify hosts; \"\" is none."),
+    list("images.registries", "[\"docker.io\", \"ghcr.io\", \"quay.io\", \"gcr.io\", \"registry.k8s.io\", \"mcr.microsoft.com\", \"public.ecr.aws\"]", "Registries from which images may be pulled: hosts with an optional port, http:// and one without TLS, or \"*\" for all with public addresses.").reloadable(),
+    number("images.max_size", "\"8g\"", "Maximum size of an image, compressed.").reloadable(),
     text("template.grade", "\"cgroup\"", "Enforcement of limits: cgroup, or watched, which is weaker and needs no control groups.").alias("BELLJAR_LIMITS"),
     text("template.hostname", "\"belljar\"", "Host name inside."),
     Setting::new("template.env", ValueKind::Table, "{}", "Environment variables of each sandbox.").visibility(Visibility::Names),

@@ -14,6 +14,7 @@ use belljar_model::{
 use bytes::Bytes;
 use tokio::io::AsyncRead;
 
+pub use self::base::is_unpacked;
 use self::key::{mirror_folder, next_key, step_text};
 use crate::bundle::BundleHeader;
 use crate::definition::{Base, CopyStep, Definition, Step, StepKind};
@@ -529,7 +530,7 @@ fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), BuildE
             ),
         ));
     }
-    if let (Base::Oci { .. }, None) = (&definition.base, &input.image) {
+    if let (Base::Oci { .. } | Base::Image(_), None) = (&definition.base, &input.image) {
         return Err(BuildError::input("image", "the path of the image is missing"));
     }
     for step in &definition.steps {

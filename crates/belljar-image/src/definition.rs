@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use belljar_model::{EnvVar, LimitsFile, NetworkFile, NetworkMode, NetworkPolicy, SpecFile};
+use belljar_model::{EnvVar, ImageReference, LimitsFile, NetworkFile, NetworkMode, NetworkPolicy, SpecFile};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -58,6 +58,8 @@ pub enum Base {
         /// The tag or digest, if the layout has several images.
         reference: Option<String>,
     },
+    /// An OCI image of a registry, which is pulled.
+    Image(ImageReference),
     /// Another template.
     Template(String),
 }
@@ -362,9 +364,12 @@ impl File {
             }
             None => Ok(()),
         };
-        let is_known =
-            ["host", "debian", "oci"].contains(&text) || text.strip_prefix("template:").is_some_and(is_name);
-        let reason = format!("{text:?} is not allowed; give host, debian, oci or template:NAME");
+        let image = text.strip_prefix("image:").map(str::parse::<ImageReference>).transpose();
+        let image = image.map_err(|error| source.error(self.base.span(), "base", error.to_string()))?;
+        let is_known = image.is_some()
+            || ["host", "debian", "oci"].contains(&text)
+            || text.strip_prefix("template:").is_some_and(is_name);
+        let reason = format!("{text:?} is not allowed; give host, debian, oci, image:NAME or template:NAME");
         source.check("base", &self.base, is_known, &reason)?;
         if text != "debian" {
             only("suite", &self.suite, "debian")?;
@@ -372,6 +377,9 @@ impl File {
         if text != "oci" {
             only("image", &self.image, "oci")?;
             only("reference", &self.reference, "oci")?;
+        }
+        if let Some(image) = image {
+            return Ok(Base::Image(image));
         }
         match text.split_once(':') {
             None if text == "host" => Ok(Base::Host),

@@ -42,7 +42,7 @@ pub mod fuzzing {
     }
 }
 
-pub use build::{BaseTemplate, BuildEvent, BuildInput, Builder, Built, MIRROR_NAME};
+pub use build::{BaseTemplate, BuildEvent, BuildInput, Builder, Built, MIRROR_NAME, is_unpacked};
 pub use bundle::{BundleHeader, MAX_HEADER_BYTES, parse_header, write_header};
 pub use definition::{Base, CopyStep, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, Step, StepKind};
 pub use error::{BuildError, DefinitionError};

@@ -173,14 +173,14 @@ impl Keeper {
         let (sender, events) = mpsc::channel(EVENTS);
         let (keeper, caller) = (self.clone(), caller.clone());
         self.inner.tasks.spawn(async move {
-            let input = BuildInput {
+            let mut input = BuildInput {
                 mirror: request.mirror,
                 image: request.image,
                 base,
                 files: request.files,
                 fresh: request.fresh,
             };
-            let built = keeper.build(&caller, &definition, &input, &sender).await;
+            let built = keeper.pull_and_build(&caller, &definition, &mut input, &sender).await;
             let result = match built {
                 Ok(built) => keeper.store_built(&caller, &name, &definition, built).await,
                 Err(error) => Err(error),
@@ -302,6 +302,26 @@ impl Keeper {
             start: TemplateStart { command: built.start, ready: built.ready, workdir: built.workdir },
             warm: built.warm,
         }))
+    }
+
+    /// Builds, after pulling the image of the base if it is one.
+    async fn pull_and_build(
+        &self,
+        caller: &Caller,
+        definition: &Definition,
+        input: &mut BuildInput,
+        sender: &mpsc::Sender<BuildProgress>,
+    ) -> Result<Built> {
+        let Base::Image(reference) = &definition.base else {
+            return self.build(caller, definition, input, sender).await;
+        };
+        let sender_of_pull = sender.clone();
+        let tell = move |event| drop(sender_of_pull.try_send(BuildProgress::Event(event)));
+        let dir = self.pull_image(caller, reference, input.fresh, &tell).await?;
+        input.image = Some(dir.clone());
+        let built = self.build(caller, definition, input, sender).await?;
+        self.forget_image(dir).await;
+        Ok(built)
     }
 
     async fn build(

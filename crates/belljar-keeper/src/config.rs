@@ -8,6 +8,7 @@ use belljar_model::{NetworkCeiling, SpecFile};
 use parking_lot::RwLock;
 
 use crate::caller::Quotas;
+use crate::images::ImagesConfig;
 use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
 use crate::templates::DEFAULT_TEMPLATE;
 use crate::volumes::VolumesConfig;
@@ -68,6 +69,8 @@ pub struct KeeperConfig {
     pub default_quotas: Quotas,
     /// Default size and quotas of volumes.
     pub volumes: VolumesConfig,
+    /// Where images come from.
+    pub images: ImagesConfig,
 }
 
 /// The current configuration.
@@ -144,6 +147,7 @@ impl KeeperConfig {
             max_network: NetworkCeiling::default(),
             default_quotas: Quotas::default(),
             volumes: VolumesConfig::default(),
+            images: ImagesConfig::default(),
         }
     }
 }

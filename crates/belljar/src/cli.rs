@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use belljar_model::ImageReference;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::code::CodeArgs;
@@ -12,8 +13,8 @@ use crate::limits::RunLimits;
 use crate::message::Quit;
 use crate::service::args::{Format, FormatArgs, SandboxCommandArgs};
 use crate::service::server_args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, StatusArgs,
-    TemplateCommandArgs, TopArgs, VolumeCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, SecretCommandArgs,
+    StatusArgs, TemplateCommandArgs, TopArgs, VolumeCommandArgs,
 };
 use crate::{advice, cert, code, config, doctor, languages, net, run, serve, service, shell};
 
@@ -145,6 +146,8 @@ enum Command {
     Secret(Box<SecretCommandArgs>),
     /// Build and manage templates
     Template(Box<TemplateCommandArgs>),
+    /// Pull images of registries, and manage them
+    Image(Box<ImageCommandArgs>),
     /// Read and check the audit trail
     Audit(Box<AuditCommandArgs>),
     /// Print what happens to sandboxes, processes, templates and keys
@@ -184,6 +187,9 @@ pub(crate) struct RunArgs {
     /// Use the files and programs of a template of the server, and its limits where no flag sets another
     #[arg(long, value_name = "NAME", conflicts_with = "engine", help_heading = "Sandbox")]
     pub(crate) template: Option<String>,
+    /// Use those of an image, such as python:3.12-slim, which the server pulls once
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["template", "engine"], help_heading = "Sandbox")]
+    pub(crate) image: Option<ImageReference>,
     /// Install a Python package before the code runs, with the network preset pip, which is closed again then
     #[arg(long, value_name = "PACKAGE", allow_hyphen_values = true, help_heading = "Sandbox")]
     pub(crate) with: Vec<String>,
@@ -452,6 +458,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Key(args) => service::key(&args),
         Command::Secret(args) => service::secret(&args),
         Command::Template(args) => service::template(&args),
+        Command::Image(args) => service::image(&args),
         Command::Audit(args) => service::audit(&args),
         Command::Events(args) => service::events(&args),
         Command::Status(args) => service::status(&args),

@@ -26,6 +26,7 @@ use crate::packages::Packages;
 use crate::progress::{Progress, STARTING};
 use crate::remote::RemoteRequest;
 use crate::service::args::ServerArgs;
+use crate::service::image::{ensure, origin};
 use crate::service::link::Link;
 use crate::signals::{self, SIGINT, Signals};
 use crate::spec::{UncheckedSpec, weaker_grade};
@@ -68,18 +69,18 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     if !packages.is_empty() {
         unchecked.set_needs_network();
     }
-    let mut checked = match &args.template {
+    let template = origin(args.template.as_deref(), args.image.as_ref());
+    let mut checked = match &template {
         // The template has limits of its own, which the language may raise.
         Some(_) => UncheckedSpec::limits_only(&args.sandbox)?.resolve(None, None)?,
         None => unchecked.resolve(Some(program.language), args.sandbox.policy.as_deref())?,
     };
-    if args.template.is_some() {
+    if template.is_some() {
         checked.spec.network = args.sandbox.net.policy()?;
     }
     let created_network = packages.widen(&checked.spec.network);
     let changed_network = Some(&created_network).filter(|network| **network != checked.spec.network);
-    let remote = args
-        .template
+    let remote = template
         .as_deref()
         .map(|template| remote(args, template, program.language, changed_network))
         .transpose()?;
@@ -93,13 +94,16 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     if let Some(dir) = &args.log_dir {
         check_dir(dir)?;
     }
-    let command = Command { args, spec: checked.spec.clone(), outputs, packages };
+    let command = Command { args, template, spec: checked.spec.clone(), outputs, packages };
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         match remote {
             Some(remote) => {
-                let creation =
-                    async { remote.create(Link::open(&ServerArgs::new(args.sandbox.quiet)).await?).await };
+                let creation = async {
+                    let link = Link::open(&ServerArgs::new(args.sandbox.quiet)).await?;
+                    ensure(&link, args.image.as_ref()).await?;
+                    remote.create(link).await
+                };
                 command.execute(creation, program, inputs, timings).await
             }
             None => {
@@ -209,6 +213,8 @@ pub(crate) fn shell_quote(word: &str) -> String {
 /// One `belljar run` whose arguments have been checked.
 struct Command<'a> {
     args: &'a RunArgs,
+    /// The server's template, if it runs in one.
+    template: Option<String>,
     /// The specification under which the program runs.
     spec: SandboxSpec,
     outputs: Outputs,
@@ -255,7 +261,7 @@ impl Command<'_> {
         progress.clear();
         let stopped = match self.args.cleanup {
             // A server removes its own sandboxes.
-            Cleanup::Background if self.args.template.is_none() => {
+            Cleanup::Background if self.template.is_none() => {
                 // The supervisor is asked to remove everything, and does so even after this process has exited.
                 drop(sandbox);
                 Ok(())
@@ -266,7 +272,7 @@ impl Command<'_> {
         let Done { mut result, copied, has_started } = done?;
         if !has_started && result.exit_code == Some(NOT_FOUND) {
             let Language { name, package, .. } = language;
-            result.hint.get_or_insert_with(|| match &self.args.template {
+            result.hint.get_or_insert_with(|| match &self.template {
                 Some(template) => format!(
                     "The language {name} is not installed in the template {template}; a step apt = {:?} installs it.",
                     package.split(' ').collect::<Vec<_>>()

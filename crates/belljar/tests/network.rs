@@ -29,6 +29,9 @@ mod headers;
 #[path = "network/hop.rs"]
 mod hop;
 #[cfg(feature = "mutation")]
+#[path = "network/images.rs"]
+mod images;
+#[cfg(feature = "mutation")]
 #[path = "network/memory.rs"]
 mod memory;
 #[cfg(feature = "mutation")]
@@ -63,6 +66,7 @@ fn main() -> std::process::ExitCode {
         secrets::CASES,
         headers::CASES,
         hop::CASES,
+        images::CASES,
         memory::CASES,
         names::CASES,
         packages::CASES,

@@ -88,7 +88,7 @@ describe("templates", () => {
 
   const refused = {
     "another user": [(template) => template.fromTemplate("base").runCmd("id", { user: "root" }), /"root" is not offered/],
-    "an image of a registry": [(template) => template.fromNodeImage("24"), /no images from registries/],
+    "an image of a registry": [(template) => template.fromNodeImage("24"), /not on this server; its operator can pull it/],
     "an unknown template": [(template) => template.fromTemplate("no-such-template"), /template "no-such-template" not found/],
   };
   for (const [what, [make, message]] of Object.entries(refused)) {

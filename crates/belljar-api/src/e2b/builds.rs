@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::response::Response;
 use belljar_keeper::{
     BASE_STEP, BuildLine, BuildPlan, BuildStatus, Caller, CopyFiles, FINAL_STEP, FilesHash, KeeperError,
-    LogLevel, MAX_PLAN_STEPS, NewBuild, PlanStep, RequestedBuild, StepFailure, TaggedName,
+    LogLevel, MAX_PLAN_STEPS, NewBuild, PlanStep, RequestedBuild, StepFailure, TaggedName, image_template,
 };
 use belljar_model::{Cpus, EnvVar, LimitsFile, Memory};
 use futures::StreamExt as _;
@@ -194,7 +194,13 @@ async fn make_plan(
     let base = match templates::find(shared, caller, &name).await {
         Ok(found) => found.name.unwrap_or(found.id),
         Err(problem) if problem.code() == Code::TemplateNotFound => {
-            return Ok(Err(failure(BASE_STEP, format!("template {name:?} not found; build it first"))));
+            let message = match body.from_image {
+                Some(image) => format!(
+                    "the image {image:?} is not on this server; its operator can pull it with belljar image pull {image}"
+                ),
+                None => format!("template {name:?} not found; build it first"),
+            };
+            return Ok(Err(failure(BASE_STEP, message)));
         }
         Err(problem) => return Err(problem),
     };
@@ -228,15 +234,13 @@ fn base_name(body: &StartBody) -> Result<String, String> {
         (None, Some(image)) if body.from_image_registry.is_none() => {
             let (repository, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
             let found = IMAGES.iter().find(|(image, _)| *image == repository && tag == "latest");
-            found.map(|(_, template)| (*template).to_owned()).ok_or_else(|| {
-                format!(
-                    "the image {image:?}: this server takes no images from registries; build a template from it with \
-                     belljar template build, and start from that one (fromTemplate)"
-                )
-            })
+            match found {
+                Some((_, template)) => Ok((*template).to_owned()),
+                None => image.parse().map(|image| image_template(&image)).map_err(|error| format!("fromImage: {error}")),
+            }
         }
         (None, None) => Err("no base; give fromTemplate".to_owned()),
-        _ => Err("fromImageRegistry: this server takes no images from registries".to_owned()),
+        _ => Err("fromImageRegistry: credentials of registries are the operator's; it can pull the image with belljar image pull".to_owned()),
     }
 }
 
@@ -493,9 +497,10 @@ mod tests {
         assert_eq!(of(json!({"fromImage": "e2bdev/base"})).unwrap(), "base");
         assert_eq!(of(json!({"fromImage": "e2bdev/base:latest"})).unwrap(), "base");
         assert_eq!(of(json!({"fromTemplate": "mine:v1"})).unwrap(), "mine:v1");
+        assert!(of(json!({"fromImage": "python:3"})).unwrap().starts_with("image-python-3-"));
+        assert!(of(json!({"fromImage": "e2bdev/base:old"})).unwrap().starts_with("image-base-old-"));
         for refused in [
-            json!({"fromImage": "python:3"}),
-            json!({"fromImage": "e2bdev/base:old"}),
+            json!({"fromImage": "Not A Name"}),
             json!({"fromImage": "e2bdev/base", "fromImageRegistry": {"type": "registry"}}),
             json!({"fromImage": "e2bdev/base", "fromTemplate": "base"}),
             json!({}),

@@ -10,7 +10,7 @@ use super::key::{GENERATION, host_digest, mirror_digest, next_key};
 use super::{BuildEvent, BuildInput, Builder, HOME, IMAGE_NAME, MIRROR_NAME, State, WORK, show_dir};
 use crate::definition::{Base, Definition, StepKind};
 use crate::error::BuildError;
-use crate::layers::Layer;
+use crate::layers::{Layer, Layers};
 use crate::oci;
 use crate::sandbox::BuildSandbox;
 use crate::steps::{self, script};
@@ -66,12 +66,16 @@ impl Builder<'_> {
                 let result = self.configure_debian(&sandbox, &state, definition, total).await;
                 self.finish_base(sandbox, result, &mut state).await?;
             }
-            Base::Oci { reference, .. } => {
+            Base::Oci { .. } | Base::Image(_) => {
+                let reference = match &definition.base {
+                    Base::Oci { reference, .. } => reference.as_deref(),
+                    // Its layout has this image alone.
+                    _ => None,
+                };
                 let workshop = self
                     .open_workshop(&definition.build, show_dir(IMAGE_NAME, input.image.as_deref()))
                     .await?;
-                let result =
-                    self.unpack_image(&workshop, reference.as_deref(), input, &mut state, total).await;
+                let result = self.unpack_image(&workshop, reference, input, &mut state, total).await;
                 match result {
                     Ok(None) => workshop.close().await?,
                     Ok(Some(layer)) => self.finish_base(workshop, Ok(layer), &mut state).await?,
@@ -179,7 +183,7 @@ impl Builder<'_> {
             }
         }
         state.workdir = config.working_dir.filter(|dir| dir.starts_with('/') && dir.len() <= 1024);
-        state.key = next_key(GENERATION, &format!("oci {} {}", found.digest, steps::LAYER));
+        state.key = image_key(&found.digest);
         if self.find_cached_base(state, input, total, format!("oci {}", found.digest)).await {
             return Ok(None);
         }
@@ -194,6 +198,16 @@ impl Builder<'_> {
             .await?;
         Ok(Some(self.squash(workshop, 0, total).await?))
     }
+}
+
+/// Returns the key under which the layer of an image is cached, by the digest of its manifest.
+fn image_key(digest: &str) -> String {
+    next_key(GENERATION, &format!("oci {digest} {}", steps::LAYER))
+}
+
+/// Reports whether the layer of an image is there, so that only its manifest and its configuration are needed.
+pub async fn is_unpacked(layers: &Layers, digest: &str) -> bool {
+    layers.find_cached(&image_key(digest)).await.is_some()
 }
 
 async fn read_document(workshop: &BuildSandbox, name: &str) -> Result<Bytes, BuildError> {

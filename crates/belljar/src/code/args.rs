@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use belljar_model::ImageReference;
 use clap::Args;
 
 use crate::cli::NetArgs;
@@ -18,11 +19,14 @@ pub(crate) struct CodeArgs {
     #[arg(short, long, value_name = "NAME")]
     pub(crate) language: Option<String>,
     /// Sandbox to use and keep; without it, a new one is created and ended afterwards
-    #[arg(long, value_name = "SANDBOX", conflicts_with_all = ["template", "engine", "env", "life", "mounts", "volumes"])]
+    #[arg(long, value_name = "SANDBOX", conflicts_with_all = ["template", "image", "engine", "env", "life", "mounts", "volumes"])]
     pub(crate) sandbox: Option<String>,
     /// Template of a new sandbox
     #[arg(long, value_name = "NAME", conflicts_with = "engine")]
     pub(crate) template: Option<String>,
+    /// Image of a new sandbox, such as python:3.12-slim, which is pulled once
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["template", "engine"])]
+    pub(crate) image: Option<ImageReference>,
     /// Put a file or directory in; DEST is below the home directory
     #[arg(short, long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,

@@ -9,7 +9,7 @@ use belljar_client::v1::{CreateSandboxRequest, KillSandboxRequest, UpdateSandbox
 use belljar_client::{MessageField, well_known};
 use belljar_engine::v1::WriteOpen;
 use belljar_engine::{CreateRequest, Engine, GuestClient, Sandbox, Usage};
-use belljar_model::{EngineName, Language, NetworkPolicy, SandboxSpec, Timeout};
+use belljar_model::{EngineName, ImageReference, Language, NetworkPolicy, SandboxSpec, Timeout};
 use bytes::Bytes;
 
 use super::{CodeArgs, ServerArgs};
@@ -21,6 +21,7 @@ use crate::net::policy_message;
 use crate::packages::Packages;
 use crate::progress::{Progress, STARTING};
 use crate::run::{create, wait_for_creation};
+use crate::service::image::{ensure, origin};
 use crate::service::link::{Link, is_missing};
 use crate::service::values;
 use crate::signals::Signals;
@@ -44,7 +45,7 @@ pub(super) enum PlaceRequest {
     /// An existing sandbox of a server.
     Existing { server: ServerArgs, sandbox: String },
     /// A new sandbox of a server.
-    Server { server: ServerArgs, request: Box<CreateSandboxRequest> },
+    Server { server: ServerArgs, image: Option<ImageReference>, request: Box<CreateSandboxRequest> },
     /// A sandbox without a server.
     Embedded { engine: Arc<dyn Engine>, spec: Box<SandboxSpec>, quiet: bool },
 }
@@ -110,7 +111,7 @@ impl PlaceRequest {
             return Ok(Self::Existing { server, sandbox: sandbox.clone() });
         }
         let request = CreateSandboxRequest {
-            template: args.template.clone().unwrap_or_default(),
+            template: origin(args.template.as_deref(), args.image.as_ref()).unwrap_or_default(),
             timeout: values::span("life", Some(args.life.as_deref().unwrap_or(LIFE)))?,
             env: values::variables(&new.env)?.into_iter().collect(),
             limits: limits_message(&new.limits.file()?),
@@ -119,7 +120,7 @@ impl PlaceRequest {
             volumes: values::volumes(&new.volumes)?,
             ..Default::default()
         };
-        Ok(Self::Server { server, request: Box::new(request) })
+        Ok(Self::Server { server, image: args.image.clone(), request: Box::new(request) })
     }
 
     /// Returns the request for a new sandbox, and what is installed in it. `life` is the time that the code may take.
@@ -138,7 +139,7 @@ impl PlaceRequest {
         let network = sandbox.net.policy()?;
         let log = [("log", sandbox.resources.get("log").is_some())];
         let mut request = CreateSandboxRequest {
-            template: args.template.clone().unwrap_or_default(),
+            template: origin(args.template.as_deref(), args.image.as_ref()).unwrap_or_default(),
             timeout: MessageField::some(well_known::Duration::from(life.duration())),
             ..server_request(sandbox, "--rich", &log)?
         };
@@ -148,7 +149,7 @@ impl PlaceRequest {
         }
         let server = ServerArgs::new(sandbox.quiet);
         let installation = Installation { packages, network, quiet: sandbox.quiet };
-        Ok((Self::Server { server, request: Box::new(request) }, installation))
+        Ok((Self::Server { server, image: args.image.clone(), request: Box::new(request) }, installation))
     }
 
     fn embedded(
@@ -189,8 +190,9 @@ impl Place {
                 let guest = link.client.guest(&sandbox)?;
                 Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: false }
             }
-            PlaceRequest::Server { server, request } => {
+            PlaceRequest::Server { server, image, request } => {
                 let link = Link::open(&server).await?;
+                ensure(&link, image.as_ref()).await?;
                 let made = link.create(*request).await?;
                 let info = made.sandbox.into_option().unwrap_or_default();
                 memory = info.limits.as_option().and_then(|limits| limits.memory_bytes);

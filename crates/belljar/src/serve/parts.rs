@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use belljar_api::ApiConfig;
 use belljar_config::{OnExit, StoreDurability};
 use belljar_engine::{EngineSetup, Engines, Finding, Offer, THIS_COMMAND};
-use belljar_keeper::{HeadRoom, KeeperConfig, OnShutdown, Quotas, VolumesConfig};
+use belljar_keeper::{HeadRoom, ImagesConfig, KeeperConfig, OnShutdown, Quotas, VolumesConfig};
 use belljar_model::{ModelError, MountPolicy, NetworkSetup};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, ServiceWall, StoreError, StoreUrl};
 
@@ -169,6 +169,12 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
             size_bytes: sandboxes.volumes.size_bytes,
             max_count: sandboxes.volumes.max_count,
             max_bytes: sandboxes.volumes.max_bytes,
+        },
+        images: ImagesConfig {
+            registries: config.images.registries.clone(),
+            exceptions: sandboxes.network_exceptions.clone(),
+            ca_file: sandboxes.network_ca_file.clone(),
+            max_bytes: config.images.max_bytes,
         },
         ..default
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use belljar_model::ImageReference;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::limits::{CreateLimits, UpdateLimits};
@@ -315,6 +316,9 @@ pub(crate) struct CreateArgs {
     /// Template
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<String>,
+    /// Image, such as python:3.12-slim, which is pulled once
+    #[arg(long, value_name = "IMAGE", conflicts_with = "template")]
+    pub(crate) image: Option<ImageReference>,
     /// Name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

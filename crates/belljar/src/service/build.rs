@@ -43,9 +43,17 @@ pub(crate) async fn build(
             json!({"path": path, "mode": format!("{mode:04o}"), "content_base64": content})
         })
         .collect();
-    let body = json!({
-        "definition": text, "mirror": mirror, "image": image, "name": name, "fresh": fresh, "files": files,
-    });
+    let built = run(
+        link,
+        json!({
+            "definition": text, "mirror": mirror, "image": image, "name": name, "fresh": fresh, "files": files,
+        }),
+    );
+    show(link, &built.await?)
+}
+
+/// Sends a build, shows its progress, and returns the template.
+pub(super) async fn run(link: &Link, body: Value) -> Result<Value, Quit> {
     let body = RestBody::Json(serde_json::to_vec(&body)?.into());
     let mut answer = link.client.rest(Method::POST, "/v1/templates", "text/event-stream", body).await?;
     let mut open = Vec::new();
@@ -72,7 +80,7 @@ pub(crate) async fn build(
         }
     }
     match done {
-        Some((name, value)) if name == "template" => show(link, &value),
+        Some((name, value)) if name == "template" => Ok(value),
         Some((_, value)) => {
             let detail = value.get("detail").and_then(Value::as_str).unwrap_or("the build failed").to_owned();
             Err(Quit::Error(anyhow::anyhow!(detail)))
@@ -107,7 +115,7 @@ fn report_progress(link: &Link, name: &str, value: &Value) {
     }
 }
 
-fn show(link: &Link, value: &Value) -> Result<u8, Quit> {
+pub(super) fn show(link: &Link, value: &Value) -> Result<u8, Quit> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     if link.format == super::args::Format::Table {
         print(&format!("{}\n", text("id")))?;

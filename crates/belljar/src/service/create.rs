@@ -6,6 +6,7 @@ use belljar_engine::GuestClient;
 use belljar_engine::v1::WriteOpen;
 
 use super::args::CreateArgs;
+use super::image::origin;
 use super::link::Link;
 use super::long::{ByteCounter, Counted};
 use super::sandbox::print_changed;
@@ -18,6 +19,7 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
     // All input is checked before a request is sent.
     let files = Inputs::find(&args.files, None)?;
     let request = request(args)?;
+    super::image::ensure(link, args.image.as_ref()).await?;
     let made = link.create(request).await?;
     let info = made.sandbox.into_option().unwrap_or_default();
     let moved = ByteCounter::default();
@@ -39,7 +41,7 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
 
 fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
     Ok(v1::CreateSandboxRequest {
-        template: args.template.clone().unwrap_or_default(),
+        template: origin(args.template.as_deref(), args.image.as_ref()).unwrap_or_default(),
         name: args.name.clone().unwrap_or_default(),
         return_existing: args.or_get,
         timeout: values::span("timeout", args.timeout.as_deref())?,

@@ -1,4 +1,4 @@
-//! The commands that speak with a server: `belljar sandbox`, `volume`, `key`, `secret`, `template`, `audit`, `events`, `gc`.
+//! The commands that speak with a server: `belljar sandbox`, `volume`, `key`, `secret`, `template`, `image`, `audit`, `events`, `gc`.
 
 pub(crate) mod args;
 mod audit;
@@ -8,6 +8,7 @@ pub(crate) mod copy;
 mod create;
 mod events;
 mod exec;
+pub(crate) mod image;
 mod keys;
 pub(crate) mod link;
 pub(crate) mod long;
@@ -33,8 +34,8 @@ use crate::run::{name_this_command, runtime};
 use args::SandboxCommandArgs;
 use link::Link;
 use server_args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, KeyCommandArgs, SecretCommandArgs, StatusArgs,
-    TemplateCommandArgs, TopArgs, VolumeCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, SecretCommandArgs,
+    StatusArgs, TemplateCommandArgs, TopArgs, VolumeCommandArgs,
 };
 
 /// Adds a hint to an error if the server requires a key. A value that the server refuses is wrong usage, as if it were refused here.
@@ -136,6 +137,11 @@ pub(crate) fn secret(args: &SecretCommandArgs) -> Result<u8, Quit> {
 /// Runs `belljar template`.
 pub(crate) fn template(args: &TemplateCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { keys::templates(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Runs `belljar image`.
+pub(crate) fn image(args: &ImageCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { image::images(&Link::open(&args.server).await?, &args.command).await })
 }
 
 /// Runs `belljar audit`.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use belljar_model::ImageReference;
 use belljar_store::Head;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -215,6 +216,42 @@ pub(crate) struct TemplateCommandArgs {
     pub(crate) server: ServerArgs,
     #[command(subcommand)]
     pub(crate) command: TemplateCommand,
+}
+
+/// Arguments of `belljar image`.
+#[derive(Debug, Args)]
+pub(crate) struct ImageCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: ImageCommand,
+}
+
+/// The commands of `belljar image`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Pull an image from its registry, for --image and as a template
+    Pull {
+        /// The image, such as python:3.12-slim or ghcr.io/org/app@sha256:…
+        image: ImageReference,
+        /// Unpack it again, also if its layer is there
+        #[arg(long)]
+        fresh: bool,
+    },
+    /// List pulled images
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show image details
+    Info {
+        /// The image
+        image: ImageReference,
+    },
+    /// Remove pulled images; sandboxes that use them keep running
+    Rm {
+        /// The images
+        #[arg(required = true)]
+        images: Vec<ImageReference>,
+    },
 }
 
 /// The commands of `belljar template`.

@@ -28,6 +28,7 @@ fn help_and_version() {
       key         Create, list and revoke API keys
       secret      Store secrets on the server, for network policies
       template    Build and manage templates
+      image       Pull images of registries, and manage them
       audit       Read and check the audit trail
       events      Print what happens to sandboxes, processes, templates and keys
       status      Show the server: whether it can create sandboxes, and what this key uses of its quotas
@@ -74,6 +75,8 @@ fn help_and_version() {
     Sandbox:
           --template <NAME>          Use the files and programs of a template of the server, and its
                                      limits where no flag sets another
+          --image <IMAGE>            Use those of an image, such as python:3.12-slim, which the server
+                                     pulls once
           --with <PACKAGE>           Install a Python package before the code runs, with the network
                                      preset pip, which is closed again then
           --engine <ENGINE>          Engine: local, process, or none for no walls [default: local]

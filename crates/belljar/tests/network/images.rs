@@ -1,0 +1,138 @@
+//! Images of a registry: Debian's docker-registry, in this test's own network.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::Case;
+use crate::clients::cases;
+use crate::fixture::Fixture;
+use crate::headers::home;
+use crate::home::eventually;
+
+cases![
+    images_are_pulled_by_name,
+    tags_are_looked_up_when_an_image_is_pulled,
+    templates_are_based_on_images,
+    other_registries_are_refused,
+];
+
+const HOST: &str = "127.0.0.1:5000";
+
+/// The operator's configuration.
+const ALLOWED: &str = "[images]\nregistries = [\"http://127.0.0.1:5000\"]";
+
+/// A registry, which ends with this.
+struct Registry(Child);
+
+impl Registry {
+    fn start(dir: &Path) -> Self {
+        let config = dir.join("registry.yml");
+        let text = format!(
+            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{HOST}'}}\n",
+            dir.join("registry").display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut server = Command::new("docker-registry");
+        server.arg("serve").arg(&config).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Self(server.spawn().expect("docker-registry is installed"));
+        eventually(|| std::net::TcpStream::connect(HOST).map_err(|error| error.to_string()));
+        server
+    }
+
+    /// Pushes an image, and returns its digest.
+    fn push(name: &str, tag: &str, more: &[&str]) -> String {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/push.py");
+        let done = Command::new("python3").arg(script).args([HOST, name, tag]).args(more).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const LOOK: &str = "cat /work/kept; echo $FROM_IMAGE $PWD; id -u";
+const SEEN: &str = "kept\nyes /home/user\n1000\n";
+
+fn images_are_pulled_by_name(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let registry = Registry::start(fixture.dir());
+    let digest = Registry::push("org/app", "1.0", &[]);
+    let image = format!("{HOST}/org/app:1.0");
+    let done = home.run_args(&["run", "--image", &image, "-l", "sh", "-c", LOOK]);
+    assert_eq!((done.status, done.stdout.as_str()), (Some(0), SEEN), "{done:?}");
+    assert!(done.stderr.contains(&format!("{image} is {digest}")), "{done:?}");
+    // It is there now, without its registry; by its digest it is another one.
+    let listed = home.good("image ls");
+    assert!(listed.contains(&image) && listed.contains("image-app-1-0-"), "{listed}");
+    drop(registry);
+    for command in ["run --image IMAGE -l sh -c id", "run --rich --image IMAGE -l bash -c id"] {
+        let words: Vec<&str> =
+            command.split(' ').map(|word| if word == "IMAGE" { &image } else { word }).collect();
+        let done = home.run_args(&words);
+        assert!(!done.stderr.contains("looking up"), "{done:?}");
+    }
+    let sandbox = home.good(&format!("sandbox create --image {image} -q"));
+    assert_eq!(home.inside(sandbox.trim(), LOOK), SEEN);
+    home.good(&format!("sandbox kill {}", sandbox.trim()));
+    let by_digest = format!("{HOST}/org/app@{digest}");
+    home.run_args(&["run", "--image", &by_digest, "-c", "1"])
+        .refused(125, &["cannot connect to 127.0.0.1:5000"]);
+    assert!(home.good(&format!("image info {image}")).contains("image-app-1-0-"));
+    home.good(&format!("image rm {image}"));
+    home.run(&format!("image rm {image}")).refused(125, &["has not been pulled", "belljar image ls"]);
+    home.run(&format!("image info {image}")).refused(125, &["has not been pulled"]);
+}
+
+fn tags_are_looked_up_when_an_image_is_pulled(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let _registry = Registry::start(fixture.dir());
+    Registry::push("app", "latest", &["work/word", "first"]);
+    let image = format!("{HOST}/app");
+    let look = |expected: &str| {
+        let done = home.run_args(&["run", "-q", "--image", &image, "-l", "sh", "-c", "cat /work/word"]);
+        assert_eq!(done.stdout, expected, "{done:?}");
+    };
+    look("first");
+    Registry::push("app", "latest", &["work/word", "second"]);
+    look("first");
+    home.good(&format!("image pull {image}"));
+    look("second");
+    // What is there already is not fetched again, and nothing is left of a pull but its layer.
+    let done = home.run(&format!("image pull {image}"));
+    assert!(!done.good().is_empty());
+    let layouts = home.path().join("templates/images");
+    assert_eq!(std::fs::read_dir(layouts).unwrap().count(), 0);
+}
+
+fn templates_are_based_on_images(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let _registry = Registry::start(fixture.dir());
+    Registry::push("org/app", "1.0", &[]);
+    let text = format!(
+        "name = \"mine\"\nbase = \"image:{HOST}/org/app:1.0\"\n[[step]]\nrun = \"cat kept > made\"\n"
+    );
+    home.write("mine.toml", &text);
+    home.good("template build mine.toml");
+    let done = home.run_args(&["run", "-q", "--template", "mine", "-l", "sh", "-c", "cat /work/made"]);
+    assert_eq!(done.stdout, "kept\n", "{done:?}");
+    home.write("mine.toml", "name = \"mine\"\nbase = \"image:Not A Name\"\n");
+    home.run("template build mine.toml").refused(125, &["line 2", "is not the name of an image"]);
+}
+
+fn other_registries_are_refused(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let _registry = Registry::start(fixture.dir());
+    for (image, words) in [
+        ("ghcr.io/org/app", &["images from ghcr.io are not allowed here", "images.registries"][..]),
+        ("127.0.0.1:5001/org/app", &["images from 127.0.0.1:5001 are not allowed here"]),
+        ("127.0.0.1:5000/org/none", &["there is no image 127.0.0.1:5000/org/none:latest"]),
+    ] {
+        home.run(&format!("image pull {image}")).refused(125, words);
+    }
+    home.run("image pull Not/A@Name").refused(2, &["is not the name of an image"]);
+}
