@@ -65,7 +65,8 @@ deps: # Installs the dependencies of the tests.
 format: # Checks the format.
 	@$(CARGO) fmt --all --check
 
-lint: ## Checks lints.
+lint: ## Checks lints, and the structure of the crates.
+	@$(PYTHON) scripts/structure.py
 	@$(CARGO) clippy --workspace --all-targets --locked $(TEST_FEATURES) -- -D warnings
 
 # The binary without test features shares nearly all of its crates with the tests.
