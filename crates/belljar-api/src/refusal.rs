@@ -16,8 +16,14 @@ impl From<belljar_model::ModelError> for Problem {
 
 impl From<KeeperError> for Problem {
     fn from(error: KeeperError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&KeeperError> for Problem {
+    fn from(error: &KeeperError) -> Self {
         let code = Code::from_name(error.code()).unwrap_or(Code::Internal);
-        match &error {
+        match error {
             KeeperError::Invalid(model) => from_model(model, error.to_string()),
             KeeperError::Field { field, .. } => Self::new(code, error.to_string()).with_field(*field),
             KeeperError::Policy { field, .. } => Self::new(code, error.to_string()).with_field(*field),
@@ -47,7 +53,7 @@ impl From<KeeperError> for Problem {
             KeeperError::Engine(_) if code == Code::NotOffered => Self::new(code, error.to_string()),
             // The cause is only in the log, under the request's id.
             KeeperError::Audit(audit) if audit.is_full() => {
-                tracing::error!(error = belljar_keeper::chain(&error), "a request is not in the audit trail");
+                tracing::error!(error = belljar_keeper::chain(error), "a request is not in the audit trail");
                 let detail = format!("{}; no space left for a record of it", code.title());
                 Self::new(code, detail).with_status(StatusCode::INSUFFICIENT_STORAGE)
             }
@@ -61,17 +67,17 @@ impl From<KeeperError> for Problem {
             {
                 tracing::error!(
                     code = code.as_str(),
-                    error = belljar_keeper::chain(&error),
+                    error = belljar_keeper::chain(error),
                     "a request failed"
                 );
-                let what = match &error {
+                let what = match error {
                     // Such as the step during which it failed.
                     KeeperError::Build(error) => error.to_string(),
                     _ => code.title().to_owned(),
                 };
                 let detail = format!("{what}; the server's log has the reason under this request_id");
                 let problem = Self::new(code, detail);
-                match &error {
+                match error {
                     KeeperError::Store(store) if store.is_full() => {
                         problem.with_status(StatusCode::INSUFFICIENT_STORAGE)
                     }

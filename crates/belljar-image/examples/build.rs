@@ -8,7 +8,7 @@ use std::time::Instant;
 use belljar_engine::{Engine, ProcessEvent, v1};
 use belljar_image::{BuildEvent, BuildInput, Builder, Definition, Layers};
 use belljar_local::{CreateRequest, LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{LimitsGrade, TemplateStart, TemplateTree, Tree, TreeLayer};
+use belljar_model::{LimitsGrade, TemplateStart, TemplateTree, Tree};
 
 fn print(text: &str) {
     use std::io::Write as _;
@@ -41,7 +41,7 @@ async fn build(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         return Err("give TEMPLATE LAYERS MIRROR|- IMAGE|- [COMMAND]".into());
     };
     let definition = Definition::parse(&std::fs::read_to_string(file)?)?;
-    let layers = Layers::new(PathBuf::from(layers));
+    let layers = Layers::new(std::path::absolute(layers)?);
     let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
     let path = |text: &String| (text != "-").then(|| PathBuf::from(text));
     let input = BuildInput { mirror: path(mirror), image: path(image), ..BuildInput::default() };
@@ -56,13 +56,9 @@ async fn build(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     };
     let built = builder.build(&definition, &input).await?;
     print(&format!("{:6.1} s  {built:?}", begin.elapsed().as_secs_f64()));
-    let layer = built.layer.as_ref().map(|layer| TreeLayer {
-        path: std::fs::canonicalize(layers.path(&layer.digest)).unwrap_or_default(),
-        digest: layer.digest.clone(),
-    });
     let tree = TemplateTree {
         base: built.base,
-        layer,
+        layers: layers.tree(&built.layers),
         owner: "me".to_owned(),
         build: None,
         warm: Vec::new(),

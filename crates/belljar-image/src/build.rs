@@ -1,25 +1,32 @@
-//! A build: from a definition to a layer. Every step runs in a sandbox, and its result is packed in another sandbox, which no
-//! step has touched.
+//! A build: from a definition to layers. Every step runs in a sandbox of its own, and what it has changed is packed in another sandbox,
+//! which no step has touched, into a layer on those of the steps before.
 
 mod base;
+mod check;
 mod key;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use belljar_engine::Engine;
 use belljar_model::{
-    LimitsFile, LimitsGrade, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TemplateStart, TlsMode, TreeBase,
+    LimitsFile, LimitsGrade, MAX_TREE_LAYERS, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TREE_BEFORE,
+    TREE_CHANGES, TemplateStart, TlsMode, TreeBase,
 };
 use bytes::Bytes;
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio_util::io::InspectReader;
 
 pub use self::base::is_unpacked;
-use self::key::{mirror_folder, next_key, step_text};
+pub use self::check::check_input;
+use self::key::{next_key, step_text};
 use crate::bundle::BundleHeader;
-use crate::definition::{Base, CopyStep, Definition, Step, StepKind};
+use crate::definition::{CopyStep, Definition, Step, StepKind};
 use crate::error::BuildError;
-use crate::layers::{Layer, Layers};
+use crate::layers::{Layer, Layers, NewLayer};
 use crate::sandbox::{BuildSandbox, BuildSandboxParams, CommandResult, Job, Log};
 use crate::steps::{self, script};
 
@@ -29,7 +36,9 @@ const IMAGE_NAME: &str = "image";
 const HOME: &str = "/home/user";
 /// Directory on the machine's own tree in which trees are assembled.
 const WORK: &str = "/opt/template";
-/// Paths that are excluded from the layer of a separate tree.
+/// Time between reports of packed bytes.
+const PACK_INTERVAL: Duration = Duration::from_millis(500);
+/// Paths that are excluded from the layers of a separate tree.
 const EXCLUDED_PATHS: &[&str] = &["proc/*", "dev/*", "sys/*", "tmp/*", "run/*", "home/user/*"];
 
 /// Inputs of a build besides the definition.
@@ -50,10 +59,10 @@ pub struct BuildInput {
 /// A template that is the base of another.
 #[derive(Debug, Clone)]
 pub struct BaseTemplate {
-    /// The tree below its layer.
+    /// The tree below its layers.
     pub base: TreeBase,
-    /// Its layer.
-    pub layer: Option<Layer>,
+    /// Its layers, the lowest first.
+    pub layers: Vec<Layer>,
     /// Limits and environment of its sandboxes.
     pub spec: SpecFile,
     /// Commands that it starts in each sandbox.
@@ -85,7 +94,14 @@ pub enum BuildEvent {
         /// The line, without control characters.
         line: String,
     },
-    /// A step has finished and produced a layer.
+    /// What a step has changed is being packed.
+    Packing {
+        /// The number of the step.
+        number: usize,
+        /// Bytes so far.
+        bytes: u64,
+    },
+    /// A step has finished and produced a layer. One that changes nothing produces none.
     Layer {
         /// The number of the step.
         number: usize,
@@ -99,10 +115,10 @@ pub enum BuildEvent {
 /// The result of a build.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Built {
-    /// The tree below the layer.
+    /// The tree below the layers.
     pub base: TreeBase,
-    /// The layer with the template's files, if there are any.
-    pub layer: Option<Layer>,
+    /// The layers with the template's files, the lowest first.
+    pub layers: Vec<Layer>,
     /// Limits and environment of sandboxes.
     pub spec: SpecFile,
     /// Commands that are started in each sandbox.
@@ -128,10 +144,12 @@ pub struct Builder<'a> {
 /// State of a build: the result of its base and of the steps so far.
 struct State {
     base: TreeBase,
-    layer: Option<Layer>,
+    layers: Vec<Layer>,
     key: String,
     env: BTreeMap<String, String>,
     workdir: Option<String>,
+    /// Whether the base or a step was not cached, so that all steps after it run.
+    is_new: bool,
 }
 
 /// Combines the result of the steps with the definition; the base supplies what the definition does not set.
@@ -150,7 +168,7 @@ fn assemble(definition: &Definition, base: Option<&BaseTemplate>, state: State) 
     warm.extend(more);
     spec.env = Some(state.env).filter(|env| !env.is_empty());
     let start = TemplateStart { command, ready, workdir: state.workdir };
-    Built { base: state.base, layer: state.layer, spec, start, warm }
+    Built { base: state.base, layers: state.layers, spec, start, warm }
 }
 
 impl Builder<'_> {
@@ -161,24 +179,8 @@ impl Builder<'_> {
     pub async fn build(mut self, definition: &Definition, input: &BuildInput) -> Result<Built, BuildError> {
         check_input(definition, input)?;
         let mut state = self.prepare_base(definition, input).await?;
-        let mut sandbox: Option<BuildSandbox> = None;
-        let total = definition.steps.len();
-        let mut failure = None;
         for step in &definition.steps {
-            let result = self.step(definition, input, &mut state, &mut sandbox, step.number, total).await;
-            if let Err(error) = result {
-                failure = Some(error);
-                break;
-            }
-        }
-        if let Some(sandbox) = sandbox {
-            let closed = sandbox.close().await;
-            if failure.is_none() {
-                closed?;
-            }
-        }
-        if let Some(error) = failure {
-            return Err(error);
+            self.step(definition, input, &mut state, step).await?;
         }
         Ok(assemble(definition, input.base.as_ref(), state))
     }
@@ -188,12 +190,9 @@ impl Builder<'_> {
         definition: &Definition,
         input: &BuildInput,
         state: &mut State,
-        sandbox: &mut Option<BuildSandbox>,
-        number: usize,
-        total: usize,
+        step: &Step,
     ) -> Result<(), BuildError> {
-        let Some(step) = definition.steps.get(number - 1) else { return Ok(()) };
-        let kind = &step.kind;
+        let (kind, number, total) = (&step.kind, step.number, definition.steps.len());
         state.key = next_key(&state.key, &step_text(step, input)?);
         let begin =
             |cached| BuildEvent::Step { number, total, kind: kind.name(), summary: kind.summary(), cached };
@@ -216,46 +215,59 @@ impl Builder<'_> {
             }
             _ => {}
         }
-        if sandbox.is_none()
+        if !state.is_new
             && !input.fresh
-            && let Some(layer) = self.layers.find_cached(&state.key).await
+            && let Some(layers) = self.layers.find_cached(&state.key).await
         {
             (self.tell)(begin(true));
-            state.layer = Some(layer);
+            state.layers = layers;
             return Ok(());
         }
+        state.is_new = true;
         (self.tell)(begin(false));
-        if sandbox.is_none() {
-            *sandbox = Some(self.open_step_sandbox(definition, input, state).await?);
+        let networked = step.has_network().then_some(step);
+        let sandbox = self.open_step_sandbox(definition, input, state, networked).await?;
+        let result = match self.run_step(&sandbox, state, input, step, total).await {
+            Ok(()) => self.pack_layer(&sandbox, state, definition, kind, number).await,
+            Err(error) => Err(error),
+        };
+        let closed = sandbox.close().await;
+        let layers = result?;
+        closed?;
+        self.finish_layers(state, layers, number).await
+    }
+
+    /// Makes layers the state's, and records them in the cache.
+    async fn finish_layers(
+        &mut self,
+        state: &mut State,
+        layers: Vec<Layer>,
+        number: usize,
+    ) -> Result<(), BuildError> {
+        self.layers.record(&state.key, &layers).await?;
+        if let (Some(last), true) = (layers.last(), layers != state.layers) {
+            (self.tell)(BuildEvent::Layer { number, digest: last.digest.clone(), bytes: last.bytes });
         }
-        let Some(sandbox) = sandbox.as_ref() else { return Ok(()) };
-        self.run_step(sandbox, state, input, step, total).await?;
-        let layer = self.pack_layer(sandbox, state, definition, kind, number, total).await?;
-        self.layers.record(&state.key, &layer).await?;
-        (self.tell)(BuildEvent::Layer { number, digest: layer.digest.clone(), bytes: layer.bytes });
-        state.layer = Some(layer);
+        state.layers = layers;
         Ok(())
     }
 
-    /// Opens the sandbox in which the steps run.
+    /// Opens the sandbox in which a step runs; `networked` is the step if it has a network.
     async fn open_step_sandbox(
         &mut self,
         definition: &Definition,
         input: &BuildInput,
         state: &State,
+        networked: Option<&Step>,
     ) -> Result<BuildSandbox, BuildError> {
         let params = BuildSandboxParams {
             base: state.base,
-            layer: state.layer.as_ref(),
+            below: &state.layers,
             owner: self.owner,
             grade: self.grade,
             shown: show_dir(MIRROR_NAME, input.mirror.as_deref()),
             limits: &definition.build,
-            network: if definition.steps.iter().any(Step::has_network) {
-                no_egress_policy(&definition.steps)?
-            } else {
-                NetworkPolicy::default()
-            },
+            network: networked.map_or_else(|| Ok(NetworkPolicy::default()), no_egress_policy)?,
         };
         BuildSandbox::open(self.engine, self.layers, params).await
     }
@@ -268,7 +280,7 @@ impl Builder<'_> {
     ) -> Result<BuildSandbox, BuildError> {
         let params = BuildSandboxParams {
             base: TreeBase::Host,
-            layer: None,
+            below: &[],
             owner: self.owner,
             grade: self.grade,
             shown,
@@ -303,7 +315,7 @@ impl Builder<'_> {
         if result.is_success() {
             // Finishing the tree, and the next step, have no network.
             return if step.has_network() {
-                sandbox.set_network(&no_egress_policy(&[])?).await
+                sandbox.set_network(&no_egress_policy(step)?).await
             } else {
                 Ok(())
             };
@@ -316,7 +328,8 @@ impl Builder<'_> {
         Err(step_error(result, number, total, kind.name(), kind.summary()))
     }
 
-    /// Makes a layer of the sandbox's current tree.
+    /// Packs what has changed in the sandbox's tree, and returns the tree's layers with that. When there would be too many, and for a
+    /// base, the whole tree becomes a single one.
     async fn pack_layer(
         &mut self,
         sandbox: &BuildSandbox,
@@ -324,12 +337,19 @@ impl Builder<'_> {
         definition: &Definition,
         kind: &StepKind,
         number: usize,
-        total: usize,
-    ) -> Result<Layer, BuildError> {
+    ) -> Result<Vec<Layer>, BuildError> {
+        let total = definition.steps.len();
         let on_host = state.base == TreeBase::Host;
+        let below = match state.layers.as_slice() {
+            layers if layers.len() < MAX_TREE_LAYERS && number > 0 => layers,
+            _ => &[],
+        };
         let tell = &mut self.tell;
         let mut log = |line: &str| tell(BuildEvent::Log { number, line: line.to_owned() });
-        let mut line = format!("set -- {}\n{}", steps::python_dirs(kind, on_host), steps::COMPILE);
+        let place = if on_host { WORK } else { "" };
+        let changes = if state.layers.is_empty() { place } else { TREE_CHANGES };
+        let dirs = steps::python_dirs(kind, on_host);
+        let mut line = format!("set -- '{changes}' '{place}' {dirs}\n{}", steps::COMPILE);
         if !on_host {
             line = format!("( {line}\n)\n{}", script(steps::FINISH, &[""]));
         }
@@ -337,14 +357,19 @@ impl Builder<'_> {
         if !result.is_success() {
             return Err(step_error(result, number, total, kind.name(), "finishing the tree".to_owned()));
         }
-        let (base, exclude) = if on_host { (WORK, &[][..]) } else { ("/", EXCLUDED_PATHS) };
-        let tar = sandbox.pack(base, exclude).await?;
+        let exclude = if on_host { &[][..] } else { EXCLUDED_PATHS };
+        let packed = match (below.is_empty(), on_host) {
+            (false, _) => sandbox.pack(TREE_CHANGES, Some(TREE_BEFORE), exclude).await?,
+            (true, true) => sandbox.pack(WORK, None, exclude).await?,
+            (true, false) => sandbox.pack("/", None, exclude).await?,
+        };
+        let Some(tar) = packed else { return Ok(below.to_vec()) };
         let workshop = self.open_workshop(&definition.build, Vec::new()).await?;
         let result = self.squash_tar(&workshop, tar, number, total).await;
         let closed = workshop.close().await;
         let layer = result?;
         closed?;
-        Ok(layer)
+        Ok(below.iter().cloned().chain([layer]).collect())
     }
 
     async fn squash_tar<R>(
@@ -357,10 +382,31 @@ impl Builder<'_> {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        let tell = &mut self.tell;
-        let mut log = |line: &str| tell(BuildEvent::Log { number, line: line.to_owned() });
+        let bytes = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&bytes);
+        let tar = InspectReader::new(tar, move |piece| {
+            counter.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        });
         let line = format!("mkdir {WORK}/tree && exec tar -x -p --no-same-owner -f - -C {WORK}/tree");
-        let result = workshop.feed(&line, tar, &mut log).await?;
+        let tell = Mutex::new(&mut self.tell);
+        let report = |event| {
+            if let Ok(mut tell) = tell.lock() {
+                tell(event);
+            }
+        };
+        let packing = || BuildEvent::Packing { number, bytes: bytes.load(Ordering::Relaxed) };
+        let mut log = |line: &str| report(BuildEvent::Log { number, line: line.to_owned() });
+        let mut ticks = tokio::time::interval(PACK_INTERVAL);
+        let result = {
+            let mut feeding = std::pin::pin!(workshop.feed(&line, tar, &mut log));
+            loop {
+                tokio::select! {
+                    result = &mut feeding => break result?,
+                    _ = ticks.tick() => report(packing()),
+                }
+            }
+        };
+        report(packing());
         if !result.is_success() {
             return Err(step_error(result, number, total, "layer", "packing the tree".to_owned()));
         }
@@ -404,53 +450,31 @@ impl Builder<'_> {
         Err(step_error(result, number, total, kind, doing.to_owned()))
     }
 
-    /// Imports the layer of a bundle from elsewhere by unpacking and repacking it in a sandbox.
+    /// Imports the layers of a bundle from elsewhere by unpacking and repacking each in a sandbox.
     ///
     /// # Errors
-    /// See [`BuildError`]; a layer that does not match the header is refused.
-    pub async fn import<R>(
-        mut self,
-        header: &BundleHeader,
-        mut source: R,
-    ) -> Result<Option<Layer>, BuildError>
+    /// See [`BuildError`]; layers that do not match the header are refused.
+    pub async fn import<R>(mut self, header: &BundleHeader, mut source: R) -> Result<Vec<Layer>, BuildError>
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        use tokio::io::AsyncReadExt as _;
-        let invalid = |reason: String| BuildError::Bundle { reason };
-        let Some(expected) = &header.layer else { return Ok(None) };
-        // Written to disk first, so that a truncated or modified file is refused before anything parses it.
-        let mut part = self.layers.begin().await?;
-        let mut buffer = vec![0u8; 256 << 10];
-        let mut bytes = 0u64;
-        loop {
-            let read = source
-                .read(&mut buffer)
-                .await
-                .map_err(|error| invalid(format!("it cannot be read: {error}")))?;
-            let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else { break };
-            bytes += piece.len() as u64;
-            if bytes > expected.bytes {
-                return Err(invalid(format!(
-                    "its layer is longer than the {} bytes in its header",
-                    expected.bytes
-                )));
-            }
-            part.write(piece).await?;
+        // All are written to disk first, so that a truncated or modified file is refused before anything parses it.
+        let mut parts = Vec::new();
+        for expected in &header.layers {
+            parts.push(receive(self.layers, expected, &mut source).await?);
         }
-        if bytes != expected.bytes || part.digest() != expected.digest {
-            return Err(invalid(format!(
-                "its layer does not match its header: {bytes} bytes, SHA-256 {}; it was truncated or modified",
-                part.digest()
-            )));
+        if source.read(&mut [0u8; 1]).await.map_err(|error| unreadable(&error))? > 0 {
+            return Err(invalid("it is longer than its header says".to_owned()));
         }
-        let workshop = self.open_workshop(&LimitsFile::default(), Vec::new()).await?;
-        let result = self.repack(&workshop, part.path()).await;
-        let closed = workshop.close().await;
-        drop(part);
-        let layer = result?;
-        closed?;
-        Ok(Some(layer))
+        let mut layers = Vec::new();
+        for part in &parts {
+            let workshop = self.open_workshop(&LimitsFile::default(), Vec::new()).await?;
+            let result = self.repack(&workshop, part.path()).await;
+            let closed = workshop.close().await;
+            layers.push(result?);
+            closed?;
+        }
+        Ok(layers)
     }
 
     async fn repack(&mut self, workshop: &BuildSandbox, part: &Path) -> Result<Layer, BuildError> {
@@ -469,6 +493,37 @@ impl Builder<'_> {
         self.run_in_workshop(workshop, &line, 0, 0, "unpacking the layer").await?;
         self.squash(workshop, 0, 0).await
     }
+}
+
+/// Reads a layer of a bundle into a file.
+async fn receive<R>(layers: &Layers, expected: &Layer, source: &mut R) -> Result<NewLayer, BuildError>
+where
+    R: AsyncRead + Send + Unpin,
+{
+    let mut part = layers.begin().await?;
+    let mut layer = source.take(expected.bytes);
+    let mut buffer = vec![0u8; 256 << 10];
+    loop {
+        let read = layer.read(&mut buffer).await.map_err(|error| unreadable(&error))?;
+        let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else { break };
+        part.write(piece).await?;
+    }
+    if layer.limit() > 0 || part.digest() != expected.digest {
+        return Err(invalid(format!(
+            "a layer does not match its header: {} bytes, SHA-256 {}; it was truncated or modified",
+            expected.bytes - layer.limit(),
+            part.digest()
+        )));
+    }
+    Ok(part)
+}
+
+fn invalid(reason: String) -> BuildError {
+    BuildError::Bundle { reason }
+}
+
+fn unreadable(error: &std::io::Error) -> BuildError {
+    invalid(format!("it cannot be read: {error}"))
 }
 
 fn step_error(
@@ -501,59 +556,11 @@ async fn copy_files(sandbox: &BuildSandbox, copy: &CopyStep, input: &BuildInput)
     Ok(())
 }
 
-/// Returns the policy between steps: a gateway that allows no connections. The one with which a sandbox starts has to name the hosts to
-/// which the gateway terminates TLS in any of its steps.
-fn no_egress_policy(steps: &[Step]) -> Result<NetworkPolicy, BuildError> {
-    let hosts = steps.iter().flat_map(|step| step.network.read_hosts());
+/// Returns the policy before and after a step: a gateway that allows no connections. It has to name the hosts to which the gateway
+/// terminates TLS in the step.
+fn no_egress_policy(step: &Step) -> Result<NetworkPolicy, BuildError> {
+    let hosts = step.network.read_hosts().into_iter();
     let tls = hosts.map(|host| (host.to_string(), TlsMode::Terminate.to_string())).collect();
     let policy = NetworkFile { tls: Some(tls), ..NetworkFile::from("whitelist") }.resolve();
     policy.map_err(|error| BuildError::input("build.network", error.to_string()))
-}
-
-/// Checks that all inputs of the steps exist, before anything starts.
-fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), BuildError> {
-    if let (Base::Debian { .. }, None) = (&definition.base, &input.mirror) {
-        return Err(BuildError::input(
-            "base",
-            "a base has no network, so its packages come from a directory; fill one and name it with --mirror DIR",
-        ));
-    }
-    let from_mirror =
-        definition.steps.iter().find(|step| mirror_folder(&step.kind).is_some() && !step.has_network());
-    if let (Some(step), None) = (from_mirror, &input.mirror) {
-        return Err(BuildError::input(
-            format!("step.{}.{}", step.number, step.kind.name()),
-            format!(
-                "it has no network, so packages come from a directory: fill one and name it with --mirror DIR, or give \
-                 the step network = {{ presets = [\"{}\"] }}",
-                step.kind.name()
-            ),
-        ));
-    }
-    if let (Base::Oci { .. } | Base::Image(_), None) = (&definition.base, &input.image) {
-        return Err(BuildError::input("image", "the path of the image is missing"));
-    }
-    for step in &definition.steps {
-        if let StepKind::Copy(copy) = &step.kind {
-            let below = format!("{}/", copy.from);
-            let exists = input.files.keys().any(|name| *name == copy.from || name.starts_with(&below));
-            if !exists {
-                let field = format!("step.{}.copy.from", step.number);
-                return Err(BuildError::input(
-                    field,
-                    format!("{:?} did not come with the template", copy.from),
-                ));
-            }
-        }
-    }
-    if definition.base == Base::Host || input.base.as_ref().is_some_and(|base| base.base == TreeBase::Host) {
-        let apt = definition.steps.iter().find(|step| matches!(step.kind, StepKind::Apt(_)));
-        if let Some(step) = apt {
-            return Err(BuildError::input(
-                format!("step.{}.apt", step.number),
-                "packages cannot be installed into the machine's own tree; use base = \"debian\"",
-            ));
-        }
-    }
-    Ok(())
 }

@@ -1,14 +1,14 @@
-//! A template as one file: a magic line, a header line of JSON, and the layer.
+//! A template as one file: a magic line, a header line of JSON, and the layers.
 //!
 //! ```text
 //! belljar-template 1\n
-//! {"name":…,"base":…,"layer":{"digest":…,"bytes":…},…}\n
-//! <the squashfs file>
+//! {"name":…,"base":…,"layers":[{"digest":…,"bytes":…},…],…}\n
+//! <the squashfs files, the lowest first>
 //! ```
 //!
-//! The layer of a file from elsewhere is never mounted: it is unpacked in a sandbox and repacked there.
+//! Earlier files have a single `layer`, or `null`. A layer of a file from elsewhere is never mounted: it is unpacked in a sandbox and repacked there.
 
-use belljar_model::{SpecFile, TreeBase};
+use belljar_model::{MAX_TREE_LAYERS, SpecFile, TreeBase, one_or_several};
 use serde::{Deserialize, Serialize};
 
 use crate::definition::{MAX_WORDS, is_module, sanitize};
@@ -31,10 +31,11 @@ pub struct BundleHeader {
     pub name: String,
     /// The purpose of the template.
     pub description: String,
-    /// The tree below the layer.
+    /// The tree below the layers.
     pub base: TreeBase,
-    /// The layer that follows, if there is one.
-    pub layer: Option<Layer>,
+    /// The layers that follow, the lowest first.
+    #[serde(default, alias = "layer", deserialize_with = "one_or_several")]
+    pub layers: Vec<Layer>,
     /// Limits and environment of the template's sandboxes.
     pub spec: SpecFile,
     /// A command that is started in each sandbox.
@@ -64,7 +65,7 @@ pub fn write_header(header: &BundleHeader) -> Result<Vec<u8>, BuildError> {
     Ok(head)
 }
 
-/// Parses the header from the first bytes of a bundle, and returns it with the offset of the layer; `None` if more
+/// Parses the header from the first bytes of a bundle, and returns it with the offset of the first layer; `None` if more
 /// bytes are needed.
 ///
 /// # Errors
@@ -81,12 +82,11 @@ pub fn parse_header(bytes: &[u8]) -> Result<Option<(BundleHeader, usize)>, Build
         Some(end) if common == magic.len() && common + end < MAX_HEADER_BYTES => {
             let header: BundleHeader = serde_json::from_slice(&rest[..end])
                 .map_err(|error| invalid(format!("its header is invalid: {error}")))?;
-            if let Some(layer) = &header.layer {
-                let hex =
-                    layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-                if !hex {
-                    return Err(invalid("layer.digest: give 64 hexadecimal digits".to_owned()));
-                }
+            if !header.layers.iter().all(Layer::is_valid) {
+                return Err(invalid("layers.digest: give 64 hexadecimal digits".to_owned()));
+            }
+            if header.layers.len() > MAX_TREE_LAYERS {
+                return Err(invalid(format!("layers: at most {MAX_TREE_LAYERS} are allowed")));
             }
             let is_dir =
                 |dir: &String| dir.starts_with('/') && dir.len() <= MAX_DIR_BYTES && !dir.contains('\0');
@@ -116,7 +116,7 @@ mod tests {
             name: "a".to_owned(),
             description: String::new(),
             base: TreeBase::Own,
-            layer: Some(Layer { digest: "0".repeat(64), bytes: 3 }),
+            layers: vec![Layer { digest: "0".repeat(64), bytes: 3 }],
             spec: SpecFile::default(),
             start: None,
             ready: None,

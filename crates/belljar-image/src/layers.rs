@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/<sha256>             a layer; it never changes
-//! DIR/cache/<key>.json     the layer made from a base and steps; the key is the SHA-256 of all inputs
+//! DIR/cache/<key>.json     the layers made from a base and steps; the key is the SHA-256 of all inputs
 //! DIR/part-<random>        a layer that is being written
 //! ```
 
@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use belljar_model::TreeLayer;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
@@ -24,6 +25,27 @@ pub struct Layer {
     pub digest: String,
     /// File size in bytes.
     pub bytes: u64,
+}
+
+/// Returns the digest of a template's files: that of its layer; of several layers, the SHA-256 of their digests in hexadecimal, the lowest
+/// first, each with a line feed; empty if there are none.
+#[must_use]
+pub fn digest_of(layers: &[Layer]) -> String {
+    match layers {
+        [] => String::new(),
+        [single] => single.digest.clone(),
+        several => {
+            let mut hash = Sha256::new();
+            several.iter().for_each(|layer| hash.update(format!("{}\n", layer.digest)));
+            hex::encode(hash.finalize())
+        }
+    }
+}
+
+/// Returns the size of all layers in bytes.
+#[must_use]
+pub fn bytes_of(layers: &[Layer]) -> u64 {
+    layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.bytes))
 }
 
 /// The directory of all layers. Only the server uses it.
@@ -104,28 +126,37 @@ impl Layers {
         Ok(layer)
     }
 
-    /// Returns the cached layer for this key, if it still exists.
-    pub(crate) async fn find_cached(&self, key: &str) -> Option<Layer> {
+    /// Returns the paths and digests of layers, as a sandbox needs them.
+    #[must_use]
+    pub fn tree(&self, layers: &[Layer]) -> Vec<TreeLayer> {
+        let tree = |layer: &Layer| TreeLayer { path: self.path(&layer.digest), digest: layer.digest.clone() };
+        layers.iter().map(tree).collect()
+    }
+
+    /// Returns the cached layers for this key, the lowest first, if all of them still exist.
+    pub(crate) async fn find_cached(&self, key: &str) -> Option<Vec<Layer>> {
         let text = tokio::fs::read(self.cache_path(key)).await.ok()?;
-        let layer: Layer = serde_json::from_slice(&text).ok()?;
-        let is_valid = layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let length = tokio::fs::metadata(self.path(&layer.digest)).await.ok()?.len();
-        if !is_valid || length != layer.bytes {
-            return None;
+        let layers: Vec<Layer> = serde_json::from_slice(&text).ok()?;
+        for layer in &layers {
+            let length = tokio::fs::metadata(self.path(&layer.digest)).await.ok()?.len();
+            if !layer.is_valid() || length != layer.bytes {
+                return None;
+            }
         }
         // A used step is kept longer. If its time cannot be set, the step may be swept and built again.
         if let Ok(file) = std::fs::File::open(self.cache_path(key)) {
             let _ = file.set_modified(SystemTime::now());
         }
-        Some(layer)
+        Some(layers)
     }
 
-    /// Records the layer of a key in the cache.
-    pub(crate) async fn record(&self, key: &str, layer: &Layer) -> Result<(), BuildError> {
+    /// Records the layers of a key in the cache.
+    pub(crate) async fn record(&self, key: &str, layers: &[Layer]) -> Result<(), BuildError> {
         let path = self.cache_path(key);
+        tokio::fs::create_dir_all(self.dir.join("cache")).await.map_err(file_error("write", &path))?;
         let part = path.with_extension("part");
         let text =
-            serde_json::to_vec(layer).map_err(std::io::Error::from).map_err(file_error("write", &path))?;
+            serde_json::to_vec(layers).map_err(std::io::Error::from).map_err(file_error("write", &path))?;
         tokio::fs::write(&part, text).await.map_err(file_error("write", &part))?;
         tokio::fs::rename(&part, &path).await.map_err(file_error("write", &path))
     }
@@ -152,10 +183,10 @@ impl Layers {
             let age = entry.metadata().and_then(|metadata| metadata.modified());
             // A time in the future counts as just used.
             let age = age.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
-            let layer = std::fs::read(&path).ok();
-            match layer.and_then(|text| serde_json::from_slice::<Layer>(&text).ok()) {
-                Some(layer) if age <= keep_steps => {
-                    keep.insert(layer.digest);
+            let layers = std::fs::read(&path).ok();
+            match layers.and_then(|text| serde_json::from_slice::<Vec<Layer>>(&text).ok()) {
+                Some(layers) if age <= keep_steps => {
+                    keep.extend(layers.into_iter().map(|layer| layer.digest));
                 }
                 _ => {
                     remove(&path)?;
@@ -174,6 +205,13 @@ impl Layers {
         }
         swept.layers.sort();
         Ok(swept)
+    }
+}
+
+impl Layer {
+    /// Reports whether the digest is one.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.digest.len() == 64 && self.digest.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 }
 
@@ -209,8 +247,8 @@ mod tests {
         assert_eq!(layer.digest, hex::encode(Sha256::digest(b"hsqs")));
         assert_eq!(std::fs::read(layers.path(&layer.digest)).unwrap(), b"hsqs");
         assert_eq!(layers.find_cached("k").await, None);
-        layers.record("k", &layer).await.unwrap();
-        assert_eq!(layers.find_cached("k").await, Some(layer.clone()));
+        layers.record("k", &[layer.clone()]).await.unwrap();
+        assert_eq!(layers.find_cached("k").await, Some(vec![layer.clone()]));
         drop(layers.begin().await.unwrap());
         let day = Duration::from_secs(24 * 3600);
         let swept = layers.sweep(&BTreeSet::new(), day, false).unwrap();
@@ -219,7 +257,7 @@ mod tests {
         let entry = std::fs::File::open(layers.cache_path("k")).unwrap();
         entry.set_modified(SystemTime::now() - 2 * day).unwrap();
         // A used layer is kept, and so is its step if it was used a moment ago.
-        assert_eq!(layers.find_cached("k").await, Some(layer.clone()));
+        assert_eq!(layers.find_cached("k").await, Some(vec![layer.clone()]));
         assert_eq!(layers.sweep(&BTreeSet::new(), day, false).unwrap(), Swept::default());
         entry.set_modified(SystemTime::now() - 2 * day).unwrap();
         let used = BTreeSet::from([layer.digest.clone()]);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! definition.rs   a TOML text ──► Definition            strict, each error with line, column and field
-//! build.rs        Definition ──► steps in sandboxes ──► tar ──► squashfs, made in another sandbox
+//! build.rs        Definition ──► steps in sandboxes ──► tar of their changes ──► squashfs, made in another sandbox
 //! layers.rs       squashfs files by their SHA-256, and a cache from step keys to layers
 //! bundle.rs       a template as one file
 //! ```
@@ -42,9 +42,11 @@ pub mod fuzzing {
     }
 }
 
-pub use build::{BaseTemplate, BuildEvent, BuildInput, Builder, Built, MIRROR_NAME, is_unpacked};
+pub use build::{
+    BaseTemplate, BuildEvent, BuildInput, Builder, Built, MIRROR_NAME, check_input, is_unpacked,
+};
 pub use bundle::{BundleHeader, MAX_HEADER_BYTES, parse_header, write_header};
 pub use definition::{Base, CopyStep, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, Step, StepKind};
 pub use error::{BuildError, DefinitionError};
-pub use layers::{Layer, Layers, Swept};
+pub use layers::{Layer, Layers, Swept, bytes_of, digest_of};
 pub use sandbox::Lines;

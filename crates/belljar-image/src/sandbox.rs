@@ -9,7 +9,7 @@ use belljar_engine::{Archive, CreateRequest, Engine, EngineError, GuestError, Pr
 use belljar_model::{
     Cpus, DiskSize, Inodes, LimitsFile, LimitsGrade, Memory, NetworkEvent, NetworkPolicy, NetworkReport,
     OpenFiles, Pids, SandboxSpec, ShownDir, TemplateStart, TemplateTree, Timeout, TmpSize, Tree, TreeBase,
-    TreeBuild, TreeLayer,
+    TreeBuild,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
@@ -38,6 +38,8 @@ const MAX_LINE_CHARS: usize = 500;
 const MAX_LOG_BYTES: usize = 4 << 20;
 /// Number of denied connections in the error of a failed step.
 const MAX_DENIALS: usize = 4;
+/// Size of a block of a tar, in bytes.
+const TAR_BLOCK: usize = 512;
 /// Limit of a tree, in bytes.
 const MAX_TREE_BYTES: u64 = 64 << 30;
 
@@ -63,7 +65,8 @@ pub(crate) fn limits(requested: &LimitsFile) -> LimitsFile {
 /// Parameters of a build sandbox.
 pub(crate) struct BuildSandboxParams<'a> {
     pub(crate) base: TreeBase,
-    pub(crate) layer: Option<&'a Layer>,
+    /// The layers below, the lowest first.
+    pub(crate) below: &'a [Layer],
     pub(crate) owner: &'a str,
     pub(crate) grade: LimitsGrade,
     pub(crate) shown: Vec<ShownDir>,
@@ -107,12 +110,9 @@ impl BuildSandbox {
         params: BuildSandboxParams<'_>,
     ) -> Result<Self, BuildError> {
         let limits = limits(params.limits).resolve();
-        let layer = params
-            .layer
-            .map(|layer| TreeLayer { path: layers.path(&layer.digest), digest: layer.digest.clone() });
         let tree = TemplateTree {
             base: params.base,
-            layer,
+            layers: layers.tree(params.below),
             owner: params.owner.to_owned(),
             build: Some(TreeBuild { shown: params.shown }),
             warm: Vec::new(),
@@ -286,17 +286,35 @@ impl BuildSandbox {
         layers.finish(new).await
     }
 
-    /// Packs the sandbox's tree below `base` as a tar, except for what `exclude` matches.
-    pub(crate) async fn pack(&self, base: &str, exclude: &[&str]) -> Result<TarReader, BuildError> {
+    /// Packs a tree; with `lower`, what an overlay has changed in it, of which `base` has the changes. Returns `None` if there is nothing to
+    /// pack.
+    pub(crate) async fn pack(
+        &self,
+        base: &str,
+        lower: Option<&str>,
+        exclude: &[&str],
+    ) -> Result<Option<TarReader>, BuildError> {
         let request = v1::PackRequest {
             base: Bytes::copy_from_slice(base.as_bytes()),
             format: v1::ArchiveFormat::ARCHIVE_FORMAT_TAR.into(),
             exclude: exclude.iter().map(|text| Bytes::copy_from_slice(text.as_bytes())).collect(),
+            lower: Bytes::copy_from_slice(lower.unwrap_or_default().as_bytes()),
             ..Default::default()
         };
         let archive = self.sandbox.guest().pack(request, MAX_TREE_BYTES).await;
         let archive = archive.map_err(BuildError::guest("packing the tree"))?;
-        Ok(StreamReader::new(Box::pin(chunks(archive))))
+        let mut chunks = chunks(archive);
+        // An empty tar begins with the mark of its end, which is all zeros.
+        let first = chunks.next().await.transpose().map_err(|source| BuildError::File {
+            action: "read the changes in",
+            path: base.into(),
+            source,
+        })?;
+        let Some(first) = first.filter(|first| first.iter().take(TAR_BLOCK).any(|byte| *byte != 0)) else {
+            return Ok(None);
+        };
+        let whole = futures::stream::iter([Ok(first)]).chain(chunks);
+        Ok(Some(StreamReader::new(Box::pin(whole))))
     }
 
     pub(crate) async fn close(self) -> Result<(), BuildError> {

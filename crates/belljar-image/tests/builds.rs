@@ -3,6 +3,8 @@
 #![expect(clippy::print_stderr, reason = "skipped cases print a line")]
 #![expect(clippy::unwrap_used, reason = "failing cases panic")]
 
+#[path = "builds/deltas.rs"]
+mod deltas;
 #[path = "builds/fixture.rs"]
 mod fixture;
 #[path = "builds/hostile.rs"]
@@ -22,7 +24,8 @@ fn main() -> ExitCode {
     belljar_local::enter_gateway();
     let arguments = Arguments::from_args();
     let ignored = !rustix::process::geteuid().is_root();
-    let cases = steps::cases().into_iter().chain(images::cases()).chain(hostile::cases());
+    let cases =
+        steps::cases().into_iter().chain(images::cases()).chain(hostile::cases()).chain(deltas::cases());
     let trials = cases.map(|(name, case)| {
         Trial::test(name, move || {
             fixture::run(case);

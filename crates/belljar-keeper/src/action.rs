@@ -120,6 +120,8 @@ actions! {
     TEMPLATE_GET = read("template.get");
     TEMPLATE_BUILD = user("template.build").audited();
     TEMPLATE_BUILD_FILE = admin("template.build").audited();
+    TEMPLATE_BUILD_LIST = admin("template.builds");
+    TEMPLATE_BUILD_CANCEL = admin("template.cancel");
     TEMPLATE_UPLOAD = user("template.upload").audited();
     TEMPLATE_TAG = user("template.tag").audited();
     TEMPLATE_UNTAG = user("template.untag").audited();

@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use belljar_engine::{Engine, EngineError, ProcessEvent, Sandbox, v1};
 use belljar_image::{
     Base, BaseTemplate, BuildEvent, BuildInput, Builder, Built, BundleHeader, Definition, Layer, Layers,
-    MAX_HEADER_BYTES, Swept, parse_header, write_header,
+    MAX_HEADER_BYTES, Swept, bytes_of, check_input, digest_of, parse_header, write_header,
 };
-use belljar_model::{SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer};
+use belljar_model::{SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, one_or_several};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::sync::mpsc;
 
 use crate::action::{TEMPLATE_BUILD, TEMPLATE_BUILD_FILE, TEMPLATE_EXPORT, TEMPLATE_IMPORT};
+use crate::build_queue::{QueuedBuild, TemplateBuild};
 use crate::build_steps::variables;
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::head_room::{Headroom, Purpose};
-use crate::info::TemplateInfo;
+use crate::info::{TemplateInfo, TemplateStep};
 use crate::keeper::{Keeper, Result};
 use crate::query::network_details;
 use crate::request::SandboxName;
@@ -33,7 +33,7 @@ use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
 /// Maximum size in bytes of the files sent with a build.
 pub const MAX_BUILD_FILE_BYTES: usize = 8 << 20;
 
-/// Maximum size of an imported layer, in bytes.
+/// Maximum size of all imported layers, in bytes.
 const MAX_IMPORT_BYTES: u64 = 16 << 30;
 
 /// Time within which a sandbox's `ready` command must succeed.
@@ -42,16 +42,14 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Delay between attempts of the `ready` command.
 const READY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Capacity of the queue of a build's events.
-const EVENTS: usize = 256;
-
 /// Stored properties of a built template besides its specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BuiltRecord {
     pub(crate) base: TreeBase,
-    #[serde(default)]
-    pub(crate) layer: Option<Layer>,
+    /// The lowest first.
+    #[serde(default, alias = "layer", deserialize_with = "one_or_several")]
+    pub(crate) layers: Vec<Layer>,
     #[serde(default)]
     pub(crate) start: Option<String>,
     #[serde(default)]
@@ -63,13 +61,20 @@ pub(crate) struct BuiltRecord {
     /// The step-by-step build that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) build: Option<String>,
+    /// Name of the template that its file is based on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<String>,
+    /// Its file's steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) steps: Vec<TemplateStep>,
 }
 
 impl BuiltRecord {
     /// Returns the record of an unchanged tree on `base`.
-    pub(crate) const fn unchanged(base: TreeBase) -> Self {
-        let (start, ready, workdir, build) = (None, None, None, None);
-        Self { base, layer: None, start, ready, warm: Vec::new(), workdir, build }
+    pub(crate) fn unchanged(base: TreeBase) -> Self {
+        let (start, ready, workdir, build, parent) = (None, None, None, None, None);
+        let (layers, warm, steps) = (Vec::new(), Vec::new(), Vec::new());
+        Self { base, layers, start, ready, warm, workdir, build, parent, steps }
     }
 }
 
@@ -90,34 +95,13 @@ pub struct BuildTemplate {
     pub fresh: bool,
 }
 
-/// A running build. It continues if this is dropped.
-pub struct TemplateBuild {
-    events: mpsc::Receiver<BuildProgress>,
-}
-
-/// Progress of a build.
-#[derive(Debug)]
-pub enum BuildProgress {
-    /// An event.
-    Event(BuildEvent),
-    /// The result, after which nothing follows.
-    Done(Box<Result<TemplateInfo>>),
-}
-
-impl TemplateBuild {
-    /// Waits for the next event; returns `None` after the result.
-    pub async fn next(&mut self) -> Option<BuildProgress> {
-        self.events.recv().await
-    }
-}
-
 /// A template to be written to a file.
 #[derive(Debug)]
 pub struct Exported {
     /// The header.
     pub head: Vec<u8>,
-    /// The layer after the header, as an open file with its size.
-    pub layer: Option<(std::fs::File, u64)>,
+    /// The layers after the header, as open files with their sizes.
+    pub layers: Vec<(std::fs::File, u64)>,
     /// The template's name.
     pub name: String,
 }
@@ -126,19 +110,15 @@ impl Origin {
     /// Returns the tree of a sandbox of this template and tenant.
     pub(crate) fn tree(&self, layers: &Layers, tenant: &str) -> Tree {
         let Some(built) = &self.built else { return Tree::Host };
-        let is_plain = built.layer.is_none() && built.start.is_none() && built.workdir.is_none();
+        let is_plain = built.layers.is_empty() && built.start.is_none() && built.workdir.is_none();
         if built.base == TreeBase::Host && is_plain && built.build.is_some() {
             // An unchanged tree works with any engine.
             return Tree::Host;
         }
-        let layer = built
-            .layer
-            .as_ref()
-            .map(|layer| TreeLayer { path: layers.path(&layer.digest), digest: layer.digest.clone() });
         let owner = tenant.to_owned();
         Tree::Template(Box::new(TemplateTree {
             base: built.base,
-            layer,
+            layers: layers.tree(&built.layers),
             owner,
             build: None,
             warm: built.warm.clone(),
@@ -157,7 +137,7 @@ impl Keeper {
         Layers::new(self.inner.config.now().state_dir.join("templates").join("layers"))
     }
 
-    /// Starts to build a template. The build continues if the returned handle is dropped.
+    /// Starts to build a template, after the builds before it. The build continues if the returned handle is dropped.
     ///
     /// # Errors
     /// Fails if the request is invalid. Later errors are part of the result.
@@ -169,23 +149,19 @@ impl Keeper {
         let name = request.name.as_ref().map_or(definition.name.as_str(), SandboxName::as_str).to_owned();
         self.check_name(caller, &name).await?;
         let base = self.base_template(caller, &definition, &name).await?;
-        let build_lock = self.lock_build()?;
-        let (sender, events) = mpsc::channel(EVENTS);
+        let BuildTemplate { mirror, image, files, fresh, .. } = request;
+        let input = BuildInput { mirror, image, base, files, fresh };
+        check_input(&definition, &input)?;
+        let (build, follower) = self.inner.build_queue.add(caller, &name)?;
         let (keeper, caller) = (self.clone(), caller.clone());
         self.inner.tasks.spawn(async move {
-            let mut input = BuildInput {
-                mirror: request.mirror,
-                image: request.image,
-                base,
-                files: request.files,
-                fresh: request.fresh,
+            let queue = &keeper.inner.build_queue;
+            let lock = queue.wait_for_turn(&build, &keeper.inner.building).await;
+            let result = match &lock {
+                Some(_) => keeper.run_queued(&caller, &name, &definition, input, &build).await,
+                None => Err(KeeperError::Cancelled),
             };
-            let built = keeper.pull_and_build(&caller, &definition, &mut input, &sender).await;
-            let result = match built {
-                Ok(built) => keeper.store_built(&caller, &name, &definition, built).await,
-                Err(error) => Err(error),
-            };
-            let mut details = vec![("name", name)];
+            let mut details = vec![("name", name), ("build", build.id.clone())];
             let policies =
                 definition.steps.iter().filter(|step| step.has_network()).map(|step| &step.network);
             details.extend(network_details(policies));
@@ -197,14 +173,38 @@ impl Keeper {
                 Ok(()) => result,
                 Err(error) => Err(error),
             };
-            if let Err(error) = keeper.sweep_layers_locked(false).await {
+            if lock.is_some()
+                && let Err(error) = keeper.sweep_layers_locked(false).await
+            {
                 tracing::warn!(error = %crate::error::chain(&error), "cannot remove old layers");
             }
             // Released first, as a client may start its next build when it gets the result.
-            drop(build_lock);
-            let _ = sender.send(BuildProgress::Done(Box::new(result))).await;
+            drop(lock);
+            queue.end(&build, result);
         });
-        Ok(TemplateBuild { events })
+        Ok(follower)
+    }
+
+    /// Runs a build whose turn it is, until it ends or is cancelled. Dropping it ends its sandboxes.
+    async fn run_queued(
+        &self,
+        caller: &Caller,
+        name: &str,
+        definition: &Definition,
+        mut input: BuildInput,
+        build: &QueuedBuild,
+    ) -> Result<TemplateInfo> {
+        let building = async {
+            // While it waited, its base may have been built, or removed.
+            input.base = self.base_template(caller, definition, name).await?;
+            self.pull_and_build(caller, definition, &mut input, build).await
+        };
+        let built = tokio::select! {
+            biased;
+            () = build.cancelled.cancelled() => Err(KeeperError::Cancelled),
+            built = building => built,
+        };
+        self.store_built(caller, name, definition, built?).await
     }
 
     fn check_build(&self, request: &BuildTemplate) -> Result<()> {
@@ -297,7 +297,7 @@ impl Keeper {
         let built = built_record(&row)?.filter(|_| row.kind == TemplateKind::Built).ok_or_else(missing)?;
         Ok(Some(BaseTemplate {
             base: built.base,
-            layer: built.layer,
+            layers: built.layers,
             spec: SpecFile::from_json(&row.spec)?,
             start: TemplateStart { command: built.start, ready: built.ready, workdir: built.workdir },
             warm: built.warm,
@@ -310,16 +310,14 @@ impl Keeper {
         caller: &Caller,
         definition: &Definition,
         input: &mut BuildInput,
-        sender: &mpsc::Sender<BuildProgress>,
+        build: &QueuedBuild,
     ) -> Result<Built> {
         let Base::Image(reference) = &definition.base else {
-            return self.build(caller, definition, input, sender).await;
+            return self.build(caller, definition, input, build).await;
         };
-        let sender_of_pull = sender.clone();
-        let tell = move |event| drop(sender_of_pull.try_send(BuildProgress::Event(event)));
-        let dir = self.pull_image(caller, reference, input.fresh, &tell).await?;
+        let dir = self.pull_image(caller, reference, input.fresh, &|event| build.report(event)).await?;
         input.image = Some(dir.clone());
-        let built = self.build(caller, definition, input, sender).await?;
+        let built = self.build(caller, definition, input, build).await?;
         self.forget_image(dir).await;
         Ok(built)
     }
@@ -329,11 +327,10 @@ impl Keeper {
         caller: &Caller,
         definition: &Definition,
         input: &BuildInput,
-        sender: &mpsc::Sender<BuildProgress>,
+        build: &QueuedBuild,
     ) -> Result<Built> {
         let layers = self.layers();
-        // A build does not wait for slow readers: they miss events.
-        let mut tell = |event: BuildEvent| drop(sender.try_send(BuildProgress::Event(event)));
+        let mut tell = |event: BuildEvent| build.report(event);
         let builder = Builder {
             engine: self.builder_engine()?.as_ref(),
             layers: &layers,
@@ -353,12 +350,17 @@ impl Keeper {
     ) -> Result<TemplateInfo> {
         let record = BuiltRecord {
             base: built.base,
-            layer: built.layer,
+            layers: built.layers,
             start: built.start.command,
             ready: built.start.ready,
             warm: built.warm,
             workdir: built.start.workdir,
             build: None,
+            parent: match &definition.base {
+                Base::Template(name) => Some(name.clone()),
+                Base::Host | Base::Debian { .. } | Base::Oci { .. } => None,
+            },
+            steps: definition.steps.iter().map(TemplateStep::from).collect(),
         };
         self.insert_built(caller, name, &definition.description, built.spec, record).await
     }
@@ -382,8 +384,8 @@ impl Keeper {
             name: Some(name.to_owned()),
             kind: TemplateKind::Built,
             source_sandbox: None,
-            digest: record.layer.as_ref().map_or_else(String::new, |layer| layer.digest.clone()),
-            bytes: record.layer.as_ref().map_or(0, |layer| i64::try_from(layer.bytes).unwrap_or(i64::MAX)),
+            digest: digest_of(&record.layers),
+            bytes: i64::try_from(bytes_of(&record.layers)).unwrap_or(i64::MAX),
             spec: json(serde_json::to_string(&spec))?,
             created_at: Timestamp::now(),
             note: note.to_owned(),
@@ -419,33 +421,28 @@ impl Keeper {
         let row = self.template_row(caller, id).await?;
         let built = built_record(&row)?.filter(|_| row.kind == TemplateKind::Built).ok_or_else(not_built)?;
         let name = row.name.unwrap_or(row.id);
-        let layer = match &built.layer {
-            None => None,
-            Some(layer) => {
-                let path = self.layers().path(&layer.digest);
-                let file = std::fs::File::open(&path).map_err(|source| KeeperError::File {
-                    action: "open",
-                    path,
-                    source,
-                })?;
-                Some((file, layer.bytes))
-            }
+        let open = |layer: &Layer| {
+            let path = self.layers().path(&layer.digest);
+            let file = std::fs::File::open(&path);
+            let failed = |source| KeeperError::File { action: "open", path, source };
+            Ok((file.map_err(failed)?, layer.bytes))
         };
+        let layers = built.layers.iter().map(open).collect::<Result<_>>()?;
         let head = write_header(&BundleHeader {
             name: name.clone(),
             description: row.note,
             base: built.base,
-            layer: built.layer,
+            layers: built.layers,
             spec: SpecFile::from_json(&row.spec)?,
             start: built.start,
             ready: built.ready,
             workdir: built.workdir,
             warm: built.warm,
         })?;
-        Ok(Exported { head, layer, name })
+        Ok(Exported { head, layers, name })
     }
 
-    /// Imports a template from a file. Its layer is unpacked and packed again in a sandbox.
+    /// Imports a template from a file. Its layers are unpacked and packed again in sandboxes.
     ///
     /// # Errors
     /// Fails if the file is invalid, truncated or altered, or the name is taken by something else.
@@ -496,8 +493,8 @@ impl Keeper {
             None => header.name.parse::<SandboxName>()?.to_string(),
         };
         self.check_name(caller, &name).await?;
-        if header.layer.as_ref().is_some_and(|layer| layer.bytes > MAX_IMPORT_BYTES) {
-            return Err(KeeperError::field("bundle", "its layer is larger than 16 GiB"));
+        if bytes_of(&header.layers) > MAX_IMPORT_BYTES {
+            return Err(KeeperError::field("bundle", "its layers are larger than 16 GiB"));
         }
         if header.spec.mounts.is_some() || header.spec.engine.is_some() || header.spec.grade.is_some() {
             return Err(KeeperError::field(
@@ -518,9 +515,9 @@ impl Keeper {
             tell: &mut ignore,
         };
         let imported = builder.import(&header, rest).await;
-        let layer = imported.map_err(|error| KeeperError::from(error).for_caller(caller))?;
+        let layers = imported.map_err(|error| KeeperError::from(error).for_caller(caller))?;
         let BundleHeader { description, base, spec, start, ready, warm, workdir, .. } = header;
-        let record = BuiltRecord { base, layer, start, ready, warm, workdir, build: None };
+        let record = BuiltRecord { layers, start, ready, warm, workdir, ..BuiltRecord::unchanged(base) };
         let note: String = description.chars().filter(|letter| !letter.is_control()).take(256).collect();
         self.insert_built(caller, &name, &note, spec, record).await
     }
@@ -535,11 +532,13 @@ impl Keeper {
     async fn sweep_layers_locked(&self, dry_run: bool) -> Result<Swept> {
         let mut used = std::collections::BTreeSet::new();
         for row in self.inner.store.templates().list(None).await? {
-            used.extend(built_record(&row)?.and_then(|built| built.layer).map(|layer| layer.digest));
+            used.extend(
+                built_record(&row)?.into_iter().flat_map(|built| built.layers).map(|layer| layer.digest),
+            );
         }
         for entry in self.entries() {
             if let Tree::Template(tree) = &entry.live().spec.tree {
-                used.extend(tree.layer.as_ref().map(|layer| layer.digest.clone()));
+                used.extend(tree.layers.iter().map(|layer| layer.digest.clone()));
             }
         }
         let (layers, keep_steps) = (self.layers(), self.inner.config.now().keep_steps);

@@ -131,9 +131,12 @@ pub enum KeeperError {
         /// Suggested delay before a retry.
         retry_after: Duration,
     },
+    /// The build was cancelled, or its server is shutting down.
+    #[error("the build was cancelled; steps that had ended stay cached")]
+    Cancelled,
     /// Another template is being built, which takes minutes: a retry after a set time would not help.
     #[error(
-        "another template is being built, and this server builds one at a time; build again when that has ended"
+        "another template is being built, and this server builds or imports one at a time; import again when that has ended"
     )]
     Building,
     /// The same idempotency key came with another request.
@@ -348,7 +351,7 @@ impl KeeperError {
             Self::Build(BuildError::Definition(_) | BuildError::Input { .. } | BuildError::Bundle { .. }) => {
                 "invalid_field"
             }
-            Self::Build(BuildError::Step { .. }) | Self::NotReady { .. } => "build_failed",
+            Self::Build(BuildError::Step { .. }) | Self::NotReady { .. } | Self::Cancelled => "build_failed",
             Self::Build(BuildError::Engine(_) | BuildError::Guest { .. }) => "engine_failed",
             Self::Build(BuildError::File { .. }) => "server_file_failed",
             Self::ShuttingDown => "shutting_down",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use belljar_engine::{Capabilities, StoredOutput};
+use belljar_image::Step;
 use belljar_model::{
     EngineName, Hostname, Isolation, LimitNumbers, Outcome, Role, SandboxId, SandboxSpec, SandboxState,
     StreamOutput, VolumeMount,
@@ -224,6 +225,29 @@ pub struct TemplateInfo {
     pub note: Option<String>,
     /// The step-by-step build that created it.
     pub build: Option<String>,
+    /// Name of the template that its file is based on.
+    pub parent: Option<String>,
+    /// Steps of its file, in order.
+    pub steps: Vec<TemplateStep>,
+    /// Limits of its sandboxes, where the caller sets none: name and value, such as `memory` and `1 GiB`.
+    pub limits: BTreeMap<String, String>,
+    /// Environment variables of its sandboxes.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A step of a built template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TemplateStep {
+    /// Its kind: `apt`, `pip`, `npm`, `run`, `copy`, `env`, `user` or `workdir`.
+    pub kind: String,
+    /// Its packages, or a one-line summary.
+    pub summary: String,
+}
+
+impl From<&Step> for TemplateStep {
+    fn from(step: &Step) -> Self {
+        Self { kind: step.kind.name().to_owned(), summary: step.kind.summary() }
+    }
 }
 
 /// An engine of the server, with its capabilities.

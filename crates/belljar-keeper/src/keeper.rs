@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::action::{SANDBOX_GET, SANDBOX_USE};
+use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
 use crate::caller::Caller;
 use crate::collect::Archives;
@@ -69,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) builds: Builds,
     pub(crate) links: Links,
     pub(crate) volumes: Volumes,
+    /// Builds of template files.
+    pub(crate) build_queue: BuildQueue,
     /// Held while a template is built.
     pub(crate) building: Arc<tokio::sync::Mutex<()>>,
     /// Serializes ending sandboxes for others that wait for memory.

@@ -4,6 +4,7 @@
 pub mod action;
 mod archive;
 mod audit;
+mod build_queue;
 mod build_steps;
 mod builds;
 mod built;
@@ -60,10 +61,11 @@ pub use belljar_image::{BuildError, BuildEvent};
 pub use belljar_store::{
     ArchiveUntil, AuditFilter, AuditRecord, Head, SecretValue, ServiceWall, TemplateKind, Verification,
 };
+pub use build_queue::{BuildInfo, BuildProgress, BuildState, ReachedStep, TemplateBuild};
 pub use builds::{
     BASE_STEP, BuildLine, BuildReport, BuildStatus, FINAL_STEP, LogLevel, RequestedBuild, StepFailure,
 };
-pub use built::{BuildProgress, BuildTemplate, Exported, MAX_BUILD_FILE_BYTES, TemplateBuild};
+pub use built::{BuildTemplate, Exported, MAX_BUILD_FILE_BYTES};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
 pub use code::{CodeRequest, MAX_CODE_BYTES, OnDisconnect};
 pub use collect::Leftover;
@@ -76,7 +78,7 @@ pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
 pub use images::{IMAGE_PREFIX, ImagesConfig, image_template};
 pub use info::{
     AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,
-    PublishedPort, SandboxInfo, SandboxMetrics, SpecInfo, TemplateInfo,
+    PublishedPort, SandboxInfo, SandboxMetrics, SpecInfo, TemplateInfo, TemplateStep,
 };
 pub use keeper::{Entered, Keeper};
 pub use keys::{Denied, E2B_KEY_PREFIX, KEY_PREFIX, KeyChange, NewKey};

@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
+use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
 use crate::collect::Archives;
 use crate::config::{Current, KeeperConfig};
@@ -86,6 +87,7 @@ impl Keeper {
             builds: Builds::default(),
             links: Links::default(),
             volumes: Volumes::default(),
+            build_queue: BuildQueue::default(),
             building: Arc::default(),
             making_room: tokio::sync::Mutex::default(),
             closing: AtomicBool::new(false),
@@ -312,6 +314,7 @@ impl Keeper {
     /// Fails if a sandbox could not be stopped or the store failed. The other sandboxes have been stopped anyway.
     pub async fn close(&self, on_shutdown: OnShutdown) -> Result<()> {
         self.inner.closing.store(true, Ordering::Relaxed);
+        self.inner.build_queue.cancel_all();
         self.inner.crowds.wake();
         self.end_builds().await;
         self.end_volume_contents().await;

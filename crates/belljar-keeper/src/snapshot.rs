@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_engine::{EngineError, Sandbox, v1};
 use belljar_image::Layer;
-use belljar_model::{Approval, EnvVar, NetworkFile, SandboxSpec, Screening, SpecFile, Tree};
+use belljar_model::{Approval, EnvVar, NetworkFile, SandboxSpec, Screening, SpecFile, Tree, TreeLayer};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -370,18 +370,17 @@ fn built_json(tree: &Tree) -> Result<String> {
 /// Returns the record of a built tree.
 pub(crate) fn record_of(tree: &Tree) -> Option<BuiltRecord> {
     let Tree::Template(tree) = tree else { return None };
-    let layer = tree.layer.as_ref().map(|layer| Layer {
+    let layer = |layer: &TreeLayer| Layer {
         digest: layer.digest.clone(),
         bytes: std::fs::metadata(&layer.path).map_or(0, |metadata| metadata.len()),
-    });
+    };
     Some(BuiltRecord {
-        base: tree.base,
-        layer,
+        layers: tree.layers.iter().map(layer).collect(),
         start: tree.start.command.clone(),
         ready: tree.start.ready.clone(),
         warm: tree.warm.clone(),
         workdir: tree.start.workdir.clone(),
-        build: None,
+        ..BuiltRecord::unchanged(tree.base)
     })
 }
 

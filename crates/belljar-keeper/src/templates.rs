@@ -1,8 +1,9 @@
 //! Templates: the built-in one, built ones and snapshots of sandboxes.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use belljar_model::SpecFile;
+use belljar_model::{LimitsFile, SpecFile};
 use belljar_store::{TemplateKind, TemplateRow};
 use jiff::Timestamp;
 
@@ -190,12 +191,30 @@ fn default_template() -> TemplateInfo {
         created_at: Timestamp::UNIX_EPOCH,
         note: Some("an empty home in the machine's own tree".to_owned()),
         build: None,
+        parent: None,
+        steps: Vec::new(),
+        limits: BTreeMap::new(),
+        env: BTreeMap::new(),
     }
+}
+
+/// Returns limits by their names, as people write them.
+fn limit_texts(limits: &LimitsFile) -> BTreeMap<String, String> {
+    let value = serde_json::to_value(limits).unwrap_or_default();
+    let fields = value.as_object().cloned().unwrap_or_default();
+    let text = |value: serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    fields.into_iter().map(|(name, value)| (name, text(value))).collect()
 }
 
 pub(crate) fn template_info(row: &TemplateRow) -> TemplateInfo {
     let built = built_record(row).ok().flatten();
+    // One of an earlier version may have what this one does not know.
+    let spec = SpecFile::from_json(&row.spec).unwrap_or_default();
     TemplateInfo {
+        parent: built.as_ref().and_then(|built| built.parent.clone()),
+        steps: built.as_ref().map(|built| built.steps.clone()).unwrap_or_default(),
+        limits: limit_texts(&spec.limits),
+        env: spec.env.unwrap_or_default(),
         id: row.id.clone(),
         name: row.name.clone(),
         kind: row.kind,

@@ -242,7 +242,7 @@ fn open_exe_by_path(plan: &LaunchPlan) -> Result<OwnedFd, Failure> {
 
 const ROOT_ATTRIBUTES: u64 = kernel::MOUNT_ATTR_RDONLY | kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV;
 /// Maximum number of mounts in a tree; the planner enforces it.
-pub(crate) const MAX_MOUNTS: usize = 96;
+pub(crate) const MAX_MOUNTS: usize = 120;
 const HIDDEN_FILE: &CStr = c".hidden-file";
 const HIDDEN_DIR: &CStr = c".hidden-dir";
 
@@ -502,7 +502,7 @@ fn make_mount(
         }
         MountSource::Own(place) => {
             let own = open_inside(root, place)?;
-            let tree = clone_tree(own.as_fd(), c"", true, 0)?;
+            let tree = clone_tree(own.as_fd(), c"", true, attributes(plan, step))?;
             return attach_inside(tree.as_fd(), root, &step.target);
         }
         MountSource::New { kind, options } => new_filesystem(kind, options, attributes(plan, step))?,

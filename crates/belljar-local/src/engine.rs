@@ -123,7 +123,7 @@ impl LocalEngine {
             without,
             watched: false,
             cgroups: false,
-            image: None,
+            images: Vec::new(),
             warm: None,
             trust: None,
         };
@@ -156,7 +156,7 @@ impl LocalEngine {
         let home = crate::planner::home(self.config.kind, &id);
         // The supervisor has its own copies of the plan's descriptors.
         drop(plan);
-        let image = planner.image.take();
+        let images = std::mem::take(&mut planner.images);
         let cgroups = planner.cgroups.then(|| self.layout().clone());
         let held = Resources {
             id,
@@ -168,7 +168,7 @@ impl LocalEngine {
             failures,
             launched: (launched_ns, planned),
             entry,
-            _image: image,
+            _images: images,
         };
         let walls = LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))?;
         if let Some(error) = no_gateway {
@@ -242,7 +242,7 @@ impl LocalEngine {
             without: Without::default(),
             watched: false,
             cgroups: false,
-            image: None,
+            images: Vec::new(),
             warm: Some(imports),
             trust: None,
         };
@@ -262,7 +262,7 @@ impl LocalEngine {
             failures,
             launched: (launched_ns, planned),
             entry: None,
-            _image: planner.image.take(),
+            _images: std::mem::take(&mut planner.images),
             id,
         };
         LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))

@@ -101,8 +101,8 @@ pub(crate) struct HostTree {
     pub(crate) mounts: Vec<MountStep>,
     /// Directory below the first root where the tree is assembled, if not in the root itself.
     pub(crate) prefix: &'static str,
-    /// The layer that is the root, if not the machine's tree.
-    pub(crate) layer: Option<OwnedFd>,
+    /// The layers that are the root, the lowest first, if not the machine's tree.
+    pub(crate) layers: Vec<OwnedFd>,
     /// Directories added so far, so that parents are added once.
     added_dirs: std::collections::BTreeSet<String>,
 }

@@ -64,8 +64,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) watched: bool,
     /// Whether there are control groups.
     pub(crate) cgroups: bool,
-    /// The template's layer, which must stay mounted as long as the sandbox lives.
-    pub(crate) image: Option<std::sync::Arc<belljar_linux::ImageMount>>,
+    /// The template's layers, which must stay mounted as long as the sandbox lives.
+    pub(crate) images: Vec<std::sync::Arc<belljar_linux::ImageMount>>,
     /// The imports of the parent of warm interpreters, if this is one.
     pub(crate) warm: Option<&'a [String]>,
     /// Additional certificate authorities that programs trust, if the gateway terminates TLS to some hosts.
@@ -219,17 +219,14 @@ impl Planner<'_> {
             Tree::Host => return Ok(HostTree::new(self.spec, self.without)),
             Tree::Bare => return Ok(HostTree::bare(self.spec, self.without)),
         };
-        let layer = match &template.layer {
-            None => None,
-            Some(layer) => {
-                let image = images::get_or_mount(&template.owner, layer, self.without)?;
-                let shown = outside.filter(|_| template.build.is_some());
-                let mount = images::detach(&image, shown)?;
-                self.image = Some(image);
-                Some(mount)
-            }
-        };
-        let mut tree = template_tree(self.spec, template, layer, self.without);
+        let shown = outside.filter(|_| template.build.is_some());
+        let mut layers = Vec::new();
+        for layer in &template.layers {
+            let image = images::get_or_mount(&template.owner, layer, self.without)?;
+            layers.push(images::detach(&image, shown)?);
+            self.images.push(image);
+        }
+        let mut tree = template_tree(self.spec, template, layers, self.without);
         for dir in template.build.iter().flat_map(|build| &build.shown) {
             // The operator has named the directory; paths that no sandbox may see stay forbidden.
             let mut policy = MountPolicy::new(&[]);

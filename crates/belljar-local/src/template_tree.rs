@@ -1,34 +1,37 @@
-//! Trees of templates: a layer at its place in the machine's own tree, or a separate tree; read-only in use, and with a
+//! Trees of templates: layers at their place in the machine's own tree, or a separate tree; read-only in use, and with a
 //! writable disk on top while it is built.
 //!
 //! ```text
-//! base host, in use      the host's tree, the layer at /opt/template
-//! base own, in use       the layer is the root; /dev, /proc, /tmp, the home and three files of /etc are mounted on it; the
-//!                        mount points of volumes are a layer on top of it
-//! base host, built       the host's tree, layer and disk as one at /opt/template
-//! base own, built        layer and disk as one are the root; /dev, /proc, /tmp, the home and, for a network,
+//! base host, in use      the host's tree, the layers as one at /opt/template
+//! base own, in use       the layers as one are the root; /dev, /proc, /tmp, the home and three files of /etc are mounted on
+//!                        it; the mount points of volumes are a layer on top of it
+//! base host, built       the host's tree, layers and disk as one at /opt/template
+//! base own, built        layers and disk as one are the root; /dev, /proc, /tmp, the home and, for a network,
 //!                        /etc/resolv.conf are mounted on it
 //! ```
+//!
+//! A single layer without a disk is mounted as it is; otherwise overlayfs makes one of several. What a build has changed is then the
+//! overlay's upper directory, which the build sees read-only at [`TREE_CHANGES`], and the layers below at [`TREE_BEFORE`].
 //!
 //! A separate tree is assembled below the sandbox's first root, a small tmpfs, and entered at the end. Mounts are attached to
 //! it without following any of its links.
 
-use std::ffi::CStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use belljar_linux::{
     MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node, Without,
 };
-use belljar_model::{NetworkMode, SandboxSpec, TEMPLATE_DIR, TemplateTree, TreeBase};
+use belljar_model::{
+    NetworkMode, SandboxSpec, TEMPLATE_DIR, TREE_BEFORE, TREE_CHANGES, TemplateTree, TreeBase,
+};
 use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
 
 use crate::host_tree::{HostTree, STAGING, c_string, hosts, options, resolv_conf};
 use crate::mounts::is_on_own_disk;
 
 /// Directory where a separate tree is assembled.
 const PLACE: &str = "image";
-/// Directory of the layer while a disk is on top of it.
-const LOWER: &str = "lower";
 /// Directory of the mount points of volumes.
 const PLACES: &str = "places";
 /// Disk on top of the layer.
@@ -37,38 +40,38 @@ const DISK: &str = "disk";
 const LAYER: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 
-/// Plans the tree. `layer` is the mounted layer, if there is one.
+/// Plans the tree on the mounted layers, the lowest first.
 pub(crate) fn template_tree(
     spec: &SandboxSpec,
     tree: &TemplateTree,
-    layer: Option<OwnedFd>,
+    layers: Vec<OwnedFd>,
     without: Without,
 ) -> HostTree {
     match tree.base {
-        TreeBase::Host => on_host(spec, tree, layer, without),
-        TreeBase::Own => own(spec, tree, layer, without),
+        TreeBase::Host => on_host(spec, tree, layers, without),
+        TreeBase::Own => own(spec, tree, layers, without),
     }
 }
 
-fn on_host(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without: Without) -> HostTree {
+fn on_host(spec: &SandboxSpec, tree: &TemplateTree, layers: Vec<OwnedFd>, without: Without) -> HostTree {
     let mut host = HostTree::new(spec, without);
     let place = TEMPLATE_DIR.trim_start_matches('/');
     host.dir(place, 0o755);
-    match (layer, tree.build.is_some()) {
-        (None, false) => {}
-        (None, true) => host.memory_disk(place, spec.limits.disk.bytes(), "0755", &spec.limits, without),
-        (Some(layer), false) => host.detached(layer, place),
-        (Some(layer), true) => with_disk(&mut host, spec, layer, place, without),
+    match (layers.is_empty(), tree.build.is_some()) {
+        (true, false) => {}
+        (true, true) => host.memory_disk(place, spec.limits.disk.bytes(), "0755", &spec.limits, without),
+        (false, false) => host.stacked(layers, None, place),
+        (false, true) => with_disk(&mut host, spec, layers, place, without),
     }
     host
 }
 
-fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without: Without) -> HostTree {
+fn own(spec: &SandboxSpec, tree: &TemplateTree, layers: Vec<OwnedFd>, without: Without) -> HostTree {
     let mut root = HostTree::default();
     let is_built = tree.build.is_some();
     root.devices(spec, without);
     // A foreign tree need not have a place for it, and one that is being built keeps its own.
-    let has_sys = !is_built && layer.as_ref().is_some_and(|layer| has_directory(layer, c"sys"));
+    let has_sys = !is_built && has_directory(&layers, "sys");
     if has_sys {
         root.limits(&spec.limits);
     }
@@ -88,12 +91,11 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
         root.file(&format!("etc/{name}"), content.clone().into_bytes());
     }
     // A tree that is being built keeps its own stores of certificates.
-    root.layer = layer.as_ref().filter(|_| !is_built).and_then(|layer| layer.try_clone().ok());
-    if let Some(layer) = layer {
-        match is_built {
-            true => with_disk(&mut root, spec, layer, PLACE, without),
-            false => with_places(&mut root, spec, layer),
-        }
+    if is_built {
+        with_disk(&mut root, spec, layers, PLACE, without);
+    } else {
+        root.layers = layers.iter().filter_map(|layer| layer.try_clone().ok()).collect();
+        with_places(&mut root, spec, layers);
     }
     root.own("dev", &format!("{PLACE}/dev"));
     if has_sys {
@@ -108,42 +110,53 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layer: Option<OwnedFd>, without:
     root
 }
 
-/// Reports whether the layer's root has this directory itself, not a link.
-fn has_directory(layer: &OwnedFd, name: &CStr) -> bool {
-    let found = rustix::fs::statat(layer, name, AtFlags::SYMLINK_NOFOLLOW);
-    found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+/// Returns the layer, of several with the lowest first, that has what the whole tree has at this relative path: none if nothing is
+/// there, or a path to it has links.
+pub(crate) fn layer_with<'l>(layers: &'l [OwnedFd], path: &str) -> Option<BorrowedFd<'l>> {
+    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+    let prefixes: Vec<&str> = ends.filter_map(|end| path.get(..end)).collect();
+    'layers: for layer in layers.iter().rev() {
+        for prefix in &prefixes {
+            match rustix::fs::statat(layer, *prefix, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {}
+                // A file, or a mark that removes what the layers below have there.
+                Ok(_) => return Some(layer.as_fd()).filter(|_| *prefix == path),
+                Err(Errno::NOENT) => continue 'layers,
+                Err(_) => return None,
+            }
+        }
+        return Some(layer.as_fd());
+    }
+    None
 }
 
-/// Mounts the layer as the root. If a volume has a mount point that the layer may lack, a second layer with these mount points is
-/// on top of it.
-fn with_places(tree: &mut HostTree, spec: &SandboxSpec, layer: OwnedFd) {
+/// Reports whether the tree has this directory itself, not a link.
+fn has_directory(layers: &[OwnedFd], name: &str) -> bool {
+    layer_with(layers, name).is_some_and(|layer| {
+        let found = rustix::fs::statat(layer, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    })
+}
+
+/// Mounts the layers as the root. If a volume has a mount point that they may lack, another layer with these mount points is on top
+/// of them.
+fn with_places(tree: &mut HostTree, spec: &SandboxSpec, layers: Vec<OwnedFd>) {
     let mut places = spec.volumes.iter().filter(|volume| !is_on_own_disk(&volume.path)).peekable();
-    if places.peek().is_none() {
-        return tree.detached(layer, PLACE);
-    }
+    let has_places = places.peek().is_some();
     for volume in places {
         tree.dir(&format!("{PLACES}{}", volume.path.display()), 0o755);
     }
-    tree.dir(LOWER, 0o755);
-    tree.detached(layer, LOWER);
-    let lower = format!("{STAGING}/{PLACES}:{STAGING}/{LOWER}");
-    let list = [("lowerdir", lower.as_str()), ("userxattr", "")];
-    tree.mounts.push(MountStep {
-        source: MountSource::New { kind: c"overlay".to_owned(), options: options(&list) },
-        target: c_string(PLACE),
-        attributes: LAYER,
-        make: Vec::new(),
-    });
+    tree.stacked(layers, has_places.then_some(PLACES), PLACE);
 }
 
-/// Mounts the layer with a disk on top as one.
-fn with_disk(tree: &mut HostTree, spec: &SandboxSpec, layer: OwnedFd, target: &str, without: Without) {
-    tree.dir(LOWER, 0o755);
-    tree.detached(layer, LOWER);
+/// Mounts the layers with a disk on top as one, and shows apart what is on the disk and what is below it.
+fn with_disk(tree: &mut HostTree, spec: &SandboxSpec, layers: Vec<OwnedFd>, target: &str, without: Without) {
+    let lower = tree.lower(layers);
     tree.memory_disk(DISK, spec.limits.disk.bytes(), "0755", &spec.limits, without);
     let path = |name: &str| format!("{STAGING}/{name}");
-    let (lower, upper, work) = (path(LOWER), path(&format!("{DISK}/upper")), path(&format!("{DISK}/work")));
-    let list = [("lowerdir", lower.as_str()), ("upperdir", &upper), ("workdir", &work), ("userxattr", "")];
+    let (upper, work) = (path(&format!("{DISK}/upper")), path(&format!("{DISK}/work")));
+    let lowerdir = lower.join(":");
+    let list = [("lowerdir", lowerdir.as_str()), ("upperdir", &upper), ("workdir", &work), ("userxattr", "")];
     tree.mounts.push(MountStep {
         source: MountSource::New { kind: c"overlay".to_owned(), options: options(&list) },
         target: c_string(target),
@@ -152,9 +165,61 @@ fn with_disk(tree: &mut HostTree, spec: &SandboxSpec, layer: OwnedFd, target: &s
             .map(|name| Node::Dir { path: c_string(format!("{DISK}/{name}")), mode: 0o755 })
             .into(),
     });
+    let (before, changes) = (TREE_BEFORE.trim_start_matches('/'), TREE_CHANGES.trim_start_matches('/'));
+    tree.dir(before, 0o755);
+    tree.dir(changes, 0o755);
+    tree.overlay(&lower, before);
+    tree.mounts.push(MountStep {
+        source: MountSource::Own(c_string(format!("{DISK}/upper"))),
+        target: c_string(changes),
+        attributes: LAYER,
+        make: Vec::new(),
+    });
 }
 
 impl HostTree {
+    /// Mounts layers as one at `target`, under the directory `top` of the first root, if there is one.
+    fn stacked(&mut self, layers: Vec<OwnedFd>, top: Option<&str>, target: &str) {
+        match <[OwnedFd; 1]>::try_from(layers) {
+            Ok([layer]) if top.is_none() => self.detached(layer, target),
+            layers => {
+                let mut lower = self.lower(layers.map_or_else(|layers| layers, Into::into));
+                lower.splice(0..0, top.map(|top| format!("{STAGING}/{top}")));
+                self.overlay(&lower, target);
+            }
+        }
+    }
+
+    /// Mounts each layer apart, and returns their paths during the launch, the highest first.
+    fn lower(&mut self, layers: Vec<OwnedFd>) -> Vec<String> {
+        let mut paths = Vec::new();
+        for (index, layer) in layers.into_iter().enumerate() {
+            let place = format!("l{index}");
+            self.dir(&place, 0o755);
+            self.detached(layer, &place);
+            paths.insert(0, format!("{STAGING}/{place}"));
+        }
+        paths
+    }
+
+    /// Mounts directories, by their paths during the launch, the highest first, as one that is read-only.
+    fn overlay(&mut self, lower: &[String], target: &str) {
+        if let [single] = lower {
+            // The kernel makes no overlay of one.
+            return self.own(single.trim_start_matches(STAGING).trim_start_matches('/'), target);
+        }
+        let lowerdir = lower.join(":");
+        self.mounts.push(MountStep {
+            source: MountSource::New {
+                kind: c"overlay".to_owned(),
+                options: options(&[("lowerdir", lowerdir.as_str()), ("userxattr", "")]),
+            },
+            target: c_string(target),
+            attributes: LAYER,
+            make: Vec::new(),
+        });
+    }
+
     fn detached(&mut self, mount: OwnedFd, target: &str) {
         self.mounts.push(MountStep {
             source: MountSource::Detached(mount),

@@ -14,6 +14,7 @@ use sha1::{Digest as _, Sha1};
 
 use crate::engine::launch;
 use crate::host_tree::HostTree;
+use crate::template_tree::layer_with;
 
 /// Directory of the files: the one directory that every tree has of its own.
 const DIR: &str = "dev/belljar";
@@ -48,11 +49,11 @@ const EXTRA_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 fn read_store(tree: &HostTree, path: &str) -> Option<Vec<u8>> {
     const IN_HOST_TREE: &str = "/etc/ssl/certs/";
     let host;
-    let root = match &tree.layer {
-        Some(layer) => layer.as_fd(),
+    let root = match tree.layers.is_empty() {
+        false => layer_with(&tree.layers, path.trim_start_matches('/'))?,
         // Of the machine's `/etc` the tree has only this.
-        None if !tree.prefix.is_empty() || !path.starts_with(IN_HOST_TREE) => return None,
-        None => {
+        true if !tree.prefix.is_empty() || !path.starts_with(IN_HOST_TREE) => return None,
+        true => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             host = rustix::fs::open("/", flags, Mode::empty()).ok()?;
             host.as_fd()

@@ -60,7 +60,7 @@ pub(crate) struct Resources {
     /// Data for moving a process from outside into the sandbox, if that is possible.
     pub(crate) entry: Option<crate::warm::Entry>,
     /// The template's layer, mounted as long as this exists.
-    pub(crate) _image: Option<Arc<belljar_linux::ImageMount>>,
+    pub(crate) _images: Vec<Arc<belljar_linux::ImageMount>>,
 }
 
 /// Handle of one sandbox.

@@ -106,8 +106,8 @@ impl Entry {
             Tree::Host | Tree::Bare => "host".to_owned(),
             Tree::Template(tree) => {
                 let base = if tree.base == TreeBase::Host { "host" } else { "own" };
-                let layer = tree.layer.as_ref().map_or("", |layer| layer.digest.as_str());
-                format!("{base}:{layer}")
+                let layers: Vec<&str> = tree.layers.iter().map(|layer| layer.digest.as_str()).collect();
+                format!("{base}:{}", layers.join(":"))
             }
         }
     }

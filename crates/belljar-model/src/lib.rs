@@ -84,7 +84,10 @@ pub use spec_file::{MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
 pub use text::Scalar;
 pub use timeout::{Timeout, parse_span};
-pub use tree::{ShownDir, TEMPLATE_DIR, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer};
+pub use tree::{
+    MAX_TREE_LAYERS, ShownDir, TEMPLATE_DIR, TREE_BEFORE, TREE_CHANGES, TemplateStart, TemplateTree, Tree,
+    TreeBase, TreeBuild, TreeLayer, one_or_several,
+};
 pub use volumes::{
     MAX_VOLUME_BYTES, MAX_VOLUMES, MIN_VOLUME_BYTES, VolumeFile, VolumeId, VolumeImage, VolumeMount,
     VolumeName,

@@ -2,13 +2,23 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::ModelError;
 use crate::text::quote_path;
 
 /// Path inside the sandbox of the layer of a template on the machine's own tree.
 pub const TEMPLATE_DIR: &str = "/opt/template";
+
+/// Path in a build's sandbox of what it has changed so far, if its tree has layers: read-only, in the form of an overlay's upper directory.
+pub const TREE_CHANGES: &str = "/dev/belljar/changes";
+
+/// Path in a build's sandbox of its tree before the build, read-only.
+pub const TREE_BEFORE: &str = "/dev/belljar/before";
+
+/// Maximum number of layers of a tree. The kernel takes the paths of all in one text of at most 255 bytes
+/// (`fsconfig(2)`).
+pub const MAX_TREE_LAYERS: usize = 24;
 
 /// Root file system of a sandbox. No file and no flag of a caller can set it: it comes from a template, and the keeper decides
 /// which.
@@ -27,12 +37,17 @@ pub enum Tree {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateTree {
-    /// Base below the layer.
+    /// Base below the layers.
     pub base: TreeBase,
-    /// Files of the template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layer: Option<TreeLayer>,
-    /// Owner of the mounted layer. Only sandboxes of one owner share its page cache.
+    /// Files of the template, the lowest layer first: each has what it changes in those below. At most [`MAX_TREE_LAYERS`].
+    #[serde(
+        default,
+        alias = "layer",
+        deserialize_with = "one_or_several",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub layers: Vec<TreeLayer>,
+    /// Owner of the mounted layers. Only sandboxes of one owner share their page cache.
     pub owner: String,
     /// Modules that its warm interpreters have imported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -68,13 +83,13 @@ impl TemplateStart {
     }
 }
 
-/// Base of a template's layer.
+/// Base of a template's layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TreeBase {
-    /// The machine's own tree; the layer is at [`TEMPLATE_DIR`].
+    /// The machine's own tree; the layers are at [`TEMPLATE_DIR`].
     Host,
-    /// None: the layer is the whole tree.
+    /// None: the layers are the whole tree.
     Own,
 }
 
@@ -89,7 +104,7 @@ impl TreeBase {
     }
 }
 
-/// Squashfs file with the files of a template.
+/// Squashfs file with files of a template. A device with the number 0 in it removes the file of its name from the layers below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeLayer {
@@ -133,19 +148,23 @@ impl TemplateTree {
             }
             Err(ModelError::not_allowed(field, quote_path(path).to_string(), "an absolute path without .."))
         };
-        if let Some(layer) = &self.layer {
-            absolute("tree.layer.path", &layer.path)?;
+        if self.layers.len() > MAX_TREE_LAYERS {
+            let count = self.layers.len().to_string();
+            return Err(ModelError::not_allowed("tree.layers", count, "at most 24 layers"));
+        }
+        for layer in &self.layers {
+            absolute("tree.layers.path", &layer.path)?;
             let hex = layer.digest.len() == 64 && layer.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
             if !hex {
                 return Err(ModelError::not_allowed(
-                    "tree.layer.digest",
+                    "tree.layers.digest",
                     &layer.digest,
                     "64 hexadecimal digits",
                 ));
             }
         }
-        if self.base == TreeBase::Own && self.layer.is_none() {
-            return Err(ModelError::not_allowed("tree.layer", "nothing", "a layer for a tree of its own"));
+        if self.base == TreeBase::Own && self.layers.is_empty() {
+            return Err(ModelError::not_allowed("tree.layers", "nothing", "a layer for a tree of its own"));
         }
         for dir in self.build.iter().flat_map(|build| &build.shown) {
             absolute("tree.build.shown.source", &dir.source)?;
@@ -163,6 +182,28 @@ impl TemplateTree {
     }
 }
 
+/// Deserializes a list, or the single value or nothing of its former form.
+///
+/// # Errors
+/// Fails if the input is neither.
+pub fn one_or_several<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form<T> {
+        Several(Vec<T>),
+        One(T),
+    }
+    Ok(match Option::<Form<T>>::deserialize(deserializer)? {
+        None => Vec::new(),
+        Some(Form::One(one)) => vec![one],
+        Some(Form::Several(several)) => several,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,7 +211,7 @@ mod tests {
     fn tree() -> TemplateTree {
         TemplateTree {
             base: TreeBase::Own,
-            layer: Some(TreeLayer { path: "/a/b".into(), digest: "0".repeat(64) }),
+            layers: vec![TreeLayer { path: "/a/b".into(), digest: "0".repeat(64) }],
             owner: "t".to_owned(),
             build: Some(TreeBuild {
                 shown: vec![ShownDir { source: "/m".into(), name: "mirror".to_owned() }],
@@ -184,10 +225,12 @@ mod tests {
     fn trees_are_validated() {
         tree().check().unwrap();
         let mut bad: Vec<(TemplateTree, &str)> =
-            vec![(tree(), "tree.layer.path"), (tree(), "tree.layer.digest")];
-        bad[0].0.layer.as_mut().unwrap().path = "a/../b".into();
-        bad[1].0.layer.as_mut().unwrap().digest = "zz".to_owned();
-        bad.push((TemplateTree { layer: None, ..tree() }, "tree.layer"));
+            vec![(tree(), "tree.layers.path"), (tree(), "tree.layers.digest")];
+        bad[0].0.layers[0].path = "a/../b".into();
+        bad[1].0.layers[0].digest = "zz".to_owned();
+        bad.push((TemplateTree { layers: Vec::new(), ..tree() }, "tree.layers"));
+        let many = vec![tree().layers[0].clone(); MAX_TREE_LAYERS + 1];
+        bad.push((TemplateTree { layers: many, ..tree() }, "tree.layers"));
         for name in ["", ".x", "a/b", ".."] {
             let mut one = tree();
             one.build.as_mut().unwrap().shown[0].name = name.to_owned();
@@ -197,5 +240,16 @@ mod tests {
             let error = tree.check().unwrap_err().to_string();
             assert!(error.starts_with(field), "{error}");
         }
+    }
+
+    #[test]
+    fn a_tree_of_the_former_form_is_read() {
+        let layer = serde_json::to_value(&tree().layers[0]).unwrap();
+        for (layer, layers) in [(layer, tree().layers), (serde_json::Value::Null, Vec::new())] {
+            let former = serde_json::json!({ "base": "host", "layer": layer, "owner": "t" });
+            assert_eq!(serde_json::from_value::<TemplateTree>(former).unwrap().layers, layers);
+        }
+        let text = serde_json::to_string(&self::tree()).unwrap();
+        assert_eq!(serde_json::from_str::<TemplateTree>(&text).unwrap(), self::tree());
     }
 }

@@ -7,6 +7,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// `SIGINT`, which Ctrl-C sends.
 pub(crate) const SIGINT: i32 = 2;
 
+/// `SIGTERM`.
+pub(crate) const SIGTERM: i32 = 15;
+
 /// Receives signals. A signal that the parent process has set to be ignored (`nohup`, a background job) stays ignored.
 #[derive(Debug)]
 pub(crate) struct Signals {

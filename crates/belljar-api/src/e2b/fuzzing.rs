@@ -99,6 +99,10 @@ pub fn new_sandbox(body: &[u8], internet: bool) -> Result<CreateSandbox, Problem
         created_at: Timestamp::UNIX_EPOCH,
         note: None,
         build: None,
+        parent: None,
+        steps: Vec::new(),
+        limits: BTreeMap::new(),
+        env: BTreeMap::new(),
     };
     parse_json::<NewSandbox>(body)?.into_request(&template, 300, internet, false, None)
 }

@@ -2,15 +2,16 @@
 
 use axum::body::Body;
 use axum::extract::State;
+use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
-use belljar_keeper::{BuildProgress, Exported, SandboxName};
+use belljar_keeper::{BuildInfo, BuildProgress, Exported, SandboxName, TemplateBuild};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::io::ReaderStream;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::exec::accepts_events;
 use super::types::{BuildBody, BuildEventBody, TemplateInfoBody};
@@ -35,34 +36,94 @@ pub(super) async fn build(
 ) -> Result<Response, Problem> {
     let request = body.into_request()?;
     let slot = shared.streams.take(&caller.key)?;
-    let mut building = shared.keeper.build_template(&caller, request).await?;
-    if !accepts_events(&headers) {
-        let _slot = slot;
-        while let Some(progress) = building.next().await {
-            if let BuildProgress::Done(result) = progress {
-                let info = (*result)?;
-                return Ok(axum::Json(TemplateInfoBody::from(info)).into_response());
-            }
-        }
-        return Err(belljar_keeper::KeeperError::ShuttingDown.into());
+    let building = shared.keeper.build_template(&caller, request).await?;
+    if accepts_events(&headers) {
+        return Ok(events(slot, caller.request_id.clone(), follow(building, caller.request_id)));
     }
-    let request_id = caller.request_id.clone();
-    let id = request_id.clone();
-    let stream = async_stream::stream! {
+    let _slot = slot;
+    let mut building = building;
+    while let Some(progress) = building.next().await {
+        if let BuildProgress::Done(result) = progress {
+            return match result.as_ref() {
+                Ok(info) => Ok(axum::Json(TemplateInfoBody::from(info.clone())).into_response()),
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+    Err(belljar_keeper::KeeperError::ShuttingDown.into())
+}
+
+/// Returns a build's events, the first of which has its id.
+fn follow(
+    mut building: TemplateBuild,
+    request_id: String,
+) -> impl futures::Stream<Item = Event> + Send + 'static {
+    async_stream::stream! {
+        yield event("build", &serde_json::json!({ "id": building.id() }));
         while let Some(progress) = building.next().await {
             yield match progress {
+                BuildProgress::Queued { ahead } => event("queued", &serde_json::json!({ "ahead": ahead })),
                 BuildProgress::Event(one) => {
                     let (name, data) = BuildEventBody::from_event(one);
                     event(name, &data)
                 }
-                BuildProgress::Done(result) => match *result {
-                    Ok(info) => event("template", &TemplateInfoBody::from(info)),
-                    Err(error) => problem_event(&error.into(), &id),
+                BuildProgress::Done(result) => match result.as_ref() {
+                    Ok(info) => event("template", &TemplateInfoBody::from(info.clone())),
+                    Err(error) => problem_event(&error.into(), &request_id),
                 },
             };
         }
-    };
-    Ok(events(slot, request_id, stream))
+    }
+}
+
+/// Builds of template files.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Builds)]
+pub(super) struct BuildsBody {
+    builds: Vec<BuildInfo>,
+}
+
+/// Lists builds of template files: those that wait or run, and the last that have ended, the oldest first.
+#[utoipa::path(get, path = "/v1/builds", tag = "templates", operation_id = "list_builds",
+    responses((status = 200, description = "The builds.", body = BuildsBody)))]
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+) -> Result<axum::Json<BuildsBody>, Problem> {
+    Ok(axum::Json(BuildsBody { builds: shared.keeper.template_builds(&caller)? }))
+}
+
+/// Shows a build. With `Accept: text/event-stream`, follows it from its beginning, as the request that started it does.
+#[utoipa::path(get, path = "/v1/builds/{id}", tag = "templates", operation_id = "get_build",
+    params(("id" = String, Path, description = "The build's id.")),
+    responses((status = 200, content(
+        (BuildInfo = "application/json"),
+        (String = "text/event-stream", example = "event: build\ndata: {\"id\":\"bld_00000000000000000000\"}\n\n")),
+        description = "The build.")))]
+pub(super) async fn get(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    headers: HeaderMap,
+    Id(id): Id,
+) -> Result<Response, Problem> {
+    if !accepts_events(&headers) {
+        return Ok(axum::Json(shared.keeper.template_build(&caller, &id)?).into_response());
+    }
+    let slot = shared.streams.take(&caller.key)?;
+    let building = shared.keeper.follow_build(&caller, &id)?;
+    Ok(events(slot, caller.request_id.clone(), follow(building, caller.request_id)))
+}
+
+/// Cancels a build, and shows it. One that has ended stays as it is.
+#[utoipa::path(delete, path = "/v1/builds/{id}", tag = "templates", operation_id = "cancel_build",
+    params(("id" = String, Path, description = "The build's id.")),
+    responses((status = 200, description = "The build.", body = BuildInfo)))]
+pub(super) async fn cancel(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+) -> Result<axum::Json<BuildInfo>, Problem> {
+    Ok(axum::Json(shared.keeper.cancel_build(&caller, &id).await?))
 }
 
 /// Exports a built template as one file.
@@ -75,19 +136,16 @@ pub(super) async fn export(
     Id(id): Id,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller.key)?;
-    let Exported { head, layer, name } = shared.keeper.export_template(&caller, &id).await?;
-    let bytes = head.len() as u64 + layer.as_ref().map_or(0, |(_, bytes)| *bytes);
+    let Exported { head, layers, name } = shared.keeper.export_template(&caller, &id).await?;
+    let bytes = layers.iter().fold(head.len() as u64, |sum, (_, bytes)| sum + bytes);
     let begin = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(head))]);
-    let body = match layer {
-        None => Body::from_stream(begin),
-        Some((file, length)) => {
-            let rest = ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(length), 256 << 10);
-            let rest = rest.inspect(move |_| {
-                let _ = &slot;
-            });
-            Body::from_stream(begin.chain(rest))
-        }
-    };
+    let files = layers.into_iter().map(|(file, length)| {
+        ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(length), 256 << 10)
+    });
+    let rest = futures::stream::iter(files).flatten().inspect(move |_| {
+        let _ = &slot;
+    });
+    let body = Body::from_stream(begin.chain(rest));
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

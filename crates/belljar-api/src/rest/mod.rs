@@ -104,6 +104,8 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(templates::list, builds::build))
         .routes(routes!(builds::import))
         .routes(routes!(builds::export))
+        .routes(routes!(builds::list))
+        .routes(routes!(builds::get, builds::cancel))
         .routes(routes!(templates::get, templates::remove))
         .routes(routes!(volumes::create, volumes::list))
         .routes(routes!(volumes::get, volumes::remove))

@@ -40,7 +40,12 @@ impl Call {
 
     /// Converts an error of the keeper. Only the operator gets the cause of a server error, which is in the log as well.
     pub(super) fn keeper_error(&self, error: KeeperError) -> ConnectError {
-        let why = self.caller.is_operator().then(|| belljar_keeper::chain(&error));
+        self.keeper_error_ref(&error)
+    }
+
+    /// Returns the protocol error for a shared error of the keeper.
+    pub(super) fn keeper_error_ref(&self, error: &KeeperError) -> ConnectError {
+        let why = self.caller.is_operator().then(|| belljar_keeper::chain(error));
         let problem = Problem::from(error);
         match why {
             Some(why) if problem.code().status().is_server_error() => {

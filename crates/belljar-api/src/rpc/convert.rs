@@ -343,6 +343,10 @@ pub(super) fn token(token: keeper::IssuedToken) -> v1::IssuedToken {
     v1::IssuedToken { token: token.token, expires_at: time(token.expires_at).into(), ..Default::default() }
 }
 
+fn step(step: keeper::TemplateStep) -> v1::TemplateStep {
+    v1::TemplateStep { kind: step.kind, summary: step.summary, ..Default::default() }
+}
+
 /// Converts a template.
 pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
     let kind = match info.kind {
@@ -361,6 +365,10 @@ pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
         note: info.note.unwrap_or_default(),
         base: info.base.to_owned(),
         warm: info.warm,
+        parent: info.parent.unwrap_or_default(),
+        steps: info.steps.into_iter().map(step).collect(),
+        limits: info.limits.into_iter().collect(),
+        env: info.env.into_iter().collect(),
         ..Default::default()
     }
 }

@@ -85,8 +85,8 @@ impl v1::Templates for Templates {
         let call = Call::new(&self.0, &context)?;
         let slot = call.slot()?;
         let exported = self.0.keeper.export_template(&call.caller, request.template).await;
-        let Exported { head, layer, .. } = exported.map_err(|error| call.keeper_error(error))?;
-        let rest = layer.map(|(file, length)| {
+        let Exported { head, layers, .. } = exported.map_err(|error| call.keeper_error(error))?;
+        let rest = layers.into_iter().map(|(file, length)| {
             ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(length), PIECE_BYTES)
         });
         let broken = call.clone();
@@ -147,11 +147,15 @@ fn events(
     async_stream::stream! {
         while let Some(progress) = building.next().await {
             let event = match progress {
+                BuildProgress::Queued { ahead } => {
+                    let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+                    v1::BuildQueued { ahead, ..Default::default() }.into()
+                }
                 BuildProgress::Event(event) => to_event(event),
-                BuildProgress::Done(result) => match *result {
-                    Ok(info) => convert::template(info).into(),
+                BuildProgress::Done(result) => match result.as_ref() {
+                    Ok(info) => convert::template(info.clone()).into(),
                     Err(error) => {
-                        yield Err(call.keeper_error(error));
+                        yield Err(call.keeper_error_ref(error));
                         return;
                     }
                 },
@@ -175,6 +179,9 @@ fn to_event(event: BuildEvent) -> Option<v1::build_template_event::Event> {
         .into(),
         BuildEvent::Log { number, line } => {
             v1::BuildLog { number: count(number), line, ..Default::default() }.into()
+        }
+        BuildEvent::Packing { number, bytes } => {
+            v1::BuildPacking { number: count(number), bytes, ..Default::default() }.into()
         }
         BuildEvent::Layer { number, digest, bytes } => {
             v1::BuildLayer { number: count(number), digest, bytes, ..Default::default() }.into()

@@ -331,6 +331,7 @@ async fn build(
                 assert_eq!((layer.digest.len(), layer.bytes > 0), (64, true));
                 progress.push(format!("{} layer", layer.number));
             }
+            Ok(Some(Event::Packing(_) | Event::Queued(_))) => {}
             Ok(None) => panic!("the stream has no end: {progress:?}"),
             Err(error) => return (progress, Err(error)),
         }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::buffer::spare_capacity;
-use rustix::fs::{CWD, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::{Errno, pread, retry_on_intr};
 use tar::EntryType;
 
@@ -48,6 +48,9 @@ pub struct PackOptions {
     pub gzip: bool,
     /// Stay on the file system of the base.
     pub one_file_system: bool,
+    /// The lower directory of an overlay of which the base is the upper one. What the overlay has removed is packed as a character device
+    /// with the number 0, as overlayfs marks it.
+    pub lower: Option<PathBuf>,
 }
 
 /// Result of packing a tree.
@@ -132,6 +135,9 @@ pub struct Packer {
     body: Option<Body>,
     exclude: Vec<Glob>,
     one_file_system: bool,
+    lower: Option<OwnedFd>,
+    /// The last directory that hides all of the lower one of its path, and whether there is one.
+    opaque: Option<(Vec<u8>, bool)>,
     /// The first packed name of each file with several hard links.
     linked: HashMap<(u32, u32, u64), Vec<u8>>,
     linked_bytes: usize,
@@ -165,7 +171,13 @@ impl Packer {
         let exclude = options.exclude.iter().map(|pattern| {
             Glob::new(pattern).map_err(|why| FileError::invalid(format!("exclude: {}: {why}", show(pattern))))
         });
+        let lower = options.lower.as_ref().map(|lower| {
+            let opened = open_dir(CWD, lower, true);
+            opened.map_err(|errno| failure("pack", lower.as_os_str().as_bytes(), errno))
+        });
         Ok(Self {
+            lower: lower.transpose()?,
+            opaque: None,
             roots: find_roots(base, &options.paths)?,
             walk: None,
             body: None,
@@ -271,9 +283,46 @@ impl Packer {
         let Some(stat) = walk.found_dir().and_then(|dir| stat_open(dir).ok()) else { return };
         let name = [walk.path(), b"/"].concat();
         self.record(EntryType::Directory, &name, b"", &stat, 0, None);
+        if self.lower.is_some() && self.pack_hidden(&name, &stat).is_err() {
+            self.summary.skipped += 1;
+        }
         if let Some(walk) = &mut self.walk {
             walk.enter();
         }
+    }
+
+    /// Packs the removal of what an opaque directory hides in the lower one of its path. `path` ends with a slash.
+    fn pack_hidden(&mut self, path: &[u8], stat: &Statx) -> Result<(), Errno> {
+        let (Some(lower), Some(dir)) = (&self.lower, self.walk.as_ref().and_then(Walk::found_dir)) else {
+            return Ok(());
+        };
+        let above = self.opaque.as_ref().filter(|(above, _)| path.starts_with(above));
+        if above.map_or_else(|| !is_opaque(dir), |(_, hides)| !hides) {
+            return Ok(());
+        }
+        let hidden = match open_below(lower, path) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+            hidden => Some(hidden?),
+        };
+        if above.is_none() {
+            self.opaque = Some((path.to_vec(), hidden.is_some()));
+        }
+        let Some(hidden) = hidden else { return Ok(()) };
+        let mut removed = Vec::new();
+        for entry in Dir::read_from(&hidden)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_dots = name == c"." || name == c"..";
+            let kept = rustix::fs::statx(dir, name, NO_FOLLOW, StatxFlags::TYPE);
+            if !is_dots && kept.err() == Some(Errno::NOENT) {
+                removed.push([path, name.to_bytes()].concat());
+            }
+        }
+        removed.sort_unstable();
+        for name in removed.iter().filter(|name| !self.is_excluded(name)).cloned().collect::<Vec<_>>() {
+            self.record(EntryType::Char, &name, b"", stat, 0, None);
+        }
+        Ok(())
     }
 
     /// Packs a directory without read permission, as an empty one.
@@ -306,6 +355,12 @@ impl Packer {
                     self.record(EntryType::Symlink, shown, target.to_bytes(), &stat, 0, None);
                     true
                 }),
+                FileType::CharacterDevice
+                    if self.lower.is_some() && (stat.stx_rdev_major, stat.stx_rdev_minor) == (0, 0) =>
+                {
+                    self.record(EntryType::Char, shown, b"", &stat, 0, None);
+                    Ok(true)
+                }
                 _ => Ok(false),
             },
             Err(errno) => Err(errno),
@@ -401,6 +456,22 @@ impl Packer {
         body.current.length -= data.len() as u64;
         self.body = Some(body);
     }
+}
+
+/// Reports whether overlayfs has marked a directory such that it hides the lower one of its path.
+fn is_opaque(dir: BorrowedFd<'_>) -> bool {
+    let mut value = [0u8; 1];
+    rustix::fs::fgetxattr(dir, c"user.overlay.opaque", &mut value) == Ok(1) && value == *b"y"
+}
+
+/// Opens a directory below another, of whose path no part is a link. The path ends with a slash, and may be longer than the kernel takes
+/// at once.
+fn open_below(dir: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let mut open = dir.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        open = open_dir(open.as_fd(), name, false)?;
+    }
+    Ok(open)
 }
 
 impl Body {

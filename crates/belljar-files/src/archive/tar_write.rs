@@ -45,6 +45,11 @@ pub(super) fn append_record(out: &mut Vec<u8>, record: &Record<'_>) {
     if let Some(gnu) = header.as_gnu_mut() {
         copy_name(&mut gnu.name, record.name);
         copy_name(&mut gnu.linkname, record.target);
+        if record.kind == EntryType::Char {
+            // The only device that is packed.
+            gnu.set_device_major(0);
+            gnu.set_device_minor(0);
+        }
         if let Some(segments) = record.segments {
             gnu.set_real_size(record.stat.stx_size);
             rest = set_segments(&mut gnu.sparse, segments);

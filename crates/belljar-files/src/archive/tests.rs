@@ -161,3 +161,83 @@ async fn discarded_archive_leaves_nothing() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     assert!(Packer::begin(&dir.path().join("missing"), &PackOptions::default()).is_err());
 }
+
+/// Returns the entries of what an overlay has changed, as `tar` sees them: type and name.
+async fn changes(upper: &Path, lower: &Path) -> Vec<String> {
+    let options = PackOptions { lower: Some(lower.to_owned()), ..PackOptions::default() };
+    let mut packer = Packer::begin(upper, &options).unwrap();
+    let mut archive = Vec::new();
+    while let Some(piece) = packer.next().await {
+        archive.extend_from_slice(&piece);
+    }
+    assert_eq!(packer.summary().skipped, 0);
+    let mut archive = tar::Archive::new(archive.as_slice());
+    let entries = archive.entries().unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let header = entry.header();
+        let is_device = header.entry_type() == EntryType::Char;
+        if is_device {
+            let number = (header.device_major().unwrap(), header.device_minor().unwrap());
+            assert_eq!(number, (Some(0), Some(0)));
+        }
+        format!("{}{}", if is_device { "-" } else { "+" }, entry.path().unwrap().display())
+    });
+    let mut entries: Vec<String> = entries.collect();
+    entries.sort();
+    entries
+}
+
+#[tokio::test]
+async fn what_an_overlay_removes_is_packed_as_whiteouts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (lower, upper) = (dir.path().join("lower"), dir.path().join("upper"));
+    let file = |path: std::path::PathBuf| {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "x").unwrap();
+    };
+    // Longer than a path that the kernel takes at once.
+    let part = format!("{}/", "d".repeat(200));
+    let deep = part.repeat(30);
+    for name in ["gone", "new/kept", "new/hidden", "new/sub/old", "merged/old", "was_a_dir/old", "elsewhere"]
+    {
+        file(lower.join(name));
+    }
+    symlink("new", lower.join("link")).unwrap();
+    for name in
+        ["new/kept", "new/sub/young", "merged/young", "was_a_dir", "link/young", "elsewhere/young", "fresh/a"]
+    {
+        file(upper.join(name));
+    }
+    for tree in [&lower, &upper] {
+        let mut at = OwnedFd::from(std::fs::File::open(tree).unwrap());
+        for name in deep.split_terminator('/') {
+            let _ = rustix::fs::mkdirat(&at, name, rustix::fs::Mode::from_raw_mode(0o755));
+            at = crate::dir::open_dir(std::os::fd::AsFd::as_fd(&at), name, false).unwrap();
+        }
+        let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+        let name = if tree == &lower { "old" } else { "young" };
+        rustix::fs::openat(&at, name, flags, rustix::fs::Mode::from_raw_mode(0o644)).unwrap();
+    }
+    let kind = rustix::fs::FileType::CharacterDevice;
+    rustix::fs::mknodat(rustix::fs::CWD, upper.join("gone"), kind, rustix::fs::Mode::empty(), 0).unwrap();
+    for name in ["new", "link", "elsewhere", "fresh", part.as_str()] {
+        let flags = rustix::fs::XattrFlags::empty();
+        let set = rustix::fs::setxattr(upper.join(name), c"user.overlay.opaque", b"y", flags);
+        if set == Err(rustix::io::Errno::OPNOTSUPP) {
+            // This file system, of a kernel before 6.6, has no opaque directories.
+            return;
+        }
+        set.unwrap();
+    }
+    let mut expected: Vec<String> =
+        ["-gone", "+new/", "+new/kept", "-new/hidden", "+new/sub/", "-new/sub/old"]
+            .iter()
+            .chain(&["+new/sub/young", "+merged/", "+merged/young", "+was_a_dir", "+link/", "+link/young"])
+            .chain(&["+elsewhere/", "+elsewhere/young", "+fresh/", "+fresh/a"])
+            .map(ToString::to_string)
+            .collect();
+    expected.extend((1..=30).map(|depth| format!("+{}", part.repeat(depth))));
+    expected.extend([format!("-{deep}old"), format!("+{deep}young")]);
+    expected.sort();
+    assert_eq!(changes(&upper, &lower).await, expected);
+}

@@ -26,6 +26,10 @@ pub(super) fn pack(
         exclude: request.exclude.clone(),
         gzip,
         one_file_system: request.one_file_system,
+        lower: match request.lower.is_empty() {
+            true => None,
+            false => Some(resolve(home, "lower", &request.lower)?),
+        },
     };
     let packer = Packer::begin(&base, &options).map_err(to_connect)?;
     Ok(futures::stream::unfold(Some(packer), |packer| async move {

@@ -10,7 +10,7 @@ use super::key::{GENERATION, host_digest, mirror_digest, next_key};
 use super::{BuildEvent, BuildInput, Builder, HOME, IMAGE_NAME, MIRROR_NAME, State, WORK, show_dir};
 use crate::definition::{Base, Definition, StepKind};
 use crate::error::BuildError;
-use crate::layers::{Layer, Layers};
+use crate::layers::{Layer, Layers, digest_of};
 use crate::oci;
 use crate::sandbox::BuildSandbox;
 use crate::steps::{self, script};
@@ -25,10 +25,11 @@ impl Builder<'_> {
         let total = definition.steps.len();
         let mut state = State {
             base: TreeBase::Own,
-            layer: None,
+            layers: Vec::new(),
             key: String::new(),
             env: BTreeMap::new(),
             workdir: None,
+            is_new: false,
         };
         match &definition.base {
             Base::Host => {
@@ -42,8 +43,8 @@ impl Builder<'_> {
                 state.base = base.base;
                 state.env = base.spec.env.clone().unwrap_or_default();
                 state.workdir = base.start.workdir.clone();
-                state.layer = base.layer.clone();
-                let digest = base.layer.as_ref().map_or("", |layer| layer.digest.as_str());
+                state.layers.clone_from(&base.layers);
+                let digest = digest_of(&base.layers);
                 let settings = format!("{:?} {:?}", state.env, state.workdir);
                 let text = format!("template {} {digest} {settings}", base.base.as_str());
                 state.key = next_key(GENERATION, &text);
@@ -60,9 +61,9 @@ impl Builder<'_> {
                 let workshop = self.open_workshop(&definition.build, show_dir(MIRROR_NAME, mirror)).await?;
                 let result = self.extract_debian(&workshop, suite, total).await;
                 let closed = workshop.close().await;
-                state.layer = Some(result?);
+                state.layers = vec![result?];
                 closed?;
-                let sandbox = self.open_step_sandbox(definition, input, &state).await?;
+                let sandbox = self.open_step_sandbox(definition, input, &state, None).await?;
                 let result = self.configure_debian(&sandbox, &state, definition, total).await;
                 self.finish_base(sandbox, result, &mut state).await?;
             }
@@ -78,7 +79,7 @@ impl Builder<'_> {
                 let result = self.unpack_image(&workshop, reference, input, &mut state, total).await;
                 match result {
                     Ok(None) => workshop.close().await?,
-                    Ok(Some(layer)) => self.finish_base(workshop, Ok(layer), &mut state).await?,
+                    Ok(Some(layer)) => self.finish_base(workshop, Ok(vec![layer]), &mut state).await?,
                     Err(error) => self.finish_base(workshop, Err(error), &mut state).await?,
                 }
             }
@@ -97,24 +98,22 @@ impl Builder<'_> {
         let cached = if input.fresh { None } else { self.layers.find_cached(&state.key).await };
         let is_cached = cached.is_some();
         (self.tell)(BuildEvent::Step { number: 0, total, kind: "base", summary, cached: is_cached });
-        state.layer = cached;
+        state.layers = cached.unwrap_or_default();
         is_cached
     }
 
-    /// Closes the sandbox of a base, and records the resulting layer in the cache.
+    /// Closes the sandbox of a base, and records the resulting layers in the cache.
     async fn finish_base(
         &mut self,
         workshop: BuildSandbox,
-        result: Result<Layer, BuildError>,
+        result: Result<Vec<Layer>, BuildError>,
         state: &mut State,
     ) -> Result<(), BuildError> {
         let closed = workshop.close().await;
-        let layer = result?;
+        let layers = result?;
         closed?;
-        self.layers.record(&state.key, &layer).await?;
-        (self.tell)(BuildEvent::Layer { number: 0, digest: layer.digest.clone(), bytes: layer.bytes });
-        state.layer = Some(layer);
-        Ok(())
+        state.is_new = true;
+        self.finish_layers(state, layers, 0).await
     }
 
     /// Extracts the packages of a Debian tree without running any of their scripts.
@@ -137,11 +136,11 @@ impl Builder<'_> {
         state: &State,
         definition: &Definition,
         total: usize,
-    ) -> Result<Layer, BuildError> {
+    ) -> Result<Vec<Layer>, BuildError> {
         self.run_in_workshop(sandbox, steps::CONFIGURE, 0, total, "installing the packages of a Debian tree")
             .await?;
         let kind = StepKind::Apt(Vec::new());
-        self.pack_layer(sandbox, state, definition, &kind, 0, total).await
+        self.pack_layer(sandbox, state, definition, &kind, 0).await
     }
 
     /// Unpacks an OCI image into a layer; `None` if the base is cached.

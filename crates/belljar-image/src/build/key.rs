@@ -11,7 +11,7 @@ use crate::error::BuildError;
 use crate::steps;
 
 /// Part of every cache key. Changing it invalidates everything that was built before.
-pub(super) const GENERATION: &str = "belljar template 2";
+pub(super) const GENERATION: &str = "belljar template 3";
 
 /// Limit of files in a folder of the mirror.
 const MAX_MIRROR_FILES: usize = 200_000;

@@ -26,4 +26,4 @@ rm -rf "$R"/var/lib/apt/lists/* "$R"/var/cache/apt/*.bin "$R"/var/cache/apt/arch
   "$R"/var/log/apt "$R"/var/cache/ldconfig/aux-cache "$R"/var/cache/debconf/*-old "$R"/var/lib/dpkg/*-old \
   "$R"/root/.cache "$R"/root/.npm "$R"/etc/passwd- "$R"/etc/group- "$R"/etc/shadow- "$R"/etc/gshadow- \
   "$R"/var/lib/dpkg/lock* "$R"/var/lib/apt/extended_states.bak "$R"/var/lib/systemd/random-seed
-if [ -e "$R/etc/machine-id" ]; then : >"$R/etc/machine-id"; fi
+if [ -s "$R/etc/machine-id" ]; then : >"$R/etc/machine-id"; fi

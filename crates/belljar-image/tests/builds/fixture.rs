@@ -7,9 +7,7 @@ use std::pin::Pin;
 use belljar_engine::{CreateRequest, Engine as _, ProcessEvent, v1};
 use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, Built, Definition, Layer, Layers};
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{
-    Isolation, LimitsGrade, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeLayer,
-};
+use belljar_model::{Isolation, LimitsGrade, SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase};
 
 pub(crate) type Case = fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -67,13 +65,11 @@ impl Fixture {
         built.unwrap_or_else(|error| panic!("{error}\n{events:?}"))
     }
 
-    /// Returns the specification of a sandbox with a layer.
-    pub(crate) fn spec(&self, base: TreeBase, layer: Option<&Layer>, owner: &str) -> SandboxSpec {
-        let layer = layer
-            .map(|layer| TreeLayer { path: self.layers.path(&layer.digest), digest: layer.digest.clone() });
+    /// Returns the specification of a sandbox with layers.
+    pub(crate) fn spec(&self, base: TreeBase, layers: &[Layer], owner: &str) -> SandboxSpec {
         let tree = TemplateTree {
             base,
-            layer,
+            layers: self.layers.tree(layers),
             owner: owner.to_owned(),
             build: None,
             warm: Vec::new(),
@@ -84,7 +80,7 @@ impl Fixture {
 
     /// Runs a command line in a sandbox of a built template.
     pub(crate) async fn sh(&self, built: &Built, line: &str) -> CommandOutput {
-        self.run_with_spec(&self.spec(built.base, built.layer.as_ref(), "me"), line).await
+        self.run_with_spec(&self.spec(built.base, &built.layers, "me"), line).await
     }
 
     pub(crate) async fn run_with_spec(&self, spec: &SandboxSpec, line: &str) -> CommandOutput {

@@ -102,7 +102,8 @@ pub(crate) fn layout(dir: &Path, layers: &[Vec<u8>]) -> PathBuf {
 
 /// Returns a layer with a shell, a few programs and the entries in `more`.
 pub(crate) fn base_layer(more: &[Entry<'_>]) -> Vec<u8> {
-    let files = programs(&["sh", "cat", "ls", "id", "mkdir", "rm", "ln", "grep", "test", "head", "stat"]);
+    let files =
+        programs(&["sh", "cat", "ls", "id", "mkdir", "rm", "ln", "grep", "test", "head", "stat", "chmod"]);
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for (path, content) in &files {
         entries.push((path, EntryType::Regular, 0o755, content));
@@ -149,7 +150,7 @@ async fn image(fixture: Fixture) {
     let tar = fixture.path().join("image.tar");
     let packed = Command::new("tar").arg("-cf").arg(&tar).arg("-C").arg(&root).arg(".").status().unwrap();
     assert!(packed.success());
-    assert_eq!(fixture.build_ok(&text, &input(tar)).await.layer, built.layer);
+    assert_eq!(fixture.build_ok(&text, &input(tar)).await.layers, built.layers);
 }
 
 /// Tests of reachability are in `crates/belljar/tests/network`.
@@ -163,7 +164,7 @@ async fn volumes(fixture: Fixture) {
         ("data", Regular, 0o644, b"hidden\n"),
     ]);
     let built = fixture.build_ok(OCI, &input(layout(fixture.path(), &[base]))).await;
-    let mut spec = fixture.spec(built.base, built.layer.as_ref(), "me");
+    let mut spec = fixture.spec(built.base, &built.layers, "me");
     for (index, path) in ["/mnt/a/b", "/data", "/srv/v", "/opt/v", "/home/user/v"].into_iter().enumerate() {
         let image = fixture.path().join(format!("volume{index}"));
         let mut mke2fs = Command::new("mke2fs");

@@ -1,7 +1,7 @@
 //! Steps, their cache and their failures.
 
 use belljar_engine::Engine as _;
-use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, BundleHeader, Layer};
+use belljar_image::{BuildError, BuildEvent, BuildInput, Builder, BundleHeader};
 use belljar_local::CreateRequest;
 use belljar_model::{LimitsGrade, TreeBase};
 use bytes::Bytes;
@@ -65,12 +65,12 @@ async fn cache(fixture: Fixture) {
     assert_eq!(again.unwrap(), first);
     let (other, events) = fixture.build(HOST, &with_file("other\n")).await;
     assert_eq!(cached(&events), [true, false, false]);
-    assert_ne!(other.unwrap().layer, first.layer);
+    assert_ne!(other.unwrap().layers, first.layers);
     // The same steps produce the same bytes when they run again.
     let fresh = BuildInput { fresh: true, ..with_file("first\n") };
     let (anew, events) = fixture.build(HOST, &fresh).await;
     assert_eq!(cached(&events), [false, false, false]);
-    assert_eq!(anew.unwrap().layer, first.layer);
+    assert_eq!(anew.unwrap().layers, first.layers);
 }
 
 async fn failing(fixture: Fixture) {
@@ -121,19 +121,20 @@ async fn missing(fixture: Fixture) {
 async fn owners(fixture: Fixture) {
     let built = fixture.build_ok(HOST, &with_file("first\n")).await;
     fixture.wait_for_no_loops().await;
-    let layer = built.layer.as_ref();
+    let layers = &built.layers;
+    assert_eq!(layers.len(), 3);
     let start = async |owner| {
-        fixture.engine.create(CreateRequest::run(&fixture.spec(built.base, layer, owner))).await.unwrap()
+        fixture.engine.create(CreateRequest::run(&fixture.spec(built.base, layers, owner))).await.unwrap()
     };
     let first = start("a").await;
-    assert_eq!(fixture.loops(), 1);
+    assert_eq!(fixture.loops(), 3);
     let second = start("a").await;
-    assert_eq!(fixture.loops(), 1, "sandboxes of one owner share a superblock");
+    assert_eq!(fixture.loops(), 3, "sandboxes of one owner share a superblock");
     let other = start("b").await;
-    assert_eq!(fixture.loops(), 2, "sandboxes of another owner do not");
+    assert_eq!(fixture.loops(), 6, "sandboxes of another owner do not");
     first.stop().await.unwrap();
     drop(first);
-    assert_eq!(fixture.loops(), 2);
+    assert_eq!(fixture.loops(), 6);
     second.stop().await.unwrap();
     other.stop().await.unwrap();
     drop((second, other));
@@ -142,13 +143,17 @@ async fn owners(fixture: Fixture) {
 
 async fn bundle(fixture: Fixture) {
     let built = fixture.build_ok(HOST, &with_file("first\n")).await;
-    let layer = built.layer.clone().unwrap();
-    let content = std::fs::read(fixture.layers.path(&layer.digest)).unwrap();
-    let header = |layer: Layer| BundleHeader {
+    assert_eq!(built.layers.len(), 3);
+    let content: Vec<u8> = built
+        .layers
+        .iter()
+        .flat_map(|layer| std::fs::read(fixture.layers.path(&layer.digest)).unwrap())
+        .collect();
+    let header = BundleHeader {
         name: "one".to_owned(),
         description: String::new(),
         base: built.base,
-        layer: Some(layer),
+        layers: built.layers.clone(),
         spec: built.spec.clone(),
         start: None,
         ready: None,
@@ -166,14 +171,14 @@ async fn bundle(fixture: Fixture) {
         };
         builder.import(header, std::io::Cursor::new(content)).await
     };
-    let back = import(&header(layer.clone()), content.clone()).await.unwrap();
-    assert_eq!(back.as_ref(), Some(&layer), "the repacked layer is identical");
+    let back = import(&header, content.clone()).await.unwrap();
+    assert_eq!(back, built.layers, "the repacked layers are identical");
     let mut changed = content.clone();
     changed[200] ^= 1;
     let mut longer = content.clone();
     longer.push(0);
     for bad in [changed, content[..content.len() / 2].to_vec(), longer] {
-        let error = import(&header(layer.clone()), bad).await.unwrap_err().to_string();
+        let error = import(&header, bad).await.unwrap_err().to_string();
         assert!(error.starts_with("bundle: "), "{error}");
     }
 }

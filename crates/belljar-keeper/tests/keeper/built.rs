@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use belljar_keeper::{
-    BuildPlan, BuildProgress, BuildStatus, BuildTemplate, Caller, CreateSandbox, FilesHash, ForkRequest,
-    KeeperConfig, KeeperError, Labels, LogLevel, NewBuild, NewKey, PlanStep, Quotas, SnapshotRequest,
-    TaggedName, TemplateInfo, TemplateKind,
+    BuildEvent, BuildPlan, BuildProgress, BuildState, BuildStatus, BuildTemplate, Caller, CreateSandbox,
+    FilesHash, ForkRequest, KeeperConfig, KeeperError, Labels, LogLevel, NewBuild, NewKey, PlanStep, Quotas,
+    SnapshotRequest, TaggedName, TemplateBuild, TemplateInfo, TemplateKind,
 };
 use belljar_model::{LimitsFile, Role};
 use belljar_testing::wait::DEADLINE;
@@ -29,12 +29,34 @@ fn admin(tenant: &str) -> Caller {
     Caller { role: Role::Admin, ..user(tenant) }
 }
 
-async fn build(fixture: &Fixture, caller: &Caller, definition: &str) -> Result<TemplateInfo, KeeperError> {
+/// The error of a build.
+#[derive(Debug)]
+struct Failure {
+    code: &'static str,
+    text: String,
+}
+
+impl Failure {
+    fn of(error: &KeeperError) -> Self {
+        Self { code: error.code(), text: error.to_string() }
+    }
+}
+
+async fn build(fixture: &Fixture, caller: &Caller, definition: &str) -> Result<TemplateInfo, Failure> {
+    let building = start(fixture, caller, definition).await.map_err(|error| Failure::of(&error))?;
+    finish(building).await
+}
+
+async fn start(fixture: &Fixture, caller: &Caller, definition: &str) -> Result<TemplateBuild, KeeperError> {
     let request = BuildTemplate { definition: definition.to_owned(), ..BuildTemplate::default() };
-    let mut building = fixture.keeper.build_template(caller, request).await?;
+    fixture.keeper.build_template(caller, request).await
+}
+
+/// Waits for the end of a build.
+async fn finish(mut building: TemplateBuild) -> Result<TemplateInfo, Failure> {
     while let Some(progress) = building.next().await {
         if let BuildProgress::Done(result) = progress {
-            return *result;
+            return result.as_ref().as_ref().cloned().map_err(Failure::of);
         }
     }
     panic!("a build has no end");
@@ -214,8 +236,8 @@ pub(crate) async fn invalid_builds_are_refused(fixture: Fixture) {
         ("name = \"a\"\nbase = \"host\"\n[[step]]\nrun = \"exit 3\"", "build_failed", "step 1 of 1 (run)"),
     ] {
         let error = build(&fixture, &caller, definition).await.unwrap_err();
-        assert_eq!(error.code(), code, "{error}");
-        assert!(error.to_string().contains(said), "{error}");
+        assert_eq!(error.code, code, "{error:?}");
+        assert!(error.text.contains(said), "{error:?}");
     }
     let with = |path: &str| BuildTemplate {
         definition: "name = \"a\"\nbase = \"host\"".to_owned(),
@@ -227,7 +249,7 @@ pub(crate) async fn invalid_builds_are_refused(fixture: Fixture) {
     // The kernel parses the result, so not every key may build.
     for role in [Role::Read, Role::User] {
         let caller = Caller { role, ..user("acme") };
-        assert_eq!(build(&fixture, &caller, ONE).await.unwrap_err().code(), "forbidden");
+        assert_eq!(build(&fixture, &caller, ONE).await.unwrap_err().code, "forbidden");
         let source = std::io::Cursor::new(Vec::new());
         let error = fixture.keeper.import_template(&caller, None, source).await.unwrap_err();
         assert_eq!(error.code(), "forbidden", "{error}");
@@ -246,7 +268,9 @@ pub(crate) async fn template_round_trips_through_a_file(fixture: Fixture) {
     let info = build(&fixture, &caller, ONE).await.unwrap();
     let exported = fixture.keeper.export_template(&caller, "one").await.unwrap();
     let mut whole = exported.head;
-    std::io::Read::read_to_end(&mut exported.layer.unwrap().0, &mut whole).unwrap();
+    for (mut file, _) in exported.layers {
+        std::io::Read::read_to_end(&mut file, &mut whole).unwrap();
+    }
     let other = admin("other");
     let source = std::io::Cursor::new(whole.clone());
     let back = fixture.keeper.import_template(&other, Some("two".parse().unwrap()), source).await.unwrap();
@@ -259,4 +283,65 @@ pub(crate) async fn template_round_trips_through_a_file(fixture: Fixture) {
         let error = fixture.keeper.import_template(&other, None, source).await.unwrap_err();
         assert_eq!(error.code(), "invalid_field", "{error}");
     }
+}
+
+/// A second build waits for the first, which can be followed and cancelled; what it had finished stays cached.
+pub(crate) async fn builds_are_queued_followed_and_cancelled(fixture: Fixture) {
+    let caller = admin("acme");
+    let slow =
+        "name = \"slow\"\nbase = \"host\"\n[[step]]\nrun = \"echo first\"\n[[step]]\nrun = \"sleep 1000\"\n";
+    let mut first = start(&fixture, &caller, slow).await.unwrap();
+    let id = first.id().to_owned();
+    let step = async |building: &mut TemplateBuild, wanted: usize| {
+        while let Some(progress) = building.next().await {
+            if matches!(progress, BuildProgress::Event(BuildEvent::Step { number, .. }) if number == wanted) {
+                return;
+            }
+        }
+        panic!("the build has ended");
+    };
+    step(&mut first, 2).await;
+    let mut second = start(&fixture, &caller, ONE).await.unwrap();
+    assert!(matches!(second.next().await, Some(BuildProgress::Queued { ahead: 1 })));
+    let builds = fixture.keeper.template_builds(&caller).unwrap();
+    let states: Vec<_> = builds.iter().map(|build| (build.name.as_str(), build.state, build.ahead)).collect();
+    assert_eq!(states, [("slow", BuildState::Running, None), ("one", BuildState::Queued, Some(1))]);
+    assert_eq!(builds[0].step.as_ref().unwrap().number, 2);
+    // Who follows it later gets all events; nobody else's tenant does.
+    let mut late = fixture.keeper.follow_build(&caller, &id).unwrap();
+    step(&mut late, 1).await;
+    assert_eq!(fixture.keeper.follow_build(&admin("other"), &id).err().unwrap().code(), "not_found");
+    assert_eq!(fixture.keeper.cancel_build(&admin("other"), &id).await.unwrap_err().code(), "not_found");
+    assert_eq!(fixture.keeper.template_builds(&user("acme")).unwrap_err().code(), "forbidden");
+    assert_eq!(fixture.keeper.template_builds(&admin("other")).unwrap().len(), 0);
+    let ended = fixture.keeper.cancel_build(&caller, &id).await.unwrap();
+    assert_eq!(ended.state, BuildState::Cancelled);
+    assert!(ended.error.unwrap().contains("was cancelled"));
+    for building in [first, late] {
+        assert_eq!(finish(building).await.unwrap_err().code, "build_failed");
+    }
+    let info = finish(second).await.unwrap();
+    let second = fixture.keeper.template_builds(&caller).unwrap().pop().unwrap();
+    assert_eq!((second.state, second.template), (BuildState::Done, Some(info.id)));
+    let mut again = start(&fixture, &caller, slow).await.unwrap();
+    loop {
+        let Some(progress) = again.next().await else { panic!("the build has ended") };
+        if let BuildProgress::Event(BuildEvent::Step { number: 1, cached, .. }) = progress {
+            assert!(cached, "the step that had ended runs again");
+            break;
+        }
+    }
+    // A build that has been cancelled stays as it is.
+    let id = again.id().to_owned();
+    for _ in 0..2 {
+        assert_eq!(fixture.keeper.cancel_build(&caller, &id).await.unwrap().state, BuildState::Cancelled);
+    }
+    drop(again);
+    // A template knows what it is made of.
+    let child = "name = \"child\"\nbase = \"template:one\"\n[limits]\nmemory = \"300m\"\n[[step]]\nrun = \"echo a > b\"\n";
+    let child = build(&fixture, &caller, child).await.unwrap();
+    assert_eq!((child.parent.as_deref(), child.steps.len()), (Some("one"), 1));
+    assert_eq!((child.steps[0].kind.as_str(), child.steps[0].summary.as_str()), ("run", "echo a > b"));
+    assert_eq!(child.env.get("GREETING").map(String::as_str), Some("hello"));
+    assert_eq!(child.limits.get("memory").map(String::as_str), Some("300 MiB"));
 }

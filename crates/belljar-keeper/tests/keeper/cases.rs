@@ -39,6 +39,7 @@ cases![
     built::template_round_trips_through_a_file,
     built::template_based_on_another_inherits_from_it,
     built::template_is_built_step_by_step,
+    built::builds_are_queued_followed_and_cancelled,
     engines::second_engine_is_selected_by_name,
     engines::template_build_needs_own_tree,
     copies::snapshot_creates_template,

@@ -81,7 +81,7 @@ for name, program in [("a plain program", "plain"), ("a program with capabilitie
 async fn sandbox(layer: Option<&TreeLayer>, owner: &str, is_built: bool) -> Result<Sandbox, NotRun> {
     let tree = TemplateTree {
         base: TreeBase::Host,
-        layer: layer.cloned(),
+        layers: layer.cloned().into_iter().collect(),
         owner: owner.to_owned(),
         warm: Vec::new(),
         start: TemplateStart::default(),

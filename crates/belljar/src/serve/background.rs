@@ -3,7 +3,7 @@
 //! ```text
 //!  command ──starts──► session of its own, home, log ──► "ready" | "held" | error ──► the command continues
 //!                            │
-//!                            ├── no sandbox and no connection for `server.linger`, and no command on its way: ends
+//!                            ├── no sandbox, build and connection for `server.linger`, and no command on its way: ends
 //!                            └── a server that was started by hand requests the home: ends; sandboxes keep running
 //! ```
 
@@ -133,7 +133,10 @@ impl Background {
                 () = tokio::time::sleep((linger / 8).clamp(least, most)) => {}
             }
             let connections = api.connections();
-            let is_idle = keeper.is_empty() && connections.open == 0 && connections == self.seen;
+            let is_idle = keeper.is_empty()
+                && !keeper.is_building()
+                && connections.open == 0
+                && connections == self.seen;
             self.seen = connections;
             if !is_idle {
                 self.idle_since = Instant::now();

@@ -1,4 +1,4 @@
-//! `belljar template build`, `export` and `import`.
+//! `belljar template build`, `builds`, `attach`, `cancel`, `export` and `import`.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use base64::Engine as _;
-use belljar_client::{Method, RestBody};
+use belljar_client::{Method, RestBody, RestResponse};
 use belljar_image::{Base, Definition, StepKind};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::build_display::{BuildDisplay, TICK_INTERVAL, queued};
 use super::link::Link;
-use super::show::{bytes, print};
+use super::server_args::ProgressStyle;
+use super::show::{Table, away, print};
 use crate::message::{Quit, say};
+use crate::signals::{self, SIGINT, SIGTERM, Signals};
 
 /// Maximum total size of the files that are sent with a build, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -26,6 +30,7 @@ pub(crate) async fn build(
     mirror: Option<&Path>,
     name: Option<&str>,
     fresh: bool,
+    progress: ProgressStyle,
 ) -> Result<u8, Quit> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     // Errors in the definition are reported with the file's name, before anything is sent.
@@ -43,75 +48,194 @@ pub(crate) async fn build(
             json!({"path": path, "mode": format!("{mode:04o}"), "content_base64": content})
         })
         .collect();
-    let built = run(
-        link,
-        json!({
-            "definition": text, "mirror": mirror, "image": image, "name": name, "fresh": fresh, "files": files,
-        }),
-    );
-    show(link, &built.await?)
+    let body = json!({
+        "definition": text, "mirror": mirror, "image": image, "name": name, "fresh": fresh, "files": files,
+    });
+    show(link, &run(link, &body, progress).await?)
 }
 
 /// Sends a build, shows its progress, and returns the template.
-pub(super) async fn run(link: &Link, body: Value) -> Result<Value, Quit> {
-    let body = RestBody::Json(serde_json::to_vec(&body)?.into());
-    let mut answer = link.client.rest(Method::POST, "/v1/templates", "text/event-stream", body).await?;
-    let mut open = Vec::new();
-    let mut name = String::new();
-    let mut done = None;
-    while let Some(piece) = answer.next().await? {
+pub(super) async fn run(link: &Link, body: &Value, progress: ProgressStyle) -> Result<Value, Quit> {
+    let body = RestBody::Json(serde_json::to_vec(body)?.into());
+    let answer = link.client.rest(Method::POST, "/v1/templates", "text/event-stream", body).await?;
+    follow(link, answer, BuildDisplay::new(link.quiet, progress), OnInterrupt::Cancel).await
+}
+
+/// Follows a build.
+pub(crate) async fn attach(link: &Link, build: &str, progress: ProgressStyle) -> Result<u8, Quit> {
+    let path = format!("/v1/builds/{}", in_path(build));
+    let answer = link.client.rest(Method::GET, &path, "text/event-stream", RestBody::Empty).await?;
+    let built = follow(link, answer, BuildDisplay::new(link.quiet, progress), OnInterrupt::Detach).await?;
+    show(link, &built)
+}
+
+/// Cancels a build.
+pub(crate) async fn cancel(link: &Link, build: &str) -> Result<u8, Quit> {
+    let info = end(link, build).await?;
+    if !link.json(&info)? {
+        print(&format!("{}\n", info.id))?;
+        if info.state != "cancelled" {
+            link.remark(&format!("it had ended before: {}", info.state));
+        }
+    }
+    Ok(0)
+}
+
+async fn end(link: &Link, build: &str) -> Result<BuildInfo, Quit> {
+    let path = format!("/v1/builds/{}", in_path(build));
+    Ok(link.client.value(Method::DELETE, &path, RestBody::Empty).await?)
+}
+
+/// A build, as the server shows it.
+#[derive(Debug, Deserialize, Serialize)]
+struct BuildInfo {
+    id: String,
+    name: String,
+    state: String,
+    #[serde(flatten)]
+    more: serde_json::Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Builds {
+    builds: Vec<BuildInfo>,
+}
+
+/// Lists builds.
+pub(crate) async fn list(link: &Link) -> Result<u8, Quit> {
+    let Builds { builds } = link.client.fetch("/v1/builds").await?;
+    let mut table = Table::new(&["ID", "NAME", "STATE", "CREATED", "STEP"]);
+    for build in builds {
+        if link.json(&build)? {
+            continue;
+        }
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let created = text(build.more.get("created_at")).parse().map_or_else(|_| "-".to_owned(), away);
+        let step = match (build.more.get("ahead").and_then(Value::as_u64), build.more.get("step")) {
+            (Some(ahead), _) => queued(ahead),
+            (None, Some(step)) => {
+                let number = |key: &str| step.get(key).and_then(Value::as_u64).unwrap_or_default();
+                let (kind, summary) = (text(step.get("kind")), text(step.get("summary")));
+                format!("[{}/{}] {kind} {summary}", number("number"), number("total"))
+            }
+            (None, None) => String::new(),
+        };
+        table.row(vec![build.id, build.name, build.state, created, step]);
+    }
+    link.list(&table, 0)?;
+    Ok(0)
+}
+
+/// What Ctrl-C does to a build that is followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnInterrupt {
+    /// Cancels it.
+    Cancel,
+    /// Leaves it running.
+    Detach,
+}
+
+/// Shows the events of a build until its end.
+async fn follow(
+    link: &Link,
+    mut answer: RestResponse,
+    mut display: BuildDisplay,
+    on_interrupt: OnInterrupt,
+) -> Result<Value, Quit> {
+    let mut signals = Signals::catch()?;
+    let mut ticks = tokio::time::interval(TICK_INTERVAL);
+    let mut events = Events::default();
+    let mut build = String::new();
+    let (name, value) = 'build: loop {
+        let piece = tokio::select! {
+            piece = answer.next() => piece,
+            signal = signals.next() => {
+                display.end(false);
+                return Err(interrupted(link, &build, signal, on_interrupt, &mut signals).await);
+            }
+            _ = ticks.tick() => {
+                display.tick();
+                continue;
+            }
+        };
+        let Some(piece) = piece.inspect_err(|_| display.end(false))? else {
+            display.end(false);
+            return Err(Quit::Error(anyhow::anyhow!(
+                "the connection broke; the build continues: belljar template attach {build} follows it"
+            )));
+        };
+        for (name, value) in events.take(&piece) {
+            match name.as_str() {
+                "template" | "error" => break 'build (name, value),
+                "build" => build = value.get("id").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                _ => display.event(&name, &value),
+            }
+        }
+    };
+    display.end(name == "template");
+    if name == "template" {
+        return Ok(value);
+    }
+    let detail = value.get("detail").and_then(Value::as_str).unwrap_or("the build failed").to_owned();
+    Err(Quit::Error(anyhow::anyhow!(detail)))
+}
+
+/// Ends or leaves a build after a signal. Returns how this command ends then.
+async fn interrupted(
+    link: &Link,
+    build: &str,
+    signal: i32,
+    on_interrupt: OnInterrupt,
+    signals: &mut Signals,
+) -> Quit {
+    // A terminal that is closed is no wish to end the build.
+    if on_interrupt == OnInterrupt::Detach || !matches!(signal, SIGINT | SIGTERM) || build.is_empty() {
+        say(&format!(
+            "the build continues: belljar template attach {build} follows it, belljar template cancel {build} ends it"
+        ));
+        return Quit::Status(signals::status(signal));
+    }
+    say(&format!("cancelling the build {build}; Ctrl-C again leaves it to the server"));
+    let ended = tokio::select! {
+        ended = end(link, build) => ended,
+        _ = signals.next() => return Quit::Status(signals::status(signal)),
+    };
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(error) => return error,
+    };
+    say(match ended.state.as_str() {
+        "cancelled" => "cancelled; steps that had ended stay cached",
+        _ => "the build had ended before",
+    });
+    Quit::Status(signals::status(signal))
+}
+
+/// Splits a stream of server-sent events into their names and data.
+#[derive(Default)]
+struct Events {
+    line: Vec<u8>,
+    name: String,
+}
+
+impl Events {
+    fn take(&mut self, piece: &[u8]) -> Vec<(String, Value)> {
+        let mut found = Vec::new();
         for byte in piece {
-            if byte != b'\n' {
-                if open.len() < MAX_LINE_BYTES {
-                    open.push(byte);
+            if *byte != b'\n' {
+                if self.line.len() < MAX_LINE_BYTES {
+                    self.line.push(*byte);
                 }
                 continue;
             }
-            let line = String::from_utf8_lossy(&std::mem::take(&mut open)).into_owned();
+            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
             if let Some(event) = line.strip_prefix("event: ") {
-                name = event.to_owned();
+                event.clone_into(&mut self.name);
             } else if let Some(data) = line.strip_prefix("data: ") {
-                let value: Value = serde_json::from_str(data).unwrap_or_default();
-                match name.as_str() {
-                    "template" | "error" => done = Some((name.clone(), value)),
-                    _ => report_progress(link, &name, &value),
-                }
+                found.push((self.name.clone(), serde_json::from_str(data).unwrap_or_default()));
             }
         }
-    }
-    match done {
-        Some((name, value)) if name == "template" => Ok(value),
-        Some((_, value)) => {
-            let detail = value.get("detail").and_then(Value::as_str).unwrap_or("the build failed").to_owned();
-            Err(Quit::Error(anyhow::anyhow!(detail)))
-        }
-        None => Err(Quit::Error(anyhow::anyhow!(
-            "the connection broke; the build continues: look for the template with belljar template ls"
-        ))),
-    }
-}
-
-fn report_progress(link: &Link, name: &str, value: &Value) {
-    if link.quiet {
-        return;
-    }
-    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let number = |key: &str| value.get(key).and_then(Value::as_u64).unwrap_or_default();
-    match name {
-        "step" => {
-            let cached = value.get("cached").and_then(Value::as_bool).unwrap_or_default();
-            let note = if cached { " (cached)" } else { "" };
-            say(&format!(
-                "step {} of {}: {} {}{note}",
-                number("number"),
-                number("total"),
-                text("kind"),
-                text("summary")
-            ));
-        }
-        "log" => say(&format!("  {}", text("line"))),
-        "layer" => say(&format!("  layer {} ({})", text("digest"), bytes(number("bytes")))),
-        _ => {}
+        found
     }
 }
 

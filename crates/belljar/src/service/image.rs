@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::build;
 use super::link::Link;
-use super::server_args::ImageCommand;
+use super::server_args::{ImageCommand, ProgressStyle};
 use super::show::{Table, bytes, distance};
 use crate::message::Quit;
 
@@ -77,13 +77,15 @@ pub(crate) async fn ensure(link: &Link, image: Option<&ImageReference>) -> Resul
     let Some(image) = image else { return Ok(()) };
     let request = v1::GetTemplateRequest { template: image_template(image), ..Default::default() };
     match link.client.template(request).await {
-        Err(error) if is_missing(&error) => build::run(link, definition(image, false)).await.map(drop),
+        Err(error) if is_missing(&error) => {
+            build::run(link, &definition(image, false), ProgressStyle::Auto).await.map(drop)
+        }
         found => Ok(found.map(drop)?),
     }
 }
 
 async fn pull(link: &Link, image: &ImageReference, fresh: bool) -> Result<u8, Quit> {
-    let pulled = build::run(link, definition(image, fresh)).await?;
+    let pulled = build::run(link, &definition(image, fresh), ProgressStyle::Auto).await?;
     build::show(link, &pulled)
 }
 

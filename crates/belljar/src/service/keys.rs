@@ -193,18 +193,26 @@ async fn list(link: &Link) -> Result<(), Quit> {
 /// Runs `belljar template`.
 pub(crate) async fn templates(link: &Link, command: &TemplateCommand) -> Result<u8, Quit> {
     let shown = match command {
+        TemplateCommand::Builds => return build::list(link).await,
+        TemplateCommand::Attach { build, progress } => return build::attach(link, build, *progress).await,
+        TemplateCommand::Cancel { build } => return build::cancel(link, build).await,
         TemplateCommand::Ls => link.client.templates(v1::ListTemplatesRequest::default()).await?.templates,
         TemplateCommand::Info { template } => {
             let request = v1::GetTemplateRequest { template: template.clone(), ..Default::default() };
-            vec![link.client.template(request).await?]
+            return template_info(link, link.client.template(request).await?);
         }
         TemplateCommand::Rm { template } => {
             let request = v1::RemoveTemplateRequest { template: template.clone(), ..Default::default() };
+            let named = v1::GetTemplateRequest { template: template.clone(), ..Default::default() };
+            let info = link.client.template(named).await?;
             link.client.remove_template(request).await?;
-            return Ok(0);
+            if !link.json(&info)? {
+                print(&format!("{}\n", info.id))?;
+            }
+            return remark_children(link, &info.name).await;
         }
-        TemplateCommand::Build { file, mirror, name, fresh } => {
-            return build::build(link, file, mirror.as_deref(), name.as_deref(), *fresh).await;
+        TemplateCommand::Build { file, mirror, name, fresh, progress } => {
+            return build::build(link, file, mirror.as_deref(), name.as_deref(), *fresh, *progress).await;
         }
         TemplateCommand::Export { template, file } => return build::export(link, template, file).await,
         TemplateCommand::Import { file, name } => return build::import(link, file, name.as_deref()).await,
@@ -230,5 +238,80 @@ pub(crate) async fn templates(link: &Link, command: &TemplateCommand) -> Result<
         ]);
     }
     link.list(&table, 0)?;
+    Ok(0)
+}
+
+/// Says which templates are based on one that was removed.
+async fn remark_children(link: &Link, parent: &str) -> Result<u8, Quit> {
+    let all = link.client.templates(v1::ListTemplatesRequest::default()).await?.templates;
+    let names: Vec<String> = all
+        .into_iter()
+        .filter(|one| !parent.is_empty() && one.parent == parent)
+        .map(|one| one.name)
+        .collect();
+    if !names.is_empty() {
+        link.remark(&format!(
+            "{} based on {parent}: they keep all their files; building them again needs {parent}",
+            names.join(", ")
+        ));
+    }
+    Ok(0)
+}
+
+/// Shows a template in full.
+fn template_info(link: &Link, info: v1::TemplateInfo) -> Result<u8, Quit> {
+    if link.json(&info)? {
+        return Ok(0);
+    }
+    if link.quiet {
+        print(&format!("{}\n", info.id))?;
+        return Ok(0);
+    }
+    let kind = info.kind.as_known();
+    let is_built = kind == Some(v1::TemplateKind::TEMPLATE_KIND_BUILT);
+    let mut table = Table::new(&["id", &info.id]);
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            table.row(vec![name.to_owned(), value]);
+        }
+    };
+    row("name", info.name);
+    row(
+        "kind",
+        match kind {
+            Some(v1::TemplateKind::TEMPLATE_KIND_BUILTIN) => "builtin".to_owned(),
+            Some(v1::TemplateKind::TEMPLATE_KIND_SNAPSHOT) => format!("snapshot of {}", info.source),
+            _ => "built".to_owned(),
+        },
+    );
+    row("note", info.note);
+    row("parent", info.parent);
+    let tree = if info.base == "own" { "its own" } else { "the machine's own" };
+    row("tree", tree.to_owned());
+    if kind != Some(v1::TemplateKind::TEMPLATE_KIND_BUILTIN) {
+        row("created", distance(&info.created_at));
+        row("size", bytes(info.bytes));
+        row("sha256", info.digest);
+    }
+    if is_built {
+        let warm = if info.warm.is_empty() { "no modules imported".to_owned() } else { info.warm.join(", ") };
+        row("warm", warm);
+    }
+    for (name, value) in info.limits.iter().collect::<std::collections::BTreeMap<_, _>>() {
+        row("limit", format!("{name} {value}"));
+    }
+    for (name, value) in info.env.iter().collect::<std::collections::BTreeMap<_, _>>() {
+        row("env", format!("{name}={value}"));
+    }
+    for kind in ["apt", "pip", "npm"] {
+        let packages = info.steps.iter().filter(|step| step.kind == kind).map(|step| step.summary.as_str());
+        row(kind, packages.collect::<Vec<_>>().join(" "));
+    }
+    for (index, step) in info.steps.iter().enumerate() {
+        let is_packages = ["apt", "pip", "npm"].contains(&step.kind.as_str());
+        let summary = if is_packages { "" } else { step.summary.as_str() };
+        row("step", format!("{} {} {summary}", index + 1, step.kind).trim_end().to_owned());
+    }
+    table.print()?;
     Ok(0)
 }

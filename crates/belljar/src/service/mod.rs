@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod audit;
 mod build;
+mod build_display;
 mod collect;
 pub(crate) mod copy;
 mod create;
@@ -66,7 +67,7 @@ fn hint(quit: Quit) -> Quit {
     if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("machine_full"))
         && error.to_string().contains("another template is being built")
     {
-        return anyhow::anyhow!("{error}; belljar events -f --kind template.build follows it").into();
+        return anyhow::anyhow!("{error}; belljar template builds lists builds").into();
     }
     let is_missing = |cause: &(dyn std::error::Error + 'static)| {
         let guest = cause.downcast_ref::<GuestError>();

@@ -254,6 +254,15 @@ pub(crate) enum ImageCommand {
     },
 }
 
+/// How the progress of a build is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum ProgressStyle {
+    #[default]
+    Auto,
+    Tty,
+    Plain,
+}
+
 /// The commands of `belljar template`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateCommand {
@@ -279,6 +288,24 @@ pub(crate) enum TemplateCommand {
         /// Run all steps, including those with a cached result
         #[arg(long)]
         fresh: bool,
+        /// How to show progress; auto is tty on a terminal, else plain, with the steps' whole output
+        #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
+        progress: ProgressStyle,
+    },
+    /// List builds: those that run or wait, and the last that have ended
+    Builds,
+    /// Follow a build from its beginning; Ctrl-C leaves it running
+    Attach {
+        /// The build's id
+        build: String,
+        /// How to show progress, as for build
+        #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
+        progress: ProgressStyle,
+    },
+    /// Cancel a build; steps that have ended stay cached
+    Cancel {
+        /// The build's id
+        build: String,
     },
     /// Write a built template into one file
     Export {

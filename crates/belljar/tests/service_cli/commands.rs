@@ -2,9 +2,10 @@
 
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::fixture::{Home, eventually};
+use crate::fixture::{Done, Home, eventually};
 
 #[test]
 fn exec_passes_streams_arguments_and_status() {
@@ -281,12 +282,80 @@ fn snapshots_and_forks_copy_files() {
         assert_eq!(home.inside(fork, "cat d/file"), "content\n");
     }
     assert_eq!(home.good("sandbox ls -q --label kind=fork").lines().count(), 3);
-    assert_eq!(home.good("template rm base"), "");
+    assert_eq!(home.good("template rm base"), template);
     assert!(!home.good("template ls").contains("base"));
     home.run("template info base").refused(125, &["template \"base\" not found"]);
     assert_eq!(home.good("sandbox kill --label kind=fork").lines().count(), 3);
     assert_eq!(home.good("sandbox kill --all").lines().count(), 2);
     assert_eq!(home.good("sandbox ls -q"), "");
+}
+
+/// A build is followed, left, found again and cancelled; its server does not end before it does.
+#[test]
+fn builds_are_listed_attached_to_and_cancelled() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = Home::new();
+    let text = |command: &str| {
+        format!(
+            "name = \"one\"\nbase = \"host\"\n[[step]]\nrun = \"echo noise\"\n[[step]]\nrun = \"{command}\"\n"
+        )
+    };
+    home.write("slow.toml", &text("sleep 1000"));
+    home.write("quick.toml", &text("echo made > made"));
+    let start = |args: &[&str], name: &str| {
+        let mut command = home.belljar(args);
+        command.stdout(Stdio::null()).stderr(std::fs::File::create(home.file(name)).unwrap());
+        command.spawn().unwrap()
+    };
+    let shows = |name: &str, text: &str| {
+        eventually(|| if home.read(name).contains(text) { Ok(()) } else { Err(home.read(name)) });
+    };
+    let end = |mut child: std::process::Child, signal: Signal| {
+        rustix::process::kill_process(Pid::from_child(&child), signal).unwrap();
+        eventually(|| child.try_wait().unwrap().ok_or_else(|| "it does not end".to_owned())).code()
+    };
+    let first = start(&["template", "build", "slow.toml"], "first");
+    shows("first", "[2/2] run sleep 1000");
+    assert!(home.read("first").contains("[1/2] 0.") && home.read("first").contains(" noise\n"));
+    let table = home.good("template builds");
+    assert!(table.contains("running") && table.contains("[2/2] run sleep 1000"), "{table}");
+    let id = home.good("template builds -q").trim().to_owned();
+    assert_eq!(end(first, Signal::HUP), Some(129));
+    assert!(home.read("first").contains(&format!("belljar template attach {id}")), "{}", home.read("first"));
+    let second = start(&["template", "build", "quick.toml", "--name", "two"], "second");
+    shows("second", "queued: 1 build before it");
+    let attached = start(&["template", "attach", &id], "attached");
+    shows("attached", "[2/2] run sleep 1000");
+    assert_eq!(end(attached, Signal::INT), Some(130));
+    assert_eq!(home.json("template builds")["ahead"], 1);
+    assert_eq!(home.good(&format!("template cancel {id}")).trim(), id);
+    let done = Done::of(second.wait_with_output().unwrap());
+    assert_eq!(done.status, Some(0), "{}", home.read("second"));
+    shows("second", "[1/2] cached");
+    // Ctrl-C cancels a build.
+    let third = start(&["template", "build", "slow.toml"], "third");
+    shows("third", "[2/2] run sleep 1000");
+    assert_eq!(end(third, Signal::INT), Some(130));
+    shows("third", "cancelled; steps that had ended stay cached");
+    let states = home.good("template builds");
+    assert_eq!(states.matches("cancelled").count(), 2, "{states}");
+    home.run("template cancel bld_nosuch").refused(125, &["build \"bld_nosuch\" not found"]);
+    home.run("template attach bld_nosuch").refused(125, &["build \"bld_nosuch\" not found"]);
+    // A failed step shows its output, on a terminal too.
+    home.write("bad.toml", &text("echo reason; exit 3"));
+    home.run("template build bad.toml -q").refused(125, &["step 2 of 2 (run)", "exit code 3", "reason"]);
+    let child = "name = \"child\"\nbase = \"template:two\"\n[limits]\nmemory = \"300m\"\n[[step]]\nenv = { A = \"b\" }\n";
+    home.write("child.toml", child);
+    home.good("template build child.toml");
+    let info = home.good("template info child");
+    for line in ["parent", "two", "limit", "memory 300 MiB", "A=b", "1 env A", "warm"] {
+        assert!(info.contains(line), "{line}: {info}");
+    }
+    let removed = home.run("template rm two");
+    assert!(removed.stderr.contains("child based on two: they keep all their files"), "{removed:?}");
+    assert!(home.good("template info child").contains("A=b"));
 }
 
 #[test]

@@ -115,6 +115,8 @@ pub(crate) enum BuildEventBody {
     Step { number: usize, total: usize, kind: &'static str, summary: String, cached: bool },
     /// A line of the step's output.
     Log { number: usize, line: String },
+    /// Bytes of the step's changes that have been packed so far.
+    Packing { number: usize, bytes: u64 },
     /// Result of the step.
     Layer { number: usize, digest: String, bytes: u64 },
 }
@@ -127,6 +129,7 @@ impl BuildEventBody {
                 ("step", Self::Step { number, total, kind, summary, cached })
             }
             BuildEvent::Log { number, line } => ("log", Self::Log { number, line }),
+            BuildEvent::Packing { number, bytes } => ("packing", Self::Packing { number, bytes }),
             BuildEvent::Layer { number, digest, bytes } => ("layer", Self::Layer { number, digest, bytes }),
         }
     }

@@ -1,6 +1,8 @@
 //! Templates.
 
-use belljar_keeper::TemplateInfo;
+use std::collections::BTreeMap;
+
+use belljar_keeper::{TemplateInfo, TemplateStep};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -31,6 +33,14 @@ pub(crate) struct TemplateInfoBody {
     source: Option<String>,
     /// Description.
     note: Option<String>,
+    /// Name of the template that it is based on, if its file names one.
+    parent: Option<String>,
+    /// Steps of its file, in order.
+    steps: Vec<TemplateStep>,
+    /// Limits of its sandboxes, where the request sets none: name and value, such as `memory` and `1 GiB`.
+    limits: BTreeMap<String, String>,
+    /// Environment variables of its sandboxes.
+    env: BTreeMap<String, String>,
 }
 
 impl From<TemplateInfo> for TemplateInfoBody {
@@ -46,6 +56,10 @@ impl From<TemplateInfo> for TemplateInfoBody {
             created_at: time(info.created_at),
             source: info.source,
             note: info.note,
+            parent: info.parent,
+            steps: info.steps,
+            limits: info.limits,
+            env: info.env,
         }
     }
 }
