@@ -149,6 +149,10 @@ export function templateInfo(wire: WireTemplate): TemplateInfo {
     note: wire.note ?? null,
     base: wire.base ?? null,
     warm: wire.warm ?? [],
+    parent: wire.parent ?? null,
+    steps: (wire.steps ?? []).map(({ kind, summary }) => ({ kind, summary })),
+    limits: wire.limits ?? {},
+    envs: wire.env ?? {},
   };
 }
 

@@ -9,10 +9,16 @@ import { type ApiRequest, route, type Transport } from "./transport.js";
 import type { TemplateInfo } from "./types.js";
 import type { WireTemplate } from "./wire.js";
 
-/** An event of a build: a step begins, writes a line, or has produced a layer. */
+/**
+ * An event of a build: it has this id, it waits for other builds, a step begins, writes a line, has its changes packed, or has produced a
+ * layer. A step that changes nothing produces none.
+ */
 export type BuildEvent =
+  | { event: "build"; id: string }
+  | { event: "queued"; ahead: number }
   | { event: "step"; number: number; total: number; kind: string; summary: string; cached: boolean }
   | { event: "log"; number: number; line: string }
+  | { event: "packing"; number: number; bytes: number }
   | { event: "layer"; number: number; digest: string; bytes: number };
 
 /** Options of a build. */

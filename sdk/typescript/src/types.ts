@@ -410,6 +410,14 @@ export interface TemplateInfo {
   base: string | null;
   /** Modules that a pre-warmed interpreter of it has imported. */
   warm: string[];
+  /** The template that its file is based on. */
+  parent: string | null;
+  /** The steps of its file, in order, each with its packages or a summary. */
+  steps: { kind: string; summary: string }[];
+  /** Limits of its sandboxes, where the request sets none, such as `{ memory: "1 GiB" }`. */
+  limits: Record<string, string>;
+  /** Environment variables of its sandboxes. */
+  envs: Record<string, string>;
 }
 
 /** A published port of a sandbox. */

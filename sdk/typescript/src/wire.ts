@@ -132,6 +132,10 @@ export interface WireTemplate {
   note: string | null;
   base?: string;
   warm?: string[];
+  parent?: string | null;
+  steps?: { kind: string; summary: string }[];
+  limits?: Record<string, string>;
+  env?: Record<string, string>;
 }
 
 /** A published port. */

@@ -1,6 +1,6 @@
 """Values returned by the service. All of them are immutable."""
 
-from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SecretInfo, TemplateInfo, VolumeInfo
+from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SecretInfo, TemplateInfo, TemplateStep, VolumeInfo
 from .charts import (
     AnyChart,
     Bar,
@@ -101,6 +101,7 @@ __all__ = [
     "SuperChart",
     "Table",
     "TemplateInfo",
+    "TemplateStep",
     "Token",
     "UnknownChart",
     "VolumeInfo",

@@ -10,11 +10,26 @@ from .. import _json as read
 
 
 @dataclass(frozen=True)
+class TemplateStep:
+    """A step of a built template: its kind, such as `pip`, and its packages or a one-line summary."""
+
+    kind: str
+    summary: str
+
+    @classmethod
+    def from_json(cls, value: Any) -> TemplateStep:
+        """Parses a step."""
+        value = read.mapping(value, "the step")
+        return cls(kind=read.text(value, "kind"), summary=read.text(value, "summary"))
+
+
+@dataclass(frozen=True)
 class TemplateInfo:
     """A template: built in, built, or a snapshot of a sandbox.
 
     `base` is the base of its files: `host`, the machine's own file system, or `own`, none. `warm` has the modules that a
-    pre-warmed interpreter of it has imported.
+    pre-warmed interpreter of it has imported. `parent` is the template that its file is based on, and `steps` has the steps of
+    its file, each with its packages or a summary. `limits` and `envs` are those of its sandboxes, where the request sets none.
     """
 
     template_id: str
@@ -27,6 +42,10 @@ class TemplateInfo:
     note: Optional[str]
     base: Optional[str] = None
     warm: Tuple[str, ...] = ()
+    parent: Optional[str] = None
+    steps: Tuple[TemplateStep, ...] = ()
+    limits: Mapping[str, str] = field(default_factory=dict)
+    envs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def snapshot_id(self) -> str:
@@ -48,6 +67,10 @@ class TemplateInfo:
             note=read.optional_text(value, "note"),
             base=read.optional_text(value, "base"),
             warm=tuple(str(module) for module in value.get("warm") or ()),
+            parent=read.optional_text(value, "parent"),
+            steps=tuple(TemplateStep.from_json(step) for step in value.get("steps") or ()),
+            limits={str(name): str(limit) for name, limit in (value.get("limits") or {}).items()},
+            envs={str(name): str(text) for name, text in (value.get("env") or {}).items()},
         )
 
 
@@ -56,15 +79,18 @@ class BuildEvent:
     """An event of a template build.
 
     Attributes:
-        event: `step` when a step begins, `log` for a line of its output, `layer` for its result.
-        number: The number of the step, from 1.
+        event: `build` first, `queued` while it waits for other builds, `step` when a step begins, `log` for a line of its output,
+            `packing` while its changes are packed, `layer` for its result. A step that changes nothing has none.
+        number: The number of the step, from 1; 0 is the base.
         total: The number of steps; only for `step`.
         kind: The kind of the step, such as `pip`; only for `step`.
         summary: The step in one line; only for `step`.
         cached: Whether the step is skipped because its result is cached; only for `step`.
         line: The line; only for `log`.
         digest: SHA-256 of the layer's file; only for `layer`.
-        size: Its size in bytes; only for `layer`.
+        size: Its size in bytes, or the bytes packed so far; only for `layer` and `packing`.
+        build_id: The build's id; only for `build`.
+        ahead: The number of builds before it; only for `queued`.
     """
 
     event: str
@@ -76,6 +102,8 @@ class BuildEvent:
     line: Optional[str] = None
     digest: Optional[str] = None
     size: Optional[int] = None
+    build_id: Optional[str] = None
+    ahead: Optional[int] = None
 
     @classmethod
     def from_json(cls, event: str, value: Any) -> BuildEvent:
@@ -83,7 +111,7 @@ class BuildEvent:
         value = read.mapping(value, "the event")
         return cls(
             event=event,
-            number=read.integer(value, "number"),
+            number=read.optional_integer(value, "number") or 0,
             total=read.optional_integer(value, "total"),
             kind=read.optional_text(value, "kind"),
             summary=read.optional_text(value, "summary"),
@@ -91,6 +119,8 @@ class BuildEvent:
             line=read.optional_text(value, "line"),
             digest=read.optional_text(value, "digest"),
             size=read.optional_integer(value, "bytes"),
+            build_id=read.optional_text(value, "id"),
+            ahead=read.optional_integer(value, "ahead"),
         )
 
 
