@@ -7,8 +7,8 @@ mod key;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use belljar_engine::Engine;
@@ -17,6 +17,7 @@ use belljar_model::{
     TREE_CHANGES, TemplateStart, TlsMode, TreeBase,
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::io::InspectReader;
 
@@ -389,11 +390,7 @@ impl Builder<'_> {
         });
         let line = format!("mkdir {WORK}/tree && exec tar -x -p --no-same-owner -f - -C {WORK}/tree");
         let tell = Mutex::new(&mut self.tell);
-        let report = |event| {
-            if let Ok(mut tell) = tell.lock() {
-                tell(event);
-            }
-        };
+        let report = |event| (tell.lock())(event);
         let packing = || BuildEvent::Packing { number, bytes: bytes.load(Ordering::Relaxed) };
         let mut log = |line: &str| report(BuildEvent::Log { number, line: line.to_owned() });
         let mut ticks = tokio::time::interval(PACK_INTERVAL);

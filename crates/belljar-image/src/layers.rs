@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(layer.digest, hex::encode(Sha256::digest(b"hsqs")));
         assert_eq!(std::fs::read(layers.path(&layer.digest)).unwrap(), b"hsqs");
         assert_eq!(layers.find_cached("k").await, None);
-        layers.record("k", &[layer.clone()]).await.unwrap();
+        layers.record("k", std::slice::from_ref(&layer)).await.unwrap();
         assert_eq!(layers.find_cached("k").await, Some(vec![layer.clone()]));
         drop(layers.begin().await.unwrap());
         let day = Duration::from_secs(24 * 3600);

@@ -123,7 +123,8 @@ pub struct TemplateBuild {
     changed: watch::Receiver<u64>,
     /// Index of the next event.
     next: usize,
-    ahead: Option<usize>,
+    /// Number of builds before it, as far as that was told.
+    ahead: usize,
     is_over: bool,
 }
 
@@ -152,8 +153,9 @@ impl TemplateBuild {
         if self.is_over {
             return None;
         }
-        if let (BuildState::Queued, true) = (state.state, self.ahead != Some(state.ahead)) {
-            self.ahead = Some(state.ahead);
+        // One that need not wait is not told so.
+        if let (BuildState::Queued, true) = (state.state, self.ahead != state.ahead) {
+            self.ahead = state.ahead;
             return Some(BuildProgress::Queued { ahead: state.ahead });
         }
         self.next = self.next.max(state.evicted);
@@ -234,7 +236,7 @@ impl QueuedBuild {
 
     fn follow(self: &Arc<Self>) -> TemplateBuild {
         let changed = self.changes.subscribe();
-        TemplateBuild { build: Arc::clone(self), changed, next: 0, ahead: None, is_over: false }
+        TemplateBuild { build: Arc::clone(self), changed, next: 0, ahead: 0, is_over: false }
     }
 }
 
