@@ -11,8 +11,11 @@ use belljar_hostile::{
 use crate::message::{Quit, clean};
 use crate::output::write_failed;
 
-/// Additional flags to try, the strongest first. An ordinary user may have no control groups.
-const GRADES: [&[&str]; 2] = [&[], &["--limits", "watched"]];
+/// Grades of limits to try, the strongest first, whatever `BELLJAR_LIMITS` says. An ordinary user may have no control groups.
+const GRADES: [&str; 2] = ["cgroup", WATCHED];
+
+/// The grade without control groups.
+const WATCHED: &str = "watched";
 
 /// Flags of every run, which select the tested engine whatever the default is.
 const FLAGS: [&str; 2] = ["--engine", "local"];
@@ -34,8 +37,8 @@ pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
     let program = std::env::current_exe().map_err(|error| {
         anyhow::Error::new(error).context("cannot find Belljar's own program to run it again")
     })?;
-    let (held, is_watched) = match find_flags(program.as_os_str()) {
-        Ok(flags) => (flags.clone(), flags.len() > FLAGS.len()),
+    let (held, grade) = match find_flags(program.as_os_str()) {
+        Ok(found) => found,
         Err(reason) => {
             return Err(anyhow::anyhow!(
                 "no sandbox can be made here, so there is nothing to test; belljar doctor says what to do: {reason}"
@@ -50,7 +53,7 @@ pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
         intact: Binary { program, flags: held },
         mutated: None,
         scope: Scope::Own,
-        is_watched,
+        is_watched: grade == WATCHED,
     };
     let mut reports = Vec::new();
     let mut out = std::io::stdout();
@@ -67,7 +70,6 @@ pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
     }
     let is_contained = !reports.iter().any(|report| matches!(report.verdict, Verdict::Failed(_)));
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let grade = if is_watched { "watched" } else { "cgroup" };
     let tested = SelfTestReport { schema: 1, kernel, grade, is_contained, cases: reports };
     let text = if is_json {
         serde_json::to_string_pretty(&tested)? + "\n"
@@ -78,11 +80,12 @@ pub(crate) fn self_test(is_json: bool) -> Result<u8, Quit> {
     Ok(u8::from(!is_contained))
 }
 
-/// Returns the flags with which a sandbox can be created, or the reason why none can.
-fn find_flags(program: &OsStr) -> Result<Vec<String>, String> {
+/// Returns the flags with which a sandbox can be created and their grade of limits, or the reason why none can.
+fn find_flags(program: &OsStr) -> Result<(Vec<String>, &'static str), String> {
     let mut reason = String::new();
     for grade in GRADES {
-        let flags: Vec<String> = FLAGS.iter().chain(grade).map(|flag| (*flag).to_owned()).collect();
+        let flags: Vec<String> =
+            FLAGS.iter().chain(&["--limits", grade]).map(|flag| (*flag).to_owned()).collect();
         let tried = Command::new(program)
             .args(["run", "--quiet"])
             .args(&flags)
@@ -91,7 +94,7 @@ fn find_flags(program: &OsStr) -> Result<Vec<String>, String> {
             .output()
             .map_err(|error| format!("{}: {error}", program.display()))?;
         if tried.status.success() {
-            return Ok(flags);
+            return Ok((flags, grade));
         }
         reason = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
     }

@@ -125,7 +125,7 @@ def int80(number, *args):
     if platform.machine() != "x86_64":
         return "no such entry"
     if not _code:
-        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         page.write(_INT80)
         address = ctypes.addressof(ctypes.c_char.from_buffer(page))
         # Not writable and executable at once, which a hardened sandbox may forbid.

@@ -116,7 +116,7 @@ def own_filter():
 
 
 def machine_code():
-    page = mmap.mmap(-1, mmap.PAGESIZE)
+    page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     # Returns 7: x86_64, aarch64.
     page.write(bytes.fromhex("b807000000c3" if os.uname().machine == "x86_64" else "e0008052c0035fd6"))
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))
