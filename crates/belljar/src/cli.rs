@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use belljar_guest_config::BUILD_ID;
 use belljar_model::ImageReference;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
@@ -85,7 +86,7 @@ Examples:
 
 /// Run untrusted code in a sandbox
 #[derive(Debug, Parser)]
-#[command(name = "belljar", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "belljar", version = version(), about, after_help = EXAMPLES, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -468,6 +469,15 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Completion { shell } => completion(shell),
     };
     done.map_err(service::with_hint).unwrap_or_else(Quit::report)
+}
+
+/// Returns the version, the commit that it was built from, and the build id of the guest's program, shortened. The commit is that of
+/// `BELLJAR_COMMIT` when it was compiled, which the Makefile sets.
+fn version() -> String {
+    const ID_DIGITS: usize = 12;
+    let build = BUILD_ID.get(..ID_DIGITS).unwrap_or(BUILD_ID);
+    let commit = option_env!("BELLJAR_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
+    format!("{} (commit {commit}, build {build}, {})", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
 }
 
 /// Returns the first word among the arguments of a program that looks like an option of `belljar run`.

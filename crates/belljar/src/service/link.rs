@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use belljar_client::v1::{CreateSandboxRequest, CreateSandboxResponse};
 use belljar_client::{Client, ClientError, Credential, Target};
@@ -96,9 +96,14 @@ impl Link {
         self.url.clone().or(socket).unwrap_or_default()
     }
 
+    /// Returns the server's socket, if the connection uses one.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
     /// Returns the server's socket for display, if it has no other address.
     pub(crate) fn only_socket(&self) -> Option<std::path::Display<'_>> {
-        self.socket.as_deref().filter(|_| self.url.is_none()).map(std::path::Path::display)
+        self.socket.as_deref().filter(|_| self.url.is_none()).map(Path::display)
     }
 
     /// Replaces an error of a guest call with that of the server, if the server cannot be reached: guest calls go through it.

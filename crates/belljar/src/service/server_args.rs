@@ -397,6 +397,9 @@ fn read_time(text: &str) -> Result<Timestamp, String> {
 /// Arguments of `belljar status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
+    /// Start a server in the background if none is running, as other commands do
+    #[arg(long)]
+    pub(crate) start: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -47,6 +47,8 @@ struct Engine {
 #[derive(Serialize)]
 struct Status {
     server: String,
+    /// Path of its Unix socket, if the connection uses it.
+    socket: Option<String>,
     version: String,
     ready: bool,
     /// Why it is not ready.
@@ -60,7 +62,7 @@ struct Status {
 
 /// Runs `belljar status`.
 pub(crate) async fn status(args: &StatusArgs) -> Result<u8, Quit> {
-    if !Link::is_running(&args.server)? {
+    if !args.start && !Link::is_running(&args.server)? {
         crate::message::say(
             "no server is running in this home; belljar serve starts one, and so does belljar sandbox create",
         );
@@ -80,6 +82,7 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<u8, Quit> {
     }
     let status = Status {
         server: link.place(),
+        socket: link.socket().map(|path| path.display().to_string()),
         version,
         ready: reason.is_none(),
         reason,

@@ -479,6 +479,9 @@ fn status_and_top_show_what_is_used() {
     let none = home.run("status");
     assert_eq!((none.status, none.stdout.as_str()), (Some(1), ""), "{none:?}");
     assert!(none.stderr.contains("no server is running"), "{none:?}");
+    let started = home.json("status --start");
+    let socket = started["socket"].as_str().unwrap();
+    assert!(std::os::unix::net::UnixStream::connect(socket).is_ok(), "{started}");
     let id = home.create("--name busy --memory 96m");
     let status = home.json("status");
     assert_eq!((&status["ready"], &status["sandboxes"]["running"]), (&true.into(), &1.into()), "{status}");
