@@ -169,13 +169,17 @@ def test_configuration() -> None:
     )
     found = config(environ, api_key="k2", api_url="http://b:1", domain="e", request_timeout=5)
     assert (found.api_key, found.api_url, found.domain, found.request_timeout) == ("k2", "http://b:1", "e", 5)
-    assert config().api_url == "http://127.0.0.1:8787" and config().api_key is None
+    with_key = config(api_key="k")
+    assert with_key.api_url == "http://127.0.0.1:8787" and not with_key.own_server
+    # Without a server and a key, that of this user's home is used, which needs none.
+    assert config().own_server and config().api_key is None
+    config().require_key()
     assert "k2" not in repr(found)
     unix = config(api_url="unix:///run/bell%20jar.sock")
     assert (unix.socket_path, unix.base_url) == ("/run/bell jar.sock", "http://localhost")
     unix.require_key()
     with pytest.raises(belljar.AuthenticationException):
-        config().require_key()
+        config(api_url="http://b:1").require_key()
 
 
 @pytest.mark.parametrize(

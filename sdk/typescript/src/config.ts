@@ -1,11 +1,13 @@
+import { environment } from "./environment.js";
 import { AuthenticationError, InvalidArgumentError } from "./errors.js";
 import { names } from "./options.js";
+import { canStart, type OwnServer, ownServer } from "./own-server.js";
 
 /** Connection settings. Missing ones are taken from the environment. */
 export interface ConnectionOptions {
   /** The API key or sandbox token. Default: `BELLJAR_API_KEY`. */
   apiKey?: string;
-  /** The server's address. Default: `BELLJAR_API_URL`, else `http://127.0.0.1:8787`. */
+  /** The server's address. Default: `BELLJAR_API_URL`, else `http://127.0.0.1:8787` with a key, and without one the server of this user's home. */
   apiUrl?: string;
   /** The domain under which the server publishes sandboxes' ports. Default: `BELLJAR_DOMAIN`, else the server's own. */
   domain?: string;
@@ -58,10 +60,14 @@ export class Configuration {
   /** Number of retries of a request. */
   readonly maxRetries: number;
   readonly #fetch: typeof globalThis.fetch | undefined;
+  /** The server of this user's home, if neither a server nor a key is named. It needs no key. */
+  readonly #own: OwnServer | undefined;
 
   constructor(options: ConnectionOptions = {}) {
     this.#apiKey = checkKey(options.apiKey ?? environment("BELLJAR_API_KEY"));
-    this.apiUrl = checkUrl(options.apiUrl ?? environment("BELLJAR_API_URL") ?? DEFAULT_URL);
+    const url = options.apiUrl ?? environment("BELLJAR_API_URL");
+    this.#own = url === undefined && this.#apiKey === undefined && options.fetch === undefined && canStart() ? ownServer() : undefined;
+    this.apiUrl = checkUrl(url ?? DEFAULT_URL);
     this.domain = options.domain ?? environment("BELLJAR_DOMAIN");
     this.requestTimeoutMs = checkNumber("requestTimeoutMs", options.requestTimeoutMs ?? DEFAULT_REQUEST_TIMEOUT_MS);
     this.maxRetries = checkNumber("maxRetries", options.maxRetries ?? DEFAULT_MAX_RETRIES);
@@ -70,7 +76,17 @@ export class Configuration {
 
   /** Sends a request. */
   fetch(url: string, init: RequestInit): Promise<Response> {
-    return (this.#fetch ?? globalThis.fetch)(url, init);
+    return this.#own ? this.#own.fetch(url, init) : (this.#fetch ?? globalThis.fetch)(url, init);
+  }
+
+  /** The Unix socket of the server, if it is that of this user's home and has been found. */
+  get socketPath(): string | undefined {
+    return this.#own?.socketPath;
+  }
+
+  /** The grade of limits that the user's environment asks for, which does not concern other users' servers. */
+  get defaultGrade(): string | undefined {
+    return this.#own ? environment("BELLJAR_LIMITS") : undefined;
   }
 
   /** Returns the authentication headers. */
@@ -80,7 +96,7 @@ export class Configuration {
 
   /** Throws unless there is a key. */
   requireKey(): void {
-    if (this.#apiKey === undefined) {
+    if (this.#apiKey === undefined && this.#own === undefined) {
       throw new AuthenticationError("there is no API key; give apiKey or set BELLJAR_API_KEY (`belljar key create` makes one)", { code: "unauthenticated" });
     }
   }
@@ -138,14 +154,4 @@ function checkNumber(field: string, value: number): number {
     throw new InvalidArgumentError(`${field} is ${String(value)}; it has to be 0 or more`, { field });
   }
   return value;
-}
-
-function environment(name: string): string | undefined {
-  // Deno needs a permission; without it the variable counts as not set.
-  try {
-    const value = typeof process === "undefined" ? undefined : process.env[name];
-    return value === "" ? undefined : value;
-  } catch {
-    return undefined;
-  }
 }

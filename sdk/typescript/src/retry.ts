@@ -70,8 +70,9 @@ const NOT_OPENED = new Set([
 /** Reports whether an error of `fetch` means that the connection could not be opened. */
 export function neverOpened(error: unknown): boolean {
   for (let current: unknown = error, depth = 0; current instanceof Error && depth < 5; current = current.cause, depth++) {
-    const code = (current as Error & { code?: unknown }).code;
-    if (typeof code === "string" && NOT_OPENED.has(code)) {
+    const { code, syscall } = current as Error & { code?: unknown; syscall?: unknown };
+    // The last is that of a Unix socket that is gone.
+    if (typeof code === "string" && (NOT_OPENED.has(code) || (code === "ENOENT" && syscall === "connect"))) {
       return true;
     }
     if (current instanceof AggregateError && current.errors.length > 0 && current.errors.every(neverOpened)) {

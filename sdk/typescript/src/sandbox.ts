@@ -555,7 +555,7 @@ export class SandboxApi {
       limits: limitsToWire(options.limits),
       network: checkNetwork(options.network),
       engine: options.engine,
-      grade: options.grade,
+      grade: options.grade ?? this.#transport.configuration.defaultGrade,
       hostname: options.hostname,
       port_host: options.portHost,
       mounts: checkList("mounts", options.mounts, "/srv/data:/mnt/data"),

@@ -103,7 +103,7 @@ export class TerminalConnection {
     const { transport, sandboxId } = this.#processes;
     const { url, headers } = transport.webSocket(route`/v1/sandboxes/${sandboxId}/processes/${this.#process}/attach`, { terminal: this.#offset });
     const messages = new Messages();
-    const socket = await openSocket(url, headers, transport.configuration.requestTimeoutMs, this.#stop.signal, (opened) => messages.take(opened));
+    const socket = await openSocket(url, headers, transport.configuration.requestTimeoutMs, this.#stop.signal, (opened) => messages.take(opened), transport.configuration.socketPath);
     const stop = (): void => socket.close(1000);
     this.#stop.signal.addEventListener("abort", stop, { once: true });
     this.#socket = socket;

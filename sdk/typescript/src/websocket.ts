@@ -16,18 +16,18 @@ export interface Socket {
 }
 
 /** `headers` in the second argument is an extension of the standard that Node, Bun, Deno and ws share. */
-type SocketConstructor = new (url: string, options: { headers: Record<string, string> }) => Socket;
+type SocketConstructor = new (url: string, options: { headers: Record<string, string>; createConnection?: () => unknown }) => Socket;
 
 /** The state of an open socket. */
 export const OPEN = 1;
 
 /**
  * Opens a WebSocket. Rejects if that fails, without the reason, which the runtimes do not report. `listen` is called before it is
- * open, because the first message may arrive at the same moment.
+ * open, because the first message may arrive at the same moment. With `socketPath` it is opened through that Unix socket.
  */
-export async function openSocket(url: string, headers: Record<string, string>, timeoutMs: number, signal: AbortSignal, listen: (socket: Socket) => void): Promise<Socket> {
+export async function openSocket(url: string, headers: Record<string, string>, timeoutMs: number, signal: AbortSignal, listen: (socket: Socket) => void, socketPath?: string): Promise<Socket> {
   signal.throwIfAborted();
-  const socket = await construct(url, headers);
+  const socket = await construct(url, headers, socketPath);
   socket.binaryType = "arraybuffer";
   listen(socket);
   return new Promise((resolve, reject) => {
@@ -55,7 +55,11 @@ export async function openSocket(url: string, headers: Record<string, string>, t
   });
 }
 
-async function construct(url: string, headers: Record<string, string>): Promise<Socket> {
+async function construct(url: string, headers: Record<string, string>, socketPath: string | undefined): Promise<Socket> {
+  if (socketPath !== undefined) {
+    const [{ WebSocket: packaged }, { connect }] = await Promise.all([import("ws"), import("node:net")]);
+    return new (packaged as unknown as SocketConstructor)(url, { headers, createConnection: () => connect(socketPath) });
+  }
   const own = (globalThis as { WebSocket?: unknown }).WebSocket as SocketConstructor | undefined;
   if (own) {
     try {

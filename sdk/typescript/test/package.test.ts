@@ -113,10 +113,10 @@ test("the package is small and has what it needs", async () => {
   const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], { cwd: fileURLToPath(root) });
   const [pack] = JSON.parse(stdout) as [{ size: number; files: { path: string }[] }];
   const paths = pack.files.map((file) => file.path);
-  for (const wanted of ["LICENSE", "README.md", "package.json", "dist/esm/index.js", "dist/cjs/index.js", "dist/cjs/package.json"]) {
+  for (const wanted of ["LICENSE", "README.md", "package.json", "dist/esm/index.js", "dist/cjs/index.js", "dist/cjs/package.json", "bin/belljar.cjs"]) {
     assert.ok(paths.includes(wanted), wanted);
   }
-  assert.ok(paths.every((path) => /^(dist\/|LICENSE$|README\.md$|package\.json$)/.test(path)), paths.join());
+  assert.ok(paths.every((path) => /^(dist\/|bin\/belljar\.cjs$|LICENSE$|README\.md$|package\.json$)/.test(path)), paths.join());
   assert.ok(pack.size < 150_000, `${pack.size} bytes`);
 });
 

@@ -6,7 +6,8 @@
         print(sbx.commands.run("echo hello").stdout)
 
 `Sandbox` and `Belljar` block; `AsyncSandbox` and `AsyncBelljar` have the same interface for asyncio. The key and
-the server default to `BELLJAR_API_KEY` and `BELLJAR_API_URL`.
+the server default to `BELLJAR_API_KEY` and `BELLJAR_API_URL`; without them, the server of this user's home is used, and
+started if none is running.
 """
 
 from ._arguments import check_arguments, register_options

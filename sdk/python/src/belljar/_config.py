@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional, TypedDict
 from urllib.parse import unquote, urlsplit
 
+from ._own_server import can_start
 from ._version import __version__
 from .errors import AuthenticationException, InvalidArgumentException
 
@@ -77,6 +78,8 @@ class ConnectionConfig:
     request_timeout: float = DEFAULT_REQUEST_TIMEOUT
     max_retries: int = DEFAULT_MAX_RETRIES
     ssl_context: Optional[ssl.SSLContext] = field(default=None, repr=False)
+    own_server: bool = False
+    """Whether neither a server nor a key is named: the one of this user's home is used, and started if none is running."""
 
     @classmethod
     def resolve(
@@ -96,7 +99,8 @@ class ConnectionConfig:
         key = (api_key if api_key is not None else environ.get("BELLJAR_API_KEY", "")).strip() or None
         if key is not None and not _KEY_FORM.match(key):
             raise InvalidArgumentException("the API key contains invalid characters", field="api_key")
-        url = (api_url or environ.get("BELLJAR_API_URL") or DEFAULT_API_URL).rstrip("/")
+        named = api_url or environ.get("BELLJAR_API_URL")
+        url = (named or DEFAULT_API_URL).rstrip("/")
         _check_url(url)
         timeout = DEFAULT_REQUEST_TIMEOUT if request_timeout is None else float(request_timeout)
         if not timeout >= 0:
@@ -110,7 +114,13 @@ class ConnectionConfig:
             request_timeout=timeout,
             max_retries=max_retries,
             ssl_context=ssl_context,
+            own_server=not named and key is None and can_start(),
         )
+
+    @property
+    def default_grade(self) -> Optional[str]:
+        """The grade of limits that the user's environment asks for, which does not concern other users' servers."""
+        return (os.environ.get("BELLJAR_LIMITS") or None) if self.own_server else None
 
     @property
     def socket_path(self) -> Optional[str]:
@@ -151,7 +161,7 @@ class ConnectionConfig:
 
     def require_key(self) -> None:
         """Raises unless there is a key, or a Unix socket, which needs none."""
-        if self.api_key is None and self.socket_path is None:
+        if self.api_key is None and self.socket_path is None and not self.own_server:
             raise AuthenticationException("no API key; pass api_key or set BELLJAR_API_KEY (`belljar key create` creates one)")
 
 

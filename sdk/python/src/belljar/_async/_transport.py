@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 import httpx
 
 from .. import _calls as calls
+from .. import _own_server
 from .._calls._call import check_user
 from .._config import STREAM_TIMEOUT, ConnectionConfig
 from .._retry import RetryPolicy, parse_retry_after
@@ -45,6 +47,8 @@ class AsyncTransport:
         # httpx's client would add redirects, cookies and authentication, which cost time and are not needed.
         self._pool: Optional[httpx.AsyncBaseTransport] = None
         self._lock = threading.Lock()
+        # Whether the server of this user's home has to be found, and started if none is running.
+        self._is_missing = config.own_server and transport is None
 
     async def request(
         self,
@@ -90,6 +94,7 @@ class AsyncTransport:
     async def open_socket(self, path: str, query: Mapping[str, str]) -> _io.Socket:
         """Opens a WebSocket."""
         self.config.require_key()
+        await self._find_server()
         return await _io.Socket.open(self.config, self._tls, path, query)
 
     async def close(self) -> None:
@@ -103,6 +108,15 @@ class AsyncTransport:
             if self._pool is None:
                 self._pool = self._custom or _io.make_pool(self.config, self._tls)
             return self._pool
+
+    async def _find_server(self) -> None:
+        """Finds the server of this user's home, if this client uses it."""
+        if self._is_missing:
+            url = await _io.run_blocking(_own_server.reach)
+            if url != self.config.api_url:
+                await self.close()
+                self.config = replace(self.config, api_url=url)
+            self._is_missing = False
 
     async def _attempt(self, request: httpx.Request, stream: bool) -> httpx.Response:
         response = await self._open_pool().handle_async_request(request)
@@ -131,12 +145,15 @@ class AsyncTransport:
         while True:
             delay: Optional[float]
             failure: SandboxException
+            await self._find_server()
             request = self._build(call, body, parts, request_timeout)
             try:
                 response = await self._attempt(request, stream)
             except httpx.HTTPError as error:
                 opened = not isinstance(error, _NOT_OPENED)
                 failure = self._failure(call, error)
+                # A server in the background ends when it has had no sandboxes for a while.
+                self._is_missing = self.config.own_server and self._custom is None and not opened
                 slow = isinstance(error, httpx.TimeoutException) and opened
                 delay = None if slow else self.retries.after_break(attempt, safe=call.safe, opened=opened)
                 maybe_done = maybe_done or opened

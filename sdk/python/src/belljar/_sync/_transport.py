@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
 
 import httpx
 
 from .. import _calls as calls
+from .. import _own_server
 from .._calls._call import check_user
 from .._config import STREAM_TIMEOUT, ConnectionConfig
 from .._retry import RetryPolicy, parse_retry_after
@@ -46,6 +48,8 @@ class Transport:
         # httpx's client would add redirects, cookies and authentication, which cost time and are not needed.
         self._pool: Optional[httpx.BaseTransport] = None
         self._lock = threading.Lock()
+        # Whether the server of this user's home has to be found, and started if none is running.
+        self._is_missing = config.own_server and transport is None
 
     def request(
         self,
@@ -91,6 +95,7 @@ class Transport:
     def open_socket(self, path: str, query: Mapping[str, str]) -> _io.Socket:
         """Opens a WebSocket."""
         self.config.require_key()
+        self._find_server()
         return _io.Socket.open(self.config, self._tls, path, query)
 
     def close(self) -> None:
@@ -104,6 +109,15 @@ class Transport:
             if self._pool is None:
                 self._pool = self._custom or _io.make_pool(self.config, self._tls)
             return self._pool
+
+    def _find_server(self) -> None:
+        """Finds the server of this user's home, if this client uses it."""
+        if self._is_missing:
+            url = _io.run_blocking(_own_server.reach)
+            if url != self.config.api_url:
+                self.close()
+                self.config = replace(self.config, api_url=url)
+            self._is_missing = False
 
     def _attempt(self, request: httpx.Request, stream: bool) -> httpx.Response:
         response = self._open_pool().handle_request(request)
@@ -132,12 +146,15 @@ class Transport:
         while True:
             delay: Optional[float]
             failure: SandboxException
+            self._find_server()
             request = self._build(call, body, parts, request_timeout)
             try:
                 response = self._attempt(request, stream)
             except httpx.HTTPError as error:
                 opened = not isinstance(error, _NOT_OPENED)
                 failure = self._failure(call, error)
+                # A server in the background ends when it has had no sandboxes for a while.
+                self._is_missing = self.config.own_server and self._custom is None and not opened
                 slow = isinstance(error, httpx.TimeoutException) and opened
                 delay = None if slow else self.retries.after_break(attempt, safe=call.safe, opened=opened)
                 maybe_done = maybe_done or opened

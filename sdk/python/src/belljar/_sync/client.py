@@ -63,7 +63,8 @@ T = TypeVar("T")
 class Belljar:
     """A client of one server, with its own pool of connections. Close it when done; `with` does that.
 
-    Missing arguments default to `BELLJAR_API_KEY` and `BELLJAR_API_URL` (`http://127.0.0.1:8787` if that is not set either).
+    Missing arguments default to `BELLJAR_API_KEY` and `BELLJAR_API_URL` (`http://127.0.0.1:8787` if only the key is given).
+    If neither is given, the server of this user's home is used, and started if none is running.
     The URL `unix:///path` connects to a Unix socket, where the owner of the server needs no key. `transport` replaces the
     network, for tests.
     """

@@ -216,28 +216,28 @@ class Sandbox(Code):
             client: A client to use, instead of one for `connection`.
             connection: `api_key`, `api_url`, `domain`, `request_timeout`, `max_retries`, `ssl_context`.
         """
-        call = calls.sandboxes.create(
-            template=template,
-            timeout=timeout,
-            labels=labels,
-            metadata=metadata,
-            envs=envs,
-            name=name,
-            if_exists=if_exists,
-            idle_timeout=idle_timeout,
-            on_timeout=on_timeout,
-            auto_resume=auto_resume,
-            limits=limits,
-            network=network,
-            engine=engine,
-            grade=grade,
-            hostname=hostname,
-            port_host=port_host,
-            mounts=mounts,
-            volumes=volumes,
-            files=files,
-        )
         with Leased(client, connection) as leased:
+            call = calls.sandboxes.create(
+                template=template,
+                timeout=timeout,
+                labels=labels,
+                metadata=metadata,
+                envs=envs,
+                name=name,
+                if_exists=if_exists,
+                idle_timeout=idle_timeout,
+                on_timeout=on_timeout,
+                auto_resume=auto_resume,
+                limits=limits,
+                network=network,
+                engine=engine,
+                grade=grade or leased.config.default_grade,
+                hostname=hostname,
+                port_host=port_host,
+                mounts=mounts,
+                volumes=volumes,
+                files=files,
+            )
             return cls(leased, leased._transport.request(call))
 
     @classmethod
