@@ -7,6 +7,7 @@ CARGO ?= cargo
 TRIPLE := $(shell rustc -vV | sed -n 's/^host: //p')
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RELEASE := $(TARGET_DIR)/$(TRIPLE)/release/belljar
+DEMO := $(TARGET_DIR)/$(TRIPLE)/demo/belljar
 DEBUG := $(TARGET_DIR)/$(TRIPLE)/debug
 # A debug binary with a release's features: the link-time optimisation of a release takes longer than all tests together.
 PLAIN := $(TARGET_DIR)/plain/belljar
@@ -44,15 +45,25 @@ HOSTILE_TOOLS = $(if $(ONLY),$(ONLY_TOOLS),all)
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
+# The commit in `belljar --version`. A source without git can set it.
+build build-demo: export BELLJAR_COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
+
 build: ## Builds the release binary.
 	@echo "== Building belljar (release; a first build takes some minutes)"
 	@$(CARGO) build --release --locked -p belljar
 	@echo "== Built $(RELEASE), and belljar-guest beside it"
 
+build-demo: # Builds the program fast: see the profile `demo` in Cargo.toml.
+	@$(CARGO) build --profile demo --locked -p belljar
+
 demo: ## Installs missing dependencies, builds, and runs the examples.
+	@echo "== 1 of 3: installing what is missing, with apt-get"
 	@scripts/install-deps.sh demo
-	@$(MAKE) --no-print-directory build
-	@BELLJAR=$(RELEASE) scripts/demo.sh
+	@echo "== 2 of 3: building belljar, the first time some 340 crates: about 6 minutes with 2 idle processors"
+	@$(MAKE) --no-print-directory build-demo
+	@echo "== 3 of 3: running the examples"
+	@BELLJAR=$(DEMO) scripts/demo.sh
+	@echo "== The program is $(DEMO), to use it: export PATH=\"$(dir $(DEMO)):\$$PATH\""
 
 test: ## The gate: runs all stages and prints a summary; ONLY="lint test-rust" selects stages.
 	@$(PYTHON) scripts/gate.py --logs $(TARGET_DIR)/gate $(ONLY)
@@ -247,4 +258,4 @@ bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, D
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth
+.PHONY: help build build-demo demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth
