@@ -11,6 +11,7 @@ DEMO := $(TARGET_DIR)/$(TRIPLE)/demo/belljar
 DEBUG := $(TARGET_DIR)/$(TRIPLE)/debug
 # A debug binary with a release's features: the link-time optimisation of a release takes longer than all tests together.
 PLAIN := $(TARGET_DIR)/plain/belljar
+PACKAGES := $(TARGET_DIR)/packages
 # Lets the tests remove single walls, to show that they matter. A release is built without it.
 TEST_FEATURES := --features belljar/mutation,belljar-local/mutation
 
@@ -141,7 +142,28 @@ e2b-javascript-clients: tests/e2b/javascript/node_modules/made tests/e2b/javascr
 	@npm ci --prefix $(dir $<) --no-audit --no-fund
 	@touch $@
 
+# Built from the debug binary: the packages of a release differ from these in the programs alone.
+packages: ## Builds packages of the debug binary, installs them as people do, and removes them.
+	@if $(HAS_NODE) && $(HAS_PYTHON_311); then $(MAKE) --no-print-directory debug-packages; else echo "SKIPPED the packages: need Node 18 and Python 3.11 or later"; fi
+
+debug-packages: sdk-typescript-build
+	@mkdir -p $(PACKAGES)/bin
+	@for name in belljar belljar-guest; do strip -o $(PACKAGES)/bin/$$name $(dir $(PLAIN))$$name; done
+	@rm -rf $(PACKAGES)/dist
+	@$(PYTHON) scripts/dist.py --fast --belljar $(PACKAGES)/bin/belljar --sdk-typescript sdk/typescript --out $(PACKAGES)/dist
+	@$(PYTHON) tests/packages/test_packages.py $(PACKAGES)/dist $(PACKAGES)/bin/belljar Files Wheel Npm
+
 # End of the stages.
+
+sdk-typescript-build:
+	@$(MAKE) --no-print-directory -C sdk/typescript build
+
+dist: build sdk-typescript-build ## Builds the packages into dist/: wheels, npm packages, a deb, a tarball, checksums, SBOM, notices.
+	@rm -rf dist
+	@$(PYTHON) scripts/dist.py --belljar $(RELEASE) --sdk-typescript sdk/typescript --out dist
+
+install-packages: dist ## Installs the packages of dist/ as people do, also in new trees of Debian, and removes them.
+	@$(PYTHON) tests/packages/test_packages.py dist $(RELEASE)
 
 # Three callers, each of which takes a few seconds longer than configured.
 schemathesis: $(TARGET_DIR)/schemathesis/made ## Sends valid and invalid requests generated from the OpenAPI document, with keys of two tenants (ten minutes).
@@ -258,4 +280,4 @@ bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, D
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build build-demo demo test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth
+.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth

@@ -40,6 +40,7 @@ STAGES: Dict[str, List[str]] = {
     "openapi": ["test-build"],
     "e2b-python": ["test-build"],
     "e2b-javascript": ["test-build"],
+    "packages": ["test-build"],
 }
 
 # Stages that need much time, real clocks, new seeds or an idle machine.
@@ -50,6 +51,7 @@ LONG: Dict[str, List[str]] = {
     "conformance": ["test-build"],
     "timing": ["test-build"],
     "release": ["build", "test-build"],
+    "install-packages": ["build"],
     "golden": ["test-build"],
     "registries": ["test-build"],
     "hostile": ["build"],

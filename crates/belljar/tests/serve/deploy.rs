@@ -7,14 +7,13 @@ fn read(name: &str) -> String {
 }
 
 #[test]
-fn remote_host_configurations_are_valid() {
+fn configurations_are_valid() {
     let home = Home::new();
-    let path = repository().join("deploy/belljar.toml");
-    let output = home.belljar(&["config", "check", path.to_str().unwrap()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let compose = repository().join("deploy/compose/belljar.toml");
-    let output = home.belljar(&["config", "check", compose.to_str().unwrap()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["belljar.toml", "compose/belljar.toml", "debian/belljar.toml"] {
+        let path = repository().join("deploy").join(name);
+        let output = home.belljar(&["config", "check", path.to_str().unwrap()]).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 #[test]
