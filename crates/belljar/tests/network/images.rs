@@ -55,7 +55,7 @@ impl Drop for Registry {
     }
 }
 
-const LOOK: &str = "cat /work/kept; echo $FROM_IMAGE $PWD; id -u";
+const LOOK: &str = "cat /app/kept; echo $FROM_IMAGE $PWD; id -u";
 const SEEN: &str = "kept\nyes /home/user\n1000\n";
 
 fn images_are_pulled_by_name(fixture: &Fixture) {
@@ -74,7 +74,7 @@ fn images_are_pulled_by_name(fixture: &Fixture) {
         let words: Vec<&str> =
             command.split(' ').map(|word| if word == "IMAGE" { &image } else { word }).collect();
         let done = home.run_args(&words);
-        assert!(!done.stderr.contains("looking up"), "{done:?}");
+        assert!(done.status == Some(0) && !done.stderr.contains("looking up"), "{done:?}");
     }
     let sandbox = home.good(&format!("sandbox create --image {image} -q"));
     assert_eq!(home.inside(sandbox.trim(), LOOK), SEEN);
@@ -91,14 +91,14 @@ fn images_are_pulled_by_name(fixture: &Fixture) {
 fn tags_are_looked_up_when_an_image_is_pulled(fixture: &Fixture) {
     let home = home(fixture, ALLOWED);
     let _registry = Registry::start(fixture.dir());
-    Registry::push("app", "latest", &["work/word", "first"]);
+    Registry::push("app", "latest", &["app/word", "first"]);
     let image = format!("{HOST}/app");
     let look = |expected: &str| {
-        let done = home.run_args(&["run", "-q", "--image", &image, "-l", "sh", "-c", "cat /work/word"]);
+        let done = home.run_args(&["run", "-q", "--image", &image, "-l", "sh", "-c", "cat /app/word"]);
         assert_eq!(done.stdout, expected, "{done:?}");
     };
     look("first");
-    Registry::push("app", "latest", &["work/word", "second"]);
+    Registry::push("app", "latest", &["app/word", "second"]);
     look("first");
     home.good(&format!("image pull {image}"));
     look("second");
@@ -118,7 +118,7 @@ fn templates_are_based_on_images(fixture: &Fixture) {
     );
     home.write("mine.toml", &text);
     home.good("template build mine.toml");
-    let done = home.run_args(&["run", "-q", "--template", "mine", "-l", "sh", "-c", "cat /work/made"]);
+    let done = home.run_args(&["run", "-q", "--template", "mine", "-l", "sh", "-c", "cat /app/made"]);
     assert_eq!(done.stdout, "kept\n", "{done:?}");
     home.write("mine.toml", "name = \"mine\"\nbase = \"image:Not A Name\"\n");
     home.run("template build mine.toml").refused(125, &["line 2", "is not the name of an image"]);

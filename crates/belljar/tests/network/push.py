@@ -50,9 +50,9 @@ for name in ["sh", "cat", "ls", "id", "mkdir", "rm", "ln", "grep", "test", "head
     for word in subprocess.run(["ldd", path], capture_output=True, text=True).stdout.split():
         if word.startswith("/"):
             programs[word[1:]] = (0o755, read(word))
-layers = [layer(programs), layer({"work/kept": (0o644, b"kept\n")})]
+layers = [layer(programs), layer({"app/kept": (0o644, b"kept\n")})]
 layers += [layer({name: (0o644, content.encode())}) for name, content in more.items()]
-config = {"config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "WorkingDir": "/work", "Cmd": ["/bin/sh"]}}
+config = {"config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "WorkingDir": "/app", "Cmd": ["/bin/sh"]}}
 image = "application/vnd.oci.image"
 manifest = json.dumps(
     {
