@@ -1,7 +1,9 @@
 //! Pulls: the blobs of an image, into a layout directory of the image specification.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -118,6 +120,9 @@ impl RegistryClient {
         }
         let blobs = dir.join("blobs/sha256");
         tokio::fs::create_dir_all(&blobs).await.map_err(file(&blobs))?;
+        for made in [dir, &dir.join("blobs"), &blobs] {
+            show(made, 0o755).await?;
+        }
         let mut seen = BTreeSet::new();
         let mut fetches = Vec::new();
         for blob in all {
@@ -147,10 +152,16 @@ fn file(path: &Path) -> impl Fn(io::Error) -> RegistryError {
     move |source| RegistryError::File { path: path.clone(), source }
 }
 
+/// Lets others read a file or directory, whatever the umask is: the layout is unpacked by a sandbox, which has another user.
+async fn show(path: &Path, mode: u32) -> Result<(), RegistryError> {
+    tokio::fs::set_permissions(path, Permissions::from_mode(mode)).await.map_err(file(path))
+}
+
 /// Writes a whole file, or none.
 async fn write(path: &Path, content: &[u8]) -> Result<(), RegistryError> {
     let partial = partial(path);
     tokio::fs::write(&partial, content).await.map_err(file(&partial))?;
+    show(&partial, 0o644).await?;
     tokio::fs::rename(&partial, path).await.map_err(file(path))
 }
 
@@ -191,6 +202,7 @@ async fn fetch(
         tokio::fs::remove_file(&partial).await.map_err(file(&partial))?;
         return Err(session.invalid(format!("the blob {} has the digest {digest}", blob.digest)));
     }
+    show(&partial, 0o644).await?;
     tokio::fs::rename(&partial, &path).await.map_err(file(&path))
 }
 

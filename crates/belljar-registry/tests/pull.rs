@@ -214,6 +214,25 @@ async fn images_are_pulled_with_a_token_for_them() {
     assert_eq!(registry.paths(), Vec::<String>::new());
 }
 
+/// As under a service manager with UMask=0077.
+#[tokio::test]
+async fn layouts_are_readable_for_the_sandbox_that_unpacks_them() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let registry = Registry::start(|_, (path, _)| image(path, |_| None)).await;
+    let dir = tempfile::tempdir().unwrap();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    registry.pull(&dir.path().join("layout")).await.unwrap();
+    let mut left = vec![dir.path().join("layout")];
+    while let Some(path) = left.pop() {
+        let metadata = std::fs::metadata(&path).unwrap();
+        let expected = if metadata.is_dir() { 0o755 } else { 0o644 };
+        assert_eq!(metadata.permissions().mode() & 0o777, expected, "{}", path.display());
+        if metadata.is_dir() {
+            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+}
+
 #[tokio::test]
 async fn broken_pulls_go_on_where_they_were() {
     let registry = Registry::start(|_, (path, headers)| {
