@@ -358,7 +358,7 @@ impl Keeper {
             build: None,
             parent: match &definition.base {
                 Base::Template(name) => Some(name.clone()),
-                Base::Host | Base::Debian { .. } | Base::Oci { .. } => None,
+                Base::Host | Base::Debian { .. } | Base::Oci { .. } | Base::Image(_) => None,
             },
             steps: definition.steps.iter().map(TemplateStep::from).collect(),
         };

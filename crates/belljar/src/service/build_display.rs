@@ -117,6 +117,14 @@ impl BuildDisplay {
                     self.print(&plain);
                 }
             }
+            // Before the first step, an image is pulled.
+            ("log", None) => {
+                let line = one_line(text("line"), MAX_LINE);
+                match &self.style {
+                    Style::Terminal(bar) => bar.set_message(line),
+                    _ => self.print(&line),
+                }
+            }
             ("packing", Some(step)) => step.packing = Some(number("bytes")),
             ("layer", Some(step)) => step.layer = Some(number("bytes")),
             _ => {}
