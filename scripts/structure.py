@@ -43,7 +43,7 @@ USES = {
 }
 
 # Number of files in the largest circle of a crate, where that is more than three.
-CIRCLES = {"api": 26, "belljar": 26, "engine": 7, "gateway": 10, "guest": 9, "image": 4, "keeper": 36, "local": 9, "model": 4}
+CIRCLES = {"api": 8, "belljar": 26, "engine": 7, "gateway": 10, "guest": 9, "keeper": 35, "local": 9, "model": 4}
 
 
 def used_crates(manifest):
@@ -69,6 +69,7 @@ def imports(source):
     graph = {}
     for path, file in files.items():
         text = re.sub(r"//[^\n]*", "", file.read_text())
+        text = re.sub(r"\bpub\([^)]*\)", "pub", text)
         # Tests may import what they like.
         text = text.split("#[cfg(test)]\nmod tests {")[0]
         parts = list(path.with_suffix("").parts)

@@ -19,7 +19,7 @@ use tokio_util::io::ReaderStream;
 
 use crate::action::{SANDBOX_USE, TEMPLATE_BUILD};
 use crate::builds::{BASE_STEP, Build, FINAL_STEP, LogLevel, StepFailure};
-use crate::built::{BuiltRecord, Services};
+use crate::built::{BuiltRecord, Services, variables};
 use crate::caller::Caller;
 use crate::error::{KeeperError, chain};
 use crate::keeper::{Entered, Keeper, Result};
@@ -461,16 +461,6 @@ fn describe_exit(exited: &v1::Exited) -> String {
         0 => format!("it ended with exit code {}", exited.code),
         signal => format!("it was ended by signal {signal}"),
     }
-}
-
-/// Converts variables to the guest's form.
-pub(crate) fn variables(env: &BTreeMap<String, String>) -> Vec<v1::EnvVar> {
-    let variable = |(name, value): (&String, &String)| v1::EnvVar {
-        name: Bytes::copy_from_slice(name.as_bytes()),
-        value: Bytes::copy_from_slice(value.as_bytes()),
-        ..Default::default()
-    };
-    env.iter().map(variable).collect()
 }
 
 /// Escapes a text for a shell's double quotes, so that only variables are expanded.

@@ -19,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::action::{TEMPLATE_BUILD, TEMPLATE_BUILD_FILE, TEMPLATE_EXPORT, TEMPLATE_IMPORT};
 use crate::build_queue::{QueuedBuild, TemplateBuild};
-use crate::build_steps::variables;
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::head_room::{Headroom, Purpose};
@@ -625,4 +624,14 @@ pub(crate) fn built_record(row: &TemplateRow) -> Result<Option<BuiltRecord>> {
     }
     let parsed = serde_json::from_str(&row.built);
     parsed.map(Some).map_err(|source| KeeperError::Record { what: format!("template {}", row.id), source })
+}
+
+/// Converts variables to the guest's form.
+pub(crate) fn variables(env: &BTreeMap<String, String>) -> Vec<v1::EnvVar> {
+    let variable = |(name, value): (&String, &String)| v1::EnvVar {
+        name: Bytes::copy_from_slice(name.as_bytes()),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        ..Default::default()
+    };
+    env.iter().map(variable).collect()
 }

@@ -31,6 +31,7 @@ mod signals;
 mod spec;
 mod stdin;
 mod timings;
+mod units;
 
 /// Lets tests check that nothing is allocated between a clone and an exec (docs/fork-safety.md).
 #[cfg(feature = "mutation")]

@@ -11,9 +11,9 @@ use belljar_image::{Base, Definition, StepKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::build_display::ProgressStyle;
 use super::build_display::{BuildDisplay, TICK_INTERVAL, queued};
 use super::link::Link;
-use super::server_args::ProgressStyle;
 use super::show::{Table, away, print};
 use crate::message::{Quit, say};
 use crate::signals::{self, SIGINT, SIGTERM, Signals};

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle as BarStyle};
 use serde_json::Value;
 
-use super::server_args::ProgressStyle;
-use super::show::bytes;
 use crate::colour;
 use crate::message::one_line;
+use crate::units::bytes;
 
 /// Interval between updates of the moving line.
 pub(super) const TICK_INTERVAL: Duration = Duration::from_millis(100);
@@ -28,6 +27,15 @@ const WIDTH: usize = 48;
 
 /// Maximum length of a line of output, in characters.
 const MAX_LINE: usize = 400;
+
+/// How the progress of a build is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum ProgressStyle {
+    #[default]
+    Auto,
+    Tty,
+    Plain,
+}
 
 /// The progress of a build.
 pub(super) struct BuildDisplay {

@@ -10,9 +10,10 @@ use serde_json::json;
 use super::args::Format;
 use super::link::{Link, home};
 use super::server_args::CollectArgs;
-use super::show::{Table, bytes, print};
+use super::show::{Table, print};
 use crate::message::Quit;
 use crate::serve::OLD_LOG_FILE;
+use crate::units::bytes;
 
 /// Error from removing a leftover.
 #[derive(Debug, thiserror::Error)]

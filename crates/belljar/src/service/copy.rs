@@ -26,7 +26,6 @@ use super::args::CopyArgs;
 use super::create::upload;
 use super::link::Link;
 use super::long::{ByteCounter, Counted};
-use super::show::bytes;
 use super::{tree, volume};
 use crate::copy_out::Outputs;
 use crate::descriptor::Inherited;
@@ -34,6 +33,7 @@ use crate::files::Inputs;
 use crate::message::{Quit, chain};
 use crate::output::write_failed;
 use crate::stdin::Stdin;
+use crate::units::bytes;
 
 /// Maximum bytes to copy out of a sandbox whose disk size is not known: 1 TiB.
 const MAX_BYTES: u64 = 1 << 40;

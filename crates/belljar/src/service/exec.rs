@@ -8,13 +8,14 @@ use bytes::Bytes;
 
 use super::args::ExecArgs;
 use super::link::Link;
-use super::show::{bytes, print};
+use super::show::print;
 use super::values;
 use crate::descriptor::Inherited;
 use crate::message::{FAILED, Quit, chain, say};
 use crate::output::write_failed;
 use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
+use crate::units::bytes;
 
 /// Exit status of a command that timed out.
 const TIMED_OUT: u8 = 124;

@@ -7,10 +7,12 @@ use belljar_model::ImageReference;
 use serde_json::json;
 
 use super::build;
+use super::build_display::ProgressStyle;
 use super::link::Link;
-use super::server_args::{ImageCommand, ProgressStyle};
-use super::show::{Table, bytes, distance};
+use super::server_args::ImageCommand;
+use super::show::{Table, distance};
 use crate::message::Quit;
+use crate::units::bytes;
 
 /// Runs `belljar image`.
 pub(crate) async fn images(link: &Link, command: &ImageCommand) -> Result<u8, Quit> {

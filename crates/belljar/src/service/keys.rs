@@ -9,9 +9,10 @@ use serde_json::json;
 use super::build::{self, in_path};
 use super::link::Link;
 use super::server_args::{KeyCommand, QuotaArgs, TemplateCommand};
-use super::show::{Table, away, bytes, distance, print};
+use super::show::{Table, away, distance, print};
 use super::values;
 use crate::message::Quit;
+use crate::units::bytes;
 
 /// Response of the server with the keys.
 #[derive(Deserialize)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::link::Link;
-use super::show::bytes;
 use crate::progress::Progress;
+use crate::units::bytes;
 
 /// Interval between updates of the line.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);

@@ -7,8 +7,9 @@ use belljar_client::v1;
 use super::args::NetworkCommand;
 use super::link::Link;
 use super::sandbox::print_changed;
-use super::show::{Table, bytes, distance, print};
+use super::show::{Table, distance, print};
 use crate::message::{Quit, one_line};
+use crate::units::bytes;
 
 /// Maximum length of a printed record, in characters.
 const MAX_SHOWN_CHARS: usize = 300;

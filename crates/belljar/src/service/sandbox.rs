@@ -5,9 +5,10 @@ use belljar_client::v1;
 
 use super::args::SandboxCommand;
 use super::link::{Link, is_missing};
-use super::show::{Table, bytes, distance, print, rough, span, state};
+use super::show::{Table, distance, print, rough, span, state};
 use super::{copy, create, exec, network, ports, process, terminal, values};
 use crate::message::{Quit, clean, one_line};
+use crate::units::bytes;
 
 /// Maximum number of sandboxes per page of the server.
 const PAGE: u32 = 100;

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
 use super::args::{CopyArgs, ServerArgs};
+use super::build_display::ProgressStyle;
 
 /// Arguments of `belljar key`.
 #[derive(Debug, Args)]
@@ -252,15 +253,6 @@ pub(crate) enum ImageCommand {
         #[arg(required = true)]
         images: Vec<ImageReference>,
     },
-}
-
-/// How the progress of a build is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum ProgressStyle {
-    #[default]
-    Auto,
-    Tty,
-    Plain,
 }
 
 /// The commands of `belljar template`.

@@ -14,9 +14,10 @@ use super::keys::of_quota;
 use super::link::Link;
 use super::sandbox::find_all;
 use super::server_args::{StatusArgs, TopArgs};
-use super::show::{Table, bytes, print, rough, span, state};
+use super::show::{Table, print, rough, span, state};
 use super::values;
 use crate::message::{Quit, one_line};
+use crate::units::bytes;
 
 /// Exit status if no server runs, or none that can create sandboxes.
 const NOT_READY: u8 = 1;

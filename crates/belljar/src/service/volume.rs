@@ -9,8 +9,9 @@ use super::build::in_path;
 use super::copy::{RemoteKind, copy};
 use super::link::Link;
 use super::server_args::VolumeCommand;
-use super::show::{Table, away, bytes, print};
+use super::show::{Table, away, print};
 use crate::message::Quit;
+use crate::units::bytes;
 
 /// A list of volumes in a server's answer.
 #[derive(Deserialize)]
