@@ -53,7 +53,7 @@ pub use landlock_rules::{LandlockError, LandlockRules};
 pub use launch_unsafe::{Supervisor, start};
 #[cfg(feature = "mutation")]
 pub use network::enter_test_network;
-pub use network::{GATEWAY_SOCKETS, GatewayPlan, NETWORK_ADDRESS};
+pub use network::{GATEWAY_SOCKETS, GatewayPlan, NETWORK_ADDRESS, unaccepted_bytes};
 pub use oom_mark::{OomMark, mark_for_oom};
 pub use passing::{MAX_DESCRIPTORS, MEMORY_FILES, Received, SPARE, peek_with, receive_with, send_with};
 pub use plan::{

@@ -14,8 +14,10 @@
 // A panic between a clone and an exec would allocate and print: docs/fork-safety.md.
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
 
+use std::ffi::{CStr, OsStr};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -251,6 +253,30 @@ fn expression(name: &str, data: &[Vec<u8>]) -> Vec<u8> {
 fn value_of(kind: u16, value: &[u8]) -> Vec<u8> {
     nested(kind, &[attribute(1, value)])
 }
+
+/// File with the sizes of the receive buffers of TCP of a network namespace.
+pub(crate) const TCP_RMEM: &CStr = c"/proc/sys/net/ipv4/tcp_rmem";
+
+/// Smallest, first and largest size of the receive buffer of a connection of a sandbox, in bytes (tcp(7), `tcp_rmem`). A buffer grows only
+/// while a program reads, so one that is not accepted keeps the first size. On the loopback, where round trips take microseconds, the
+/// largest costs no throughput.
+pub(crate) const RECEIVE_BUFFERS: &str = "4096 32768 1048576";
+
+/// Returns the bytes that a connection of a sandbox holds at most before it is accepted: its receive buffer and the kernel's own part.
+#[must_use]
+pub fn unaccepted_bytes() -> u64 {
+    let first = |sizes: &str| sizes.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+    let machine = rustix::fs::statvfs(TCP_RMEM)
+        .is_ok_and(|mount| mount.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+        .then(|| std::fs::read_to_string(OsStr::from_bytes(TCP_RMEM.to_bytes())).ok())
+        .flatten();
+    let buffer = machine.as_deref().and_then(first).or_else(|| first(RECEIVE_BUFFERS)).unwrap_or_default();
+    buffer + UNACCEPTED_OVERHEAD
+}
+
+/// Bytes by which what a connection holds exceeds its receive buffer, as measured: the last packet, of which a part is within the
+/// size, and the kernel's structures.
+const UNACCEPTED_OVERHEAD: u64 = 16 << 10;
 
 /// Moves this single-threaded process into a network namespace in which every address is local, so that a test can simulate
 /// the whole network. `own` are the machine's own addresses.

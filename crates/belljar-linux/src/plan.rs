@@ -271,6 +271,10 @@ pub enum Wall {
     ProcMasks,
     /// The network namespace.
     Network,
+    /// The sizes of the receive buffers of TCP.
+    ReceiveBuffers,
+    /// The count of connections that no program has accepted.
+    Unaccepted,
     /// The IPC namespace.
     Ipc,
     /// The UTS namespace.
@@ -361,6 +365,8 @@ impl Wall {
         (Self::Pivot, "pivot"),
         (Self::ProcMasks, "proc-masks"),
         (Self::Network, "network"),
+        (Self::ReceiveBuffers, "receive-buffers"),
+        (Self::Unaccepted, "unaccepted"),
         (Self::Ipc, "ipc"),
         (Self::Uts, "uts"),
         (Self::CgroupNamespace, "cgroup-namespace"),

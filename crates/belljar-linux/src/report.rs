@@ -151,6 +151,8 @@ pub enum Step {
     Hostname,
     /// Bringing loopback up.
     Loopback,
+    /// Setting the sizes of receive buffers.
+    ReceiveBuffers,
     /// Making mounts private.
     Propagation,
     /// Making the new root.
@@ -198,6 +200,7 @@ const STEPS: &[Step] = &[
     Step::Keyring,
     Step::Hostname,
     Step::Loopback,
+    Step::ReceiveBuffers,
     Step::Propagation,
     Step::Root,
     Step::Node,

@@ -29,7 +29,7 @@ use crate::image::mount_volume;
 use crate::init::Volumes;
 use crate::kernel::{self, Cloned};
 use crate::line::Line;
-use crate::network::GATEWAY_SOCKETS;
+use crate::network::{GATEWAY_SOCKETS, RECEIVE_BUFFERS, TCP_RMEM};
 use crate::network_unsafe::loopback_up;
 use crate::passing::send_with;
 use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, NamespacePlan, Scratch, Wall};
@@ -273,6 +273,9 @@ fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
     kernel::enter_namespace(first.pidfd.as_fd(), libc::CLONE_NEWUSER).map_err(&at)?;
     kernel::unshare(libc::CLONE_NEWNET).map_err(&at)?;
     loopback_up().map_err(&at)?;
+    if !plan.without.has(Wall::ReceiveBuffers) {
+        set_receive_buffers().map_err(Failure::at(Step::ReceiveBuffers))?;
+    }
     if let Some(gateway) = &plan.gateway {
         // Before the namespace is passed on: no process may enter it before the gateway's sockets exist in it.
         let at = Failure::at(Step::Gateway);
@@ -283,6 +286,18 @@ fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let namespace = rustix::fs::open(c"/proc/self/ns/net", flags, Mode::empty()).map_err(&at)?;
     channel::send(first.channel.as_fd(), Message::Network, &[namespace.as_fd()]).map_err(&at)
+}
+
+/// Sets the sizes of the receive buffers of TCP in this network namespace, which cannot be changed per socket ([`SO_RCVBUF`] does
+/// nothing in a sandbox). In a container with a read-only `/proc/sys` they stay those of the machine; whoever counts connections that
+/// are not accepted asks [`crate::unaccepted_bytes`].
+///
+/// [`SO_RCVBUF`]: https://man7.org/linux/man-pages/man7/socket.7.html
+fn set_receive_buffers() -> Result<(), Errno> {
+    match rustix::fs::open(TCP_RMEM, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::ROFS) => Ok(()),
+        file => write_whole(&file?, RECEIVE_BUFFERS.as_bytes()).map(drop),
+    }
 }
 
 fn make_scratch(plan: &LaunchPlan, scratch: &Scratch, made: &mut Made) -> Result<(), Errno> {

@@ -154,6 +154,7 @@ impl LocalEngine {
         let started = gateway.map(Prepared::start).transpose();
         let (gateway, no_gateway) = started.map_or_else(|error| (None, Some(error)), |one| (one, None));
         let home = crate::planner::home(self.config.kind, &id);
+        let counts_unaccepted = plan.namespaces.is_some() && !without.has(Wall::Unaccepted);
         // The supervisor has its own copies of the plan's descriptors.
         drop(plan);
         let images = std::mem::take(&mut planner.images);
@@ -161,6 +162,8 @@ impl LocalEngine {
         let held = Resources {
             id,
             kind: self.config.kind,
+            memory: Arc::new(spec.limits.memory.bytes().into()),
+            counts_unaccepted,
             cgroups,
             scratch,
             guest_control: sockets.control.map(Arc::new),
@@ -255,6 +258,8 @@ impl LocalEngine {
         drop((sandbox_control, plan));
         let held = Resources {
             kind: self.config.kind,
+            memory: Arc::new(spec.limits.memory.bytes().into()),
+            counts_unaccepted: false,
             cgroups: planner.cgroups.then(|| self.layout().clone()),
             scratch: None,
             guest_control: None,

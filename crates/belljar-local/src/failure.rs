@@ -75,6 +75,12 @@ impl Failures {
             }
             Step::Hostname => "set the sandbox's host name".to_owned(),
             Step::Loopback => "bring up loopback in the sandbox's network namespace".to_owned(),
+            Step::ReceiveBuffers => {
+                return layer(
+                    "small receive buffers of TCP",
+                    "let this process write below /proc/sys/net/ipv4, or mount /proc/sys read-only",
+                );
+            }
             Step::Propagation => "make the sandbox's mounts private".to_owned(),
             Step::Root => "make the sandbox's root file system".to_owned(),
             Step::Node => format!("make /{} in the sandbox", item(&self.nodes)),

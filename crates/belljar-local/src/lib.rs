@@ -7,6 +7,7 @@
 //! This crate exports what a program needs to embed sandboxes. The crates below it are not for embedding: they change with
 //! Belljar, and use the guest's protocol.
 
+mod control;
 mod doctor;
 mod engine;
 mod failure;
@@ -26,6 +27,7 @@ mod progress;
 mod sockets;
 mod template_tree;
 mod trust;
+mod unaccepted;
 mod volumes;
 mod walls;
 mod warm;

@@ -25,6 +25,11 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Reports whether the first process has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended.is_some() || self.closed
+    }
+
     fn record(&mut self, report: Report) {
         match report {
             // Later failures are consequences of the first.

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ use belljar_model::{ByteSize, LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketType};
+use rustix::net::SocketType;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::LocalKind;
+use crate::control::{Control, EndReason};
 use crate::failure::Failures;
 use crate::gateway::{Gateways, START_GATEWAY};
 use crate::orphans::{ORPHANS, wait_for_exit};
@@ -46,6 +47,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) struct Resources {
     pub(crate) id: SandboxId,
     pub(crate) kind: LocalKind,
+    /// Limit of memory in bytes.
+    pub(crate) memory: Arc<AtomicU64>,
+    /// Whether connections that are not accepted are counted.
+    pub(crate) counts_unaccepted: bool,
     /// Control groups, if there are any.
     pub(crate) cgroups: Option<CgroupLayout>,
     /// Scratch directory: its parent, and its name.
@@ -77,26 +82,6 @@ pub(crate) struct LocalWalls {
     gateway_start: watch::Receiver<Option<Result<(), String>>>,
 }
 
-/// Our end of the control socket, and the last command sent on it.
-struct Control {
-    socket: OwnedFd,
-    sent: Mutex<Option<u8>>,
-    /// Whether the deadline ended the sandbox.
-    deadline_passed: AtomicBool,
-}
-
-impl Control {
-    /// Commands the supervisor to end the sandbox, unless the same or a stronger command was sent before.
-    fn send(&self, byte: u8) {
-        let mut sent = self.sent.lock();
-        if sent.is_none() || (*sent == Some(KILL) && byte == CLEAN) {
-            // A supervisor that is gone has removed everything.
-            let _ = rustix::net::send(&self.socket, &[byte], SendFlags::NOSIGNAL);
-            *sent = Some(byte);
-        }
-    }
-}
-
 impl LocalWalls {
     pub(crate) fn new(resources: Resources, socket: OwnedFd, supervisor: Supervisor) -> io::Result<Self> {
         let (sender, progress) = watch::channel(Progress::default());
@@ -104,12 +89,14 @@ impl LocalWalls {
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let reader = async_fd(reader)?;
         tokio::spawn(follow(reader, sender));
-        let control =
-            Arc::new(Control { socket, sent: Mutex::new(None), deadline_passed: AtomicBool::new(false) });
+        let control = Arc::new(Control::new(socket));
         let (sender, gateway_start) = watch::channel(resources.gateway.is_none().then_some(Ok(())));
         if let Some(gateway) = &resources.gateway {
             let started = gateway.started()?;
             tokio::spawn(keep_gateway(Arc::clone(gateway), started, sender, Arc::clone(&control)));
+        }
+        if resources.counts_unaccepted {
+            crate::unaccepted::count(progress.clone(), &control, &resources.memory);
         }
         Ok(Self {
             resources,
@@ -157,8 +144,7 @@ impl LocalWalls {
 
     /// Reports whether the first process has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        let progress = self.progress.borrow();
-        progress.ended.is_some() || progress.closed
+        self.progress.borrow().is_over()
     }
 
     /// Waits until the first process has been cloned, or never will be.
@@ -186,10 +172,14 @@ impl LocalWalls {
     }
 
     fn end_reason(&self, progress: &Progress) -> String {
-        if self.control.deadline_passed.load(Ordering::Acquire) {
-            return "its deadline has passed".to_owned();
+        match self.control.reason.get() {
+            Some(EndReason::Deadline) => "its deadline has passed".to_owned(),
+            Some(EndReason::Unaccepted) => {
+                "connections that its code opened to itself and did not accept held more memory than its limit memory"
+                    .to_owned()
+            }
+            None => describe_end(progress),
         }
-        describe_end(progress)
     }
 
     /// Ends the sandbox after this time, even without a server; `None` is never.
@@ -349,7 +339,7 @@ impl LocalWalls {
             "cpus" => change.cpus.map(|cpus| cpus.to_string()),
             _ => change.pids.map(|pids| pids.to_string()),
         };
-        layout.change(self.resources.id.as_str(), &requested).map_err(|error| match error {
+        let changed = layout.change(self.resources.id.as_str(), &requested).map_err(|error| match error {
             CgroupChangeError::InUse { field, in_use } => EngineError::LimitInUse {
                 field: field.into(),
                 value: value(field).unwrap_or_default(),
@@ -361,7 +351,11 @@ impl LocalWalls {
             CgroupChangeError::Write { field, source } => {
                 EngineError::SetLimit { field: field.into(), value: value(field).unwrap_or_default(), source }
             }
-        })
+        });
+        if let (Ok(()), Some(memory)) = (&changed, requested.memory_bytes) {
+            self.resources.memory.store(memory, Ordering::Relaxed);
+        }
+        changed
     }
 }
 
@@ -413,8 +407,7 @@ async fn enforce_deadline(mut deadlines: watch::Receiver<Option<Instant>>, contr
             changed = deadlines.changed() => if changed.is_err() { return },
         }
     }
-    control.deadline_passed.store(true, Ordering::Release);
-    control.send(CLEAN);
+    control.end_because(EndReason::Deadline);
 }
 
 /// Returns CLOCK_MONOTONIC in nanoseconds, as the launch's processes report it.
@@ -497,7 +490,7 @@ impl Walls for LocalWalls {
         let mut progress = self.progress.clone();
         Box::pin(async move {
             // A closed channel means that its task has ended, after the last report.
-            let _ = progress.wait_for(|progress| progress.ended.is_some() || progress.closed).await;
+            let _ = progress.wait_for(Progress::is_over).await;
             let last = progress.borrow().clone();
             match self.gateway_failure().await {
                 Some(reason) => format!("cannot {START_GATEWAY}: {reason}"),
@@ -530,11 +523,16 @@ impl LocalWalls {
     }
 
     pub(crate) fn usage_now(&self) -> Usage {
-        let Some(layout) = &self.resources.cgroups else { return Usage::default() };
-        group_usage(&layout.usage(self.resources.id.as_str()), self.resources.kind).unwrap_or_else(|usage| {
-            // The groups are removed soon after the first process ends.
-            Usage { oom_kills: self.progress.borrow().oom_kills.into(), ..usage }
-        })
+        let mut usage = self.resources.cgroups.as_ref().map_or_else(Usage::default, |layout| {
+            let usage = group_usage(&layout.usage(self.resources.id.as_str()), self.resources.kind);
+            usage.unwrap_or_else(|usage| {
+                // The groups are removed soon after the first process ends.
+                Usage { oom_kills: self.progress.borrow().oom_kills.into(), ..usage }
+            })
+        });
+        // The kernel counts only its own.
+        usage.oom_kills += u64::from(self.control.reason.get() == Some(&EndReason::Unaccepted));
+        usage
     }
 
     /// Returns the control groups.

@@ -16,15 +16,27 @@ def socket_memory():
     return total
 
 
-before, most = socket_memory(), 0
-for name in ["pipes", "Unix sockets", "datagrams", "TCP", "UDP"]:
-    attack = host.spawn("program.py", name, json_result=True)
-    while not host.wait_for(lambda: attack.poll() is not None, seconds=0.02):
+def attack(name):
+    """Returns by how many MiB an attack makes that memory grow at most."""
+    before = most = socket_memory()
+    running = host.spawn("program.py", name, json_result=True)
+    while not host.wait_for(lambda: running.poll() is not None, seconds=0.02):
         most = max(most, socket_memory())
-    done = host.finish(attack)
+    done = host.finish(running)
     if done.kind == "exited":
         host.relay(done)
     else:
         host.say(name, done.kind)
-grown = (most - before) >> 20
-host.say("memory of IP sockets on the machine", "hardly more" if grown <= 64 else f"{grown} MiB more")
+    return (most - before) >> 20
+
+
+def judge(grown, bound):
+    return "hardly more" if grown <= bound else f"{grown} MiB more"
+
+
+accepted = [attack(name) for name in ["pipes", "Unix sockets", "datagrams", "TCP", "UDP"]]
+host.say("memory of IP sockets on the machine", judge(max(accepted), 64))
+for name in ["unaccepted", "unaccepted, large buffers", "unaccepted, low-water mark"]:
+    host.say(f"memory, {name}", judge(attack(name), 64))
+# Some more are made until they are counted.
+host.say("memory, unaccepted, many", judge(attack("unaccepted, many"), 256))

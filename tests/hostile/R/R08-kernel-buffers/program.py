@@ -72,6 +72,36 @@ def tcp():
     return judge(fill(tcp_pairs(600), PIECE)[0])
 
 
+def unaccepted(listeners, connections, options=(), keep=True):
+    """Connects and sends, and accepts nothing. Closed connections need no open file, and keep what the receiving end holds."""
+    total, held = 0, []
+    for _ in range(listeners):
+        server = socket.socket()
+        for option, value in options:
+            server.setsockopt(socket.SOL_SOCKET, option, value)
+        server.bind(("127.0.0.1", 0))
+        server.listen(65535)
+        held.append(server)
+        for _ in range(connections):
+            client = socket.socket()
+            client.setsockopt(*SEND, 1)
+            client.settimeout(0.5)
+            try:
+                client.connect(server.getsockname())
+                client.setblocking(False)
+                while total <= MOST * MIB * 8:
+                    total += client.send(PIECE)
+            except OSError:
+                pass
+            if keep:
+                held.append(client)
+            else:
+                client.close()
+    # The host looks every 20 ms.
+    time.sleep(0.2)
+    return "connections made"
+
+
 def udp():
     """Counts received datagrams, because those without room are dropped silently."""
     receivers, sent = [], 0
@@ -100,6 +130,9 @@ def udp():
 
 attacks = {
     "pipes": pipes, "Unix sockets": unix(socket.SOCK_STREAM, PIECE), "datagrams": unix(socket.SOCK_DGRAM, PIECE[:1024]),
-    "TCP": tcp, "UDP": udp,
+    "TCP": tcp, "UDP": udp, "unaccepted": lambda: unaccepted(1, 800),
+    "unaccepted, large buffers": lambda: unaccepted(1, 300, [(socket.SO_RCVBUF, 4 * MIB)]),
+    "unaccepted, low-water mark": lambda: unaccepted(1, 300, [(socket.SO_RCVLOWAT, 4 * MIB)]),
+    "unaccepted, many": lambda: unaccepted(6, 4000, keep=False),
 }
 probe.say(sys.argv[1], attacks[sys.argv[1]]())

@@ -153,7 +153,9 @@ fn socket_options() {
         |level: i32, name: i32, expected| all_spellings("setsockopt", [3, level, name, 0], [expected; 4]);
     option(SOL_SOCKET, SO_REUSEADDR, "allow");
     option(SOL_SOCKET, SO_REUSEPORT, "allow");
-    option(SOL_SOCKET, SO_RCVBUF, "allow");
+    option(SOL_SOCKET, SO_RCVBUF, "PRETEND");
+    option(SOL_SOCKET, SO_RCVLOWAT, "PRETEND");
+    option(SOL_SOCKET, SO_SNDBUF, "allow");
     option(IPPROTO_TCP, TCP_NODELAY, "allow");
     option(IPPROTO_TCP, TCP_KEEPIDLE, "allow");
     option(IPPROTO_IP, IP_TOS, "allow");

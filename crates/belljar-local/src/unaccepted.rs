@@ -1,0 +1,158 @@
+//! Ends sandboxes whose TCP connections that no program accepts hold more memory than their limit.
+//!
+//! The kernel charges the receiving end of a connection to a control group only when a program accepts it (`inet_csk_accept`), so
+//! those in a listener's queue count toward no limit. Each holds little, as its receive buffer is small and does not grow, but their
+//! number has no bound: code opens as many listeners as files, and can close its own ends.
+//!
+//! One task counts for all sandboxes of this process. Usually it reads one file of the machine ([`SOCKSTAT`]) and sees that hardly
+//! any sockets are new. Otherwise it reads the number of sockets of each sandbox, and the queues of those that have many.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::control::{Control, EndReason};
+use crate::progress::Progress;
+
+/// Interval between two counts. The loopback delivers some 30,000 connections a second, of some 40 KiB each.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Number of new sockets of the machine from which on those of each sandbox are counted.
+const NEW_SOCKETS: u64 = 256;
+
+/// Numbers of sockets: `TCP: inuse` counts those of the network namespace of the process, `alloc` those of the machine
+/// (`sockstat_seq_show` in net/ipv4/proc.c).
+const SOCKSTAT: &str = "net/sockstat";
+
+/// State of a listening socket in `/proc/net/tcp` (`TCP_LISTEN` in include/net/tcp_states.h). They come first, and their `rx_queue` is the number of
+/// connections that wait to be accepted.
+const LISTENING: &str = "0A";
+
+static COUNTED: Mutex<Vec<Counted>> = Mutex::new(Vec::new());
+
+/// Whether the task runs.
+static IS_COUNTING: AtomicBool = AtomicBool::new(false);
+
+/// A sandbox whose connections are counted.
+struct Counted {
+    progress: watch::Receiver<Progress>,
+    control: Weak<Control>,
+    memory: Arc<AtomicU64>,
+}
+
+/// Counts the connections of a sandbox with its own network until it ends. `memory` is its limit of memory in bytes, which can change.
+pub(crate) fn count(progress: watch::Receiver<Progress>, control: &Arc<Control>, memory: &Arc<AtomicU64>) {
+    COUNTED.lock().push(Counted { progress, control: Arc::downgrade(control), memory: Arc::clone(memory) });
+    if !IS_COUNTING.swap(true, Ordering::AcqRel) {
+        tokio::spawn(count_all(Counting));
+    }
+}
+
+/// Held by the task.
+struct Counting;
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        IS_COUNTING.store(false, Ordering::Release);
+    }
+}
+
+/// Counts until no sandbox is left.
+async fn count_all(counting: Counting) {
+    let each = belljar_linux::unaccepted_bytes();
+    let mut least = 0;
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        let mut counted = COUNTED.lock();
+        counted.retain(|one| one.control.strong_count() > 0 && !one.progress.borrow().is_over());
+        if counted.is_empty() {
+            // Before the lock is released: whoever adds the next one starts another task.
+            drop(counting);
+            return;
+        }
+        // Without the number of the machine, each interval counts.
+        let machine = number("/proc/self", SOCKSTAT, "TCP:", "alloc").unwrap_or(u64::MAX);
+        if machine.saturating_sub(least) < NEW_SOCKETS {
+            least = least.min(machine);
+            continue;
+        }
+        least = machine;
+        for one in counted.iter() {
+            let Some(first) = one.progress.borrow().first else { continue };
+            let most = one.memory.load(Ordering::Relaxed) / each;
+            let process = format!("/proc/{first}");
+            if sockets(&process) > most && unaccepted(&process) > most {
+                one.control.upgrade().inspect(|control| control.end_because(EndReason::Unaccepted));
+            }
+        }
+    }
+}
+
+/// Returns the number of TCP sockets in the network namespace of the process with this directory in `/proc`.
+fn sockets(process: &str) -> u64 {
+    let files = [(SOCKSTAT, "TCP:"), ("net/sockstat6", "TCP6:")];
+    files.iter().filter_map(|(file, line)| number(process, file, line, "inuse")).sum()
+}
+
+/// Returns the number that follows `name` in a line of a file of counters.
+fn number(process: &str, file: &str, line: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("{process}/{file}")).ok()?;
+    let words = text.lines().find_map(|one| one.strip_prefix(line))?.split_ascii_whitespace();
+    words.skip_while(|word| *word != name).nth(1)?.parse().ok()
+}
+
+/// Returns the number of connections that wait to be accepted.
+fn unaccepted(process: &str) -> u64 {
+    let files =
+        ["net/tcp", "net/tcp6"].iter().filter_map(|file| File::open(format!("{process}/{file}")).ok());
+    files.map(|file| queued(BufReader::new(file))).sum()
+}
+
+fn queued(table: impl std::io::BufRead) -> u64 {
+    let lines = table.lines().map_while(Result::ok).skip(1);
+    let listening = lines.map_while(|line| {
+        let mut words = line.split_ascii_whitespace().skip(3);
+        words.next().filter(|state| *state == LISTENING)?;
+        let (_, received) = words.next()?.split_once(':')?;
+        u64::from_str_radix(received, 16).ok()
+    });
+    listening.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_of_listeners_are_counted() {
+        let header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+        let row = |state: &str, queues: &str| {
+            format!(
+                "   0: 0100007F:1F90 00000000:0000 {state} {queues} 00:00000000 00000000     0        0 1 1\n"
+            )
+        };
+        let table = [
+            header,
+            &row("0A", "00000000:00001000"),
+            &row("0A", "00000000:00000002"),
+            &row("01", "00000000:00000100"),
+        ];
+        assert_eq!(queued(table.concat().as_bytes()), 0x1002);
+        assert_eq!(queued(header.as_bytes()), 0);
+    }
+
+    #[test]
+    fn connections_in_a_queue_are_counted() {
+        let listener = std::net::TcpListener::bind("[::1]:0").unwrap();
+        let ends = [0; 3].map(|_| std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        // Listeners of others are counted, too.
+        assert!(unaccepted("/proc/self") >= 3);
+        assert!(sockets("/proc/self") >= 7);
+        drop(ends);
+    }
+}
