@@ -9,7 +9,7 @@ use belljar_engine::{ErrorCode, GuestError};
 use belljar_http_hop::{is_reflecting, prepare_request, prepare_response, wants_upgrade};
 use belljar_keeper::{Entered, KeeperError};
 use http::header::TRAILER;
-use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -74,6 +74,7 @@ pub(super) async fn forward(
         Ok(Err(error)) => return Err(to_problem(&entered, target.port, &error).await),
         Ok(Ok(answer)) => answer,
     };
+    check_head(answer.headers(), target.port)?;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let held = (connection, entered, slot);
         let prefix = target.prefix.as_deref();
@@ -91,6 +92,20 @@ pub(super) async fn forward(
         _held: Held { _connection: connection, _entered: entered, _slot: slot },
     });
     Ok(Response::from_parts(parts, body))
+}
+
+/// Checks that a head is not too large. The client's own limit holds only once its buffer is full, so how large a head it accepts depends
+/// on the pieces in which it arrives.
+fn check_head(headers: &HeaderMap, port: u16) -> Result<(), Problem> {
+    // As in the message: `NAME: VALUE\r\n`.
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if bytes <= MAX_HEAD_BYTES {
+        return Ok(());
+    }
+    let detail = format!(
+        "invalid HTTP response from the program on port {port}: its headers have {bytes} bytes; at most {MAX_HEAD_BYTES} are allowed"
+    );
+    Err(Problem::new(Code::SandboxFailed, detail))
 }
 
 struct Held {
