@@ -4,8 +4,10 @@
 //! those in a listener's queue count toward no limit. Each holds little, as its receive buffer is small and does not grow, but their
 //! number has no bound: code opens as many listeners as files, and can close its own ends.
 //!
-//! One task counts for all sandboxes of this process. Usually it reads one file of the machine ([`SOCKSTAT`]) and sees that hardly
-//! any sockets are new. Otherwise it reads the number of sockets of each sandbox, and the queues of those that have many.
+//! One task counts for all sandboxes of this process. A sandbox whose limit is more than all sockets of the machine could hold is not
+//! looked at. Of the others each is looked at at least once a second, however many there are: that costs two small files each, and the
+//! queues of those that have many sockets. Growth of the machine's sockets is no sign: code that closes one for each that it leaves
+//! waiting keeps their number.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -22,8 +24,11 @@ use crate::progress::Progress;
 /// Interval between two counts. The loopback delivers some 30,000 connections a second, of some 40 KiB each.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Number of new sockets of the machine from which on those of each sandbox are counted.
-const NEW_SOCKETS: u64 = 256;
+/// Number of sandboxes that are looked at in each interval, if there are not more than in a second's intervals.
+const EACH: usize = 64;
+
+/// Number of intervals in which each sandbox is looked at.
+const ROUND: usize = 10;
 
 /// Numbers of sockets: `TCP: inuse` counts those of the network namespace of the process, `alloc` those of the machine
 /// (`sockstat_seq_show` in net/ipv4/proc.c).
@@ -65,7 +70,7 @@ impl Drop for Counting {
 /// Counts until no sandbox is left.
 async fn count_all(counting: Counting) {
     let each = belljar_linux::unaccepted_bytes();
-    let mut least = 0;
+    let mut next = 0;
     loop {
         tokio::time::sleep(INTERVAL).await;
         let mut counted = COUNTED.lock();
@@ -75,21 +80,19 @@ async fn count_all(counting: Counting) {
             drop(counting);
             return;
         }
-        // Without the number of the machine, each interval counts.
+        // Without the number of the machine, all are looked at.
         let machine = number("/proc/self", SOCKSTAT, "TCP:", "alloc").unwrap_or(u64::MAX);
-        if machine.saturating_sub(least) < NEW_SOCKETS {
-            least = least.min(machine);
-            continue;
-        }
-        least = machine;
-        for one in counted.iter() {
-            let Some(first) = one.progress.borrow().first else { continue };
+        let looked_at = EACH.max(counted.len().div_ceil(ROUND)).min(counted.len());
+        for one in counted.iter().cycle().skip(next % counted.len()).take(looked_at) {
             let most = one.memory.load(Ordering::Relaxed) / each;
+            let first = one.progress.borrow().first;
+            let Some(first) = first.filter(|_| machine > most) else { continue };
             let process = format!("/proc/{first}");
             if sockets(&process) > most && unaccepted(&process) > most {
                 one.control.upgrade().inspect(|control| control.end_because(EndReason::Unaccepted));
             }
         }
+        next = (next + looked_at) % counted.len();
     }
 }
 

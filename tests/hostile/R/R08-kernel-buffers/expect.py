@@ -38,5 +38,6 @@ accepted = [attack(name) for name in ["pipes", "Unix sockets", "datagrams", "TCP
 host.say("memory of IP sockets on the machine", judge(max(accepted), 64))
 for name in ["unaccepted", "unaccepted, large buffers", "unaccepted, low-water mark"]:
     host.say(f"memory, {name}", judge(attack(name), 64))
+host.say("memory, unaccepted, exchanged", judge(attack("unaccepted, exchanged"), 64))
 # Some more are made until they are counted.
 host.say("memory, unaccepted, many", judge(attack("unaccepted, many"), 256))

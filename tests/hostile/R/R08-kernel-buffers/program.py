@@ -102,6 +102,29 @@ def unaccepted(listeners, connections, options=(), keep=True):
     return "connections made"
 
 
+def exchanged(pairs):
+    """Leaves a connection waiting for each end of an accepted one that is closed, so that the number of sockets stays the same."""
+    held = list(tcp_pairs(pairs))
+    time.sleep(0.3)
+    reset = (socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    server.listen(65535)
+    while held:
+        for end in held.pop():
+            end.setsockopt(*reset)
+            end.close()
+            with socket.socket() as client:
+                client.settimeout(0.5)
+                try:
+                    client.connect(server.getsockname())
+                    client.sendall(PIECE[:28000])
+                except OSError:
+                    pass
+    time.sleep(1)
+    return "connections made"
+
+
 def udp():
     """Counts received datagrams, because those without room are dropped silently."""
     receivers, sent = [], 0
@@ -133,6 +156,7 @@ attacks = {
     "TCP": tcp, "UDP": udp, "unaccepted": lambda: unaccepted(1, 800),
     "unaccepted, large buffers": lambda: unaccepted(1, 300, [(socket.SO_RCVBUF, 4 * MIB)]),
     "unaccepted, low-water mark": lambda: unaccepted(1, 300, [(socket.SO_RCVLOWAT, 4 * MIB)]),
+    "unaccepted, exchanged": lambda: exchanged(1100),
     "unaccepted, many": lambda: unaccepted(6, 4000, keep=False),
 }
 probe.say(sys.argv[1], attacks[sys.argv[1]]())
