@@ -140,6 +140,13 @@ actions! {
     KEY_UPDATE = admin("key.update").audited();
     KEY_REVOKE = admin("key.revoke").audited();
     KEY_GET = read("key.get");
+    TOOL_CREATE = admin("tool.create").audited();
+    TOOL_UPDATE = admin("tool.update").audited();
+    TOOL_REMOVE = admin("tool.remove").audited();
+    TOOL_LIST = read("tool.list");
+    TOOL_GET = read("tool.get");
+    TOOL_TEST = user("tool.test");
+    TOOL_CALL = user("tool.call").audited();
     SECRET_CREATE = user("secret.create").audited();
     SECRET_LIST = read("secret.list");
     SECRET_GET = read("secret.get");

@@ -15,7 +15,7 @@ use crate::action::CODE;
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::error::KeeperError;
-use crate::exec::{MAX_ANSWER_BYTES, outcome_name, with_timeout};
+use crate::exec::{MAX_ANSWER_BYTES, with_timeout};
 use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::program::{SHELL, may_have_kernel, not_installed, to_program};
@@ -133,7 +133,7 @@ impl Keeper {
         .await
     }
 
-    async fn run_code_inner(
+    pub(crate) async fn run_code_inner(
         &self,
         caller: &Caller,
         id: &str,
@@ -272,7 +272,7 @@ impl Keeper {
             entered.entry.set_lost(&execution.context, Some((generation, reason.clone())));
         }
         self.record_warm_state(entered, &execution.context, execution.state).await;
-        self.inner.metrics.record_execution(outcome_name(&execution.outcome()), execution.wall);
+        self.inner.metrics.record_execution(execution.outcome().as_str(), execution.wall);
         let detail = format!("{} in context {}", execution.status.as_str(), execution.context);
         entered.entry.note("code_ended", None, detail);
         Ok(Done { execution, digest: hex::encode(watch.hash.finalize()), abandoned, before, after })
@@ -447,7 +447,7 @@ fn repeat_reason(entered: &Entered, started: &mut v1::CodeStarted) {
 }
 
 /// Checks a request as far as possible without the sandbox.
-fn check_code(request: &CodeRequest) -> Result<()> {
+pub(crate) fn check_code(request: &CodeRequest) -> Result<()> {
     if let Some(asked) = request.keep_bytes.filter(|asked| *asked > MAX_KEPT_BYTES) {
         let reason =
             format!("{asked} bytes are too many; a result keeps at most {MAX_KEPT_BYTES} of each stream");

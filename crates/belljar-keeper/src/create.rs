@@ -136,7 +136,7 @@ impl Keeper {
     }
 
     /// Checks a request as far as possible before anything is started.
-    async fn plan_launch(&self, caller: &Caller, request: CreateSandbox) -> Result<LaunchPlan> {
+    pub(crate) async fn plan_launch(&self, caller: &Caller, request: CreateSandbox) -> Result<LaunchPlan> {
         let origin = self.origin_of(caller, request.template.as_deref()).await?;
         let names_memory = request.spec.limits.memory.is_some();
         let mut spec = resolve(&self.inner.engines, self.grade()?, &origin.spec, request.spec)?;
@@ -203,6 +203,13 @@ impl Keeper {
             max.check(policy).map_err(|beyond| refuse("keys without the role admin", beyond))?;
         }
         Ok(())
+    }
+
+    /// Reports whether any sandbox of the caller may have a network.
+    #[must_use]
+    pub fn may_reach_network(&self, caller: &Caller) -> bool {
+        let of_server = || caller.role == Role::Admin || !self.inner.config.now().max_network.is_empty();
+        caller.quotas.network.as_ref().is_none_or(|max| !max.is_empty()) && of_server()
     }
 
     /// Checks, before anything is started, that the engine supports what a new sandbox needs.

@@ -33,6 +33,16 @@ pub enum KeeperError {
         /// Id as requested.
         id: String,
     },
+    /// The tool has no such version.
+    #[error("tool {name}: version {version} not found; give {}", format_versions(.name, .there))]
+    ToolVersion {
+        /// Its name.
+        name: String,
+        /// The version as requested.
+        version: String,
+        /// Its versions, the newest first.
+        there: Vec<i64>,
+    },
     /// The sandbox is the caller's, on another server that shares the store.
     #[error(
         "sandbox {id:?} is not found here: it is one of the server {keeper:?}, which shares the store; send requests for it there"
@@ -271,6 +281,13 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Formats the newest versions of a tool, as calls name them.
+fn format_versions(name: &str, there: &[i64]) -> String {
+    const MAX_LISTED: usize = 8;
+    let versions: Vec<_> = there.iter().take(MAX_LISTED).map(|version| format!("{name}@{version}")).collect();
+    versions.join(" or ")
+}
+
 /// Formats the ids of sandboxes, at most the first few.
 fn format_ids(sandboxes: &[SandboxId]) -> String {
     const MAX_LISTED: usize = 8;
@@ -295,6 +312,7 @@ fn hint(quota: &str, retry_after: &Option<Duration>) -> String {
     match retry_after {
         Some(after) => format!("; try again in {} s", after.as_secs().max(1)),
         None if quota.starts_with("volume") => "; remove a volume, or ask for a larger quota".to_owned(),
+        None if quota == "tools" => "; remove one".to_owned(),
         None if quota == "secrets" => "; remove one, or ask for a larger sandboxes.max_secrets".to_owned(),
         None => "; end a sandbox, or ask for a larger quota".to_owned(),
     }
@@ -332,6 +350,7 @@ impl KeeperError {
             Self::NotFound { what: "process", .. } => "process_not_found",
             Self::NotFound { what: "context", .. } => "context_not_found",
             Self::NotFound { what: "secret", .. } => "secret_not_found",
+            Self::NotFound { what: "tool", .. } | Self::ToolVersion { .. } => "tool_not_found",
             Self::NotFound { .. } => "not_found",
             Self::Gone { .. } => "sandbox_gone",
             Self::TakenOver { .. } => "sandbox_moved",

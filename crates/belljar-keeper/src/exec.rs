@@ -177,11 +177,11 @@ impl Keeper {
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
         if let Some(Done { result, digest, is_abandoned, .. }) = result {
-            let outcome = if *is_abandoned { "abandoned" } else { outcome_name(&result.outcome) };
+            let outcome = if *is_abandoned { "abandoned" } else { result.outcome.as_str() };
             details.push(("outcome", outcome.to_owned()));
             details.push((OUTPUT_DIGEST, digest.clone()));
             details.push(("process", result.process.to_string()));
-            self.inner.metrics.record_execution(outcome_name(&result.outcome), result.wall);
+            self.inner.metrics.record_execution(result.outcome.as_str(), result.wall);
             let code = result.exit_code.map_or_else(|| "none".to_owned(), |code| code.to_string());
             entered.entry.note(EXITED, Some(result.process), format!("exit code {code}"));
         }
@@ -665,19 +665,6 @@ fn command_digest(request: &ExecRequest) -> String {
     }
     part(&request.stdin);
     hex::encode(hash.finalize())
-}
-
-/// Returns the outcome's name, as in JSON.
-pub(crate) fn outcome_name(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Exited { .. } => "exited",
-        Outcome::Signalled { .. } => "signalled",
-        Outcome::TimedOut => "timed_out",
-        Outcome::OutOfMemory => "out_of_memory",
-        Outcome::Limit { .. } => "limit",
-        Outcome::Denied { .. } => "denied",
-        Outcome::Infrastructure { .. } => "infrastructure",
-    }
 }
 
 /// Returns a result as stored for a repeated request. Long output is cut; if the disk is nearly full, none is stored.

@@ -50,6 +50,7 @@ mod steps;
 mod tags;
 mod templates;
 mod token;
+mod tools;
 mod uploads;
 mod verdicts;
 mod volumes;
@@ -99,5 +100,9 @@ pub use secrets::{NewSecret, SecretInfo, SecretUpdate};
 pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;
 pub use templates::DEFAULT_TEMPLATE;
+pub use tools::{
+    BUILT_IN_TOOLS, MAX_TOOL_FILES, MAX_TOOLS, SESSION_IDLE_TIMEOUT, ToolCall, ToolInfo, ToolResult,
+    ToolVerdict, WrittenFile,
+};
 pub use uploads::{MAX_UPLOAD_BYTES, OpenUpload, UploadLink};
 pub use volumes::{NewVolume, VolumeInfo, VolumesConfig};

@@ -134,6 +134,12 @@ impl Keeper {
         self.inner.config.now().default_lifetime
     }
 
+    /// Returns the maximum timeout of a sandbox.
+    #[must_use]
+    pub fn max_lifetime(&self) -> std::time::Duration {
+        self.inner.config.now().max_lifetime
+    }
+
     /// Returns the quotas of a key created without any.
     #[must_use]
     pub fn default_quotas(&self) -> crate::caller::Quotas {

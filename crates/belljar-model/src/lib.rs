@@ -37,6 +37,7 @@ mod spec_wire;
 mod stream;
 mod text;
 mod timeout;
+mod tool_file;
 mod tree;
 mod volumes;
 
@@ -84,6 +85,9 @@ pub use spec_file::{MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
 pub use text::Scalar;
 pub use timeout::{Timeout, parse_span};
+pub use tool_file::{
+    MAX_TOOL_DESCRIPTION, MAX_TOOL_LANGUAGES, MAX_TOOL_NAME, ToolFile, ToolListError, ToolsError,
+};
 pub use tree::{
     MAX_TREE_LAYERS, ShownDir, TEMPLATE_DIR, TREE_BEFORE, TREE_CHANGES, TemplateStart, TemplateTree, Tree,
     TreeBase, TreeBuild, TreeLayer, one_or_several,

@@ -316,6 +316,11 @@ impl LimitsFile {
         self
     }
 
+    /// Reports whether no limit is given.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     pub(crate) fn from_fields(mut fields: Fields) -> Result<Self, ModelError> {
         let mut limits = Self::default();
         for LimitInfo { name, .. } in Self::TABLE {

@@ -119,6 +119,19 @@ impl LimitKind {
 }
 
 impl Outcome {
+    /// Returns the name of its kind in JSON, such as `timed_out`.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Exited { .. } => "exited",
+            Self::Signalled { .. } => "signalled",
+            Self::TimedOut => "timed_out",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Limit { .. } => "limit",
+            Self::Denied { .. } => "denied",
+            Self::Infrastructure { .. } => "infrastructure",
+        }
+    }
+
     /// Creates the outcome of a signal, with its name; a real-time signal is `SIGRTMIN+3` or the like.
     pub fn signalled(signal: i32) -> Self {
         let name = match (signal_name(signal), signal) {

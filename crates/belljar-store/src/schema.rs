@@ -73,6 +73,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0010_pages.sql"),
         postgres: include_str!("../migrations/postgres/0010_pages.sql"),
     },
+    Step {
+        version: 11,
+        description: "tools of tenants",
+        sqlite: include_str!("../migrations/sqlite/0011_tools.sql"),
+        postgres: include_str!("../migrations/postgres/0011_tools.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

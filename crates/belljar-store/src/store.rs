@@ -16,6 +16,7 @@ use crate::sandboxes::Sandboxes;
 use crate::seal::{self, KeyFile, Sealer};
 use crate::secrets::Secrets;
 use crate::templates::Templates;
+use crate::tools::Tools;
 use crate::url::StoreUrl;
 use crate::volumes::Volumes;
 
@@ -103,6 +104,11 @@ impl Store {
     /// Returns the table of secrets of tenants.
     pub fn secrets(&self) -> Secrets<'_> {
         Secrets { database: &self.database, sealer: &self.sealer }
+    }
+
+    /// Returns the table of tools of tenants.
+    pub fn tools(&self) -> Tools<'_> {
+        Tools { database: &self.database, sealer: &self.sealer }
     }
 
     /// Returns the table of published ports.

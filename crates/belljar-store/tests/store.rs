@@ -49,6 +49,8 @@ mod secrets;
 mod templates;
 #[path = "store/tls.rs"]
 mod tls;
+#[path = "store/tools.rs"]
+mod tools;
 #[path = "store/volumes.rs"]
 mod volumes;
 #[path = "store/wait.rs"]
@@ -136,6 +138,7 @@ const CASES: &[(&str, Run)] = cases![
     secrets::secrets_are_listed_by_name,
     secrets::secret_names_and_numbers_are_bounded,
     secrets::concurrent_inserts_of_a_secret_take_its_name_once,
+    tools::tools_have_versions,
     ports::ports_are_published_and_withdrawn,
     ports::ports_are_deleted_with_their_sandbox,
     idempotency::request_is_answered_once,

@@ -37,6 +37,12 @@ impl From<NetworkMode> for NetworkCeiling {
 }
 
 impl NetworkCeiling {
+    /// Reports whether nothing is within the ceiling.
+    pub fn is_empty(&self) -> bool {
+        let allows = |within: &NetworkPolicy| !(within.presets().is_empty() && within.allow().is_empty());
+        self.mode == NetworkMode::Disabled || self.within.as_ref().is_some_and(|within| !allows(within))
+    }
+
     /// Checks that everything that a policy may reach is within the ceiling.
     ///
     /// # Errors

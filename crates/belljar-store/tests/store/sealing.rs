@@ -3,12 +3,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use belljar_store::{
-    Claim, Claimed, KeyFile, SandboxRow, SecretValue, Store, StoreError, TemplateKind, TemplateRow,
+    Claim, Claimed, KeyFile, SandboxRow, SecretValue, Store, StoreError, TemplateKind, TemplateRow, ToolRow,
 };
 use futures::future::join_all;
 
 use crate::fixture::{Backend, Fixture};
 use crate::samples::{id, sandbox, secret, time};
+use crate::tools::tool;
 
 const MARKER: &str = "marker-5f1c9a";
 
@@ -53,6 +54,8 @@ async fn fill(store: &Store) {
         let inserted = store.secrets().insert(&secret(name), &SecretValue(MARKER.to_owned()), 2).await;
         assert!(inserted.unwrap());
     }
+    let tool = ToolRow { definition: MARKER.to_owned(), ..tool("a", 1) };
+    store.tools().insert(&tool).await.unwrap();
     assert_eq!(store.idempotency().claim(&CLAIM).await.unwrap(), Claimed::New);
     store.idempotency().finish(CLAIM.scope, CLAIM.key, MARKER.as_bytes()).await.unwrap();
 }
@@ -68,6 +71,7 @@ async fn check(store: &Store) {
         let value = store.secrets().value("acme", name).await.unwrap();
         assert_eq!(value, Some(SecretValue(MARKER.to_owned())));
     }
+    assert_eq!(store.tools().list("acme").await.unwrap()[0].definition, MARKER);
     let answer = Claimed::Done { response: MARKER.as_bytes().to_vec() };
     assert_eq!(store.idempotency().claim(&CLAIM).await.unwrap(), answer);
 }
