@@ -43,7 +43,7 @@ USES = {
 }
 
 # Number of files in the largest circle of a crate, where that is more than three.
-CIRCLES = {"api": 8, "belljar": 26, "engine": 7, "gateway": 10, "guest": 9, "keeper": 35, "local": 9, "model": 4}
+CIRCLES = {"api": 9, "belljar": 26, "engine": 7, "gateway": 10, "guest": 9, "keeper": 35, "local": 9, "model": 4}
 
 
 def used_crates(manifest):

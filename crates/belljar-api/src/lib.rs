@@ -8,6 +8,7 @@ mod e2b;
 mod extract;
 mod facade;
 mod guard;
+mod mcp;
 mod metrics;
 mod problem;
 mod proxy;
@@ -16,6 +17,7 @@ mod rest;
 mod rpc;
 mod serve;
 mod stream;
+mod tool_schema;
 
 /// Access to private parsers for the checks of `belljar-fuzz`. Not part of any release.
 #[cfg(feature = "fuzzing")]
@@ -25,6 +27,7 @@ pub mod fuzzing {
         Call, boundary, call, file_metadata, filter, frames, from_labels, is_signed, network, new_sandbox,
         to_labels, upload,
     };
+    pub use crate::mcp::patch_for_fuzzing as patch;
 }
 
 pub use api::{Api, ApiConfig, TraceContext};

@@ -73,6 +73,7 @@ codes! {
     VolumeNotFound "volume_not_found" 404 NotFound "Volume not found",
     KeyNotFound "key_not_found" 404 NotFound "Key not found",
     SecretNotFound "secret_not_found" 404 NotFound "Secret not found",
+    ToolNotFound "tool_not_found" 404 NotFound "Tool not found",
     ProcessNotFound "process_not_found" 404 NotFound "Process not found",
     SessionNotFound "session_not_found" 404 NotFound "Session not found",
     ContextNotFound "context_not_found" 404 NotFound "Context not found",

@@ -24,8 +24,12 @@ mod fixture;
 mod generated;
 #[path = "api/guards.rs"]
 mod guards;
+#[path = "api/mcp.rs"]
+mod mcp;
 #[path = "api/ports.rs"]
 mod ports;
+#[path = "api/profiles.rs"]
+mod profiles;
 #[path = "api/property.rs"]
 mod property;
 #[path = "api/sandboxes.rs"]
@@ -36,6 +40,8 @@ mod secrets;
 mod serving;
 #[path = "api/terminals.rs"]
 mod terminals;
+#[path = "api/tools.rs"]
+mod tools;
 
 use std::process::ExitCode;
 
@@ -58,12 +64,15 @@ fn main() -> ExitCode {
         files::all(),
         generated::all(),
         guards::all(),
+        mcp::all(),
         ports::all(),
+        profiles::all(),
         property::all(),
         sandboxes::all(),
         secrets::all(),
         serving::all(),
         terminals::all(),
+        tools::all(),
     ];
     let trials = lists.into_iter().flatten().map(|(name, case)| {
         Trial::test(name, move || {

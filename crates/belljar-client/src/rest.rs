@@ -158,6 +158,32 @@ impl Client {
         .await
     }
 
+    /// Posts a JSON message with headers of its own, and returns the response for reading piece by piece, whatever its status is.
+    /// `path` begins with `/`.
+    ///
+    /// # Errors
+    /// Fails if the server cannot be reached, or the connection breaks.
+    pub async fn post(
+        &self,
+        path: &str,
+        accept: &'static str,
+        headers: HeaderMap,
+        json: Bytes,
+    ) -> Result<(StatusCode, HeaderMap, RestResponse)> {
+        let answer = retry(self.attempts, RetryWhen::NotStarted, || {
+            let body = Full::new(json.clone()).map_err(|never| match never {});
+            let request = self.request(Method::POST, path, accept, Some("application/json"), body.boxed());
+            async {
+                let mut request = request?;
+                request.headers_mut().extend(headers.clone());
+                let sent = self.connection.send(request).await;
+                sent.map_err(|error| ClientError::new(&self.target, error))
+            }
+        });
+        let (head, body) = answer.await?.into_parts();
+        Ok((head.status, head.headers, RestResponse { body, target: self.target.clone() }))
+    }
+
     fn request(
         &self,
         method: Method,

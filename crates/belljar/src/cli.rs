@@ -14,8 +14,8 @@ use crate::limits::RunLimits;
 use crate::message::Quit;
 use crate::service::args::{Format, FormatArgs, SandboxCommandArgs};
 use crate::service::server_args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, SecretCommandArgs,
-    StatusArgs, TemplateCommandArgs, TopArgs, VolumeCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, McpArgs, SecretCommandArgs,
+    StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
 };
 use crate::{advice, cert, code, config, doctor, languages, net, run, serve, service, shell};
 
@@ -70,6 +70,15 @@ Examples:
   belljar serve --config /etc/belljar/belljar.toml
 
 SIGHUP reloads the configuration; SIGTERM stops the server, and its sandboxes keep running for the next one.";
+
+const MCP_EXAMPLES: &str = "\
+Examples:
+  belljar mcp                               for clients that start a program
+  claude mcp add belljar -- belljar mcp
+  belljar mcp --tools codex
+  belljar mcp --server https://box.example.com    with a key in BELLJAR_API_KEY
+
+`belljar serve` has the same at /mcp, for clients that connect over HTTP.";
 
 const CERT_EXAMPLES: &str = "\
 Examples:
@@ -131,6 +140,9 @@ enum Command {
     /// Turn this machine into a sandbox service that programs use over the network
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
+    /// Offer sandboxes as tools to a model, over the Model Context Protocol on standard streams
+    #[command(after_help = MCP_EXAMPLES)]
+    Mcp(Box<McpArgs>),
     /// Check, show or begin the service's configuration
     #[command(subcommand)]
     Config(Box<ConfigCommand>),
@@ -147,6 +159,8 @@ enum Command {
     Secret(Box<SecretCommandArgs>),
     /// Build and manage templates
     Template(Box<TemplateCommandArgs>),
+    /// Store tools, which models call by their names
+    Tool(Box<ToolCommandArgs>),
     /// Pull images of registries, and manage them
     Image(Box<ImageCommandArgs>),
     /// Read and check the audit trail
@@ -452,6 +466,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Languages(args) => languages::languages(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Mcp(args) => service::mcp(&args),
         Command::Config(command) => config::config(&command),
         Command::Cert(args) => cert::cert(&args),
         Command::Sandbox(args) => service::sandbox(&args),
@@ -459,6 +474,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Key(args) => service::key(&args),
         Command::Secret(args) => service::secret(&args),
         Command::Template(args) => service::template(&args),
+        Command::Tool(args) => service::tool(&args),
         Command::Image(args) => service::image(&args),
         Command::Audit(args) => service::audit(&args),
         Command::Events(args) => service::events(&args),

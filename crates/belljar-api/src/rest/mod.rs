@@ -24,6 +24,7 @@ mod server;
 mod sessions;
 mod signed;
 mod templates;
+mod tools;
 pub(crate) mod types;
 mod upload;
 mod volumes;
@@ -37,7 +38,7 @@ use utoipa_axum::routes;
 
 pub(crate) use content::{check_length, send_file};
 pub use openapi::{openapi, openapi_json};
-pub(crate) use ports::base_url;
+pub(crate) use ports::{PortAddresses, base_url};
 pub(crate) use sandboxes::check_limit;
 pub(crate) use secrets::MAX_SECRETS_PAGE;
 
@@ -119,6 +120,11 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(keys::update, keys::revoke))
         .routes(routes!(secrets::create, secrets::list))
         .routes(routes!(secrets::get, secrets::update, secrets::remove))
+        .routes(routes!(tools::create, tools::list))
+        .routes(routes!(tools::get, tools::update, tools::remove))
+        .routes(routes!(tools::schema))
+        .routes(routes!(tools::test))
+        .routes(routes!(tools::call))
         .routes(routes!(audit::records))
         .routes(routes!(audit::export))
         .routes(routes!(audit::verify))

@@ -169,6 +169,9 @@ fn add_errors(path: &str, operation: &mut Operation) {
     if path == "/v1/secrets" && operation.request_body.is_some() {
         statuses.push(409);
     }
+    if path == "/v1/tools" && operation.request_body.is_some() {
+        statuses.extend([404, 409]);
+    }
     if path == "/v1/volumes" && operation.request_body.is_some() {
         statuses.extend([409, 501]);
     }

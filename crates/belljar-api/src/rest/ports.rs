@@ -48,26 +48,30 @@ fn host(headers: &HeaderMap, extensions: &Extensions) -> String {
     }
 }
 
-/// The addresses of ports.
-struct PortAddresses<'a> {
-    shared: &'a Shared,
-    headers: &'a HeaderMap,
-    extensions: &'a Extensions,
+/// Addresses of the ports of sandboxes, for a client that reaches the server at a base URL.
+pub(crate) struct PortAddresses<'a> {
+    /// The domain of the server.
+    pub(crate) domain: Option<&'a str>,
+    /// The base URL, without a trailing slash.
+    pub(crate) base: &'a str,
 }
 
 impl PortAddresses<'_> {
+    /// Returns the best URL of a port: by host name, where the server has a domain, else by path.
+    pub(crate) fn url(&self, id: &str, port: u16) -> String {
+        self.by_host(id, port).unwrap_or_else(|| self.by_path(id, port))
+    }
+
     fn by_host(&self, id: &str, port: u16) -> Option<String> {
-        let domain = self.shared.config.domain.as_deref()?;
-        let scheme = Client::from_request(&self.shared.config, self.headers, self.extensions).scheme();
-        let own = host(self.headers, self.extensions);
+        let domain = self.domain?;
+        let (scheme, own) = self.base.split_once("://")?;
         let server_port = own.parse::<http::uri::Authority>().ok().and_then(|own| own.port_u16());
         let server_port = server_port.map(|port| format!(":{port}")).unwrap_or_default();
         Some(format!("{scheme}://{port}-{id}.{domain}{server_port}/"))
     }
 
     fn by_path(&self, id: &str, port: u16) -> String {
-        let base = base_url(self.shared, self.headers, self.extensions);
-        format!("{base}/v1/sandboxes/{id}/ports/{port}/proxy/")
+        format!("{}/v1/sandboxes/{id}/ports/{port}/proxy/", self.base)
     }
 
     fn info(&self, id: &str, port: PublishedPort) -> PortInfoBody {
@@ -98,7 +102,8 @@ pub(super) async fn publish(
     let port = shared.keeper.publish_port(&caller, &id, body.port, body.public.unwrap_or(false)).await?;
     // A name is resolved to the id: host names contain only that.
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let addresses = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
+    let base = base_url(&shared, &headers, &extensions);
+    let addresses = PortAddresses { domain: shared.config.domain.as_deref(), base: &base };
     Ok((StatusCode::CREATED, axum::Json(addresses.info(id.as_str(), port))))
 }
 
@@ -116,7 +121,8 @@ pub(super) async fn list(
     let published = shared.keeper.ports(&caller, &id).await?;
     let listening = shared.keeper.listening_ports(&caller, &id).await?;
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let addresses = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
+    let base = base_url(&shared, &headers, &extensions);
+    let addresses = PortAddresses { domain: shared.config.domain.as_deref(), base: &base };
     let ports = published.into_iter().map(|port| addresses.info(id.as_str(), port));
     Ok(axum::Json(PortsBody { ports: ports.collect(), listening }))
 }
@@ -151,10 +157,9 @@ pub(super) async fn token(
     let issued =
         shared.keeper.port_token(&caller, &id, port, body.expires()).await.map_err(to_port_problem)?;
     let id = shared.keeper.get(&caller, &id).await?.id;
-    let addresses = PortAddresses { shared: &shared, headers: &headers, extensions: &extensions };
-    let address =
-        addresses.by_host(id.as_str(), port).unwrap_or_else(|| addresses.by_path(id.as_str(), port));
-    let url = Some(format!("{address}?belljar_token={}", issued.token));
+    let base = base_url(&shared, &headers, &extensions);
+    let addresses = PortAddresses { domain: shared.config.domain.as_deref(), base: &base };
+    let url = Some(format!("{}?belljar_token={}", addresses.url(id.as_str(), port), issued.token));
     let expires_at = time(issued.expires_at);
     Ok((StatusCode::CREATED, axum::Json(TokenBody { token: Some(issued.token), url, expires_at })))
 }

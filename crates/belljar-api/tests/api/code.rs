@@ -28,7 +28,7 @@ cases![
 ];
 
 /// Reports whether this machine has what a Python context needs.
-fn has_ipython() -> bool {
+pub(crate) fn has_ipython() -> bool {
     let found = std::process::Command::new("python3").args(["-c", "import IPython"]).output();
     let found = found.is_ok_and(|output| output.status.success());
     if !found {

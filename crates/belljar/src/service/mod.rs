@@ -13,6 +13,7 @@ pub(crate) mod image;
 mod keys;
 pub(crate) mod link;
 pub(crate) mod long;
+mod mcp;
 mod network;
 mod ports;
 mod process;
@@ -23,6 +24,7 @@ mod show;
 mod start;
 mod status;
 mod terminal;
+mod tool;
 pub(crate) mod tree;
 pub(crate) mod values;
 mod volume;
@@ -35,8 +37,8 @@ use crate::run::{name_this_command, runtime};
 use args::SandboxCommandArgs;
 use link::Link;
 use server_args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, SecretCommandArgs,
-    StatusArgs, TemplateCommandArgs, TopArgs, VolumeCommandArgs,
+    AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, McpArgs, SecretCommandArgs,
+    StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
 };
 
 /// Adds a hint to an error if the server requires a key. A value that the server refuses is wrong usage, as if it were refused here.
@@ -143,6 +145,16 @@ pub(crate) fn template(args: &TemplateCommandArgs) -> Result<u8, Quit> {
 /// Runs `belljar image`.
 pub(crate) fn image(args: &ImageCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { image::images(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Runs `belljar tool`.
+pub(crate) fn tool(args: &ToolCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { tool::tools(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Runs `belljar mcp`.
+pub(crate) fn mcp(args: &McpArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { mcp::run(&Link::open(&args.server).await?, args).await })
 }
 
 /// Runs `belljar audit`.

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use belljar_model::ImageReference;
 use belljar_store::Head;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use super::args::{CopyArgs, ServerArgs};
 use super::build_display::ProgressStyle;
+use crate::limits::CreateLimits;
 
 /// Arguments of `belljar key`.
 #[derive(Debug, Args)]
@@ -439,4 +440,180 @@ pub(crate) struct CollectArgs {
     /// Only print what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// Arguments of `belljar mcp`.
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Built-in tools [default: default, or none with --tool]
+    #[arg(long, value_name = "PROFILE", value_enum)]
+    pub(crate) tools: Option<McpTools>,
+    /// Offer a stored tool, by its name or NAME@VERSION; may be given more than once. All stored tools if not given; if given, built-in ones only with --tools
+    #[arg(long = "tool", value_name = "NAME")]
+    pub(crate) stored: Vec<String>,
+    /// Label of the default sandbox, which clients with the same label share
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) sandbox: Option<String>,
+    /// Offer the fixtures of the protocol's conformance suite instead
+    #[arg(long, hide = true)]
+    pub(crate) conformance_fixtures: bool,
+}
+
+/// Built-in tools of `belljar mcp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum McpTools {
+    /// Belljar's own
+    Default,
+    /// bash, read, write, edit, glob and grep, as Claude models know them
+    Claude,
+    /// exec_command, write_stdin, apply_patch and view_image, as Codex has them
+    Codex,
+    /// None
+    None,
+}
+
+impl McpTools {
+    /// Returns the name in requests.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Arguments of `belljar tool`.
+#[derive(Debug, Args)]
+pub(crate) struct ToolCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: ToolCommand,
+}
+
+/// The commands of `belljar tool`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolCommand {
+    /// Store a tool, which models call by its name
+    Add {
+        /// Name: a letter, then a-z, 0-9, - and _
+        name: String,
+        #[command(flatten)]
+        definition: Box<ToolDefinitionArgs>,
+    },
+    /// List tools
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show a tool
+    #[command(visible_alias = "info")]
+    Show {
+        /// Name, or NAME@VERSION
+        name: String,
+    },
+    /// Store a new version of a tool, with what the flags change
+    Edit {
+        /// Name, or NAME@VERSION to begin with an earlier version
+        name: String,
+        #[command(flatten)]
+        definition: Box<ToolDefinitionArgs>,
+    },
+    /// Remove a tool, or one of its versions
+    #[command(visible_alias = "delete")]
+    Rm {
+        /// Name, or NAME@VERSION
+        name: String,
+    },
+    /// Print tools as TOML
+    Export {
+        /// Names; all tools if none is given
+        names: Vec<String>,
+    },
+    /// Store the tools of a TOML file; those that have changed get a new version
+    Import {
+        /// File, as export prints it
+        file: PathBuf,
+    },
+    /// Print the description of a tool that a vendor's interface takes
+    Schema {
+        /// Name, or NAME@VERSION
+        name: String,
+        /// Interface
+        #[arg(long = "for", value_name = "WHOM", value_enum)]
+        dialect: ToolDialect,
+    },
+    /// Show what would be decided about a call, by which rule and why; nothing runs
+    Test {
+        /// Name, or NAME@VERSION
+        name: String,
+        #[command(flatten)]
+        call: ToolCallArgs,
+    },
+}
+
+/// A tool's definition.
+#[derive(Debug, Args)]
+#[command(mut_arg("net", |arg| arg.visible_alias("network")))]
+pub(crate) struct ToolDefinitionArgs {
+    /// What it does, for the model
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) description: Option<String>,
+    /// Language of its code; may be given more than once, the first is used if a call names none
+    #[arg(short, long = "language", value_name = "NAME")]
+    pub(crate) languages: Vec<String>,
+    /// Template of its sandboxes
+    #[arg(long, value_name = "NAME")]
+    pub(crate) template: Option<String>,
+    /// Longest time of a call, such as 30s [default: 60s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// Whether calls of a key share a sandbox: true or false [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) session: Option<bool>,
+    #[command(flatten)]
+    pub(crate) limits: CreateLimits,
+    #[command(flatten)]
+    pub(crate) net: crate::cli::NetArgs,
+}
+
+/// Arguments of a call that is tested.
+#[derive(Debug, Args)]
+pub(crate) struct ToolCallArgs {
+    /// Code, instead of a script
+    #[arg(short, long, value_name = "CODE", allow_hyphen_values = true)]
+    pub(crate) code: Option<String>,
+    /// Language
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) language: Option<String>,
+    /// Timeout
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// Script
+    #[arg(value_name = "SCRIPT", conflicts_with = "code")]
+    pub(crate) script: Option<PathBuf>,
+}
+
+/// Whose form a description has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ToolDialect {
+    /// A function of OpenAI's Responses interface
+    Openai,
+    /// A tool of Anthropic's Messages interface
+    Anthropic,
+    /// A tool of the Model Context Protocol
+    Mcp,
+}
+
+impl ToolDialect {
+    /// Returns the name in requests.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Openai => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Mcp => "mcp",
+        }
+    }
 }

@@ -22,6 +22,8 @@ fn help_and_version() {
       doctor      Show what this machine can enforce, what is missing, and how to fix it
       languages   List the languages that can be run here, with versions
       serve       Turn this machine into a sandbox service that programs use over the network
+      mcp         Offer sandboxes as tools to a model, over the Model Context Protocol on standard
+                  streams
       config      Check, show or begin the service's configuration
       cert        Make a certificate for a domain and the host names below it, for TLS on this machine
       sandbox     Create and manage long-lived sandboxes
@@ -29,6 +31,7 @@ fn help_and_version() {
       key         Create, list and revoke API keys
       secret      Store secrets on the server, for network policies
       template    Build and manage templates
+      tool        Store tools, which models call by their names
       image       Pull images of registries, and manage them
       audit       Read and check the audit trail
       events      Print what happens to sandboxes, processes, templates and keys

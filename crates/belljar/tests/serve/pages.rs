@@ -34,7 +34,7 @@ fn rest_page_commands_work() {
         return say(&lack);
     }
     let mut blocks = blocks(&page("rest.md"), "sh");
-    assert_eq!(blocks.len(), 9);
+    assert_eq!(blocks.len(), 10);
     if !rustix::process::geteuid().is_root() {
         blocks.retain(|block| !block.contains("/v1/volumes"));
         say("SKIPPED: volumes need a server of root");
@@ -55,6 +55,7 @@ fn rest_page_commands_work() {
         "event: sandbox.created",
         "event: ready",
         "belljar_token=",
+        r#""data":"done\n""#,
         r#""sandboxes":4"#,
         r#""action":"key.create""#,
         r#""ok":true"#,

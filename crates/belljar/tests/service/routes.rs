@@ -64,6 +64,7 @@ impl Route {
                 (true, _) => "?path=a.txt",
                 // It would wait for the end of the process.
                 _ if path.ends_with("/output") => "?follow=false",
+                _ if path.ends_with("/schema") => "?for=mcp",
                 _ => "",
             },
             kind: kind

@@ -63,6 +63,15 @@ fn command_page_scripts_work() {
     assert!(good, "{text}");
 }
 
+#[test]
+fn tools_page_scripts_work() {
+    let home = Home::new();
+    let page = std::fs::read_to_string(repository().join("docs/tools.md")).unwrap();
+    let script = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let (good, text) = run(&home, script);
+    assert!(good && text.contains("allowed by tool of analyse@1"), "{text}");
+}
+
 /// Runs the commands of the page on volumes, and checks their errors.
 #[test]
 fn volumes_page_works() {

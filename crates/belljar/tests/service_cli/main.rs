@@ -13,3 +13,4 @@ mod refused;
 #[path = "../cli/terminal.rs"]
 mod terminal;
 mod terminals;
+mod tools;

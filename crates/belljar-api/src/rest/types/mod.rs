@@ -14,11 +14,12 @@ mod sandbox;
 mod secret;
 mod span;
 mod template;
+mod tool;
 mod unique;
 mod volume;
 
 pub(crate) use build::{BuildBody, BuildEventBody, DEFAULT_MODE, check_build_files, check_definition};
-pub(crate) use bytes::{EncodedBytes, check_path, parse_path, to_text};
+pub(crate) use bytes::{EncodedBytes, check_path, decode_base64, parse_path, to_text};
 pub(crate) use code::{
     AnswerBody, CodeBody, CodeErrorBody, ContextBody, ContextsBody, EndBody, ExecutionBody, InterruptedBody,
     NewContextBody, ResultBody,
@@ -36,5 +37,6 @@ pub(crate) use sandbox::{
 pub(crate) use secret::{NewSecretBody, SecretUpdateBody};
 pub(crate) use span::{Span, time};
 pub(crate) use template::TemplateInfoBody;
+pub(crate) use tool::{ToolBody, ToolCallBody, ToolInfoBody, ToolResultBody};
 pub(crate) use unique::{UniqueMap, parse_env};
 pub(crate) use volume::NewVolumeBody;

@@ -3,11 +3,10 @@
 use std::fmt;
 
 use belljar_model::{NetworkFile, SecretFile};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
+use super::object::{TextOr, text_or};
 use super::{Object, UniqueMap};
 
 /// A network policy, as a mode or in full.
@@ -104,27 +103,11 @@ impl NetworkBody {
     }
 }
 
-/// Not derived: the errors of an untagged enum name neither the problem nor its position.
 impl<'de> Deserialize<'de> for NetworkBody {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NetworkVisitor)
-    }
-}
-
-struct NetworkVisitor;
-
-impl<'de> Visitor<'de> for NetworkVisitor {
-    type Value = NetworkBody;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a mode or an object")
-    }
-
-    fn visit_str<E>(self, mode: &str) -> Result<NetworkBody, E> {
-        Ok(NetworkBody::Mode(mode.to_owned()))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<NetworkBody, A::Error> {
-        NetworkPolicyBody::deserialize(MapAccessDeserializer::new(map)).map(NetworkBody::Policy)
+        Ok(match text_or(deserializer, "a mode or an object")? {
+            TextOr::Text(mode) => Self::Mode(mode),
+            TextOr::Object(policy) => Self::Policy(policy),
+        })
     }
 }

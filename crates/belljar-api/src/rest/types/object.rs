@@ -47,3 +47,36 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for MapVisitor<T> {
         T::deserialize(MapAccessDeserializer::new(map))
     }
 }
+
+/// A text, or an object that is deserialized as a struct.
+pub(crate) enum TextOr<T> {
+    Text(String),
+    Object(T),
+}
+
+/// Deserializes a text or an object. The errors of an untagged enum would name neither the problem nor its position.
+pub(crate) fn text_or<'de, D, T>(deserializer: D, expected: &'static str) -> Result<TextOr<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    deserializer.deserialize_any(TextOrVisitor(expected, PhantomData))
+}
+
+struct TextOrVisitor<T>(&'static str, PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrVisitor<T> {
+    type Value = TextOr<T>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<TextOr<T>, E> {
+        Ok(TextOr::Text(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextOr<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(TextOr::Object)
+    }
+}

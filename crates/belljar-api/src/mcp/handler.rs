@@ -1,0 +1,192 @@
+//! The methods of the protocol.
+
+use std::sync::Arc;
+
+use belljar_keeper::{Caller, KeeperError, ToolInfo};
+use http::request::Parts;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ErrorData, Implementation, InitializeResult, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServerHandler};
+use serde_json::json;
+
+use super::call::{Call, Progress, Sessions, Table, to_error};
+use super::offer::{Offer, Profile};
+use super::tools::{self, stored};
+use crate::api::Shared;
+use crate::guard::Peer;
+use crate::problem::Problem;
+use crate::rest;
+
+/// How a model is to use the tools.
+const INSTRUCTIONS: &str = "Tools that run code and commands in sandboxes, which are isolated from the machine. Files, variables of \
+     run_code and installed packages of a sandbox are kept between calls. Calls without `sandbox` share one default sandbox, whose id is in \
+     the answer; use create_sandbox for one with other settings, and give its id to the other tools.";
+
+/// The server's side of the protocol.
+#[derive(Clone)]
+pub(super) struct Handler {
+    shared: Shared,
+    sessions: Arc<Sessions>,
+}
+
+impl Handler {
+    pub(super) fn new(shared: Shared) -> Self {
+        Self { shared, sessions: Arc::default() }
+    }
+
+    fn call(&self, context: &RequestContext<RoleServer>) -> Result<Call, ErrorData> {
+        let parts = context.extensions.get::<Parts>();
+        let caller = parts.and_then(|parts| parts.extensions.get::<Caller>());
+        let (Some(parts), Some(caller)) = (parts, caller) else {
+            return Err(ErrorData::invalid_request("missing or invalid key", None));
+        };
+        let offer = parts.extensions.get::<Offer>().cloned().unwrap_or_default();
+        let by_socket = parts.extensions.get::<Peer>().is_some_and(|peer| peer.unix);
+        let own = || (!by_socket).then(|| rest::base_url(&self.shared, &parts.headers, &parts.extensions));
+        let progress =
+            context.meta.get_progress_token().map(|token| Progress::new(context.peer.clone(), token));
+        Ok(Call {
+            shared: self.shared.clone(),
+            caller: caller.clone(),
+            base_url: offer.base_url.clone().or_else(own),
+            offer,
+            progress,
+            sessions: Arc::clone(&self.sessions),
+        })
+    }
+}
+
+impl Handler {
+    /// Returns the stored tools of a connection.
+    async fn stored_tools(&self, call: &Call) -> Result<Vec<ToolInfo>, ErrorData> {
+        // The token of a sandbox is for that one only.
+        if call.caller.only.is_some() {
+            return Ok(Vec::new());
+        }
+        if call.offer.stored.is_empty() {
+            return self.shared.keeper.tools(&call.caller).await.map_err(to_protocol_error);
+        }
+        let mut tools = Vec::new();
+        for named in &call.offer.stored {
+            tools.push(self.shared.keeper.tool(&call.caller, named).await.map_err(to_protocol_error)?);
+        }
+        Ok(tools)
+    }
+
+    /// Returns how the keeper finds the stored tool of this name: with the version of the connection, if it names one.
+    async fn stored_tool(&self, call: &Call, name: &str) -> Result<Option<String>, ErrorData> {
+        if call.caller.only.is_some() {
+            return Ok(None);
+        }
+        let is_it = |named: &&String| named.split('@').next() == Some(name);
+        let named = match call.offer.stored.iter().find(is_it) {
+            Some(named) => named.as_str(),
+            None if call.offer.stored.is_empty() && !name.contains('@') => name,
+            None => return Ok(None),
+        };
+        match self.shared.keeper.tool(&call.caller, named).await {
+            Ok(_) => Ok(Some(named.to_owned())),
+            Err(KeeperError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(to_protocol_error(error)),
+        }
+    }
+}
+
+/// Returns an error of the keeper as one of the protocol.
+fn to_protocol_error(error: KeeperError) -> ErrorData {
+    let problem = Problem::from(error);
+    let data = json!({"code": problem.code().as_str()});
+    match problem.code().status().is_server_error() {
+        true => ErrorData::internal_error(problem.detail().to_owned(), Some(data)),
+        false => ErrorData::invalid_params(problem.detail().to_owned(), Some(data)),
+    }
+}
+
+/// Returns the built-in tools of a profile, in the order in which they are listed.
+fn built_in(profile: Profile) -> Table {
+    match profile {
+        Profile::Default => tools::DEFAULT,
+        Profile::Claude => tools::CLAUDE,
+        Profile::Codex => tools::CODEX,
+        Profile::None | Profile::Conformance => &[],
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        InitializeResult::new(capabilities)
+            .with_server_info(Implementation::new("belljar", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let call = self.call(&context)?;
+        let reaches_network = self.shared.keeper.may_reach_network(&call.caller);
+        let mut tools: Vec<_> =
+            built_in(call.offer.profile).iter().map(|tool| tool.info(reaches_network)).collect();
+        tools.extend(self.stored_tools(&call).await?.iter().map(stored::info));
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let call = self.call(&context)?;
+        let slot = match self.shared.streams.take(&call.caller.key) {
+            Ok(slot) => slot,
+            Err(problem) => return Ok(to_error(&problem).into()),
+        };
+        let arguments = request.arguments.unwrap_or_default();
+        let run = async {
+            match built_in(call.offer.profile).iter().find(|tool| tool.name == request.name) {
+                Some(tool) => Ok(tool.run(&call, arguments).await),
+                None => match self.stored_tool(&call, &request.name).await? {
+                    Some(named) => Ok(stored::run(&call, &named, arguments).await),
+                    None => Err(unknown_tool(&request.name)),
+                },
+            }
+        };
+        // What is dropped here is ended by the keeper.
+        tokio::select! {
+            biased;
+            result = run => result.map(Into::into),
+            problem = slot.wait_for_end() => Ok(to_error(&problem).into()),
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+        }
+    }
+}
+
+fn unknown_tool(name: &str) -> ErrorData {
+    let name: String = name.chars().take(128).collect();
+    ErrorData::invalid_params(
+        format!("unknown tool {name:?}; tools/list has all"),
+        Some(json!({"tool": name})),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use belljar_keeper::BUILT_IN_TOOLS;
+
+    use super::*;
+
+    #[test]
+    fn stored_tools_cannot_have_names_of_built_in_ones() {
+        let profiles = [Profile::Default, Profile::Claude, Profile::Codex];
+        let names: BTreeSet<_> =
+            profiles.into_iter().flat_map(|profile| built_in(profile).iter().map(|tool| tool.name)).collect();
+        assert_eq!(names, BTreeSet::from(BUILT_IN_TOOLS));
+    }
+}

@@ -1,0 +1,247 @@
+//! `belljar tool`: stored tools, which models call by their names.
+
+use std::path::Path;
+
+use belljar_client::{Method, RestBody};
+use belljar_keeper::ToolVerdict;
+use belljar_model::{LimitsFile, ModelError, NetworkFile, ToolFile};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::build::in_path;
+use super::link::Link;
+use super::server_args::{ToolCallArgs, ToolCommand, ToolDefinitionArgs};
+use super::show::{Table, away, print};
+use super::values;
+use crate::message::Quit;
+
+/// Exit status if a call would be refused.
+const REFUSED: u8 = 1;
+
+/// A stored tool, as the server describes it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Tool {
+    name: String,
+    version: i64,
+    current: bool,
+    digest: String,
+    description: String,
+    languages: Vec<String>,
+    template: Option<String>,
+    timeout_s: f64,
+    session: bool,
+    limits: LimitsFile,
+    network: Option<NetworkFile>,
+    key: String,
+    created_at: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct Tools {
+    tools: Vec<Tool>,
+}
+
+/// The form of files.
+#[derive(Serialize)]
+struct ToolsFile {
+    tool: Vec<ToolFile>,
+}
+
+impl Tool {
+    /// Returns the definition.
+    fn file(self) -> Result<ToolFile, ModelError> {
+        Ok(ToolFile {
+            timeout: self.timeout_s.to_string().parse()?,
+            name: self.name,
+            description: self.description,
+            languages: self.languages,
+            template: self.template,
+            session: self.session,
+            limits: self.limits,
+            network: self.network,
+        })
+    }
+}
+
+/// Runs a command of `belljar tool`.
+pub(crate) async fn tools(link: &Link, command: &ToolCommand) -> Result<u8, Quit> {
+    match command {
+        ToolCommand::Add { name, definition } => {
+            let languages = definition.languages.clone();
+            if languages.is_empty() {
+                return Err(Quit::Usage("--language: give at least one".to_owned()));
+            }
+            let new = ToolFile {
+                name: name.clone(),
+                description: format!("Runs code in a sandbox: {}.", languages.join(", ")),
+                languages,
+                template: None,
+                timeout: Default::default(),
+                session: false,
+                limits: LimitsFile::default(),
+                network: None,
+            };
+            let created = link.client.send(Method::POST, "/v1/tools", &apply(new, definition)?).await?;
+            named(link, &created)?;
+        }
+        ToolCommand::Edit { name, definition } => {
+            let known: Tool = link.client.fetch(&path(name)).await?;
+            let changed = apply(known.file()?, definition)?;
+            named(link, &link.client.send(Method::PUT, &path(&changed.name), &changed).await?)?;
+        }
+        ToolCommand::Ls => table(link, link.client.fetch::<Tools>("/v1/tools").await?.tools)?,
+        ToolCommand::Show { name } => show(link, link.client.fetch(&path(name)).await?)?,
+        ToolCommand::Rm { name } => {
+            link.client.value::<()>(Method::DELETE, &path(name), RestBody::Empty).await?;
+        }
+        ToolCommand::Export { names } => export(link, names).await?,
+        ToolCommand::Import { file } => import(link, file).await?,
+        ToolCommand::Schema { name, dialect } => {
+            let path = format!("{}/schema?for={}", path(name), dialect.as_str());
+            let schema: Value = link.client.fetch(&path).await?;
+            print(&format!("{schema:#}\n"))?;
+        }
+        ToolCommand::Test { name, call } => return test(link, name, call).await,
+    }
+    Ok(0)
+}
+
+fn path(name: &str) -> String {
+    // The version is a part of the name, and @ needs no escape in a path.
+    let escaped = name.split('@').map(in_path).collect::<Vec<_>>().join("@");
+    format!("/v1/tools/{escaped}")
+}
+
+/// Applies the flags to a definition.
+fn apply(mut tool: ToolFile, flags: &ToolDefinitionArgs) -> Result<ToolFile, Quit> {
+    let given = flags.limits.file()?;
+    tool.limits = tool.limits.merge(given);
+    if let Some(description) = &flags.description {
+        tool.description.clone_from(description);
+    }
+    if !flags.languages.is_empty() {
+        tool.languages.clone_from(&flags.languages);
+    }
+    if flags.template.is_some() {
+        tool.template.clone_from(&flags.template);
+    }
+    if let Some(timeout) = &flags.timeout {
+        tool.timeout = timeout.parse().map_err(|error| values::usage_error("timeout", &error))?;
+    }
+    if let Some(session) = flags.session {
+        tool.session = session;
+    }
+    if let Some(network) = flags.net.file()? {
+        tool.network = Some(network);
+    }
+    Ok(tool.check()?)
+}
+
+/// Prints the name of a stored version.
+fn named(link: &Link, tool: &Tool) -> Result<(), Quit> {
+    if link.json(tool)? { Ok(()) } else { print(&format!("{}@{}\n", tool.name, tool.version)) }
+}
+
+fn network_text(network: Option<&NetworkFile>) -> String {
+    let policy = network.cloned().unwrap_or_default().resolve();
+    policy.map_or_else(|error| error.to_string(), |policy| policy.to_string())
+}
+
+fn table(link: &Link, tools: Vec<Tool>) -> Result<(), Quit> {
+    let mut table =
+        Table::new(&["NAME", "VERSION", "LANGUAGES", "TEMPLATE", "TIMEOUT", "NETWORK", "CHANGED"]);
+    for tool in tools {
+        if link.json(&tool)? {
+            continue;
+        }
+        table.row(vec![
+            tool.name,
+            tool.version.to_string(),
+            tool.languages.join(" "),
+            tool.template.unwrap_or_else(|| "-".to_owned()),
+            format!("{} s", tool.timeout_s),
+            network_text(tool.network.as_ref()),
+            away(tool.created_at),
+        ]);
+    }
+    link.list(&table, 0)
+}
+
+fn show(link: &Link, tool: Tool) -> Result<(), Quit> {
+    if link.json(&tool)? {
+        return Ok(());
+    }
+    let current = if tool.current { "" } else { " (not the current one)" };
+    print(&format!("# version {}{current}, sha256 {}\n", tool.version, tool.digest))?;
+    print(&to_toml(vec![tool.file()?])?)
+}
+
+fn to_toml(tool: Vec<ToolFile>) -> Result<String, Quit> {
+    let text = toml::to_string(&ToolsFile { tool });
+    text.map_err(|error| anyhow::Error::new(error).context("cannot write the tools as TOML").into())
+}
+
+/// Prints the tools of these names, or all, as `import` reads them.
+async fn export(link: &Link, names: &[String]) -> Result<(), Quit> {
+    let mut tools = Vec::new();
+    for name in names {
+        tools.push(link.client.fetch::<Tool>(&path(name)).await?);
+    }
+    if names.is_empty() {
+        tools = link.client.fetch::<Tools>("/v1/tools").await?.tools;
+    }
+    print(&to_toml(tools.into_iter().map(Tool::file).collect::<Result<_, _>>()?)?)
+}
+
+/// Stores the tools of a file. All of it is checked before anything is stored.
+async fn import(link: &Link, file: &Path) -> Result<(), Quit> {
+    let text =
+        std::fs::read_to_string(file).map_err(|error| Quit::Usage(format!("{}: {error}", file.display())))?;
+    let wrong = |error: belljar_model::ToolsError| Quit::Usage(format!("{}: {error}", file.display()));
+    let tools = ToolFile::list_from_toml(&text).map_err(wrong)?;
+    let known = link.client.fetch::<Tools>("/v1/tools").await?.tools;
+    for tool in tools {
+        let before = known.iter().find(|one| one.name == tool.name);
+        let stored: Tool = match before {
+            None => link.client.send(Method::POST, "/v1/tools", &tool).await?,
+            Some(before) if is_same(before.clone().file()?, tool.clone()) => {
+                link.remark(&format!("{}@{} is unchanged", before.name, before.version));
+                continue;
+            }
+            Some(before) => link.client.send(Method::PUT, &path(&before.name), &tool).await?,
+        };
+        named(link, &stored)?;
+    }
+    Ok(())
+}
+
+/// Reports whether a definition in a file is the stored one. The server adds the network policy where the file has none.
+fn is_same(stored: ToolFile, file: ToolFile) -> bool {
+    let network = match &file.network {
+        None => true,
+        Some(network) => {
+            let stored = stored.network.clone().map(NetworkFile::resolve).and_then(Result::ok);
+            network.clone().resolve().ok() == stored
+        }
+    };
+    network && ToolFile { network: None, ..stored } == ToolFile { network: None, ..file }
+}
+
+/// Shows what would be decided about a call.
+async fn test(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
+    let code = match (&call.code, &call.script) {
+        (Some(code), _) => code.clone(),
+        (None, Some(script)) => std::fs::read_to_string(script)
+            .map_err(|error| Quit::Usage(format!("{}: {error}", script.display())))?,
+        (None, None) => return Err(Quit::Usage("give a script, or code with -c".to_owned())),
+    };
+    let body = json!({"code": code, "language": call.language, "timeout": call.timeout});
+    let verdict: ToolVerdict = link.client.send(Method::POST, &format!("{}/test", path(name)), &body).await?;
+    if !link.json(&verdict)? {
+        let decided = if verdict.allowed { "allowed" } else { "refused" };
+        let ToolVerdict { rule, reason, tool, version, .. } = &verdict;
+        print(&format!("{decided} by {rule} of {tool}@{version}: {reason}\n"))?;
+    }
+    Ok(if verdict.allowed { 0 } else { REFUSED })
+}

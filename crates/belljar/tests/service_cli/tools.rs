@@ -1,0 +1,165 @@
+//! Stored tools, and tools over standard streams.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::fixture::Home;
+
+const TOOLS: &str = r#"
+[[tool]]
+name = "one"
+description = "One."
+languages = ["bash"]
+timeout = "20s"
+
+[[tool]]
+name = "two"
+description = "Two."
+languages = ["python", "bash"]
+session = true
+
+[tool.limits]
+memory = "300m"
+
+[tool.network]
+presets = ["pip"]
+"#;
+
+#[test]
+fn tools_are_imported_and_exported() {
+    let home = Home::new();
+    home.write("tools.toml", TOOLS);
+    assert_eq!(home.good("tool import tools.toml"), "one@1\ntwo@1\n");
+    // What has not changed has no new version.
+    let again = home.run("tool import tools.toml");
+    assert_eq!((again.status, again.stdout.as_str()), (Some(0), ""), "{again:?}");
+    assert!(
+        again.stderr.contains("one@1 is unchanged") && again.stderr.contains("two@1 is unchanged"),
+        "{again:?}"
+    );
+    let exported = home.good("tool export");
+    home.write("exported.toml", &exported);
+    assert_eq!(home.good("tool import exported.toml"), "");
+    home.write("tools.toml", &TOOLS.replace("Two.", "2."));
+    assert_eq!(home.good("tool import tools.toml"), "two@2\n");
+    assert_eq!(home.good("tool export two@1").matches("[[tool]]").count(), 1);
+    assert_eq!(home.good("tool ls -q"), "one\ntwo\n");
+    assert!(home.good("tool show two").starts_with("# version 2, sha256 "));
+    assert!(home.good("tool show two@1").starts_with("# version 1 (not the current one), sha256 "));
+    assert_eq!(home.good("tool edit one --timeout 30s --memory 64m"), "one@2\n");
+    let edited = home.good("tool show one");
+    assert!(
+        edited.contains("timeout = \"30 s\"")
+            && edited.contains("memory = \"64 MiB\"")
+            && edited.contains("One."),
+        "{edited}"
+    );
+    assert_eq!(home.good("tool edit one@1 --description Uno"), "one@3\n");
+    home.good("tool rm one@2");
+    home.run("tool show one@2").refused(125, &["tool one: version 2 not found; give one@3 or one@1"]);
+    home.good("tool rm one");
+    home.run("tool show one").refused(125, &["tool \"one\" not found"]);
+}
+
+#[test]
+fn calls_are_decided_without_running() {
+    let home = Home::new();
+    home.good("tool add one --language bash --timeout 20s");
+    let allowed = home.run("tool test one -c true");
+    assert_eq!(allowed.good(), "allowed by tool of one@1: the arguments are within the tool\n");
+    let refused = home.run("tool test one -c true --timeout 1m");
+    assert_eq!(refused.status, Some(1));
+    assert_eq!(
+        refused.stdout,
+        "refused by timeout of one@1: timeout: 60s is not allowed; the tool allows at most 20s\n"
+    );
+    let schema: Value = serde_json::from_str(&home.good("tool schema one --for anthropic")).unwrap();
+    assert_eq!((&schema["name"], &schema["input_schema"]["required"]), (&json!("one"), &json!(["code"])));
+}
+
+#[test]
+fn errors_in_files_name_the_tool_and_the_key() {
+    let home = Home::new();
+    for (text, expected) in [
+        (
+            TOOLS.replace("memory =", "memroy ="),
+            "tools.toml: tool 2 (two): \"tool[1].limits.memroy\": unknown key",
+        ),
+        (
+            TOOLS.replace("\"bash\"]", "\"cobol\"]"),
+            "tools.toml: tool 1 (one): languages: \"cobol\" is not allowed",
+        ),
+        (
+            TOOLS.replace("\"two\"", "\"one\""),
+            "tools.toml: tool 2 (one): name: \"one\" is not allowed; give each name once",
+        ),
+        (format!("{TOOLS}approval = \"on-risk\"\n"), "tools.toml: tool 2 (two): "),
+        ("[[tool]".to_owned(), "tools.toml: "),
+    ] {
+        home.write("tools.toml", &text);
+        home.run("tool import tools.toml").refused(2, &[expected]);
+    }
+    // Nothing of such a file is stored.
+    assert_eq!(home.good("tool ls -q"), "");
+    home.run("tool import nosuch.toml").refused(2, &["nosuch.toml: "]);
+    home.run("tool add run_code --language bash").refused(2, &["name: \"run_code\" is a built-in tool"]);
+    home.run("tool add one").refused(2, &["--language: give at least one"]);
+    home.run("tool add one --language bash --network nosuch").refused(2, &["nosuch"]);
+    home.run("mcp --tool A").refused(2, &["--tool: \"A\" is not allowed; give NAME or NAME@VERSION"]);
+    home.run("mcp --sandbox a_b").refused(2, &["--sandbox: \"a_b\" is not allowed"]);
+}
+
+/// Exchanges messages over standard streams, until all are answered.
+fn exchange(home: &Home, args: &[&str], lines: &str) -> Vec<Value> {
+    let mut command = home.belljar(args);
+    let mut program =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    program.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = program.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut messages: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    messages.sort_by_key(|message| message["id"].as_i64());
+    messages
+}
+
+#[test]
+fn standard_streams_need_no_server() {
+    let home = Home::new();
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+    let request = |id: u32, method: &str, mut params: Value| {
+        params["_meta"] = meta.clone();
+        format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+    };
+    let lines = [
+        request(1, "tools/list", json!({})),
+        "\n".to_owned(),
+        request(2, "tools/call", json!({"name": "run_command", "arguments": {"command": "echo hi"}})),
+        request(3, "tools/call", json!({"name": "größe", "arguments": {}})),
+        request(4, "nosuch/method", json!({})),
+        "no JSON\n".to_owned(),
+        format!("{}\n", json!({"jsonrpc": "2.0", "method": "notifications/nosuch"})),
+    ];
+    let messages = exchange(&home, &["mcp"], &lines.concat());
+    let [parse, list, call, unknown, method] = messages.as_slice() else { panic!("{messages:?}") };
+    assert_eq!((&parse["id"], &parse["error"]["code"]), (&Value::Null, &json!(-32700)));
+    assert_eq!(list["result"]["tools"].as_array().map(Vec::len), Some(9), "{list}");
+    assert_eq!(call["result"]["structuredContent"]["stdout"], "hi\n", "{call}");
+    assert_eq!(
+        (&unknown["error"]["code"], &method["error"]["code"]),
+        (&json!(-32602), &json!(-32601)),
+        "{messages:?}"
+    );
+    // A port has no URL: the server has no address but a socket.
+    let publish = request(1, "tools/call", json!({"name": "publish_port", "arguments": {"port": 8000}}));
+    let published = exchange(&home, &["mcp"], &publish).remove(0);
+    assert_eq!(published["result"]["structuredContent"]["url"], Value::Null, "{published}");
+    home.good("tool add one --language bash");
+    let listed = exchange(&home, &["mcp", "--tool", "one"], &request(1, "tools/list", json!({}))).remove(0);
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(1), "{listed}");
+    let listed =
+        exchange(&home, &["mcp", "--tools", "claude"], &request(1, "tools/list", json!({}))).remove(0);
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(7), "{listed}");
+}
