@@ -142,6 +142,25 @@ e2b-javascript-clients: tests/e2b/javascript/node_modules/made tests/e2b/javascr
 	@npm ci --prefix $(dir $<) --no-audit --no-fund
 	@touch $@
 
+# The suite needs Node 22, which its packages bring along.
+mcp: ## Runs the conformance suite and the Python SDK of the Model Context Protocol against a server.
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
+	@if $(HAS_PYTHON_311); then $(MAKE) --no-print-directory mcp-python; else echo "SKIPPED the Python SDK of MCP: needs Python 3.11 or later"; fi
+	@if $(HAS_NODE_20); then $(MAKE) --no-print-directory mcp-conformance; else echo "SKIPPED the conformance suite of MCP: needs Node 20 or later"; fi
+
+mcp-python: $(TARGET_DIR)/mcp/made
+	@echo "== Running the Python SDK of MCP"
+	@BELLJAR_BIN=$(DEBUG)/belljar $(TARGET_DIR)/mcp/bin/python -m pytest -q -p no:cacheprovider $(PYTEST_FLAGS) tests/mcp
+
+$(TARGET_DIR)/mcp/made: tests/mcp/requirements.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+mcp-conformance: tests/mcp/node_modules/made
+	@echo "== Running the conformance suite of MCP"
+	@BELLJAR_BIN=$(DEBUG)/belljar tests/mcp/node_modules/.bin/node tests/mcp/conformance.mjs
+
 # Built from the debug binary: the packages of a release differ from these in the programs alone.
 packages: ## Builds packages of the debug binary, installs them as people do, and removes them.
 	@if $(HAS_NODE) && $(HAS_PYTHON_311); then $(MAKE) --no-print-directory debug-packages; else echo "SKIPPED the packages: need Node 18 and Python 3.11 or later"; fi
@@ -280,4 +299,4 @@ bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, D
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth
+.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients mcp mcp-python mcp-conformance e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth

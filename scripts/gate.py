@@ -40,6 +40,7 @@ STAGES: Dict[str, List[str]] = {
     "openapi": ["test-build"],
     "e2b-python": ["test-build"],
     "e2b-javascript": ["test-build"],
+    "mcp": ["test-build"],
     "packages": ["test-build"],
 }
 
