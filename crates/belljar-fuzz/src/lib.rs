@@ -27,6 +27,7 @@ mod seccomp;
 mod spec;
 mod stream;
 mod template;
+mod tools;
 mod values;
 
 // Files of the program `belljar`, which is not a library: included as they are, so that its parsers need not be public.
@@ -63,6 +64,10 @@ targets! {
     spec_toml in spec;
     /// A specification in JSON.
     spec_json in spec;
+    /// Stored tools in TOML.
+    tool_file in tools;
+    /// A patch as Codex models write them, and a file.
+    tool_patch in tools;
     /// A size, as text, and every limit that is one.
     size in values;
     /// A timeout, as text.
