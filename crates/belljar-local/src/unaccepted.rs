@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -29,6 +29,13 @@ const EACH: usize = 64;
 
 /// Number of intervals in which each sandbox is looked at.
 const ROUND: usize = 10;
+
+/// Time in an interval after which no further sandbox is looked at: the launcher does nothing else meanwhile.
+const MAX_TIME: Duration = Duration::from_millis(10);
+
+/// Number of listeners that are counted, which takes some 7 ms. A sandbox with more, and with more sockets than its memory allows, is ended
+/// without a count.
+const MAX_LISTENERS: usize = 4096;
 
 /// Numbers of sockets: `TCP: inuse` counts those of the network namespace of the process, `alloc` those of the machine
 /// (`sockstat_seq_show` in net/ipv4/proc.c).
@@ -83,7 +90,12 @@ async fn count_all(counting: Counting) {
         // Without the number of the machine, all are looked at.
         let machine = number("/proc/self", SOCKSTAT, "TCP:", "alloc").unwrap_or(u64::MAX);
         let looked_at = EACH.max(counted.len().div_ceil(ROUND)).min(counted.len());
+        let start = Instant::now();
         for one in counted.iter().cycle().skip(next % counted.len()).take(looked_at) {
+            if start.elapsed() > MAX_TIME {
+                break;
+            }
+            next = (next + 1) % counted.len();
             let most = one.memory.load(Ordering::Relaxed) / each;
             let first = one.progress.borrow().first;
             let Some(first) = first.filter(|_| machine > most) else { continue };
@@ -92,7 +104,6 @@ async fn count_all(counting: Counting) {
                 one.control.upgrade().inspect(|control| control.end_because(EndReason::Unaccepted));
             }
         }
-        next = (next + looked_at) % counted.len();
     }
 }
 
@@ -109,11 +120,11 @@ fn number(process: &str, file: &str, line: &str, name: &str) -> Option<u64> {
     words.skip_while(|word| *word != name).nth(1)?.parse().ok()
 }
 
-/// Returns the number of connections that wait to be accepted.
+/// Returns the number of connections that wait to be accepted, or `u64::MAX` if there are more than [`MAX_LISTENERS`] listeners.
 fn unaccepted(process: &str) -> u64 {
     let files =
         ["net/tcp", "net/tcp6"].iter().filter_map(|file| File::open(format!("{process}/{file}")).ok());
-    files.map(|file| queued(BufReader::new(file))).sum()
+    files.map(|file| queued(BufReader::new(file))).fold(0, u64::saturating_add)
 }
 
 fn queued(table: impl std::io::BufRead) -> u64 {
@@ -124,7 +135,11 @@ fn queued(table: impl std::io::BufRead) -> u64 {
         let (_, received) = words.next()?.split_once(':')?;
         u64::from_str_radix(received, 16).ok()
     });
-    listening.sum()
+    let mut sum = 0_u64;
+    for (listener, waiting) in listening.enumerate() {
+        sum = if listener < MAX_LISTENERS { sum.saturating_add(waiting) } else { return u64::MAX };
+    }
+    sum
 }
 
 #[cfg(test)]
@@ -147,6 +162,10 @@ mod tests {
         ];
         assert_eq!(queued(table.concat().as_bytes()), 0x1002);
         assert_eq!(queued(header.as_bytes()), 0);
+        let idle = row("0A", "00000000:00000000");
+        assert_eq!(queued((header.to_owned() + &idle.repeat(MAX_LISTENERS)).as_bytes()), 0);
+        let more = header.to_owned() + &idle.repeat(MAX_LISTENERS + 1);
+        assert_eq!(queued(more.as_bytes()), u64::MAX);
     }
 
     #[test]
