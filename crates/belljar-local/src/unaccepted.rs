@@ -5,8 +5,8 @@
 //! number has no bound: code opens as many listeners as files, and can close its own ends.
 //!
 //! One task counts for all sandboxes of this process. A sandbox whose limit is more than all sockets of the machine could hold is not
-//! looked at. Of the others each is looked at at least once a second, however many there are: that costs two small files each, and the
-//! queues of those that have many sockets. Growth of the machine's sockets is no sign: code that closes one for each that it leaves
+//! looked at. Of the others each is looked at at least once a second, unless those that have many sockets take the time ([`MAX_TIME`]):
+//! a look costs two small files, and then the table of listeners. Growth of the machine's sockets is no sign: code that closes one for each that it leaves
 //! waiting keeps their number.
 
 use std::fs::File;
