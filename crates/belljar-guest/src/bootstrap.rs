@@ -18,9 +18,15 @@ use crate::connections::{MAX_CONNECTIONS, Services};
 /// Time for the first message of a connection.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time for the configuration, after which a guest ends whose host was killed in the middle of the launch.
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Maximum number of connections that have not sent their first message. One more ends all of them: the host connects again, and code
 /// that only connects keeps it away no longer.
 const MAX_GREETING: usize = 16;
+
+/// Bytes that a bridge copies at once.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Delay before another attempt to accept a connection, when there were no free descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -36,14 +42,19 @@ impl Listening {
     /// Listens at this path, and waits for the configuration.
     ///
     /// # Errors
-    /// Fails if there is something else at the path, or the socket cannot be made.
+    /// Fails if there is something else at the path, the socket cannot be made, or no configuration comes in time.
     pub(crate) async fn open(path: &Path) -> io::Result<(Self, GuestConfig)> {
+        tokio::time::timeout(CONFIG_TIMEOUT, Self::wait(path)).await?
+    }
+
+    async fn wait(path: &Path) -> io::Result<(Self, GuestConfig)> {
         // What an earlier guest has left.
         if std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
             std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        // The secret is what keeps others away, and a host may connect as another user.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         loop {
             let (mut first, _) = listener.accept().await?;
             let asked = tokio::time::timeout(HELLO_TIMEOUT, read_first(&mut first)).await;
@@ -164,14 +175,28 @@ async fn answer(stream: &mut UnixStream, answered: &Welcome) {
 pub(crate) fn bridge(path: &Path) -> io::Result<()> {
     let socket = std::os::unix::net::UnixStream::connect(path)?;
     let file = |fd| rustix::io::dup(fd).map(std::fs::File::from);
-    let (mut input, mut output) = (file(rustix::stdio::stdin())?, file(rustix::stdio::stdout())?);
-    let mut sending = socket.try_clone()?;
+    let (input, output) = (file(rustix::stdio::stdin())?, file(rustix::stdio::stdout())?);
+    let sending = socket.try_clone()?;
     std::thread::spawn(move || {
-        let _ = io::copy(&mut input, &mut sending);
+        let _ = copy(input, &sending);
         let _ = sending.shutdown(std::net::Shutdown::Write);
     });
-    match io::copy(&mut &socket, &mut output) {
+    match copy(&socket, output) {
         Err(error) if Errno::from_io_error(&error) != Some(Errno::PIPE) => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Copies until the source ends. `io::copy` would splice, and what is spliced into a pipe does not wake all readers: containerd's
+/// reads it only when the pipe ends.
+fn copy(mut from: impl io::Read, mut to: impl io::Write) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(count) => to.write_all(piece.get(..count).unwrap_or_default())?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
