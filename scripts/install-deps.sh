@@ -80,6 +80,9 @@ test_set() {
   # A registry for the tests of images.
   need packages docker-registry
   need commands docker-registry
+  # A daemon for the tests of the engine docker, which start one of their own.
+  need packages docker.io
+  need commands dockerd docker
   # Jupyter kernels.
   need packages python3-ipykernel r-cran-irkernel
   local word

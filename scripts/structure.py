@@ -30,12 +30,13 @@ USES = {
     "engine": ["guest-config", "model", "proto"],
     "client": ["engine", "proto"],
     "image": ["engine", "model"],
+    "docker": ["engine", "guest-config", "linux", "model"],
     "local": ["engine", "gateway", "guest-config", "linux", "model"],
     "keeper": ["engine", "image", "model", "registry", "store"],
     "api": ["engine", "http-hop", "keeper", "model", "proto"],
     "belljar": [
-        "api", "client", "config", "engine", "files", "guest", "guest-config", "hostile", "image", "keeper", "local", "model",
-        "store",
+        "api", "client", "config", "docker", "engine", "files", "guest", "guest-config", "hostile", "image", "keeper", "local",
+        "model", "store",
     ],
     "fuzz": [
         "api", "engine", "files", "gateway", "guest", "guest-config", "http-hop", "image", "linux", "model", "proto",

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_model::{Cidr, EngineName, ImageRegistry, NetworkCeiling, SpecFile, UpstreamProxy};
+use belljar_model::{
+    Cidr, DockerSettings, EngineName, ImageRegistry, NetworkCeiling, SpecFile, UpstreamProxy,
+};
 
 use crate::secret::Secret;
 
@@ -19,6 +21,8 @@ pub struct Config {
     pub sandboxes: SandboxesConfig,
     /// Images of registries.
     pub images: ImagesConfig,
+    /// Settings of the engine `docker`, with the registries of `images`.
+    pub docker: DockerSettings,
     /// Default specification of a sandbox. Its values have been validated.
     pub template: SpecFile,
     /// Resources that are left to the machine itself.

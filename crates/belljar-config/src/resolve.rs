@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cidr, EngineName, EnvVar, Hostname, LimitScope, LimitsFile, LimitsGrade, MAX_VOLUME_BYTES,
-    MIN_VOLUME_BYTES, ModelError, NetworkCeiling, NetworkFile, NetworkMode, Preset, Rule, SpecFile,
-    UpstreamProxy,
+    ByteSize, Cidr, DockerSettings, EngineName, EnvVar, Hostname, LimitScope, LimitsFile, LimitsGrade,
+    MAX_VOLUME_BYTES, MIN_VOLUME_BYTES, ModelError, NetworkCeiling, NetworkFile, NetworkMode, Preset, Rule,
+    SpecFile, UpstreamProxy,
 };
 
 use crate::config::{
@@ -45,12 +45,14 @@ impl Config {
     pub fn resolve_all(layers: &ConfigLayers, home: &Path) -> (Self, Vec<ConfigError>) {
         let mut reader = Reader::new(layers, home);
         let sandboxes = sandboxes(&mut reader);
+        let images = images(&mut reader);
         let config = Self {
             server: server(&mut reader),
             store: store(&mut reader, home),
             template: template(&mut reader, sandboxes.engine),
             sandboxes,
-            images: images(&mut reader),
+            docker: docker(&mut reader, &images),
+            images,
             head_room: head_room(&mut reader),
             quotas: quotas(&mut reader),
             log: log(&mut reader),
@@ -232,6 +234,21 @@ fn images(reader: &mut Reader<'_>) -> ImagesConfig {
     ImagesConfig {
         registries: reader.list("images.registries", |text| text.parse().map_err(str::to_owned)),
         max_bytes: reader.size("images.max_size", ByteSize::mib(1), ByteSize::mib(1 << 20)),
+    }
+}
+
+fn docker(reader: &mut Reader<'_>, images: &ImagesConfig) -> DockerSettings {
+    DockerSettings {
+        host: reader.optional("engines.docker.host"),
+        runtime: reader.optional("engines.docker.runtime"),
+        image: reader.value("engines.docker.image", |text| match text {
+            "" => Ok(None),
+            name => name
+                .parse()
+                .map(Some)
+                .map_err(|_| "the name of an image, such as python:3.12-slim".to_owned()),
+        }),
+        registries: Some(images.registries.clone()),
     }
 }
 

@@ -57,11 +57,24 @@ pub async fn reconnect<D: Dial>(dial: D, secret: String) -> io::Result<GuestClie
     Ok(client(stream, dial, secret))
 }
 
+/// Returns the client of a guest that has its configuration, and connects for the first call: a guest that is frozen does not answer.
+#[must_use]
+pub fn connect_later<D: Dial>(dial: D, secret: String) -> GuestClient {
+    GuestClient::from_dialer(dialer(Arc::new(dial), secret))
+}
+
 fn client<D: Dial>(stream: D::Stream, dial: Arc<D>, secret: String) -> GuestClient {
-    GuestClient::with_dialer(stream, move || {
+    GuestClient::with_dialer(stream, dialer(dial, secret))
+}
+
+fn dialer<D: Dial>(
+    dial: Arc<D>,
+    secret: String,
+) -> impl Fn() -> futures::future::BoxFuture<'static, io::Result<D::Stream>> + Clone + Send + Sync + 'static {
+    move || {
         let (dial, secret) = (Arc::clone(&dial), secret.clone());
-        async move { open(&*dial, secret).await }
-    })
+        Box::pin(async move { open(&*dial, secret).await })
+    }
 }
 
 async fn open<D: Dial>(dial: &D, secret: String) -> io::Result<D::Stream> {

@@ -40,6 +40,8 @@ pub struct Capabilities {
     pub fork: bool,
     /// Templates with their own root file system can be built.
     pub own_tree: bool,
+    /// Sandboxes can start from an image of the engine's own store.
+    pub images: bool,
     /// Directories of the host can be mounted.
     pub mounts: bool,
     /// Volumes can be mounted.
@@ -99,6 +101,11 @@ impl Capabilities {
                 matches!(spec.tree, Tree::Template(_)) && !self.own_tree,
                 "has no tree of its own, which this template needs; give an engine that has one, such as local",
             ),
+            (
+                "image",
+                matches!(spec.tree, Tree::Image(_)) && !self.images,
+                "has no images of its own; pull the image, which makes a template of it, or give an engine that has some, such as docker",
+            ),
         ];
         let lack = lacks.into_iter().find(|(_, lacks, _)| *lacks);
         lack.map_or(Ok(()), |(field, _, reason)| Err(Lack { field, reason }))
@@ -106,13 +113,14 @@ impl Capabilities {
 
     /// Lists the boolean capabilities by name, in the order in which tables show them.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, bool); 10] {
+    pub fn list(&self) -> [(&'static str, bool); 11] {
         [
             ("pause", self.pause),
             ("live_limits", self.live_limits),
             ("snapshot", self.snapshot),
             ("fork", self.fork),
             ("own_tree", self.own_tree),
+            ("images", self.images),
             ("mounts", self.mounts),
             ("volumes", self.volumes),
             ("warm_interpreters", self.warm_interpreters),

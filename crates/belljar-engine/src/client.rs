@@ -174,8 +174,28 @@ impl GuestClient {
         D: Fn() -> F + Clone + Send + Sync + 'static,
         F: Future<Output = std::io::Result<S>> + Send + 'static,
     {
+        Self::dialing(Some(stream), dial)
+    }
+
+    /// Creates a client that opens all of its connections with `dial`, the first one for the first call.
+    #[must_use]
+    pub fn from_dialer<S, D, F>(dial: D) -> Self
+    where
+        S: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static,
+        D: Fn() -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = std::io::Result<S>> + Send + 'static,
+    {
+        Self::dialing(None, dial)
+    }
+
+    fn dialing<S, D, F>(first: Option<S>, dial: D) -> Self
+    where
+        S: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static,
+        D: Fn() -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = std::io::Result<S>> + Send + 'static,
+    {
         let doubts = Arc::new(Notify::new());
-        let links = Links::with_dialer(stream, dial, &doubts);
+        let links = Links::with_dialer(first, dial, &doubts);
         Self { links, config: belljar_proto::client_config(None), doubts }
     }
 

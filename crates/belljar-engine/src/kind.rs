@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use belljar_model::{EngineName, LimitsGrade, MountPolicy, NetworkSetup, Timeout};
+use belljar_model::{DockerSettings, EngineName, LimitsGrade, MountPolicy, NetworkSetup, Timeout};
 
 use crate::capabilities::IsolationLevel;
 use crate::engine::Engine;
@@ -20,6 +20,8 @@ pub struct EngineSetup {
     pub cgroup_base: Option<PathBuf>,
     /// Directory for what outlives this process. Without one, sandboxes end with it.
     pub run_dir: Option<PathBuf>,
+    /// Settings of the engine `docker`.
+    pub docker: DockerSettings,
 }
 
 /// A kind of engine. A program lists those that it has.
@@ -32,6 +34,11 @@ pub trait EngineKind: Debug + Sync {
 
     /// Returns the timeout of an execution for which none was given.
     fn default_timeout(&self) -> Timeout;
+
+    /// Reports whether its sandboxes start from images of a store of its own.
+    fn has_images(&self) -> bool {
+        false
+    }
 
     /// Creates the engine. Nothing is started yet.
     fn open(&self, setup: EngineSetup) -> Arc<dyn Engine>;

@@ -10,6 +10,7 @@ mod collect;
 pub mod conformance;
 mod engine;
 mod engine_error;
+mod environment;
 mod judge;
 mod kind;
 mod log_dir;
@@ -17,7 +18,7 @@ mod run;
 mod stored_output;
 mod tunnel;
 
-pub use bootstrap::{Dial, configure, reconnect};
+pub use bootstrap::{Dial, configure, connect_later, reconnect};
 pub use capabilities::{Capabilities, Engines, IsolationLevel, Lack, Offer};
 pub use client::{
     Archive, CodeEvent, CodeExecution, Download, Execution, GuestCall, GuestClient, GuestError, Pack,
@@ -26,10 +27,11 @@ pub use client::{
 pub use collect::{Collector, LogFile, MAX_IN_MEMORY_BYTES, OpenSpill};
 pub use engine::{CreateRequest, Engine, Life, NetworkLog, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::{EngineError, THIS_COMMAND};
+pub use environment::{Environment, visible_processors};
 pub use judge::{Judgement, judge, judge_lost};
 pub use kind::{EngineKind, EngineSetup, Finding, FindingState};
 pub use log_dir::LogDir;
-pub use run::{InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};
+pub use run::{DEADLINE_SLACK, InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};
 pub use stored_output::{Spill, StoredFile, StoredOutput};
 pub use tunnel::TunnelIo;
 

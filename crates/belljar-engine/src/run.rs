@@ -23,6 +23,9 @@ use crate::log_dir::LogDir;
 /// Time between SIGTERM and SIGKILL after a timeout. Held by `conformance::timeout_kills_after_grace`.
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
 
+/// Time after a run's timeout at which the guest ends the sandbox if nothing else has: a compile phase precedes the run.
+pub const DEADLINE_SLACK: Duration = Duration::from_secs(180);
+
 /// Maximum size of a source that is sent within the start request, in bytes.
 const MAX_INLINE_BYTES: usize = 1 << 20;
 

@@ -34,6 +34,10 @@ pub struct GuestConfig {
     pub first_process: bool,
     /// True if the guest got its own writable `/proc`.
     pub own_proc: bool,
+    /// True if the guest is the first program of the engine's own in a container: it installs the filter of system calls, gives up new
+    /// privileges, and takes processes that enter the container for its host's.
+    #[serde(default)]
+    pub own_filter: bool,
     /// Maximum heap of a JavaScript interpreter, in MiB; 0 is the interpreter's default.
     #[serde(default)]
     pub heap_mib: u64,

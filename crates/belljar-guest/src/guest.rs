@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_guest_config::{Domain, GuestConfig, OnHostLoss, WatchedLimits, Welcome};
-use belljar_linux::{LandlockError, LandlockRules, OomMark};
+use belljar_linux::{LandlockError, LandlockRules, OomMark, seccomp};
 use belljar_proto::v1;
 use rustix::fs::{Mode, OFlags};
 use tokio::signal::unix::{SignalKind, signal};
@@ -167,9 +167,20 @@ impl Guest {
     fn start(config: GuestConfig) -> Result<Arc<Self>, GuestError> {
         // Before the guest becomes undumpable, which makes its OOM score inaccessible too.
         let proc_dir = Self::proc_dir(&config)?;
-        let oom_mark = config.own_proc.then(|| OomMark::open(proc_dir.as_fd()).ok()).flatten();
+        let oom_mark = config.first_process.then(|| OomMark::open(proc_dir.as_fd()).ok()).flatten();
         if !config.is_without("dumpable") {
             belljar_linux::set_dumpable(false).map_err(setup("make the guest undumpable"))?;
+        }
+        if config.own_filter && !config.is_without("seccomp") {
+            // This thread is still the only one, so that all later ones inherit the filter.
+            rustix::thread::set_no_new_privs(true).map_err(setup("give up new privileges"))?;
+            let profile = match config.watched {
+                // The watcher would not see memory that is not resident.
+                Some(_) => seccomp::Profile::Watched,
+                None => seccomp::Profile::Default,
+            };
+            belljar_linux::install_seccomp(seccomp::program(profile))
+                .map_err(setup("install the filter of system calls"))?;
         }
         Ok(Arc::new(Self::new(config, proc_dir, oom_mark)?))
     }
@@ -189,7 +200,7 @@ impl Guest {
         }
         let deadline = (config.deadline_ms > 0 && !config.is_without("deadline"))
             .then(|| Instant::now() + Duration::from_millis(config.deadline_ms));
-        let proc = Proc::new(proc_dir, config.first_process);
+        let proc = Proc::new(proc_dir, config.first_process, config.own_filter);
         let mut rlimits: Vec<(u32, u64)> = Vec::new();
         rlimits.extend(config.open_files.map(|limit| (belljar_linux::rlimit::RLIMIT_NOFILE, limit)));
         if let (Some(limits), false) = (config.watched, config.first_process) {

@@ -51,18 +51,23 @@ pub(crate) struct Proc {
     dir: OwnedFd,
     /// True if every process in it except this one belongs to the sandbox.
     pub(crate) whole_namespace: bool,
+    /// True if processes that entered the namespace from outside are not the sandbox's: they connect the guest's host to it. User code
+    /// starts none without a parent, as orphans become children of the guest.
+    skips_entered: bool,
 }
 
 impl Proc {
-    pub(crate) fn new(dir: OwnedFd, whole_namespace: bool) -> Self {
-        Self { dir, whole_namespace }
+    pub(crate) fn new(dir: OwnedFd, whole_namespace: bool, skips_entered: bool) -> Self {
+        Self { dir, whole_namespace, skips_entered }
     }
 
-    /// Returns all visible processes.
+    /// Returns all visible processes, without those that are skipped.
     ///
     /// # Errors
     /// Fails with the kernel's error if `/proc` cannot be listed, so that this is never mistaken for an empty list.
     pub(crate) fn all(&self) -> Result<Vec<Stat>, Errno> {
+        let own = std::process::id().cast_signed();
+        let is_skipped = |stat: &Stat| self.skips_entered && stat.parent == 0 && stat.pid != own;
         let mut found = Vec::new();
         // `dir` is a detached mount, whose descriptor cannot be listed itself.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -73,6 +78,7 @@ impl Proc {
             if entry.file_name().to_bytes().iter().all(u8::is_ascii_digit)
                 && let Ok(name) = entry.file_name().to_str()
                 && let Some(stat) = self.read(&format!("{name}/stat")).and_then(|line| Stat::parse(&line))
+                && !is_skipped(&stat)
             {
                 found.push(stat);
             }
@@ -351,7 +357,7 @@ mod tests {
     fn members_of_a_tree_are_known_after_its_leader_has_ended() {
         use std::io::BufRead as _;
         let proc = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let proc = Proc::new(proc, false);
+        let proc = Proc::new(proc, false, false);
         // A child in a session of its own, and its child.
         let mut leader = std::process::Command::new("/bin/sh")
             .args(["-c", "setsid sh -c 'sleep 60 & echo ready; wait' & wait"])
@@ -380,7 +386,7 @@ mod tests {
     fn shell_does_not_outlive_its_child_in_a_killed_tree() {
         let dir = tempfile::tempdir().unwrap();
         let proc = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let proc = Proc::new(proc, false);
+        let proc = Proc::new(proc, false, false);
         let continued = (0..300)
             .filter(|number| {
                 let mark = dir.path().join(number.to_string());

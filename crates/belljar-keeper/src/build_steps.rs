@@ -410,6 +410,7 @@ impl BuildRun<'_> {
                 ready: plan.ready.clone(),
                 ..record.clone()
             }),
+            image: None,
         };
         let sandbox = self.entered.sandbox();
         let services = Services::from_origin(&origin, sandbox);

@@ -108,6 +108,9 @@ pub struct Exported {
 impl Origin {
     /// Returns the tree of a sandbox of this template and tenant.
     pub(crate) fn tree(&self, layers: &Layers, tenant: &str) -> Tree {
+        if let Some(image) = &self.image {
+            return Tree::Image(image.clone());
+        }
         let Some(built) = &self.built else { return Tree::Host };
         let is_plain = built.layers.is_empty() && built.start.is_none() && built.workdir.is_none();
         if built.base == TreeBase::Host && is_plain && built.build.is_some() {

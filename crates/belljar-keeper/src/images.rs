@@ -26,6 +26,10 @@ const LIMITED_RETRY: Duration = Duration::from_secs(60);
 /// Beginning of the names of templates that are pulled images.
 pub const IMAGE_PREFIX: &str = "image-";
 
+/// Beginning of what a request names in the place of a template to start from an image of the engine's own store, before the image's
+/// name. It is that of a definition's base.
+pub const ENGINE_IMAGE_PREFIX: &str = "image:";
+
 /// Maximum number of characters of an image's name in that of its template.
 const MAX_SLUG: usize = 40;
 

@@ -76,7 +76,7 @@ pub use create::Created;
 pub use error::{GuestResource, KeeperError, chain};
 pub use events::{Event, EventFilter, Occurrence, Published};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
-pub use images::{IMAGE_PREFIX, ImagesConfig, image_template};
+pub use images::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, ImagesConfig, image_template};
 pub use info::{
     AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,
     PublishedPort, SandboxInfo, SandboxMetrics, SpecInfo, TemplateInfo, TemplateStep,

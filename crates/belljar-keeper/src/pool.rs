@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{CreateRequest, Engines, Sandbox, v1};
-use belljar_model::{SandboxSpec, Tree};
+use belljar_model::SandboxSpec;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use parking_lot::{Mutex, MutexGuard};
@@ -86,7 +86,7 @@ impl Pools {
         let pool = if origin.id == DEFAULT_TEMPLATE {
             Arc::clone(&self.default)
         } else {
-            self.pool_for(origin, &wanted.tree)?
+            self.pool_for(origin, wanted)?
         };
         if pool.size() == 0 {
             return None;
@@ -99,7 +99,7 @@ impl Pools {
     }
 
     /// Returns the pool of a template; creates it on the first use.
-    fn pool_for(&self, origin: &Origin, tree: &Tree) -> Option<Arc<Pool>> {
+    fn pool_for(&self, origin: &Origin, wanted: &SandboxSpec) -> Option<Arc<Pool>> {
         let size = self.template_size.load(Ordering::Relaxed);
         if size == 0 || origin.id.is_empty() || origin.bytes > MAX_TEMPLATE_BYTES {
             return None;
@@ -113,7 +113,11 @@ impl Pools {
         }
         let mut spec =
             resolve(&self.engines, self.default.spec.grade, &origin.spec, Default::default()).ok()?;
-        spec.tree = tree.clone();
+        spec.tree = wanted.tree.clone();
+        if origin.image.is_some() {
+            // Other engines than the default one have images.
+            spec.engine = wanted.engine;
+        }
         let used = recent.values().filter(|pool| pool.size() > 0);
         if used.clone().count() >= MAX_TEMPLATES
             && let Some(oldest) = used.min_by_key(|pool| pool.last_taken())

@@ -109,6 +109,7 @@ impl ForkSource {
                 // Never pooled: no further copies will be created.
                 bytes: u64::MAX,
                 built: record_of(&self.spec.tree),
+                image: None,
             },
             idempotency: None,
             for_build: false,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use belljar_model::{LimitsFile, SpecFile};
+use belljar_model::{ImageReference, ImageReferenceError, LimitsFile, SpecFile};
 use belljar_store::{TemplateKind, TemplateRow};
 use jiff::Timestamp;
 
@@ -12,6 +12,7 @@ use crate::built::{BuiltRecord, built_record};
 use crate::caller::Caller;
 use crate::config::KeeperConfig;
 use crate::error::KeeperError;
+use crate::images::ENGINE_IMAGE_PREFIX;
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
 use crate::query::{Page, Part};
@@ -35,6 +36,8 @@ pub(crate) struct Origin {
     pub(crate) bytes: u64,
     /// Record of its tree, if it has one of its own.
     pub(crate) built: Option<BuiltRecord>,
+    /// The image of the engine's own store that it is.
+    pub(crate) image: Option<ImageReference>,
 }
 
 /// Returns the template `default`.
@@ -46,6 +49,7 @@ pub(crate) fn default_origin(config: &KeeperConfig) -> Origin {
         archive: None,
         bytes: 0,
         built: None,
+        image: None,
     }
 }
 
@@ -89,6 +93,14 @@ impl Keeper {
         if name == DEFAULT_TEMPLATE {
             return Ok(default_origin(&self.inner.config.now()));
         }
+        if let Some(image) = name.strip_prefix(ENGINE_IMAGE_PREFIX) {
+            let image: ImageReference = image
+                .parse()
+                .map_err(|error: ImageReferenceError| KeeperError::field("template", error.to_string()))?;
+            let name = format!("{ENGINE_IMAGE_PREFIX}{image}");
+            let default = default_origin(&self.inner.config.now());
+            return Ok(Origin { id: name.clone(), name, image: Some(image), ..default });
+        }
         let row = self.template_row(caller, name).await?;
         let spec = SpecFile::from_json(&row.spec)?;
         let is_built = row.kind == TemplateKind::Built;
@@ -97,6 +109,7 @@ impl Keeper {
             archive: (!is_built).then(|| self.archive_path(&row.id)),
             bytes: if is_built { 0 } else { u64::try_from(row.bytes).unwrap_or(u64::MAX) },
             built: built_record(&row)?,
+            image: None,
             name: row.name.unwrap_or_else(|| row.id.clone()),
             id: row.id,
             spec,

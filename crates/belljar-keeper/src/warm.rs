@@ -132,7 +132,7 @@ impl Keeper {
     fn imports(&self, tree: &Tree) -> Vec<String> {
         match tree {
             Tree::Template(tree) => tree.warm.clone(),
-            Tree::Host | Tree::Bare => self.inner.config.now().warm_imports.clone(),
+            Tree::Host | Tree::Bare | Tree::Image(_) => self.inner.config.now().warm_imports.clone(),
         }
     }
 }

@@ -435,7 +435,7 @@ impl Freezer {
     }
 }
 
-fn read_number(dir: &Path, file: &str) -> Option<u64> {
+pub(crate) fn read_number(dir: &Path, file: &str) -> Option<u64> {
     number(read_open(&std::fs::File::open(dir.join(file)).ok()?.into(), &mut [0; 4096])?)
 }
 

@@ -4,6 +4,7 @@
 mod cgroup;
 mod cgroup_live;
 mod channel;
+mod container_groups;
 mod descriptors_unsafe;
 #[cfg(feature = "mutation")]
 #[path = "fork_guard_unsafe.rs"]
@@ -35,6 +36,7 @@ mod userns_unsafe;
 
 pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits, GatewayGroup};
 pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, CounterFiles, Freezer, MemoryFiles};
+pub use container_groups::ContainerGroups;
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use image::{ImageError, ImageMount};

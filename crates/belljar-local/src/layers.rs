@@ -47,7 +47,7 @@ pub(crate) fn isolation(
         },
     );
     let is_own = match &spec.tree {
-        Tree::Host => false,
+        Tree::Host | Tree::Image(_) => false,
         Tree::Template(tree) => tree.base == TreeBase::Own,
         Tree::Bare => true,
     };

@@ -1,9 +1,9 @@
-//! The sandbox's limits as programs look for them: files over those of `/proc`, files below `/sys`, and environment variables for
-//! programs that read neither. They state the limits that the sandbox was made with
-//! (docs/decisions/0042-limits-as-programs-see-them.md).
+//! The sandbox's limits as programs look for them: files over those of `/proc`, and files below `/sys`. They state the limits that the
+//! sandbox was made with (docs/decisions/0042-limits-as-programs-see-them.md).
 
 use std::fmt::Write as _;
 
+use belljar_engine::visible_processors;
 use belljar_linux::ProcFile;
 use belljar_model::Limits;
 
@@ -12,15 +12,9 @@ use crate::host_tree::c_string;
 /// Microseconds of the period to which a processor quota refers.
 const PERIOD_US: u64 = 100_000;
 
-/// Returns the number of processors that programs see: the limit, rounded up, and at most those of the machine.
-fn processors(limits: &Limits) -> usize {
-    let machine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    usize::try_from(limits.cpus.millis().div_ceil(1000)).unwrap_or(machine).clamp(1, machine)
-}
-
 /// Returns the files that cover those of `/proc`, which describe the machine.
 pub(crate) fn proc_files(limits: &Limits) -> Vec<ProcFile> {
-    let processors = processors(limits);
+    let processors = visible_processors(limits);
     let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     [
         ("meminfo", meminfo(limits)),
@@ -84,7 +78,7 @@ fn stat(processors: usize) -> String {
 /// Returns the files below `/sys`, as paths from the root: the processors, and the limits of a control group in the forms of both
 /// versions.
 pub(crate) fn sys_files(limits: &Limits) -> Vec<(&'static str, String)> {
-    let last = processors(limits) - 1;
+    let last = visible_processors(limits) - 1;
     let range = if last == 0 { "0\n".to_owned() } else { format!("0-{last}\n") };
     let memory = format!("{}\n", limits.memory.bytes());
     let pids = format!("{}\n", limits.pids);
@@ -107,34 +101,12 @@ pub(crate) fn sys_files(limits: &Limits) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns the environment variables for programs that find their limits in no file: OpenMP and the numeric libraries, coreutils'
-/// `nproc`, Go, and Java. The command that runs code in Java (`languages/java.toml`) removes Java's by its first option.
-pub(crate) fn environment(limits: &Limits) -> Vec<(String, String)> {
-    let processors = processors(limits);
-    // A heap of half the memory leaves room for the threads, classes and code of a JVM, and its compiler.
-    let java = format!(
-        "-XX:MaxRAM={} -XX:MaxRAMPercentage=50 -XX:ActiveProcessorCount={processors}",
-        limits.memory.bytes()
-    );
-    let threads = processors.to_string();
-    let env = [("OMP_NUM_THREADS", threads.clone()), ("GOMAXPROCS", threads), ("JDK_JAVA_OPTIONS", java)];
-    env.map(|(name, value)| (name.to_owned(), value)).into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn limits(cpus: &str) -> Limits {
         Limits { memory: "256m".parse().unwrap(), cpus: cpus.parse().unwrap(), ..Limits::default() }
-    }
-
-    #[test]
-    fn processors_are_rounded_up_and_those_of_the_machine() {
-        let machine = std::thread::available_parallelism().unwrap().get();
-        assert_eq!((processors(&limits("0.01")), processors(&limits("1"))), (1, 1));
-        assert_eq!(processors(&limits("1.001")), machine.min(2));
-        assert_eq!(processors(&limits("1024")), machine.min(1024));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_engine::{EngineError, Lack};
+use belljar_engine::{DEADLINE_SLACK, EngineError, Environment, Lack};
 use belljar_guest_config::{
     Domain, GUEST_ARGUMENT, GuestConfig, WARM_PARENT_ARGUMENT, WarmParentConfig, WatchedLimits, guest_threads,
 };
@@ -30,9 +30,6 @@ use crate::mounts::CheckedMount;
 use crate::template_tree::template_tree;
 use crate::trust::Trust;
 use crate::volumes;
-
-/// Time after a run's timeout at which the guest ends the sandbox if nothing else has: a compile phase precedes the run.
-pub(crate) const DEADLINE_SLACK: Duration = Duration::from_secs(180);
 
 /// Returns the directory for scratch directories of sandboxes without a tree of their own.
 fn scratch_parent() -> PathBuf {
@@ -208,7 +205,7 @@ impl Planner<'_> {
     fn build(&self) -> Option<&TreeBuild> {
         match &self.spec.tree {
             Tree::Template(tree) => tree.build.as_ref(),
-            Tree::Host | Tree::Bare => None,
+            Tree::Host | Tree::Bare | Tree::Image(_) => None,
         }
     }
 
@@ -216,7 +213,8 @@ impl Planner<'_> {
     fn tree(&mut self, outside: Option<(u32, u32)>) -> Result<HostTree, EngineError> {
         let template = match &self.spec.tree {
             Tree::Template(template) => template,
-            Tree::Host => return Ok(HostTree::new(self.spec, self.without)),
+            // The capabilities have no images.
+            Tree::Host | Tree::Image(_) => return Ok(HostTree::new(self.spec, self.without)),
             Tree::Bare => return Ok(HostTree::bare(self.spec, self.without)),
         };
         let shown = outside.filter(|_| template.build.is_some());
@@ -363,6 +361,7 @@ impl Planner<'_> {
             many_connections: self.is_long,
             first_process: kind == LocalKind::Local,
             own_proc: kind == LocalKind::Local,
+            own_filter: false,
             // Same as `{heap}` of a language: node cannot see the limit.
             heap_mib: self.spec.limits.memory.bytes() / 4 * 3 / (1 << 20),
             open_files: (kind != LocalKind::None && !self.without.has(Wall::Rlimits))
@@ -379,7 +378,7 @@ impl Planner<'_> {
 
     fn path(&self) -> &'static str {
         match &self.spec.tree {
-            Tree::Host | Tree::Bare => host_tree::PATH,
+            Tree::Host | Tree::Bare | Tree::Image(_) => host_tree::PATH,
             Tree::Template(tree) if tree.base == TreeBase::Host => TEMPLATE_PATH,
             // Installing packages needs administrative programs of other packages.
             Tree::Template(_) => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -387,40 +386,23 @@ impl Planner<'_> {
     }
 
     fn environment(&self, home: &Path) -> Vec<(String, String)> {
-        let home = home.to_string_lossy();
-        let local = format!("{home}/.local");
-        // Programs that packages of the user's bring along come first, as on Debian.
-        let path = format!("{local}/bin:{}", self.path());
-        let mut env: Vec<(String, String)> = [
-            ("PATH", path.as_str()),
-            ("HOME", &home),
-            ("USER", "user"),
-            ("LOGNAME", "user"),
-            ("SHELL", "/bin/sh"),
-            ("LANG", "C.UTF-8"),
-            ("BELLJAR_SANDBOX", self.id.as_str()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .to_vec();
+        let mut env = Environment::new(self.id, home, self.path());
         // A build installs for all users of its tree.
         if self.build().is_none() {
-            env.extend(installers(&local));
+            env.add_installers(home);
         }
         if self.config.kind != LocalKind::None {
-            env.extend(limits_view::environment(&self.spec.limits));
+            env.add_limits(&self.spec.limits);
         }
         if self.config.kind != LocalKind::Local {
-            env.push(("TMPDIR".to_owned(), home.into_owned()));
+            env.set("TMPDIR", home.to_string_lossy());
         }
         env.extend(self.spec.network.secrets().keys().map(|name| (name.clone(), placeholder(name))));
         if self.trust.is_some() {
             env.extend(Trust::environment());
         }
-        for variable in &self.spec.env {
-            env.retain(|(name, _)| name != variable.name());
-            env.push((variable.name().to_owned(), variable.value().to_owned()));
-        }
-        env
+        env.add_requested(self.spec);
+        env.into_variables()
     }
 
     fn domain(&self, home: &Path) -> Option<Domain> {
@@ -495,11 +477,4 @@ pub(crate) fn memory_file(name: &CStr, content: &impl serde::Serialize) -> std::
     let file = std::fs::File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all_at(&serde_json::to_vec(content)?, 0)?;
     Ok(file.into())
-}
-
-/// Returns the settings with which package managers install below `local` what they could otherwise not install at all: the system's
-/// own directories are read-only, and its Python refuses other packages (PEP 668), which protects nobody in a sandbox.
-fn installers(local: &str) -> [(String, String); 3] {
-    [("PIP_BREAK_SYSTEM_PACKAGES", "1"), ("PIP_DISABLE_PIP_VERSION_CHECK", "1"), ("NPM_CONFIG_PREFIX", local)]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }

@@ -72,7 +72,7 @@ impl Entry {
     pub(crate) fn from_plan(plan: &LaunchPlan, spec: &SandboxSpec) -> Option<Self> {
         let tree = plan.namespaces.as_ref().filter(|_| plan.identity.privileged)?;
         let is_excluded = match &spec.tree {
-            Tree::Host => false,
+            Tree::Host | Tree::Image(_) => false,
             Tree::Template(tree) => tree.build.is_some(),
             Tree::Bare => true,
         };
@@ -103,7 +103,7 @@ impl Entry {
     /// Returns a key that distinguishes trees.
     fn tree(&self) -> String {
         match &self.spec.tree {
-            Tree::Host | Tree::Bare => "host".to_owned(),
+            Tree::Host | Tree::Bare | Tree::Image(_) => "host".to_owned(),
             Tree::Template(tree) => {
                 let base = if tree.base == TreeBase::Host { "host" } else { "own" };
                 let layers: Vec<&str> = tree.layers.iter().map(|layer| layer.digest.as_str()).collect();

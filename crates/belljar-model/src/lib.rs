@@ -7,6 +7,7 @@
 mod checks;
 mod chunks;
 mod code;
+mod docker_settings;
 mod encoding;
 mod engine;
 mod env;
@@ -47,6 +48,7 @@ pub use code::{
     CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, MimeForm, Survival, signal_number,
     signal_text,
 };
+pub use docker_settings::DockerSettings;
 pub use encoding::Encoding;
 pub use engine::EngineName;
 pub use env::EnvVar;

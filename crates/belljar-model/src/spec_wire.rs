@@ -9,6 +9,7 @@ use crate::engine::EngineName;
 use crate::env::EnvVar;
 use crate::error::ModelError;
 use crate::files::FilePath;
+use crate::image_reference::ImageReferenceError;
 use crate::limits::{Limits, LimitsGrade};
 use crate::mount_policy::MountPolicy;
 use crate::mounts::{Mount, MountMode};
@@ -38,6 +39,8 @@ pub(crate) struct SpecWire {
     tree: Option<Box<TemplateTree>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     bare_tree: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -69,8 +72,12 @@ impl From<SandboxSpec> for SpecWire {
             screening: spec.screening,
             approval: spec.approval,
             bare_tree: spec.tree == Tree::Bare,
+            image: match &spec.tree {
+                Tree::Image(image) => Some(image.to_string()),
+                _ => None,
+            },
             tree: match spec.tree {
-                Tree::Host | Tree::Bare => None,
+                Tree::Host | Tree::Bare | Tree::Image(_) => None,
                 Tree::Template(tree) => Some(tree),
             },
         }
@@ -108,10 +115,13 @@ impl TryFrom<SpecWire> for SandboxSpec {
             interactive: wire.interactive,
             screening: wire.screening,
             approval: wire.approval,
-            tree: match wire.tree {
-                None if wire.bare_tree => Tree::Bare,
-                None => Tree::Host,
-                Some(tree) => {
+            tree: match (wire.tree, wire.image) {
+                (None, None) if wire.bare_tree => Tree::Bare,
+                (None, None) => Tree::Host,
+                (None, Some(image)) => Tree::Image(image.parse().map_err(|error: ImageReferenceError| {
+                    ModelError::not_allowed("tree.image", image, error.to_string())
+                })?),
+                (Some(tree), _) => {
                     tree.check()?;
                     Tree::Template(tree)
                 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::ModelError;
+use crate::image_reference::ImageReference;
 use crate::text::quote_path;
 
 /// Path inside the sandbox of the layer of a template on the machine's own tree.
@@ -20,8 +21,8 @@ pub const TREE_BEFORE: &str = "/dev/belljar/before";
 /// (`fsconfig(2)`).
 pub const MAX_TREE_LAYERS: usize = 24;
 
-/// Root file system of a sandbox. No file and no flag of a caller can set it: it comes from a template, and the keeper decides
-/// which.
+/// Root file system of a sandbox. No file of a caller can set it: it comes from a template, and the keeper decides which, or is an image of
+/// the engine's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Tree {
     /// The machine's own tree, read-only.
@@ -29,6 +30,8 @@ pub enum Tree {
     Host,
     /// The tree of a template.
     Template(Box<TemplateTree>),
+    /// An image of the engine's own store, such as that of a Docker daemon.
+    Image(ImageReference),
     /// A home directory, `/dev` and `/proc`, and nothing else: no program, and no other writable directory.
     Bare,
 }

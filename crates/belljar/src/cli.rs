@@ -17,7 +17,7 @@ use crate::service::server_args::{
     AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, McpArgs, SecretCommandArgs,
     StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
 };
-use crate::{advice, cert, code, config, doctor, languages, net, run, serve, service, shell};
+use crate::{advice, cert, code, config, doctor, engine, languages, net, run, serve, service, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -135,6 +135,9 @@ enum Command {
     Shell(Box<ShellArgs>),
     /// Show what this machine can enforce, what is missing, and how to fix it
     Doctor(DoctorArgs),
+    /// List the engines, and show what each enforces here
+    #[command(subcommand)]
+    Engine(EngineCommand),
     /// List the languages that can be run here, with versions
     Languages(LanguagesArgs),
     /// Turn this machine into a sandbox service that programs use over the network
@@ -202,8 +205,8 @@ pub(crate) struct RunArgs {
     /// Use the files and programs of a template of the server, and its limits where no flag sets another
     #[arg(long, value_name = "NAME", conflicts_with = "engine", help_heading = "Sandbox")]
     pub(crate) template: Option<String>,
-    /// Use those of an image, such as python:3.12-slim, which the server pulls once
-    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["template", "engine"], help_heading = "Sandbox")]
+    /// Use those of an image, such as python:3.12-slim, which the server pulls once; with the engine docker, the daemon
+    #[arg(long, value_name = "IMAGE", conflicts_with = "template", help_heading = "Sandbox")]
     pub(crate) image: Option<ImageReference>,
     /// Install a Python package before the code runs, with the network preset pip, which is closed again then
     #[arg(long, value_name = "PACKAGE", allow_hyphen_values = true, help_heading = "Sandbox")]
@@ -413,6 +416,28 @@ pub(crate) struct DoctorArgs {
     pub(crate) format: FormatArgs,
 }
 
+/// The commands of `belljar engine`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum EngineCommand {
+    /// List the engines, and whether each can be used here
+    #[command(visible_alias = "list")]
+    Ls {
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+    /// Show what an engine can and what it enforces, in a sandbox that is created for it
+    Info {
+        /// Engine
+        #[arg(value_name = "ENGINE")]
+        name: String,
+        /// Image of the sandbox, for an engine that has images of its own
+        #[arg(long, value_name = "IMAGE")]
+        image: Option<ImageReference>,
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+}
+
 /// Arguments of `belljar languages`.
 #[derive(Debug, Args)]
 pub(crate) struct LanguagesArgs {
@@ -431,7 +456,7 @@ pub(crate) struct SandboxArgs {
     /// How limits are enforced: cgroup, or watched, which is weaker
     #[arg(long, value_name = "GRADE", help_heading = "Limits")]
     pub(crate) limits: Option<String>,
-    /// Engine: local, process, or none for no walls [default: local]
+    /// Engine: local, process, none for no walls, or docker [default: local]
     #[arg(long, value_name = "ENGINE", help_heading = "Sandbox")]
     pub(crate) engine: Option<String>,
     #[command(flatten)]
@@ -464,6 +489,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Code(args) => code::code(&args),
         Command::Shell(args) => shell::shell(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Engine(command) => engine::engine(&command),
         Command::Languages(args) => languages::languages(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Mcp(args) => service::mcp(&args),

@@ -42,6 +42,8 @@ struct EngineState {
     name: EngineName,
     is_default: bool,
     capabilities: Capabilities,
+    /// What keeps its sandboxes from being created.
+    obstacles: Vec<Finding>,
 }
 
 /// Runs `belljar doctor`: examines this machine, and creates a test sandbox. The status is 0 if the default engine works, else 1.
@@ -60,6 +62,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
         name: kind.name(),
         is_default: kind.name() == default,
         capabilities: kind.open(checked.setup()).capabilities(),
+        obstacles: kind.obstacles(checked.setup(), checked.spec.grade),
     };
     let engines = engines::ALL.into_iter().map(engine).collect();
     let report = Report { schema: 2, engines, findings, failure, isolation };
@@ -104,7 +107,7 @@ async fn probe(sandbox: &Sandbox) -> anyhow::Result<()> {
 
 /// Marks at the start of a line: whether something is as it should be.
 #[derive(Debug, Clone, Copy)]
-struct Marks {
+pub(crate) struct Marks {
     good: &'static str,
     weaker: &'static str,
     missing: &'static str,
@@ -122,7 +125,7 @@ impl Marks {
     };
     const WORDS: Self = Self { good: "ok     ", weaker: "weaker ", missing: "missing", width: 7 };
 
-    fn for_stdout() -> Self {
+    pub(crate) fn for_stdout() -> Self {
         match rustix::termios::isatty(rustix::stdio::stdout()) {
             true if colour::is_allowed() => Self::COLOURED,
             true => Self::SIGNS,
@@ -169,7 +172,10 @@ fn format_report(report: &Report, marks: Marks) -> String {
         let (mark, use_of) = match (engine.is_default, report.failure.is_none()) {
             (true, true) => (marks.good, "the default here; a sandbox was started".to_owned()),
             (true, false) => (marks.missing, "the default here; no sandbox can be started".to_owned()),
-            (false, _) => (mark, format!("with --engine {name}")),
+            (false, _) => match engine.obstacles.first() {
+                Some(obstacle) => (marks.missing, format!("not here: {}", obstacle.detail)),
+                None => (mark, format!("with --engine {name}")),
+            },
         };
         let _ = writeln!(text, "  {mark} {:<15} {walls}; {use_of}", name.as_str());
         let (can, cannot): (Vec<_>, Vec<_>) =
@@ -187,10 +193,14 @@ fn format_report(report: &Report, marks: Marks) -> String {
     }
     if let Some(isolation) = &report.isolation {
         let _ = writeln!(text, "\nIn force in a sandbox of the engine {}", isolation.engine);
-        for layer in &isolation.layers {
-            let _ =
-                writeln!(text, "  {} {:<15} {}", marks.layer(layer.state), layer.name, clean(&layer.detail));
-        }
+        format_layers(isolation, marks, &mut text);
     }
     text
+}
+
+/// Writes a line for each layer of a sandbox.
+pub(crate) fn format_layers(isolation: &Isolation, marks: Marks, text: &mut String) {
+    for layer in &isolation.layers {
+        let _ = writeln!(text, "  {} {:<15} {}", marks.layer(layer.state), layer.name, clean(&layer.detail));
+    }
 }

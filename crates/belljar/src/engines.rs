@@ -1,14 +1,16 @@
 //! The engines of this version.
 
+use belljar_docker::DockerKind;
 use belljar_engine::EngineKind;
 use belljar_local::LocalKind;
 use belljar_model::EngineName;
 
 /// All of them, one line each. The first one is the default.
-pub(crate) const ALL: [&dyn EngineKind; 3] = [
+pub(crate) const ALL: [&dyn EngineKind; 4] = [
     &LocalKind::Local, //
     &LocalKind::Process,
     &LocalKind::None,
+    &DockerKind,
 ];
 
 /// Returns the default engine.

@@ -10,6 +10,7 @@ mod config;
 mod copy_out;
 mod descriptor;
 mod doctor;
+mod engine;
 mod engines;
 mod files;
 mod input;

@@ -8,13 +8,13 @@ use belljar_client::v1::CreateSandboxRequest;
 use belljar_client::{MessageField, well_known};
 use belljar_engine::{CreateRequest, Engine, EngineError, Life, RunRequest, Sandbox, THIS_COMMAND};
 use belljar_model::{
-    ASK_TO_ALLOW, EngineName, Event, HintReader, Language, Memory, NetworkEvent, NetworkMode, NetworkPolicy,
-    Outcome, Phase, RunResult, SandboxSpec,
+    ASK_TO_ALLOW, EngineName, Event, HintReader, ImageReference, Language, Memory, NetworkEvent, NetworkMode,
+    NetworkPolicy, Outcome, Phase, RunResult, SandboxSpec, Tree,
 };
 use futures::StreamExt as _;
 
 use crate::bring_out::bring_out;
-use crate::cli::{Cleanup, RunArgs, misplaced_option};
+use crate::cli::{Cleanup, RunArgs, SandboxArgs, misplaced_option};
 use crate::code::server_request;
 use crate::copy_out::{CopyError, Outputs};
 use crate::files::{Inputs, Script};
@@ -69,7 +69,8 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     if !packages.is_empty() {
         unchecked.set_needs_network();
     }
-    let template = origin(args.template.as_deref(), args.image.as_ref());
+    let image = server_image(&mut unchecked, &args.sandbox, args.image.as_ref())?;
+    let template = origin(args.template.as_deref(), image.as_ref());
     let mut checked = match &template {
         // The template has limits of its own, which the language may raise.
         Some(_) => UncheckedSpec::limits_only(&args.sandbox)?.resolve(None, None)?,
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
             Some(remote) => {
                 let creation = async {
                     let link = Link::open(&ServerArgs::new(args.sandbox.quiet)).await?;
-                    ensure(&link, args.image.as_ref()).await?;
+                    ensure(&link, image.as_ref()).await?;
                     remote.create(link).await
                 };
                 command.execute(creation, program, inputs, timings).await
@@ -118,6 +119,24 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     // The process ends right away, which is faster than shutting the runtime down.
     std::mem::forget(runtime);
     done
+}
+
+/// Returns the image that a server has to pull, if one is given that the engine has no store for.
+pub(crate) fn server_image(
+    unchecked: &mut UncheckedSpec,
+    sandbox: &SandboxArgs,
+    image: Option<&ImageReference>,
+) -> Result<Option<ImageReference>, Quit> {
+    let image = unchecked.take_image(image)?;
+    match (&image, &sandbox.engine) {
+        (Some(_), Some(engine)) => {
+            let text = format!(
+                "--image: the engine {engine} has no images of its own; leave out --engine, and the server pulls the image"
+            );
+            Err(Quit::Usage(text))
+        }
+        _ => Ok(image),
+    }
 }
 
 /// Returns the request for a sandbox from a template. It lives at least as long as the run may take.
@@ -277,7 +296,10 @@ impl Command<'_> {
                     "The language {name} is not installed in the template {template}; a step apt = {:?} installs it.",
                     package.split(' ').collect::<Vec<_>>()
                 ),
-                None => format!("The language {name} is not installed here: apt-get install {package}."),
+                None => match &self.spec.tree {
+                    Tree::Image(image) => format!("The language {name} is not installed in the image {image}."),
+                    _ => format!("The language {name} is not installed here: apt-get install {package}."),
+                },
             });
         }
         let program_args = self.args.words.get(usize::from(self.args.code.is_none())..).unwrap_or_default();

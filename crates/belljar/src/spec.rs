@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use belljar_engine::{Engine, EngineKind, EngineSetup, IsolationLevel};
 use belljar_model::{
-    ByteSize, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkMode,
-    NetworkSetup, SandboxSpec, SpecFile, Timeout,
+    ByteSize, DockerSettings, ImageReference, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError,
+    MountPolicy, NetworkMode, NetworkSetup, SandboxSpec, SpecFile, Timeout, Tree,
 };
 
 use crate::cli::SandboxArgs;
@@ -28,6 +28,8 @@ pub(crate) struct UncheckedSpec {
     mounts_of_file: usize,
     /// Whether the sandbox has a network at its start, whatever the policy is then.
     needs_network: bool,
+    /// Image of the engine's own store.
+    image: Option<ImageReference>,
 }
 
 impl UncheckedSpec {
@@ -43,13 +45,14 @@ impl UncheckedSpec {
             flags.engine = Some(chosen.name().to_string());
         }
         flags.grade = flags.grade.or_else(|| variable(LIMITS_VARIABLE));
-        Ok(Self { file: file.merge(flags), mounts_of_file, needs_network: false })
+        Ok(Self { file: file.merge(flags), mounts_of_file, needs_network: false, image: None })
     }
 
     /// Returns the limits of the flags alone, for the host's side of a sandbox that a server creates.
     pub(crate) fn limits_only(args: &SandboxArgs) -> Result<Self, Quit> {
         let limits = args.resources.file()?;
-        Ok(Self { file: SpecFile { limits, ..SpecFile::default() }, mounts_of_file: 0, needs_network: false })
+        let file = SpecFile { limits, ..SpecFile::default() };
+        Ok(Self { file, mounts_of_file: 0, needs_network: false, image: None })
     }
 
     /// Returns the language that the file names.
@@ -60,6 +63,22 @@ impl UncheckedSpec {
     /// Returns the mode of the network, if it is given.
     pub(crate) fn network_mode(&self) -> Option<&str> {
         self.file.network.as_ref()?.mode.as_deref()
+    }
+
+    /// Takes an image if the engine has images of its own, and returns it otherwise: then a server pulls it.
+    pub(crate) fn take_image(
+        &mut self,
+        image: Option<&ImageReference>,
+    ) -> Result<Option<ImageReference>, Quit> {
+        let Some(image) = image else { return Ok(None) };
+        let named = self.file.engine.as_deref().map(|name| kind("engine", name)).transpose()?;
+        match named {
+            Some(kind) if kind.has_images() => {
+                self.image = Some(image.clone());
+                Ok(None)
+            }
+            _ => Ok(Some(image.clone())),
+        }
     }
 
     /// Marks the sandbox as one that has a network at its start.
@@ -98,6 +117,9 @@ impl UncheckedSpec {
             read_secrets(network)?;
         }
         let mut spec = self.file.resolve()?;
+        if let Some(image) = self.image {
+            spec.tree = Tree::Image(image);
+        }
         spec.network.check_filled()?;
         let (memory, machine) = (ByteSize::new(spec.limits.memory.bytes()), machine_memory());
         if given.memory.is_some() && memory > machine && kind.isolation() != IsolationLevel::None {
@@ -146,7 +168,20 @@ impl CheckedSpec {
             // A delegated control group that the operator has chosen.
             cgroup_base: std::env::var_os("BELLJAR_CGROUP").filter(|dir| !dir.is_empty()).map(PathBuf::from),
             run_dir: None,
+            docker: docker_settings(),
         }
+    }
+}
+
+/// Returns the settings of the engine `docker` for sandboxes without a server: the variables of a server's settings. The caller is a user
+/// of the daemon, who may have it pull any image.
+fn docker_settings() -> DockerSettings {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    DockerSettings {
+        host: variable("BELLJAR_ENGINES_DOCKER_HOST"),
+        runtime: variable("BELLJAR_ENGINES_DOCKER_RUNTIME"),
+        image: variable("BELLJAR_ENGINES_DOCKER_IMAGE").and_then(|image| image.parse().ok()),
+        registries: None,
     }
 }
 
@@ -167,13 +202,7 @@ fn choose_engine(
     }
     match code_exec_sandbox.filter(set) {
         None => Ok(engines::default()),
-        Some(text @ ("docker" | "process" | "none")) => {
-            engines::find(text).ok_or_else(|| ModelError::NotInThisVersion {
-                field: FIELD,
-                value: text.to_owned(),
-                allowed: "process or none, or unset it for the local engine".to_owned(),
-            })
-        }
+        Some(text @ ("docker" | "process" | "none")) => kind(FIELD, text),
         Some(text) => Err(ModelError::NotAllowed {
             field: FIELD,
             value: text.to_owned(),
@@ -272,6 +301,7 @@ mod tests {
             ((none, Some("none"), Some("docker")), bare),
             ((none, none, Some("process")), process),
             ((none, none, Some("none")), bare),
+            ((none, none, Some("docker")), "docker"),
             ((none, Some(""), Some("")), local),
             ((none, Some(""), Some("process")), process),
         ];
@@ -280,17 +310,16 @@ mod tests {
         }
         let refused = [
             (
-                (Some("docker"), none, none),
-                "engine: \"docker\" is not in this version; give local, process or none",
+                (Some("gvisor"), none, none),
+                "engine: \"gvisor\" is not in this version; give local, process, none or docker",
             ),
-            ((Some(""), none, none), "engine: \"\" is not in this version; give local, process or none"),
+            (
+                (Some(""), none, none),
+                "engine: \"\" is not in this version; give local, process, none or docker",
+            ),
             (
                 (none, Some("jail"), none),
-                "BELLJAR_ENGINE: \"jail\" is not in this version; give local, process or none",
-            ),
-            (
-                (none, none, Some("docker")),
-                "CODE_EXEC_SANDBOX: \"docker\" is not in this version; give process or none, or unset it for the local engine",
+                "BELLJAR_ENGINE: \"jail\" is not in this version; give local, process, none or docker",
             ),
             (
                 (none, none, Some("local")),

@@ -16,8 +16,8 @@ use crate::fixture::Fixture;
 use crate::remote::RemoteEngine;
 
 use Capability::{
-    Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit, Mounts,
-    OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
+    BoundedTerminals, Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit,
+    Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest, ShownLimits,
 };
 
 /// The capabilities of the local engine as root, without the count of refused forks, which the server does not report.
@@ -34,6 +34,8 @@ const CAPABILITIES: &[Capability] = &[
     PidsLimit,
     EnforcedCpu,
     OpenFilesLimit,
+    ShownLimits,
+    BoundedTerminals,
     DiskQuota,
     Mounts,
 ];

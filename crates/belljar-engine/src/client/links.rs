@@ -30,9 +30,9 @@ impl Links {
         Self { calls: connection.clone(), files: connection.clone(), ports: connection }
     }
 
-    /// Returns connections that are opened with `dial` when needed, except for the first of all, which is `stream`. When
-    /// one breaks, `doubts` is notified.
-    pub(super) fn with_dialer<S, D, F>(stream: S, dial: D, doubts: &Arc<Notify>) -> Self
+    /// Returns connections that are opened with `dial` when needed, except for the first of all, which is `stream` if that is there.
+    /// When one breaks, `doubts` is notified.
+    pub(super) fn with_dialer<S, D, F>(stream: Option<S>, dial: D, doubts: &Arc<Notify>) -> Self
     where
         S: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static,
         D: Fn() -> F + Clone + Send + Sync + 'static,
@@ -51,6 +51,6 @@ impl Links {
             };
             belljar_proto::connect_by(dial, move || doubts.notify_one())
         };
-        Self { calls: open(Some(stream)), files: open(None), ports: open(None) }
+        Self { calls: open(stream), files: open(None), ports: open(None) }
     }
 }

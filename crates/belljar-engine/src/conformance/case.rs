@@ -44,6 +44,10 @@ pub enum Capability {
     EnforcedCpu,
     /// Descriptors of a process are limited.
     OpenFilesLimit,
+    /// Files of `/proc` and `/sys` state the sandbox's limits in place of the machine.
+    ShownLimits,
+    /// Terminals of a sandbox are limited.
+    BoundedTerminals,
     /// Bytes and inodes of the home directory and of `/tmp` are limited.
     DiskQuota,
     /// Directories of the host can be mounted.
@@ -70,6 +74,8 @@ impl Capability {
             Self::EnforcedPids => "enforced_pids",
             Self::EnforcedCpu => "enforced_cpu",
             Self::OpenFilesLimit => "open_files_limit",
+            Self::ShownLimits => "shown_limits",
+            Self::BoundedTerminals => "bounded_terminals",
             Self::DiskQuota => "disk_quota",
             Self::Mounts => "mounts",
         }

@@ -22,7 +22,7 @@ pub(super) const CASES: &[Case] = cases![
     memory_within_the_limit_is_available[MemoryLimit],
     memory_of_all_processes_is_summed[MemoryLimit],
     cpu_limit_is_enforced[EnforcedCpu],
-    limits_are_what_programs_find[OwnTree],
+    limits_are_what_programs_find[ShownLimits],
     open_files_are_limited[OpenFilesLimit],
 ];
 

@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = cases![
     terminal_times_out [],
     terminal_is_not_inherited [],
     terminal_input_cannot_be_forged [Confined],
-    terminals_are_bounded [Confined],
+    terminals_are_bounded [BoundedTerminals],
 ];
 
 fn terminal_output(finished: &super::program::Finished) -> String {

@@ -36,6 +36,7 @@ impl Engine for Trivial {
             pause: self.1.load(Ordering::Relaxed),
             live_limits: false,
             own_tree: false,
+            images: false,
             mounts: false,
             volumes: false,
             default_timeout: Timeout::new(Duration::from_secs(7)).unwrap(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use belljar_engine::{
-    Capabilities, CreateRequest, Engine, EngineError, GuestClient, Life, Sandbox, Survivor,
+    Capabilities, CreateRequest, DEADLINE_SLACK, Engine, EngineError, GuestClient, Life, Sandbox, Survivor,
 };
 use belljar_model::{EngineName, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
@@ -192,7 +192,7 @@ impl Engine for LauncherEngine {
             match request.life {
                 Life::Run { .. } => {
                     let id = SandboxId::from_entropy(crate::engine::entropy()?.0);
-                    let deadline = spec.limits.timeout.duration() + crate::planner::DEADLINE_SLACK;
+                    let deadline = spec.limits.timeout.duration() + DEADLINE_SLACK;
                     self.launch(&id, spec, Some(deadline), true).await
                 }
                 Life::Long { id, deadline } => self.launch(id, spec, deadline, false).await,

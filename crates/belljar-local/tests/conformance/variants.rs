@@ -27,9 +27,9 @@ pub(crate) struct Variant {
 }
 
 use Capability::{
-    Confined, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids, HiddenHost, Loopback, MemoryLimit,
-    Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest, Siblings,
-    VisibleContexts,
+    BoundedTerminals, Confined, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids, HiddenHost, Loopback,
+    MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
+    ShownLimits, Siblings, VisibleContexts,
 };
 
 const LOCAL_ROOT: &[Capability] = &[
@@ -48,6 +48,8 @@ const LOCAL_ROOT: &[Capability] = &[
     EnforcedPids,
     EnforcedCpu,
     OpenFilesLimit,
+    ShownLimits,
+    BoundedTerminals,
     DiskQuota,
     Mounts,
 ];
@@ -65,6 +67,8 @@ const LOCAL_USER: &[Capability] = &[
     MemoryLimit,
     PidsLimit,
     OpenFilesLimit,
+    ShownLimits,
+    BoundedTerminals,
     DiskQuota,
     Mounts,
 ];
@@ -106,6 +110,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
             EnforcedPids,
             EnforcedCpu,
             OpenFilesLimit,
+            BoundedTerminals,
         ],
     },
     Variant {
@@ -123,6 +128,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
             MemoryLimit,
             PidsLimit,
             OpenFilesLimit,
+            BoundedTerminals,
         ],
     },
     Variant {
@@ -178,6 +184,8 @@ const LOCAL_WARM: &[Capability] = &[
     EnforcedPids,
     EnforcedCpu,
     OpenFilesLimit,
+    ShownLimits,
+    BoundedTerminals,
     DiskQuota,
     Mounts,
 ];

@@ -25,7 +25,7 @@ pub(crate) struct CodeArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "engine")]
     pub(crate) template: Option<String>,
     /// Image of a new sandbox, such as python:3.12-slim, which is pulled once
-    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["template", "engine"])]
+    #[arg(long, value_name = "IMAGE", conflicts_with = "template")]
     pub(crate) image: Option<ImageReference>,
     /// Put a file or directory in; DEST is below the home directory
     #[arg(short, long = "file", value_name = "SRC[:DEST]")]
@@ -38,7 +38,7 @@ pub(crate) struct CodeArgs {
     /// Time limit of one execution, such as 30s [default: none]
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
-    /// Run without a server, with this engine: local, process, or none for no walls
+    /// Run without a server, with this engine: local, process, none for no walls, or docker
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
     /// Directory for pictures that cannot be shown [default: this one]

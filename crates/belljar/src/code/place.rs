@@ -20,7 +20,7 @@ use crate::message::{Quit, say};
 use crate::net::policy_message;
 use crate::packages::Packages;
 use crate::progress::{Progress, STARTING};
-use crate::run::{create, wait_for_creation};
+use crate::run::{create, server_image, wait_for_creation};
 use crate::service::image::{ensure, origin};
 use crate::service::link::{Link, is_missing};
 use crate::service::values;
@@ -100,7 +100,7 @@ impl PlaceRequest {
                 ..SandboxArgs::default()
             };
             let life = Timeout::new(MIN_LIFE)?;
-            return Ok(Self::embedded(&sandbox, None, life, Packages::default())?.0);
+            return Ok(Self::embedded(&sandbox, args.image.as_ref(), None, life, Packages::default())?.0);
         }
         if let Some(sandbox) = &args.sandbox {
             if !new.limits.is_empty() || new.net.file()?.is_some() {
@@ -133,7 +133,7 @@ impl PlaceRequest {
         let sandbox = &args.sandbox;
         let life = Timeout::new(life.clamp(MIN_LIFE, Timeout::MAX.duration()))?;
         if sandbox.engine.is_some() {
-            return Self::embedded(sandbox, Some(language), life, packages);
+            return Self::embedded(sandbox, args.image.as_ref(), Some(language), life, packages);
         }
         packages.check_network(sandbox.net.net.as_deref())?;
         let network = sandbox.net.policy()?;
@@ -154,11 +154,13 @@ impl PlaceRequest {
 
     fn embedded(
         args: &SandboxArgs,
+        image: Option<&ImageReference>,
         language: Option<&Language>,
         life: Timeout,
         packages: Packages,
     ) -> Result<(Self, Installation), Quit> {
         let mut unchecked = UncheckedSpec::from_args(args)?;
+        server_image(&mut unchecked, args, image)?;
         packages.check_network(unchecked.network_mode())?;
         if !packages.is_empty() {
             unchecked.set_needs_network();

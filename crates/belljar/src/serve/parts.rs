@@ -106,6 +106,7 @@ fn setup(loaded: &Loaded) -> Result<EngineSetup, Quit> {
             ca_file: sandboxes.network_ca_file.clone(),
         },
         run_dir: Some(run_dir(loaded)),
+        docker: loaded.config.docker.clone(),
     })
 }
 

@@ -319,6 +319,9 @@ pub(crate) struct CreateArgs {
     /// Image, such as python:3.12-slim, which is pulled once
     #[arg(long, value_name = "IMAGE", conflicts_with = "template")]
     pub(crate) image: Option<ImageReference>,
+    /// Engine, one of those that the server offers; with docker, an image is one of the daemon's
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<String>,
     /// Name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

@@ -4,6 +4,7 @@ use belljar_api::limits_message;
 use belljar_client::v1;
 use belljar_engine::GuestClient;
 use belljar_engine::v1::WriteOpen;
+use belljar_keeper::ENGINE_IMAGE_PREFIX;
 
 use super::args::CreateArgs;
 use super::image::origin;
@@ -11,6 +12,7 @@ use super::link::Link;
 use super::long::{ByteCounter, Counted};
 use super::sandbox::print_changed;
 use super::values;
+use crate::engines;
 use crate::files::Inputs;
 use crate::message::Quit;
 
@@ -19,7 +21,7 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
     // All input is checked before a request is sent.
     let files = Inputs::find(&args.files, None)?;
     let request = request(args)?;
-    super::image::ensure(link, args.image.as_ref()).await?;
+    super::image::ensure(link, args.image.as_ref().filter(|_| !has_images(args))).await?;
     let made = link.create(request).await?;
     let info = made.sandbox.into_option().unwrap_or_default();
     let moved = ByteCounter::default();
@@ -41,7 +43,11 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
 
 fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
     Ok(v1::CreateSandboxRequest {
-        template: origin(args.template.as_deref(), args.image.as_ref()).unwrap_or_default(),
+        template: match &args.image {
+            Some(image) if has_images(args) => format!("{ENGINE_IMAGE_PREFIX}{image}"),
+            image => origin(args.template.as_deref(), image.as_ref()).unwrap_or_default(),
+        },
+        engine: args.engine.clone().unwrap_or_default(),
         name: args.name.clone().unwrap_or_default(),
         return_existing: args.or_get,
         timeout: values::span("timeout", args.timeout.as_deref())?,
@@ -57,6 +63,11 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
         volumes: values::volumes(&args.volumes)?,
         ..Default::default()
     })
+}
+
+/// Reports whether the engine that is given has images of its own.
+fn has_images(args: &CreateArgs) -> bool {
+    args.engine.as_deref().and_then(engines::find).is_some_and(|kind| kind.has_images())
 }
 
 /// Copies files into a sandbox or a volume.

@@ -20,7 +20,7 @@ mod process;
 mod sandbox;
 mod secrets;
 pub(crate) mod server_args;
-mod show;
+pub(crate) mod show;
 mod start;
 mod status;
 mod terminal;

@@ -187,8 +187,12 @@ fn limits() {
             "a b",
             "hostname: \"a b\" is not allowed; give 1 to 63 letters, digits and hyphens, with no hyphen at either end, such as belljar",
         ),
-        ("--engine", "docker", "engine: \"docker\" is not in this version; give local, process or none"),
-        ("--engine", "jail", "engine: \"jail\" is not in this version; give local, process or none"),
+        (
+            "--engine",
+            "gvisor",
+            "engine: \"gvisor\" is not in this version; give local, process, none or docker",
+        ),
+        ("--engine", "jail", "engine: \"jail\" is not in this version; give local, process, none or docker"),
         (
             "--env",
             "=x",
@@ -207,12 +211,7 @@ fn variables_that_choose() {
         (
             "BELLJAR_ENGINE",
             "microvm",
-            "BELLJAR_ENGINE: \"microvm\" is not in this version; give local, process or none",
-        ),
-        (
-            "CODE_EXEC_SANDBOX",
-            "docker",
-            "CODE_EXEC_SANDBOX: \"docker\" is not in this version; give process or none, or unset it for the local engine",
+            "BELLJAR_ENGINE: \"microvm\" is not in this version; give local, process, none or docker",
         ),
         (
             "CODE_EXEC_SANDBOX",

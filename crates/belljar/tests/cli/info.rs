@@ -20,6 +20,7 @@ fn help_and_version() {
       code        Run code in a context that keeps its variables, cell by cell
       shell       Open an interactive terminal in a sandbox
       doctor      Show what this machine can enforce, what is missing, and how to fix it
+      engine      List the engines, and show what each enforces here
       languages   List the languages that can be run here, with versions
       serve       Turn this machine into a sandbox service that programs use over the network
       mcp         Offer sandboxes as tools to a model, over the Model Context Protocol on standard
@@ -80,10 +81,11 @@ fn help_and_version() {
           --template <NAME>          Use the files and programs of a template of the server, and its
                                      limits where no flag sets another
           --image <IMAGE>            Use those of an image, such as python:3.12-slim, which the server
-                                     pulls once
+                                     pulls once; with the engine docker, the daemon
           --with <PACKAGE>           Install a Python package before the code runs, with the network
                                      preset pip, which is closed again then
-          --engine <ENGINE>          Engine: local, process, or none for no walls [default: local]
+          --engine <ENGINE>          Engine: local, process, none for no walls, or docker [default:
+                                     local]
           --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless
                                      rw
       -e, --env <NAME[=VALUE]>       Set an environment variable; NAME alone takes its value from here

@@ -6,6 +6,7 @@ mod background;
 mod code;
 mod commands;
 mod copy;
+mod docker;
 mod documented;
 mod fixture;
 mod help;

@@ -1,0 +1,559 @@
+//! Creation of sandboxes in containers, and taking them over.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use belljar_engine::{
+    Capabilities, CreateRequest, Engine, EngineError, EngineKind as _, GuestClient, Lack, Life, Sandbox,
+    Survivor, configure, connect_later,
+};
+use belljar_guest_config::GuestConfig;
+use belljar_linux::ContainerGroups;
+use belljar_model::{DockerSettings, EngineName, Isolation, LimitsGrade, NetworkMode, SandboxId};
+use bollard::models::{ContainerSummary, ContainerSummaryStateEnum, ContainerUpdateBody};
+use bollard::query_parameters::{CreateContainerOptionsBuilder, ListContainersOptionsBuilder};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use rustix::rand::GetRandomFlags;
+use tokio::sync::OnceCell;
+
+use crate::container::{self, Container, HOME, SANDBOX_LABEL, SERVER_LABEL};
+use crate::daemon::{DOCKER, Daemon, failed, status, unsupported};
+use crate::guest_volume::Guest;
+use crate::image;
+use crate::kind::{DockerKind, default_timeout};
+use crate::reach::Reach;
+use crate::records::{Record, Records};
+use crate::walls::{DockerWalls, Launched, guest_deadline_ms, remove_container};
+use crate::{host, layers};
+
+/// Time for the guest to listen, after its container was started.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Delay before the guest's socket is tried again.
+const DIAL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Age at which a container of this engine that was never started is a leftover of a program that was killed.
+const ABANDONED_AGE: Duration = Duration::from_secs(600);
+
+/// Number of starts per sweep for such containers.
+const SWEEP_EVERY: u32 = 16;
+
+/// Configuration of a [`DockerEngine`], determined by the operator and never by code in a sandbox.
+#[derive(Debug, Clone, Default)]
+pub struct DockerConfig {
+    /// The operator's settings.
+    pub settings: DockerSettings,
+    /// Directory in which a server records its sandboxes, to take them over after a restart. Without one they end with this process.
+    pub run_dir: Option<PathBuf>,
+    /// The guest's program. By default it is `belljar-guest` in this program's directory, or this program itself.
+    pub guest: Option<PathBuf>,
+    /// How guests are reached.
+    pub route: Route,
+}
+
+/// How guests are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Route {
+    /// Directly if the container is on this machine and this process may look into it, else through the daemon.
+    #[default]
+    Shortest,
+    /// Always through the daemon.
+    ThroughDaemon,
+}
+
+/// Engine whose sandboxes are containers of a daemon with Docker's API.
+#[derive(Debug)]
+pub struct DockerEngine {
+    config: DockerConfig,
+    daemon: OnceCell<Daemon>,
+    guest: OnceCell<Guest>,
+    /// Sandboxes that are being launched, which are no survivors yet.
+    launching: Mutex<BTreeSet<SandboxId>>,
+}
+
+/// Where a server records its sandboxes, and the server's id.
+struct Holder {
+    records: Records,
+    server: String,
+}
+
+/// A launch in progress: when it is dropped, the sandbox may be found as a survivor.
+struct Launching<'a> {
+    all: &'a Mutex<BTreeSet<SandboxId>>,
+    id: SandboxId,
+}
+
+impl Drop for Launching<'_> {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.id);
+    }
+}
+
+impl DockerEngine {
+    /// Creates an engine with this configuration. The daemon is not contacted yet.
+    #[must_use]
+    pub fn new(config: DockerConfig) -> Self {
+        Self { config, daemon: OnceCell::new(), guest: OnceCell::new(), launching: Mutex::default() }
+    }
+
+    async fn daemon(&self) -> Result<&Daemon, EngineError> {
+        let connect = || async {
+            let host = self.config.settings.host.clone().unwrap_or_else(host::from_environment);
+            Daemon::connect(&host).await
+        };
+        self.daemon.get_or_try_init(connect).await
+    }
+
+    async fn guest(&self) -> Result<&Guest, EngineError> {
+        let read = || async {
+            let path = self.config.guest.clone();
+            let read = tokio::task::spawn_blocking(move || Guest::read(path.as_deref())).await;
+            read.map_err(io::Error::other).flatten().map_err(launch("read the guest's program"))
+        };
+        self.guest.get_or_try_init(read).await
+    }
+
+    /// Returns where sandboxes are recorded, if this is the engine of a server.
+    fn holder(&self) -> Result<Option<Holder>, EngineError> {
+        let Some(dir) = &self.config.run_dir else { return Ok(None) };
+        let open = || {
+            let records = Records::open(dir)?;
+            let server = records.server_id(&hex::encode(random::<16>()?))?;
+            Ok(Some(Holder { records, server }))
+        };
+        open().map_err(launch("open the records of sandboxes in Docker"))
+    }
+
+    /// Returns where sandboxes are recorded, if any ever were.
+    fn existing_holder(&self) -> Result<Option<Holder>, EngineError> {
+        match &self.config.run_dir {
+            Some(dir) if dir.exists() => self.holder(),
+            _ => Ok(None),
+        }
+    }
+
+    async fn launch(&self, CreateRequest { spec, life }: CreateRequest<'_>) -> Result<Sandbox, EngineError> {
+        let begin = Instant::now();
+        if spec.engine != DOCKER {
+            return Err(EngineError::WrongEngine { asked: spec.engine, this: DOCKER });
+        }
+        self.capabilities()
+            .check(spec)
+            .map_err(|Lack { field, reason }| unsupported(field, format!("it {reason}")))?;
+        let wanted = image::requested(spec, &self.config.settings)?;
+        let daemon = self.daemon().await?;
+        if let Some(obstacle) = daemon.facts.obstacle(spec.grade) {
+            return Err(EngineError::Layer {
+                layer: "the limits of memory, processors and processes".into(),
+                reason: obstacle,
+                fix: "use a daemon with control groups, or have the guest watch limits, which is weaker: --limits watched".to_owned(),
+            });
+        }
+        if let Some(runtime) = &self.config.settings.runtime
+            && !daemon.facts.runtimes.is_empty()
+            && !daemon.facts.runtimes.contains(runtime)
+        {
+            let known = daemon.facts.runtimes.join(", ");
+            return Err(unsupported(
+                "engines.docker.runtime",
+                format!("the daemon has no runtime {runtime}; it has {known}"),
+            ));
+        }
+        let guest = self.guest().await?;
+        let image = image::find(&daemon.client, &wanted, &self.config.settings).await?;
+        let (id, deadline) = match life {
+            Life::Run { .. } => {
+                (SandboxId::from_entropy(random().map_err(launch("get random bytes"))?), None)
+            }
+            Life::Long { id, deadline } => (id.clone(), deadline),
+        };
+        let is_long = matches!(life, Life::Long { .. });
+        let holder = if is_long { self.holder()? } else { None };
+        let number = u32::from_ne_bytes(random().map_err(launch("get random bytes"))?);
+        if number.is_multiple_of(SWEEP_EVERY) {
+            self.sweep(daemon).await;
+        }
+        // Assumed until it is known, as the container's limit of processes depends on it.
+        let is_direct = self.config.route == Route::Shortest && rustix::process::geteuid().is_root();
+        let request = Container {
+            id: &id,
+            spec,
+            image: &image,
+            guest,
+            facts: &daemon.facts,
+            runtime: self.config.settings.runtime.as_deref(),
+            server: holder.as_ref().map(|holder| holder.server.as_str()),
+            is_long,
+            user: container::user(&daemon.facts, number),
+            own_pids: container::own_pids(is_direct),
+        };
+        let record = Record {
+            secret: hex::encode(random::<32>().map_err(launch("get random bytes"))?),
+            isolation: layers::isolation(&request, is_direct),
+            user: request.user,
+            deadline: deadline.and_then(|after| std::time::SystemTime::now().checked_add(after)),
+        };
+        if !self.launching.lock().insert(id.clone()) {
+            return Err(EngineError::IdInUse { id });
+        }
+        let _launching = Launching { all: &self.launching, id: id.clone() };
+        let records = holder.as_ref().map(|holder| &holder.records);
+        if let Some(records) = records {
+            if records.get(&id).is_some() {
+                return Err(EngineError::IdInUse { id: id.clone() });
+            }
+            records.put(&id, &record).map_err(launch("record the sandbox"))?;
+        }
+        let made = async {
+            let started = self.start(daemon, &request, begin).await?;
+            let container = started.container.clone();
+            let connecting = self.connect(daemon, request, started, record, records.cloned(), deadline).await;
+            if connecting.is_err() {
+                remove_container(daemon, &container).await?;
+            }
+            connecting
+        };
+        let made = made.await;
+        if let (Err(_), Some(records)) = (&made, records) {
+            records.remove(&id).map_err(launch("remove the record of a sandbox"))?;
+        }
+        made
+    }
+
+    /// Creates and starts a container.
+    async fn start(
+        &self,
+        daemon: &Daemon,
+        request: &Container<'_>,
+        begin: Instant,
+    ) -> Result<Started, EngineError> {
+        let step = || format!("start the container of the image {}", request.image.name);
+        let mut is_second = false;
+        loop {
+            let options = CreateContainerOptionsBuilder::new().name(&container::name(request.id)).build();
+            let made = daemon.client.create_container(Some(options), request.body()).await;
+            let container = match made {
+                Ok(made) => made.id,
+                Err(error) if status(&error) == Some(409) => {
+                    return Err(EngineError::IdInUse { id: request.id.clone() });
+                }
+                Err(error) => {
+                    return Err(failed(format!("create a container of the image {}", request.image.name))(
+                        error,
+                    ));
+                }
+            };
+            let created = begin.elapsed();
+            let Err(error) = daemon.client.start_container(&container, None).await else {
+                let phases = vec![("create", created), ("start", begin.elapsed() - created)];
+                return Ok(Started { container, phases, begin });
+            };
+            remove_container(daemon, &container).await?;
+            // The volume with the guest's program is empty when it is new. Another launch may be filling it as well.
+            if is_second {
+                return Err(failed(step())(error));
+            }
+            is_second = true;
+            if request.guest.fill(&daemon.client, &request.image.id).await? {
+                request.guest.remove_others(&daemon.client).await;
+            }
+        }
+    }
+
+    /// Connects to the guest of a container that has been started, and configures it.
+    async fn connect(
+        &self,
+        daemon: &Daemon,
+        request: Container<'_>,
+        started: Started,
+        mut record: Record,
+        records: Option<Records>,
+        deadline: Option<Duration>,
+    ) -> Result<Sandbox, EngineError> {
+        let Started { container, mut phases, begin } = started;
+        let (groups, reach) = self.reach(daemon, &container, request.user).await?;
+        let own_pids = container::own_pids(reach.is_direct());
+        if own_pids != request.own_pids {
+            let limit = request.spec.limits.pids.get().saturating_add(own_pids);
+            let body = ContainerUpdateBody {
+                pids_limit: (request.spec.grade == LimitsGrade::Cgroup).then(|| limit.into()),
+                ..ContainerUpdateBody::default()
+            };
+            let updated = daemon.client.update_container(&container, body).await;
+            updated.map_err(failed("set the limit of processes of the container"))?;
+            record.isolation = layers::isolation(&request, reach.is_direct());
+            if let Some(records) = &records {
+                records.put(request.id, &record).map_err(launch("record the sandbox"))?;
+            }
+        }
+        let config = request.guest_config(guest_deadline_ms(deadline));
+        let guest = configure_guest(daemon, &container, &reach, &record.secret, &config).await?;
+        let before = phases.iter().map(|(_, time)| *time).sum::<Duration>();
+        phases.push(("guest", begin.elapsed().saturating_sub(before)));
+        let launched = Launched {
+            id: request.id.clone(),
+            container,
+            reach,
+            secret: record.secret,
+            groups,
+            own_pids,
+            records,
+            phases,
+        };
+        Ok(hold(daemon, launched, record.isolation, guest, deadline))
+    }
+
+    /// Returns the control groups of a container, if they are on this machine, and how its guest is reached.
+    async fn reach(
+        &self,
+        daemon: &Daemon,
+        container: &str,
+        user: u32,
+    ) -> Result<(Option<ContainerGroups>, Reach), EngineError> {
+        let found = daemon.client.inspect_container(container, None).await;
+        let state = found.map_err(failed("look at the container"))?.state.unwrap_or_default();
+        let pid = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        let groups = pid.and_then(|pid| ContainerGroups::find(pid, container));
+        let bridge =
+            || Reach::bridge(daemon.client.clone(), container.to_owned(), container::bridge_user(user));
+        let is_here = groups.is_some() && self.config.route == Route::Shortest;
+        let direct = pid.filter(|_| is_here).and_then(|pid| Reach::direct(pid).ok());
+        // The process id may have been given to another process meanwhile.
+        let is_same = pid.is_some_and(|pid| ContainerGroups::find(pid, container).is_some());
+        Ok((groups, direct.filter(|_| is_same).unwrap_or_else(bridge)))
+    }
+
+    /// Lists the containers of this engine with this label.
+    async fn list(
+        &self,
+        daemon: &Daemon,
+        label: &str,
+    ) -> Result<Vec<(SandboxId, ContainerSummary)>, EngineError> {
+        let filters: HashMap<&str, Vec<&str>> = [("label", vec![label])].into();
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        let listed = daemon.client.list_containers(Some(options)).await.map_err(failed("list containers"))?;
+        let sandbox = |one: ContainerSummary| {
+            let id = one.labels.as_ref()?.get(SANDBOX_LABEL)?.parse().ok()?;
+            Some((id, one))
+        };
+        Ok(listed.into_iter().filter_map(sandbox).collect())
+    }
+
+    /// Removes what programs that were killed have left: containers that were never started. Others end with their programs.
+    async fn sweep(&self, daemon: &Daemon) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let oldest = i64::try_from(now.saturating_sub(ABANDONED_AGE).as_secs()).unwrap_or(0);
+        let Ok(all) = self.list(daemon, SANDBOX_LABEL).await else { return };
+        for (_, one) in all {
+            let server = one.labels.and_then(|labels| labels.get(SERVER_LABEL).cloned());
+            let has_server = server.is_some_and(|server| !server.is_empty());
+            let is_waiting = one.state == Some(ContainerSummaryStateEnum::CREATED);
+            if let (false, true, Some(id)) = (has_server, is_waiting && one.created < Some(oldest), one.id) {
+                let _ = remove_container(daemon, &id).await;
+            }
+        }
+    }
+
+    async fn find_survivors(&self) -> Result<Vec<Survivor>, EngineError> {
+        let Some(Holder { records, server }) = self.existing_holder()? else { return Ok(Vec::new()) };
+        let mut recorded: BTreeSet<SandboxId> =
+            records.all().map_err(launch("list the records of sandboxes"))?.into_iter().collect();
+        if recorded.is_empty() {
+            // A server without sandboxes needs no daemon.
+            return Ok(Vec::new());
+        }
+        let daemon = self.daemon().await?;
+        let mut survivors = Vec::new();
+        for (id, one) in self.list(daemon, &format!("{SERVER_LABEL}={server}")).await? {
+            recorded.remove(&id);
+            if self.launching.lock().contains(&id) {
+                continue;
+            }
+            let is_frozen = one.state == Some(ContainerSummaryStateEnum::PAUSED);
+            let record = records.get(&id).filter(|_| is_running(&one));
+            if let (None, Some(container)) = (&record, &one.id) {
+                remove_container(daemon, container).await?;
+                records.remove(&id).map_err(launch("remove the record of a sandbox"))?;
+            }
+            let ended =
+                record.is_none().then(|| "its container ended while no server was running".to_owned());
+            survivors.push(Survivor {
+                id,
+                is_frozen,
+                deadline: record.and_then(|record| record.time_left()),
+                ended,
+            });
+        }
+        let launching = self.launching.lock().clone();
+        for id in recorded.difference(&launching) {
+            records.remove(id).map_err(launch("remove the record of a sandbox"))?;
+        }
+        Ok(survivors)
+    }
+
+    async fn take_over(&self, id: &SandboxId) -> Result<Option<Sandbox>, EngineError> {
+        let Some(Holder { records, server }) = self.existing_holder()? else { return Ok(None) };
+        let Some(record) = records.get(id) else { return Ok(None) };
+        let daemon = self.daemon().await?;
+        // By its label, as anyone who may use the daemon may rename it.
+        let mut found = self.list(daemon, &format!("{SERVER_LABEL}={server}")).await?;
+        found.retain(|(found, one)| found == id && is_running(one));
+        let Some(container) = found.pop().and_then(|(_, one)| one.id) else { return Ok(None) };
+        let (groups, reach) = self.reach(daemon, &container, record.user).await?;
+        let guest = connect_later(reach.clone(), record.secret.clone());
+        let deadline = record.time_left();
+        let launched = Launched {
+            id: id.clone(),
+            container,
+            own_pids: container::own_pids(reach.is_direct()),
+            reach,
+            secret: record.secret,
+            groups,
+            records: Some(records),
+            phases: Vec::new(),
+        };
+        Ok(Some(hold(daemon, launched, record.isolation, guest, deadline)))
+    }
+}
+
+/// Reports whether a container runs, frozen or not.
+fn is_running(container: &ContainerSummary) -> bool {
+    let running = [ContainerSummaryStateEnum::RUNNING, ContainerSummaryStateEnum::PAUSED];
+    container.state.is_some_and(|state| running.contains(&state))
+}
+
+/// Follows a sandbox whose guest runs.
+fn hold(
+    daemon: &Daemon,
+    launched: Launched,
+    isolation: Isolation,
+    guest: GuestClient,
+    deadline: Option<Duration>,
+) -> Sandbox {
+    let id = launched.id.clone();
+    let walls = DockerWalls::new(daemon.clone(), launched);
+    walls.set_guest(guest.clone());
+    walls.keep_deadline(deadline);
+    Sandbox::new(id, isolation, HOME.into(), guest, Box::new(walls))
+}
+
+/// A container that has been started.
+#[derive(Debug, Clone)]
+struct Started {
+    container: String,
+    phases: Vec<(&'static str, Duration)>,
+    begin: Instant,
+}
+
+/// Waits until the guest listens, and configures it.
+async fn configure_guest(
+    daemon: &Daemon,
+    container: &str,
+    reach: &Reach,
+    secret: &str,
+    config: &GuestConfig,
+) -> Result<GuestClient, EngineError> {
+    let begin = Instant::now();
+    loop {
+        let error = match configure(reach.clone(), secret.to_owned(), config.clone()).await {
+            Ok(guest) => return Ok(guest),
+            Err(error) => error,
+        };
+        // Nobody listens yet; or, through the daemon, the program that copies has found nobody.
+        let is_early = matches!(
+            error.kind(),
+            io::ErrorKind::NotFound
+                | io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+        );
+        let state = daemon.client.inspect_container(container, None).await.ok().and_then(|found| found.state);
+        let is_running = state.as_ref().is_some_and(|state| state.running == Some(true));
+        if !is_early || !is_running || begin.elapsed() > START_TIMEOUT {
+            let code = state.filter(|_| !is_running).and_then(|state| state.exit_code);
+            let code =
+                code.map(|code| format!("; its container ended with the status {code}")).unwrap_or_default();
+            return Err(EngineError::Launch { step: format!("configure the guest{code}"), source: error });
+        }
+        tokio::time::sleep(DIAL_INTERVAL).await;
+    }
+}
+
+fn launch(step: &'static str) -> impl FnOnce(io::Error) -> EngineError {
+    move |source| EngineError::Launch { step: step.to_owned(), source }
+}
+
+fn random<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
+    let mut bytes = [0u8; COUNT];
+    // Up to 256 bytes are returned completely (getrandom(2)).
+    rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+impl Engine for DockerEngine {
+    fn name(&self) -> EngineName {
+        DOCKER
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // Until the daemon was asked, it is assumed to have control groups: otherwise a sandbox fails with an error that says so.
+        let has_groups = self.daemon.get().is_none_or(|daemon| daemon.facts.cgroups.is_some());
+        Capabilities {
+            isolation: DockerKind.isolation(),
+            network: vec![NetworkMode::Disabled.as_str().into()],
+            pause: has_groups,
+            live_limits: has_groups,
+            // A template of files alone would lack the image that they belong to.
+            snapshot: false,
+            fork: true,
+            own_tree: false,
+            images: true,
+            mounts: false,
+            volumes: false,
+            warm_interpreters: false,
+            gpu: false,
+            held_by: self.config.run_dir.as_ref().map(|_| "the Docker daemon".into()),
+            default_timeout: default_timeout(),
+        }
+    }
+
+    fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(self.launch(request))
+    }
+
+    fn survivors(&self) -> BoxFuture<'_, Result<Vec<Survivor>, EngineError>> {
+        Box::pin(self.find_survivors())
+    }
+
+    fn adopt<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Sandbox>, EngineError>> {
+        Box::pin(self.take_over(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the column of the table of docs/engines.md.
+    #[test]
+    fn documentation_lists_capabilities() {
+        let run_dir = Some("/run".into());
+        let can = DockerEngine::new(DockerConfig { run_dir, ..DockerConfig::default() }).capabilities();
+        let page = include_str!("../../../docs/engines.md");
+        let check = |name: &str, cell: String| {
+            let line =
+                page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap_or_default();
+            assert!(line.ends_with(&format!(" | {cell} |")), "{name} is {cell}: {line}");
+        };
+        check("isolation", format!("{:?}", can.isolation).to_lowercase());
+        check("network", can.network.join(", "));
+        for (name, has) in can.list() {
+            check(name, if has { "yes" } else { "no" }.to_owned());
+        }
+        check("default_timeout_s", can.default_timeout.duration().as_secs().to_string());
+    }
+}

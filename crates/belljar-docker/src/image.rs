@@ -1,0 +1,121 @@
+//! The image of a sandbox, in the daemon's own store.
+
+use belljar_engine::EngineError;
+use belljar_model::{DockerSettings, ImageReference, SandboxSpec, Tree};
+use bollard::Docker;
+use bollard::query_parameters::CreateImageOptionsBuilder;
+use futures::StreamExt as _;
+
+use crate::daemon::{failed, status, unsupported};
+
+/// Maximum number of directories that an image declares as volumes, each of which gets a file system in memory.
+const MAX_VOLUMES: usize = 32;
+
+/// What a container needs of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Image {
+    /// Its id. Its name may be given to another image at any time.
+    pub(crate) id: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its environment variables.
+    pub(crate) env: Vec<(String, String)>,
+    /// Directories that it declares as volumes.
+    pub(crate) volumes: Vec<String>,
+}
+
+/// Returns the image that a specification asks for.
+pub(crate) fn requested(
+    spec: &SandboxSpec,
+    settings: &DockerSettings,
+) -> Result<ImageReference, EngineError> {
+    match &spec.tree {
+        Tree::Image(image) => Ok(image.clone()),
+        Tree::Host => settings.image.clone().ok_or_else(|| {
+            unsupported(
+                "image",
+                "none is given; give one, such as --image python:3.12-slim, or set engines.docker.image",
+            )
+        }),
+        Tree::Template(_) | Tree::Bare => {
+            Err(unsupported("template", "sandboxes of this engine start from images"))
+        }
+    }
+}
+
+/// Finds an image in the daemon's store, to which it is pulled if the operator allows that.
+pub(crate) async fn find(
+    client: &Docker,
+    image: &ImageReference,
+    settings: &DockerSettings,
+) -> Result<Image, EngineError> {
+    let name = image.to_string();
+    match client.inspect_image(&name).await {
+        Err(error) if status(&error) == Some(404) => {}
+        found => return read(name, found.map_err(failed(format!("look for the image {image}")))?),
+    }
+    if !settings.may_pull(image) {
+        let reason = format!(
+            "the daemon's store has no {image}, and this server pulls none from {}; pull it with docker pull, or add the registry to \
+             images.registries",
+            image.registry()
+        );
+        return Err(unsupported("image", reason));
+    }
+    let options = CreateImageOptionsBuilder::new().from_image(&name).build();
+    let mut pulling = client.create_image(Some(options), None, None);
+    while let Some(progress) = pulling.next().await {
+        progress.map_err(failed(format!("pull the image {image}")))?;
+    }
+    let found = client.inspect_image(&name).await;
+    read(name, found.map_err(failed(format!("look for the image {image}, which was pulled")))?)
+}
+
+fn read(name: String, found: bollard::models::ImageInspect) -> Result<Image, EngineError> {
+    let config = found.config.unwrap_or_default();
+    let mut volumes = config.volumes.unwrap_or_default();
+    volumes.retain(|path| path.starts_with('/') && !path.split('/').any(|part| part == ".."));
+    if volumes.len() > MAX_VOLUMES {
+        let count = volumes.len();
+        return Err(unsupported(
+            "image",
+            format!("{name} declares {count} volumes, and {MAX_VOLUMES} are allowed"),
+        ));
+    }
+    let env = config.env.unwrap_or_default();
+    let env = env
+        .iter()
+        .filter_map(|text| text.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Ok(Image { id: found.id.unwrap_or_default(), name, env: env.collect(), volumes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_is_that_of_the_specification_or_the_setting() {
+        let image: ImageReference = "app:1".parse().unwrap();
+        let mut settings = DockerSettings::default();
+        let mut spec = SandboxSpec::default();
+        let error = requested(&spec, &settings).unwrap_err().to_string();
+        assert!(error.starts_with("image: ") && error.contains("engines.docker.image"), "{error}");
+        settings.image = Some("other:2".parse().unwrap());
+        assert_eq!(requested(&spec, &settings).unwrap().to_string(), "docker.io/library/other:2");
+        spec.tree = Tree::Image(image.clone());
+        assert_eq!(requested(&spec, &settings).unwrap(), image);
+    }
+
+    #[test]
+    fn configuration_is_read() {
+        let text = r#"{"Id":"sha256:1","Config":{"Env":["PATH=/a:/b","EMPTY=","BROKEN"],"Volumes":{"/data":{}},"Entrypoint":["/x"]}}"#;
+        let image = read("app".to_owned(), serde_json::from_str(text).unwrap()).unwrap();
+        let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(image.env, [variable("PATH", "/a:/b"), variable("EMPTY", "")]);
+        assert_eq!(
+            (image.id.as_str(), image.volumes.as_slice()),
+            ("sha256:1", ["/data".to_owned()].as_slice())
+        );
+    }
+}
