@@ -155,41 +155,47 @@ impl Proc {
         }
     }
 
-    /// Sends `signal` to the whole tree of `pid`, parents before their children; returns the number of processes.
-    /// Repeats until no new process appears, to catch those that fork meanwhile.
+    /// Sends `signal` to the whole tree of `pid`, parents before their children, as [`Self::signal_found`] does; returns the number of
+    /// processes.
     ///
     /// Before SIGKILL, the tree is stopped: otherwise a shell whose child was killed would continue with its command
     /// line until the shell itself is killed.
     pub(crate) fn signal_tree(&self, pid: i32, is_reaped: bool, signal: i32) -> u32 {
         if signal == SIGKILL {
-            self.signal_each(pid, is_reaped, |member| belljar_linux::kill(member, SIGSTOP));
+            self.signal_found(SIGSTOP, || self.tree_of(pid, is_reaped));
         }
-        self.signal_each(pid, is_reaped, |member| {
-            let sent = belljar_linux::kill(member, signal);
-            if signal == SIGKILL {
-                return sent;
-            }
-            // Stopped processes handle a signal only once they continue.
-            sent.and(belljar_linux::kill(member, SIGCONT))
-        })
+        self.signal_found(signal, || self.tree_of(pid, is_reaped))
     }
 
-    fn signal_each(&self, pid: i32, is_reaped: bool, send: impl Fn(i32) -> Result<(), Errno>) -> u32 {
+    /// Sends `signal` to the processes that `find` returns, without the guest; returns their number. Repeats until it returns no new ones,
+    /// to catch those that fork meanwhile. What a process starts after it got a signal that it can handle is spared: that is how it
+    /// handles it.
+    fn signal_found(&self, signal: i32, mut find: impl FnMut() -> Vec<i32>) -> u32 {
         let own = std::process::id().cast_signed();
+        let is_final = [SIGKILL, SIGSTOP].contains(&signal);
         let mut signalled = HashSet::new();
         for _ in 0..MAX_TREE_PASSES {
-            let mut fresh = self.tree_of(pid, is_reaped);
+            let mut fresh = find();
             fresh.retain(|member| *member != own && !signalled.contains(member));
+            fresh.retain(|member| is_final || self.parent(*member).is_none_or(|it| !signalled.contains(&it)));
             if fresh.is_empty() {
                 break;
             }
-            for member in fresh {
+            for member in &fresh {
                 // Fails for a process that has ended meanwhile.
-                let _ = send(member);
-                signalled.insert(member);
+                let sent = belljar_linux::kill(*member, signal);
+                if !is_final {
+                    // Stopped processes handle a signal only once they continue.
+                    let _ = sent.and(belljar_linux::kill(*member, SIGCONT));
+                }
             }
+            signalled.extend(fresh);
         }
         u32::try_from(signalled.len()).unwrap_or(u32::MAX)
+    }
+
+    fn parent(&self, pid: i32) -> Option<i32> {
+        Some(Stat::parse(&self.read(&format!("{pid}/stat"))?)?.parent)
     }
 
     /// Adds to `members` all processes of the tree of `pid` and all below those that are members already, and returns the ones that still
@@ -214,26 +220,10 @@ impl Proc {
         members: &mut HashSet<(i32, u64)>,
         signal: i32,
     ) {
-        let mut send_all = |send: &dyn Fn(i32)| {
-            let mut signalled = HashSet::new();
-            for _ in 0..MAX_TREE_PASSES {
-                let mut fresh = self.extend(pid, is_reaped, members);
-                fresh.retain(|member| signalled.insert(*member));
-                if fresh.is_empty() {
-                    break;
-                }
-                fresh.into_iter().for_each(send);
-            }
-        };
-        // Fails for processes that have ended meanwhile.
         if signal == SIGKILL {
-            send_all(&|member| _ = belljar_linux::kill(member, SIGSTOP));
-            send_all(&|member| _ = belljar_linux::kill(member, SIGKILL));
-        } else {
-            send_all(&|member| {
-                _ = belljar_linux::kill(member, signal).and(belljar_linux::kill(member, SIGCONT));
-            });
+            self.signal_found(SIGSTOP, || self.extend(pid, is_reaped, members));
         }
+        self.signal_found(signal, || self.extend(pid, is_reaped, members));
     }
 
     /// Returns the pid and start time of all processes in the tree of a running process, without itself.
@@ -245,27 +235,10 @@ impl Proc {
         all.iter().filter(is_below).map(|stat| (stat.pid, stat.started_ticks)).collect()
     }
 
-    /// Sends `signal` to all processes in the tree of a running process, without itself and those in `spared`; returns
-    /// their number. Repeats until no new process appears, to catch those that fork meanwhile.
+    /// Sends `signal` to all processes in the tree of a running process, without itself and those in `spared`, as [`Self::signal_found`] does;
+    /// returns their number.
     pub(crate) fn signal_below(&self, pid: i32, spared: &HashSet<(i32, u64)>, signal: i32) -> u32 {
-        let mut signalled = HashSet::new();
-        for _ in 0..MAX_TREE_PASSES {
-            let fresh: Vec<(i32, u64)> = self
-                .below(pid)
-                .into_iter()
-                .filter(|member| !spared.contains(member) && !signalled.contains(member))
-                .collect();
-            if fresh.is_empty() {
-                break;
-            }
-            for member in fresh {
-                let _ = belljar_linux::kill(member.0, signal);
-                // Stopped processes handle a signal only once they continue.
-                let _ = belljar_linux::kill(member.0, SIGCONT);
-                signalled.insert(member);
-            }
-        }
-        u32::try_from(signalled.len()).unwrap_or(u32::MAX)
+        self.signal_found(signal, || self.below(pid).difference(spared).map(|(member, _)| *member).collect())
     }
 
     /// Sends `signal` to every process of the sandbox except the guest.
@@ -407,6 +380,32 @@ mod tests {
             })
             .count();
         assert_eq!(continued, 0, "of 300 shells went on");
+    }
+
+    /// A shell's handler of SIGTERM that starts a program must not lose it to the same signal.
+    #[test]
+    fn programs_of_a_handler_are_spared() {
+        use std::io::BufRead as _;
+        let dir = tempfile::tempdir().unwrap();
+        let proc = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let proc = Proc::new(proc, false, false);
+        let lost = (0..300)
+            .filter(|number| {
+                let mark = dir.path().join(number.to_string());
+                let mut shell = std::process::Command::new("/bin/sh")
+                    .args(["-c", "trap '/bin/touch \"$0\"; exit' TERM; sleep 60 & echo ready; wait"])
+                    .arg(&mark)
+                    .stdout(std::process::Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                let mut line = String::new();
+                std::io::BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+                proc.signal_members(shell.id().cast_signed(), false, &mut HashSet::new(), SIGTERM);
+                shell.wait().unwrap();
+                !mark.exists()
+            })
+            .count();
+        assert_eq!(lost, 0, "of 300 handlers lost their program");
     }
 
     #[test]
