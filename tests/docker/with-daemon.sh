@@ -35,6 +35,7 @@ for program in dockerd docker containerd runc unshare; do
   command -v "$program" >/dev/null || lacks "$program is not installed; the package is docker.io" "$@"
 done
 
+command -v dpkg-query >/dev/null || lacks "the image of the tests is made of Debian's packages" "$@"
 unshare --mount --net true 2>/dev/null || lacks "a network and a mount namespace cannot be made" "$@"
 
 dir=$(mktemp --directory /tmp/belljar-docker-XXXXXX)
@@ -78,14 +79,10 @@ for _ in $(seq 600); do
 done
 
 export BELLJAR_TEST_IMAGE=belljar-test:1 BELLJAR_TEST_ENV_IMAGE=belljar-test:env
-if command -v dpkg-query >/dev/null; then
-  "$here/image.sh" | docker --host "$BELLJAR_TEST_DOCKER" import - "$BELLJAR_TEST_IMAGE" >/dev/null
-  container=$(docker --host "$BELLJAR_TEST_DOCKER" create "$BELLJAR_TEST_IMAGE" /bin/sh)
-  docker --host "$BELLJAR_TEST_DOCKER" commit --change 'ENV OF_THE_IMAGE=yes' "$container" "$BELLJAR_TEST_ENV_IMAGE" >/dev/null
-  docker --host "$BELLJAR_TEST_DOCKER" rm "$container" >/dev/null
-else
-  lacks "the image of the tests is made of Debian's packages" "$@"
-fi
+"$here/image.sh" | docker --host "$BELLJAR_TEST_DOCKER" import - "$BELLJAR_TEST_IMAGE" >/dev/null
+container=$(docker --host "$BELLJAR_TEST_DOCKER" create "$BELLJAR_TEST_IMAGE" /bin/sh)
+docker --host "$BELLJAR_TEST_DOCKER" commit --change 'ENV OF_THE_IMAGE=yes' "$container" "$BELLJAR_TEST_ENV_IMAGE" >/dev/null
+docker --host "$BELLJAR_TEST_DOCKER" rm "$container" >/dev/null
 
 # In the background, as signals are handled only between commands.
 "$@" &

@@ -31,8 +31,8 @@ const SOCKET_DIR_BYTES: u64 = 64 << 10;
 /// Search path of images that set none.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// First user id outside. Each sandbox has one of its own in this range of 2^24, far from those of accounts and of other engines, so that
-/// no account of the machine can signal its processes.
+/// First user id outside. Each sandbox has a random one of the 2^24 from here, far from those of accounts and of other engines, so that no
+/// account of the machine can signal its processes.
 const FIRST_USER: u32 = 1_800_000_000;
 
 /// Number of them.

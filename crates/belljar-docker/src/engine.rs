@@ -236,7 +236,12 @@ impl DockerEngine {
             let options = CreateContainerOptionsBuilder::new().name(&container::name(request.id)).build();
             let made = daemon.client.create_container(Some(options), request.body()).await;
             let container = match made {
-                Ok(made) => made.id,
+                Ok(made) if is_container_id(&made.id) => made.id,
+                Ok(made) => {
+                    let source = io::Error::other(format!("{:?} is no id of a container", made.id));
+                    let step = "create a container: the daemon's answer is invalid".to_owned();
+                    return Err(EngineError::Launch { step, source });
+                }
                 Err(error) if status(&error) == Some(409) => {
                     return Err(EngineError::IdInUse { id: request.id.clone() });
                 }
@@ -400,7 +405,8 @@ impl DockerEngine {
         let daemon = self.daemon().await?;
         // By its label, as anyone who may use the daemon may rename it.
         let mut found = self.list(daemon, &format!("{SERVER_LABEL}={server}")).await?;
-        found.retain(|(found, one)| found == id && is_running(one));
+        let is_id = |one: &ContainerSummary| one.id.as_deref().is_some_and(is_container_id);
+        found.retain(|(found, one)| found == id && is_running(one) && is_id(one));
         let Some(container) = found.pop().and_then(|(_, one)| one.id) else { return Ok(None) };
         let (groups, reach) = self.reach(daemon, &container, record.user).await?;
         let guest = connect_later(reach.clone(), record.secret.clone());
@@ -417,6 +423,12 @@ impl DockerEngine {
         };
         Ok(Some(hold(daemon, launched, record.isolation, guest, deadline)))
     }
+}
+
+/// Reports whether the daemon's answer is an id: 32 bytes in hexadecimal digits. What is shorter might be a part of the names of other
+/// processes' control groups, by which a container on this machine is recognized.
+fn is_container_id(id: &str) -> bool {
+    id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Reports whether a container runs, frozen or not.

@@ -101,19 +101,20 @@ impl Guest {
     }
 
     async fn fill_through(&self, client: &Docker, container: &str) -> Result<bool, EngineError> {
-        let options = ContainerArchiveInfoOptionsBuilder::new().path(PROGRAM).build();
-        match client.get_container_archive_info(container, Some(options)).await {
-            Ok(_) => return Ok(false),
-            Err(error) if status(&error) == Some(404) => {}
-            Err(error) => return Err(failed("look for the guest's program in its volume")(error)),
+        if is_there(client, container).await? {
+            return Ok(false);
         }
         let step = "store the guest's program in its volume";
         let archive = archive(&self.content, container)
             .map_err(|source| EngineError::Launch { step: step.to_owned(), source })?;
         let options = UploadToContainerOptionsBuilder::new().path(MOUNT).build();
         let body = bollard::body_full(archive.into());
-        client.upload_to_container(container, Some(options), body).await.map_err(failed(step))?;
-        Ok(true)
+        match client.upload_to_container(container, Some(options), body).await {
+            Ok(()) => Ok(true),
+            // The daemon removes a name before it links it, so of two that do it at once one may fail.
+            Err(_) if is_there(client, container).await? => Ok(false),
+            Err(error) => Err(failed(step)(error)),
+        }
     }
 
     /// Removes the volumes of other versions that no container uses.
@@ -127,6 +128,16 @@ impl Guest {
                 let _ = client.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await;
             }
         }
+    }
+}
+
+/// Reports whether the volume has the program.
+async fn is_there(client: &Docker, container: &str) -> Result<bool, EngineError> {
+    let options = ContainerArchiveInfoOptionsBuilder::new().path(PROGRAM).build();
+    match client.get_container_archive_info(container, Some(options)).await {
+        Ok(_) => Ok(true),
+        Err(error) if status(&error) == Some(404) => Ok(false),
+        Err(error) => Err(failed("look for the guest's program in its volume")(error)),
     }
 }
 

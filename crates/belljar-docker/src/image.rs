@@ -6,6 +6,7 @@ use bollard::Docker;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures::StreamExt as _;
 
+use crate::container::SOCKET_DIR;
 use crate::daemon::{failed, status, unsupported};
 
 /// Maximum number of directories that an image declares as volumes, each of which gets a file system in memory.
@@ -73,15 +74,21 @@ pub(crate) async fn find(
 
 fn read(name: String, found: bollard::models::ImageInspect) -> Result<Image, EngineError> {
     let config = found.config.unwrap_or_default();
-    let mut volumes = config.volumes.unwrap_or_default();
-    volumes.retain(|path| path.starts_with('/') && !path.split('/').any(|part| part == ".."));
-    if volumes.len() > MAX_VOLUMES {
-        let count = volumes.len();
+    let declared = config.volumes.unwrap_or_default();
+    if declared.len() > MAX_VOLUMES {
+        let count = declared.len();
         return Err(unsupported(
             "image",
             format!("{name} declares {count} volumes, and {MAX_VOLUMES} are allowed"),
         ));
     }
+    let volume = |path: &String| {
+        let refusal = || format!("{name} declares the volume {path:?}, which cannot be one");
+        clean(path).ok_or_else(|| unsupported("image", refusal()))
+    };
+    let mut volumes = declared.iter().map(volume).collect::<Result<Vec<_>, _>>()?;
+    volumes.sort();
+    volumes.dedup();
     let env = config.env.unwrap_or_default();
     let env = env
         .iter()
@@ -90,9 +97,51 @@ fn read(name: String, found: bollard::models::ImageInspect) -> Result<Image, Eng
     Ok(Image { id: found.id.unwrap_or_default(), name, env: env.collect(), volumes })
 }
 
+/// Returns the path of a volume as the daemon mounts it, or `None` for one that is not absolute or would have the guest's directories in it.
+fn clean(path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.strip_prefix('/')?.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let own = SOCKET_DIR.split('/').next();
+    let is_own = parts.first().is_none_or(|first| Some(*first) == own);
+    (!is_own).then(|| format!("/{}", parts.join("/")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn volumes_are_those_that_the_daemon_mounts() {
+        for (path, volume) in [
+            ("/data", Some("/data")),
+            ("/a//b/./c/../", Some("/a/b")),
+            ("/../x", Some("/x")),
+            ("data", None),
+            ("", None),
+            ("/", None),
+            ("//.", None),
+            ("/x/../.belljar", None),
+            ("/.belljar/run/", None),
+            ("/.belljar/bin", None),
+        ] {
+            assert_eq!(clean(path).as_deref(), volume, "{path:?}");
+        }
+        let read_one = |volume: &str| {
+            let text = format!(r#"{{"Id":"sha256:1","Config":{{"Volumes":{{"{volume}":{{}}}}}}}}"#);
+            read("app".to_owned(), serde_json::from_str(&text).unwrap())
+        };
+        assert_eq!(read_one("/data/").unwrap().volumes, ["/data"]);
+        let error = read_one("/.belljar").unwrap_err().to_string();
+        assert!(error.contains("image: ") && error.contains(r#"the volume "/.belljar""#), "{error}");
+    }
 
     #[test]
     fn image_is_that_of_the_specification_or_the_setting() {

@@ -27,7 +27,7 @@ pub(crate) fn isolation(container: &Container<'_>, is_direct: bool) -> Isolation
         in_force,
         match facts.has_user_namespace {
             true => format!("uid {user} inside, mapped by the daemon"),
-            false => format!("uid {user}, used by no other sandbox, without a user namespace"),
+            false => format!("uid {user}, chosen at random, without a user namespace"),
         },
     );
     add("tree", in_force, format!("the image {}, read-only", image.name));

@@ -68,6 +68,14 @@ pub(crate) enum GuestError {
         #[source]
         source: io::Error,
     },
+    /// User code could put another socket in the place of the guest's own.
+    #[error("user code could write in {}, which has the guest's socket {}", tree.display(), socket.display())]
+    SocketInReach {
+        /// The tree.
+        tree: PathBuf,
+        /// The socket.
+        socket: PathBuf,
+    },
     /// A program's standard streams could not be connected to a guest.
     #[error("cannot connect to the guest")]
     Bridge(#[source] io::Error),
@@ -136,7 +144,7 @@ fn run_listening(path: &Path) -> Result<(), GuestError> {
     let opened = runtime.block_on(Listening::open(path));
     let (mut listening, config) =
         opened.map_err(|source| GuestError::Listen { path: path.to_owned(), source })?;
-    match Guest::start(config) {
+    match check_socket(path, &config).and_then(|()| Guest::start(config)) {
         Ok(guest) => runtime.block_on(async {
             listening.answer(&Welcome::accept()).await;
             guest.serve(Host::Listening(listening)).await
@@ -145,6 +153,18 @@ fn run_listening(path: &Path) -> Result<(), GuestError> {
             runtime.block_on(listening.answer(&Welcome::refuse(error.chain())));
             Err(error)
         }
+    }
+}
+
+/// Checks that the socket is in no tree in which user code may write: in a container, an image's links decide where those trees are.
+fn check_socket(socket: &Path, config: &GuestConfig) -> Result<(), GuestError> {
+    let Some(domain) = &config.landlock else { return Ok(()) };
+    let place = socket.canonicalize().map_err(setup("find the guest's socket"))?;
+    // Trees that are missing get no rule.
+    let mut trees = domain.write.iter();
+    match trees.find(|tree| tree.canonicalize().is_ok_and(|tree| place.starts_with(tree))) {
+        Some(tree) => Err(GuestError::SocketInReach { tree: tree.clone(), socket: socket.to_owned() }),
+        None => Ok(()),
     }
 }
 

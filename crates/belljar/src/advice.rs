@@ -8,7 +8,7 @@ use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::run::shell_quote;
+use crate::message::shell_quote;
 
 /// Advice for commands that do not exist, by the command that they are given to.
 const COMMANDS: &[(&str, &str, &str)] = &[

@@ -89,6 +89,15 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
+/// Quotes a word for a shell.
+pub(crate) fn shell_quote(word: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_@%+=:,./-".contains(character);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// Like [`clean`], but only the first line, of at most `most` characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::code::server_request;
 use crate::copy_out::{CopyError, Outputs};
 use crate::files::{Inputs, Script};
 use crate::input::Program;
-use crate::message::{FAILED, Quit, chain, say};
+use crate::message::{FAILED, Quit, chain, say, shell_quote};
 use crate::net::policy_message;
 use crate::output::{Form, Output, Watch, write_failed};
 use crate::packages::Packages;
@@ -218,15 +218,6 @@ fn with_command(error: EngineError) -> EngineError {
 pub(crate) fn name_this_command(advice: &str) -> String {
     let words = std::env::args_os().map(|word| shell_quote(&word.to_string_lossy())).collect::<Vec<_>>();
     advice.replace(THIS_COMMAND, &words.join(" "))
-}
-
-/// Quotes a word for a shell.
-pub(crate) fn shell_quote(word: &str) -> String {
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_@%+=:,./-".contains(character);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 /// One `belljar run` whose arguments have been checked.

@@ -14,11 +14,12 @@ type Checked<T = ()> = Result<T, Failed>;
 type Test = fn(&Daemon) -> Checked;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, Test); 9] = [
+    let all: [(&str, Test); 10] = [
         ("twenty_in_a_row_leave_nothing", twenty_in_a_row_leave_nothing),
         ("missing_image_is_an_error", missing_image_is_an_error),
         ("image_without_a_shell_starts", image_without_a_shell_starts),
         ("hostile_image_gets_no_more", hostile_image_gets_no_more),
+        ("image_that_moves_the_socket_is_refused", image_that_moves_the_socket_is_refused),
         ("network_is_refused_by_name", network_is_refused_by_name),
         ("missing_daemon_is_an_error_with_a_fix", missing_daemon_is_an_error_with_a_fix),
         ("sandbox_outlives_its_server", sandbox_outlives_its_server),
@@ -119,18 +120,20 @@ fn missing_image_is_an_error(daemon: &Daemon) -> Checked {
     }
 }
 
-/// Imports an image that has nothing but a file, with these changes of its configuration.
-fn import(daemon: &Daemon, name: &str, changes: &[&str]) -> Checked {
+/// Imports an image that has nothing but a file and these links, with these changes of its configuration.
+fn import(daemon: &Daemon, name: &str, links: &[(&str, &str)], changes: &[&str]) -> Checked {
     let dir = tempfile::tempdir()?;
-    std::fs::write(dir.path().join("file"), "of the image")?;
+    let root = dir.path().join("root");
+    std::fs::create_dir(&root)?;
+    std::fs::write(root.join("file"), "of the image")?;
+    for (link, target) in links {
+        let link = root.join(link);
+        std::fs::create_dir_all(link.parent().ok_or("a link has a directory")?)?;
+        std::os::unix::fs::symlink(target, link)?;
+    }
     let tar = dir.path().join("image.tar");
-    let made = std::process::Command::new("tar")
-        .args(["-C"])
-        .arg(dir.path())
-        .arg("-cf")
-        .arg(&tar)
-        .arg("file")
-        .status()?;
+    let made =
+        std::process::Command::new("tar").arg("-C").arg(&root).arg("-cf").arg(&tar).arg(".").status()?;
     if !made.success() {
         return Err("tar has failed".into());
     }
@@ -143,7 +146,7 @@ fn import(daemon: &Daemon, name: &str, changes: &[&str]) -> Checked {
 }
 
 fn image_without_a_shell_starts(daemon: &Daemon) -> Checked {
-    import(daemon, "belljar-test-bare:1", &[])?;
+    import(daemon, "belljar-test-bare:1", &[], &[])?;
     let engine = DockerEngine::new(daemon.config(Route::Shortest));
     let spec = SandboxSpec { tree: Tree::Image("belljar-test-bare:1".parse()?), ..spec() };
     block_on(async {
@@ -168,7 +171,7 @@ fn hostile_image_gets_no_more(daemon: &Daemon) -> Checked {
         "ENV HOME=/data LD_PRELOAD=/file",
         "LABEL belljar.sandbox=other belljar.server=other",
     ];
-    import(daemon, "belljar-test-hostile:1", &changes)?;
+    import(daemon, "belljar-test-hostile:1", &[], &changes)?;
     let engine = DockerEngine::new(daemon.config(Route::Shortest));
     let spec = SandboxSpec { tree: Tree::Image("belljar-test-hostile:1".parse()?), ..spec() };
     block_on(async {
@@ -194,6 +197,50 @@ fn hostile_image_gets_no_more(daemon: &Daemon) -> Checked {
         (_, volumes) if volumes.is_empty() => Ok(()),
         left => Err(format!("left: {left:?}").into()),
     }
+}
+
+/// Symbolic links of an image: each one's path and target.
+type Links = &'static [(&'static str, &'static str)];
+
+/// Images in which a place where user code may write is that of the guest's socket, by a link or a volume.
+fn image_that_moves_the_socket_is_refused(daemon: &Daemon) -> Checked {
+    let in_reach = &["user code could write in"][..];
+    let cannot_start = &["cannot start the container"][..];
+    // The daemon mounts in no fixed order, so it or the guest comes first.
+    let either = &[in_reach[0], cannot_start[0]][..];
+    let images: [(&str, Links, &[&str], &[&str]); 6] = [
+        ("home", &[("home/user", "/.belljar/run")], &[], in_reach),
+        ("tmp", &[("tmp", "/")], &[], either),
+        ("guest", &[("var/tmp", "/.belljar")], &[], cannot_start),
+        ("volume", &[("a/b/c", "/.belljar/run")], &["VOLUME /a/b/c"], in_reach),
+        ("socket", &[(".belljar", "/tmp")], &[], in_reach),
+        ("declared", &[], &["VOLUME /x/../.belljar"], &["declares the volume"]),
+    ];
+    let dir = tempfile::tempdir()?;
+    let run_dir = dir.path().join("docker");
+    let engine =
+        DockerEngine::new(DockerConfig { run_dir: Some(run_dir.clone()), ..daemon.config(Route::Shortest) });
+    for (number, (name, links, changes, reasons)) in (10..).zip(images) {
+        let (name, id) = (format!("belljar-test-moves-{name}:1"), id(number));
+        import(daemon, &name, links, changes)?;
+        let spec = SandboxSpec { tree: Tree::Image(name.parse()?), ..spec() };
+        let made = block_on(engine.create(CreateRequest::long_lived(&id, &spec, None)))?;
+        let refusal = made.err().as_ref().map(chain).unwrap_or_default();
+        if !reasons.iter().any(|reason| refusal.contains(reason)) {
+            return Err(format!("{name}: {refusal:?}").into());
+        }
+        let left = daemon.leftovers(id.as_str());
+        if !left.is_empty() || run_dir.join(format!("{id}.json")).exists() {
+            return Err(format!("{name} leaves {left:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error with its causes.
+fn chain(error: &EngineError) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn network_is_refused_by_name(daemon: &Daemon) -> Checked {

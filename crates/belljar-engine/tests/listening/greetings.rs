@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use belljar_engine::{configure, reconnect};
-use belljar_guest_config::{GENERATION, GuestConfig, Welcome};
+use belljar_guest_config::{Domain, GENERATION, GuestConfig, Welcome};
 use libtest_mimic::{Failed, Trial};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -13,6 +13,7 @@ use crate::guest::{Reach, Socket, config, start_guest};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("greetings::guests_are_configured_once_by_their_generation", || test(refused)),
+        Trial::test("greetings::sockets_that_user_code_could_replace_are_refused", || test(in_reach)),
         Trial::test("greetings::connections_need_the_secret", || test(secret)),
         Trial::test("greetings::guests_are_reached_through_streams", || test(bridged)),
         Trial::test("greetings::silent_connections_do_not_keep_the_host_away", || test(silent)),
@@ -90,6 +91,18 @@ async fn refused(socket: Socket) -> Result<(), Failed> {
     assert_eq!(guest.check().await?.generation, GENERATION);
     let error = configure(socket.clone(), "s".to_owned(), configuration(&socket)?).await.err();
     assert!(error.is_some_and(|error| error.to_string().contains("has its configuration already")));
+    Ok(())
+}
+
+async fn in_reach(socket: Socket) -> Result<(), Failed> {
+    let (dir, link) = (socket.path.with_file_name(""), socket.path.with_file_name("link"));
+    std::os::unix::fs::symlink(&dir, &link)?;
+    let mut config = configuration(&socket)?;
+    let write = vec![socket.path.with_file_name("home"), link.clone()];
+    config.landlock = Some(Domain { read: vec!["/".into()], write, tcp: true, least_abi: 1 });
+    let error = configure(socket, "s".to_owned(), config).await.err();
+    let error = error.map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains(&format!("user code could write in {}", link.display())), "{error}");
     Ok(())
 }
 

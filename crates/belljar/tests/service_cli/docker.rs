@@ -42,9 +42,11 @@ impl Daemon {
         Done::of(command.output().unwrap())
     }
 
-    fn containers(&self) -> String {
+    /// Lists the containers of a sandbox.
+    fn containers(&self, sandbox: &str) -> String {
         let mut docker = std::process::Command::new("docker");
-        docker.args(["--host", &self.host, "ps", "--all", "--quiet", "--filter", "label=belljar.server"]);
+        let filter = format!("label=belljar.sandbox={sandbox}");
+        docker.args(["--host", &self.host, "ps", "--all", "--quiet", "--filter", &filter]);
         String::from_utf8(docker.output().unwrap().stdout).unwrap()
     }
 }
@@ -107,6 +109,11 @@ fn sandboxes_outlive_the_server() {
     home.good(&format!("sandbox set {sandbox} --memory 256m"));
     let refused = home.run(&format!("sandbox create --image {image} --engine process"));
     assert_ne!(refused.status, Some(0), "{refused:?}");
+    for live in [sandbox.trim(), fork.trim()] {
+        assert_eq!(daemon.containers(live).lines().count(), 1, "{live}");
+    }
     home.good(&format!("sandbox kill {sandbox} {}", fork.trim()));
-    assert_eq!(daemon.containers(), "");
+    for ended in [sandbox.trim(), fork.trim()] {
+        assert_eq!(daemon.containers(ended), "", "{ended}");
+    }
 }
