@@ -241,10 +241,7 @@ impl Database {
         if *self.url.location() == Location::Memory {
             return sqlx::query("VACUUM INTO $1").bind(path).execute(&self.writer).await.map(|_| ());
         }
-        let mut connection = AnyConnection::connect_with(&address).await?;
-        let result = sqlx::query("VACUUM INTO $1").bind(path).execute(&mut connection).await;
-        connection.close().await?;
-        result.map(|_| ())
+        copy_into(&address, path).await
     }
 
     pub(crate) async fn close(&self) {
@@ -255,6 +252,14 @@ impl Database {
         self.reader.close().await;
         self.writer.close().await;
     }
+}
+
+/// Copies the SQLite database at an address into a file that is missing or empty, as a consistent snapshot.
+pub(crate) async fn copy_into(address: &AnyConnectOptions, path: &str) -> Result<(), sqlx::Error> {
+    let mut connection = AnyConnection::connect_with(address).await?;
+    let result = sqlx::query("VACUUM INTO $1").bind(path).execute(&mut connection).await;
+    connection.close().await?;
+    result.map(|_| ())
 }
 
 fn sqlite_pool(connections: u32, setup: &'static str) -> AnyPoolOptions {

@@ -37,6 +37,7 @@ pub use audit::{
     MAX_FIELD_BYTES, MirrorOptions, MirrorState, NewRecord, Redacted, Segment, Verification, Verified,
     verify_export, verify_files,
 };
+pub use backup::copy_database;
 pub use durability::Durability;
 pub use error::StoreError;
 pub use idempotency::{Claim, Claimed, Idempotency};

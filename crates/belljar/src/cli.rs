@@ -87,6 +87,14 @@ Examples:
 
 The certificate's authority is limited to the domain, and the authority's key is not stored.";
 
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  belljar backup /mnt/backups/monday.tar
+  belljar restore /mnt/backups/monday.tar --home /var/lib/belljar
+
+Volumes and running sandboxes are not in it. The store's key is not either, unless --with-key is given: without it a backup cannot be
+restored.";
+
 const COMPLETION_EXAMPLES: &str = "\
 Examples:
   belljar completion bash > ~/.local/share/bash-completion/completions/belljar
@@ -177,6 +185,11 @@ enum Command {
     /// Show what network policies allow
     #[command(subcommand)]
     Net(Box<NetCommand>),
+    /// Write what the server of this home keeps to a file, while it runs
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupArgs),
+    /// Restore a home from such a file, while no server uses it
+    Restore(RestoreArgs),
     /// Delete unused data
     Gc(Box<CollectArgs>),
     /// Print a script that completes this command line in a shell
@@ -299,6 +312,38 @@ pub(crate) struct ServiceArgs {
     /// Any setting by its key; `belljar config example` has them all
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+/// Arguments of `belljar backup`.
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// File to write, which must not exist
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    /// Put the store's key in, too: who has the file can then read all that the store has sealed
+    #[arg(long)]
+    pub(crate) with_key: bool,
+    /// Print no messages except errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// Arguments of `belljar restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// File that `belljar backup` has written
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    /// Put what is in the home aside, under names that end with .old
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// Print no messages except errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 /// Arguments of `belljar cert`.
@@ -507,6 +552,8 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Status(args) => service::status(&args),
         Command::Top(args) => service::top(&args),
         Command::Net(command) => net::net(&command),
+        Command::Backup(args) => serve::backup(&args),
+        Command::Restore(args) => serve::restore(&args),
         Command::Gc(args) => service::collect(&args),
         Command::Completion { shell } => completion(shell),
     };

@@ -6,4 +6,4 @@ mod load;
 
 pub(crate) use commands::config;
 pub(crate) use flags::SettingArgs;
-pub(crate) use load::{Loaded, Sources};
+pub(crate) use load::{LoadError, Loaded, Sources};

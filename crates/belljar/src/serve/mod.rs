@@ -6,6 +6,7 @@
 //! ```
 
 mod background;
+mod backup;
 mod first_key;
 mod handover;
 mod home;
@@ -27,6 +28,7 @@ use background::Background;
 use home::Home;
 
 pub(crate) use background::{HELD, LOG_FILE, OLD_LOG_FILE, READY};
+pub(crate) use backup::{backup, restore};
 pub(crate) use handover::connect;
 pub(crate) use home::{CLIENTS_FILE, HomeError, SOCKET_FILE, holder, prepare};
 

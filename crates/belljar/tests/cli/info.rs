@@ -39,6 +39,8 @@ fn help_and_version() {
       status      Show the server: whether it can create sandboxes, and what this key uses of its quotas
       top         Show what sandboxes use, those with most processor time first
       net         Show what network policies allow
+      backup      Write what the server of this home keeps to a file, while it runs
+      restore     Restore a home from such a file, while no server uses it
       gc          Delete unused data
       completion  Print a script that completes this command line in a shell
 

@@ -125,3 +125,130 @@ fn postgresql_store_is_restored_in_a_new_home() {
     };
     back_up_and_restore("## PostgreSQL", "## Snapshots", &places);
 }
+
+/// Runs `belljar backup` or `restore`, and returns its messages.
+#[track_caller]
+fn run(home: &Home, args: &[&str]) -> Result<String, String> {
+    let output = home.belljar(args).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    match output.status.code() {
+        Some(0) => Ok(stderr),
+        Some(125) => Err(stderr),
+        other => panic!("{args:?}: {other:?}: {stderr}"),
+    }
+}
+
+#[test]
+fn one_file_restores_a_server_in_a_new_home() {
+    let (home, backups) = (Home::new(), tempfile::tempdir().unwrap());
+    let file = |name: &str| backups.path().join(name).to_str().unwrap().to_owned();
+    let refused = run(&home, &["backup", &file("none")]).unwrap_err();
+    assert!(refused.contains("is no database of a server"), "{refused}");
+    let server = home.serve(&[]);
+    let key = server.key.clone();
+    let id = server.create(r#"{"name":"lost"}"#);
+    server.exec(&id, "mkdir deep && echo kept > deep/note");
+    let made = server.call("POST", &format!("/v1/sandboxes/{id}/snapshot"), r#"{"name":"kept"}"#);
+    assert_eq!(made.status / 100, 2, "{made:?}");
+    let head = server.call("POST", "/v1/audit/verify", "{}").json()["head"].clone();
+
+    // While the server runs, and without its key.
+    let told = run(&home, &["backup", &file("first")]).unwrap();
+    assert!(told.contains("2 files, ") && told.contains("not in it: the store's key"), "{told}");
+    assert!(run(&home, &["backup", &file("first")]).unwrap_err().contains("give another name"));
+    let inside = home.path().join("backup");
+    assert!(run(&home, &["backup", inside.to_str().unwrap()]).unwrap_err().contains("is in the home"));
+    assert_eq!(run(&home, &["backup", "-q", "--with-key", &file("second")]).unwrap(), "");
+    let names: Vec<_> = backups.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "nothing else is left: {names:?}");
+    assert!(run(&home, &["restore", &file("first")]).unwrap_err().contains("another server"));
+    let late = server.call("POST", "/v1/keys", r#"{"name":"late","role":"admin"}"#).json();
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+
+    // A home with data is not overwritten, and a new one needs the key.
+    assert!(run(&home, &["restore", &file("first")]).unwrap_err().contains("give --replace"));
+    let new = Home::new();
+    std::fs::DirBuilder::new().mode(0o700).create(new.path()).unwrap();
+    assert!(run(&new, &["restore", &file("first")]).unwrap_err().contains("put the key of that server back"));
+    std::fs::write(new.path().join("store.key"), [7; 32]).unwrap();
+    assert!(run(&new, &["restore", &file("first")]).unwrap_err().contains("cannot be used with"));
+    assert!(run(&new, &["restore", &file("second")]).unwrap_err().contains("is not the key in the backup"));
+    std::fs::remove_file(new.path().join("store.key")).unwrap();
+    let left: Vec<_> = new.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["serve.lock"], "what was refused has changed nothing");
+    run(&new, &["restore", &file("second")]).unwrap();
+    let told = run(&home, &["restore", "--replace", &file("first")]).unwrap();
+    assert!(told.contains("belljar.db.old") && told.contains("templates.old"), "{told}");
+
+    for home in [&home, &new] {
+        let server = home.serve(&[]);
+        let me =
+            |key: &str| crate::http::send(&server.address, "GET", "/v1/me", &[("X-API-Key", key)], "").status;
+        assert_eq!((me(&key), me(late["key"].as_str().unwrap())), (200, 401));
+        let known = format!("{}:{}", head["seq"], head["hash"].as_str().unwrap());
+        let verify = home.belljar(&["audit", "verify", "--head", &known]).output().unwrap();
+        assert!(verify.status.success(), "{verify:?}");
+        let mut server = server;
+        server.key.clone_from(&key);
+        let copy = server.create(r#"{"template":"kept"}"#);
+        assert_eq!(server.exec(&copy, "cat deep/note"), "kept\n");
+    }
+}
+
+#[test]
+fn broken_backups_change_nothing() {
+    let (home, backups) = (Home::new(), tempfile::tempdir().unwrap());
+    let path = backups.path().join("good");
+    let server = home.serve(&[]);
+    run(&home, &["backup", "--with-key", path.to_str().unwrap()]).unwrap();
+    drop(server);
+    let good = std::fs::read(&path).unwrap();
+    let list = good.windows(11).rposition(|window| window == b"backup.json").unwrap();
+    let change = |at: usize| {
+        let mut changed = good.clone();
+        changed[at] ^= 1;
+        changed
+    };
+    let other = |name: &str, kind: tar::EntryType| {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(0);
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        if kind.is_symlink() {
+            header.set_link_name("/etc/passwd").unwrap();
+        }
+        header.set_cksum();
+        tar.append(&header, std::io::empty()).unwrap();
+        tar.into_inner().unwrap()
+    };
+    let regular = tar::EntryType::Regular;
+    for (name, content, why) in [
+        ("empty", Vec::new(), "its end is missing"),
+        ("text", vec![b'x'; 4096], "is no backup"),
+        ("cut", good[..good.len() / 2].to_vec(), "is no backup"),
+        ("without its list", good[..list].to_vec(), "its end is missing"),
+        ("changed", change(4096), "is not what was put into it"),
+        ("outside", other("../x", regular), "which no backup has"),
+        ("absolute", other("/etc/x", regular), "which no backup has"),
+        ("elsewhere", other("launcher/x", regular), "which no backup has"),
+        ("link", other("templates/x", tar::EntryType::Symlink), "which no backup has"),
+    ] {
+        let new = Home::new();
+        std::fs::write(&path, content).unwrap();
+        let refused = run(&new, &["restore", path.to_str().unwrap()]).unwrap_err();
+        assert!(refused.contains(why), "{name}: {refused}");
+        let left: Vec<_> = new.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["serve.lock"], "{name}");
+    }
+}
+
+#[test]
+fn store_elsewhere_is_said() {
+    let home = Home::new();
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("backup.tar");
+    let url = "store.url=postgres://x@localhost/x";
+    let refused = run(&home, &["backup", to.to_str().unwrap(), "--set", url]).unwrap_err();
+    assert!(refused.contains("use pg_dump"), "{refused}");
+}
