@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use belljar_model::{EngineName, NetworkMode, SandboxSpec, Timeout, Tree};
+use belljar_model::{EngineName, NetworkMode, SandboxSpec, Timeout, Tree, TreeBase};
 use serde::{Serialize, Serializer};
 
 use crate::engine::Engine;
@@ -42,6 +42,8 @@ pub struct Capabilities {
     pub own_tree: bool,
     /// Sandboxes can start from an image of the engine's own store.
     pub images: bool,
+    /// Sandboxes can be machines: root inside, and a tree that is writable.
+    pub machines: bool,
     /// Directories of the host can be mounted.
     pub mounts: bool,
     /// Volumes can be mounted.
@@ -106,6 +108,16 @@ impl Capabilities {
                 matches!(spec.tree, Tree::Image(_)) && !self.images,
                 "has no images of its own; pull the image, which makes a template of it, or give an engine that has some, such as docker",
             ),
+            (
+                "machine",
+                spec.machine && !self.machines,
+                "has no machines here: the engine local has, if the server runs as root and on control groups",
+            ),
+            (
+                "machine",
+                spec.machine && !matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own),
+                "makes a machine only of a template or an image that has a tree of its own; name one",
+            ),
         ];
         let lack = lacks.into_iter().find(|(_, lacks, _)| *lacks);
         lack.map_or(Ok(()), |(field, _, reason)| Err(Lack { field, reason }))
@@ -113,7 +125,7 @@ impl Capabilities {
 
     /// Lists the boolean capabilities by name, in the order in which tables show them.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, bool); 11] {
+    pub fn list(&self) -> [(&'static str, bool); 12] {
         [
             ("pause", self.pause),
             ("live_limits", self.live_limits),
@@ -121,6 +133,7 @@ impl Capabilities {
             ("fork", self.fork),
             ("own_tree", self.own_tree),
             ("images", self.images),
+            ("machines", self.machines),
             ("mounts", self.mounts),
             ("volumes", self.volumes),
             ("warm_interpreters", self.warm_interpreters),

@@ -1,5 +1,6 @@
 //! The engine interface: an engine creates sandboxes with a guest inside, and returns a connection to the guest.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,6 +45,19 @@ pub trait Engine: Send + Sync {
     /// Fails if it cannot be reached, or does not end.
     fn shut_down(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// Opens the disk of a machine, whose file was at this path when the machine was created, to read all that has been written to it. The
+    /// machine has to be frozen.
+    ///
+    /// # Errors
+    /// Fails if nothing uses the disk, or if it cannot be read. An engine without machines refuses.
+    fn open_disk(&self, disk: &Path) -> Result<File, EngineError> {
+        Err(EngineError::Unsupported {
+            what: format!("the disk {}", disk.display()).into(),
+            engine: self.name(),
+            reason: "it has no machines".into(),
+        })
     }
 
     /// Takes over a survivor, with a new connection to its guest. Returns `None` if it does not exist (any more).

@@ -40,11 +40,14 @@ impl Environment {
     }
 
     /// Adds the settings with which package managers install below the home what they could otherwise not install at all: the system's
-    /// own directories are read-only, and its Python refuses other packages (PEP 668), which protects nobody in a sandbox.
-    pub fn add_installers(&mut self, home: &Path) {
+    /// own directories are read-only, and its Python refuses other packages (PEP 668), which protects nobody in a sandbox. Without a home only
+    /// the latter.
+    pub fn add_installers(&mut self, home: Option<&Path>) {
         self.set("PIP_BREAK_SYSTEM_PACKAGES", "1");
         self.set("PIP_DISABLE_PIP_VERSION_CHECK", "1");
-        self.set("NPM_CONFIG_PREFIX", local(&home.to_string_lossy()));
+        if let Some(home) = home {
+            self.set("NPM_CONFIG_PREFIX", local(&home.to_string_lossy()));
+        }
     }
 
     /// Adds the variables for programs that find their limits in no file: OpenMP and the numeric libraries, coreutils' `nproc`, Go, and

@@ -38,6 +38,9 @@ pub struct GuestConfig {
     /// privileges, and takes processes that enter the container for its host's.
     #[serde(default)]
     pub own_filter: bool,
+    /// The user as whom the guest of a machine serves; its root starts programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineUser>,
     /// Maximum heap of a JavaScript interpreter, in MiB; 0 is the interpreter's default.
     #[serde(default)]
     pub heap_mib: u64,
@@ -49,6 +52,20 @@ pub struct GuestConfig {
     #[cfg(feature = "mutation")]
     #[serde(default)]
     pub without: Vec<String>,
+}
+
+/// The user of a machine as whom files are written and programs run, unless another is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineUser {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Number of ids, from 0 on.
+    pub ids: u32,
+    /// Capabilities of the machine's root, as bits.
+    pub capabilities: u64,
 }
 
 /// The trees of a Landlock domain.

@@ -4,7 +4,7 @@
 mod config;
 mod hello;
 
-pub use config::{Domain, GuestConfig, OnHostLoss, WarmParentConfig, WatchedLimits};
+pub use config::{Domain, GuestConfig, MachineUser, OnHostLoss, WarmParentConfig, WatchedLimits};
 pub use hello::{GENERATION, Hello, Welcome};
 
 /// The build id that this program and the guest's program must share, as 40 hexadecimal digits: a digest of the guest's sources,

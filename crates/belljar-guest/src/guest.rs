@@ -23,6 +23,9 @@ use crate::tree::{Proc, SIGKILL, SIGTERM};
 /// Interval at which watched limits are checked.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 
+/// CAP_KILL (capabilities(7)), as a bit.
+const CAP_KILL: u64 = 1 << 5;
+
 /// Time for the last events to reach the host after the deadline.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -249,6 +252,11 @@ impl Guest {
             allocates: config.is_without("fork-safe-spawn"),
         };
         let spawner = Spawner::new(defaults, config.first_process)?;
+        if let Some(user) = config.machine {
+            // The thread of the spawner stays root. What the host asks for is done as the user, but all processes can be ended.
+            belljar_linux::serve_as(user.uid, user.gid, user.capabilities, CAP_KILL)
+                .map_err(setup("serve as the sandbox's user"))?;
+        }
         Ok(Self {
             proc,
             spawner,

@@ -21,6 +21,7 @@ mod session;
 mod spawner;
 mod start;
 mod tree;
+mod users;
 mod warm_parent;
 mod watch;
 

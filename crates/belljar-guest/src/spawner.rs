@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, mpsc};
 
-use belljar_linux::{CStringArray, LandlockError, OomMark, SpawnError, SpawnPlan, Spawned};
+use belljar_linux::{CStringArray, LandlockError, OomMark, SpawnError, SpawnPlan, Spawned, User};
 
 use crate::guest::{GuestError, setup};
 
@@ -35,6 +35,8 @@ pub(crate) struct Program {
     pub(crate) argv: CStringArray,
     pub(crate) envp: CStringArray,
     pub(crate) cwd: CString,
+    /// The user as whom it runs, in a machine.
+    pub(crate) user: Option<User>,
 }
 
 /// A start request. Its descriptors are closed on this side afterwards.
@@ -123,6 +125,7 @@ impl ProcessDefaults {
             argv: &start.program.argv,
             envp: &start.program.envp,
             cwd: start.program.cwd.clone(),
+            user: start.program.user.as_ref(),
             streams: start.streams.each_ref().map(|stream| stream.as_fd()),
             control: start.control.as_ref().map(|control| control.as_fd()),
             terminal: start.terminal,

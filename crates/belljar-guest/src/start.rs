@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_linux::{CStringArray, SpawnError, Spawned};
+use belljar_linux::{CStringArray, SpawnError, Spawned, User};
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -23,6 +23,7 @@ use crate::guest::Guest;
 use crate::process::{NewProcess, Process, Stdin};
 use crate::spawner::{Program, Start};
 use crate::tree::{SIGKILL, SIGTERM};
+use crate::users::{self, Account};
 
 /// Maximum initial input in bytes: the capacity of a pipe.
 const MAX_INITIAL_INPUT_BYTES: usize = 64 * 1024;
@@ -115,7 +116,8 @@ fn is_long(line: &[u8]) -> bool {
 fn script_file(home: &Path, line: &[u8]) -> Result<OwnedFd, ConnectError> {
     let written = || {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let file = rustix::fs::open(home, flags, Mode::RUSR)?;
+        // Other users of a machine read it by its descriptor alone.
+        let file = rustix::fs::open(home, flags, Mode::from_raw_mode(0o444))?;
         for mut rest in [SCRIPT_BEGIN, line] {
             while !rest.is_empty() {
                 let count = rustix::io::write(&file, rest)?;
@@ -179,18 +181,29 @@ pub(crate) struct Command {
 impl Command {
     pub(crate) fn from_request(guest: &Guest, request: &v1::StartRequest) -> Result<Self, ConnectError> {
         let words = parse_words(request)?;
-        if !request.user.is_empty() && request.user != USER {
-            return Err(invalid(format!(
-                "user: \"{}\" does not exist in this sandbox; omit it or use \"{USER}\"",
-                request.user
-            )));
-        }
+        let other = other_user(guest, &request.user)?;
         let mut env: BTreeMap<Vec<u8>, Vec<u8>> = guest
             .config
             .env
             .iter()
             .map(|(name, value)| (name.clone().into(), value.clone().into()))
             .collect();
+        if let Some(account) = &other {
+            let home = guest.config.home.as_os_str().as_encoded_bytes();
+            if let Some(path) = env.get_mut(b"PATH".as_slice()) {
+                // The user's own programs are not those of another user.
+                let own = [home, b"/.local/bin:".as_slice()].concat();
+                if path.starts_with(&own) {
+                    path.drain(..own.len());
+                }
+            }
+            let name = if account.user.uid == 0 { "root" } else { &request.user };
+            for (key, value) in
+                [("HOME", &*account.home), ("USER", name), ("LOGNAME", name), ("SHELL", &account.shell)]
+            {
+                env.insert(key.into(), value.into());
+            }
+        }
         if request.terminal.is_set() {
             env.entry(b"TERM".to_vec()).or_insert_with(|| b"xterm-256color".to_vec());
         }
@@ -201,7 +214,10 @@ impl Command {
             env.insert(variable.name.to_vec(), variable.value.to_vec());
         }
         let path = env.get(b"PATH".as_slice()).map_or(DEFAULT_PATH.as_bytes(), Vec::as_slice);
-        let cwd = resolve_in(&guest.config.home, &request.cwd);
+        let cwd = match &other {
+            Some(account) if request.cwd.is_empty() => account.directory(),
+            _ => resolve_in(&guest.config.home, &request.cwd),
+        };
         let candidates =
             candidates(&words[0], path).map(|path| c_string("argv", path)).collect::<Result<_, _>>()?;
         let argv = words.iter().map(|word| c_string("argv", word.clone())).collect::<Result<_, _>>()?;
@@ -214,6 +230,11 @@ impl Command {
             argv: CStringArray::new(argv),
             envp: CStringArray::new(envp),
             cwd: c_string("cwd", cwd)?,
+            user: match (other, guest.config.machine) {
+                (Some(account), _) => Some(account.user),
+                (None, Some(own)) => Some(User { uid: own.uid, gid: own.gid, groups: vec![own.gid] }),
+                (None, None) => None,
+            },
         };
         Ok(Self { words, program: Arc::new(program) })
     }
@@ -227,8 +248,26 @@ impl Command {
     }
 }
 
-/// Name of the only user.
+/// Name of the sandbox's user, who is the only one except in machines.
 const USER: &str = "user";
+
+/// Returns the user that a request names, if that is not the sandbox's own.
+fn other_user(guest: &Guest, name: &str) -> Result<Option<Account>, ConnectError> {
+    if name.is_empty() || name == USER {
+        return Ok(None);
+    }
+    let Some(machine) = guest.config.machine else {
+        return Err(invalid(format!(
+            "user: \"{name}\" does not exist in this sandbox; omit it or use \"{USER}\". A sandbox that is created as a machine has \
+             root and the users of its tree"
+        )));
+    };
+    users::find(name, machine.ids).map(Some).ok_or_else(|| {
+        invalid(format!(
+            "user: \"{name}\" is not in /etc/passwd of the sandbox; give one that is, such as root"
+        ))
+    })
+}
 
 fn parse_words(request: &v1::StartRequest) -> Result<Vec<Vec<u8>>, ConnectError> {
     match (request.argv.first(), request.shell.is_empty()) {

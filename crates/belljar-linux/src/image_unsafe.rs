@@ -14,7 +14,11 @@
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use rustix::event::Timespec;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -38,6 +42,8 @@ const MAX_VOLUME_ATTEMPTS: u32 = 10_000;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
+/// `BLKFLSBUF` in include/uapi/linux/fs.h.
+const BLKFLSBUF: libc::Ioctl = 0x1261;
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
 /// Bypasses the page cache of the file. What remains is the file system's own cache, charged to the sandbox that caused it.
@@ -238,6 +244,29 @@ fn find_device(image: BorrowedFd<'_>) -> Result<Option<Device>, Errno> {
         if this == (major, minor, info.inode) {
             return Ok(Some(device));
         }
+    }
+    Ok(None)
+}
+
+/// Opens the loop device whose file was at this path, which may have been removed since, after what is mounted from it was written to it.
+/// Returns `None` if there is none.
+///
+/// # Errors
+/// The kernel's reason: it takes root of the machine.
+pub fn open_written_device(file: &Path) -> io::Result<Option<File>> {
+    for device in std::fs::read_dir("/sys/block")?.flatten() {
+        let Ok(backing) = std::fs::read(device.path().join("loop/backing_file")) else { continue };
+        let backing = backing.strip_suffix(b"\n").unwrap_or(&backing);
+        let backing = backing.strip_suffix(b" (deleted)").unwrap_or(backing);
+        if backing != file.as_os_str().as_bytes() {
+            continue;
+        }
+        let device = File::open(Path::new("/dev").join(device.file_name()))?;
+        // SAFETY: the ioctl takes no argument. It writes what file systems on the device have in memory (`blkdev_flushbuf`).
+        if unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        return Ok(Some(device));
     }
     Ok(None)
 }

@@ -25,8 +25,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 use crate::channel::{self, Message};
 use crate::kernel;
 use crate::plan::{
-    GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe, LaunchPlan, MountSource, MountStep,
-    NamespacePlan, Node, Wall,
+    GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe, LaunchPlan, MachinePlan, MountSource,
+    MountStep, NamespacePlan, Node, Wall,
 };
 use crate::report::{Failure, LaunchPhase, Phases, Step};
 use crate::supervise::{CGROUP, PROCESSES};
@@ -148,6 +148,9 @@ fn lower_limit(resource: u32, value: u64) -> Result<(), Errno> {
 
 fn drop_privileges(plan: &LaunchPlan) -> Result<(), Failure> {
     let at = Failure::at;
+    if let Some(machine) = &plan.machine {
+        return become_root_of_machine(plan, machine);
+    }
     if plan.namespaces.is_some() {
         limit_capabilities(plan, true)?;
     } else if !plan.identity.privileged {
@@ -167,6 +170,39 @@ fn drop_privileges(plan: &LaunchPlan) -> Result<(), Failure> {
         kernel::install_seccomp(program).map_err(at(Step::Seccomp))?;
     }
     Ok(())
+}
+
+/// Leaves root of a machine its capabilities. Programs may gain them by set-user-ID files, so what confines them is in place before:
+/// installing it without no-new-privileges takes CAP_SYS_ADMIN, which is dropped last.
+fn become_root_of_machine(plan: &LaunchPlan, machine: &MachinePlan) -> Result<(), Failure> {
+    let at = Failure::at;
+    if !plan.without.has(Wall::MachineDomain) {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = rustix::fs::open(c"/", flags, Mode::empty()).map_err(at(Step::MachineDomain))?;
+        // The guest's program and its view of /proc are on mounts of their own.
+        crate::descriptors_unsafe::with_number(EXE_FD, |exe| {
+            crate::descriptors_unsafe::with_number(GUEST_PROC_FD, |proc| {
+                kernel::enter_landlock(&machine.domain, &[root.as_fd(), proc], &[exe])
+            })
+        })
+        .map_err(at(Step::MachineDomain))?;
+    }
+    if let Some(program) = plan.seccomp
+        && !plan.without.has(Wall::Seccomp)
+    {
+        kernel::install_seccomp(program).map_err(at(Step::Seccomp))?;
+    }
+    if plan.without.has(Wall::Capabilities) {
+        return Ok(());
+    }
+    for capability in (0..64u32).filter(|capability| machine.capabilities >> capability & 1 == 0) {
+        match kernel::drop_bounding(capability) {
+            Ok(()) => {}
+            Err(Errno::INVAL) => break,
+            Err(errno) => return Err(at(Step::Capabilities)(errno)),
+        }
+    }
+    kernel::limit_capabilities(machine.capabilities).map_err(at(Step::Capabilities))
 }
 
 /// Empties the bounding set and locks the secure bits. An ordinary user without its own user namespace may do neither,
@@ -539,7 +575,10 @@ fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> 
         return new_filesystem(c"proc", &[], attributes).map_err(&at);
     }
     let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC).map_err(&at)?;
-    rustix::mount::fsconfig_set_string(context.as_fd(), c"hidepid", c"invisible").map_err(&at)?;
+    if plan.machine.is_none() {
+        // In a machine, root sees the processes of all users, as programs that manage servers expect.
+        rustix::mount::fsconfig_set_string(context.as_fd(), c"hidepid", c"invisible").map_err(&at)?;
+    }
     rustix::mount::fsconfig_create(context.as_fd()).map_err(&at)?;
     let flags = MountAttrFlags::from_bits_retain(u32::try_from(attributes).unwrap_or(0));
     let proc_fd =

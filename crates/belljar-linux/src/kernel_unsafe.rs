@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
@@ -548,6 +548,47 @@ fn prctl(option: c_int, first: c_long, second: c_long) -> Result<c_long, Errno> 
 
 /// Reduces the capabilities of this thread to `kept`, which survive an exec (capset(2), PR_CAP_AMBIENT). Fork-safe.
 pub(crate) fn set_capabilities(kept: u64) -> Result<(), Errno> {
+    capset(kept, kept, kept)?;
+    for capability in (0..64).filter(|capability| kept >> capability & 1 != 0) {
+        prctl(libc::PR_CAP_AMBIENT, c_long::from(libc::PR_CAP_AMBIENT_RAISE), capability)?;
+    }
+    Ok(())
+}
+
+/// Reduces the capabilities of this thread to `kept`, of which none is inheritable: root has them again after an exec, and nobody else.
+/// Fork-safe.
+pub(crate) fn limit_capabilities(kept: u64) -> Result<(), Errno> {
+    capset(kept, kept, 0)
+}
+
+/// Takes on a user's ids on this thread alone, with root as the saved id, and leaves it `effective` of the capabilities that it has. With
+/// these ids the thread opens files as the user does.
+///
+/// # Errors
+/// The kernel's reason: the thread has to be root of its user namespace.
+pub fn serve_as(uid: u32, gid: u32, permitted: u64, effective: u64) -> Result<(), Errno> {
+    let groups = [gid];
+    // SAFETY: numbers only, and a list of the given length. These are the calls of this thread, not the C library's of the process.
+    unsafe {
+        check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+        check(libc::syscall(libc::SYS_setresgid, gid, gid, 0))?;
+        check(libc::syscall(libc::SYS_setresuid, uid, uid, 0))?;
+    }
+    capset(effective, permitted, 0)
+}
+
+/// Takes on a user's ids for good. Fork-safe.
+pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<(), Errno> {
+    // SAFETY: numbers only, and a list of the given length.
+    unsafe {
+        check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+        check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
+        check(libc::syscall(libc::SYS_setresuid, uid, uid, uid)).map(drop)
+    }
+}
+
+/// Sets the capabilities of this thread (capset(2)). Fork-safe.
+fn capset(effective: u64, permitted: u64, inheritable: u64) -> Result<(), Errno> {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -555,15 +596,14 @@ pub(crate) fn set_capabilities(kept: u64) -> Result<(), Errno> {
     }
     const VERSION_3: u32 = 0x2008_0522;
     let header = Header { version: VERSION_3, pid: 0 };
-    let [low, high] = [kept & u64::from(u32::MAX), kept >> 32].map(|half| u32::try_from(half).unwrap_or(0));
-    // Effective, permitted, inheritable: first the lower 32 bits of each, then the upper ones.
-    let data = [low, low, low, high, high, high];
+    let low = |set: u64| u32::try_from(set & u64::from(u32::MAX)).unwrap_or(0);
+    let sets = [effective, permitted, inheritable];
+    // First the lower 32 bits of each, then the upper ones.
+    let [a, b, c] = sets.map(low);
+    let [d, e, f] = sets.map(|set| low(set >> 32));
+    let data = [a, b, c, d, e, f];
     // SAFETY: version 3 reads two records of three words, which `data` holds.
-    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) })?;
-    for capability in (0..64).filter(|capability| kept >> capability & 1 != 0) {
-        prctl(libc::PR_CAP_AMBIENT, c_long::from(libc::PR_CAP_AMBIENT_RAISE), capability)?;
-    }
-    Ok(())
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
 }
 
 /// Preserves the capabilities across changes of ids (capabilities(7), `SECBIT_NO_SETUID_FIXUP`). Fork-safe.
@@ -640,6 +680,77 @@ pub fn install_seccomp(program: &'static [Instruction]) -> Result<(), Errno> {
 pub fn restrict_landlock(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: no pointers.
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
+}
+
+/// What a Landlock domain handles (`struct landlock_ruleset_attr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct LandlockAttr {
+    handled_access_fs: u64,
+    handled_access_net: u64,
+    scoped: u64,
+}
+
+impl LandlockAttr {
+    /// Returns everything about files that Landlock of this ABI handles, and its scopes: signals and abstract sockets do not leave
+    /// the domain. `None` without Landlock.
+    #[must_use]
+    pub fn whole(abi: u32) -> Option<Self> {
+        // The access rights of each version (linux/landlock.h): 13, then REFER, TRUNCATE, and since 5 IOCTL_DEV.
+        let rights = match abi {
+            0 => return None,
+            1 => 13,
+            2 => 14,
+            3 | 4 => 15,
+            _ => 16,
+        };
+        Some(Self {
+            handled_access_fs: (1 << rights) - 1,
+            handled_access_net: 0,
+            scoped: if abi >= 6 { 0b11 } else { 0 },
+        })
+    }
+}
+
+/// Access to a file by reading and executing it (`LANDLOCK_ACCESS_FS_EXECUTE` and `…_READ_FILE`, linux/landlock.h).
+const EXECUTED: u64 = 1 | 1 << 2;
+
+/// Enters a domain in which everything is allowed below these directories, and these files can be executed; what Landlock forbids in any
+/// domain, such as mounts, is forbidden. Needs CAP_SYS_ADMIN or no-new-privileges. Fork-safe.
+pub(crate) fn enter_landlock(
+    attr: &LandlockAttr,
+    dirs: &[BorrowedFd<'_>],
+    files: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    const RULE_PATH_BENEATH: c_int = 1;
+    #[repr(C, packed)]
+    struct PathBeneath {
+        allowed_access: u64,
+        parent_fd: c_int,
+    }
+    // Older kernels refuse a structure with more than they know only if that is not zero.
+    // SAFETY: the kernel reads a structure of this length.
+    let ruleset = check(unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::from_ref(attr), size_of_val(attr), 0)
+    })?;
+    let ruleset = c_int::try_from(ruleset).map_err(|_| Errno::BADF)?;
+    // SAFETY: the call has just returned this descriptor, and nothing else owns it.
+    let ruleset = unsafe { OwnedFd::from_raw_fd(ruleset) };
+    let dirs = dirs.iter().map(|dir| (dir, attr.handled_access_fs));
+    for (path, allowed_access) in dirs.chain(files.iter().map(|file| (file, EXECUTED))) {
+        let beneath = PathBeneath { allowed_access, parent_fd: path.as_raw_fd() };
+        // SAFETY: the kernel reads a structure of this type.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_landlock_add_rule,
+                ruleset.as_raw_fd(),
+                RULE_PATH_BENEATH,
+                &raw const beneath,
+                0,
+            )
+        })?;
+    }
+    restrict_landlock(ruleset.as_fd())
 }
 
 /// Returns the Landlock ABI of this kernel, 0 if it has none (landlock_create_ruleset(2)).

@@ -39,14 +39,14 @@ pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, CounterFiles
 pub use container_groups::ContainerGroups;
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
-pub use image::{ImageError, ImageMount};
+pub use image::{ImageError, ImageMount, open_written_device};
 pub use jail::{JailError, MAX_DATA_BYTES, enter_jail};
 pub use kernel::{
-    CStringArray, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW,
-    MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper, block_child_signal, children_cpu_us,
-    cloexec_from, close_from, inherited_fd, install_seccomp, kill, kill_all, landlock_abi, lock_byte,
-    mount_setattr, moving_calls, pidfd_kill, reap_one, reset_fault_handlers, reset_signals,
-    restrict_landlock, set_dumpable,
+    CStringArray, LandlockAttr, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID,
+    MOUNT_ATTR_NOSYMFOLLOW, MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper,
+    block_child_signal, children_cpu_us, cloexec_from, close_from, inherited_fd, install_seccomp, kill,
+    kill_all, landlock_abi, lock_byte, mount_setattr, moving_calls, pidfd_kill, reap_one,
+    reset_fault_handlers, reset_signals, restrict_landlock, serve_as, set_dumpable,
 };
 /// Maximum number of mounts in one tree, including the system's own.
 pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;
@@ -60,12 +60,12 @@ pub use oom_mark::{OomMark, mark_for_oom};
 pub use passing::{MAX_DESCRIPTORS, MEMORY_FILES, Received, SPARE, peek_with, receive_with, send_with};
 pub use plan::{
     CgroupJoin, CgroupPlan, CgroupSetting, GUEST_CONFIG_FD, GUEST_PROC_FD, GUEST_SOCKET_FD, GuestExe,
-    GuestProgram, Identity, LaunchPlan, MountSource, MountStep, NamespacePlan, Node, ProcFile, Scratch, Wall,
-    Without,
+    GuestProgram, Identity, LaunchPlan, MACHINE_CAPABILITIES, MACHINE_IDS, MachinePlan, MountSource,
+    MountStep, NamespacePlan, Node, ProcFile, Scratch, Wall, Without,
 };
 pub use remove::remove_tree;
 pub use report::{LaunchPhase, REPORT_LEN, Report, Step};
-pub use spawn::{CONTROL_FD, SpawnError, SpawnPlan, Spawned, spawn};
+pub use spawn::{CONTROL_FD, SpawnError, SpawnPlan, Spawned, User, spawn};
 pub use supervise::{CLEAN, KILL};
 pub use userns_unsafe::{
     CGROUP_NAMESPACE, NAMESPACES, PID_NAMESPACE, USER_NAMESPACE, try_network, try_user_namespace,

@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
-use crate::kernel::CStringArray;
+use crate::kernel::{CStringArray, LandlockAttr};
 use crate::network::GatewayPlan;
 use crate::seccomp::Instruction;
 
@@ -36,6 +36,8 @@ pub struct LaunchPlan {
     pub drop_privileges: bool,
     /// Capabilities that are kept nevertheless, as bits: zero except for the parent of warm interpreters.
     pub keep_capabilities: u64,
+    /// Set if root inside is root of the sandbox's user namespace, with some capabilities.
+    pub machine: Option<MachinePlan>,
     /// `(resource, value)` for soft and hard limits of the guest and all its children.
     pub rlimits: Vec<(u32, u64)>,
     /// The sandbox's home directory on the host, removed with everything in it at the end.
@@ -43,6 +45,32 @@ pub struct LaunchPlan {
     /// Walls that a test disables; always empty in a release.
     pub without: Without,
 }
+
+/// Privileges of a machine: programs may gain those of its root by set-user-ID files, so no-new-privileges is off, and the filter and the
+/// Landlock domain are installed while the first process may administer its namespace.
+#[derive(Debug, Clone, Copy)]
+pub struct MachinePlan {
+    /// Capabilities of root, as bits: the bounding set.
+    pub capabilities: u64,
+    /// What the Landlock domain of everything inside handles.
+    pub domain: LandlockAttr,
+}
+
+/// Capabilities of root in a machine: each is needed by a program that people expect to work, as named. Those that
+/// administer the kernel, its network, its clock or its log are not among them, nor are CAP_NET_BIND_SERVICE (all ports may be bound,
+/// `ip_unprivileged_port_start`) and CAP_MKNOD (capabilities(7)).
+pub const MACHINE_CAPABILITIES: u64 = 1 // CAP_CHOWN: package managers
+    | 1 << 1 // CAP_DAC_OVERRIDE: package managers
+    | 1 << 3 // CAP_FOWNER: dpkg
+    | 1 << 4 // CAP_FSETID: directories with a set-group-ID bit
+    | 1 << 5 // CAP_KILL: root ends processes of other users
+    | 1 << 6 // CAP_SETGID: su, sudo, servers
+    | 1 << 7 // CAP_SETUID: su, sudo, servers
+    | 1 << 18 // CAP_SYS_CHROOT: sshd
+    | 1 << 31; // CAP_SETFCAP: setcap
+
+/// Number of user and group ids of a machine.
+pub const MACHINE_IDS: u32 = 65_536;
 
 /// Descriptor number of the guest's connection.
 pub const GUEST_SOCKET_FD: i32 = 3;
@@ -90,6 +118,8 @@ pub struct Identity {
     pub outside_uid: u32,
     /// The group id outside.
     pub outside_gid: u32,
+    /// Number of ids from these on that the sandbox has.
+    pub count: u32,
     /// True if the caller may map and switch to ids that are not its own.
     pub privileged: bool,
 }
@@ -313,6 +343,8 @@ pub enum Wall {
     Timeout,
     /// The sandbox's own user as the owner of its user namespace.
     Owner,
+    /// The Landlock domain of a machine.
+    MachineDomain,
     /// `nosuid` on a template's layer or a volume: no program in it gains privileges.
     LayerNosuid,
     /// `nodev` on a template's layer or a volume: no device file in it works.
@@ -386,6 +418,7 @@ impl Wall {
         (Self::ForkSafeSpawn, "fork-safe-spawn"),
         (Self::Timeout, "timeout"),
         (Self::Owner, "owner"),
+        (Self::MachineDomain, "machine-domain"),
         (Self::LayerNosuid, "layer-nosuid"),
         (Self::LayerNodev, "layer-nodev"),
         (Self::Superblock, "superblock"),

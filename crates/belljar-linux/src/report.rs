@@ -177,6 +177,8 @@ pub enum Step {
     NoNewPrivileges,
     /// Installing the system call filter.
     Seccomp,
+    /// Entering the Landlock domain of a machine.
+    MachineDomain,
     /// Arranging descriptors.
     Descriptors,
     /// Starting the guest.
@@ -213,6 +215,7 @@ const STEPS: &[Step] = &[
     Step::Capabilities,
     Step::NoNewPrivileges,
     Step::Seccomp,
+    Step::MachineDomain,
     Step::Descriptors,
     Step::Exec,
     Step::Scratch,

@@ -24,6 +24,8 @@ pub struct SpawnPlan<'a> {
     pub envp: &'a CStringArray,
     /// The working directory.
     pub cwd: CString,
+    /// The user as whom it runs, if not the thread's own. The thread must be root.
+    pub user: Option<&'a User>,
     /// Its standard input, output and error.
     pub streams: [BorrowedFd<'a>; 3],
     /// Its descriptor [`CONTROL_FD`], over which a shell reports that a command has ended.
@@ -44,6 +46,17 @@ pub struct SpawnPlan<'a> {
     pub close_descriptors: bool,
     /// True if the child deliberately allocates, to test that this is detected; never in a release.
     pub allocates: bool,
+}
+
+/// A user of the sandbox's tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
 }
 
 /// The number of the control descriptor: the highest that every shell can redirect.
@@ -102,6 +115,9 @@ fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
     rustix::process::setsid()?;
     if plan.terminal {
         rustix::process::ioctl_tiocsctty(plan.streams[0])?;
+    }
+    if let Some(user) = plan.user {
+        kernel::become_user(user.uid, user.gid, &user.groups)?;
     }
     *in_cwd = true;
     rustix::process::chdir(plan.cwd.as_c_str())?;

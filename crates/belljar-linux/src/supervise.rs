@@ -276,6 +276,13 @@ fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
     if !plan.without.has(Wall::ReceiveBuffers) {
         set_receive_buffers().map_err(Failure::at(Step::ReceiveBuffers))?;
     }
+    if plan.machine.is_some() {
+        // Servers of ordinary users and of root bind the ports that they are known by.
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let first = c"/proc/sys/net/ipv4/ip_unprivileged_port_start";
+        let file = rustix::fs::open(first, flags, Mode::empty()).map_err(&at)?;
+        write_whole(&file, b"0").map_err(&at)?;
+    }
     if let Some(gateway) = &plan.gateway {
         // Before the namespace is passed on: no process may enter it before the gateway's sockets exist in it.
         let at = Failure::at(Step::Gateway);
@@ -366,10 +373,11 @@ fn write_id_maps(pid: i32, identity: &Identity) -> Result<(), Errno> {
         // Without this an ordinary user may not map any group (user_namespaces(7)).
         write_file(dir.as_fd(), c"setgroups", b"deny")?;
     }
-    let uid = Line::<48>::new().number(identity.inside).text(b" ").number(identity.outside_uid).text(b" 1");
-    write_file(dir.as_fd(), c"uid_map", uid.as_bytes())?;
-    let gid = Line::<48>::new().number(identity.inside).text(b" ").number(identity.outside_gid).text(b" 1");
-    write_file(dir.as_fd(), c"gid_map", gid.as_bytes())
+    let map = |outside| {
+        Line::<48>::new().number(identity.inside).text(b" ").number(outside).text(b" ").number(identity.count)
+    };
+    write_file(dir.as_fd(), c"uid_map", map(identity.outside_uid).as_bytes())?;
+    write_file(dir.as_fd(), c"gid_map", map(identity.outside_gid).as_bytes())
 }
 
 fn write_file(dir: BorrowedFd<'_>, name: &CStr, content: &[u8]) -> Result<(), Errno> {

@@ -70,12 +70,16 @@ pub fn try_network() -> Result<(), Errno> {
     }
 }
 
-/// Makes a user namespace for an idmapped mount, which maps the one id `inside` to the one id `outside`, for users and for
+/// Makes a user namespace for an idmapped mount, which maps `count` ids from `inside` on to those from `outside` on, for users and for
 /// groups. Needs CAP_SETUID and CAP_SETGID.
 ///
 /// # Errors
 /// The kernel's reason.
-pub fn user_namespace_with_map(inside: (u32, u32), outside: (u32, u32)) -> Result<OwnedFd, Errno> {
+pub fn user_namespace_with_map(
+    inside: (u32, u32),
+    outside: (u32, u32),
+    count: u32,
+) -> Result<OwnedFd, Errno> {
     let parent = rustix::process::getpid();
     // SAFETY: the child only waits to be killed; all its calls are fork-safe.
     let (pid, pidfd) = match unsafe { kernel::clone3(libc::CLONE_NEWUSER as u64, None) }? {
@@ -87,8 +91,8 @@ pub fn user_namespace_with_map(inside: (u32, u32), outside: (u32, u32)) -> Resul
         let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(&file, text.as_bytes()).map(drop)
     };
-    let made = write("uid_map", format!("{} {} 1", inside.0, outside.0))
-        .and_then(|()| write("gid_map", format!("{} {} 1", inside.1, outside.1)))
+    let made = write("uid_map", format!("{} {} {count}", inside.0, outside.0))
+        .and_then(|()| write("gid_map", format!("{} {} {count}", inside.1, outside.1)))
         .and_then(|()| {
             rustix::fs::open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         });

@@ -1,7 +1,8 @@
 //! The local engine, and the weaker engines `process` and `none`: the same guest with fewer walls.
 
+use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -321,6 +322,10 @@ impl Engine for LocalEngine {
 
     fn capabilities(&self) -> Capabilities {
         self.config.kind.capabilities(self.layout().is_complete(), None)
+    }
+
+    fn open_disk(&self, disk: &Path) -> Result<File, EngineError> {
+        crate::volumes::open_disk(disk)
     }
 
     /// A long-lived sandbox also ends with this process, or when it is dropped; `LauncherEngine` avoids that.

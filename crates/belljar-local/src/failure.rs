@@ -95,6 +95,9 @@ impl Failures {
             Step::Seccomp => {
                 return layer("the system call filter", "use a kernel with CONFIG_SECCOMP_FILTER");
             }
+            Step::MachineDomain => {
+                return layer("the Landlock domain of a machine", "use a kernel with Landlock");
+            }
             Step::Descriptors => "arrange the sandbox's descriptors".to_owned(),
             Step::Exec => "start the guest".to_owned(),
             Step::Scratch => "make the scratch directory".to_owned(),

@@ -75,11 +75,16 @@ fn mount_file(layer: &TreeLayer, without: Without) -> Result<ImageMount, EngineE
     })
 }
 
-/// Creates a detached mount of the layer for one sandbox, with the owner of its files mapped to `outside` if that is given.
+/// Creates a detached mount of the layer for one sandbox, with `count` owners of its files from 0 on mapped to those from `outside` on, if
+/// that is given.
 ///
 /// # Errors
 /// Returns [`EngineError::Layer`] if the mount fails.
-pub(crate) fn detach(mount: &ImageMount, outside: Option<(u32, u32)>) -> Result<OwnedFd, EngineError> {
+pub(crate) fn detach(
+    mount: &ImageMount,
+    outside: Option<(u32, u32)>,
+    count: u32,
+) -> Result<OwnedFd, EngineError> {
     let tree = mount
         .mount()
         .map_err(|error| refused(format!("{error}: {}", error.errno), "check the kernel log"))?;
@@ -87,7 +92,7 @@ pub(crate) fn detach(mount: &ImageMount, outside: Option<(u32, u32)>) -> Result<
     let attributes = MOUNT_ATTR_RDONLY;
     let set = match outside {
         None => belljar_linux::mount_setattr(tree.as_fd(), attributes, 0, false, None),
-        Some(outside) => belljar_linux::user_namespace_with_map((0, 0), outside).and_then(|map| {
+        Some(outside) => belljar_linux::user_namespace_with_map((0, 0), outside, count).and_then(|map| {
             belljar_linux::mount_setattr(tree.as_fd(), attributes, 0, false, Some(map.as_fd()))
         }),
     };

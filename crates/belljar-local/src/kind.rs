@@ -68,6 +68,7 @@ impl LocalKind {
             fork: true,
             own_tree: self == Self::Local,
             images: false,
+            machines: self == Self::Local && has_groups && is_root,
             mounts: self == Self::Local,
             // Only a file system of its own, which root mounts, limits what is written to the machine's disk.
             volumes: self == Self::Local && is_root,

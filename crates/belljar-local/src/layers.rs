@@ -41,7 +41,14 @@ pub(crate) fn isolation(
             (false, false) => LayerState::Absent,
         },
         if plan.uid_lease.is_some() {
-            format!("uid {} outside, used by no other sandbox", plan.identity.outside_uid)
+            match plan.identity.count {
+                1 => format!("uid {} outside, used by no other sandbox", plan.identity.outside_uid),
+                count => format!(
+                    "uids {} to {} outside, used by no other sandbox; root inside is the first",
+                    plan.identity.outside_uid,
+                    plan.identity.outside_uid + (count - 1)
+                ),
+            }
         } else {
             format!("uid {} outside, the caller's own", plan.identity.outside_uid)
         },
@@ -60,6 +67,9 @@ pub(crate) fn isolation(
         },
         match kind {
             LocalKind::Local if spec.tree == Tree::Bare => "bare: a root of its own without any program",
+            LocalKind::Local if spec.machine => {
+                "machine: a root from a file system of its own, with what changes on a disk of its own on top"
+            }
             LocalKind::Local if is_own => {
                 "template: a root from a file system of its own, whose page cache only its owner's sandboxes share"
             }
@@ -100,13 +110,24 @@ pub(crate) fn isolation(
     );
     add(
         "capabilities",
-        if_in_force(plan.drop_privileges),
-        if plan.drop_privileges { "none, and no new privileges" } else { "the caller's own" }.to_owned(),
+        match (&plan.machine, plan.drop_privileges) {
+            (Some(_), _) => LayerState::Weaker,
+            (None, dropped) => if_in_force(dropped),
+        },
+        match (&plan.machine, plan.drop_privileges) {
+            (Some(machine), _) => format!(
+                "root has {} within the sandbox, the user none; programs may gain root's by set-user-ID files",
+                machine.capabilities.count_ones()
+            ),
+            (None, true) => "none, and no new privileges".to_owned(),
+            (None, false) => "the caller's own".to_owned(),
+        },
     );
     limits(&mut add, plan, (kind, spec), watched, layout);
     let grade = if watched { LimitsGrade::Watched } else { spec.grade };
     let tree = match kind {
         LocalKind::Local if spec.tree == Tree::Bare => "bare",
+        LocalKind::Local if spec.machine => "machine",
         LocalKind::Local if is_own => "template",
         LocalKind::Local => "host",
         _ => "none",

@@ -4,14 +4,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use belljar_engine::EngineError;
+use belljar_linux::MACHINE_IDS;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// First id: above the ranges of adduser(8), systemd and subuid(5).
 const FIRST: u32 = 1_900_000_000;
 
-/// Number of ids.
+/// Number of ids of sandboxes that have one each.
 const COUNT: u32 = 65_536;
+
+/// First id of those of machines.
+const FIRST_OF_MACHINES: u32 = FIRST + COUNT;
+
+/// Number of machines that there are ids for.
+const MACHINES: u32 = (u32::MAX - FIRST_OF_MACHINES) / MACHINE_IDS;
 
 /// Maximum number of ids to try.
 const MAX_ATTEMPTS: u32 = 4_096;
@@ -29,15 +36,30 @@ pub(crate) struct Lease {
 impl Lease {
     /// Leases a free id, starting at a random one, so that a released id is not reused soon.
     pub(crate) fn take(random: u32) -> Result<Self, EngineError> {
+        Self::take_of(random, COUNT, 0, |slot| FIRST + slot)
+    }
+
+    /// Leases [`MACHINE_IDS`] free ids, of which [`Lease::uid`] is the first.
+    pub(crate) fn take_range(random: u32) -> Result<Self, EngineError> {
+        Self::take_of(random, MACHINES, COUNT, |slot| FIRST_OF_MACHINES + slot * MACHINE_IDS)
+    }
+
+    /// Leases one of `count` slots, whose bytes begin at `first_byte`.
+    fn take_of(
+        random: u32,
+        count: u32,
+        first_byte: u32,
+        uid: impl Fn(u32) -> u32,
+    ) -> Result<Self, EngineError> {
         let file = open_file().map_err(|errno| EngineError::Layer {
             layer: "a user id of its own".into(),
             reason: format!("{DIR}/uids cannot be opened: {errno}"),
             fix: format!("make {DIR} a directory that only root may write"),
         })?;
         for attempt in 0..MAX_ATTEMPTS {
-            let slot = random.wrapping_add(attempt) % COUNT;
-            match belljar_linux::lock_byte(file.as_fd(), i64::from(slot)) {
-                Ok(()) => return Ok(Self { uid: FIRST + slot, lock: file }),
+            let slot = random.wrapping_add(attempt) % count;
+            match belljar_linux::lock_byte(file.as_fd(), i64::from(first_byte + slot)) {
+                Ok(()) => return Ok(Self { uid: uid(slot), lock: file }),
                 Err(Errno::AGAIN | Errno::ACCESS) => {}
                 Err(errno) => {
                     return Err(EngineError::Launch {
@@ -49,7 +71,7 @@ impl Lease {
         }
         Err(EngineError::Layer {
             layer: "a user id of its own".into(),
-            reason: format!("all of the ids {FIRST} to {} that were tried are in use", FIRST + COUNT - 1),
+            reason: format!("all of the ids from {} on that were tried are in use", uid(0)),
             fix: "wait until a sandbox has ended".to_owned(),
         })
     }

@@ -87,7 +87,7 @@ impl CheckedMount {
         let tree = rustix::mount::open_tree(&self.file, c"", flags).map_err(failed)?;
         belljar_linux::mount_setattr(tree.as_fd(), attributes, PROPAGATION_PRIVATE, true, None)
             .map_err(failed)?;
-        let map = belljar_linux::user_namespace_with_map(self.owner, outside).map_err(failed)?;
+        let map = belljar_linux::user_namespace_with_map(self.owner, outside, 1).map_err(failed)?;
         match belljar_linux::mount_setattr(tree.as_fd(), 0, 0, false, Some(map.as_fd())) {
             Ok(()) => Ok(tree),
             // Without an id map the source's own permissions decide what the sandbox may read; writing needs a map.

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use belljar_engine::{DEADLINE_SLACK, EngineError, Environment, Lack};
 use belljar_guest_config::{
-    Domain, GUEST_ARGUMENT, GuestConfig, WARM_PARENT_ARGUMENT, WarmParentConfig, WatchedLimits, guest_threads,
+    Domain, GUEST_ARGUMENT, GuestConfig, MachineUser, WARM_PARENT_ARGUMENT, WarmParentConfig, WatchedLimits,
+    guest_threads,
 };
 use belljar_linux::{
-    CStringArray, CgroupLayout, CgroupLimits, GuestProgram, Identity, LaunchPlan, NAMESPACES, NamespacePlan,
-    Scratch, Wall, Without, rlimit, seccomp,
+    CStringArray, CgroupLayout, CgroupLimits, GuestProgram, Identity, LandlockAttr, LaunchPlan,
+    MACHINE_CAPABILITIES, MACHINE_IDS, MachinePlan, NAMESPACES, NamespacePlan, Scratch, Wall, Without,
+    rlimit, seccomp,
 };
 use belljar_model::{
     LimitsGrade, Mount, MountMode, MountPolicy, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree, TreeBase,
@@ -73,13 +75,19 @@ impl Planner<'_> {
     pub(crate) fn plan(&mut self, random: u32, guest_socket: OwnedFd) -> Result<LaunchPlan, EngineError> {
         let kind = self.config.kind;
         let privileged = rustix::process::geteuid().is_root();
-        let lease = if privileged && kind != LocalKind::None { Some(Lease::take(random)?) } else { None };
+        let machine = self.machine(privileged)?;
+        let lease = match (privileged && kind != LocalKind::None, machine) {
+            (false, _) => None,
+            (true, None) => Some(Lease::take(random)?),
+            (true, Some(_)) => Some(Lease::take_range(random)?),
+        };
         let identity = Identity {
+            count: if machine.is_some() { MACHINE_IDS } else { 1 },
             // Packages are unpacked by a user named root, which has no more rights than any other.
             inside: match (&lease, self.warm) {
                 // A parent of warm interpreters has no separate ids inside.
                 (Some(lease), Some(_)) => lease.uid,
-                _ if self.build().is_some() => 0,
+                _ if self.build().is_some() || machine.is_some() => 0,
                 _ => host_tree::USER_ID,
             },
             outside_uid: lease
@@ -107,14 +115,21 @@ impl Planner<'_> {
             .collect::<Result<Vec<_>, _>>()?;
         let volumes = self.spec.volumes.iter().map(|volume| volumes::Opened::new(volume, kind));
         let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
+        // The sandbox's user, to whom what is mounted belongs inside.
+        let user = match machine {
+            Some(_) => host_tree::USER_ID,
+            None => 0,
+        };
+        let owner = (identity.outside_uid + user, identity.outside_gid + user);
         let namespaces = match kind {
             LocalKind::Local => {
                 let outside = privileged.then_some((identity.outside_uid, identity.outside_gid));
-                let mut tree = self.tree(outside)?;
+                let mut tree = self.tree(outside, identity.count)?;
+                let outside = outside.map(|_| owner);
                 if let Some(trust) = &self.trust {
                     trust.add_to(&mut tree);
-                    // The packages that a build installs write the stores.
-                    if self.build().is_none() {
+                    // Packages that are installed write the stores.
+                    if self.build().is_none() && machine.is_none() {
                         trust.cover_stores(&mut tree);
                     }
                 }
@@ -122,7 +137,7 @@ impl Planner<'_> {
                     mount.add_to(&mut tree, outside)?;
                 }
                 for volume in volumes {
-                    volume.add_to(&mut tree, (identity.outside_uid, identity.outside_gid))?;
+                    volume.add_to(&mut tree, owner)?;
                 }
                 if tree.mounts.len() > belljar_linux::MAX_MOUNTS {
                     return Err(EngineError::Layer {
@@ -151,6 +166,7 @@ impl Planner<'_> {
             // The watcher would not see memory that is not resident.
             _ if self.watched => seccomp::Profile::Watched,
             _ if self.warm.is_some() => seccomp::Profile::Warm,
+            _ if machine.is_some() => seccomp::Profile::Machine,
             _ if self.build().is_some() => seccomp::Profile::Build,
             _ => seccomp::Profile::Default,
         };
@@ -166,6 +182,7 @@ impl Planner<'_> {
             gateway: None,
             seccomp: (kind != LocalKind::None).then(|| seccomp::program(profile)),
             drop_privileges: kind != LocalKind::None,
+            machine,
             keep_capabilities: if self.warm.is_some() { WARM_CAPABILITIES } else { 0 },
             rlimits: self.rlimits(),
             scratch,
@@ -201,6 +218,42 @@ impl Planner<'_> {
         Ok(Vec::new())
     }
 
+    /// Returns the privileges of a machine, if the sandbox is one.
+    fn machine(&self, privileged: bool) -> Result<Option<MachinePlan>, EngineError> {
+        if !self.is_machine() {
+            return Ok(None);
+        }
+        let refused = |reason: &str, fix: &str| EngineError::Layer {
+            layer: "a machine".into(),
+            reason: reason.to_owned(),
+            fix: fix.to_owned(),
+        };
+        if !privileged {
+            return Err(refused(
+                "it takes a range of user ids",
+                "run the server as root, or create the sandbox without \"machine\"",
+            ));
+        }
+        if self.spec.grade == LimitsGrade::Watched {
+            return Err(refused(
+                "its root can exceed limits that are only watched",
+                "use the grade cgroup, or create the sandbox without \"machine\"",
+            ));
+        }
+        let domain = LandlockAttr::whole(belljar_linux::landlock_abi());
+        let domain = domain.ok_or_else(|| {
+            refused(
+                "the kernel has no Landlock",
+                "use a kernel with Landlock, and \"landlock\" in its lsm= list",
+            )
+        })?;
+        Ok(Some(MachinePlan { capabilities: MACHINE_CAPABILITIES, domain }))
+    }
+
+    fn is_machine(&self) -> bool {
+        self.warm.is_none() && self.spec.machine
+    }
+
     /// Returns the build of the tree, if it is being built.
     fn build(&self) -> Option<&TreeBuild> {
         match &self.spec.tree {
@@ -210,21 +263,23 @@ impl Planner<'_> {
     }
 
     /// Returns the tree, without the mounts of the specification.
-    fn tree(&mut self, outside: Option<(u32, u32)>) -> Result<HostTree, EngineError> {
+    fn tree(&mut self, outside: Option<(u32, u32)>, ids: u32) -> Result<HostTree, EngineError> {
         let template = match &self.spec.tree {
             Tree::Template(template) => template,
             // The capabilities have no images.
             Tree::Host | Tree::Image(_) => return Ok(HostTree::new(self.spec, self.without)),
             Tree::Bare => return Ok(HostTree::bare(self.spec, self.without)),
         };
-        let shown = outside.filter(|_| template.build.is_some());
+        let shown = outside.filter(|_| template.build.is_some() || self.is_machine());
         let mut layers = Vec::new();
         for layer in &template.layers {
             let image = images::get_or_mount(&template.owner, layer, self.without)?;
-            layers.push(images::detach(&image, shown)?);
+            layers.push(images::detach(&image, shown, ids)?);
             self.images.push(image);
         }
-        let mut tree = template_tree(self.spec, template, layers, self.without);
+        let disk = self.spec.disk.as_deref().filter(|_| self.is_machine()).zip(outside);
+        let disk = disk.map(|(image, outside)| volumes::disk(image, outside, ids)).transpose()?;
+        let mut tree = template_tree(self.spec, template, layers, disk, self.without);
         for dir in template.build.iter().flat_map(|build| &build.shown) {
             // The operator has named the directory; paths that no sandbox may see stay forbidden.
             let mut policy = MountPolicy::new(&[]);
@@ -362,6 +417,12 @@ impl Planner<'_> {
             first_process: kind == LocalKind::Local,
             own_proc: kind == LocalKind::Local,
             own_filter: false,
+            machine: self.is_machine().then_some(MachineUser {
+                uid: host_tree::USER_ID,
+                gid: host_tree::USER_ID,
+                ids: MACHINE_IDS,
+                capabilities: MACHINE_CAPABILITIES,
+            }),
             // Same as `{heap}` of a language: node cannot see the limit.
             heap_mib: self.spec.limits.memory.bytes() / 4 * 3 / (1 << 20),
             open_files: (kind != LocalKind::None && !self.without.has(Wall::Rlimits))
@@ -389,7 +450,8 @@ impl Planner<'_> {
         let mut env = Environment::new(self.id, home, self.path());
         // A build installs for all users of its tree.
         if self.build().is_none() {
-            env.add_installers(home);
+            // In a machine, root's npm installs for all.
+            env.add_installers(Some(home).filter(|_| !self.is_machine()));
         }
         if self.config.kind != LocalKind::None {
             env.add_limits(&self.spec.limits);
@@ -407,6 +469,8 @@ impl Planner<'_> {
 
     fn domain(&self, home: &Path) -> Option<Domain> {
         match self.config.kind {
+            // The first process has entered a domain of all of it.
+            LocalKind::Local if self.is_machine() => None,
             LocalKind::Local => {
                 let mut write: Vec<PathBuf> =
                     [host_tree::HOME, "/tmp", "/dev", "/var/tmp"].map(PathBuf::from).into();

@@ -6,6 +6,7 @@
 //! base own, in use       the layers as one are the root; /dev, /proc, /tmp, the home and three files of /etc are mounted on
 //!                        it; the mount points of volumes are a layer on top of it
 //! base host, built       the host's tree, layers and disk as one at /opt/template
+//! base own, machine      layers and disk as one are the root, with set-user-ID files in effect; mounts as in use
 //! base own, built        layers and disk as one are the root; /dev, /proc, /tmp, the home and, for a network,
 //!                        /etc/resolv.conf are mounted on it
 //! ```
@@ -22,12 +23,13 @@ use belljar_linux::{
     MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountSource, MountStep, Node, Without,
 };
 use belljar_model::{
-    NetworkMode, SandboxSpec, TEMPLATE_DIR, TREE_BEFORE, TREE_CHANGES, TemplateTree, TreeBase,
+    DISK_CHANGES, DISK_HOME, DISK_WORK, NetworkMode, SandboxSpec, TEMPLATE_DIR, TREE_BEFORE, TREE_CHANGES,
+    TemplateTree, TreeBase,
 };
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use crate::host_tree::{HostTree, STAGING, c_string, hosts, options, resolv_conf};
+use crate::host_tree::{HostTree, STAGING, USER_ID, c_string, hosts, options, resolv_conf};
 use crate::mounts::is_on_own_disk;
 
 /// Directory where a separate tree is assembled.
@@ -40,16 +42,17 @@ const DISK: &str = "disk";
 const LAYER: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 
-/// Plans the tree on the mounted layers, the lowest first.
+/// Plans the tree on the mounted layers, the lowest first. `disk` is that of a machine, if it has one.
 pub(crate) fn template_tree(
     spec: &SandboxSpec,
     tree: &TemplateTree,
     layers: Vec<OwnedFd>,
+    disk: Option<MountSource>,
     without: Without,
 ) -> HostTree {
     match tree.base {
         TreeBase::Host => on_host(spec, tree, layers, without),
-        TreeBase::Own => own(spec, tree, layers, without),
+        TreeBase::Own => own(spec, tree, layers, disk, without),
     }
 }
 
@@ -66,8 +69,15 @@ fn on_host(spec: &SandboxSpec, tree: &TemplateTree, layers: Vec<OwnedFd>, withou
     host
 }
 
-fn own(spec: &SandboxSpec, tree: &TemplateTree, layers: Vec<OwnedFd>, without: Without) -> HostTree {
+fn own(
+    spec: &SandboxSpec,
+    tree: &TemplateTree,
+    layers: Vec<OwnedFd>,
+    disk: Option<MountSource>,
+    without: Without,
+) -> HostTree {
     let mut root = HostTree::default();
+    let has_disk = disk.is_some();
     let is_built = tree.build.is_some();
     root.devices(spec, without);
     // A foreign tree need not have a place for it, and one that is being built keeps its own.
@@ -93,6 +103,19 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layers: Vec<OwnedFd>, without: W
     // A tree that is being built keeps its own stores of certificates.
     if is_built {
         with_disk(&mut root, spec, layers, PLACE, without);
+    } else if spec.machine {
+        // Root installs packages that write the stores, too.
+        let lower = root.lower(layers);
+        let on_top = (PLACE, MOUNT_ATTR_NODEV);
+        match disk {
+            Some(source) => {
+                root.dir(DISK, 0o755);
+                let target = c_string(DISK);
+                root.mounts.push(MountStep { source, target, attributes: WRITABLE, make: Vec::new() });
+                over(&mut root, &lower, on_top, Vec::new());
+            }
+            None => on_disk(&mut root, spec, &lower, on_top, without),
+        }
     } else {
         root.layers = layers.iter().filter_map(|layer| layer.try_clone().ok()).collect();
         with_places(&mut root, spec, layers);
@@ -103,7 +126,19 @@ fn own(spec: &SandboxSpec, tree: &TemplateTree, layers: Vec<OwnedFd>, without: W
     }
     root.prefix = PLACE;
     root.memory_mount(&format!("{PLACE}/tmp"), spec.limits.tmp.bytes(), "1777", &spec.limits, without);
-    root.memory_mount(&format!("{PLACE}/home/user"), spec.limits.disk.bytes(), "0755", &spec.limits, without);
+    let home = format!("{PLACE}/home/user");
+    if has_disk {
+        root.own(&format!("{DISK}/{DISK_HOME}"), &home);
+    } else {
+        root.memory_mount(&home, spec.limits.disk.bytes(), "0755", &spec.limits, without);
+    }
+    if spec.machine
+        && !has_disk
+        && let Some(MountStep { source: MountSource::New { options: list, .. }, .. }) = root.mounts.last_mut()
+    {
+        let id = USER_ID.to_string();
+        list.extend(options(&[("uid", id.as_str()), ("gid", &id)]));
+    }
     for (name, _) in etc {
         root.own(&format!("etc/{name}"), &format!("{PLACE}/etc/{name}"));
     }
@@ -152,28 +187,44 @@ fn with_places(tree: &mut HostTree, spec: &SandboxSpec, layers: Vec<OwnedFd>) {
 /// Mounts the layers with a disk on top as one, and shows apart what is on the disk and what is below it.
 fn with_disk(tree: &mut HostTree, spec: &SandboxSpec, layers: Vec<OwnedFd>, target: &str, without: Without) {
     let lower = tree.lower(layers);
-    tree.memory_disk(DISK, spec.limits.disk.bytes(), "0755", &spec.limits, without);
-    let path = |name: &str| format!("{STAGING}/{name}");
-    let (upper, work) = (path(&format!("{DISK}/upper")), path(&format!("{DISK}/work")));
-    let lowerdir = lower.join(":");
-    let list = [("lowerdir", lowerdir.as_str()), ("upperdir", &upper), ("workdir", &work), ("userxattr", "")];
-    tree.mounts.push(MountStep {
-        source: MountSource::New { kind: c"overlay".to_owned(), options: options(&list) },
-        target: c_string(target),
-        attributes: WRITABLE,
-        make: ["upper", "work"]
-            .map(|name| Node::Dir { path: c_string(format!("{DISK}/{name}")), mode: 0o755 })
-            .into(),
-    });
+    on_disk(tree, spec, &lower, (target, WRITABLE), without);
     let (before, changes) = (TREE_BEFORE.trim_start_matches('/'), TREE_CHANGES.trim_start_matches('/'));
     tree.dir(before, 0o755);
     tree.dir(changes, 0o755);
     tree.overlay(&lower, before);
     tree.mounts.push(MountStep {
-        source: MountSource::Own(c_string(format!("{DISK}/upper"))),
+        source: MountSource::Own(c_string(format!("{DISK}/{DISK_CHANGES}"))),
         target: c_string(changes),
         attributes: LAYER,
         make: Vec::new(),
+    });
+}
+
+/// Mounts layers, by their paths during the launch, with a disk on top as one at `target`, with these attributes.
+fn on_disk(
+    tree: &mut HostTree,
+    spec: &SandboxSpec,
+    lower: &[String],
+    (target, attributes): (&str, u64),
+    without: Without,
+) {
+    tree.memory_disk(DISK, spec.limits.disk.bytes(), "0755", &spec.limits, without);
+    let dirs = [DISK_CHANGES, DISK_WORK];
+    let make = dirs.map(|name| Node::Dir { path: c_string(format!("{DISK}/{name}")), mode: 0o755 });
+    over(tree, lower, (target, attributes), make.into());
+}
+
+/// Mounts layers with the mounted disk on top as one at `target`. `make` are nodes that are made before.
+fn over(tree: &mut HostTree, lower: &[String], (target, attributes): (&str, u64), make: Vec<Node>) {
+    let path = |name: &str| format!("{STAGING}/{name}");
+    let (upper, work) = (path(&format!("{DISK}/{DISK_CHANGES}")), path(&format!("{DISK}/{DISK_WORK}")));
+    let lowerdir = lower.join(":");
+    let list = [("lowerdir", lowerdir.as_str()), ("upperdir", &upper), ("workdir", &work), ("userxattr", "")];
+    tree.mounts.push(MountStep {
+        source: MountSource::New { kind: c"overlay".to_owned(), options: options(&list) },
+        target: c_string(target),
+        attributes,
+        make,
     });
 }
 

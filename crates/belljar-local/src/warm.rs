@@ -76,7 +76,7 @@ impl Entry {
             Tree::Template(tree) => tree.build.is_some(),
             Tree::Bare => true,
         };
-        if is_excluded || plan.without.has(Wall::Owner) {
+        if is_excluded || plan.machine.is_some() || plan.without.has(Wall::Owner) {
             return None;
         }
         let has = |wall| !plan.without.has(wall);

@@ -91,8 +91,8 @@ pub use tool_file::{
     MAX_TOOL_DESCRIPTION, MAX_TOOL_LANGUAGES, MAX_TOOL_NAME, ToolFile, ToolListError, ToolsError,
 };
 pub use tree::{
-    MAX_TREE_LAYERS, ShownDir, TEMPLATE_DIR, TREE_BEFORE, TREE_CHANGES, TemplateStart, TemplateTree, Tree,
-    TreeBase, TreeBuild, TreeLayer, one_or_several,
+    DISK_CHANGES, DISK_HOME, DISK_WORK, MAX_TREE_LAYERS, ShownDir, TEMPLATE_DIR, TREE_BEFORE, TREE_CHANGES,
+    TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer, one_or_several,
 };
 pub use volumes::{
     MAX_VOLUME_BYTES, MAX_VOLUMES, MIN_VOLUME_BYTES, VolumeFile, VolumeId, VolumeImage, VolumeMount,

@@ -1,6 +1,7 @@
 //! Validated specification of a sandbox.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::checks::{Approval, Screening};
@@ -28,6 +29,11 @@ pub struct SandboxSpec {
     pub limits: Limits,
     /// How limits are enforced.
     pub grade: LimitsGrade,
+    /// Whether it is a machine: its whole tree is writable, and root inside has some of a root's privileges within it. Needs a template with
+    /// a tree of its own.
+    pub machine: bool,
+    /// File with the disk of a machine, which a server makes. Without one, what changes is in memory.
+    pub disk: Option<PathBuf>,
     /// Network policy.
     pub network: NetworkPolicy,
     /// Mounts of host paths, outer ones first.

@@ -36,6 +36,9 @@ pub struct SpecFile {
     /// How limits are enforced: `cgroup` or `watched`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grade: Option<String>,
+    /// Whether it is a machine: root inside, and a tree that is writable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<bool>,
     /// Network policy: a mode such as `disabled`, or a table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkFile>,
@@ -119,6 +122,7 @@ impl SpecFile {
             language: over.language.or(self.language),
             limits: self.limits.merge(over.limits),
             grade: over.grade.or(self.grade),
+            machine: over.machine.or(self.machine),
             network: over.network.or(self.network),
             mounts,
             volumes: append(self.volumes, over.volumes),
@@ -154,6 +158,8 @@ impl SpecFile {
             engine: parse_or_default(self.engine)?,
             limits: self.limits.resolve(),
             grade: parse_or_default(self.grade)?,
+            machine: self.machine.unwrap_or(false),
+            disk: None,
             network: self.network.map(resolve_network).transpose()?.unwrap_or_default(),
             mounts,
             volumes,
@@ -173,6 +179,7 @@ impl SpecFile {
             language: fields.text("language")?,
             limits: fields.table("limits")?.map(LimitsFile::from_fields).transpose()?.unwrap_or_default(),
             grade: fields.text("grade")?,
+            machine: fields.flag("machine")?,
             network: fields.take("network").map(NetworkFile::from_node).transpose()?,
             mounts: fields.texts("mounts")?,
             volumes: fields.take("volumes").map(VolumeFile::list).transpose()?,
@@ -195,6 +202,7 @@ impl fmt::Debug for SpecFile {
             .field("language", &self.language)
             .field("limits", &self.limits)
             .field("grade", &self.grade)
+            .field("machine", &self.machine)
             .field("network", &self.network)
             .field("mounts", &self.mounts)
             .field("volumes", &self.volumes)

@@ -24,6 +24,10 @@ pub(crate) struct SpecWire {
     engine: EngineName,
     limits: Limits,
     grade: LimitsGrade,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    machine: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disk: Option<FilePath>,
     network: NetworkPolicy,
     mounts: Vec<MountWire>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,6 +67,8 @@ impl From<SandboxSpec> for SpecWire {
             engine: spec.engine,
             limits: spec.limits,
             grade: spec.grade,
+            machine: spec.machine,
+            disk: spec.disk.as_deref().map(FilePath::from),
             network: spec.network,
             mounts: mounts.collect(),
             volumes: spec.volumes,
@@ -107,6 +113,8 @@ impl TryFrom<SpecWire> for SandboxSpec {
             engine: wire.engine,
             limits: wire.limits,
             grade: wire.grade,
+            machine: wire.machine,
+            disk: wire.disk.map(|disk| disk.to_path_buf()),
             network: wire.network,
             mounts,
             volumes: wire.volumes,
@@ -187,6 +195,8 @@ mod tests {
             env: vec![EnvVar::new("A", "1").unwrap(), EnvVar::new("B", "two\nlines=").unwrap()],
             hostname: "box".parse().unwrap(),
             interactive: true,
+            machine: true,
+            disk: Some("/disks/a".into()),
             ..SandboxSpec::default()
         }
     }

@@ -14,6 +14,13 @@ pub const TEMPLATE_DIR: &str = "/opt/template";
 /// Path in a build's sandbox of what it has changed so far, if its tree has layers: read-only, in the form of an overlay's upper directory.
 pub const TREE_CHANGES: &str = "/dev/belljar/changes";
 
+/// Directories of the disk of a machine: what has changed in the tree, the overlay's work directory, and the home directory.
+pub const DISK_CHANGES: &str = "upper";
+/// See [`DISK_CHANGES`].
+pub const DISK_WORK: &str = "work";
+/// See [`DISK_CHANGES`].
+pub const DISK_HOME: &str = "home";
+
 /// Path in a build's sandbox of its tree before the build, read-only.
 pub const TREE_BEFORE: &str = "/dev/belljar/before";
 

@@ -53,6 +53,9 @@ pub enum Profile {
     /// [`Profile::Default`], but calls that change a file's owner do nothing and return success: packages are unpacked with
     /// only one user id. For builds of templates.
     Build,
+    /// [`Profile::Default`] with the calls that set modes with set-user-ID bits, and `chroot`. For machines, whose root is root of the
+    /// sandbox's user namespace.
+    Machine,
     /// [`Profile::Default`] with the calls by which a process enters a sandbox. For the parent of warm interpreters, which
     /// runs no user code; each child also installs the sandbox's own filter before it runs any.
     Warm,
@@ -62,12 +65,13 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Default,
         Self::Hardened,
         Self::NoNetwork,
         Self::Watched,
         Self::Build,
+        Self::Machine,
         Self::Warm,
         Self::Gateway,
     ];
@@ -81,6 +85,7 @@ impl Profile {
             Self::NoNetwork => "no_network",
             Self::Watched => "watched",
             Self::Build => "build",
+            Self::Machine => "machine",
             Self::Warm => "warm",
             Self::Gateway => "gateway",
         }
@@ -146,6 +151,7 @@ impl Policy {
         static NO_NETWORK: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::NoNetwork));
         static WATCHED: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Watched));
         static BUILD: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Build));
+        static MACHINE: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Machine));
         static WARM: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Warm));
         static GATEWAY: Parsed = LazyLock::new(|| Policy::parse(TEXT, Profile::Gateway));
         match profile {
@@ -154,6 +160,7 @@ impl Policy {
             Profile::NoNetwork => NO_NETWORK.as_ref(),
             Profile::Watched => WATCHED.as_ref(),
             Profile::Build => BUILD.as_ref(),
+            Profile::Machine => MACHINE.as_ref(),
             Profile::Warm => WARM.as_ref(),
             Profile::Gateway => GATEWAY.as_ref(),
         }

@@ -121,6 +121,7 @@ pub fn program(profile: Profile) -> &'static [Instruction] {
         Profile::NoNetwork => &generated::NO_NETWORK,
         Profile::Watched => &generated::WATCHED,
         Profile::Build => &generated::BUILD,
+        Profile::Machine => &generated::MACHINE,
         Profile::Warm => &generated::WARM,
         Profile::Gateway => &generated::GATEWAY,
     }

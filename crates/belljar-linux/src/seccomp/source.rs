@@ -53,7 +53,7 @@ struct CheckSource {
 }
 
 /// Restrictions of a profile. It has no `allow`, no `otherwise` and no `then = "allow"`: it cannot add permissions, except by
-/// `free`, which only the profiles `build` and `warm` may have.
+/// `free`, which only the profiles `build`, `machine` and `warm` may have.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileSource {
@@ -140,16 +140,17 @@ pub(super) fn parse(text: &str, profile: Profile) -> Result<Policy, SeccompError
     if let Some(name) = source.profile.keys().find(|name| !known(name)) {
         return Err(invalid(
             &format!("profile.{name}"),
-            "the profiles are default, hardened, no_network, watched, build, warm and gateway",
+            "the profiles are default, hardened, no_network, watched, build, machine, warm and gateway",
         ));
     }
     let mut selected = policy.clone();
     for (name, narrow) in source.profile {
-        if !narrow.free.is_empty() && ![Profile::Build.name(), Profile::Warm.name()].contains(&name.as_str())
+        if !narrow.free.is_empty()
+            && ![Profile::Build, Profile::Machine, Profile::Warm].iter().any(|one| one.name() == name)
         {
             return Err(invalid(
                 &format!("profile.{name}"),
-                "only the profiles build and warm may have `free`",
+                "only the profiles build, machine and warm may have `free`",
             ));
         }
         let narrowed = policy.clone().restrict(narrow, &source.values)?;
@@ -377,11 +378,11 @@ mod tests {
         );
         check(
             "[[profile.soft.refuse]]\ncalls = [\"ioctl\"]\nerrno = \"EPERM\"",
-            "invalid seccomp policy at profile.soft: the profiles are default, hardened, no_network, watched, build, warm and gateway",
+            "invalid seccomp policy at profile.soft: the profiles are default, hardened, no_network, watched, build, machine, warm and gateway",
         );
         check(
             "[[profile.hardened.free]]\ncalls = [\"ioctl\"]",
-            "invalid seccomp policy at profile.hardened: only the profiles build and warm may have `free`",
+            "invalid seccomp policy at profile.hardened: only the profiles build, machine and warm may have `free`",
         );
         check("[[profile.hardened.allow]]\ncalls = [\"ioctl\"]", "cannot read the seccomp policy");
     }

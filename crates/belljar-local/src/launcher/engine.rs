@@ -1,7 +1,8 @@
 //! Engine of a server: its sandboxes are held by the launcher, and outlive the server.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -158,6 +159,10 @@ impl LauncherEngine {
 }
 
 impl Engine for LauncherEngine {
+    fn open_disk(&self, disk: &Path) -> Result<File, EngineError> {
+        crate::volumes::open_disk(disk)
+    }
+
     /// Ends all sandboxes of the launcher, including those of other servers, and the launcher. Does nothing without a launcher.
     fn shut_down(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async {

@@ -9,7 +9,7 @@ use belljar_model::{
     SandboxSpec, TemplateStart, TemplateTree, Tree, TreeBase, TreeBuild, TreeLayer, VolumeMount,
 };
 
-use crate::layer::{NotRun, make, make_volume};
+use crate::layer::{NotRun, make, make_machine, make_volume};
 
 /// Result of an attack, whose findings are printed.
 type AttackResult = Result<(), NotRun>;
@@ -28,6 +28,9 @@ pub(crate) fn run(attack: &str) -> ExitCode {
                 "superblock" => superblock().await,
                 "build" => build().await,
                 "executions" => executions().await,
+                "machine" => in_machine(&[("user", BY_USER), ("root", BY_ROOT), ("other", BY_OTHER)]).await,
+                "namespaces of a machine" => in_machine(&[("user", NEW_NAMESPACE)]).await,
+                "mount in a machine" => in_machine(&[("root", MOUNT)]).await,
                 other => Err(NotRun::Fail(format!("no attack is called {other}"))),
             }
         }),
@@ -76,6 +79,113 @@ for name, program in [("a plain program", "plain"), ("a program with capabilitie
     words = [line.split()[1] for line in status.splitlines() if line.startswith("CapEff")]
     print(f"of {name}:", {True: "none", False: "some"}[int(words[0], 16) == 0])
 "#;
+
+/// Begin of the programs in machines.
+const IN_MACHINE: &str = r#"
+import ctypes, errno, os, signal, socket, stat, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def tell(name, attempt):
+    try:
+        answer = attempt()
+    except OSError as error:
+        answer = errno.errorcode[error.errno]
+    print(f"{name}:", "ok" if answer is None else answer)
+def call(function, *arguments):
+    if function(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), "")
+def write(path, text="x"):
+    with open(path, "w") as file:
+        file.write(text)
+def in_child(attempt):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            attempt()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code:
+        raise OSError(code, "")
+"#;
+
+const BY_USER: &str = r#"
+tell("user", lambda: f"{os.getuid()} {os.getgroups()} {os.environ['USER']} {os.getcwd()}")
+tell("user writes its home", lambda: write("/home/user/file"))
+tell("user writes the system", lambda: write("/usr/bin/file"))
+tell("user binds port 80", lambda: socket.create_server(("127.0.0.1", 80)).close())
+tell("user's own capabilities", lambda: [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")][0].lstrip("0") or "none")
+tell("user becomes root", lambda: os.setuid(0))
+print("set-user-ID program:", subprocess.run(["suid", "-c", "import os; print(os.geteuid())"], capture_output=True, text=True).stdout.strip())
+"#;
+
+const BY_ROOT: &str = r#"
+tell("root", lambda: f"{os.getuid()} {os.getgroups()} {os.environ['USER']} {os.getcwd()}")
+tell("root writes the system", lambda: write("/usr/bin/file"))
+tell("file of the user belongs to", lambda: os.stat("/home/user/file").st_uid)
+tell("root gives a file away", lambda: os.chown("/usr/bin/file", 1234, 1234))
+tell("root sets a bit", lambda: os.chmod("/usr/bin/file", 0o4755))
+tell("root changes its root", lambda: in_child(lambda: os.chroot("/usr")))
+tell("root ends a user's process", lambda: end_of_user())
+tell("root's capabilities", lambda: [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapBnd")][0].lstrip("0"))
+tell("an id of nobody", lambda: os.chown("/usr/bin/file", 65536, 0))
+tell("device", lambda: os.mknod("/usr/device", stat.S_IFCHR | 0o666, os.makedev(1, 3)))
+tell("guest's memory", lambda: open("/proc/1/mem").close())
+tell("guest's environment", lambda: open("/proc/1/environ").close())
+tell("kernel's settings", lambda: write("/proc/sys/kernel/hostname"))
+tell("host name", lambda: call(libc.sethostname, b"x", 1))
+tell("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close())
+os.kill(1, signal.SIGKILL)
+"#;
+
+/// Ends a process of another user, before [`BY_ROOT`].
+const END_OF_USER: &str = r#"
+def end_of_user():
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(1000)
+        signal.pause()
+    os.kill(pid, signal.SIGTERM)
+    return signal.Signals(os.WTERMSIG(os.waitpid(pid, 0)[1])).name
+"#;
+
+const BY_OTHER: &str = r#"
+tell("another user", lambda: f"{os.getuid()} {sorted(os.getgroups())} {os.environ['HOME']} {os.getcwd()}")
+tell("another user's path", lambda: os.environ["PATH"].split(":")[0])
+tell("another user reads the home", lambda: os.listdir("/home/user") and None)
+tell("another user writes it", lambda: write("/home/user/other"))
+"#;
+
+const NEW_NAMESPACE: &str = r#"
+tell("unshare", lambda: in_child(lambda: call(libc.unshare, 0x10000000)))
+"#;
+
+const MOUNT: &str = r#"
+tell("mount", lambda: call(libc.mount, b"none", b"/run", b"tmpfs", 0, None))
+"#;
+
+/// Runs programs in one machine, each as a user.
+async fn in_machine(programs: &[(&str, &str)]) -> AttackResult {
+    let dir = tempfile::tempdir()?;
+    let tree = TemplateTree {
+        base: TreeBase::Own,
+        layers: vec![make_machine(dir.path())?],
+        owner: "first".to_owned(),
+        warm: Vec::new(),
+        start: TemplateStart::default(),
+        build: None,
+    };
+    let spec = SandboxSpec { tree: Tree::Template(Box::new(tree)), machine: true, ..SandboxSpec::default() };
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
+    let sandbox = engine.create(CreateRequest::run(&spec)).await.map_err(|error| failure(&error))?;
+    for (user, program) in programs {
+        let code = [IN_MACHINE, END_OF_USER, program].concat();
+        let argv = ["python3", "-c", &code].map(|word| word.as_bytes().to_vec().into());
+        let request = v1::StartRequest { argv: argv.into(), user: (*user).to_owned(), ..Default::default() };
+        read_all(sandbox.guest().start(request).await?).await?.lines().for_each(print_line);
+    }
+    stop(sandbox).await
+}
 
 /// Creates a sandbox on the machine's tree, with the layer at its place.
 async fn sandbox(layer: Option<&TreeLayer>, owner: &str, is_built: bool) -> Result<Sandbox, NotRun> {

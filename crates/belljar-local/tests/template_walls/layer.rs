@@ -71,6 +71,60 @@ pub(crate) fn make_volume(dir: &Path) -> Result<VolumeMount, NotRun> {
     })
 }
 
+/// Creates the layer of a tree of its own in a directory: Python, a shell, users, and `suid`, a Python that runs as root.
+pub(crate) fn make_machine(dir: &Path) -> Result<TreeLayer, NotRun> {
+    let tree = dir.join("tree");
+    for name in
+        ["proc", "dev", "sys", "tmp", "run", "home/user", "etc", "var", "root", "usr/bin", "usr/lib", "bin"]
+    {
+        std::fs::create_dir_all(tree.join(name))?;
+    }
+    let python = std::fs::canonicalize("/usr/bin/python3")
+        .map_err(|error| NotRun::Skip(format!("there is no /usr/bin/python3: {error}")))?;
+    copy_program(&python, &tree, "usr/bin/python3")?;
+    copy_program(&std::fs::canonicalize("/bin/sh")?, &tree, "bin/sh")?;
+    let name = python.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let library = Path::new("/usr/lib").join(&name);
+    let copied = Command::new("cp").arg("-a").arg(&library).arg(tree.join("usr/lib")).output()?;
+    if !copied.status.success() {
+        return Err(NotRun::Fail(String::from_utf8_lossy(&copied.stderr).into_owned()));
+    }
+    for extension in std::fs::read_dir(library.join("lib-dynload"))? {
+        copy_libraries(&extension?.path(), &tree)?;
+    }
+    std::fs::write(
+        tree.join("etc/passwd"),
+        "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\nother:x:1234:1234::/:/bin/sh\n",
+    )?;
+    std::fs::write(tree.join("etc/group"), "root:x:0:\nuser:x:1000:\nother:x:1234:\nextra:x:77:other\n")?;
+    for name in ["hosts", "hostname", "resolv.conf"] {
+        std::fs::write(tree.join("etc").join(name), "")?;
+    }
+    std::fs::copy(&python, tree.join("usr/bin/suid"))?;
+    let mode = rustix::fs::Mode::from_raw_mode(0o4755);
+    rustix::fs::chmod(tree.join("usr/bin/suid"), mode).map_err(|errno| NotRun::Fail(errno.to_string()))?;
+    squash(dir, &tree, &["-noI", "-noD", "-noF"])
+}
+
+/// Copies a program, with its libraries.
+fn copy_program(program: &Path, tree: &Path, name: &str) -> Result<(), NotRun> {
+    std::fs::copy(program, tree.join(name))?;
+    copy_libraries(program, tree)
+}
+
+fn copy_libraries(program: &Path, tree: &Path) -> Result<(), NotRun> {
+    let listed = Command::new("ldd").arg(program).output()?;
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for library in text.split_ascii_whitespace().filter(|word| word.starts_with('/')) {
+        let copy = tree.join(library.trim_start_matches('/'));
+        if !copy.exists() {
+            std::fs::create_dir_all(copy.parent().unwrap_or(tree))?;
+            std::fs::copy(library, copy)?;
+        }
+    }
+    Ok(())
+}
+
 /// Creates the layer in a directory. It has `zero`, a device; the programs; and `data`.
 pub(crate) fn make(dir: &Path) -> Result<TreeLayer, NotRun> {
     let tree = programs(dir)?;
@@ -83,11 +137,16 @@ pub(crate) fn make(dir: &Path) -> Result<TreeLayer, NotRun> {
         state.to_ne_bytes()
     });
     std::fs::write(tree.join("data"), words.collect::<Vec<u8>>())?;
+    squash(dir, &tree, &["-p", "zero c 666 0 0 1 5"])
+}
+
+fn squash(dir: &Path, tree: &Path, flags: &[&str]) -> Result<TreeLayer, NotRun> {
     let path: PathBuf = dir.join("layer");
     let made = Command::new("mksquashfs")
-        .arg(&tree)
+        .arg(tree)
         .arg(&path)
-        .args(["-noappend", "-quiet", "-no-progress", "-xattrs", "-p", "zero c 666 0 0 1 5"])
+        .args(["-noappend", "-quiet", "-no-progress", "-xattrs"])
+        .args(flags)
         .output()
         .map_err(|error| NotRun::Skip(format!("mksquashfs cannot be run: {error}")))?;
     if !made.status.success() {

@@ -139,7 +139,7 @@ fn message_with_causes(error: &ModelError) -> String {
 
 #[test]
 fn invalid_files_are_refused() {
-    let top = "allowed here: approval, engine, env, grade, hostname, interactive, language, limits, mounts, network, screening, volumes";
+    let top = "allowed here: approval, engine, env, grade, hostname, interactive, language, limits, machine, mounts, network, screening, volumes";
     let limits = "allowed here: cpus, disk, inodes, log, memory, open_files, output, pids, timeout, tmp";
     let cases = [
         (r#"{"memory": "1g"}"#, format!("\"memory\": unknown key; {top}")),

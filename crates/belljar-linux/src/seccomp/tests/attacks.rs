@@ -13,6 +13,7 @@ fn compiled(profile: Profile) -> [(Arch, &'static [Instruction]); 2] {
         Profile::NoNetwork => (&x86::NO_NETWORK[..], &arm::NO_NETWORK[..]),
         Profile::Watched => (&x86::WATCHED[..], &arm::WATCHED[..]),
         Profile::Build => (&x86::BUILD[..], &arm::BUILD[..]),
+        Profile::Machine => (&x86::MACHINE[..], &arm::MACHINE[..]),
         Profile::Warm => (&x86::WARM[..], &arm::WARM[..]),
         Profile::Gateway => (&x86::GATEWAY[..], &arm::GATEWAY[..]),
     };

@@ -70,6 +70,7 @@ fn generated_arrays_match_the_policy() {
         (Arch::X86_64, Profile::NoNetwork, &generated_x86_64::NO_NETWORK),
         (Arch::X86_64, Profile::Watched, &generated_x86_64::WATCHED),
         (Arch::X86_64, Profile::Build, &generated_x86_64::BUILD),
+        (Arch::X86_64, Profile::Machine, &generated_x86_64::MACHINE),
         (Arch::X86_64, Profile::Warm, &generated_x86_64::WARM),
         (Arch::X86_64, Profile::Gateway, &generated_x86_64::GATEWAY),
         (Arch::Aarch64, Profile::Default, &generated_aarch64::DEFAULT),
@@ -77,6 +78,7 @@ fn generated_arrays_match_the_policy() {
         (Arch::Aarch64, Profile::NoNetwork, &generated_aarch64::NO_NETWORK),
         (Arch::Aarch64, Profile::Watched, &generated_aarch64::WATCHED),
         (Arch::Aarch64, Profile::Build, &generated_aarch64::BUILD),
+        (Arch::Aarch64, Profile::Machine, &generated_aarch64::MACHINE),
         (Arch::Aarch64, Profile::Warm, &generated_aarch64::WARM),
         (Arch::Aarch64, Profile::Gateway, &generated_aarch64::GATEWAY),
     ];
@@ -92,7 +94,7 @@ fn generated_arrays_match_the_policy() {
 fn verdict_tables_are_current() {
     for arch in Arch::ALL {
         let mut text = format!(
-            "# Outcome of each system call on {} in the profiles default, hardened, no_network, watched, build, warm and\n\
+            "# Outcome of each system call on {} in the profiles default, hardened, no_network, watched, build, machine, warm and\n\
              # gateway. `conditional` depends on the arguments; ENOSYS with `unlisted` means that the policy does not list the\n\
              # call. Generated from seccomp.toml by the tests; do not edit.\n",
             arch.name()
@@ -106,9 +108,10 @@ fn verdict_tables_are_current() {
                     Some((_, entry)) if entry.rules.is_empty() => entry.otherwise.to_string(),
                     Some(_) => String::from("conditional"),
                 });
-            let [default, hardened, no_network, watched, build, warm, gateway] = verdicts;
+            let [default, hardened, no_network, watched, build, machine, warm, gateway] = verdicts;
             let line = format!(
-                "{name:24} {default:16} {hardened:16} {no_network:16} {watched:16} {build:16} {warm:16} {gateway}"
+                "{name:24} {default:16} {hardened:16} {no_network:16} {watched:16} {build:16} {machine:16} {warm:16} \
+                 {gateway}"
             );
             writeln!(text, "{line}").unwrap();
         }
