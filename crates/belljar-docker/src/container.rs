@@ -240,6 +240,7 @@ impl Container<'_> {
             first_process: true,
             own_proc: false,
             own_filter: true,
+            machine: None,
             // Same as `{heap}` of a language: node cannot see the limit.
             heap_mib: limits.memory.bytes() / 4 * 3 / (1 << 20),
             open_files: Some(limits.open_files.get()),
@@ -256,7 +257,7 @@ impl Container<'_> {
         let mut env = Environment::default();
         env.extend(self.image.env.iter().cloned());
         env.extend(Environment::new(self.id, HOME.as_ref(), path).into_variables());
-        env.add_installers(HOME.as_ref());
+        env.add_installers(Some(HOME.as_ref()));
         env.add_limits(&self.spec.limits);
         env.add_requested(self.spec);
         env.into_variables()

@@ -524,6 +524,7 @@ impl Engine for DockerEngine {
             fork: true,
             own_tree: false,
             images: true,
+            machines: false,
             mounts: false,
             volumes: false,
             warm_interpreters: false,

@@ -160,6 +160,7 @@ fn assemble(definition: &Definition, base: Option<&BaseTemplate>, state: State) 
     let (mut command, mut ready) = (definition.start.clone(), definition.ready.clone());
     if let Some(base) = base {
         spec.limits = base.spec.limits.clone().merge(spec.limits);
+        spec.machine = spec.machine.or(base.spec.machine);
         warm.clone_from(&base.warm);
         if command.is_none() {
             (command, ready) = (base.start.command.clone(), base.start.ready.clone());

@@ -167,6 +167,7 @@ struct File {
     start: Option<Spanned<String>>,
     ready: Option<Spanned<String>>,
     warm: Option<Spanned<Vec<String>>>,
+    machine: Option<Spanned<bool>>,
     limits: Option<Spanned<BTreeMap<String, toml::Value>>>,
     build: Option<Spanned<BTreeMap<String, toml::Value>>>,
     #[serde(default)]
@@ -338,7 +339,17 @@ impl File {
                 _ => {}
             }
         }
+        if let Some(machine) = &self.machine {
+            let fits = base != Base::Host || !*machine.get_ref();
+            source.check(
+                "machine",
+                machine,
+                fits,
+                "it needs a tree of its own; give another base than host",
+            )?;
+        }
         let spec = SpecFile {
+            machine: self.machine.map(Spanned::into_inner),
             limits: limits(source, "limits", self.limits.as_ref())?,
             env: (!env.is_empty()).then_some(env),
             ..SpecFile::default()

@@ -139,13 +139,19 @@ impl Keeper {
     pub(crate) async fn plan_launch(&self, caller: &Caller, request: CreateSandbox) -> Result<LaunchPlan> {
         let origin = self.origin_of(caller, request.template.as_deref()).await?;
         let names_memory = request.spec.limits.memory.is_some();
+        // Whoever has made the template has decided; a request alone needs the right.
+        let asks_machine = request.spec.machine == Some(true) && origin.spec.machine != Some(true);
         let mut spec = resolve(&self.inner.engines, self.grade()?, &origin.spec, request.spec)?;
         if names_memory {
             check_memory(spec.limits.memory)?;
         }
+        if origin.has_disk() && !spec.machine {
+            let reason = "the template is the disk of a machine; omit it".to_owned();
+            return Err(KeeperError::field("machine", reason));
+        }
         spec.tree = origin.tree(&self.layers(), &caller.tenant);
         self.resolve_volumes(caller, &mut spec).await?;
-        self.check_policy(caller, &spec)?;
+        self.check_policy(caller, &spec, asks_machine)?;
         let mut lifetime = request.lifetime;
         self.check_capabilities(&spec, &lifetime)?;
         lifetime.timeout = self.checked_lifetime(lifetime.timeout)?;
@@ -170,7 +176,7 @@ impl Keeper {
     }
 
     /// Checks that the specification has nothing that a tenant, a tool or a model must never get (corpus C19).
-    fn check_policy(&self, caller: &Caller, spec: &SandboxSpec) -> Result<()> {
+    fn check_policy(&self, caller: &Caller, spec: &SandboxSpec, asks_machine: bool) -> Result<()> {
         let refuse = |field, reason: String| Err(KeeperError::Policy { field, reason });
         self.check_offered(spec)?;
         self.check_network(caller, &spec.network)?;
@@ -179,6 +185,10 @@ impl Keeper {
         }
         if !spec.mounts.is_empty() {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
+        }
+        if asks_machine {
+            let reason = "a machine of a template that is none is only for keys with the role admin; name a template with machine = true";
+            return refuse("machine", reason.to_owned());
         }
         if spec.grade == LimitsGrade::Watched && self.grade()? != LimitsGrade::Watched {
             return refuse("grade", "the weaker grade is only for keys with the role admin".to_owned());
@@ -381,7 +391,7 @@ impl Keeper {
             // From here on, changes of secrets find the sandbox and wait for its launch.
             bare.network = self.fill_secrets(&caller.tenant, &bare.network).await?;
             let request = CreateRequest::long_lived(&entry.id, &bare, holder);
-            self.engine(bare.engine)?.create(request).await.map_err(KeeperError::from)
+            self.launch_on(request, &entry.id, &plan.origin).await
         };
         let launched = launching.instrument(step!("engine.launch", sandbox = %entry.id)).await;
         drop(permit);
@@ -541,6 +551,9 @@ fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
         ("memory", info.spec.limits.memory.to_string()),
         ("pooled", info.pooled.to_string()),
     ];
+    if spec.machine {
+        details.push(("machine", true.to_string()));
+    }
     let volumes = spec.volumes.iter().filter_map(|volume| {
         let image = volume.image.as_ref()?;
         Some(format!("{}:{}", image.id, volume.mode.as_str()))

@@ -550,6 +550,7 @@ fn start_request(
     }
     let mut start = v1::StartRequest {
         cwd: request.cwd.clone().unwrap_or_default(),
+        user: request.user.clone().unwrap_or_default(),
         stdin: request.stdin.slice(..request.stdin.len().min(INLINE_STDIN_BYTES)),
         stdin_open: request.stdin_open || request.stdin.len() > INLINE_STDIN_BYTES,
         timeout_ms: timeout
@@ -594,6 +595,7 @@ fn session_request(
     };
     let given = [
         ("cwd", request.cwd.is_some()),
+        ("user", request.user.is_some()),
         ("env", !request.env.is_empty()),
         ("stdin", !request.stdin.is_empty() || request.stdin_open),
         ("terminal", request.terminal.is_some()),

@@ -15,6 +15,7 @@ mod config;
 mod contexts;
 mod create;
 mod denials;
+mod disk;
 mod entry;
 mod error;
 mod events;

@@ -8,6 +8,7 @@ use belljar_engine::Sandbox;
 use belljar_model::SandboxState;
 use belljar_store::SandboxRow;
 use jiff::Timestamp;
+use tokio::sync::MutexGuard;
 use tracing::Instrument as _;
 
 use crate::action::{SANDBOX_KILL, SANDBOX_PAUSE, SANDBOX_RESUME, SANDBOX_TIMEOUT};
@@ -144,7 +145,12 @@ impl Keeper {
     }
 
     pub(crate) async fn freeze(&self, entry: &Arc<Entry>) -> Result<()> {
-        let _step = entry.step.lock().await;
+        let step = entry.step.lock().await;
+        self.freeze_in(entry, &step).await
+    }
+
+    /// Pauses the sandbox in a step of it.
+    pub(crate) async fn freeze_in(&self, entry: &Arc<Entry>, _step: &MutexGuard<'_, ()>) -> Result<()> {
         let sandbox = entry.require_running("pausing it")?;
         let spec = Arc::clone(&entry.live().spec);
         self.check_can(&spec, "pausing it", |can| can.pause)?;
@@ -197,7 +203,17 @@ impl Keeper {
     }
 
     pub(crate) async fn thaw(&self, entry: &Arc<Entry>, timeout: Option<Duration>) -> Result<()> {
-        let _step = entry.step.lock().await;
+        let step = entry.step.lock().await;
+        self.thaw_in(entry, timeout, &step).await
+    }
+
+    /// Resumes the sandbox in a step of it.
+    pub(crate) async fn thaw_in(
+        &self,
+        entry: &Arc<Entry>,
+        timeout: Option<Duration>,
+        _step: &MutexGuard<'_, ()>,
+    ) -> Result<()> {
         if entry.state() == SandboxState::Running {
             let is_later =
                 |timeout: &Duration| entry.live().row.deadline_at.is_some_and(|at| until(at) < *timeout);

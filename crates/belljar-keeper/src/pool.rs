@@ -360,8 +360,8 @@ impl Keeper {
             return Ok(());
         };
         let id = crate::create::new_id()?;
-        let sandbox =
-            self.engine(pool.spec.engine)?.create(CreateRequest::long_lived(&id, &pool.spec, None)).await?;
+        let request = CreateRequest::long_lived(&id, &pool.spec, None);
+        let sandbox = self.launch_on(request, &id, &pool.origin).await?;
         if let Err(error) = self.unpack(&pool.origin, &sandbox).await {
             sandbox.stop().await?;
             return Err(error);

@@ -102,6 +102,7 @@ impl Keeper {
             engines,
         });
         keeper.sweep_archives().await?;
+        keeper.sweep_disks().await?;
         keeper.sweep_uploads(false, false)?;
         keeper.recover_volumes().await?;
         keeper.reconcile().await?;

@@ -398,6 +398,8 @@ pub struct ExecRequest {
     pub command: Command,
     /// Working directory: absolute, or relative to the home directory.
     pub cwd: Option<Bytes>,
+    /// User as whom it runs; the sandbox's own if absent. Others are in machines alone.
+    pub user: Option<String>,
     /// Environment, added to the sandbox's.
     pub env: BTreeMap<String, String>,
     /// Input, at most 1 MiB.

@@ -1,7 +1,7 @@
 //! Copies of a sandbox's files: snapshots, stored as templates, and forks, new sandboxes with the same files.
 //!
 //! The home directory is copied as far as the sandbox's own code could read it. The sandbox's guest packs it, and the new sandbox's
-//! guest unpacks it; the host stores the bytes without parsing them.
+//! guest unpacks it; the host stores the bytes without parsing them. Of a machine, the disk is copied as it is.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,11 @@ impl ForkSource {
             origin: Origin {
                 id: String::new(),
                 name: self.template.clone(),
-                spec: SpecFile { env: Some(env.collect()), ..SpecFile::default() },
+                spec: SpecFile {
+                    env: Some(env.collect()),
+                    machine: Some(self.spec.machine),
+                    ..SpecFile::default()
+                },
                 archive: Some(self.archive.path.clone()),
                 // Never pooled: no further copies will be created.
                 bytes: u64::MAX,
@@ -288,7 +292,7 @@ impl Keeper {
         Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Start)
     }
 
-    /// Packs the home directory into a file.
+    /// Packs the home directory into a file, or copies the disk of a machine.
     pub(crate) async fn pack(&self, entered: &Entered, path: PathBuf) -> Result<Archive> {
         self.check_disk()?;
         let failed = |action, path: &Path| {
@@ -303,6 +307,11 @@ impl Keeper {
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path).await.map_err(failed("make", &path))?;
         let mut archive = Archive { _in_use: busy, path, bytes: 0, digest: String::new(), kept: false };
+        if entered.spec().machine {
+            let file = file.into_std().await;
+            (archive.bytes, archive.digest) = self.copy_disk(&entered.entry, file, &archive.path).await?;
+            return Ok(archive);
+        }
         let limits = &entered.spec().limits;
         let max_bytes = limits.disk.bytes().saturating_add(ARCHIVE_OVERHEAD_BYTES);
         let request = v1::PackRequest {
@@ -342,7 +351,8 @@ impl Keeper {
     }
 
     async fn unpack_archive(&self, origin: &Origin, sandbox: &Sandbox) -> Result<()> {
-        let Some(path) = &origin.archive else { return Ok(()) };
+        // A machine has been launched with a copy of the disk.
+        let Some(path) = origin.archive.as_ref().filter(|_| !origin.has_disk()) else { return Ok(()) };
         let file = tokio::fs::File::open(path).await.map_err(|source| KeeperError::File {
             action: "read",
             path: path.clone(),
@@ -403,6 +413,7 @@ pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
         // Left out while default, so that earlier versions can read the template.
         screening: Some(spec.screening).filter(|one| *one != Screening::default()),
         approval: Some(spec.approval).filter(|one| *one != Approval::default()),
+        machine: Some(spec.machine).filter(|is_machine| *is_machine),
         env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),
         limits: (&spec.limits).into(),
         ..SpecFile::default()

@@ -30,7 +30,7 @@ pub(crate) struct Origin {
     pub(crate) name: String,
     /// Its specification.
     pub(crate) spec: SpecFile,
-    /// Archive of its files.
+    /// Archive of its files, or the disk of a machine.
     pub(crate) archive: Option<PathBuf>,
     /// Size of the archive, in bytes.
     pub(crate) bytes: u64,
@@ -38,6 +38,13 @@ pub(crate) struct Origin {
     pub(crate) built: Option<BuiltRecord>,
     /// The image of the engine's own store that it is.
     pub(crate) image: Option<ImageReference>,
+}
+
+impl Origin {
+    /// Reports whether its archive is the disk of a machine.
+    pub(crate) fn has_disk(&self) -> bool {
+        self.archive.is_some() && self.spec.machine == Some(true)
+    }
 }
 
 /// Returns the template `default`.

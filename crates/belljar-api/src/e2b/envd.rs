@@ -79,12 +79,15 @@ async fn answer_call(shared: &E2b, id: &SandboxId, request: Request) -> Response
             return Err(Refusal::Missing(id.to_string()));
         }
         let caller = access::caller(shared, id, Head::from_request(&request)).await?;
-        access::check_user(access::user(request.headers()).as_deref())?;
+        let path = request.uri().path().to_owned();
+        let procedure = path.strip_prefix("/process.Process/");
         let entered = shared.keeper.enter(&caller, id.as_str()).await;
         let entered = entered.map_err(|error| Refusal::from_keeper(id.as_str(), error))?;
+        if procedure != Some("Start") || !entered.spec().machine {
+            access::check_user(access::user(request.headers()).as_deref())?;
+        }
         let call = SandboxCall { shared, caller: &caller, entered: &entered };
-        let path = request.uri().path().to_owned();
-        match path.strip_prefix("/process.Process/") {
+        match procedure {
             Some(procedure) => process::answer(&call, procedure, request).await,
             None => filesystem::answer(&call, path.rsplit('/').next().unwrap_or_default(), request).await,
         }

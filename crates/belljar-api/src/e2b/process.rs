@@ -298,8 +298,10 @@ async fn stream_input(call: &SandboxCall<'_>, request: Request) -> Result<Value,
 async fn start(call: &SandboxCall<'_>, request: Request) -> Result<Response, Refusal> {
     let deadline = deadline(request.headers());
     let keep_alive = KeepAlive::from_headers(request.headers(), &json!({"event": {"keepalive": {}}}));
+    let user = super::access::user(request.headers()).unwrap_or_default();
     let message: StartRequest = connect::message(request).await?;
     let (mut asked, tag) = message.into_guest(call.entered.id().as_str())?;
+    asked.user = user;
     if asked.cwd.is_empty()
         && let Tree::Template(tree) = &call.entered.spec().tree
     {

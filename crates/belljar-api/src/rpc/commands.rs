@@ -118,6 +118,7 @@ fn parse_request(request: v1::ExecRequest, max: u64) -> Result<ExecRequest, Prob
     Ok(ExecRequest {
         command,
         cwd: Some(request.cwd).filter(|cwd| !cwd.is_empty()),
+        user: Some(request.user).filter(|user| !user.is_empty()),
         env,
         stdin: request.stdin,
         stdin_open: request.stdin_open,

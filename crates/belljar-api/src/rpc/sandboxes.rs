@@ -410,6 +410,7 @@ fn parse_create(request: v1::CreateSandboxRequest, timeout: Duration) -> Result<
         engine: convert::non_empty(request.engine),
         limits: limits.unwrap_or_default(),
         grade: convert::non_empty(request.grade),
+        machine: Some(request.machine).filter(|is_machine| *is_machine),
         network: parse_network(convert::non_empty(request.network), request.network_policy.into_option())?,
         mounts: Some(request.mounts).filter(|mounts| !mounts.is_empty()),
         volumes: Some(request.volumes.into_iter().map(convert::volume_file).collect::<Vec<_>>())

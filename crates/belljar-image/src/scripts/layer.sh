@@ -26,3 +26,25 @@ if ! tar -x $4 -f "$2" -C "$T" -p --no-same-owner --exclude='.wh.*' 2>/tmp/layer
     exit 1
   fi
 fi
+# Owners other than root, which the tree here cannot have: the file is packed with them. Later layers come last.
+tar -t -v $4 -f "$2" --numeric-owner --quoting-style=c --exclude='.wh.*' | awk '
+  function bits(text) {
+    return (substr(text, 1, 1) == "r") * 4 + (substr(text, 2, 1) == "w") * 2 + (substr(text, 3, 1) ~ /[xst]/)
+  }
+  $1 ~ /^[-d]/ && match($0, /"[A-Za-z0-9._\/+@:,=~%-]*"/) {
+    name = substr($0, RSTART + 1, RLENGTH - 2)
+    sub(/^(\.?\/)+/, "", name)
+    sub(/\/$/, "", name)
+    if (name == "" || split($2, owner, "/") != 2) next
+    # As below, all may read.
+    x = ($1 ~ /^d/ || $1 ~ /[xst]/) ? 1 : 0
+    special = (substr($1, 4, 1) ~ /[sS]/) * 4 + (substr($1, 7, 1) ~ /[sS]/) * 2 + (substr($1, 10, 1) ~ /[tT]/)
+    u = bits(substr($1, 2, 3)); g = bits(substr($1, 5, 3)); o = bits(substr($1, 8, 3))
+    mode = special or_all(u, x) or_all(g, x) or_all(o, x)
+    print mode, owner[1], owner[2], name
+  }
+  function or_all(digit, x) {
+    if (digit < 4) digit += 4
+    if (x && digit % 2 == 0) digit += 1
+    return digit
+  }' >>/opt/template/owners

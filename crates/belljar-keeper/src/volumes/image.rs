@@ -1,12 +1,16 @@
-//! The files of volumes, each with an ext4 file system. e2fsprogs make it before any sandbox has written to it; afterwards only the
+//! The files of volumes and of the disks of machines, each with an ext4 file system. e2fsprogs make it before any sandbox has written to it; afterwards only the
 //! kernel reads and writes it.
 
-use std::io;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use belljar_model::VolumeId;
-use rustix::fs::FallocateFlags;
+use belljar_model::{DISK_CHANGES, DISK_HOME, DISK_WORK, Limits, SandboxId, VolumeId};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
 
 use crate::error::KeeperError;
 use crate::keeper::Result;
@@ -14,14 +18,27 @@ use crate::keeper::Result;
 /// Owner of all files on disk, mapped to the sandbox's user by the mount.
 const OWNER: u32 = 1000;
 
-/// File system features, listed in full so that no mke2fs.conf changes them. Checksums let the kernel detect damaged metadata.
-const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,\
-                        dir_nlink,extra_isize,metadata_csum";
+/// Size of a block, in bytes. A device with direct I/O needs one of a page.
+const BLOCK: u64 = 4096;
 
-/// A volume's file under construction, removed on drop.
-pub(super) struct Part(PathBuf);
+/// Size of what is copied of a disk at once, in bytes.
+const PIECE: usize = 256 << 10;
+
+/// File system features, listed in full so that no mke2fs.conf changes them. Checksums let the kernel detect damaged metadata.
+const FEATURES: &str = "none,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,\
+                        metadata_csum";
+
+/// Features of volumes besides. A disk of a machine outlives no crash of the host.
+const LASTING_FEATURES: &str = ",has_journal";
+
+/// A file under construction, removed on drop.
+pub(crate) struct Part(PathBuf);
 
 impl Part {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Gives the file its final name, and keeps it.
     pub(super) async fn finish(self) -> Result<()> {
         rename(&self.0, IMAGE).await?;
@@ -75,21 +92,10 @@ pub(super) async fn make(dir: &Path, id: &VolumeId, bytes: u64) -> Result<Part> 
 }
 
 fn make_now(dir: &Path, path: PathBuf, bytes: u64) -> Result<Part> {
-    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make", dir))?;
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path);
-    let file = file.map_err(failed("make", &path))?;
-    let part = Part(path);
+    let (part, file) = reserve(dir, path, bytes)?;
     let path = &part.0;
-    // Reserves all disk space now, so that later writes need no more.
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)
-        .map_err(|errno| failed("set room aside for", path)(errno.into()))?;
-    let owner = format!("root_owner={OWNER}:{OWNER},lazy_itable_init=1,nodiscard");
-    let options =
-        ["-q", "-F", "-b", "4096", "-I", "256", "-i", "16384", "-m", "0", "-e", "remount-ro", "-O", FEATURES];
-    let mut mke2fs = e2fs_command("mke2fs");
-    mke2fs.args(options).args(["-E", &owner]).arg(path);
+    let mut mke2fs = mke2fs(OWNER, LASTING_FEATURES);
+    mke2fs.args(["-i", "16384"]).arg(path);
     run(mke2fs, path)?;
     // Sandboxes start with an empty root.
     for command in ["rmdir lost+found", "ls -p /"] {
@@ -105,6 +111,143 @@ fn make_now(dir: &Path, path: PathBuf, bytes: u64) -> Result<Part> {
     let place = std::fs::File::open(dir).and_then(|dir| dir.sync_all());
     place.map_err(failed("write", dir))?;
     Ok(part)
+}
+
+/// Makes a file and reserves all its disk space now, so that later writes need no more.
+fn reserve(dir: &Path, path: PathBuf, bytes: u64) -> Result<(Part, File)> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make", dir))?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path);
+    let file = file.map_err(failed("make", &path))?;
+    let part = Part(path);
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)
+        .map_err(|errno| failed("set room aside for", &part.0)(errno.into()))?;
+    Ok((part, file))
+}
+
+/// Returns the path of the file of a machine's disk.
+pub(crate) fn disk_path(dir: &Path, id: &SandboxId) -> PathBuf {
+    dir.join(format!("{id}.{PART}"))
+}
+
+/// Makes the file of a machine's disk in `dir`, as a copy if one is given. It is removed when the result is dropped, and freed when nothing
+/// uses it any more.
+pub(crate) async fn make_disk(
+    dir: PathBuf,
+    id: &SandboxId,
+    limits: &Limits,
+    copied: Option<PathBuf>,
+) -> Result<Part> {
+    let (path, bytes) = (disk_path(&dir, id), limits.disk.bytes());
+    // A file needs a block at least.
+    let inodes = limits.inodes.get().min(bytes / BLOCK).to_string();
+    let made = tokio::task::spawn_blocking(move || {
+        let (part, file) = reserve(&dir, path, bytes)?;
+        if let Some(from) = copied {
+            let source = File::open(&from).map_err(failed("read", &from))?;
+            let len = source.metadata().map_err(failed("read", &from))?.len();
+            if len != bytes {
+                let reason = format!("the template's disk has {len} bytes, which cannot change; omit it");
+                return Err(KeeperError::field("limits.disk", reason));
+            }
+            copy_data(&source, &file, len).map_err(failed("copy a disk to", &part.0))?;
+            return Ok(part);
+        }
+        let content = content_of_disk(&dir)?;
+        let mut mke2fs = mke2fs(0, "");
+        mke2fs.args(["-N", &inodes]).arg("-d").arg(content).arg(&part.0);
+        run(mke2fs, &part.0)?;
+        Ok(part)
+    });
+    made.await.unwrap_or_else(|error| {
+        Err(KeeperError::File { action: "make", path: PathBuf::new(), source: error.into() })
+    })
+}
+
+/// Copies what is in a file, without its holes.
+fn copy_data(from: &File, to: &File, len: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < len {
+        at = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return Ok(()),
+            data => data?,
+        };
+        let end = rustix::fs::seek(from, SeekFrom::Hole(at))?;
+        let (mut read, mut written) = (at, at);
+        while read < end {
+            let piece = usize::try_from(end - read).unwrap_or(usize::MAX);
+            if rustix::fs::copy_file_range(from, Some(&mut read), to, Some(&mut written), piece)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// Copies a disk, which nothing writes to meanwhile, into the file at `path`. Returns the number of its bytes that are not zero, in pieces, and
+/// the hexadecimal SHA-256 of these pieces with their places.
+pub(crate) fn copy_disk(mut disk: File, to: &File, path: &Path) -> Result<(u64, String)> {
+    let (mut digest, mut bytes, mut at) = (Sha256::new(), 0, 0);
+    let mut piece = vec![0; PIECE];
+    loop {
+        let count = read_full(&mut disk, &mut piece).map_err(failed("read the disk for", path))?;
+        if count == 0 {
+            break;
+        }
+        let data = &piece[..count];
+        if data.iter().any(|byte| *byte != 0) {
+            to.write_all_at(data, at).map_err(failed("write", path))?;
+            digest.update(at.to_be_bytes());
+            digest.update(data);
+            bytes += count as u64;
+        }
+        at += count as u64;
+    }
+    to.set_len(at).and_then(|()| to.sync_all()).map_err(failed("write", path))?;
+    // It is complete, although the file system is mounted.
+    let mut debugfs = e2fs_command("debugfs");
+    debugfs.args(["-w", "-R", "set_super_value state 1"]).arg(path);
+    run(debugfs, path)?;
+    Ok((bytes, hex::encode(digest.finalize())))
+}
+
+/// Reads until the buffer is full, or there is no more.
+fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read(&mut buffer[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+/// Returns a directory with what is on each new disk.
+fn content_of_disk(dir: &Path) -> Result<PathBuf> {
+    let content = dir.join("content");
+    let mut make = DirBuilder::new();
+    make.recursive(true).mode(0o755);
+    for name in [DISK_CHANGES, DISK_WORK, DISK_HOME] {
+        let path = content.join(name);
+        make.create(&path).map_err(failed("make", &path))?;
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).map_err(failed("set the mode of", &path))?;
+    }
+    let home = content.join(DISK_HOME);
+    std::os::unix::fs::chown(&home, Some(OWNER), Some(OWNER)).map_err(failed("set the owner of", &home))?;
+    Ok(content)
+}
+
+/// Returns the command that makes a file system, whose root has this owner, without its file.
+fn mke2fs(owner: u32, features: &str) -> Command {
+    let mut mke2fs = e2fs_command("mke2fs");
+    let block = BLOCK.to_string();
+    mke2fs.args(["-q", "-F", "-b", &block, "-I", "256", "-m", "0", "-e", "remount-ro"]);
+    mke2fs.args(["-O", &format!("{FEATURES}{features}")]);
+    mke2fs.args(["-E", &format!("root_owner={owner}:{owner},lazy_itable_init=1,nodiscard")]);
+    mke2fs
 }
 
 /// Returns a command for a program of e2fsprogs, without the server's environment and the machine's settings.

@@ -11,6 +11,8 @@ mod content;
 mod image;
 mod uses;
 
+pub(crate) use image::{copy_disk, disk_path, make_disk};
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -322,6 +322,9 @@ pub(crate) struct CreateArgs {
     /// Engine, one of those that the server offers; with docker, an image is one of the daemon's
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
+    /// Make it a machine: root inside, and a tree that is writable
+    #[arg(long)]
+    pub(crate) machine: bool,
     /// Name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -372,6 +375,9 @@ pub(crate) struct ExecArgs {
     /// Directory to start in
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,
+    /// User to run as, such as root, in a machine
+    #[arg(short, long, value_name = "USER")]
+    pub(crate) user: Option<String>,
     /// Set an environment variable; NAME alone takes its value from here
     #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,

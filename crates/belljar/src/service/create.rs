@@ -48,6 +48,7 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
             image => origin(args.template.as_deref(), image.as_ref()).unwrap_or_default(),
         },
         engine: args.engine.clone().unwrap_or_default(),
+        machine: args.machine,
         name: args.name.clone().unwrap_or_default(),
         return_existing: args.or_get,
         timeout: values::span("timeout", args.timeout.as_deref())?,

@@ -42,6 +42,7 @@ pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
     let mut request = v1::StartRequest {
         env: env.into_iter().map(variable).collect(),
         cwd: args.cwd.as_ref().map(|dir| Bytes::copy_from_slice(dir.as_bytes())).unwrap_or_default(),
+        user: args.user.clone().unwrap_or_default(),
         timeout_ms: timeout.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         grace_ms: u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX),
         ..Default::default()
@@ -180,6 +181,7 @@ async fn background(
         command,
         env: env.into_iter().collect(),
         cwd: args.cwd.as_ref().map(|dir| Bytes::copy_from_slice(dir.as_bytes())).unwrap_or_default(),
+        user: args.user.clone().unwrap_or_default(),
         timeout: values::span("timeout", args.timeout.as_deref())?,
         ..Default::default()
     };

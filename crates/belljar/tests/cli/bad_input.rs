@@ -235,7 +235,7 @@ fn specifications() {
         (
             "a.toml",
             "memroy = 1",
-            "spec: \"a.toml\" cannot be used: \"memroy\": unknown key; allowed here: approval, engine, env, grade, hostname, interactive, language, limits, mounts, network, screening, volumes",
+            "spec: \"a.toml\" cannot be used: \"memroy\": unknown key; allowed here: approval, engine, env, grade, hostname, interactive, language, limits, machine, mounts, network, screening, volumes",
         ),
         (
             "b.toml",

@@ -13,6 +13,7 @@ cases![
     images_are_pulled_by_name,
     tags_are_looked_up_when_an_image_is_pulled,
     templates_are_based_on_images,
+    images_are_machines,
     other_registries_are_refused,
 ];
 
@@ -120,6 +121,68 @@ fn templates_are_based_on_images(fixture: &Fixture) {
     assert_eq!(done.stdout, "kept\n", "{done:?}");
     home.write("mine.toml", "name = \"mine\"\nbase = \"image:Not A Name\"\n");
     home.run("template build mine.toml").refused(125, &["line 2", "is not the name of an image"]);
+}
+
+fn images_are_machines(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let _registry = Registry::start(fixture.dir());
+    Registry::push("org/app", "1.0", &[]);
+    let image = format!("{HOST}/org/app:1.0");
+    home.write("mine.toml", &format!("name = \"mine\"\nbase = \"image:{image}\"\nmachine = true\n"));
+    home.good("template build mine.toml");
+    for origin in [format!("--image {image} --machine"), "--template mine".to_owned()] {
+        let sandbox = home.good(&format!("sandbox create {origin} --memory 128m --disk 500m -q"));
+        let exec = |user: &str, line: &str| {
+            home.run_args(&["sandbox", "exec", "-u", user, sandbox.trim(), "--", "sh", "-c", line])
+        };
+        let said = |user: &str, line: &str| exec(user, line).good().to_owned();
+        let line = "id -u; pwd; echo made > /srv/made; stat -c '%u:%g %a' /srv/theirs /srv/made";
+        assert_eq!(said("root", line), "0\n/\n33:33 644\n0:0 644\n", "everybody may read files of images");
+        assert_eq!(said("www", "id -u; id -G; pwd; cat theirs made"), "33\n33 50\n/srv\ntheirs\nmade\n");
+        let line = "id -u; id-as-root -u; (echo x > /srv/theirs) 2>&1 | grep -c denied; echo x > made; stat -c %u made";
+        assert_eq!(said("user", line), "1000\n0\n1\n1000\n");
+        // More than the memory, in the tree and in the home.
+        let line =
+            "head -c 200000000 /dev/zero > big; stat -c %s big; grep -c ' /home/user ext4 ' /proc/mounts";
+        assert_eq!(said("root", &format!("cd /srv; {line}")), "200000000\n1\n");
+        assert_eq!(said("user", line), "200000000\n1\n");
+        let full = said("root", "cd /srv; head -c 200000000 /dev/zero > more || echo full; rm more");
+        assert_eq!(full, "full\n");
+        assert!(
+            home.path()
+                .join("disks")
+                .read_dir()
+                .unwrap()
+                .all(|entry| entry.unwrap().file_name() == "content")
+        );
+        exec("nobody", "id").refused(125, &["user: \"nobody\" is not in /etc/passwd of the sandbox"]);
+        let told = home.good(&format!("sandbox info {}", sandbox.trim()));
+        assert!(told.contains("machine"), "{told}");
+        // Copies have all of the disk, and what programs do meanwhile is in them or not at all.
+        said("user", "echo begun > state; sleep 1000 & echo late > late; rm late");
+        home.good(&format!("sandbox snapshot {} --name kept", sandbox.trim()));
+        let forked = home.good(&format!("sandbox fork {} -q", sandbox.trim()));
+        let made = home.good("sandbox create --template kept -q");
+        home.run("sandbox create --template kept --disk 600m").refused(2, &["limits.disk", "cannot change"]);
+        home.good(&format!("sandbox kill {}", sandbox.trim()));
+        for copy in [forked, made] {
+            let line =
+                "stat -c '%u:%g %a' /srv/theirs /srv/made /srv/big /home/user/state; cat /home/user/state";
+            let seen = home.run_args(&["sandbox", "exec", "-u", "root", copy.trim(), "--", "sh", "-c", line]);
+            assert_eq!(seen.good(), "33:33 644\n0:0 644\n0:0 644\n1000:1000 644\nbegun\n");
+            let told = home.good(&format!("sandbox info {}", copy.trim()));
+            assert!(told.contains("machine"), "{told}");
+            home.good(&format!("sandbox kill {}", copy.trim()));
+        }
+        home.good("template rm kept");
+    }
+    // The image alone is no machine, and nothing without a tree of its own is one.
+    let sandbox = home.good(&format!("sandbox create --image {image} -q"));
+    home.run(&format!("sandbox exec -u root {} -- id", sandbox.trim()))
+        .refused(125, &["user: \"root\" does not exist in this sandbox", "machine"]);
+    assert_eq!(home.inside(sandbox.trim(), "id-as-root -u"), "1000\n");
+    home.good(&format!("sandbox kill {}", sandbox.trim()));
+    home.run("sandbox create --machine").refused(2, &["machine", "has a tree of its own"]);
 }
 
 fn other_registries_are_refused(fixture: &Fixture) {

@@ -30,9 +30,10 @@ def push(content):
 def layer(files):
     out = io.BytesIO()
     with gzip.GzipFile(fileobj=out, mode="w", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
-        for name, (mode, content) in sorted(files.items()):
+        for name, (mode, content, *owner) in sorted(files.items()):
             member = tarfile.TarInfo(name)
             member.mode, member.size = mode, len(content)
+            member.uid = member.gid = owner[0] if owner else 0
             tar.addfile(member, io.BytesIO(content))
     return out.getvalue()
 
@@ -50,7 +51,13 @@ for name in ["sh", "cat", "ls", "id", "mkdir", "rm", "ln", "grep", "test", "head
     for word in subprocess.run(["ldd", path], capture_output=True, text=True).stdout.split():
         if word.startswith("/"):
             programs[word[1:]] = (0o755, read(word))
-layers = [layer(programs), layer({"app/kept": (0o644, b"kept\n")})]
+people = {
+    "etc/passwd": (0o644, b"root:x:0:0::/root:/bin/sh\nwww:x:33:33::/srv:/bin/sh\n"),
+    "etc/group": (0o644, b"root:x:0:\nwww:x:33:\nshared:x:50:www\n"),
+    "srv/theirs": (0o640, b"theirs\n", 33),
+    "bin/id-as-root": (0o4755, programs["bin/id"][1]),
+}
+layers = [layer(programs), layer(people), layer({"app/kept": (0o644, b"kept\n")})]
 layers += [layer({name: (0o644, content.encode())}) for name, content in more.items()]
 config = {"config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "WorkingDir": "/app", "Cmd": ["/bin/sh"]}}
 image = "application/vnd.oci.image"

@@ -26,6 +26,9 @@ pub(crate) struct ExecBody {
     argv: Option<Vec<String>>,
     /// Working directory: absolute, or below the home directory.
     cwd: Option<String>,
+    /// User as whom it runs, such as `root`, in a machine. The sandbox's own user, `user`, if not given.
+    #[schema(max_length = 256)]
+    user: Option<String>,
     /// Added to the sandbox's environment.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<UniqueMap<String>>,
@@ -53,6 +56,9 @@ pub(crate) struct StartBody {
     argv: Option<Vec<String>>,
     /// Working directory: absolute, or below the home directory.
     cwd: Option<String>,
+    /// User as whom it runs, such as `root`, in a machine. The sandbox's own user, `user`, if not given.
+    #[schema(max_length = 256)]
+    user: Option<String>,
     /// Added to the sandbox's environment.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<UniqueMap<String>>,
@@ -83,6 +89,7 @@ impl StartBody {
             command: self.command,
             argv: self.argv,
             cwd: self.cwd,
+            user: self.user,
             env: self.env,
             stdin: self.stdin,
             stdin_base64: self.stdin_base64,
@@ -100,6 +107,7 @@ impl ExecBody {
         Ok(ExecRequest {
             command: parse_command(self.command, self.argv)?,
             cwd: self.cwd.map(parse_cwd).transpose()?,
+            user: self.user,
             env: parse_env(self.env)?,
             stdin: parse_stdin(self.stdin, self.stdin_base64)?,
             timeout: self.timeout.map(|timeout| timeout.0),

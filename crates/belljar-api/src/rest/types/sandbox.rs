@@ -65,6 +65,9 @@ pub(crate) struct CreateSandboxBody {
     /// Enforcement of limits: `cgroup` or `watched`.
     #[schema(example = "cgroup")]
     grade: Option<String>,
+    /// Whether it is a machine: root inside, and a tree that is writable. Needs a template with a tree of its own. For keys with the role
+    /// admin.
+    machine: Option<bool>,
     /// Its host name.
     #[schema(example = "box")]
     hostname: Option<String>,
@@ -115,6 +118,7 @@ impl CreateSandboxBody {
             engine: self.engine,
             limits: self.limits.unwrap_or_default(),
             grade: self.grade,
+            machine: self.machine,
             network: self.network.map(NetworkBody::into_file),
             mounts: self.mounts,
             volumes: self.volumes,
