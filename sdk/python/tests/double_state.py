@@ -323,7 +323,7 @@ class Service:
     def create(self, body: Dict[str, Any], key: Optional[str]) -> Tuple[int, Dict[str, Any]]:
         known = (
             "template name if_exists timeout idle_timeout on_timeout auto_resume labels env limits network engine grade "
-            "hostname port_host mounts files"
+            "machine hostname port_host mounts files"
         ).split()
         for field in body:
             if field not in known:

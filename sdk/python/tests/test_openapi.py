@@ -35,6 +35,7 @@ REQUESTS: Dict[str, Callable[[belljar.Belljar], Any]] = {
         network="open",
         engine="local",
         grade="cgroup",
+        machine=True,
         hostname="h",
         port_host="localhost:{port}",
         mounts=["/a:/b"],

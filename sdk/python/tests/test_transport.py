@@ -411,12 +411,13 @@ async def test_time_limits(network: Network) -> None:
     assert limits[0] == {"connect": 10, "read": 60, "write": 60, "pool": 60} and limits[-1]["write"] is None
 
 
-async def test_a_sandbox_has_one_user(network: Network) -> None:
+async def test_commands_alone_run_as_another_user(network: Network) -> None:
     sbx = await sandbox(network, ok(RESULT), ok({"path": "f", "kind": "file"}))
-    await sbx.commands.run("x", user="user")
+    await sbx.commands.run("x", user="root")
+    assert json.loads(network.bodies[0])["user"] == "root"
     await sbx.files.get_info("f", user="user")
-    for call in (sbx.commands.run("x", user="root"), sbx.files.write("f", "x", user="root"), sbx.pty.create(user="root")):
-        with pytest.raises(belljar.InvalidArgumentException, match="only user") as caught:
+    for call in (sbx.files.write("f", "x", user="root"), sbx.files.list("d", user="root")):
+        with pytest.raises(belljar.InvalidArgumentException, match="own user") as caught:
             await call
         assert caught.value.field == "user"
     with pytest.raises(TypeError):

@@ -1,6 +1,6 @@
 import { toBase64 } from "./bytes.js";
 import { CommandHandle, type HandleOptions } from "./command-handle.js";
-import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
+import { ofCommand, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { processInfo, seconds } from "./convert.js";
 import { ConnectionError, InvalidArgumentError } from "./errors.js";
 import { errorFromEvent, followOutput, type OnText, type OutputChunk, type OutputOffsets, parseEvent, readEvent, TextOutput } from "./output.js";
@@ -94,7 +94,7 @@ export class Commands {
       path: route`/v1/sandboxes/${this.#processes.sandboxId}/exec`,
       json: { ...execRequest(command, options), timeout: seconds("timeoutMs", options.timeoutMs), session },
       idempotencyKey: options.idempotencyKey ?? newIdempotencyKey(),
-      options: ofRequest(options),
+      options: ofCommand(options),
     };
     const listened = options.onStdout !== undefined || options.onStderr !== undefined;
     const wire = listened || !isShort(timeoutMs) ? await this.#stream(request, options) : await this.#processes.transport.work<WireExecResult>(request, timeoutMs);
@@ -107,7 +107,7 @@ export class Commands {
     const open = options.stdin === true;
     const started = await this.#processes.start(
       { ...execRequest(command, options), timeout: seconds("timeoutMs", options.timeoutMs ?? 0), stdin_open: open },
-      ofRequest(options),
+      ofCommand(options),
     );
     return CommandHandle.open(this.#processes, started.process, started.pid, options);
   }
@@ -217,7 +217,7 @@ function execRequest(command: Command, options: CommandOptions & { stdin?: strin
     throw wrongType("command", command, 'a command line, or a program and its arguments, such as ["ls", "-l"]');
   }
   const what = typeof command === "string" ? { command } : { argv: command };
-  return { ...what, cwd: options.cwd, env: checkTexts("envs", options.envs), output: options.output, ...stdinToWire(options.stdin) };
+  return { ...what, cwd: options.cwd, user: options.user, env: checkTexts("envs", options.envs), output: options.output, ...stdinToWire(options.stdin) };
 }
 
 function stdinToWire(stdin: string | Uint8Array | boolean | undefined): Record<string, string> {

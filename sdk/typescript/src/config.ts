@@ -25,7 +25,7 @@ export interface RequestOptions {
   signal?: AbortSignal;
   /** Milliseconds to wait for the response; 0 for no limit. */
   requestTimeoutMs?: number;
-  /** An option of E2B: everything in a sandbox runs as its only user, `user`, and any other is refused. */
+  /** The user who does it, by default the sandbox's own, `user`. Only commands and terminals of machines can have another, such as `root`. */
   user?: string;
 }
 
@@ -38,6 +38,11 @@ export const REQUEST_OPTIONS = names<RequestOptions>({ signal: true, requestTime
 /** Selects the options of a single call. */
 export function ofRequest(options: RequestOptions | undefined): RequestOptions {
   return { signal: options?.signal, requestTimeoutMs: options?.requestTimeoutMs, user: options?.user };
+}
+
+/** Selects the options of a call whose user is in its body. */
+export function ofCommand(options: RequestOptions): RequestOptions {
+  return { ...ofRequest(options), user: undefined };
 }
 
 /** Options of static calls: connection settings, and options of the call. */
@@ -112,10 +117,10 @@ export class Configuration {
   }
 }
 
-/** Refuses any user other than the sandbox's own. */
+/** Refuses any user other than the sandbox's own, where that is the only one. */
 export function checkUser(user: string | undefined): void {
   if (user !== undefined && user !== "user") {
-    throw new InvalidArgumentError(`user is ${JSON.stringify(user)}, but everything in a sandbox runs as its only user, "user"; omit it`, { field: "user" });
+    throw new InvalidArgumentError(`user is ${JSON.stringify(user)}, but this call is done as the sandbox's own user, "user"; omit it, or use commands.run in a machine`, { field: "user" });
   }
 }
 

@@ -1,5 +1,5 @@
 import { utf8 } from "./bytes.js";
-import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
+import { ofCommand, ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { outcome, seconds } from "./convert.js";
 import { checkTexts, known, names } from "./options.js";
 import { ProcessApi, type ProcessRef } from "./process-api.js";
@@ -111,12 +111,13 @@ export class Pty {
       {
         command: options.command ?? INTERACTIVE_SHELL,
         cwd: options.cwd,
+        user: options.user,
         env: { TERM: "xterm-256color", ...checkTexts("envs", options.envs) },
         timeout: seconds("timeoutMs", options.timeoutMs ?? 0),
         stdin_open: true,
         terminal: { rows: options.rows, columns: options.cols },
       },
-      ofRequest(options),
+      ofCommand(options),
     );
     return this.#attach(started.process, started.pid, options.onData, 0);
   }

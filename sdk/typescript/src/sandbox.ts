@@ -52,6 +52,8 @@ export interface CreateOptions extends RequestOptions {
   engine?: string;
   /** The minimum grade of limits. */
   grade?: string;
+  /** Whether it is a machine: root inside, and a tree that is writable. Needs a template with a tree of its own. */
+  machine?: boolean;
   /** The host name inside. */
   hostname?: string;
   /** Host that programs on its ports see, such as `localhost:{port}`, instead of the one that the client used. */
@@ -143,6 +145,7 @@ export const CREATE_OPTIONS = names<Omit<CreateOptions, keyof RequestOptions>>({
   network: true,
   engine: true,
   grade: true,
+  machine: true,
   hostname: true,
   portHost: true,
   mounts: true,
@@ -556,6 +559,7 @@ export class SandboxApi {
       network: checkNetwork(options.network),
       engine: options.engine,
       grade: options.grade ?? this.#transport.configuration.defaultGrade,
+      machine: options.machine,
       hostname: options.hostname,
       port_host: options.portHost,
       mounts: checkList("mounts", options.mounts, "/srv/data:/mnt/data"),

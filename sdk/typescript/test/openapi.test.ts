@@ -39,6 +39,7 @@ const requests: Record<string, (client: Belljar, sandbox: Sandbox) => Promise<un
       network: "open",
       engine: "local",
       grade: "cgroup",
+      machine: true,
       hostname: "h",
       portHost: "localhost:{port}",
       mounts: ["/a:/b"],

@@ -35,7 +35,7 @@ class RequestOptions(TypedDict, total=False):
     """Options of a single call.
 
     `request_timeout` is the number of seconds without data from the server, 0 for no limit; default: the client's own.
-    `user` is an argument of E2B: everything in a sandbox runs as its only user, `user`, and any other is refused.
+    `user` is the user who does it, by default `user`, the sandbox's own. In machines, commands and terminals can have another.
     """
 
     request_timeout: Optional[float]

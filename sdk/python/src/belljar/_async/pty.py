@@ -56,6 +56,7 @@ class AsyncPty:
             timeout: Time limit; 0: none.
             options: `request_timeout` and `user`, as for `commands.run`.
         """
+        user = options.pop("user", None)
         call = calls.commands.start(
             self._sandbox_id,
             DEFAULT_SHELL if cmd is None else cmd,
@@ -63,6 +64,7 @@ class AsyncPty:
             cwd=cwd,
             timeout=timeout,
             stdin=None,
+            user=user,
             terminal=size or PtySize(),
         )
         return await self._attach(await self._transport.request(call, **options), on_data)

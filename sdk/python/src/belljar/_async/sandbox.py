@@ -61,6 +61,7 @@ class SandboxOptions(TypedDict, total=False):
     network: Optional[Network]
     engine: Optional[str]
     grade: Optional[str]
+    machine: Optional[bool]
     hostname: Optional[str]
     port_host: Optional[str]
     mounts: Optional[Sequence[str]]
@@ -181,6 +182,7 @@ class AsyncSandbox(AsyncCode):
         network: Optional[Network] = None,
         engine: Optional[str] = None,
         grade: Optional[str] = None,
+        machine: Optional[bool] = None,
         hostname: Optional[str] = None,
         port_host: Optional[str] = None,
         mounts: Optional[Sequence[str]] = None,
@@ -207,6 +209,7 @@ class AsyncSandbox(AsyncCode):
             network: Network policy: `disabled` (the default), `open`, or a policy such as `{"presets": ["pip"]}`.
             engine: The engine that builds its walls.
             grade: How limits are enforced: `cgroup` or `watched`.
+            machine: Whether it has root inside, and a tree that is writable. Needs a template with a tree of its own.
             hostname: Its host name.
             port_host: Host that programs on its ports see, such as `localhost:{port}`, instead of the one that the client used.
             mounts: Directories of the server's machine, for keys with the role `admin`.
@@ -231,6 +234,7 @@ class AsyncSandbox(AsyncCode):
                 network=network,
                 engine=engine,
                 grade=grade or leased.config.default_grade,
+                machine=machine,
                 hostname=hostname,
                 port_host=port_host,
                 mounts=mounts,

@@ -163,10 +163,12 @@ def number(value: Optional[int]) -> Optional[str]:
 
 
 def check_user(user: Optional[str]) -> None:
-    """Refuses another user than the one that a sandbox has; the argument is there because E2B has it."""
+    """Refuses another user than the sandbox's own where that is the only one; the argument is there because E2B has it."""
     if user not in (None, "user"):
         raise InvalidArgumentException(
-            f"user is {user!r}, but everything in a sandbox runs as its only user, `user`; omit the argument", field="user"
+            f"user is {user!r}, but this call is done as the sandbox's own user, `user`; omit the argument, or use "
+            "`commands.run` in a machine",
+            field="user",
         )
 
 

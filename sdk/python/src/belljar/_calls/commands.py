@@ -47,11 +47,12 @@ def execute(
     timeout: Optional[Duration],
     stdin: Optional[Stdin],
     output: Optional[Size],
+    user: Optional[str],
     session: Optional[int],
     default_timeout: Optional[float],
 ) -> Call[CommandResult]:
     """Runs a command and waits for its end."""
-    body = _exec_body(cmd, envs, cwd, timeout, stdin, output)
+    body = _exec_body(cmd, envs, cwd, timeout, stdin, output, user)
     if session is not None:
         body["session"] = session
     return Call(
@@ -80,11 +81,12 @@ def start(
     timeout: Optional[Duration],
     stdin: Optional[Union[Stdin, bool]],
     output: Optional[Size] = None,
+    user: Optional[str] = None,
     terminal: Optional[PtySize] = None,
 ) -> Call[ProcessInfo]:
     """Starts a command in the background. Standard input stays open if `stdin` is True."""
     given_stdin = None if isinstance(stdin, bool) else stdin
-    body = _exec_body(cmd, envs, cwd, timeout, given_stdin, output)
+    body = _exec_body(cmd, envs, cwd, timeout, given_stdin, output, user)
     if terminal is not None:
         body["terminal"] = _size(terminal)
     elif stdin is True:
@@ -174,6 +176,7 @@ def _exec_body(
     timeout: Optional[Duration],
     stdin: Optional[Stdin],
     output: Optional[Size],
+    user: Optional[str],
 ) -> Dict[str, Any]:
     is_line = isinstance(cmd, str)
     return given(
@@ -183,6 +186,7 @@ def _exec_body(
         env=texts(envs, "envs"),
         timeout=duration(timeout, "timeout"),
         output=output,
+        user=user,
         **_stdin_body(stdin),
     )
 

@@ -109,14 +109,17 @@ class Commands:
             output: Number of bytes kept of each stream; of longer ones, head and tail. Callbacks get everything.
             check: Whether to raise if it does not end with exit code 0. With `background`, use this argument of `wait`.
             options: `request_timeout`: seconds without data from the server beyond the command's own time, 0 for no limit.
-                `user`: E2B's argument; everything in a sandbox runs as its only user, `user`.
+                `user`: who runs it, in a machine, such as `root`; default: the sandbox's own user, `user`.
 
         Raises:
             CommandExitException: It did not end with exit code 0.
             CommandTimeoutException: It timed out.
         """
         if background:
-            call = calls.commands.start(self._sandbox_id, cmd, envs=envs, cwd=cwd, timeout=timeout, stdin=stdin, output=output)
+            user = options.pop("user", None)
+            call = calls.commands.start(
+                self._sandbox_id, cmd, envs=envs, cwd=cwd, timeout=timeout, stdin=stdin, output=output, user=user
+            )
             handle = CommandHandle(self, self._transport.request(call, **options))
             if on_stdout is not None or on_stderr is not None:
                 handle._start(on_stdout, on_stderr)
@@ -224,6 +227,7 @@ class Commands:
         session: Optional[int],
         **options: Unpack[RequestOptions],
     ) -> CommandResult:
+        user = options.pop("user", None)
         call = calls.commands.execute(
             self._sandbox_id,
             cmd,
@@ -232,6 +236,7 @@ class Commands:
             timeout=timeout,
             stdin=stdin,
             output=output,
+            user=user,
             session=session,
             default_timeout=self._default_timeout,
         )

@@ -57,6 +57,7 @@ class Pty:
             timeout: Time limit; 0: none.
             options: `request_timeout` and `user`, as for `commands.run`.
         """
+        user = options.pop("user", None)
         call = calls.commands.start(
             self._sandbox_id,
             DEFAULT_SHELL if cmd is None else cmd,
@@ -64,6 +65,7 @@ class Pty:
             cwd=cwd,
             timeout=timeout,
             stdin=None,
+            user=user,
             terminal=size or PtySize(),
         )
         return self._attach(self._transport.request(call, **options), on_data)
