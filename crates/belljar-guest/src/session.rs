@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Open ──► idle ──Run──► busy ──the shell reports the end──► idle
-//!            │            │──timeout: SIGINT, SIGTERM, SIGKILL to what it started──► idle, or
+//!            │            │──timeout: bash skips the rest; SIGINT, SIGTERM, SIGKILL to what it started──► idle, or
 //!            │            └──the shell ends (exit, exec, a kill)──► ended, the command's state is LOST
 //!            └──Close, or the shell ends──► ended
 //! ```
@@ -12,11 +12,12 @@
 //! that a command's output cannot be mistaken for its end. A command can still forge its own exit code, which harms
 //! only itself.
 
-mod run;
+pub(crate) mod run;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_proto::{
@@ -63,6 +64,10 @@ pub(crate) struct Session {
     shell: Arc<Process>,
     commands: mpsc::Sender<PendingCommand>,
     activity: Mutex<Activity>,
+    /// Whether it is bash, which can abort a command.
+    is_bash: bool,
+    /// Whether the running command was aborted.
+    is_aborted: AtomicBool,
 }
 
 /// Current activity of a session.
@@ -114,6 +119,15 @@ impl Session {
 
     pub(crate) fn shell(&self) -> &Arc<Process> {
         &self.shell
+    }
+
+    /// Has bash skip what is left of the running command. Another shell goes on.
+    pub(crate) fn abort(&self) {
+        self.is_aborted.store(true, Ordering::Release);
+        if self.is_bash {
+            // It may have ended meanwhile.
+            let _ = self.shell.signal(run::ABORT);
+        }
     }
 
     fn set_idle(&self) {
@@ -264,8 +278,15 @@ pub(crate) fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<
     let session = {
         let mut inner = sessions.inner();
         inner.last_id += 1;
-        let session =
-            Arc::new(Session { id: inner.last_id, name, shell, commands, activity: Mutex::new(state) });
+        let session = Arc::new(Session {
+            id: inner.last_id,
+            name,
+            shell,
+            commands,
+            activity: Mutex::new(state),
+            is_bash,
+            is_aborted: AtomicBool::new(false),
+        });
         inner.open.insert(session.id, Arc::clone(&session));
         session
     };

@@ -181,6 +181,9 @@ impl Proc {
             if fresh.is_empty() {
                 break;
             }
+            // Parents first, whose numbers are lower unless these have begun anew: a shell goes on after a child that was interrupted,
+            // unless it was interrupted, too, before.
+            fresh.sort_unstable();
             for member in &fresh {
                 // Fails for a process that has ended meanwhile.
                 let sent = belljar_linux::kill(*member, signal);

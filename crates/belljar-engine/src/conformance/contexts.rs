@@ -815,12 +815,20 @@ async fn context_of_bash(context: &Context) -> Checked {
     request.cwd = "/".into();
     equal!(execute(guest, request).await?.text(), "it's 2\n/");
     equal!(run("echo $x ${A-none} ${B-none}; pwd").await?.text(), "6 none none\n/tmp");
-    let done = execute(guest, v1::ExecuteCodeRequest { timeout_ms: 300, ..bash("sleep 1000") }).await?;
-    equal!(done.end(), (TIMED_OUT, PRESERVED));
-    equal!(run("echo $x").await?.text(), "6");
-    let execution = start_until_here(guest, bash("echo here; sleep 1000")).await?;
+    // What is left of the code does not run, and what the code had of its own is restored.
+    let code = "sleep 1000; touch ran; while :; do touch ran; done";
+    for env in [vec![], vec![variable("A", "2")]] {
+        let cwd = if env.is_empty() { "" } else { "/" };
+        let request = v1::ExecuteCodeRequest { timeout_ms: 300, env, cwd: cwd.into(), ..bash(code) };
+        equal!(execute(guest, request).await?.end(), (TIMED_OUT, PRESERVED));
+        equal!(run("echo $x ${A-none}; pwd; ls ran ~/ran 2>/dev/null; true").await?.text(), "6 none\n/tmp");
+    }
+    let execution =
+        start_until_here(guest, bash("echo here; sleep 1000; touch ran; false || touch ran")).await?;
     guest.interrupt_context("bash").await?;
-    equal!(collect_rest(execution).await?.0.state, PRESERVED);
+    let ended = collect_rest(execution).await?.0;
+    equal!((ended.status.as_known(), ended.state.as_known()), (Some(INTERRUPTED), Some(PRESERVED)));
+    equal!(run("ls ran 2>/dev/null; echo $x").await?.text(), "6");
     let done = run("exit 7").await?;
     equal!((done.end(), done.ended.exit_code), ((DIED, LOST), 7));
     let done = run("echo ${x-gone}").await?;

@@ -112,7 +112,7 @@ impl Shell {
             tokio::select! {
                 delivered = outlet.deliver() => {
                     if delivered == Delivered::Gone && job.kill_on_disconnect {
-                        stop.interrupt(guest, &process, Instant::now().checked_add(job.grace()));
+                        stop.interrupt(guest, &self.session, &process, Instant::now().checked_add(job.grace()));
                     }
                 }
                 next = stream.next(), if outlet.is_empty() => match next {
@@ -129,7 +129,7 @@ impl Shell {
                     None => return Err(ConnectError::internal("the end of the command was missed")),
                 },
                 Some(control) = controls.recv() => match control {
-                    Control::Interrupt => stop.interrupt(guest, &process, None),
+                    Control::Interrupt => stop.interrupt(guest, &self.session, &process, None),
                     Control::End(why) => {
                         stop.reason = Some(why);
                         outlet.start_flush_timeout();
@@ -144,7 +144,7 @@ impl Shell {
                         stop.next_interrupt = None;
                         self.end(guest).await;
                     } else {
-                        stop.interrupt(guest, &process, None);
+                        stop.interrupt(guest, &self.session, &process, None);
                     }
                 },
             }
@@ -180,8 +180,9 @@ struct Stop {
 }
 
 impl Stop {
-    fn interrupt(&mut self, guest: &Guest, process: &Process, kill_at: Option<Instant>) {
+    fn interrupt(&mut self, guest: &Guest, session: &Session, process: &Process, kill_at: Option<Instant>) {
         self.interrupted = true;
+        session.abort();
         self.kill_at = self.kill_at.or(kill_at);
         self.next_interrupt = Instant::now().checked_add(INTERRUPT_INTERVAL);
         if let Some(command) = &process.command {
@@ -323,6 +324,18 @@ mod tests {
         // Functions with the names of builtins are not called.
         let traps = "cd() { echo cd; }; eval() { echo eval; }; A=old";
         assert_eq!(run_bash(traps, "pwd", &request, inspect), format!("/usr/lib|status 0|{old}"));
+    }
+
+    #[test]
+    fn what_is_restored_is_not_skipped() {
+        let restored = wrap_code(
+            "x",
+            &v1::ExecuteCodeRequest { cwd: "lib".into(), ..Default::default() },
+            "/usr".as_ref(),
+        );
+        let line = format!("\n{SAVED_VARIABLE}_status=$?\n");
+        assert!(restored.contains(&line), "{restored}");
+        assert!(crate::session::run::BASH_SETUP.contains(&format!("|{SAVED_VARIABLE}_status=\\$\\?)")));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use belljar_proto::v1;
@@ -23,14 +24,26 @@ use crate::tree::{SIGINT, SIGKILL, SIGTERM};
 /// Time between SIGINT and SIGTERM after a timeout.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
 
-/// Time for the shell to notice that its child was killed.
-const KILL_GRACE: Duration = Duration::from_millis(500);
+/// Time for the shell to notice that its child was killed, also on a busy machine.
+const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// Size of each stream's tail that is kept while no command runs, in bytes.
 const MAX_IDLE_BYTES: u64 = 256 * 1024;
 
 /// Maximum length of a line on the control descriptor, in bytes; longer ones are ignored.
 const MAX_CONTROL_BYTES: usize = 64;
+
+/// Signal that makes bash skip the rest of a command: it is the highest but one, which no program uses (signal(7): 34 to 64 are for any use).
+pub(super) const ABORT: i32 = 63;
+
+/// Input of a new bash. Its handler for [`ABORT`] runs between two commands. It has each further one skipped, and loops left
+/// (`extdebug` in bash(1)), until the report of the end, the beginning of the next command, or what a context restores after its code.
+pub(crate) const BASH_SETUP: &str = r#"shopt -s expand_aliases
+command trap 'command shopt -s extdebug; command trap '\''[[ $BASH_COMMAND == @("command printf "*" 1>&9"|__belljar_kept_status=\$\?) ]] && { command trap - DEBUG; command shopt -u extdebug; } || { command break 9999; false; } 2>/dev/null'\'' DEBUG' 63
+"#;
+
+/// Exit code of a command that was aborted: 128 and SIGINT, as the shell has it for an interrupted program.
+const ABORTED_CODE: i32 = 130;
 
 /// The guest's ends of a shell's pipes.
 pub(super) struct Ends {
@@ -92,7 +105,7 @@ enum Event {
 
 impl Runner {
     pub(super) fn new(guest: Arc<Guest>, session: Arc<Session>, ends: Ends, is_bash: bool) -> Self {
-        let input = if is_bash { "shopt -s expand_aliases\n" } else { "" };
+        let input = if is_bash { BASH_SETUP } else { "" };
         Self {
             guest,
             session,
@@ -173,6 +186,7 @@ impl Runner {
 
     fn start_command(&mut self, pending: PendingCommand) {
         self.command_count += 1;
+        self.session.is_aborted.store(false, Ordering::Release);
         let text = wrap_command(&pending.text, self.command_count, self.last_code);
         self.input = [self.input.as_ref(), &text].concat().into();
         pending.process.change(|state| {
@@ -212,6 +226,9 @@ impl Runner {
         };
         current.stage = stage;
         current.next_stage_at = Instant::now().checked_add(wait);
+        if stage == Stage::Interrupted {
+            self.session.abort();
+        }
         if let Some(command) = &current.process.command {
             self.guest.proc.signal_below(current.process.pid, &command.spared, signal);
         }
@@ -252,6 +269,9 @@ impl Runner {
             let available = rustix::io::ioctl_fionread(&self.streams[index]).unwrap_or(0);
             self.drain(index, usize::try_from(available).unwrap_or(0));
         }
+        // The commands that were skipped have succeeded.
+        let is_aborted = self.session.is_aborted.load(Ordering::Acquire);
+        let code = if is_aborted && code == 0 { ABORTED_CODE } else { code };
         self.last_code = code;
         self.finish(code, 0, v1::SessionState::SESSION_STATE_PRESERVED);
     }
@@ -302,10 +322,13 @@ impl Runner {
     }
 }
 
-/// Returns the shell input for a command: restoring the last exit code, the command, and the report of its end. Each is
-/// a single simple command: after an unmatched quote in an `eval`, bash ignores reserved words for a while.
+/// Returns the shell input for a command: an empty report, which ends what [`ABORT`] has begun after the last command, restoring the last
+/// exit code, the command, and the report of its end. Each is a single simple command: after an unmatched quote in an `eval`, bash
+/// ignores reserved words for a while.
 fn wrap_command(command: &[u8], number: u64, last_code: i32) -> Bytes {
-    let mut text = Vec::with_capacity(command.len() + 160);
+    let control = belljar_linux::CONTROL_FD;
+    let mut text = Vec::with_capacity(command.len() + 192);
+    text.extend_from_slice(format!("command printf '' >&{control}\n").as_bytes());
     if last_code != 0 {
         // A subshell may exit with any code, but not under `set -e`, where the last code was 0 anyway.
         let restored = format!("command eval 'case $- in *e*) :;; *) (exit {last_code});; esac'\n");
@@ -318,7 +341,6 @@ fn wrap_command(command: &[u8], number: u64, last_code: i32) -> Bytes {
             byte => text.push(*byte),
         }
     }
-    let control = belljar_linux::CONTROL_FD;
     let end = format!("' </dev/null {control}>&-\ncommand printf '%s %s\\n' {number} \"$?\" >&{control}\n");
     text.extend_from_slice(end.as_bytes());
     text.into()
@@ -361,11 +383,13 @@ mod tests {
     #[test]
     fn commands_of_any_bytes_are_quoted() {
         let text = wrap_command(b"echo 'a\\'\n\xff", 7, 3);
-        let expected = b"command eval 'case $- in *e*) :;; *) (exit 3);; esac'\n\
+        let expected = b"command printf '' >&9\ncommand eval 'case $- in *e*) :;; *) (exit 3);; esac'\n\
             command eval 'echo '\\''a\\'\\''\n\xff' </dev/null 9>&-\n\
             command printf '%s %s\\n' 7 \"$?\" >&9\n";
         assert_eq!(text, expected.as_slice());
-        assert!(wrap_command(b"x", 1, 0).starts_with(b"command eval 'x'"));
+        assert!(wrap_command(b"x", 1, 0).starts_with(b"command printf '' >&9\ncommand eval 'x'"));
+        assert!(BASH_SETUP.contains(&format!("1>&{}\"", belljar_linux::CONTROL_FD)));
+        assert!(BASH_SETUP.ends_with(&format!("DEBUG' {ABORT}\n")));
     }
 
     #[test]

@@ -148,7 +148,9 @@ const BASH: Language = Language {
         endless("R13", "while :; do :; done", STOPPED),
         endless("R14", "sleep 600", STOPPED),
         endless("R14", "kill -STOP $$", KILLED),
-        endless("R15", "trap '' HUP INT QUIT TERM USR1 USR2 ALRM; while :; do sleep 600; done", KILLED),
+        // Bash skips what is left, unless the code has it ignore the signal for that.
+        endless("R15", "trap '' HUP INT QUIT TERM USR1 USR2 ALRM; while :; do sleep 600; done", STOPPED),
+        endless("R15", "trap '' HUP INT QUIT TERM USR1 USR2 ALRM 63; while :; do sleep 600; done", KILLED),
     ],
 };
 
