@@ -262,6 +262,14 @@ pub(crate) const TCP_RMEM: &CStr = c"/proc/sys/net/ipv4/tcp_rmem";
 /// largest costs no throughput.
 pub(crate) const RECEIVE_BUFFERS: &str = "4096 32768 1048576";
 
+/// File with the number of connections in the state TIME_WAIT that a network namespace keeps (tcp(7), `tcp_max_tw_buckets`; of each
+/// namespace since Linux 5.0).
+pub(crate) const TCP_MAX_TW_BUCKETS: &CStr = c"/proc/sys/net/ipv4/tcp_max_tw_buckets";
+
+/// Number of connections of a sandbox in the state TIME_WAIT, of 256 bytes each; the kernel forgets further ones at once. It charges them to
+/// no control group, and has no lower bound for them than by the machine's memory.
+pub(crate) const TIME_WAITS: &str = "4096";
+
 /// Returns the bytes that a connection of a sandbox holds at most before it is accepted: its receive buffer and the kernel's own part.
 #[must_use]
 pub fn unaccepted_bytes() -> u64 {

@@ -29,7 +29,7 @@ use crate::image::mount_volume;
 use crate::init::Volumes;
 use crate::kernel::{self, Cloned};
 use crate::line::Line;
-use crate::network::{GATEWAY_SOCKETS, RECEIVE_BUFFERS, TCP_RMEM};
+use crate::network::{GATEWAY_SOCKETS, RECEIVE_BUFFERS, TCP_MAX_TW_BUCKETS, TCP_RMEM, TIME_WAITS};
 use crate::network_unsafe::loopback_up;
 use crate::passing::send_with;
 use crate::plan::{CgroupJoin, CgroupPlan, Identity, LaunchPlan, MountSource, NamespacePlan, Scratch, Wall};
@@ -296,15 +296,18 @@ fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
 }
 
 /// Sets the sizes of the receive buffers of TCP in this network namespace, which cannot be changed per socket ([`SO_RCVBUF`] does
-/// nothing in a sandbox). In a container with a read-only `/proc/sys` they stay those of the machine; whoever counts connections that
+/// nothing in a sandbox), and the number of closed connections that the kernel remembers, which no group counts. In a container with a read-only `/proc/sys` they stay those of the machine; whoever counts connections that
 /// are not accepted asks [`crate::unaccepted_bytes`].
 ///
 /// [`SO_RCVBUF`]: https://man7.org/linux/man-pages/man7/socket.7.html
 fn set_receive_buffers() -> Result<(), Errno> {
-    match rustix::fs::open(TCP_RMEM, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::ROFS) => Ok(()),
-        file => write_whole(&file?, RECEIVE_BUFFERS.as_bytes()).map(drop),
+    for (path, value) in [(TCP_RMEM, RECEIVE_BUFFERS), (TCP_MAX_TW_BUCKETS, TIME_WAITS)] {
+        match rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::ROFS) => {}
+            file => write_whole(&file?, value.as_bytes()).map(drop)?,
+        }
     }
+    Ok(())
 }
 
 fn make_scratch(plan: &LaunchPlan, scratch: &Scratch, made: &mut Made) -> Result<(), Errno> {
