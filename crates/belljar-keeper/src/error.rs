@@ -312,7 +312,7 @@ fn hint(quota: &str, retry_after: &Option<Duration>) -> String {
     match retry_after {
         Some(after) => format!("; try again in {} s", after.as_secs().max(1)),
         None if quota.starts_with("volume") => "; remove a volume, or ask for a larger quota".to_owned(),
-        None if quota == "tools" => "; remove one".to_owned(),
+        None if matches!(quota, "tools" | "versions of a tool") => "; remove one".to_owned(),
         None if quota == "secrets" => "; remove one, or ask for a larger sandboxes.max_secrets".to_owned(),
         None => "; end a sandbox, or ask for a larger quota".to_owned(),
     }

@@ -12,6 +12,7 @@ use belljar_store::ServiceWall;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 use tracing::Instrument as _;
 
 use crate::action::{self, EXEC_START};
@@ -304,11 +305,26 @@ impl Keeper {
         Judgement { outcome, exit_code: None, signal: None }
     }
 
-    /// Starts a command in the background. The guest keeps its output, which can be read by offset.
+    /// Starts a command in the background. The guest keeps its output, which can be read by offset. When the future is dropped before
+    /// it is done, the command is killed: nobody knows its number.
     ///
     /// # Errors
     /// Fails if it cannot be started.
     pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> {
+        // Dropped with this future, which tells the detached steps that the caller has disconnected.
+        let (_waiting, gone) = oneshot::channel();
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
+        run_detached(&self.inner.tasks, async move { keeper.start_inner(&caller, &id, request, gone).await })
+            .await
+    }
+
+    async fn start_inner(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ExecRequest,
+        mut gone: oneshot::Receiver<()>,
+    ) -> Result<Started> {
         if let Some(asked) = request.keep_bytes.filter(|asked| *asked > OutputSize::MAX.bytes()) {
             let reason = format!(
                 "{asked} bytes are too many; at most {} are kept of each stream",
@@ -323,7 +339,8 @@ impl Keeper {
         let started = Running::start(&entered, &request, timeout, true).await;
         self.audit(caller, EXEC_START, Some(entered.id()), &started, details).await?;
         let mut running = started?;
-        running.is_over = true;
+        // Else it is killed with this.
+        running.is_over = gone.try_recv() == Err(TryRecvError::Empty);
         entered.entry.note("exec", Some(running.id), "in the background");
         entered.entry.live().has_background = true;
         Ok(Started { process: running.id, pid: running.execution.pid })

@@ -23,6 +23,9 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time to wait if a registry accepts no more requests and does not say for how long.
 const LIMITED_RETRY: Duration = Duration::from_secs(60);
 
+/// Time to wait at most that a registry may ask for.
+const MAX_LIMITED_RETRY: Duration = Duration::from_secs(24 * 3600);
+
 /// Beginning of the names of templates that are pulled images.
 pub const IMAGE_PREFIX: &str = "image-";
 
@@ -123,7 +126,7 @@ fn refused(error: RegistryError) -> KeeperError {
         RegistryError::NotAllowed { .. } => KeeperError::Policy { field: "base", reason: error.to_string() },
         RegistryError::Limited { after, .. } => KeeperError::Full {
             what: error.to_string(),
-            retry_after: after.map_or(LIMITED_RETRY, Duration::from_secs),
+            retry_after: after.map_or(LIMITED_RETRY, Duration::from_secs).min(MAX_LIMITED_RETRY),
         },
         RegistryError::File { path, source } => KeeperError::File { action: "write", path, source },
         error => KeeperError::field("base", chain(&error)),

@@ -74,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) build_queue: BuildQueue,
     /// Held while a template is built.
     pub(crate) building: Arc<tokio::sync::Mutex<()>>,
+    /// Held while a version of a tool is stored.
+    pub(crate) storing_tool: tokio::sync::Mutex<()>,
     /// Serializes ending sandboxes for others that wait for memory.
     pub(crate) making_room: tokio::sync::Mutex<()>,
     pub(crate) closing: AtomicBool,

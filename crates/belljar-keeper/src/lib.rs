@@ -102,8 +102,8 @@ pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;
 pub use templates::DEFAULT_TEMPLATE;
 pub use tools::{
-    BUILT_IN_TOOLS, MAX_TOOL_FILES, MAX_TOOLS, SESSION_IDLE_TIMEOUT, ToolCall, ToolInfo, ToolResult,
-    ToolVerdict, WrittenFile,
+    BUILT_IN_TOOLS, MAX_TOOL_FILES, MAX_TOOL_VERSIONS, MAX_TOOLS, SESSION_IDLE_TIMEOUT, ToolCall, ToolInfo,
+    ToolResult, ToolVerdict, WrittenFile,
 };
 pub use uploads::{MAX_UPLOAD_BYTES, OpenUpload, UploadLink};
 pub use volumes::{NewVolume, VolumeInfo, VolumesConfig};

@@ -89,6 +89,7 @@ impl Keeper {
             volumes: Volumes::default(),
             build_queue: BuildQueue::default(),
             building: Arc::default(),
+            storing_tool: tokio::sync::Mutex::default(),
             making_room: tokio::sync::Mutex::default(),
             closing: AtomicBool::new(false),
             crowds: Crowds::default(),

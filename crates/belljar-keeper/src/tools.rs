@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_model::{CodeExecution, Languages, NetworkFile, NetworkMode, SpecFile, ToolFile};
+use belljar_model::{CodeExecution, Languages, NetworkFile, NetworkMode, SandboxSpec, SpecFile, ToolFile};
 use belljar_store::ToolRow;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
@@ -34,6 +34,9 @@ use crate::steps::run_detached;
 
 /// Maximum number of a tenant's tools. Source: docs/spec.md; held by `tools::tools_are_bounded` of the API's tests.
 pub const MAX_TOOLS: usize = 256;
+
+/// Maximum number of versions of a tool. Source: docs/spec.md; held by `tools::tools_are_bounded` of the API's tests.
+pub const MAX_TOOL_VERSIONS: usize = 256;
 
 /// Maximum number of files in the arguments of a call, and maximum bytes of all.
 /// Source: docs/spec.md; held by `tests::arguments_are_within_the_tool`.
@@ -231,6 +234,8 @@ impl Keeper {
             tool.network = Some(policy);
         }
         let tools = self.inner.store.tools();
+        // One after the other, so that numbers and versions are counted right.
+        let _storing = self.inner.storing_tool.lock().await;
         let all = tools.list(&caller.tenant).await?;
         match (all.iter().any(|row| row.name == tool.name), known.is_some()) {
             (true, false) => {
@@ -245,6 +250,11 @@ impl Keeper {
         }
         let definition = serde_json::to_string(&tool)
             .map_err(|source| KeeperError::Record { what: format!("tool {}", tool.name), source })?;
+        let versions = tools.versions(&caller.tenant, &tool.name).await?;
+        if versions.len() >= MAX_TOOL_VERSIONS {
+            let (used, limit) = (versions.len() as u64, MAX_TOOL_VERSIONS as u64);
+            return Err(KeeperError::Quota { quota: "versions of a tool", used, limit, retry_after: None });
+        }
         let row = ToolRow {
             version: tools.next_version(&caller.tenant, &tool.name).await?,
             tenant: caller.tenant.clone(),
@@ -377,7 +387,11 @@ impl Keeper {
         let (_waiting, gone) = oneshot::channel();
         let (keeper, caller, named) = self.clone_for_task(caller, named);
         run_detached(&self.inner.tasks, async move {
-            keeper.require(&caller, TOOL_CALL)?;
+            if let Err(refused) = keeper.require(&caller, TOOL_CALL) {
+                let (refused, details) = (Err(refused), tool_details(&named, None));
+                keeper.audit(&caller, TOOL_CALL, None, &refused, details).await?;
+                return refused;
+            }
             let info = keeper.find_tool(&caller, &named).await?;
             let mut details = tool_details(&info.tool.name, Some(&info));
             details.push((CODE_DIGEST, hex::encode(Sha256::digest(&call.code))));
@@ -405,7 +419,7 @@ impl Keeper {
         let request = self.tool_sandbox(caller, &tool, version)?;
         let created = self.create(caller, request).await?;
         if created.existing {
-            check_session(caller, &tool, version, &created.info)?;
+            self.check_session(caller, &tool, version, &created.info).await?;
         }
         let sandbox = created.info.id.to_string();
         let ran = self.run_in(caller, &sandbox, call, checked, report, gone).await;
@@ -523,19 +537,25 @@ impl Keeper {
             ports: PortSettings::default(),
         })
     }
-}
 
-/// Checks that the sandbox of a session is as the tool has made it: its name could have been taken, and its policy been changed.
-fn check_session(caller: &Caller, tool: &ToolFile, version: i64, info: &SandboxInfo) -> Result<()> {
-    let is_own =
-        info.key == caller.key && info.labels.get(LABEL) == Some(&format!("{}@{version}", tool.name));
-    let policy = NetworkFile::from(&info.spec.network);
-    if is_own && tool.network.as_ref().is_none_or(|network| *network == policy) {
-        return Ok(());
+    /// Checks that the sandbox of a session is as the tool makes it: its caller could have made one of that name before, or changed it.
+    async fn check_session(
+        &self,
+        caller: &Caller,
+        tool: &ToolFile,
+        version: i64,
+        info: &SandboxInfo,
+    ) -> Result<()> {
+        let plan = self.plan_launch(caller, self.tool_sandbox(caller, tool, version)?).await?;
+        // A template that was built anew is in the next session.
+        let planned = SandboxSpec { tree: info.spec.tree.clone(), ..plan.spec };
+        if info.key == caller.key && info.template == plan.origin.name && info.spec == planned {
+            return Ok(());
+        }
+        let reason =
+            format!("{} of this session was changed or is another's; end it, and call again", info.id);
+        Err(KeeperError::Policy { field: "sandbox", reason })
     }
-    let field = "sandbox";
-    let reason = format!("{} of this session was changed or is another's; end it, and call again", info.id);
-    Err(KeeperError::Policy { field, reason })
 }
 
 /// Checks that the arguments of a call are within its tool.

@@ -13,6 +13,7 @@ use http::{StatusCode, header};
 use http_body_util::BodyExt as _;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::Instant;
 
 use crate::client::{Credentials, RegistryClient, Session};
 use crate::error::RegistryError;
@@ -22,8 +23,9 @@ use belljar_model::ImageReference;
 /// Number of blobs that are fetched at a time.
 const PARALLEL: usize = 4;
 
-/// Time within which more of a blob must arrive.
-const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The slowest pace of a blob: this many bytes, or what is left of it, must arrive in each such time. A registry that sends some bytes now
+/// and then would hold the only pull of all tenants.
+const SLOWEST: (u64, Duration) = (512 << 10, Duration::from_secs(60));
 
 /// Number of attempts for a blob whose connection breaks, in each of which something must arrive.
 const MAX_ATTEMPTS: u32 = 5;
@@ -263,8 +265,12 @@ impl Part {
         let too_long =
             || session.invalid(format!("the blob {} is longer than its {} bytes", blob.digest, blob.size));
         let mut body = answer.into_body();
+        let (mut goal, mut end) = (self.length.saturating_add(SLOWEST.0), Instant::now() + SLOWEST.1);
         while self.length < blob.size {
-            let frame = tokio::time::timeout(STALL_TIMEOUT, body.frame()).await;
+            if self.length >= goal {
+                (goal, end) = (self.length.saturating_add(SLOWEST.0), Instant::now() + SLOWEST.1);
+            }
+            let frame = tokio::time::timeout_at(end, body.frame()).await;
             let frame = frame.map_err(|_| session.broken(io::ErrorKind::TimedOut.into()))?;
             let Some(frame) = frame else {
                 return Err(session.broken(io::ErrorKind::UnexpectedEof.into()));

@@ -13,6 +13,7 @@ cases![
     calls_are_within_the_tool,
     written_files_are_returned,
     sessions_are_kept,
+    forbidden_calls_are_recorded,
     calls_can_be_tested,
     definitions_are_checked,
     tools_are_bounded,
@@ -185,6 +186,32 @@ async fn sessions_are_kept(fixture: Fixture) {
         "policy_refused",
         Some("sandbox"),
     );
+    // Nor one that the caller has made itself with other limits, or whose limits were changed.
+    other.delete(&format!("/v1/sandboxes/{name}")).await;
+    until("it has ended", async || other.get(&format!("/v1/sandboxes/{name}")).await.status != 200).await;
+    let made = user.sandbox(&json!({"name": name, "labels": {"tool": "sh@1"}, "limits": {"pids": 77}})).await;
+    let refused = user.post("/v1/tools/sh@1/call", &json!({"code": ""})).await;
+    refused.refused(403, "policy_refused", Some("sandbox"));
+    assert_eq!(user.delete(&format!("/v1/sandboxes/{made}")).await.status, 204);
+    until("it has ended", async || user.get(&format!("/v1/sandboxes/{made}")).await.status == 410).await;
+    let again = run(&user, "sh@1", json!({"code": ""})).await["sandbox"].as_str().unwrap().to_owned();
+    let changed =
+        user.json("PATCH", &format!("/v1/sandboxes/{again}"), &json!({"limits": {"pids": 77}})).await;
+    assert_eq!(changed.status, 200, "{changed:?}");
+    let refused = user.post("/v1/tools/sh@1/call", &json!({"code": ""})).await;
+    refused.refused(403, "policy_refused", Some("sandbox"));
+}
+
+async fn forbidden_calls_are_recorded(fixture: Fixture) {
+    let admin = admin(&fixture).await;
+    add(&admin, &shell("sh")).await;
+    let reader = fixture.client("default", Role::Read).await;
+    reader.post("/v1/tools/sh/call", &json!({"code": ""})).await.refused(403, "forbidden", None);
+    let records = admin.get("/v1/audit?limit=100").await.json();
+    let mut calls =
+        records["records"].as_array().unwrap().iter().filter(|record| record["action"] == "tool.call");
+    let call = calls.next().unwrap();
+    assert_eq!((&call["outcome"], &call["details"]["tool"]), (&json!("forbidden"), &json!("sh")), "{call}");
 }
 
 async fn calls_can_be_tested(fixture: Fixture) {
@@ -261,8 +288,27 @@ async fn tools_are_bounded(fixture: Fixture) {
         admin.get("/v1/tools").await.json()["tools"].as_array().unwrap().len(),
         belljar_keeper::MAX_TOOLS
     );
-    // A new version of one that is there counts no more.
-    assert_eq!(admin.json("PUT", "/v1/tools/t1", &shell("t1")).await.status, 200);
+    // Nor does one of several at once.
+    assert_eq!(admin.delete("/v1/tools/t0").await.status, 204);
+    let at_once = (0..8).map(|index| {
+        let (admin, tool) = (&admin, shell(&format!("u{index}")));
+        async move { admin.post("/v1/tools", &tool).await.status }
+    });
+    let mut statuses = futures::future::join_all(at_once).await;
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 429, 429, 429, 429, 429, 429, 429]);
+    // A new version of one that is there counts no more. Versions have numbers of their own, and an end.
+    let change = async || admin.json("PUT", "/v1/tools/t1", &shell("t1")).await;
+    let changed = futures::future::join_all((0..8).map(|_| change())).await;
+    let mut versions: Vec<_> = changed.iter().map(|one| one.json()["version"].as_i64()).collect();
+    versions.sort_unstable();
+    assert_eq!(versions, (2..10).map(Some).collect::<Vec<_>>());
+    for _ in 9..belljar_keeper::MAX_TOOL_VERSIONS {
+        assert_eq!(change().await.status, 200);
+    }
+    change().await.refused(429, "quota_exceeded", None);
+    assert_eq!(admin.delete("/v1/tools/t1@1").await.status, 204);
+    assert_eq!(change().await.status, 200);
 }
 
 async fn tools_belong_to_their_tenant(fixture: Fixture) {

@@ -468,6 +468,13 @@ pub(crate) async fn commands_of_cancelled_calls_are_ended(fixture: Fixture) {
     // Dropped at its start, whatever it has done by then: it has one record, or was never begun.
     for polls in [1, 2, 5, 20] {
         drop_after(polls, fixture.keeper.exec(&ann, &id, shell("sleep 1000"))).await;
+        // So is one in the background, whose number nobody has got.
+        let mut start = std::pin::pin!(fixture.keeper.start(&ann, &id, shell("sleep 1000")));
+        for _ in 0..polls {
+            if futures::poll!(start.as_mut()).is_ready() {
+                break;
+            }
+        }
     }
     until("they have ended", || async { fixture.running(&ann, &id).await == 0 }).await;
     let idempotency = Some(Idempotency { key: "once".to_owned(), request_digest: [1; 32] });
