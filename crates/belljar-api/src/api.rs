@@ -13,7 +13,7 @@ use tower::Service;
 
 use crate::facade::{self, Claims, Facade, FacadeConflict, Head};
 use crate::guard::Guarded;
-use crate::guard::{Attempts, StreamSlots};
+use crate::guard::{Answers, Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
 use crate::serve::{Flights, Slots, Traffic};
 use crate::{e2b, guard, mcp, rest, rpc};
@@ -91,6 +91,8 @@ pub(crate) struct Inner {
     pub(crate) metrics: HttpMetrics,
     pub(crate) attempts: Attempts,
     pub(crate) streams: StreamSlots,
+    /// Answers that clients have not read yet, and files that are being changed.
+    pub(crate) answers: Answers,
     /// Bytes of responses that clients have not read yet.
     pub(crate) flights: Flights,
     /// Connections on all listeners.
@@ -169,6 +171,7 @@ impl Api {
             metrics,
             attempts,
             streams,
+            answers: Answers::default(),
             flights: Flights::default(),
             connections,
             traffic,

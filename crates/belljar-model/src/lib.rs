@@ -85,7 +85,7 @@ pub use size::ByteSize;
 pub use spec::{Hostname, SandboxSpec};
 pub use spec_file::{MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
-pub use text::Scalar;
+pub use text::{Scalar, is_directional};
 pub use timeout::{Timeout, parse_span};
 pub use tool_file::{
     MAX_TOOL_DESCRIPTION, MAX_TOOL_LANGUAGES, MAX_TOOL_NAME, ToolFile, ToolListError, ToolsError,

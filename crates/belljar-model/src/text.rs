@@ -25,6 +25,12 @@ pub(crate) fn quote_path(path: &Path) -> String {
     quote(&path.to_string_lossy())
 }
 
+/// Reports whether a character changes the direction of the text around it, and so can disguise a line (UAX 9, 2.1 to 2.6).
+#[must_use]
+pub fn is_directional(character: char) -> bool {
+    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Serializes a type by its `Display`.
 macro_rules! serialize_as_text {
     ($type:ty) => {

@@ -55,6 +55,7 @@ walls! {
     Tenants "tenants" "A tenant sees only its own objects.",
     TokenMac "token-mac" "The MACs of tokens are verified.",
     TokenScope "token-scope" "A sandbox's token opens that sandbox only.",
+    UnreadAnswers "unread-answers" "Answers that a key's clients have not read are bounded.",
 }
 
 impl ServiceWall {

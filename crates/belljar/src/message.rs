@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::Write as _;
 
-use belljar_model::ModelError;
+use belljar_model::{ModelError, is_directional};
 
 /// Exit status when Belljar itself failed, or refused its input.
 pub(crate) const FAILED: u8 = 125;
@@ -70,11 +70,6 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
         source = cause.source();
     }
     text
-}
-
-/// Reports whether a character changes the direction of the text around it, and so can disguise a line (UAX 9, 2.1 to 2.6).
-fn is_directional(character: char) -> bool {
-    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Sanitizes text that may come from a sandbox: removes everything that a terminal interprets but line ends.

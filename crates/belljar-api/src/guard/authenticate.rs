@@ -42,7 +42,8 @@ pub(super) async fn guard(State(guarded): State<Guarded>, mut request: Request, 
         Ok(caller) => {
             let key = KeyId(caller.key.clone());
             request.extensions_mut().insert(caller);
-            let mut response = next.run(request).await;
+            let response = next.run(request).await;
+            let mut response = shared.answers.count(&key.0, response);
             response.extensions_mut().insert(key);
             response
         }

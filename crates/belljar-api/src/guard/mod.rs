@@ -2,6 +2,7 @@
 //! origin, key. Neither body nor path of a request is read before its key has been verified.
 
 mod access;
+mod answers;
 mod attempts;
 mod authenticate;
 mod client;
@@ -18,6 +19,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 
+pub(crate) use answers::{Answers, Held};
 pub(crate) use attempts::Attempts;
 pub(crate) use authenticate::{KeyId, PresentedCredential, denied, find_credential, refuse, wants_page};
 pub(crate) use client::{Client, Peer};

@@ -27,6 +27,7 @@ use serde_json::Value;
 use super::offer::Offer;
 use crate::api::Shared;
 use crate::extract::parse_json;
+use crate::guard::Held;
 use crate::problem::Problem;
 
 /// Maximum number of bytes of each output stream in an answer; of longer output, head and tail are kept.
@@ -205,8 +206,20 @@ impl Call {
         Ok(Place { id: created.info.id.to_string(), created: !created.existing, is_default: true })
     }
 
+    /// Returns the sandbox of a call, as [`Self::place`] does, by its id, which no other tenant's has.
+    pub(super) async fn place_by_id(&self, named: Option<String>) -> Result<Place, Problem> {
+        let place = self.place(named).await?;
+        let id = self.shared.keeper.get(&self.caller, &place.id).await?.id.to_string();
+        Ok(Place { id, ..place })
+    }
+
     fn max_lifetime(&self) -> Duration {
         self.shared.keeper.max_lifetime()
+    }
+
+    /// Counts bytes that the call needs, until the result is dropped.
+    pub(super) fn hold(&self, bytes: usize) -> Result<Held, Problem> {
+        self.shared.answers.hold(&self.caller.key, bytes)
     }
 
     /// Reports output that a running program has written, if the client wants to know.
@@ -265,7 +278,7 @@ pub(super) type Offsets = [u64; 3];
 /// Maximum number of processes whose offsets are kept. Beyond, all are forgotten, and their output is read again from its beginning.
 const MAX_SESSIONS: usize = 4096;
 
-/// How far the output of background processes has been read, by sandbox and number.
+/// How far the output of background processes has been read, by the sandbox's id and number.
 #[derive(Default)]
 pub(super) struct Sessions(Mutex<HashMap<(String, u64), Offsets>>);
 

@@ -81,6 +81,27 @@ async fn claude_tools_work(fixture: Fixture) {
     assert_eq!(good("grep", json!({"pattern": "^tw.=2+$"})).await, "src/a.py:2:two=22\n");
     assert_eq!(good("grep", json!({"pattern": "x", "path": "src/b.py"})).await, "src/b.py:1:x\n");
     assert_eq!(good("grep", json!({"pattern": "nosuch"})).await, "no lines found");
+    // Names are one line each, whatever they are.
+    good("bash", json!({"command": "mkdir odd; cd odd; touch $'a\\nfake.py\\e[2J' $'b\\u202ec'; echo w > $'d\\nfake'; cd"})).await;
+    let found = good("glob", json!({"pattern": "*fake*", "path": "odd"})).await;
+    assert_eq!(found.lines().count(), 2, "{found:?}");
+    assert!(found.contains("a\u{fffd}fake.py\u{fffd}[2J"), "{found:?}");
+    assert_eq!(good("grep", json!({"pattern": "w", "path": "odd"})).await, "d\u{fffd}fake:1:w\n");
+    // Results are bounded before they are made.
+    good("bash", json!({"command": "head -c 1000000 /dev/zero | tr '\\0' a > as"})).await;
+    let refused = bad(
+        "edit",
+        json!({"file_path": "as", "old_string": "a", "new_string": "b".repeat(20), "replace_all": true}),
+    )
+    .await;
+    assert!(
+        refused.starts_with("too_large: new_string: with 1000000 replaced, as has 20000000 bytes"),
+        "{refused}"
+    );
+    // What is left of a command that was stopped does not run.
+    let late = bad("bash", json!({"command": "sleep 60; touch ran; echo on", "timeout_ms": 200})).await;
+    assert!(late.starts_with("[timed_out]\n"), "{late}");
+    assert_eq!(good("bash", json!({"command": "ls ran 2>&1 | grep -c 'No such'"})).await, "1");
     assert!(bad("grep", json!({"pattern": "("})).await.starts_with("invalid_argument: "));
     assert!(
         bad("read", json!({"file_path": "long"}))

@@ -170,11 +170,77 @@ fn c24_without_files_outputs_use_server_memory() {
         return;
     }
     run(async {
-        let (home, server, client) =
-            start(&["sandboxes.pool=0", "head_room.disk=0"], Some("service:output-files")).await;
+        // Answers from memory are bounded once more, when they are not read.
+        let without = "service:output-files,service:unread-answers";
+        let (home, server, client) = start(&["sandboxes.pool=0", "head_room.disk=0"], Some(without)).await;
         let grown = loud_callers(&server, &client).await;
         assert!(grown > MAX_GROWTH_KIB, "{grown} KiB");
         crate::crash::shut_down(server, &home).await;
+    });
+}
+
+/// Asks for pictures over MCP on connections that read the beginning of each answer alone. Returns for each whether it was refused.
+async fn unread_pictures(without: Option<&'static str>) -> Vec<bool> {
+    const PICTURE_BYTES: usize = 5 << 20;
+    let (home, server, client) = start(&["sandboxes.pool=0"], without).await;
+    let id = client.sandbox(&json!({ "timeout": 3600 })).await;
+    let picture = [b"\x89PNG\r\n\x1a\n".as_slice(), &vec![0; PICTURE_BYTES - 8]].concat();
+    let put = client.request("PUT", &format!("/v1/sandboxes/{id}/files/content?path=p.png"));
+    assert!(client.send(put, picture).await.status.is_success());
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "read", "arguments": {"file_path": "p.png", "sandbox": id},
+        "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}},
+    }})
+    .to_string();
+    let head = format!(
+        "POST /mcp?tools=claude HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\n\
+         mcp-name: read\r\ncontent-length: {}\r\n\r\n",
+        server.address,
+        server.key,
+        call.len()
+    );
+    let (mut unread, mut refused) = (Vec::new(), Vec::new());
+    for _ in 0..12 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all((head.clone() + &call).as_bytes()).await.unwrap();
+        let mut begin = vec![0; 300];
+        stream.read_exact(&mut begin).await.unwrap();
+        refused.push(String::from_utf8_lossy(&begin).contains("quota_exceeded: answers: "));
+        unread.push(stream);
+    }
+    // Once they are gone, the key has all of its memory again.
+    drop(unread);
+    crate::until("the answers are dropped", async || {
+        let request = client.request("POST", "/mcp?tools=claude").header("content-type", "application/json");
+        let request = request.header("accept", "application/json, text/event-stream");
+        let request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call");
+        client.send(request.header("mcp-name", "read"), call.clone()).await.body.len() > PICTURE_BYTES
+    })
+    .await;
+    crate::crash::shut_down(server, &home).await;
+    refused
+}
+
+#[test]
+fn c24_unread_answers_are_bounded() {
+    if crate::skipped("C24") {
+        return;
+    }
+    run(async {
+        let refused = unread_pictures(None).await;
+        assert_eq!((refused[0], refused[11]), (false, true), "{refused:?}");
+    });
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn c24_without_a_bound_unread_answers_are_kept() {
+    if crate::skipped("C24") {
+        return;
+    }
+    run(async {
+        assert_eq!(unread_pictures(Some("service:unread-answers")).await, [false; 12]);
     });
 }
 

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::code::{join_lines, run_code};
-use super::files::{Content, picture, read, write};
+use super::files::{Content, check_picture, picture, read, shown, write};
 use crate::mcp::call::{Call, Hints, Place, Reply, Tool, output_text};
 use crate::problem::{Code, Problem};
 use crate::rest::types::check_path;
@@ -146,13 +146,14 @@ impl Tool for Read {
 
     async fn run(call: &Call, input: ReadInput) -> Result<Reply<PlacedOutput>, Problem> {
         let place = call.place(input.sandbox).await?;
-        let content = read(call, &place.id, &input.file_path, 0, MAX_TEXT_BYTES).await?;
+        let mut content = read(call, &place.id, &input.file_path, 0, MAX_TEXT_BYTES).await?;
         if let Some(mime) = picture(&content.bytes).filter(|_| !content.truncated) {
+            check_picture("file_path", content.bytes.len())?;
             let block = ContentBlock::image(STANDARD.encode(&content.bytes), mime);
             return Ok(placed(&place, vec![block], false));
         }
         let is_long = content.bytes.len() as u64 > MAX_READ_BYTES;
-        let text = to_text(&input.file_path, content)?;
+        let text = to_text(&input.file_path, &mut content)?;
         let text = match input.view_range {
             Some(range) => lines(&text, range)?,
             None if is_long => {
@@ -169,13 +170,13 @@ impl Tool for Read {
     }
 }
 
-/// Returns the text of a file.
-pub(super) fn to_text(path: &str, content: Content) -> Result<String, Problem> {
+/// Takes the text of a file.
+pub(super) fn to_text(path: &str, content: &mut Content) -> Result<String, Problem> {
     if content.truncated {
         let detail = format!("{path} has more than {MAX_TEXT_BYTES} bytes; use a command for it");
         return Err(Problem::new(Code::TooLarge, detail));
     }
-    String::from_utf8(content.bytes)
+    String::from_utf8(std::mem::take(&mut content.bytes))
         .map_err(|_| Problem::new(Code::InvalidField, format!("{path} is no text in UTF-8")))
 }
 
@@ -259,19 +260,38 @@ impl Tool for Edit {
     type Output = PlacedOutput;
 
     async fn run(call: &Call, input: EditInput) -> Result<Reply<PlacedOutput>, Problem> {
-        let place = call.place(input.sandbox).await?;
-        let content = read(call, &place.id, &input.file_path, 0, MAX_TEXT_BYTES).await?;
-        let text = to_text(&input.file_path, content)?;
-        let all = input.replace_all.unwrap_or(false);
-        let (text, count) = replace(&text, &input.old_string, &input.new_string, all)?;
+        let place = call.place(input.sandbox.clone()).await?;
+        let mut content = read(call, &place.id, &input.file_path, 0, MAX_TEXT_BYTES).await?;
+        let text = to_text(&input.file_path, &mut content)?;
+        let count = occurrences(&text, &input.old_string, input.replace_all.unwrap_or(false))?;
+        let length = edited_length(&text, &input, count)?;
+        let _held = call.hold(length)?;
+        let text = text.replace(&input.old_string, &input.new_string);
         write(call, &place.id, &input.file_path, text.into(), false).await?;
         let text = format!("edited {}, {count} replaced", input.file_path);
         Ok(placed(&place, vec![ContentBlock::text(text)], false))
     }
 }
 
-/// Replaces one text, or all, and returns the number.
-fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize), Problem> {
+/// Returns the length of an edited text, which is bounded before it is made.
+fn edited_length(text: &str, input: &EditInput, count: usize) -> Result<usize, Problem> {
+    let removed = input.old_string.len().saturating_mul(count);
+    let length =
+        text.len().saturating_sub(removed).saturating_add(input.new_string.len().saturating_mul(count));
+    match u64::try_from(length).is_ok_and(|length| length <= MAX_TEXT_BYTES) {
+        true => Ok(length),
+        false => {
+            let detail = format!(
+                "new_string: with {count} replaced, {} has {length} bytes; at most {MAX_TEXT_BYTES} are allowed",
+                input.file_path
+            );
+            Err(Problem::new(Code::TooLarge, detail).with_field("new_string"))
+        }
+    }
+}
+
+/// Returns how often a text is to be replaced: once, or all that there are.
+fn occurrences(text: &str, old: &str, all: bool) -> Result<usize, Problem> {
     if old.is_empty() {
         return Err(Problem::field("old_string", "it is empty; use write to make a file"));
     }
@@ -285,7 +305,7 @@ fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize
                 format!("it is in the file {count} times; give more of its surroundings, or replace_all");
             Err(Problem::field("old_string", reason))
         }
-        count => Ok((text.replace(old, new), count)),
+        count => Ok(count),
     }
 }
 
@@ -334,7 +354,7 @@ impl Tool for Glob {
         files.sort_by(|(one, name), (other, next)| other.cmp(one).then_with(|| name.cmp(next)));
         let more = more || files.len() > MAX_FOUND;
         files.truncate(MAX_FOUND);
-        let paths: Vec<_> = files.iter().map(|(_, path)| String::from_utf8_lossy(path)).collect();
+        let paths: Vec<_> = files.iter().map(|(_, path)| shown(&String::from_utf8_lossy(path))).collect();
         let mut text = paths.join("\n");
         if text.is_empty() {
             text.push_str("no files found");
@@ -409,7 +429,7 @@ impl Tool for Grep {
             return Err(Problem::field("pattern", reason));
         }
         let path = directory(input.path)?;
-        let shown = String::from_utf8_lossy(&path).into_owned();
+        let named = String::from_utf8_lossy(&path).into_owned();
         let place = call.place(input.sandbox).await?;
         let request = v1::SearchRequest {
             path,
@@ -422,8 +442,8 @@ impl Tool for Grep {
         let line = |found: &v1::SearchMatch| {
             // A searched file is named by the call.
             let path = String::from_utf8_lossy(&found.path);
-            let path = if path.is_empty() { shown.as_str().into() } else { path };
-            format!("{path}:{}:{}\n", found.line_number, String::from_utf8_lossy(&found.line))
+            let path = if path.is_empty() { named.as_str().into() } else { path };
+            format!("{}:{}:{}\n", shown(&path), found.line_number, String::from_utf8_lossy(&found.line))
         };
         let mut text: String = found.iter().map(line).collect();
         if text.is_empty() {
@@ -454,12 +474,26 @@ mod tests {
 
     #[test]
     fn edits_are_unique() {
-        let replace =
-            |old, all| replace("a b a", old, "c", all).map_err(|problem| problem.detail().to_owned());
-        assert_eq!(replace("b", false), Ok(("a c a".to_owned(), 1)));
-        assert_eq!(replace("a", true), Ok(("c b c".to_owned(), 2)));
-        assert!(replace("a", false).unwrap_err().starts_with("old_string: it is in the file 2 times"));
-        assert!(replace("x", true).unwrap_err().starts_with("old_string: it is not in the file"));
-        assert!(replace("", true).unwrap_err().starts_with("old_string: it is empty"));
+        let count = |old, all| occurrences("a b a", old, all).map_err(|problem| problem.detail().to_owned());
+        assert_eq!(count("b", false), Ok(1));
+        assert_eq!(count("a", true), Ok(2));
+        assert!(count("a", false).unwrap_err().starts_with("old_string: it is in the file 2 times"));
+        assert!(count("x", true).unwrap_err().starts_with("old_string: it is not in the file"));
+        assert!(count("", true).unwrap_err().starts_with("old_string: it is empty"));
+    }
+
+    #[test]
+    fn edited_files_are_bounded_before_they_are_made() {
+        let input = |new: usize| EditInput {
+            file_path: "f".to_owned(),
+            old_string: "a".to_owned(),
+            new_string: "b".repeat(new),
+            replace_all: Some(true),
+            sandbox: None,
+        };
+        let text = "a".repeat(1 << 20);
+        assert_eq!(edited_length(&text, &input(16), 1 << 20).unwrap(), 16 << 20);
+        let refused = edited_length(&text, &input(17), 1 << 20).unwrap_err();
+        assert_eq!((refused.code(), refused.detail().contains("17825792 bytes")), (Code::TooLarge, true));
     }
 }

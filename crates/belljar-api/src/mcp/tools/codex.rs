@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
 use super::claude::{PlacedOutput, placed, to_text};
-use super::files::{picture, read, write};
+use super::files::{check_picture, picture, read, write};
 use super::patch::{self, Change};
 use crate::mcp::call::{Call, Hints, Offsets, Place, Reply, Tool};
 use crate::problem::{Code, Problem};
@@ -34,11 +34,11 @@ const TOKEN_BYTES: u64 = 4;
 /// Maximum number of bytes that are kept of the output of one call.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
-/// Maximum length of a picture, in bytes.
-const MAX_PICTURE_BYTES: u64 = 5 << 20;
-
 /// Maximum length of a file that is patched, in bytes.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
+
+/// Maximum length of all files that a patch writes, in bytes: it is written when all of it fits, so they are held until then.
+const MAX_PATCHED_BYTES: usize = 32 << 20;
 
 const SIGKILL: i32 = 9;
 
@@ -120,7 +120,7 @@ impl Tool for ExecCommand {
             terminal: input.tty.unwrap_or(false).then_some(TERMINAL),
             ..ExecRequest::default()
         };
-        let place = call.place(input.sandbox).await?;
+        let place = call.place_by_id(input.sandbox).await?;
         let process = call.shared.keeper.start(&call.caller, &place.id, request).await?.process;
         let mut guard = KillOnDrop::new(call, &place, process);
         let wait = wait_time(input.yield_time_ms, YIELD_MS.2);
@@ -292,7 +292,7 @@ impl Tool for WriteStdin {
     type Output = SessionOutput;
 
     async fn run(call: &Call, input: WriteStdinInput) -> Result<Reply<SessionOutput>, Problem> {
-        let place = call.place(input.sandbox).await?;
+        let place = call.place_by_id(input.sandbox).await?;
         let id = input.session_id;
         if let Some(chars) = input.chars.filter(|chars| !chars.is_empty()) {
             let message = v1::InputRequest { id, data: chars.into(), ..Default::default() };
@@ -329,9 +329,16 @@ impl Tool for ApplyPatch {
     async fn run(call: &Call, input: ApplyPatchInput) -> Result<Reply<PlacedOutput>, Problem> {
         let changes = patch::parse(&input.input).map_err(|why| Problem::field("input", why))?;
         let place = call.place(input.sandbox).await?;
-        let mut steps = Vec::new();
+        let (mut steps, mut held) = (Vec::new(), Vec::new());
+        let mut left = MAX_PATCHED_BYTES;
         for change in changes {
-            steps.push(prepare(call, &place, change).await?);
+            let step = prepare(call, &place, change, left).await?;
+            let length = step.content.as_ref().map_or(0, String::len);
+            left = left
+                .checked_sub(length)
+                .ok_or_else(|| Problem::field("input", patch::too_long(MAX_PATCHED_BYTES)))?;
+            held.push(call.hold(length)?);
+            steps.push(step);
         }
         let mut text = "Success. Updated the following files:\n".to_owned();
         for Step { letter, path, content, removed } in steps {
@@ -356,7 +363,8 @@ struct Step {
     removed: Option<String>,
 }
 
-async fn prepare(call: &Call, place: &Place, change: Change) -> Result<Step, Problem> {
+/// Reads what a change is about, and makes its result, of at most `most` bytes.
+async fn prepare(call: &Call, place: &Place, change: Change, most: usize) -> Result<Step, Problem> {
     let checked = |path: String| check_path("input", path.as_bytes()).map(|()| path);
     Ok(match change {
         Change::Add { path, content } => {
@@ -370,8 +378,12 @@ async fn prepare(call: &Call, place: &Place, change: Change) -> Result<Step, Pro
         }
         Change::Update { path, to, hunks } => {
             let path = checked(path)?;
-            let text = to_text(&path, read(call, &place.id, &path, 0, MAX_TEXT_BYTES).await?)?;
-            let text = patch::apply(&text, &hunks)
+            let mut read = read(call, &place.id, &path, 0, MAX_TEXT_BYTES).await?;
+            let text = to_text(&path, &mut read)?;
+            // A search can take a second.
+            let applied = tokio::task::spawn_blocking(move || patch::apply(&text, &hunks, most)).await;
+            let text = applied
+                .map_err(|_| Problem::new(Code::Internal, "the patch was not applied"))?
                 .map_err(|why| Problem::new(Code::InvalidField, format!("input: {path}: {why}")))?;
             let to = to.map(checked).transpose()?.filter(|to| *to != path);
             let removed = to.is_some().then(|| path.clone());
@@ -402,12 +414,8 @@ impl Tool for ViewImage {
 
     async fn run(call: &Call, input: ViewImageInput) -> Result<Reply<PlacedOutput>, Problem> {
         let place = call.place(input.sandbox).await?;
-        let content = read(call, &place.id, &input.path, 0, MAX_PICTURE_BYTES).await?;
-        if content.truncated {
-            let detail =
-                format!("path: the picture has more than {MAX_PICTURE_BYTES} bytes; make it smaller");
-            return Err(Problem::new(Code::TooLarge, detail).with_field("path"));
-        }
+        let content = read(call, &place.id, &input.path, 0, MAX_TEXT_BYTES).await?;
+        check_picture("path", content.bytes.len())?;
         let Some(mime) = picture(&content.bytes) else {
             return Err(Problem::field("path", "it is no picture in PNG, JPEG, GIF or WebP"));
         };

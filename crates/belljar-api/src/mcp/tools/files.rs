@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_engine::v1;
 use belljar_keeper::operation::Write;
+use belljar_model::is_directional;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
@@ -11,8 +12,9 @@ use rmcp::model::ContentBlock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::guard::Held;
 use crate::mcp::call::{Call, Hints, Reply, Tool};
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 use crate::rest::types::{EncodedBytes, FileKind, check_path, decode_base64, to_text};
 
 /// Maximum number of bytes of a file in one answer. Source: docs/spec.md; held by `mcp::files_are_read_in_parts`.
@@ -73,6 +75,8 @@ pub(crate) struct Content {
     pub(crate) bytes: Vec<u8>,
     /// Whether the file goes on.
     pub(crate) truncated: bool,
+    /// Counts the bytes while they are used.
+    _held: Vec<Held>,
 }
 
 /// Reads at most `limit` bytes of a file.
@@ -89,8 +93,9 @@ pub(crate) async fn read(
     let request = v1::ReadRequest { path, offset, length: limit + 1, ..Default::default() };
     let mut download = call.shared.keeper.begin(&call.caller, sandbox, request).await?;
     let size = download.get().entry.size;
-    let mut bytes = Vec::new();
+    let (mut bytes, mut held) = (Vec::new(), Vec::new());
     while let Some(piece) = download.next().await? {
+        held.push(call.hold(piece.len())?);
         bytes.extend_from_slice(&piece);
         if u64::try_from(bytes.len()).is_ok_and(|length| length > limit) {
             break;
@@ -99,7 +104,7 @@ pub(crate) async fn read(
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let truncated = bytes.len() > limit;
     bytes.truncate(limit);
-    Ok(Content { size, bytes, truncated })
+    Ok(Content { size, bytes, truncated, _held: held })
 }
 
 /// Returns the MIME type of a picture that clients show, by its first bytes.
@@ -112,6 +117,20 @@ pub(crate) fn picture(bytes: &[u8]) -> Option<&'static str> {
     ];
     let found = signatures.iter().find(|(signature, _)| bytes.starts_with(signature))?;
     (found.1 != "image/webp" || bytes.get(8..12) == Some(b"WEBP")).then_some(found.1)
+}
+
+/// Maximum length of a picture that is shown, in bytes, which is that of Anthropic's API.
+const MAX_PICTURE_BYTES: usize = 5 << 20;
+
+/// Checks that a picture is not too large to be shown. `field` names it.
+pub(super) fn check_picture(field: &'static str, length: usize) -> Result<(), Problem> {
+    if length <= MAX_PICTURE_BYTES {
+        return Ok(());
+    }
+    let detail = format!(
+        "{field}: the picture has {length} bytes; at most {MAX_PICTURE_BYTES} are shown, so make it smaller"
+    );
+    Err(Problem::new(Code::TooLarge, detail).with_field(field))
 }
 
 impl Tool for ReadFile {
@@ -132,12 +151,14 @@ impl Tool for ReadFile {
             ));
         }
         let place = call.place(input.sandbox).await?;
-        let Content { size, bytes, truncated } = read(call, &place.id, &input.path, offset, limit).await?;
+        let read = read(call, &place.id, &input.path, offset, limit).await?;
+        let Content { size, bytes, truncated, .. } = &read;
+        let (size, truncated) = (*size, *truncated);
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let (encoding, content, block) = match picture(&bytes).filter(|_| offset == 0 && !truncated) {
-            Some(mime) => ("image", None, ContentBlock::image(STANDARD.encode(&bytes), mime)),
+        let (encoding, content, block) = match picture(bytes).filter(|_| offset == 0 && !truncated) {
+            Some(mime) => ("image", None, ContentBlock::image(STANDARD.encode(bytes), mime)),
             None => {
-                let EncodedBytes { encoding, data } = EncodedBytes::new(whole_characters(&bytes, truncated));
+                let EncodedBytes { encoding, data } = EncodedBytes::new(whole_characters(bytes, truncated));
                 (encoding, Some(data.clone()), ContentBlock::text(data))
             }
         };
@@ -323,9 +344,9 @@ impl Tool for ListDirectory {
         let truncated = !listed.next.is_empty();
         let entries: Vec<_> = listed.entries.into_iter().map(to_entry).collect();
         let line = |entry: &DirectoryEntry| match entry.kind.as_str() {
-            "directory" => format!("{}/\n", entry.path),
-            "file" => format!("{} ({} bytes)\n", entry.path, entry.size),
-            kind => format!("{} ({kind})\n", entry.path),
+            "directory" => format!("{}/\n", shown(&entry.path)),
+            "file" => format!("{} ({} bytes)\n", shown(&entry.path), entry.size),
+            kind => format!("{} ({kind})\n", shown(&entry.path)),
         };
         let mut text: String = entries.iter().map(line).collect();
         if entries.is_empty() {
@@ -345,6 +366,16 @@ impl Tool for ListDirectory {
         };
         Ok(Reply { output, content, is_error: false })
     }
+}
+
+/// Returns a name of a file as one line that a model cannot take for anything else: what a terminal interprets, line ends and marks of
+/// direction are replaced. Lists of names have them as they are in their structured part.
+pub(super) fn shown(name: &str) -> String {
+    let replace = |one: char| match one.is_control() || is_directional(one) {
+        true => char::REPLACEMENT_CHARACTER,
+        false => one,
+    };
+    name.chars().map(replace).collect()
 }
 
 fn to_entry(entry: v1::Entry) -> DirectoryEntry {
@@ -373,6 +404,14 @@ mod tests {
         ] {
             assert_eq!(whole_characters(bytes, truncated), expected);
         }
+    }
+
+    #[test]
+    fn names_are_one_line() {
+        assert_eq!(
+            shown("a\nb\u{1b}[2J\u{202e}c\u{85}\u{fc}"),
+            "a\u{fffd}b\u{fffd}[2J\u{fffd}c\u{fffd}\u{fc}"
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Patches in the form that Codex models write, between `*** Begin Patch` and `*** End Patch`.
 
+use std::collections::BTreeSet;
+
 /// A change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
@@ -9,6 +11,24 @@ pub(super) enum Change {
     Delete { path: String },
     /// Changes a file, and moves it if `to` is given.
     Update { path: String, to: Option<String>, hunks: Vec<Hunk> },
+}
+
+impl Change {
+    /// Returns the files that it changes.
+    fn paths(&self) -> impl Iterator<Item = &str> {
+        let (path, to) = match self {
+            Self::Add { path, .. } | Self::Delete { path } => (path, None),
+            Self::Update { path, to, .. } => (path, to.as_ref().filter(|to| *to != path)),
+        };
+        std::iter::once(path).chain(to).map(String::as_str)
+    }
+}
+
+/// Returns a path without what does not change its meaning.
+fn plain(path: &str) -> String {
+    let begin = if path.starts_with('/') { "/" } else { "" };
+    let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    format!("{begin}{}", parts.join("/"))
 }
 
 /// Lines to replace.
@@ -27,12 +47,21 @@ pub(super) struct Hunk {
 /// Maximum number of changed files.
 const MAX_CHANGES: usize = 200;
 
+/// Maximum number of lines of a patch, each of which takes some 50 bytes of memory besides its text.
+const MAX_PATCH_LINES: usize = 200_000;
+
+/// Maximum number of lines of a file that is changed.
+const MAX_LINES: usize = 1 << 20;
+
 /// Parses a patch.
 ///
 /// # Errors
 /// Fails with the number of the line, if a line is not of the form.
 pub(super) fn parse(text: &str) -> Result<Vec<Change>, String> {
-    let lines: Vec<&str> = text.trim().lines().collect();
+    let lines: Vec<&str> = text.trim().lines().take(MAX_PATCH_LINES + 1).collect();
+    if lines.len() > MAX_PATCH_LINES {
+        return Err(format!("it has more than {MAX_PATCH_LINES} lines; give it in parts"));
+    }
     let (Some((&"*** Begin Patch", rest)), true) = (lines.split_first(), lines.len() > 1) else {
         return Err("line 1: give *** Begin Patch".to_owned());
     };
@@ -43,6 +72,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<Change>, String> {
     for (index, line) in body.iter().enumerate() {
         // The first line is above.
         parse_line(&mut changes, line).map_err(|why| format!("line {}: {why}", index + 2))?;
+    }
+    let mut named = BTreeSet::new();
+    let paths = changes.iter().flat_map(Change::paths);
+    if let Some(twice) = paths.map(plain).find(|path| !named.insert(path.clone())) {
+        return Err(format!("{twice:?} is in it twice; give all changes of a file at once"));
     }
     match changes.len() {
         0 => Err("it changes no file".to_owned()),
@@ -117,35 +151,57 @@ fn parse_update(to: &mut Option<String>, hunks: &mut Vec<Hunk>, line: &str) -> R
     Ok(())
 }
 
-/// Applies hunks, in their order, to a text.
+/// Steps of the search for the lines of one file's hunks, which take about a second: a step is a line that is compared, or eight bytes of it.
+const MAX_STEPS: usize = 100_000_000;
+
+/// Applies hunks, in their order, to a text. The result has at most `most` bytes.
 ///
 /// # Errors
-/// Fails with the lines that are not found.
-pub(super) fn apply(text: &str, hunks: &[Hunk]) -> Result<String, String> {
+/// Fails with the lines that are not found, or if the result is longer or takes too long.
+pub(super) fn apply(text: &str, hunks: &[Hunk], most: usize) -> Result<String, String> {
     // Ends of lines other than a newline stay as they are.
-    let mut lines: Vec<String> = text.split_terminator('\n').map(str::to_owned).collect();
+    let lines: Vec<&str> = text.split_terminator('\n').take(MAX_LINES + 1).collect();
+    if lines.len() > MAX_LINES {
+        return Err(format!("the file has more than {MAX_LINES} lines; use a command for it"));
+    }
+    let mut steps = MAX_STEPS;
+    let mut result: Vec<&str> = Vec::new();
     let mut at = 0;
+    let mut taken = 0;
     for hunk in hunks {
         if let Some(after) = &hunk.after {
-            let found = find(&lines, at, std::slice::from_ref(after), false);
+            let found = find(&lines, at, std::slice::from_ref(after), false, &mut steps)?;
             at = found.ok_or_else(|| format!("the line {after:?} is not in the file"))? + 1;
         }
         let found = match hunk.old.is_empty() {
             // Only new lines: at the end, or after the named line.
             true if hunk.after.is_none() || hunk.at_end => Some(lines.len()),
             true => Some(at),
-            false => find(&lines, at, &hunk.old, hunk.at_end),
+            false => find(&lines, at, &hunk.old, hunk.at_end, &mut steps)?,
         };
         let begin =
             found.ok_or_else(|| format!("these lines are not in the file:\n{}", hunk.old.join("\n")))?;
-        lines.splice(begin..begin + hunk.old.len(), hunk.new.iter().cloned());
-        at = begin + hunk.new.len();
+        result.extend(lines.get(taken..begin).unwrap_or_default());
+        result.extend(hunk.new.iter().map(String::as_str));
+        at = begin + hunk.old.len();
+        taken = at;
     }
-    let mut text = lines.join("\n");
-    if !lines.is_empty() {
+    result.extend(lines.get(taken..).unwrap_or_default());
+    let length: usize = result.iter().map(|line| line.len() + 1).sum();
+    if length > most {
+        return Err(too_long(most));
+    }
+    let mut text = String::with_capacity(length);
+    for line in result {
+        text.push_str(line);
         text.push('\n');
     }
     Ok(text)
+}
+
+/// Returns the refusal of a patch that writes too much.
+pub(super) fn too_long(most: usize) -> String {
+    format!("the patch writes more than {most} bytes; give it in parts")
 }
 
 /// Returns how many lines hunks write and take away, with those around them.
@@ -155,19 +211,40 @@ pub(super) fn counts(hunks: &[Hunk]) -> (usize, usize) {
 }
 
 /// Finds lines from a position on: exactly, else without the spaces at their ends, else without those at both.
-fn find(lines: &[String], from: usize, wanted: &[String], at_end: bool) -> Option<usize> {
-    let last = lines.len().checked_sub(wanted.len())?;
-    let same: [fn(&str) -> &str; 3] = [|line| line, str::trim_end, str::trim];
-    same.into_iter().find_map(|form| {
-        let is_at = |begin: &usize| {
-            let here = lines.iter().skip(*begin).take(wanted.len());
-            here.zip(wanted).all(|(line, wanted)| form(line) == form(wanted))
-        };
-        if at_end && from <= last && is_at(&last) {
-            return Some(last);
+///
+/// # Errors
+/// Fails if no `steps` are left.
+fn find(
+    lines: &[&str],
+    from: usize,
+    wanted: &[String],
+    at_end: bool,
+    steps: &mut usize,
+) -> Result<Option<usize>, String> {
+    let Some(last) = lines.len().checked_sub(wanted.len()) else { return Ok(None) };
+    // Those that look at the whole line.
+    let trimmed: [fn(&str) -> &str; 2] = [str::trim_end, str::trim];
+    let exact: fn(&str) -> &str = |line| line;
+    for (form, is_whole) in [(exact, false)].into_iter().chain(trimmed.map(|form| (form, true))) {
+        let at_last = (at_end && from <= last).then_some(last);
+        for begin in at_last.into_iter().chain(from..=last) {
+            let mut fits = true;
+            for (line, wanted) in lines.iter().skip(begin).zip(wanted) {
+                let compared = if is_whole { line.len() } else { line.len().min(wanted.len()) };
+                let cost = 1 + compared / 8;
+                *steps =
+                    steps.checked_sub(cost).ok_or("it takes too long; give fewer, and more telling lines")?;
+                if form(line) != form(wanted) {
+                    fits = false;
+                    break;
+                }
+            }
+            if fits {
+                return Ok(Some(begin));
+            }
         }
-        (from..=last).find(is_at)
-    })
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -177,7 +254,7 @@ mod tests {
     fn update(text: &str, patch: &str) -> Result<String, String> {
         let patch = format!("*** Begin Patch\n*** Update File: f\n{patch}\n*** End Patch");
         match parse(&patch)?.as_slice() {
-            [Change::Update { hunks, .. }] => apply(text, hunks),
+            [Change::Update { hunks, .. }] => apply(text, hunks, 1 << 20),
             other => panic!("{other:?}"),
         }
     }
@@ -218,6 +295,14 @@ mod tests {
             let error = parse(patch).unwrap_err();
             assert!(error.starts_with(expected), "{patch}: {error}");
         }
+        for twice in [
+            "*** Update File: a\n-x\n+y\n*** Update File: ./a\n-y\n+z",
+            "*** Add File: a/b\n+x\n*** Delete File: a//b",
+            "*** Update File: a\n*** Move to: b\n-x\n+y\n*** Add File: b\n+z",
+        ] {
+            let error = parse(&format!("*** Begin Patch\n{twice}\n*** End Patch")).unwrap_err();
+            assert!(error.contains("is in it twice"), "{twice}: {error}");
+        }
         let many: String = (0..=MAX_CHANGES).map(|index| format!("*** Delete File: {index}\n")).collect();
         assert!(parse(&format!("*** Begin Patch\n{many}*** End Patch")).unwrap_err().contains("at most 200"));
     }
@@ -241,5 +326,26 @@ mod tests {
         assert_eq!(update(text, "@@ x\n-b\n+y").unwrap_err(), "the line \"x\" is not in the file");
         // Later hunks are below earlier ones.
         assert!(update(text, "-d\n+D\n@@\n-a\n+A").is_err());
+    }
+    #[test]
+    fn work_and_results_are_bounded() {
+        // Each of the lines begins like the wanted ones.
+        let text = "a\n".repeat(1 << 20);
+        let hunk =
+            Hunk { old: [vec!["a".to_owned(); 1 << 16], vec!["b".to_owned()]].concat(), ..Hunk::default() };
+        let begin = std::time::Instant::now();
+        let error = apply(&text, &[hunk], usize::MAX).unwrap_err();
+        assert!(error.contains("takes too long"), "{error} after {:?}", begin.elapsed());
+        // Many hunks, each of which is found at once.
+        let hunk =
+            |new: &str| Hunk { old: vec!["a".to_owned()], new: vec![new.to_owned()], ..Hunk::default() };
+        let long =
+            format!("*** Begin Patch\n*** Add File: a\n{}*** End Patch", "+\n".repeat(MAX_PATCH_LINES));
+        assert!(parse(&long).unwrap_err().contains("200000 lines"));
+        assert!(apply(&"\n".repeat(MAX_LINES + 1), &[], usize::MAX).unwrap_err().contains("1048576 lines"));
+        let hunks = vec![hunk("b"); 1 << 20];
+        assert_eq!(apply(&text, &hunks, 2 << 20), Ok("b\n".repeat(1 << 20)));
+        let error = apply(&text, &vec![hunk(&"b".repeat(64)); 1 << 10], 2 << 20).unwrap_err();
+        assert_eq!(error, "the patch writes more than 2097152 bytes; give it in parts");
     }
 }
