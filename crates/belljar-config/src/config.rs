@@ -144,6 +144,8 @@ pub struct SandboxesConfig {
     pub max_secrets: u32,
     /// True if tenants may share the machine's own tree.
     pub share_host_tree: bool,
+    /// True if keys without the role admin may make machines of templates that are none.
+    pub machines: bool,
     /// Treatment of sandboxes on shutdown.
     pub on_exit: OnExit,
     /// Delegated control group in which groups are created.

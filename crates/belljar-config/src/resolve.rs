@@ -206,6 +206,7 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
         max_sandboxes: reader.count("sandboxes.max_sandboxes", 1, 1_000_000),
         max_secrets: reader.count("sandboxes.max_secrets", 0, 100_000),
         share_host_tree: reader.flag("sandboxes.share_host_tree"),
+        machines: reader.flag("sandboxes.machines"),
         on_exit: reader.word("sandboxes.on_exit", &[("keep", OnExit::Keep), ("end", OnExit::End)]),
         cgroup: reader.path("sandboxes.cgroup"),
         keep_gone: reader.span("sandboxes.keep_gone", Duration::ZERO, 10 * MAX_LIFETIME),

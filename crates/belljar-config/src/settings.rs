@@ -86,6 +86,7 @@ const BEFORE_LIMITS: &[Setting] = &[
     number("sandboxes.max_waiting", "1000", "Maximum number of requests waiting for a start.").reloadable(),
     number("sandboxes.max_sandboxes", "2000", "Maximum number of sandboxes, of all keys together.").reloadable(),
     number("sandboxes.max_secrets", "1000", "Maximum number of secrets that a tenant can store on the server for network policies.").reloadable(),
+    flag("sandboxes.machines", "false", "Let keys without the role admin make machines, with root inside, of templates that are none. See docs/machines.md.").reloadable(),
     flag("sandboxes.share_host_tree", "false", "Let several tenants share this machine's own tree read-only, and so its page cache. See docs/threat-model.md.").reloadable(),
     text("sandboxes.on_exit", "\"keep\"", "Sandboxes on shutdown: keep (they keep running, and the next server adopts them) or end.").reloadable().flag("on-exit", "WHAT"),
     text("sandboxes.cgroup", "\"\"", "Delegated control group to make groups in; \"\" is the server's own.").alias("BELLJAR_CGROUP"),

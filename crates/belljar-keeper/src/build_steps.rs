@@ -36,6 +36,11 @@ const MAX_BUILD_TIME: Duration = Duration::from_secs(3600);
 /// Maximum size in bytes of a value or path that is computed in the sandbox.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
+/// The user of a machine that may do everything in it, and the one as whom commands run by default.
+const ROOT: &str = "root";
+/// See [`ROOT`].
+const OWN_USER: &str = "user";
+
 const COPY: &str = include_str!("scripts/copy.sh");
 
 /// Error of a build, with its step.
@@ -58,6 +63,8 @@ struct BuildRun<'a> {
     home: String,
     env: BTreeMap<String, String>,
     workdir: Option<String>,
+    /// The current user, if it is not the sandbox's own.
+    user: Option<String>,
     /// Number of the current step, from 1.
     number: usize,
     total: usize,
@@ -125,6 +132,7 @@ impl Keeper {
             home,
             env: BTreeMap::new(),
             workdir,
+            user: None,
             number: 0,
             total: plan.steps.len(),
         };
@@ -156,6 +164,7 @@ impl Keeper {
             spec: SpecFile {
                 limits: build.limits.clone(),
                 network: plan.network.clone(),
+                machine: plan.is_machine().then_some(true),
                 ..SpecFile::default()
             },
             lifetime: Lifetime {
@@ -197,9 +206,13 @@ impl BuildRun<'_> {
 
     async fn step(&mut self, step: &PlanStep) -> Result<()> {
         match step {
-            PlanStep::User => Ok(()),
-            PlanStep::Run(line) => {
-                let ended = self.run(["/bin/bash", "-l", "-c", line], true).await?;
+            PlanStep::User(user) => {
+                self.user.clone_from(user);
+                Ok(())
+            }
+            PlanStep::Run { line, user } => {
+                let user = user.clone().or_else(|| self.user.clone());
+                let ended = self.run(["/bin/bash", "-l", "-c", line], true, user).await?;
                 self.check(step, ended).await.map(drop)
             }
             PlanStep::Env(pairs) => {
@@ -213,8 +226,11 @@ impl BuildRun<'_> {
             }
             PlanStep::Workdir(path) => {
                 let path = self.expand(step, path).await?;
-                let script = "mkdir -p -- \"$1\" && cd -- \"$1\" && pwd";
-                let ended = self.run(["/bin/sh", "-c", script, "sh", &path], false).await?;
+                // Root can make it anywhere.
+                let owner = self.owner(None);
+                let script = "[ -d \"$1\" ] || mkdir -p -- \"$1\" && { [ -z \"$2\" ] || chown -- \"$2\" \"$1\"; } || exit; cd -- \"$1\" && pwd";
+                let words = ["/bin/sh", "-c", script, "sh", &path, &owner];
+                let ended = self.run(words, false, self.root()).await?;
                 let output = self.check(step, ended).await?;
                 self.workdir = Some(output.trim_end_matches('\n').to_owned());
                 Ok(())
@@ -229,8 +245,23 @@ impl BuildRun<'_> {
             return Ok(text.to_owned());
         }
         let script = format!("printf %s \"{}\"", escape(text));
-        let ended = self.run(["/bin/bash", "-l", "-c", &script], false).await?;
+        let ended = self.run(["/bin/bash", "-l", "-c", &script], false, self.user.clone()).await?;
         self.check(step, ended).await
+    }
+
+    /// Returns root, in a machine.
+    fn root(&self) -> Option<String> {
+        self.entered.spec().machine.then(|| ROOT.to_owned())
+    }
+
+    /// Returns the owner of what a step makes as root, with its group; empty where there is no root.
+    fn owner(&self, named: Option<&String>) -> String {
+        if !self.entered.spec().machine {
+            return String::new();
+        }
+        let owner = named.or(self.user.as_ref()).map_or(OWN_USER, String::as_str);
+        // The group of a user that is named alone is its own.
+        if owner.contains(':') { owner.to_owned() } else { format!("{owner}:") }
     }
 
     async fn copy(&mut self, step: &PlanStep, copy: &CopyFiles) -> Result<()> {
@@ -265,17 +296,26 @@ impl BuildRun<'_> {
         self.keeper.perform_in(self.caller, &self.entered, unpack).await?;
         let target = self.expand(step, &copy.target).await?;
         let mode = copy.mode.map(|mode| format!("{mode:04o}")).unwrap_or_default();
-        let words = ["/bin/sh", "-c", COPY, "sh", &place, copy.source.as_str(), &target, &mode];
-        let ended = self.run(words, true).await?;
+        let owner = self.owner(copy.owner.as_ref());
+        let words = ["/bin/sh", "-c", COPY, "sh", &place, copy.source.as_str(), &target, &mode, &owner];
+        let ended = self.run(words, true, self.root()).await?;
         self.check(step, ended).await.map(drop)
     }
 
     /// Runs a program to its end. If `logged`, its output goes into the build's log; else standard output is returned.
-    async fn run<const N: usize>(&mut self, argv: [&str; N], logged: bool) -> Result<Ended> {
+    async fn run<const N: usize>(
+        &mut self,
+        argv: [&str; N],
+        logged: bool,
+        user: Option<String>,
+    ) -> Result<Ended> {
+        // Paths of steps begin where commands of sandboxes do, whoever runs them.
+        let cwd = self.workdir.clone().unwrap_or_else(|| self.home.clone());
         let request = v1::StartRequest {
             argv: argv.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect(),
             env: variables(&self.env),
-            cwd: self.workdir.clone().unwrap_or_default().into_bytes().into(),
+            cwd: cwd.into_bytes().into(),
+            user: user.unwrap_or_default(),
             kill_rest: true,
             on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
             ..Default::default()

@@ -63,6 +63,8 @@ pub struct KeeperConfig {
     /// Whether several tenants may share the machine's own tree read-only. They then share its page cache, a side channel; see
     /// docs/threat-model.md.
     pub share_host_tree: bool,
+    /// Whether keys without the role admin may make machines of templates that are none.
+    pub machines: bool,
     /// Network ceiling of sandboxes, except for administrators' keys.
     pub max_network: NetworkCeiling,
     /// Quotas of a key created without any.
@@ -144,6 +146,7 @@ impl KeeperConfig {
             keep_steps: Duration::from_secs(30 * 24 * 3600),
             keep_idempotency: Duration::from_secs(24 * 3600),
             share_host_tree: false,
+            machines: false,
             max_network: NetworkCeiling::default(),
             default_quotas: Quotas::default(),
             volumes: VolumesConfig::default(),

@@ -186,8 +186,9 @@ impl Keeper {
         if !spec.mounts.is_empty() {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
         }
-        if asks_machine {
-            let reason = "a machine of a template that is none is only for keys with the role admin; name a template with machine = true";
+        if asks_machine && !self.may_make_machines(caller) {
+            let reason = "a machine of a template that is none is only for keys with the role admin; name a template with machine = true, or \
+                 the operator can allow it with sandboxes.machines = true";
             return refuse("machine", reason.to_owned());
         }
         if spec.grade == LimitsGrade::Watched && self.grade()? != LimitsGrade::Watched {
@@ -213,6 +214,12 @@ impl Keeper {
             max.check(policy).map_err(|beyond| refuse("keys without the role admin", beyond))?;
         }
         Ok(())
+    }
+
+    /// Reports whether the caller may make machines of templates that are none.
+    #[must_use]
+    pub fn may_make_machines(&self, caller: &Caller) -> bool {
+        caller.role == Role::Admin || self.inner.config.now().machines
     }
 
     /// Reports whether any sandbox of the caller may have a network.

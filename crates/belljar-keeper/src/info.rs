@@ -233,6 +233,8 @@ pub struct TemplateInfo {
     pub limits: BTreeMap<String, String>,
     /// Environment variables of its sandboxes.
     pub env: BTreeMap<String, String>,
+    /// Whether its sandboxes are machines.
+    pub machine: bool,
 }
 
 /// A step of a built template.

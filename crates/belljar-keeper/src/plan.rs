@@ -157,17 +157,30 @@ pub struct BuildPlan {
     pub network: Option<NetworkFile>,
 }
 
+impl BuildPlan {
+    /// Reports whether the template is a machine: some step is of a user that only machines have.
+    #[must_use]
+    pub fn is_machine(&self) -> bool {
+        self.steps.iter().any(|step| step.user().is_some())
+    }
+}
+
 /// Step of a build plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanStep {
     /// Runs a command line in bash.
-    Run(String),
+    Run {
+        /// The line.
+        line: String,
+        /// User as whom it runs; the current one if absent.
+        user: Option<String>,
+    },
     /// Sets environment variables, for later steps and for sandboxes. `$NAME` in a value stands for a variable's value.
     Env(Vec<(String, String)>),
     /// Creates a directory and makes it the working directory of later steps and of sandboxes' commands.
     Workdir(String),
-    /// Sets the user, which is always the sandbox's own.
-    User,
+    /// Sets the user of later steps; absent for the sandbox's own.
+    User(Option<String>),
     /// Copies uploaded files.
     Copy(CopyFiles),
 }
@@ -183,6 +196,8 @@ pub struct CopyFiles {
     pub target: String,
     /// Permission bits of everything copied; unchanged if not given.
     pub mode: Option<u32>,
+    /// Owner of everything copied, as `USER` or `USER:GROUP`; the current user if absent.
+    pub owner: Option<String>,
 }
 
 /// File or directory of an upload to copy, without the patterns by which the client selected its files.
@@ -228,11 +243,21 @@ impl PlanStep {
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::Run(_) => "RUN",
+            Self::Run { .. } => "RUN",
             Self::Env(_) => "ENV",
             Self::Workdir(_) => "WORKDIR",
-            Self::User => "USER",
+            Self::User(_) => "USER",
             Self::Copy(_) => "COPY",
+        }
+    }
+
+    /// Returns the user that it names, if it is not the sandbox's own.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        match self {
+            Self::Run { user, .. } | Self::User(user) => user.as_deref(),
+            Self::Copy(copy) => copy.owner.as_deref(),
+            Self::Env(_) | Self::Workdir(_) => None,
         }
     }
 
@@ -240,10 +265,10 @@ impl PlanStep {
     #[must_use]
     pub fn summary(&self) -> String {
         first_line(&match self {
-            Self::Run(line) => line.clone(),
+            Self::Run { line, .. } => line.clone(),
             Self::Env(pairs) => pairs.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" "),
             Self::Workdir(path) => path.clone(),
-            Self::User => "user".to_owned(),
+            Self::User(user) => user.clone().unwrap_or_else(|| "user".to_owned()),
             Self::Copy(copy) => format!("{} {}", copy.source.as_str(), copy.target),
         })
     }

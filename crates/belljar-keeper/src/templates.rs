@@ -200,6 +200,7 @@ impl Keeper {
 
 fn default_template() -> TemplateInfo {
     TemplateInfo {
+        machine: false,
         id: DEFAULT_TEMPLATE.to_owned(),
         name: Some(DEFAULT_TEMPLATE.to_owned()),
         kind: TemplateKind::Builtin,
@@ -234,6 +235,7 @@ pub(crate) fn template_info(row: &TemplateRow) -> TemplateInfo {
         parent: built.as_ref().and_then(|built| built.parent.clone()),
         steps: built.as_ref().map(|built| built.steps.clone()).unwrap_or_default(),
         limits: limit_texts(&spec.limits),
+        machine: spec.machine == Some(true),
         env: spec.env.unwrap_or_default(),
         id: row.id.clone(),
         name: row.name.clone(),

@@ -37,6 +37,9 @@ const IMAGES: [(&str, &str); 2] =
 /// Maximum number of log entries in one response.
 const MAX_ENTRIES: usize = 100;
 
+/// Maximum length of the name of a user, in bytes, as Linux has it (useradd(8)).
+const MAX_USER_BYTES: usize = 32;
+
 /// Maximum length of a command, in bytes.
 const MAX_COMMAND_BYTES: usize = 64 << 10;
 
@@ -191,8 +194,8 @@ async fn make_plan(
         Ok(name) => name,
         Err(message) => return Ok(Err(failure(BASE_STEP, message))),
     };
-    let base = match templates::find(shared, caller, &name).await {
-        Ok(found) => found.name.unwrap_or(found.id),
+    let (base, machine) = match templates::find(shared, caller, &name).await {
+        Ok(found) => (found.name.unwrap_or(found.id), (found.machine, found.base == "own")),
         Err(problem) if problem.code() == Code::TemplateNotFound => {
             let message = match body.from_image {
                 Some(image) => format!(
@@ -208,9 +211,11 @@ async fn make_plan(
         let detail = format!("{} are too many; at most {MAX_PLAN_STEPS} are allowed", body.steps.len());
         return Err(Problem::field("steps", detail));
     }
+    let (is_machine, has_own_tree) = machine;
+    let may_be_machine = is_machine || (has_own_tree && shared.keeper.may_make_machines(caller));
     let mut steps = Vec::with_capacity(body.steps.len());
     for (index, step) in body.steps.into_iter().enumerate() {
-        match step.read() {
+        match step.read(may_be_machine) {
             Ok(step) => steps.push(step),
             Err(message) => return Ok(Err(failure(index + 1, message))),
         }
@@ -251,21 +256,29 @@ fn check_command(what: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the user of a step.
-fn check_user(what: &str, name: &str) -> Result<(), String> {
+/// Checks the user of a step, and returns it if it is not the sandbox's own. Others are in machines alone.
+fn read_user(what: &str, name: &str, may_be_machine: bool) -> Result<Option<String>, String> {
     if name.is_empty() || name == USER {
-        return Ok(());
+        return Ok(None);
     }
-    Err(format!(
-        "{what}: user {name:?} is not offered; the only user of a sandbox is '{USER}', without privileges \
-         (pip_install, npm_install and bun_install ask for root unless g is false; packages of the system belong into the \
-         template that this one starts from)"
-    ))
+    if !may_be_machine {
+        return Err(format!(
+            "{what}: user {name:?} is not offered; the only user of a sandbox is '{USER}', without privileges \
+             (pip_install, npm_install and bun_install ask for root unless g is false; users are in machines alone: of templates with \
+             machine = true, or with a tree of their own if the operator allows it by sandboxes.machines = true)"
+        ));
+    }
+    let is_name = name.len() <= MAX_USER_BYTES
+        && !name.starts_with('-')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+    is_name.then(|| Some(name.to_owned())).ok_or_else(|| {
+        format!("{what}: user {name:?} is not allowed; give a name of letters, digits, _, . and -")
+    })
 }
 
 impl StepBody {
     /// Parses the step, or returns why it is not supported.
-    fn read(self) -> Result<PlanStep, String> {
+    fn read(self, may_be_machine: bool) -> Result<PlanStep, String> {
         let argument = |index: usize| self.args.get(index).map_or("", String::as_str);
         let kind = self.kind.as_str();
         let at_most = |max: usize| match self.args.len() {
@@ -279,8 +292,8 @@ impl StepBody {
             "RUN" => {
                 at_most(2)?;
                 check_command(kind, argument(0))?;
-                check_user(kind, argument(1))?;
-                Ok(PlanStep::Run(argument(0).to_owned()))
+                let user = read_user(kind, argument(1), may_be_machine)?;
+                Ok(PlanStep::Run { line: argument(0).to_owned(), user })
             }
             "ENV" => {
                 let (pairs, []) = self.args.as_chunks::<2>() else {
@@ -303,15 +316,15 @@ impl StepBody {
             }
             "USER" => {
                 at_most(1).map_err(|error| format!("{error}; privileges cannot be raised here"))?;
-                check_user(kind, argument(0))?;
-                Ok(PlanStep::User)
+                Ok(PlanStep::User(read_user(kind, argument(0), may_be_machine)?))
             }
             "COPY" => {
                 at_most(4)?;
                 check_path("COPY: target", argument(1))?;
-                for owner in argument(2).splitn(2, ':') {
-                    check_user(kind, owner)?;
-                }
+                let owners = argument(2).splitn(2, ':').map(|owner| read_user(kind, owner, may_be_machine));
+                let owners = owners.collect::<Result<Vec<_>, _>>()?;
+                // Of both is kept what was given, unless both are the sandbox's own.
+                let owner = owners.iter().any(Option::is_some).then(|| argument(2).to_owned());
                 let mode = match argument(3) {
                     "" => None,
                     text => {
@@ -331,6 +344,7 @@ impl StepBody {
                     source: argument(0).parse().map_err(refused)?,
                     target: argument(1).to_owned(),
                     mode,
+                    owner,
                 }))
             }
             other => {
@@ -458,14 +472,34 @@ mod tests {
     use super::*;
 
     fn step(json: Value) -> Result<PlanStep, String> {
-        serde_json::from_value::<StepBody>(json).unwrap().read()
+        serde_json::from_value::<StepBody>(json).unwrap().read(false)
     }
 
     #[test]
     fn steps_are_parsed_or_refused_with_their_kind() {
         let run = |args: Value| step(json!({"type": "RUN", "args": args, "force": false}));
-        assert_eq!(run(json!(["ls"])), Ok(PlanStep::Run("ls".to_owned())));
-        assert_eq!(run(json!(["ls", "user"])), Ok(PlanStep::Run("ls".to_owned())));
+        let ls = |user: Option<&str>| PlanStep::Run { line: "ls".to_owned(), user: user.map(str::to_owned) };
+        assert_eq!(run(json!(["ls"])), Ok(ls(None)));
+        assert_eq!(run(json!(["ls", "user"])), Ok(ls(None)));
+        // Others are in machines alone.
+        let in_machine = |json: Value| serde_json::from_value::<StepBody>(json).unwrap().read(true);
+        let run_there = |user: &str| in_machine(json!({"type": "RUN", "args": ["ls", user]}));
+        assert_eq!((run_there("root"), run_there("user")), (Ok(ls(Some("root"))), Ok(ls(None))));
+        for name in ["-x", "a b", "a:b", "a/b", "\n", &"x".repeat(33)] {
+            assert!(run_there(name).unwrap_err().contains("is not allowed"), "{name:?}");
+        }
+        let user = in_machine(json!({"type": "USER", "args": ["www-data"]}));
+        assert_eq!(user, Ok(PlanStep::User(Some("www-data".to_owned()))));
+        for (owner, expected) in [
+            ("root:root", Some("root:root")),
+            ("user:www", Some("user:www")),
+            ("user:user", None),
+            ("", None),
+        ] {
+            let json = json!({"type": "COPY", "args": ["a", "b", owner], "filesHash": "a".repeat(64)});
+            let Ok(PlanStep::Copy(copy)) = in_machine(json) else { panic!("{owner}") };
+            assert_eq!(copy.owner.as_deref(), expected);
+        }
         assert!(run(json!(["ls", "root"])).unwrap_err().contains("\"root\" is not offered"));
         assert!(run(json!([])).is_err() && run(json!([""])).is_err());
         let env = step(json!({"type": "ENV", "args": ["A", "1", "B", "$A"]})).unwrap();

@@ -88,6 +88,7 @@ fn paths(named: Vec<String>) -> Call {
 /// Returns the problem if the request is not allowed.
 pub fn new_sandbox(body: &[u8], internet: bool) -> Result<CreateSandbox, Problem> {
     let template = TemplateInfo {
+        machine: false,
         id: "base".to_owned(),
         name: None,
         kind: TemplateKind::Builtin,

@@ -1,5 +1,5 @@
 # Moves unpacked files to their target. $1: directory with all unpacked files, removed at the end; $2: the part to move; $3: target;
-# $4: permission bits, empty to keep them.
+# $4: permission bits, empty to keep them; $5: owner, empty to keep it.
 trap 'chmod -R u+rwX -- "$1" 2>/dev/null; rm -rf -- "$1"' EXIT
 from=$1/$2
 if [ ! -e "$from" ] && [ ! -L "$from" ]; then
@@ -8,6 +8,9 @@ if [ ! -e "$from" ] && [ ! -L "$from" ]; then
 fi
 if [ -n "$4" ] && [ ! -L "$from" ]; then
   chmod -R -- "$4" "$from" || exit 1
+fi
+if [ -n "$5" ]; then
+  chown -R -h -- "$5" "$from" || exit 1
 fi
 if [ -d "$from" ] && [ ! -L "$from" ]; then
   # A directory is merged into an existing one.

@@ -144,7 +144,10 @@ pub(crate) async fn template_is_built_step_by_step(fixture: Fixture) {
         steps: vec![
             PlanStep::Workdir("work".to_owned()),
             PlanStep::Env(vec![("BOTH".to_owned(), "$GREETING you".to_owned())]),
-            PlanStep::Run("cat /opt/template/made > copied; echo $BOTH >> copied".to_owned()),
+            PlanStep::Run {
+                line: "cat /opt/template/made > copied; echo $BOTH >> copied".to_owned(),
+                user: None,
+            },
         ],
         start: None,
         ready: None,

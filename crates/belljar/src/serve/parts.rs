@@ -157,6 +157,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
         keep_steps: sandboxes.keep_steps,
         keep_idempotency: sandboxes.keep_idempotency,
         share_host_tree: sandboxes.share_host_tree,
+        machines: sandboxes.machines,
         max_network: sandboxes.network_ceiling.clone(),
         default_quotas: Quotas {
             sandboxes: config.quotas.sandboxes,
