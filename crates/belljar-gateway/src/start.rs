@@ -82,6 +82,6 @@ fn start(control: &OwnedFd) -> Result<(Rc<Gateway>, OwnedFd, Runtime), StartErro
         None => None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    belljar_linux::enter_jail(config.user)?;
+    belljar_linux::enter_jail(config.user, belljar_linux::Reach::Network)?;
     Ok((Rc::new(Gateway::new(&config, resolver, termination)), network, runtime))
 }

@@ -30,16 +30,26 @@ pub enum JailError {
     },
 }
 
+/// What a jailed process may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It connects to other hosts over TCP.
+    Network,
+    /// It has the descriptors that it was started with, and can get no other: no file, no socket, no pipe.
+    Nothing,
+}
+
 /// Jails this single-threaded process permanently: it becomes `user` if one is given (which takes privileges), has no
 /// capabilities and can gain none, opens no files, and makes only the system calls of [`Profile::Gateway`].
 ///
 /// # Errors
 /// Fails at the first step that the kernel refuses; the process must not go on then.
-pub fn enter_jail(user: Option<u32>) -> Result<(), JailError> {
+pub fn enter_jail(user: Option<u32>, reach: Reach) -> Result<(), JailError> {
     fn at(step: &'static str) -> impl Fn(Errno) -> JailError {
         move |errno| JailError::Step { step, errno }
     }
-    let domain = LandlockRules { tcp: true, least_abi: 1, ..LandlockRules::default() }.build()?;
+    let domain =
+        LandlockRules { tcp: reach == Reach::Network, least_abi: 1, ..LandlockRules::default() }.build()?;
     kernel::leave_session_keyring().map_err(at("leave the session keyring"))?;
     if let Some(user) = user {
         for capability in 0..64 {
@@ -54,7 +64,8 @@ pub fn enter_jail(user: Option<u32>) -> Result<(), JailError> {
     kernel::set_capabilities(0).map_err(at("drop capabilities"))?;
     kernel::set_dumpable(false).map_err(at("make the process non-dumpable"))?;
     for (resource, value) in [
-        (rlimit::RLIMIT_NOFILE, MAX_OPEN_FILES),
+        // It does not affect descriptors that are open already.
+        (rlimit::RLIMIT_NOFILE, if reach == Reach::Network { MAX_OPEN_FILES } else { 0 }),
         (rlimit::RLIMIT_DATA, MAX_DATA_BYTES),
         (rlimit::RLIMIT_NPROC, 0),
         (rlimit::RLIMIT_FSIZE, 0),

@@ -40,7 +40,7 @@ pub use container_groups::ContainerGroups;
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use image::{ImageError, ImageMount, open_written_device};
-pub use jail::{JailError, MAX_DATA_BYTES, enter_jail};
+pub use jail::{JailError, MAX_DATA_BYTES, Reach, enter_jail};
 pub use kernel::{
     CStringArray, LandlockAttr, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID,
     MOUNT_ATTR_NOSYMFOLLOW, MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper,
