@@ -23,6 +23,7 @@ mod mounts;
 mod network;
 mod result;
 mod run;
+mod screen;
 mod seccomp;
 mod spec;
 mod stream;
@@ -66,6 +67,10 @@ targets! {
     spec_json in spec;
     /// Stored tools in TOML.
     tool_file in tools;
+    /// Code to screen.
+    screening in screen;
+    /// A query of a rule of screening, and code.
+    screening_query in screen;
     /// A patch as Codex models write them, and a file.
     tool_patch in tools;
     /// A size, as text, and every limit that is one.

@@ -17,7 +17,7 @@ use crate::service::server_args::{
     AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, McpArgs, SecretCommandArgs,
     StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
 };
-use crate::{advice, cert, code, config, doctor, engine, languages, net, run, serve, service, shell};
+use crate::{advice, cert, code, config, doctor, engine, languages, net, run, screen, serve, service, shell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,6 +70,15 @@ Examples:
   belljar serve --config /etc/belljar/belljar.toml
 
 SIGHUP reloads the configuration; SIGTERM stops the server, and its sandboxes keep running for the next one.";
+
+const SCREEN_EXAMPLES: &str = "\
+Examples:
+  belljar screen analyse.py
+  belljar screen -c 'import os; os.system(\"rm -rf /\")' --json
+  belljar screen install.sh --language bash
+  belljar screen analyse.py --allow-module numpy --allow-module pandas
+
+Advice, not a wall: code can do what its text does not show. The exit status does not depend on what is found.";
 
 const MCP_EXAMPLES: &str = "\
 Examples:
@@ -148,6 +157,9 @@ enum Command {
     Engine(EngineCommand),
     /// List the languages that can be run here, with versions
     Languages(LanguagesArgs),
+    /// Read code, and report what it seems to do; nothing is run, and no server is needed
+    #[command(after_help = SCREEN_EXAMPLES)]
+    Screen(ScreenArgs),
     /// Turn this machine into a sandbox service that programs use over the network
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
@@ -276,6 +288,28 @@ pub(crate) enum Cleanup {
     Wait,
     // The supervisor removes it; the command returns as soon as there is a result.
     Background,
+}
+
+/// Arguments of `belljar screen`.
+#[derive(Debug, Args)]
+pub(crate) struct ScreenArgs {
+    /// Language of the code, by name or alias; by extension or #! line if not given
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) language: Option<String>,
+    /// Code to read, instead of a file
+    #[arg(short, long, value_name = "CODE", allow_hyphen_values = true, conflicts_with = "file")]
+    pub(crate) code: Option<String>,
+    /// Report the import of this module and of those below it
+    #[arg(long, value_name = "MODULE")]
+    pub(crate) deny_module: Vec<String>,
+    /// Report imports of other modules than these and those below them
+    #[arg(long, value_name = "MODULE")]
+    pub(crate) allow_module: Vec<String>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// File, or - for standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<OsString>,
 }
 
 /// Arguments of `belljar shell`.
@@ -536,6 +570,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Engine(command) => engine::engine(&command),
         Command::Languages(args) => languages::languages(&args),
+        Command::Screen(args) => screen::screen(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Mcp(args) => service::mcp(&args),
         Command::Config(command) => config::config(&command),

@@ -24,6 +24,7 @@ mod policy;
 mod progress;
 mod remote;
 mod run;
+mod screen;
 mod self_test;
 mod serve;
 mod service;
@@ -44,6 +45,7 @@ fn main() {
     belljar_guest::enter();
     belljar_local::enter_gateway();
     belljar_local::enter_launcher();
+    belljar_screen::enter_screener();
     let begin = std::time::Instant::now();
     let status = cli::main(begin);
     // Nothing is left to be dropped, and nothing may keep the process alive.

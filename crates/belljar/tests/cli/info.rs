@@ -22,6 +22,7 @@ fn help_and_version() {
       doctor      Show what this machine can enforce, what is missing, and how to fix it
       engine      List the engines, and show what each enforces here
       languages   List the languages that can be run here, with versions
+      screen      Read code, and report what it seems to do; nothing is run, and no server is needed
       serve       Turn this machine into a sandbox service that programs use over the network
       mcp         Offer sandboxes as tools to a model, over the Model Context Protocol on standard
                   streams

@@ -8,6 +8,7 @@ mod host;
 mod info;
 mod net;
 mod run;
+mod screen;
 mod shell;
 mod streams;
 mod terminal;

@@ -72,6 +72,16 @@ fn tools_page_scripts_work() {
     assert!(good && text.contains("allowed by tool of analyse@1"), "{text}");
 }
 
+#[test]
+fn screening_page_script_works() {
+    let home = Home::new();
+    home.write("analyse.py", "import numpy\nimport socket\nprint(numpy)\n");
+    let page = std::fs::read_to_string(repository().join("docs/screening.md")).unwrap();
+    let script = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let (good, text) = run(&home, script);
+    assert!(good && text.contains("module-denied") && text.contains("not a wall"), "{text}");
+}
+
 /// Runs the commands of the page on volumes, and checks their errors.
 #[test]
 fn volumes_page_works() {
