@@ -33,7 +33,7 @@ USES = {
     "image": ["engine", "model"],
     "docker": ["engine", "guest-config", "linux", "model"],
     "local": ["engine", "gateway", "guest-config", "linux", "model"],
-    "keeper": ["engine", "image", "model", "registry", "store"],
+    "keeper": ["engine", "image", "model", "registry", "screen", "store"],
     "api": ["engine", "http-hop", "keeper", "model", "proto"],
     "belljar": [
         "api", "client", "config", "docker", "engine", "files", "guest", "guest-config", "hostile", "image", "keeper", "local",

@@ -102,6 +102,7 @@ codes! {
     UpgradeRequired "upgrade_required" 426 Unimplemented "A WebSocket is required",
     QuotaExceeded "quota_exceeded" 429 ResourceExhausted "Quota of the key exceeded",
     ContextsExhausted "contexts_exhausted" 429 ResourceExhausted "Too many contexts, or too many waiting for one",
+    RateLimited "rate_limited" 429 ResourceExhausted "Too many requests of this kind at once",
     TooManyAttempts "too_many_attempts" 429 ResourceExhausted "Too many invalid keys or tokens from this address",
     Internal "internal" 500 Internal "Internal server error",
     EngineFailed "engine_failed" 500 Internal "The engine failed",

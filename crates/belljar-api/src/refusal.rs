@@ -43,7 +43,7 @@ impl From<&KeeperError> for Problem {
             KeeperError::Quota { retry_after, .. } => {
                 Self::new(code, error.to_string()).with_retry_after(*retry_after)
             }
-            KeeperError::Full { retry_after, .. } => {
+            KeeperError::Full { retry_after, .. } | KeeperError::RateLimited { retry_after, .. } => {
                 Self::new(code, error.to_string()).with_retry_after(Some(*retry_after))
             }
             KeeperError::ShuttingDown | KeeperError::IdempotencyRunning { .. } => {

@@ -34,6 +34,8 @@ mod profiles;
 mod property;
 #[path = "api/sandboxes.rs"]
 mod sandboxes;
+#[path = "api/screen.rs"]
+mod screen;
 #[path = "api/secrets.rs"]
 mod secrets;
 #[path = "api/serving.rs"]
@@ -51,6 +53,7 @@ use libtest_mimic::{Arguments, Trial};
 fn main() -> ExitCode {
     // This program is also the sandboxes' guest.
     belljar_guest::enter();
+    belljar_screen::enter_screener();
     let arguments = Arguments::from_args();
     // Pausing and live limits need control groups, which an ordinary user may not have.
     let ignored = !rustix::process::geteuid().is_root();
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         profiles::all(),
         property::all(),
         sandboxes::all(),
+        screen::all(),
         secrets::all(),
         serving::all(),
         terminals::all(),

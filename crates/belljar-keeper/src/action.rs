@@ -148,6 +148,7 @@ actions! {
     TOOL_TEST = user("tool.test");
     TOOL_CALL = user("tool.call").audited();
     TOOL_FIXTURES = admin("tool.fixtures");
+    SCREEN = user("screen");
     SECRET_CREATE = user("secret.create").audited();
     SECRET_LIST = read("secret.list");
     SECRET_GET = read("secret.get");

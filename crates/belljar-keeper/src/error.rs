@@ -133,6 +133,16 @@ pub enum KeeperError {
         /// Delay after which a retry may succeed, if waiting helps.
         retry_after: Option<Duration>,
     },
+    /// Too many requests of this kind are waiting.
+    #[error("{what}: {waiting} are waiting already; try again in {} s", retry_after.as_secs().max(1))]
+    RateLimited {
+        /// What is requested.
+        what: &'static str,
+        /// Number of waiting requests.
+        waiting: usize,
+        /// Suggested delay before a retry.
+        retry_after: Duration,
+    },
     /// The machine has no resources left but its headroom.
     #[error("the machine is full: {what}")]
     Full {
@@ -361,6 +371,7 @@ impl KeeperError {
             Self::Forbidden { .. } => "forbidden",
             Self::Policy { .. } => "policy_refused",
             Self::Quota { .. } => "quota_exceeded",
+            Self::RateLimited { .. } => "rate_limited",
             Self::Full { .. } | Self::Building => "machine_full",
             Self::IdempotencyMismatch { .. } => "idempotency_mismatch",
             Self::IdempotencyRunning { .. } => "idempotency_running",

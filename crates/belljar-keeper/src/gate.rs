@@ -1,4 +1,4 @@
-//! Limits concurrent sandbox starts, with round-robin turns between keys: a key that requests a hundred sandboxes delays
+//! Limits concurrent sandbox starts and screenings, with round-robin turns between keys: a key that requests a hundred sandboxes delays
 //! other keys by one turn only.
 //!
 //! ```text
@@ -16,6 +16,12 @@ use std::sync::Arc;
 use belljar_store::ServiceWall;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
+
+/// Maximum number of screenings at once. Each uses a processor for milliseconds. Source: docs/screening.md.
+const MAX_SCREENINGS: usize = 2;
+
+/// Maximum number of screenings that wait, of all keys. Source: docs/screening.md.
+const MAX_WAITING_SCREENINGS: usize = 64;
 
 /// The gate. Clones share it.
 #[derive(Debug, Clone)]
@@ -88,6 +94,11 @@ impl Gate {
             queues: HashMap::new(),
         };
         Self { shared: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Creates the gate of screenings.
+    pub(crate) fn of_screenings() -> Self {
+        Self::new(MAX_SCREENINGS, MAX_WAITING_SCREENINGS)
     }
 
     /// Waits for `key`'s turn. Cancelling the future gives up the queue slot.

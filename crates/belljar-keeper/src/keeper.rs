@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) engines: Engines,
     pub(crate) events: Arc<Events>,
     pub(crate) gate: Gate,
+    /// Limits concurrent screenings.
+    pub(crate) screenings: Gate,
     pub(crate) pools: Pools,
     pub(crate) keys: Keys,
     pub(crate) denials: Denials,

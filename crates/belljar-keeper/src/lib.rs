@@ -44,6 +44,7 @@ mod reachable;
 mod reconcile;
 mod request;
 mod run;
+mod screen;
 mod secrets;
 mod shares;
 mod snapshot;
@@ -60,6 +61,7 @@ mod warm;
 pub use archive::ArchivedFile;
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_image::{BuildError, BuildEvent};
+pub use belljar_screen::{Modules, Report as ScreenReport};
 pub use belljar_store::{
     ArchiveUntil, AuditFilter, AuditRecord, Head, SecretValue, ServiceWall, TemplateKind, Verification,
 };
@@ -97,6 +99,7 @@ pub use request::{
     SnapshotRequest, TimeoutAction,
 };
 pub use run::{Run, RunEvent};
+pub use screen::ScreenRequest;
 pub use secrets::{NewSecret, SecretInfo, SecretUpdate};
 pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;

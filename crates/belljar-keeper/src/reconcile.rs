@@ -75,6 +75,7 @@ impl Keeper {
         let keeper = Self::assemble(Inner {
             events: Arc::new(Events::new()?),
             gate,
+            screenings: Gate::of_screenings(),
             pools,
             keys: Keys::default(),
             denials: Denials::default(),

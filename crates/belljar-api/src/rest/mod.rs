@@ -18,6 +18,7 @@ mod ports;
 mod processes;
 mod range;
 mod sandboxes;
+mod screen;
 mod search;
 mod secrets;
 mod server;
@@ -120,6 +121,7 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(keys::update, keys::revoke))
         .routes(routes!(secrets::create, secrets::list))
         .routes(routes!(secrets::get, secrets::update, secrets::remove))
+        .routes(routes!(screen::screen))
         .routes(routes!(tools::create, tools::list))
         .routes(routes!(tools::get, tools::update, tools::remove))
         .routes(routes!(tools::schema))
