@@ -46,6 +46,23 @@ async def test_me(client: Any) -> None:
     assert (me.role, me.tenant) == ("admin", "default")
 
 
+async def test_screen(client: Any, real: None) -> None:
+    report = await client.screen("import os\nos.system('rm -rf /')")
+    assert (report.language, report.risk, report.complete, report.left_out) == ("python", "high", True, 0)
+    assert "not a wall" in report.advice
+    found = next(one for one in report.findings if one.rule == "destructive-command")
+    assert (found.line, found.name, found.inside, found.severity) == (2, "rm", "bash", "high")
+    assert (await client.screen("ls", "sh")).risk == "low"
+    denied = await client.screen("const a = require('node:fs')", "javascript", deny_modules=["fs"])
+    assert [one.rule for one in denied.findings] == ["module-denied"]
+    allowed = await client.screen("import os, re", allow_modules=("re",))
+    assert [one.name for one in allowed.findings] == ["os"]
+    with pytest.raises(InvalidArgumentException, match="language"):
+        await client.screen("x", "cobol")
+    with pytest.raises(InvalidArgumentException, match="deny_modules"):
+        await client.screen("x", deny_modules="os")
+
+
 async def test_sandboxes(client: Any) -> None:
     mark = uuid.uuid4().hex
     sbx = await client.sandboxes.create(timeout=60, labels={"mark": mark})

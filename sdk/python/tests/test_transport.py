@@ -253,6 +253,7 @@ CODES = [
     ("idempotency_mismatch", 422, belljar.ConflictException),
     ("build_failed", 422, belljar.BuildException),
     ("quota_exceeded", 429, belljar.RateLimitException),
+    ("rate_limited", 429, belljar.RateLimitException),
     ("engine_failed", 500, belljar.ServerException),
     ("store_failed", 500, belljar.ServerException),
     ("store_failed", 507, belljar.NotEnoughSpaceException),

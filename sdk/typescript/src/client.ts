@@ -6,12 +6,13 @@ import { Keys } from "./keys.js";
 import { known } from "./options.js";
 import type { Paginator } from "./paginator.js";
 import { CONNECT_OPTIONS, type ConnectOptions, CREATE_OPTIONS, type CreateOptions, LIST_OPTIONS, type ListOptions, type Sandbox, SandboxApi } from "./sandbox.js";
+import { SCREEN_OPTIONS, type ScreenOptions, type ScreenReport, screenReport, toModules } from "./screen.js";
 import { Secrets } from "./secrets.js";
 import { Templates } from "./templates.js";
 import { Transport } from "./transport.js";
 import type { Quotas, Role, SandboxInfo, Usage } from "./types.js";
 import { Volumes } from "./volumes.js";
-import type { WireQuotas, WireUsage } from "./wire.js";
+import type { WireQuotas, WireScreenReport, WireUsage } from "./wire.js";
 
 /** The owner of the key, its quotas and its usage. */
 export interface Me {
@@ -112,6 +113,13 @@ export class Belljar {
       quotas: quotas(me.quotas),
       usage: usage(me.usage),
     };
+  }
+
+  /** Reads code without running it, and reports what it seems to do: advice, never a wall. */
+  async screen(code: string, language = "python", options: ScreenOptions & RequestOptions = {}): Promise<ScreenReport> {
+    const { allowModules, denyModules, ...request } = known("screen", options, SCREEN_OPTIONS, REQUEST_OPTIONS);
+    const json = { code, language, modules: toModules({ allowModules, denyModules }) };
+    return screenReport(await this.#transport.json<WireScreenReport>({ method: "POST", path: "/v1/screen", json, options: request }));
   }
 
   /** Reports whether the server is alive. Needs no key. Throws if it cannot be reached. */

@@ -94,6 +94,7 @@ export { Pty, PtyHandle, type PtyOptions, type PtyResult, type PtySize } from ".
 export { waitForFile, waitForPort, waitForProcess, waitForTimeout, waitForURL } from "./ready.js";
 export { CommandExitError, type CommandResult, CommandTimeoutError, GitAuthError } from "./result.js";
 export { type ConnectOptions, type CreateOptions, ForkError, type ForkOptions, type ListOptions, type NetworkLogOptions, Sandbox, type SandboxToken, type UpdateOptions } from "./sandbox.js";
+export type { ScreenFinding, ScreenOptions, ScreenReport, Severity } from "./screen.js";
 export { type NewSecret, Secrets, type SecretUpdate } from "./secrets.js";
 export { Session, type SessionInfo, type SessionOptions, Sessions } from "./sessions.js";
 export { Secret, Volume } from "./shortcuts.js";

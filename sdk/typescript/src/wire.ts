@@ -172,6 +172,27 @@ export interface WireQuotas {
   stored_secrets?: boolean | null;
 }
 
+/** The report of a screening. */
+export interface WireScreenReport {
+  language: string;
+  risk: string;
+  complete: boolean;
+  findings: {
+    rule: string;
+    severity: string;
+    line: number;
+    column: number;
+    end_line: number;
+    end_column: number;
+    name: string;
+    inside?: string | null;
+    meaning: string;
+    walls: string;
+  }[];
+  left_out: number;
+  advice: string;
+}
+
 /** A stored secret, without its value. */
 export interface WireSecret {
   id: string;

@@ -24,6 +24,20 @@ live("without a key, or with a wrong one, there is nothing", async () => {
   await assert.rejects(Sandbox.create({ apiKey: "nonsense" }), AuthenticationError);
 });
 
+live("code is screened", async () => {
+  const client = new Belljar();
+  const report = await client.screen("import os\nos.system('rm -rf /')");
+  assert.deepEqual([report.language, report.risk, report.complete, report.leftOut], ["python", "high", true, 0]);
+  assert.match(report.advice, /not a wall/);
+  const found = report.findings.find((one) => one.rule === "destructive-command");
+  assert.deepEqual([found?.line, found?.endLine, found?.name, found?.inside, found?.severity], [2, 2, "rm", "bash", "high"]);
+  const denied = await client.screen("const a = require('node:fs')", "javascript", { denyModules: ["fs"] });
+  assert.deepEqual(denied.findings.map(({ rule, inside }) => [rule, inside]), [["module-denied", null]]);
+  assert.deepEqual((await client.screen("import os, re", "python", { allowModules: ["re"] })).findings.map(({ name }) => name), ["os"]);
+  await assert.rejects(client.screen("x", "cobol"), (error) => error instanceof InvalidArgumentError && error.field === "language");
+  await assert.rejects(client.screen("x", "python", { denyModules: "os" as never }), InvalidArgumentError);
+});
+
 live("who the key belongs to", async () => {
   const me = await new Belljar().me();
   assert.deepEqual([me.role, typeof me.tenant, typeof me.usage.sandboxes], ["admin", "string", "number"]);

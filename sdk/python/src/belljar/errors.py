@@ -251,6 +251,7 @@ _BY_CODE: Mapping[str, Type[SandboxException]] = {
     "build_failed": BuildException,
     "too_large": NotEnoughSpaceException,
     "quota_exceeded": RateLimitException,
+    "rate_limited": RateLimitException,
     "sandbox_unresponsive": TimeoutException,
 }
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import _json as read
 from .._arguments import mapping, text_list, texts
-from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, SecretInfo, TemplateInfo, VolumeInfo
+from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, ScreenReport, SecretInfo, TemplateInfo, VolumeInfo
 from ..template import Template
 from ._call import (
     Call,
@@ -206,6 +206,17 @@ def delete_secret(secret: str) -> Call[None]:
 
 def _secret_path(secret: str) -> str:
     return f"/v1/secrets/{segment(secret, 'secret')}"
+
+
+def screen(
+    code: str, language: str, allow_modules: Optional[Sequence[str]], deny_modules: Optional[Sequence[str]]
+) -> Call[ScreenReport]:
+    """Reads code, and reports what it seems to do."""
+    modules = given(
+        allow=text_list(allow_modules, "allow_modules", "numpy"), deny=text_list(deny_modules, "deny_modules", "socket")
+    )
+    body = {"code": code, "language": language, "modules": modules}
+    return Call("POST", "/v1/screen", ScreenReport.from_json, body=body, safe=True)
 
 
 def me() -> Call[AccountInfo]:

@@ -42,6 +42,7 @@ from ..models import (
     KeyInfo,
     SandboxInfo,
     SandboxState,
+    ScreenReport,
     SecretInfo,
     TemplateInfo,
     VolumeInfo,
@@ -115,6 +116,20 @@ class Belljar:
     def me(self) -> AccountInfo:
         """Returns the owner of the key, its quotas and its usage."""
         return self._transport.request(calls.admin.me())
+
+    def screen(
+        self,
+        code: str,
+        language: str = "python",
+        *,
+        allow_modules: Optional[Sequence[str]] = None,
+        deny_modules: Optional[Sequence[str]] = None,
+    ) -> ScreenReport:
+        """Reads code without running it, and reports what it seems to do: advice, never a wall.
+
+        Imports of modules that are not in `allow_modules`, and of those in `deny_modules`, are findings of high severity.
+        """
+        return self._transport.request(calls.admin.screen(code, language, allow_modules, deny_modules))
 
     def health(self) -> Mapping[str, Any]:
         """Returns the health of the server. Needs no key."""

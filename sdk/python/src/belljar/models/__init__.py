@@ -1,6 +1,18 @@
 """Values returned by the service. All of them are immutable."""
 
-from .admin import AccountInfo, AuditPage, AuditVerdict, BuildEvent, KeyInfo, SecretInfo, TemplateInfo, TemplateStep, VolumeInfo
+from .admin import (
+    AccountInfo,
+    AuditPage,
+    AuditVerdict,
+    BuildEvent,
+    KeyInfo,
+    ScreenFinding,
+    ScreenReport,
+    SecretInfo,
+    TemplateInfo,
+    TemplateStep,
+    VolumeInfo,
+)
 from .charts import (
     AnyChart,
     Bar,
@@ -94,6 +106,8 @@ __all__ = [
     "ScatterChart",
     "SearchMatch",
     "SearchResult",
+    "ScreenFinding",
+    "ScreenReport",
     "SecretInfo",
     "SessionInfo",
     "Slice",

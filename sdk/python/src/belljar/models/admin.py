@@ -220,6 +220,71 @@ class SecretInfo:
 
 
 @dataclass(frozen=True)
+class ScreenFinding:
+    """What a screening has found: the rule, its severity (`low`, `medium`, `high`), the place, and what the walls do about it.
+
+    `name` is what the rule has matched; `inside` is the language, if that is in code inside of the code.
+    """
+
+    rule: str
+    severity: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    name: str
+    inside: Optional[str]
+    meaning: str
+    walls: str
+
+    @classmethod
+    def from_json(cls, value: Any) -> ScreenFinding:
+        """Parses a finding."""
+        value = read.mapping(value, "the finding")
+        return cls(
+            rule=read.text(value, "rule"),
+            severity=read.text(value, "severity"),
+            line=read.integer(value, "line"),
+            column=read.integer(value, "column"),
+            end_line=read.integer(value, "end_line"),
+            end_column=read.integer(value, "end_column"),
+            name=read.text(value, "name"),
+            inside=read.optional_text(value, "inside"),
+            meaning=read.text(value, "meaning"),
+            walls=read.text(value, "walls"),
+        )
+
+
+@dataclass(frozen=True)
+class ScreenReport:
+    """The result of a screening. It is advice: code can do what its text does not show.
+
+    `risk` is the gravest severity of a finding, `low` if there is none. `complete` tells whether all of the code was read, and
+    `left_out` is the number of findings beyond the first 100.
+    """
+
+    language: str
+    risk: str
+    complete: bool
+    findings: Tuple[ScreenFinding, ...]
+    left_out: int
+    advice: str
+
+    @classmethod
+    def from_json(cls, value: Any) -> ScreenReport:
+        """Parses a report."""
+        value = read.mapping(value, "the report")
+        return cls(
+            language=read.text(value, "language"),
+            risk=read.text(value, "risk"),
+            complete=value.get("complete") is True,
+            findings=tuple(read.list_of(value, "findings", ScreenFinding.from_json)),
+            left_out=read.integer(value, "left_out", 0),
+            advice=read.text(value, "advice"),
+        )
+
+
+@dataclass(frozen=True)
 class AccountInfo:
     """The owner of the key, its quotas and its usage."""
 
