@@ -244,8 +244,12 @@ impl Container<'_> {
             // Same as `{heap}` of a language: node cannot see the limit.
             heap_mib: limits.memory.bytes() / 4 * 3 / (1 << 20),
             open_files: Some(limits.open_files.get()),
-            watched: (self.spec.grade == LimitsGrade::Watched)
-                .then(|| WatchedLimits { memory_bytes: limits.memory.bytes(), pids: limits.pids.get() }),
+            user_processes: None,
+            watched: (self.spec.grade == LimitsGrade::Watched).then(|| WatchedLimits {
+                memory_bytes: limits.memory.bytes(),
+                pids: limits.pids.get(),
+                is_backed: false,
+            }),
             #[cfg(feature = "mutation")]
             without: Vec::new(),
         }

@@ -38,7 +38,8 @@ pub struct GuestConfig {
     /// privileges, and takes processes that enter the container for its host's.
     #[serde(default)]
     pub own_filter: bool,
-    /// The user as whom the guest of a machine serves; its root starts programs.
+    /// The user as whom the guest serves, and whose programs it starts, if it is started as root: in a machine, and where nothing but their
+    /// ids protects the guest from user code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUser>,
     /// Maximum heap of a JavaScript interpreter, in MiB; 0 is the interpreter's default.
@@ -46,6 +47,10 @@ pub struct GuestConfig {
     pub heap_mib: u64,
     /// Maximum number of open descriptors of a process.
     pub open_files: Option<u64>,
+    /// Maximum number of processes and threads of [`GuestConfig::machine`], where the kernel counts them for the sandbox alone
+    /// (`RLIMIT_NPROC`, setrlimit(2)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_processes: Option<u32>,
     /// Limits that the guest must watch, because no control group enforces them.
     pub watched: Option<WatchedLimits>,
     /// Names of the walls that a test disables.
@@ -54,7 +59,7 @@ pub struct GuestConfig {
     pub without: Vec<String>,
 }
 
-/// The user of a machine as whom files are written and programs run, unless another is asked for.
+/// The user as whom files are written and programs run, unless another is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineUser {
@@ -62,9 +67,9 @@ pub struct MachineUser {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of ids, from 0 on.
+    /// Number of ids, from 0 on, that may be asked for; 0 if there is no other user.
     pub ids: u32,
-    /// Capabilities of the machine's root, as bits.
+    /// Capabilities that root has in the sandbox, as bits.
     pub capabilities: u64,
 }
 
@@ -100,6 +105,9 @@ pub struct WatchedLimits {
     pub memory_bytes: u64,
     /// Processes and threads.
     pub pids: u32,
+    /// True if something else limits the memory that the guest does not see, so that calls which make such memory are allowed.
+    #[serde(default)]
+    pub is_backed: bool,
 }
 
 impl GuestConfig {

@@ -199,8 +199,8 @@ impl Guest {
             rustix::thread::set_no_new_privs(true).map_err(setup("give up new privileges"))?;
             let profile = match config.watched {
                 // The watcher would not see memory that is not resident.
-                Some(_) => seccomp::Profile::Watched,
-                None => seccomp::Profile::Default,
+                Some(WatchedLimits { is_backed: false, .. }) => seccomp::Profile::Watched,
+                _ => seccomp::Profile::Default,
             };
             belljar_linux::install_seccomp(seccomp::program(profile))
                 .map_err(setup("install the filter of system calls"))?;
@@ -226,6 +226,8 @@ impl Guest {
         let proc = Proc::new(proc_dir, config.first_process, config.own_filter);
         let mut rlimits: Vec<(u32, u64)> = Vec::new();
         rlimits.extend(config.open_files.map(|limit| (belljar_linux::rlimit::RLIMIT_NOFILE, limit)));
+        rlimits
+            .extend(config.user_processes.map(|limit| (belljar_linux::rlimit::RLIMIT_NPROC, limit.into())));
         if let (Some(limits), false) = (config.watched, config.first_process) {
             // Without a namespace the kernel counts all of the user's processes, so the limit is added to the current
             // count. The watcher alone is too slow for a fork bomb.

@@ -27,7 +27,8 @@ pub(crate) const STREAMS: [v1::Stream; 3] =
 pub(crate) struct Process {
     pub(crate) id: u64,
     pub(crate) pid: i32,
-    pub(crate) pidfd: OwnedFd,
+    /// Its pidfd, if the kernel has any.
+    pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) started: Instant,
     pub(crate) kill_rest: bool,
@@ -73,7 +74,7 @@ pub(crate) struct State {
 /// Parameters of a new entry in the process table.
 pub(crate) struct NewProcess {
     pub(crate) pid: i32,
-    pub(crate) pidfd: OwnedFd,
+    pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) started: Instant,
     pub(crate) kill_rest: bool,
@@ -195,10 +196,11 @@ impl Process {
 
     /// Sends a signal to the process itself.
     pub(crate) fn signal(&self, signal: i32) -> Result<(), rustix::io::Errno> {
-        if self.is_running() {
-            belljar_linux::pidfd_kill(self.pidfd.as_fd(), signal)
-        } else {
-            Err(rustix::io::Errno::SRCH)
+        match &self.pidfd {
+            _ if !self.is_running() => Err(rustix::io::Errno::SRCH),
+            Some(pidfd) => belljar_linux::pidfd_kill(pidfd.as_fd(), signal),
+            // Not reaped yet, which only this thread does: the pid is still its own.
+            None => belljar_linux::kill(self.pid, signal),
         }
     }
 }
@@ -330,7 +332,7 @@ mod tests {
             rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
         table.insert(NewProcess {
             pid,
-            pidfd: pidfd.unwrap(),
+            pidfd: pidfd.ok(),
             argv: Vec::new(),
             started: Instant::now(),
             kill_rest: false,

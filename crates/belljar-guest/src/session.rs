@@ -307,7 +307,7 @@ pub(crate) fn start_command(guest: &Guest, request: &v1::SessionRun) -> Result<A
         return Err(invalid("a NUL byte is not allowed".to_owned()));
     }
     let pidfd =
-        session.shell.pidfd.try_clone().map_err(|error| {
+        session.shell.pidfd.as_ref().map(OwnedFd::try_clone).transpose().map_err(|error| {
             ConnectError::resource_exhausted(format!("cannot start the command: {error}"))
         })?;
     let mut state = session.state();

@@ -1,7 +1,7 @@
 //! Starts processes from requests, with the tasks that serve them.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use belljar_linux::{CStringArray, SpawnError, Spawned, User};
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
@@ -112,12 +112,22 @@ fn is_long(line: &[u8]) -> bool {
     line.len() > MAX_LINE_BYTES
 }
 
+/// Creates a file without a name, in memory or, if only a watcher limits memory, in the home directory.
+pub(crate) fn unnamed_file(label: &CStr, home: &Path, mode: Mode) -> Result<OwnedFd, Errno> {
+    match rustix::fs::memfd_create(label, MemfdFlags::CLOEXEC) {
+        // Memfds are forbidden then, as the watcher does not see their memory.
+        Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
+            rustix::fs::open(home, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)
+        }
+        created => created,
+    }
+}
+
 /// Writes a command line that is too long for an argument to a file without a name, from which the shell reads it.
 fn script_file(home: &Path, line: &[u8]) -> Result<OwnedFd, ConnectError> {
     let written = || {
-        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         // Other users of a machine read it by its descriptor alone.
-        let file = rustix::fs::open(home, flags, Mode::from_raw_mode(0o444))?;
+        let file = unnamed_file(c"script", home, Mode::from_raw_mode(0o444))?;
         for mut rest in [SCRIPT_BEGIN, line] {
             while !rest.is_empty() {
                 let count = rustix::io::write(&file, rest)?;
@@ -256,7 +266,7 @@ fn other_user(guest: &Guest, name: &str) -> Result<Option<Account>, ConnectError
     if name.is_empty() || name == USER {
         return Ok(None);
     }
-    let Some(machine) = guest.config.machine else {
+    let Some(machine) = guest.config.machine.filter(|machine| machine.ids > 0) else {
         return Err(invalid(format!(
             "user: \"{name}\" does not exist in this sandbox; omit it or use \"{USER}\". A sandbox that is created as a machine has \
              root and the users of its tree"
@@ -325,7 +335,8 @@ fn spawn_error(command: &Command, error: &SpawnError) -> ConnectError {
                     "the sandbox has reached its limit of processes and threads, the limit pids; end some, or raise it".to_owned(),
                 )
             }
-            Some(libc_errno::E2BIG) => invalid(format!(
+            // The latter from gVisor, for one that is too long.
+            Some(libc_errno::E2BIG | libc_errno::ENAMETOOLONG) => invalid(format!(
                 "{program}: its arguments and environment are too long; one has at most 128 KiB, and all have 2 MiB; write long \
                  ones to a file, or to standard input"
             )),
@@ -343,6 +354,7 @@ mod libc_errno {
     pub(super) const EACCES: i32 = 13;
     pub(super) const ENOEXEC: i32 = 8;
     pub(super) const E2BIG: i32 = 7;
+    pub(super) const ENAMETOOLONG: i32 = 36;
 }
 
 /// Both ends of a new process's streams.
@@ -400,7 +412,14 @@ impl Streams {
         rustix::pty::unlockpt(&master)?;
         // By descriptor, not by name: what `/dev/pts` holds by then does not matter (CVE-2025-52565).
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+        let slave = match rustix::pty::ioctl_tiocgptpeer(&master, flags) {
+            // gVisor lacks the call. Nothing can be mounted over its `/dev/pts`.
+            Err(Errno::NOTTY) => {
+                let name = rustix::pty::ptsname(&master, Vec::new())?;
+                rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?
+            }
+            slave => slave?,
+        };
         rustix::termios::tcsetwinsize(&slave, size)?;
         if !request.stdin.is_empty() {
             rustix::io::write(&master, &request.stdin)?;

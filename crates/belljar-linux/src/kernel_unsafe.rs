@@ -208,7 +208,7 @@ impl Drop for Stack {
 /// # Safety
 /// `child` may call only fork-safe functions, must not unwind, and must not free or move anything of the
 /// parent's: the parent is suspended, but its memory is the same.
-pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Result<(i32, OwnedFd)> {
+pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Result<(i32, Option<OwnedFd>)> {
     struct Shared<'a, F> {
         child: &'a mut F,
         failure: Option<Errno>,
@@ -225,18 +225,26 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
     let mut shared = Shared { child: &mut child, failure: None };
     let mut pidfd: c_int = -1;
     let all = SignalMask::block_all()?;
-    // SAFETY: the stack is large enough and lives until the child has execed or exited, because CLONE_VFORK suspends
-    // this thread until then; `shared` lives as long; CLONE_PIDFD stores into `pidfd` through the fifth argument.
-    let pid = unsafe {
-        libc::clone(
-            enter::<F>,
-            stack.top(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
-            (&raw mut shared).cast(),
-            &raw mut pidfd,
-        )
+    let mut clone = |flags: c_int| {
+        // SAFETY: the stack is large enough and lives until the child has execed or exited, because CLONE_VFORK suspends
+        // this thread until then; `shared` lives as long; CLONE_PIDFD stores into `pidfd` through the fifth argument.
+        unsafe {
+            libc::clone(
+                enter::<F>,
+                stack.top(),
+                libc::CLONE_VM | libc::CLONE_VFORK | flags | libc::SIGCHLD,
+                (&raw mut shared).cast(),
+                &raw mut pidfd,
+            )
+        }
     };
-    let error = io::Error::last_os_error();
+    let mut pid = clone(libc::CLONE_PIDFD);
+    let mut error = io::Error::last_os_error();
+    if pid < 0 && error.raw_os_error() == Some(libc::EINVAL) {
+        // gVisor has no pidfds.
+        pid = clone(0);
+        error = io::Error::last_os_error();
+    }
     #[cfg(feature = "mutation")]
     crate::fork_guard::leave();
     drop(all);
@@ -244,13 +252,15 @@ pub(crate) unsafe fn spawn_vfork<F: FnMut() -> Errno>(mut child: F) -> io::Resul
         return Err(error);
     }
     // SAFETY: the kernel stored a new descriptor there, and nothing else knows its number.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
     if let Some(failure) = shared.failure {
         // The child is a zombie now; reap it here, so that no other code sees its end.
-        let _ = rustix::process::waitid(
-            rustix::process::WaitId::PidFd(std::os::fd::AsFd::as_fd(&pidfd)),
-            rustix::process::WaitIdOptions::EXITED,
-        );
+        if let Some(child) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::waitid(
+                rustix::process::WaitId::Pid(child),
+                rustix::process::WaitIdOptions::EXITED,
+            );
+        }
         return Err(failure.into());
     }
     Ok((pid, pidfd))
@@ -448,8 +458,10 @@ pub const PROPAGATION_PRIVATE: u64 = 1 << 18;
 /// Fails if the kernel is older than Linux 5.11, or a filter refuses the call.
 pub fn cloexec_from(first: c_uint) -> Result<(), Errno> {
     const CLOSE_RANGE_CLOEXEC: c_uint = 1 << 2;
+    // No descriptor has a higher number, and gVisor takes one for negative here.
+    const LAST: c_uint = c_int::MAX.cast_unsigned();
     // SAFETY: no pointers, and nothing is closed yet.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, LAST, CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
 /// Closes every descriptor from `first` on. For a process that has just begun: nothing may own one of them yet.
@@ -561,8 +573,8 @@ pub(crate) fn limit_capabilities(kept: u64) -> Result<(), Errno> {
     capset(kept, kept, 0)
 }
 
-/// Takes on a user's ids on this thread alone, with root as the saved id, and leaves it `effective` of the capabilities that it has. With
-/// these ids the thread opens files as the user does.
+/// Takes on a user's ids on this thread alone, and leaves it `effective` of the capabilities that it has. With these ids the thread opens
+/// files as the user does. Its real and saved ids stay root's, so that the user's processes cannot signal or trace it.
 ///
 /// # Errors
 /// The kernel's reason: the thread has to be root of its user namespace.
@@ -571,8 +583,8 @@ pub fn serve_as(uid: u32, gid: u32, permitted: u64, effective: u64) -> Result<()
     // SAFETY: numbers only, and a list of the given length. These are the calls of this thread, not the C library's of the process.
     unsafe {
         check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
-        check(libc::syscall(libc::SYS_setresgid, gid, gid, 0))?;
-        check(libc::syscall(libc::SYS_setresuid, uid, uid, 0))?;
+        check(libc::syscall(libc::SYS_setresgid, 0, gid, 0))?;
+        check(libc::syscall(libc::SYS_setresuid, 0, uid, 0))?;
     }
     capset(effective, permitted, 0)
 }

@@ -67,8 +67,8 @@ pub const CONTROL_FD: i32 = 9;
 pub struct Spawned {
     /// Its pid, in the guest's pid namespace.
     pub pid: i32,
-    /// Its pidfd.
-    pub pidfd: OwnedFd,
+    /// Its pidfd, if the kernel has any.
+    pub pidfd: Option<OwnedFd>,
 }
 
 /// Error from starting a process.

@@ -427,9 +427,11 @@ impl Planner<'_> {
             heap_mib: self.spec.limits.memory.bytes() / 4 * 3 / (1 << 20),
             open_files: (kind != LocalKind::None && !self.without.has(Wall::Rlimits))
                 .then(|| self.spec.limits.open_files.get()),
+            user_processes: None,
             watched: self.watched.then(|| WatchedLimits {
                 memory_bytes: self.spec.limits.memory.bytes(),
                 pids: self.spec.limits.pids.get(),
+                is_backed: false,
             }),
             home,
             #[cfg(feature = "mutation")]

@@ -9,7 +9,7 @@ use crate::spec::SandboxSpec;
 const MAX_SEARCHED_BYTES: usize = 64 * 1024;
 
 /// Messages of programs that cannot reach another host.
-const NO_NETWORK: [&str; 14] = [
+const NO_NETWORK: [&str; 16] = [
     "Could not resolve host",
     "could not resolve host",
     "unable to resolve host address",
@@ -17,6 +17,9 @@ const NO_NETWORK: [&str; 14] = [
     "Name or service not known",
     "Network is unreachable",
     "network is unreachable",
+    // So says gVisor's network stack.
+    "No route to host",
+    "EHOSTUNREACH",
     "ENOTFOUND",
     "EAI_AGAIN",
     "ENETUNREACH",
@@ -327,6 +330,7 @@ mod tests {
             (failed(), "socket.gaierror: [Errno -3] Temporary failure in name resolution", no_network),
             (failed(), "socket.gaierror: [Errno -2] Name or service not known", no_network),
             (failed(), "OSError: [Errno 101] Network is unreachable", no_network),
+            (failed(), "OSError: [Errno 113] No route to host", no_network),
             (failed(), "Error: getaddrinfo ENOTFOUND example.org", no_network),
             (failed(), "Error: getaddrinfo EAI_AGAIN example.org", no_network),
             (failed(), "Error: connect ENETUNREACH 1.1.1.1:80", no_network),

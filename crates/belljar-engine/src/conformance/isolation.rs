@@ -65,9 +65,13 @@ async fn report_names_every_layer(context: &Context) -> Checked {
 
 /// Prints facts as seen from inside, one per line.
 const PROBE: &str = "
-import os
+import ctypes, os
+libc = ctypes.CDLL(None)
 status = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)
-for name in ('NoNewPrivs', 'Seccomp', 'CapEff', 'CapPrm', 'CapInh', 'CapAmb', 'CapBnd'): print(name, status.get(name, '-'))
+for name in ('Seccomp', 'CapEff', 'CapPrm', 'CapInh', 'CapBnd'): print(name, status.get(name, '-'))
+# PR_GET_NO_NEW_PRIVS and PR_CAP_AMBIENT_IS_SET: not every kernel has their lines.
+print('NoNewPrivs', libc.prctl(39, 0, 0, 0, 0))
+print('CapAmb', '%016x' % sum(1 << number for number in range(64) if libc.prctl(47, 1, number, 0, 0) == 1))
 try: print('interfaces', *sorted(os.listdir('/sys/class/net')))
 except OSError:
     try: print('interfaces', *sorted(line.split(':')[0].strip() for line in open('/proc/net/dev').readlines()[2:]))
@@ -113,16 +117,17 @@ async fn code_is_confined(context: &Context) -> Checked {
     }
     // Applies to every thread of every process.
     let code = "
-import threading
+import ctypes, threading
 def look():
     for line in open('/proc/thread-self/status'):
-        if line.startswith(('NoNewPrivs', 'Seccomp:', 'CapEff')): print(line.split()[1], flush=True)
+        if line.startswith(('Seccomp:', 'CapEff')): print(line.split()[1], flush=True)
+    print(ctypes.CDLL(None).prctl(39, 0, 0, 0, 0), flush=True)
 thread = threading.Thread(target=look)
 thread.start()
 thread.join()
 ";
     let text = py(&sandbox, code).await?.text();
-    equal!(text.lines().collect::<Vec<_>>(), ["0000000000000000", "1", "2"]);
+    equal!(text.lines().collect::<Vec<_>>(), ["0000000000000000", "2", "1"]);
     context.stop(sandbox).await
 }
 

@@ -103,7 +103,7 @@ impl Target {
         }
         if existing.is_some() {
             // The rename needs no permission on the file itself, but a removed write permission is respected.
-            rustix::fs::accessat(CWD, &path, Access::WRITE_OK, AtFlags::empty()).map_err(fail)?;
+            rustix::fs::accessat(CWD, &path, Access::WRITE_OK, AtFlags::EACCESS).map_err(fail)?;
         }
         let mode = match &existing {
             Some(stat) if open.mode == 0 => Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o1777),

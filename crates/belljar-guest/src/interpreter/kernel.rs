@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use belljar_proto::{ConnectError, ErrorCode, v1};
 use bytes::Bytes;
-use rustix::fs::{MemfdFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{Mode, SeekFrom};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::io::AsyncWriteExt as _;
@@ -514,14 +514,7 @@ pub(super) enum KernelEvent {
 
 /// Creates an unnamed file with the kernel's source code.
 pub(super) fn create_source_file(text: &[u8], home: &Path) -> Result<OwnedFd, Errno> {
-    let file = match rustix::fs::memfd_create(c"kernel", MemfdFlags::CLOEXEC) {
-        // If only a watcher limits memory, memfds are forbidden, because it cannot see them.
-        Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
-            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            rustix::fs::open(home, flags, Mode::RUSR | Mode::WUSR)?
-        }
-        created => created?,
-    };
+    let file = crate::start::unnamed_file(c"kernel", home, Mode::RUSR | Mode::WUSR)?;
     let mut rest = text;
     while !rest.is_empty() {
         let written = rustix::io::write(&file, rest)?;

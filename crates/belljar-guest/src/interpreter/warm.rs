@@ -111,7 +111,7 @@ impl Prepared {
         }
         let ((own_env, own_cwd), (env, cwd)) = (self.command.env_and_cwd(), command.env_and_cwd());
         let frame = frame::adopt((env != own_env).then_some(env.as_slice()), (cwd != own_cwd).then_some(cwd));
-        let spawned = Spawned { pid: self.pid, pidfd: self.pidfd };
+        let spawned = Spawned { pid: self.pid, pidfd: Some(self.pidfd) };
         Ok((frame, Kernel::from_process(guest, spawned, command, begin, self.channel)))
     }
 }
