@@ -16,7 +16,7 @@ mod image;
 mod kind;
 mod layers;
 mod reach;
-mod records;
+mod record;
 mod walls;
 
 pub use engine::{DockerConfig, DockerEngine, Route};

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::container::own_pids_now;
 use crate::daemon::{Daemon, failed, status};
 use crate::reach::Reach;
-use crate::records::{Record, Records};
+use crate::record::{Record, Records};
 
 /// Time after the deadline at which the guest ends by itself, if no host has ended it.
 const GUEST_SLACK: Duration = Duration::from_secs(5);

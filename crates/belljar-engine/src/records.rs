@@ -1,50 +1,45 @@
 //! What a server records of its sandboxes, to take them over after a restart: a file for each, readable by its user only.
 
 use std::io::{self, Write as _};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
-use belljar_model::{Isolation, SandboxId};
-use serde::{Deserialize, Serialize};
+use belljar_model::SandboxId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// File with the id of the server.
 const SERVER_ID: &str = "id";
 
-/// Record of one sandbox.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Record {
-    /// The secret of its guest.
-    pub(crate) secret: String,
-    pub(crate) isolation: Isolation,
-    /// Its user inside.
-    pub(crate) user: u32,
-    /// When it ends.
-    pub(crate) deadline: Option<SystemTime>,
+/// The records of a server, each of a sandbox.
+#[derive(Debug)]
+pub struct Records<R> {
+    dir: PathBuf,
+    kind: PhantomData<fn() -> R>,
 }
 
-impl Record {
-    /// Returns the time until the deadline.
-    pub(crate) fn time_left(&self) -> Option<Duration> {
-        Some(self.deadline?.duration_since(SystemTime::now()).unwrap_or_default())
+impl<R> Clone for Records<R> {
+    fn clone(&self) -> Self {
+        Self { dir: self.dir.clone(), kind: PhantomData }
     }
 }
 
-/// The records of a server.
-#[derive(Debug, Clone)]
-pub(crate) struct Records {
-    dir: PathBuf,
-}
-
-impl Records {
-    /// Opens the records in a directory.
-    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
+impl<R: Serialize + DeserializeOwned> Records<R> {
+    /// Opens the records in a directory, which is made if it is missing.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn open(dir: &Path) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        Ok(Self { dir: dir.to_owned() })
+        Ok(Self { dir: dir.to_owned(), kind: PhantomData })
     }
 
     /// Returns the id of this server among those that use a daemon. It is random: other machines have servers with the same directory.
-    pub(crate) fn server_id(&self, random: &str) -> io::Result<String> {
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn server_id(&self, random: &str) -> io::Result<String> {
         let path = self.dir.join(SERVER_ID);
         match std::fs::read_to_string(&path) {
             Ok(id) if !id.is_empty() => Ok(id),
@@ -57,7 +52,10 @@ impl Records {
     }
 
     /// Returns the sandboxes that have records.
-    pub(crate) fn all(&self) -> io::Result<Vec<SandboxId>> {
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn all(&self) -> io::Result<Vec<SandboxId>> {
         let names =
             std::fs::read_dir(&self.dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect())
@@ -67,7 +65,11 @@ impl Records {
         self.dir.join(format!("{id}.json"))
     }
 
-    pub(crate) fn put(&self, id: &SandboxId, record: &Record) -> io::Result<()> {
+    /// Writes the record of a sandbox, in place of an earlier one.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn put(&self, id: &SandboxId, record: &R) -> io::Result<()> {
         self.write(&self.path(id), &serde_json::to_vec(record)?)
     }
 
@@ -81,11 +83,17 @@ impl Records {
         std::fs::rename(part, path)
     }
 
-    pub(crate) fn get(&self, id: &SandboxId) -> Option<Record> {
+    /// Returns the record of a sandbox, if there is one that can be read.
+    #[must_use]
+    pub fn get(&self, id: &SandboxId) -> Option<R> {
         serde_json::from_slice(&std::fs::read(self.path(id)).ok()?).ok()
     }
 
-    pub(crate) fn remove(&self, id: &SandboxId) -> io::Result<()> {
+    /// Removes the record of a sandbox, if there is one.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn remove(&self, id: &SandboxId) -> io::Result<()> {
         match std::fs::remove_file(self.path(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -95,8 +103,6 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
-    use belljar_model::{EngineName, LimitsGrade};
-
     use super::*;
 
     #[test]
@@ -105,20 +111,12 @@ mod tests {
         let records = Records::open(&dir.path().join("docker")).unwrap();
         assert_eq!(records.server_id("one").unwrap(), "one");
         let id = SandboxId::from_entropy([1; SandboxId::LEN]);
-        let isolation = Isolation {
-            engine: EngineName::known("docker"),
-            grade: LimitsGrade::Cgroup,
-            tree: "image".to_owned(),
-            layers: Vec::new(),
-        };
-        let deadline = Some(SystemTime::now() + Duration::from_secs(60));
-        records.put(&id, &Record { secret: "s".to_owned(), isolation, user: 7, deadline }).unwrap();
-        let records = Records::open(&dir.path().join("docker")).unwrap();
+        records.put(&id, &"first".to_owned()).unwrap();
+        records.put(&id, &"second".to_owned()).unwrap();
+        let records = Records::<String>::open(&dir.path().join("docker")).unwrap();
         assert_eq!(records.server_id("two").unwrap(), "one");
         assert_eq!(records.all().unwrap(), std::slice::from_ref(&id));
-        let record = records.get(&id).unwrap();
-        assert_eq!((record.secret.as_str(), record.user), ("s", 7));
-        assert!(record.time_left().unwrap() > Duration::from_secs(50));
+        assert_eq!(records.get(&id).as_deref(), Some("second"));
         records.remove(&id).unwrap();
         records.remove(&id).unwrap();
         assert!(records.get(&id).is_none());
