@@ -98,6 +98,13 @@ docker: ## Runs the tests of the engine docker in the gate, with a daemon of the
 	@rm -f $(NEXTEST_JUNIT)
 	@tests/docker/with-daemon.sh $(NEXTEST) --profile ci --ignore-default-filter -E '($(DOCKER_TESTS)) - test(/(^|::)rest::/)' || status=$$?; $(KEEP_JUNIT) || true; exit $${status:-0}
 
+GVISOR_TESTS = (package(belljar-gvisor) & binary(conformance)) + (package(belljar) & binary(service_cli) & test(/^gvisor::/))
+
+gvisor: ## Runs the tests of the engine gvisor in the gate, where there is a runsc.
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
+	@rm -f $(NEXTEST_JUNIT)
+	@$(NEXTEST) --profile ci --ignore-default-filter -E '($(GVISOR_TESTS)) - test(/(^|::)rest::/)' || status=$$?; $(KEEP_JUNIT) || true; exit $${status:-0}
+
 kernel-python: ## Runs the tests of the Python kernel, without a sandbox.
 	@$(MAKE) -C kernels/python test VENV=$(TARGET_DIR)/kernel-python PYTEST_FLAGS="$(PYTEST_FLAGS)"
 
@@ -228,12 +235,17 @@ long: ## Runs everything that needs much time, real clocks, new seeds or an idle
 	@$(PYTHON) scripts/gate.py --long --logs $(TARGET_DIR)/long $(ONLY)
 
 conformance: ## Runs all conformance cases in all configurations, and through the service.
-	@$(NEXTEST) -E 'test(/(^|::)rest::/) - package(belljar-docker)'
+	@$(NEXTEST) -E 'test(/(^|::)rest::/) - package(belljar-docker) - package(belljar-gvisor)'
 
 docker-all: ## Runs all conformance cases with a Docker daemon, directly and through the daemon.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@rm -f $(NEXTEST_JUNIT)
 	@tests/docker/with-daemon.sh $(NEXTEST) --profile ci --ignore-default-filter -E '$(DOCKER_TESTS)' || status=$$?; $(KEEP_JUNIT) || true; exit $${status:-0}
+
+gvisor-all: ## Runs all conformance cases under gVisor, with both of its platforms.
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
+	@rm -f $(NEXTEST_JUNIT)
+	@$(NEXTEST) --profile ci --ignore-default-filter -E '$(GVISOR_TESTS)' || status=$$?; $(KEEP_JUNIT) || true; exit $${status:-0}
 
 timing: ## Compares response times that must not reveal anything.
 	@$(NEXTEST) -E 'package(belljar) & binary(service) & test(/^timing::/)'
@@ -311,4 +323,4 @@ bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, D
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust docker docker-all kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients mcp mcp-python mcp-conformance e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth
+.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust docker docker-all gvisor gvisor-all kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients mcp mcp-python mcp-conformance e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth

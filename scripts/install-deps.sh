@@ -150,6 +150,38 @@ check_commands() {
   fi
 }
 
+# The first release of runsc that the engine gvisor uses, as a date.
+oldest_runsc=20240729
+
+is_new_runsc() {
+  [ "$(grep -oE '[0-9]{8}' <<<"$1" | head -n 1)" -ge "$oldest_runsc" ] 2>/dev/null
+}
+
+# gVisor: Debian's own package from 13 on, that of the backports of Debian 12, which are not added to its sources. Without it the tests of the
+# engine gvisor are skipped.
+make_runsc() {
+  local release dir source
+  if is_new_runsc "$(runsc --version 2>/dev/null || true)" || ! grep -q '^ID=debian$' /etc/os-release; then
+    return
+  fi
+  say "installing runsc"
+  local apt=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+  if is_new_runsc "$(apt-cache policy runsc | sed -n 's/^ *Candidate: //p')"; then
+    as_root "${apt[@]}" install -y --no-install-recommends runsc </dev/null || true
+  else
+    release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    source="deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${BELLJAR_DEBIAN_MIRROR:-http://deb.debian.org/debian} $release-backports main"
+    dir=$(mktemp --directory /tmp/belljar-backports-XXXXXX)
+    mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
+    printf '%s\n' "$source" >"$dir/sources.list"
+    apt+=(-o "Dir::Etc::sourcelist=$dir/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$dir/lists" -o "Dir::Cache=$dir/cache")
+    apt+=(-o APT::Sandbox::User=root)
+    as_root "${apt[@]}" update && as_root "${apt[@]}" install -y --no-install-recommends "runsc/$release-backports" </dev/null || true
+    as_root rm -rf "$dir"
+  fi
+  is_new_runsc "$(runsc --version 2>/dev/null || true)" || say "no runsc of $oldest_runsc or later: the tests of the engine gvisor are skipped"
+}
+
 # Tests that run as an ordinary user need a non-root account with a range of subordinate user ids.
 make_test_user() {
   if getent passwd "$test_user" >/dev/null; then
@@ -193,6 +225,7 @@ fi
 check_cargo
 if [ "$wanted" = test ] || [ "$wanted" = hostile ]; then
   make_test_user
+  if has_apt; then make_runsc; fi
   make_nextest
 fi
 $is_complete || die "some dependencies of \`$wanted\` are missing; see above"

@@ -33,11 +33,12 @@ USES = {
     "image": ["engine", "model"],
     "docker": ["engine", "guest-config", "linux", "model"],
     "local": ["engine", "gateway", "guest-config", "linux", "model"],
+    "gvisor": ["engine", "guest-config", "linux", "local", "model"],
     "keeper": ["engine", "image", "model", "registry", "screen", "store"],
     "api": ["engine", "http-hop", "keeper", "model", "proto"],
     "belljar": [
-        "api", "client", "config", "docker", "engine", "files", "guest", "guest-config", "hostile", "image", "keeper", "local",
-        "model", "screen", "store",
+        "api", "client", "config", "docker", "engine", "files", "guest", "guest-config", "gvisor", "hostile", "image", "keeper",
+        "local", "model", "screen", "store",
     ],
     "fuzz": [
         "api", "engine", "files", "gateway", "guest", "guest-config", "http-hop", "image", "linux", "model", "proto", "screen",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_model::{
-    Cidr, DockerSettings, EngineName, ImageRegistry, NetworkCeiling, SpecFile, UpstreamProxy,
+    Cidr, DockerSettings, EngineName, GvisorSettings, ImageRegistry, NetworkCeiling, SpecFile, UpstreamProxy,
 };
 
 use crate::secret::Secret;
@@ -23,6 +23,8 @@ pub struct Config {
     pub images: ImagesConfig,
     /// Settings of the engine `docker`, with the registries of `images`.
     pub docker: DockerSettings,
+    /// Settings of the engine `gvisor`.
+    pub gvisor: GvisorSettings,
     /// Default specification of a sandbox. Its values have been validated.
     pub template: SpecFile,
     /// Resources that are left to the machine itself.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cidr, DockerSettings, EngineName, EnvVar, Hostname, LimitScope, LimitsFile, LimitsGrade,
-    MAX_VOLUME_BYTES, MIN_VOLUME_BYTES, ModelError, NetworkCeiling, NetworkFile, NetworkMode, Preset, Rule,
-    SpecFile, UpstreamProxy,
+    ByteSize, Cidr, DockerSettings, EngineName, EnvVar, GvisorPlatform, GvisorSettings, Hostname, LimitScope,
+    LimitsFile, LimitsGrade, MAX_VOLUME_BYTES, MIN_VOLUME_BYTES, ModelError, NetworkCeiling, NetworkFile,
+    NetworkMode, Preset, Rule, SpecFile, UpstreamProxy,
 };
 
 use crate::config::{
@@ -52,6 +52,7 @@ impl Config {
             template: template(&mut reader, sandboxes.engine),
             sandboxes,
             docker: docker(&mut reader, &images),
+            gvisor: gvisor(&mut reader),
             images,
             head_room: head_room(&mut reader),
             quotas: quotas(&mut reader),
@@ -250,6 +251,16 @@ fn docker(reader: &mut Reader<'_>, images: &ImagesConfig) -> DockerSettings {
                 .map_err(|_| "the name of an image, such as python:3.12-slim".to_owned()),
         }),
         registries: Some(images.registries.clone()),
+    }
+}
+
+fn gvisor(reader: &mut Reader<'_>) -> GvisorSettings {
+    GvisorSettings {
+        runsc: reader.path("engines.gvisor.runsc"),
+        platform: reader.word(
+            "engines.gvisor.platform",
+            &GvisorPlatform::ALL.map(|platform| (platform.as_str(), platform)),
+        ),
     }
 }
 

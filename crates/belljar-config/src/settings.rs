@@ -112,6 +112,8 @@ const BEFORE_LIMITS: &[Setting] = &[
     text("engines.docker.host", "\"\"", "Docker daemon of the engine docker, such as \"unix:///run/podman/podman.sock\"; \"\" is that of DOCKER_HOST, else of Docker's current context."),
     text("engines.docker.runtime", "\"\"", "Runtime of its containers, such as \"runsc\"; \"\" is the daemon's default."),
     text("engines.docker.image", "\"\"", "Image of its sandboxes that name none; \"\" is none."),
+    text("engines.gvisor.runsc", "\"\"", "Program of the engine gvisor; \"\" is the runsc of the server's search path."),
+    text("engines.gvisor.platform", "\"systrap\"", "How it intercepts system calls: systrap, or ptrace where that does not work."),
     text("template.grade", "\"cgroup\"", "Enforcement of limits: cgroup, or watched, which is weaker and needs no control groups.").alias("BELLJAR_LIMITS"),
     text("template.hostname", "\"belljar\"", "Host name inside."),
     Setting::new("template.env", ValueKind::Table, "{}", "Environment variables of each sandbox.").visibility(Visibility::Names),

@@ -4,7 +4,9 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use belljar_model::{DockerSettings, EngineName, LimitsGrade, MountPolicy, NetworkSetup, Timeout};
+use belljar_model::{
+    DockerSettings, EngineName, GvisorSettings, LimitsGrade, MountPolicy, NetworkSetup, Timeout,
+};
 
 use crate::capabilities::IsolationLevel;
 use crate::engine::Engine;
@@ -22,6 +24,8 @@ pub struct EngineSetup {
     pub run_dir: Option<PathBuf>,
     /// Settings of the engine `docker`.
     pub docker: DockerSettings,
+    /// Settings of the engine `gvisor`.
+    pub gvisor: GvisorSettings,
 }
 
 /// A kind of engine. A program lists those that it has.

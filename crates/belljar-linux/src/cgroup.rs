@@ -2,7 +2,9 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::plan::{CgroupJoin, CgroupPlan, CgroupSetting};
 
@@ -143,6 +145,23 @@ impl CgroupLayout {
         groups
     }
 
+    /// Makes the groups of the sandbox `id`, for a program of the engine's own: when `command` is started, it joins them before it runs,
+    /// and leads a session of its own. [`CgroupLayout::remove`] removes them.
+    ///
+    /// # Errors
+    /// The kernel's reason; no group is left.
+    pub fn make_for(&self, id: &str, limits: &CgroupLimits, command: &mut Command) -> io::Result<()> {
+        let made = self.plan(id, limits).iter().map(make_group).collect::<io::Result<Vec<_>>>();
+        match made {
+            Ok(groups) => crate::program_unsafe::join_groups(command, groups),
+            Err(error) => {
+                let _ = self.remove(id);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the group of the gateways of the sandbox `id`, which may take this much memory, with the kernel's buffers of their
     /// connections; v1 counts those separately, with a limit of a share of it. Returns `None` where no group limits memory.
     ///
@@ -221,6 +240,20 @@ impl CgroupLayout {
             }
         }
     }
+}
+
+/// Makes a group with its settings, and returns its list of processes, open for writing.
+fn make_group(plan: &CgroupPlan) -> io::Result<OwnedFd> {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = Path::new(std::ffi::OsStr::from_bytes(plan.dir.to_bytes()));
+    std::fs::create_dir(dir)?;
+    for CgroupSetting { file, value, optional } in &plan.settings {
+        match std::fs::write(dir.join(&*file.to_string_lossy()), value.as_bytes()) {
+            Err(error) if !optional => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(std::fs::OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?.into())
 }
 
 /// The control group of a sandbox's gateways. It is removed when this is dropped, unless a process is left in it.

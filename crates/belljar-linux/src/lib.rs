@@ -26,6 +26,7 @@ mod network_unsafe;
 mod oom_mark;
 mod passing;
 mod plan;
+mod program_unsafe;
 mod remove;
 mod report;
 pub mod seccomp;

@@ -17,13 +17,13 @@ use belljar_model::{Limits, NetworkMode, SandboxSpec};
 use parking_lot::Mutex;
 
 /// Home directory inside the sandbox.
-pub(crate) const HOME: &str = "/home/user";
+pub const HOME: &str = "/home/user";
 
 /// Search path for programs inside the sandbox.
-pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// User and group id inside the sandbox.
-pub(crate) const USER_ID: u32 = 1000;
+pub const USER_ID: u32 = 1000;
 
 /// Maximum number of pseudo-terminals in a sandbox. The machine has 3,072 for all (`kernel.pty.max` less its reserve, see
 /// `Documentation/admin-guide/sysctl/kernel.rst`), which a few sandboxes must not use up.
@@ -94,6 +94,13 @@ const SYSTEM: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const DEVICE: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 
+/// Returns what of the tree is read-only, for engines whose walls are others: what to make, and what to mount there.
+#[must_use]
+pub fn system_tree(spec: &SandboxSpec) -> (Vec<Node>, Vec<MountStep>) {
+    let tree = HostTree::system(spec);
+    (tree.nodes, tree.mounts)
+}
+
 /// Tree of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct HostTree {
@@ -108,10 +115,20 @@ pub(crate) struct HostTree {
 }
 
 impl HostTree {
-    /// Plans the tree for a specification. Missing parts of the host's `/etc` are missing inside as well.
+    /// Plans the tree for a specification.
     pub(crate) fn new(spec: &SandboxSpec, without: Without) -> Self {
-        let mut tree = Self::default();
+        let mut tree = Self::system(spec);
         let limits = &spec.limits;
+        tree.limits(limits);
+        tree.devices(spec, without);
+        tree.memory_disk("tmp", limits.tmp.bytes(), "1777", limits, without);
+        tree.memory_disk("home/user", limits.disk.bytes(), "0755", limits, without);
+        tree
+    }
+
+    /// Plans what of the tree is read-only. Missing parts of the host's `/etc` are missing inside as well.
+    fn system(spec: &SandboxSpec) -> Self {
+        let mut tree = Self::default();
         tree.dir("usr", 0o755);
         tree.bind("/usr", "usr", SYSTEM);
         let machine = MachineTree::recent();
@@ -127,10 +144,6 @@ impl HostTree {
             }
         }
         tree.etc(spec, &machine);
-        tree.limits(limits);
-        tree.devices(spec, without);
-        tree.memory_disk("tmp", limits.tmp.bytes(), "1777", limits, without);
-        tree.memory_disk("home/user", limits.disk.bytes(), "0755", limits, without);
         tree.dir("run", 0o755);
         tree.dir("var/lib", 0o755);
         tree.link("var/tmp", "/tmp");

@@ -45,6 +45,7 @@ pub use belljar_model::{
     HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec, SpecFile,
 };
 pub use engine::{LocalConfig, LocalEngine};
+pub use host_tree::{HOME as HOST_HOME, PATH as HOST_PATH, USER_ID as HOST_USER, system_tree as host_tree};
 pub use kind::LocalKind;
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};
 pub use trust::system_bundle;

@@ -535,7 +535,7 @@ pub(crate) struct SandboxArgs {
     /// How limits are enforced: cgroup, or watched, which is weaker
     #[arg(long, value_name = "GRADE", help_heading = "Limits")]
     pub(crate) limits: Option<String>,
-    /// Engine: local, process, none for no walls, or docker [default: local]
+    /// Engine: local, process, none for no walls, docker or gvisor [default: local]
     #[arg(long, value_name = "ENGINE", help_heading = "Sandbox")]
     pub(crate) engine: Option<String>,
     #[command(flatten)]

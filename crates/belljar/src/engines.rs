@@ -2,15 +2,17 @@
 
 use belljar_docker::DockerKind;
 use belljar_engine::EngineKind;
+use belljar_gvisor::GvisorKind;
 use belljar_local::LocalKind;
 use belljar_model::EngineName;
 
 /// All of them, one line each. The first one is the default.
-pub(crate) const ALL: [&dyn EngineKind; 4] = [
+pub(crate) const ALL: [&dyn EngineKind; 5] = [
     &LocalKind::Local, //
     &LocalKind::Process,
     &LocalKind::None,
     &DockerKind,
+    &GvisorKind,
 ];
 
 /// Returns the default engine.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use belljar_engine::{Engine, EngineKind, EngineSetup, IsolationLevel};
 use belljar_model::{
-    ByteSize, DockerSettings, ImageReference, Language, LimitsFile, LimitsGrade, MAX_SPEC_BYTES, ModelError,
-    MountPolicy, NetworkMode, NetworkSetup, SandboxSpec, SpecFile, Timeout, Tree,
+    ByteSize, DockerSettings, GvisorPlatform, GvisorSettings, ImageReference, Language, LimitsFile,
+    LimitsGrade, MAX_SPEC_BYTES, ModelError, MountPolicy, NetworkMode, NetworkSetup, SandboxSpec, SpecFile,
+    Timeout, Tree,
 };
 
 use crate::cli::SandboxArgs;
@@ -135,7 +136,7 @@ impl UncheckedSpec {
             NetworkMode::Disabled if !self.needs_network => NetworkSetup::default(),
             _ => policy::network(named)?,
         };
-        Ok(CheckedSpec { spec, kind, policy, network })
+        Ok(CheckedSpec { spec, kind, policy, network, gvisor: gvisor_settings()? })
     }
 }
 
@@ -146,6 +147,7 @@ pub(crate) struct CheckedSpec {
     pub(crate) kind: &'static dyn EngineKind,
     policy: MountPolicy,
     network: NetworkSetup,
+    gvisor: GvisorSettings,
 }
 
 impl CheckedSpec {
@@ -169,6 +171,7 @@ impl CheckedSpec {
             cgroup_base: std::env::var_os("BELLJAR_CGROUP").filter(|dir| !dir.is_empty()).map(PathBuf::from),
             run_dir: None,
             docker: docker_settings(),
+            gvisor: self.gvisor.clone(),
         }
     }
 }
@@ -176,13 +179,33 @@ impl CheckedSpec {
 /// Returns the settings of the engine `docker` for sandboxes without a server: the variables of a server's settings. The caller is a user
 /// of the daemon, who may have it pull any image.
 fn docker_settings() -> DockerSettings {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     DockerSettings {
         host: variable("BELLJAR_ENGINES_DOCKER_HOST"),
         runtime: variable("BELLJAR_ENGINES_DOCKER_RUNTIME"),
         image: variable("BELLJAR_ENGINES_DOCKER_IMAGE").and_then(|image| image.parse().ok()),
         registries: None,
     }
+}
+
+/// Returns the settings of the engine `gvisor`, likewise.
+fn gvisor_settings() -> Result<GvisorSettings, ModelError> {
+    const PLATFORM: &str = "BELLJAR_ENGINES_GVISOR_PLATFORM";
+    let platform = variable(PLATFORM).map(|value| {
+        value.parse().map_err(|()| ModelError::NotAllowed {
+            field: PLATFORM,
+            value,
+            allowed: belljar_config::one_of(GvisorPlatform::ALL.iter().map(|platform| platform.as_str())),
+        })
+    });
+    Ok(GvisorSettings {
+        runsc: variable("BELLJAR_ENGINES_GVISOR_RUNSC").map(PathBuf::from),
+        platform: platform.transpose()?.unwrap_or_default(),
+    })
+}
+
+/// Returns a variable that is set and not empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Chooses the engine: the flag, else `BELLJAR_ENGINE`, else `CODE_EXEC_SANDBOX`, else the default. `CODE_EXEC_SANDBOX` supports
@@ -310,16 +333,16 @@ mod tests {
         }
         let refused = [
             (
-                (Some("gvisor"), none, none),
-                "engine: \"gvisor\" is not in this version; give local, process, none or docker",
+                (Some("microvm"), none, none),
+                "engine: \"microvm\" is not in this version; give local, process, none, docker or gvisor",
             ),
             (
                 (Some(""), none, none),
-                "engine: \"\" is not in this version; give local, process, none or docker",
+                "engine: \"\" is not in this version; give local, process, none, docker or gvisor",
             ),
             (
                 (none, Some("jail"), none),
-                "BELLJAR_ENGINE: \"jail\" is not in this version; give local, process, none or docker",
+                "BELLJAR_ENGINE: \"jail\" is not in this version; give local, process, none, docker or gvisor",
             ),
             (
                 (none, none, Some("local")),

@@ -38,7 +38,7 @@ pub(crate) struct CodeArgs {
     /// Time limit of one execution, such as 30s [default: none]
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
-    /// Run without a server, with this engine: local, process, none for no walls, or docker
+    /// Run without a server, with this engine: local, process, none for no walls, docker or gvisor
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
     /// Directory for pictures that cannot be shown [default: this one]

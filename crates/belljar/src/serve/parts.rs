@@ -107,6 +107,7 @@ fn setup(loaded: &Loaded) -> Result<EngineSetup, Quit> {
         },
         run_dir: Some(run_dir(loaded)),
         docker: loaded.config.docker.clone(),
+        gvisor: loaded.config.gvisor.clone(),
     })
 }
 

@@ -189,10 +189,14 @@ fn limits() {
         ),
         (
             "--engine",
-            "gvisor",
-            "engine: \"gvisor\" is not in this version; give local, process, none or docker",
+            "microvm",
+            "engine: \"microvm\" is not in this version; give local, process, none, docker or gvisor",
         ),
-        ("--engine", "jail", "engine: \"jail\" is not in this version; give local, process, none or docker"),
+        (
+            "--engine",
+            "jail",
+            "engine: \"jail\" is not in this version; give local, process, none, docker or gvisor",
+        ),
         (
             "--env",
             "=x",
@@ -211,7 +215,7 @@ fn variables_that_choose() {
         (
             "BELLJAR_ENGINE",
             "microvm",
-            "BELLJAR_ENGINE: \"microvm\" is not in this version; give local, process, none or docker",
+            "BELLJAR_ENGINE: \"microvm\" is not in this version; give local, process, none, docker or gvisor",
         ),
         (
             "CODE_EXEC_SANDBOX",

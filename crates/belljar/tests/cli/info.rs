@@ -87,8 +87,8 @@ fn help_and_version() {
                                      pulls once; with the engine docker, the daemon
           --with <PACKAGE>           Install a Python package before the code runs, with the network
                                      preset pip, which is closed again then
-          --engine <ENGINE>          Engine: local, process, none for no walls, or docker [default:
-                                     local]
+          --engine <ENGINE>          Engine: local, process, none for no walls, docker or gvisor
+                                     [default: local]
           --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless
                                      rw
       -e, --env <NAME[=VALUE]>       Set an environment variable; NAME alone takes its value from here

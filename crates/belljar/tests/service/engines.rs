@@ -28,7 +28,7 @@ fn sandboxes_outlive_the_server_and_the_withdrawal_of_their_engine() {
         assert_eq!(info["limits"]["timeout_s"], 10.0, "{info}");
         let unknown = client.post("/v1/sandboxes", &json!({ "engine": "none" })).await;
         assert_eq!((unknown.status.as_u16(), unknown.code()), (403, "policy_refused".to_owned()));
-        let unknown = client.post("/v1/sandboxes", &json!({ "engine": "gvisor" })).await;
+        let unknown = client.post("/v1/sandboxes", &json!({ "engine": "microvm" })).await;
         assert_eq!((unknown.status.as_u16(), unknown.code()), (400, "invalid_field".to_owned()));
         client.sh(&process, "echo kept > file").await;
         drop(client);

@@ -9,6 +9,7 @@ mod copy;
 mod docker;
 mod documented;
 mod fixture;
+mod gvisor;
 mod help;
 mod refused;
 #[path = "../cli/terminal.rs"]

@@ -1,0 +1,304 @@
+//! The bundle of a sandbox: its directory, the tree in it, and what `runsc` is told (OCI runtime specification, config.md).
+//!
+//! ```text
+//!  config.json   the specification         log     what runsc says
+//!  root/         the tree, read-only       state/  runsc's own
+//!  run/s         the guest's socket
+//! ```
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use belljar_engine::{DEADLINE_SLACK, Environment, STOP_GRACE};
+use belljar_guest_config::{
+    GUEST_ARGUMENT, GUEST_PROGRAM, GuestConfig, LISTEN_ARGUMENT, MachineUser, OnHostLoss, WatchedLimits,
+};
+use belljar_linux::{CgroupLimits, MountSource, Node};
+use belljar_local::{HOST_HOME, HOST_PATH, HOST_USER, host_tree};
+use belljar_model::{SandboxId, SandboxSpec};
+use serde_json::{Value, json};
+
+/// The guest's program inside.
+const PROGRAM: &str = "/.belljar/guest";
+
+/// Directory of the guest's socket inside. It belongs to root, and nobody else may enter it.
+const SOCKET_DIR: &str = "/.belljar/run";
+
+/// Name of the guest's socket in it.
+pub(crate) const SOCKET: &str = "s";
+
+/// Directory of the guest's socket in the bundle.
+pub(crate) const RUN_DIR: &str = "run";
+
+/// File in the bundle for what `runsc` says.
+pub(crate) const LOG: &str = "log";
+
+/// Capabilities of the guest, which is root: it takes on the ids of the sandbox's user, and ends that user's processes.
+const CAPABILITIES: [&str; 3] = ["CAP_KILL", "CAP_SETGID", "CAP_SETUID"];
+
+/// CAP_KILL (capabilities(7)), as a bit.
+const CAP_KILL: u64 = 1 << 5;
+
+/// Memory of the sentry's and the gofer's own for which the limit of a sandbox's control group has room, in bytes. A sentry that runs
+/// Python takes 27 MiB, and one with 100 processes 20 MiB more; what user code allocates while the guest does not look comes on top.
+pub(crate) const SENTRY_BYTES: u64 = 96 << 20;
+
+/// Threads of the sentry's and the gofer's own, and threads for each process inside: the platform systrap takes 2, ptrace 6.
+const SENTRY_PIDS: (u32, u32) = (256, 8);
+
+/// Processes and threads above the limit at which the guest ends all: those that the host may start besides those of user code. Also, the
+/// sentry shows a new process before it refuses it.
+const WATCH_SLACK: u32 = 16;
+
+/// Options of what is mounted from the machine.
+const READ_ONLY: [&str; 4] = ["rbind", "ro", "nosuid", "nodev"];
+
+/// What a bundle is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bundle<'a> {
+    pub(crate) id: &'a SandboxId,
+    pub(crate) spec: &'a SandboxSpec,
+    /// Its directory, which does not exist yet.
+    pub(crate) dir: &'a Path,
+    /// The guest's program on this machine.
+    pub(crate) guest: &'a Path,
+    /// Whether the sandbox outlives its first connection.
+    pub(crate) is_long: bool,
+}
+
+impl Bundle<'_> {
+    /// Writes the bundle.
+    pub(crate) fn write(&self) -> io::Result<()> {
+        let dir = |path: &Path, mode| std::fs::DirBuilder::new().mode(mode).create(path);
+        dir(self.dir, 0o700)?;
+        dir(&self.dir.join(RUN_DIR), 0o700)?;
+        let root = self.dir.join("root");
+        make_dir(&root)?;
+        let (nodes, binds) = host_tree(self.spec);
+        for node in &nodes {
+            write_node(&root, node)?;
+        }
+        let mut mounts = self.own_mounts();
+        for bind in &binds {
+            if let MountSource::Path(source) = &bind.source {
+                mounts.push(json!({
+                    "destination": format!("/{}", bind.target.to_string_lossy()),
+                    "type": "bind",
+                    "source": source.to_string_lossy(),
+                    "options": READ_ONLY,
+                }));
+            }
+        }
+        for mount in &mounts {
+            make_target(&root, mount)?;
+        }
+        std::fs::write(self.dir.join("config.json"), self.config(&mounts).to_string())
+    }
+
+    /// Returns the mounts besides the machine's tree.
+    fn own_mounts(&self) -> Vec<Value> {
+        let limits = &self.spec.limits;
+        let disk = |target: &str, bytes: u64, mode: &str, user: u32| {
+            let options = [
+                "nosuid".to_owned(),
+                "nodev".to_owned(),
+                format!("size={bytes}"),
+                format!("mode={mode}"),
+                format!("uid={user}"),
+                format!("gid={user}"),
+            ];
+            json!({ "destination": target, "type": "tmpfs", "source": "tmpfs", "options": options })
+        };
+        vec![
+            json!({ "destination": "/proc", "type": "proc", "source": "proc" }),
+            disk(HOST_HOME, limits.disk.bytes(), "0755", HOST_USER),
+            disk("/tmp", limits.tmp.bytes(), "1777", 0),
+            disk("/dev/shm", limits.tmp.bytes(), "1777", 0),
+            json!({ "destination": PROGRAM, "type": "bind", "source": self.guest.to_string_lossy(), "options": READ_ONLY }),
+            json!({
+                "destination": SOCKET_DIR,
+                "type": "bind",
+                "source": self.dir.join(RUN_DIR).to_string_lossy(),
+                "options": ["bind", "rw", "nosuid", "nodev", "noexec"],
+            }),
+        ]
+    }
+
+    fn config(&self, mounts: &[Value]) -> Value {
+        let namespaces = ["pid", "network", "ipc", "uts", "mount"].map(|kind| json!({ "type": kind }));
+        json!({
+            "ociVersion": "1.0.2",
+            "hostname": self.spec.hostname.to_string(),
+            "root": { "path": "root", "readonly": true },
+            "process": {
+                "user": { "uid": 0, "gid": 0 },
+                "args": [PROGRAM, GUEST_ARGUMENT, LISTEN_ARGUMENT, format!("{SOCKET_DIR}/{SOCKET}")],
+                "cwd": "/",
+                "noNewPrivileges": true,
+                "capabilities": { "bounding": [], "effective": CAPABILITIES, "permitted": CAPABILITIES },
+                // A core would be a file of the sandbox's own.
+                "rlimits": [{ "type": "RLIMIT_CORE", "hard": 0, "soft": 0 }],
+            },
+            "mounts": mounts,
+            "linux": { "namespaces": namespaces },
+        })
+    }
+
+    /// Returns the configuration of the guest. `deadline_ms` is that of a long-lived sandbox, or 0.
+    pub(crate) fn guest_config(&self, deadline_ms: u64) -> GuestConfig {
+        let limits = &self.spec.limits;
+        let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        GuestConfig {
+            home: HOST_HOME.into(),
+            env: self.environment(),
+            // The sentry has no Landlock. What it stands in for: the guest is another user, and its files are another user's.
+            landlock: None,
+            umask: 0o022,
+            confine_guest: false,
+            deadline_ms: match self.is_long {
+                true => deadline_ms,
+                false => millis(limits.timeout.duration() + DEADLINE_SLACK),
+            },
+            grace_ms: millis(STOP_GRACE),
+            when_alone: if self.is_long { OnHostLoss::Stay } else { OnHostLoss::End },
+            many_connections: self.is_long,
+            first_process: true,
+            own_proc: false,
+            own_filter: true,
+            machine: Some(MachineUser { uid: HOST_USER, gid: HOST_USER, ids: 0, capabilities: CAP_KILL }),
+            // The sentry counts only processes that others of the user have made, and not the first one. Where the host starts several,
+            // the guest watches their sum.
+            user_processes: Some(limits.pids.get().saturating_sub(1)),
+            // Same as `{heap}` of a language: node cannot see the limit.
+            heap_mib: limits.memory.bytes() / 4 * 3 / (1 << 20),
+            open_files: Some(limits.open_files.get()),
+            // The kernel that limits memory, this machine's, sees only the sentry, and would end it.
+            watched: Some(WatchedLimits {
+                memory_bytes: limits.memory.bytes(),
+                pids: limits.pids.get().saturating_add(WATCH_SLACK),
+                is_backed: true,
+            }),
+            #[cfg(feature = "mutation")]
+            without: Vec::new(),
+        }
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        let mut env = Environment::new(self.id, HOST_HOME.as_ref(), HOST_PATH);
+        env.add_installers(Some(HOST_HOME.as_ref()));
+        env.add_limits(&self.spec.limits);
+        env.add_requested(self.spec);
+        env.into_variables()
+    }
+}
+
+/// Returns the limits of the control groups around a sentry.
+pub(crate) fn group_limits(spec: &SandboxSpec) -> CgroupLimits {
+    let (own, each) = SENTRY_PIDS;
+    CgroupLimits {
+        memory_bytes: spec.limits.memory.bytes().saturating_add(SENTRY_BYTES),
+        cpu_millis: spec.limits.cpus.millis(),
+        pids: spec.limits.pids.get().saturating_mul(each).saturating_add(own),
+    }
+}
+
+/// Returns the guest's program: the one at this path; by default the one beside this program, or this program itself.
+pub(crate) fn guest_program(path: Option<&Path>) -> io::Result<PathBuf> {
+    if let Some(path) = path {
+        return path.canonicalize();
+    }
+    let own = std::fs::read_link("/proc/self/exe")?;
+    let beside = own.with_file_name(GUEST_PROGRAM);
+    if beside.is_file() { beside.canonicalize() } else { own.canonicalize() }
+}
+
+fn write_node(root: &Path, node: &Node) -> io::Result<()> {
+    use std::ffi::{CStr, OsStr};
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    let name = |name: &CStr| PathBuf::from(OsStr::from_bytes(name.to_bytes()));
+    let at = |path: &CStr| root.join(name(path));
+    match node {
+        Node::Dir { path, mode } => {
+            let dir = at(path);
+            make_dir(&dir)?;
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(*mode))
+        }
+        Node::File { path, content } => {
+            let file = at(path);
+            std::fs::write(&file, content)?;
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))
+        }
+        Node::Symlink { path, target } => std::os::unix::fs::symlink(name(target), at(path)),
+    }
+}
+
+/// Makes a directory and its parents, which all may enter whatever this process's umask is.
+fn make_dir(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if path.is_dir() {
+        return Ok(());
+    }
+    path.parent().map_or(Ok(()), make_dir)?;
+    std::fs::create_dir(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}
+
+/// Makes what a mount covers.
+fn make_target(root: &Path, mount: &Value) -> io::Result<()> {
+    let text = |key: &str| mount.get(key).and_then(Value::as_str).unwrap_or_default();
+    let target = root.join(text("destination").trim_start_matches('/'));
+    let is_file = text("type") == "bind" && Path::new(text("source")).is_file();
+    match target.parent().filter(|_| is_file) {
+        Some(parent) => {
+            make_dir(parent)?;
+            std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(&target).map(drop)
+        }
+        None => make_dir(&target),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// The whole specification, so that each change of the walls shows in review.
+    #[test]
+    fn specification_has_every_wall() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("bundle");
+        let id = SandboxId::from_entropy([7; SandboxId::LEN]);
+        let mut spec = SandboxSpec::default();
+        spec.limits.disk = "8m".parse().unwrap();
+        spec.limits.pids = "10".parse().unwrap();
+        let guest = Path::new("/bin/true");
+        let bundle = Bundle { id: &id, spec: &spec, dir: &dir, guest, is_long: false };
+        bundle.write().unwrap();
+        let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
+        assert_eq!(config["root"], json!({ "path": "root", "readonly": true }));
+        assert_eq!(config["process"]["noNewPrivileges"], true);
+        assert_eq!(config["process"]["capabilities"]["bounding"], json!([]));
+        let mounts = config["mounts"].as_array().unwrap();
+        let mount = |target: &str| mounts.iter().find(|mount| mount["destination"] == target).unwrap();
+        let options =
+            |target: &str| serde_json::from_value::<Vec<String>>(mount(target)["options"].clone()).unwrap();
+        assert!(options(HOST_HOME).contains(&"size=8388608".to_owned()), "{mounts:?}");
+        for mount in mounts.iter().filter(|mount| mount["type"] == "bind") {
+            let target = mount["destination"].as_str().unwrap();
+            let options = options(target);
+            for option in ["nosuid", "nodev", if target == SOCKET_DIR { "noexec" } else { "ro" }] {
+                assert!(options.contains(&option.to_owned()), "{target}: {options:?}");
+            }
+            assert!(dir.join("root").join(&target[1..]).exists(), "{target} has no mount point");
+        }
+        assert_eq!(std::fs::metadata(dir.join(RUN_DIR)).unwrap().permissions().mode() & 0o777, 0o700);
+        let passwd = std::fs::read_to_string(dir.join("root/etc/passwd")).unwrap();
+        assert!(passwd.contains(&format!("user:x:{HOST_USER}:")), "{passwd}");
+        let guest = bundle.guest_config(0);
+        assert!(guest.own_filter && guest.first_process && guest.landlock.is_none());
+        assert_eq!((guest.user_processes, guest.machine.unwrap().uid), (Some(9), HOST_USER));
+    }
+}
