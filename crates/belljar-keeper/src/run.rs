@@ -2,9 +2,12 @@
 
 use std::future::Future;
 
-use futures::future::BoxFuture;
 use tokio::sync::mpsc;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument as _;
 
+use crate::error::KeeperError;
 use crate::keeper::Result;
 
 /// Maximum number of events buffered for a reader. A slower reader slows the run down.
@@ -21,10 +24,11 @@ pub enum RunEvent<E, R> {
     Ended(Result<R>),
 }
 
-/// A run whose events are read. Dropping it tells the keeper that the caller has disconnected.
+/// A run whose events are read. Dropping it tells the keeper that the caller has disconnected. It is a task of its own: while nobody
+/// reads, it waits for room for an event and holds nothing else, such as a connection to the store.
 pub struct Run<E, R> {
     events: mpsc::Receiver<Option<E>>,
-    running: Option<BoxFuture<'static, Result<R>>>,
+    running: Option<AbortOnDropHandle<Result<R>>>,
     /// Result, kept until all events before it are read.
     result: Option<Result<R>>,
     /// Event that was read already.
@@ -36,10 +40,11 @@ impl<E, R> Run<E, R> {
     pub(crate) fn new<F>(start: impl FnOnce(Reporter<E>) -> F) -> Self
     where
         F: Future<Output = Result<R>> + Send + 'static,
+        R: Send + 'static,
     {
         let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
-        let running = Some(Box::pin(start(Reporter(Some(sender)))) as BoxFuture<'static, _>);
-        Self { events, running, result: None, first: None }
+        let running = tokio::spawn(start(Reporter(Some(sender))).in_current_span());
+        Self { events, running: Some(AbortOnDropHandle::new(running)), result: None, first: None }
     }
 
     /// Waits until the run is accepted.
@@ -100,7 +105,11 @@ impl<E, R> Run<E, R> {
             tokio::select! {
                 biased;
                 Some(next) = self.events.recv() => return Some(event(next)),
-                result = running => self.result = Some(result),
+                ended = running => self.result = Some(match ended.map_err(JoinError::try_into_panic) {
+                    Ok(result) => result,
+                    Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                    Err(Err(_)) => Err(KeeperError::ShuttingDown),
+                }),
             }
             self.running = None;
         }
@@ -141,7 +150,6 @@ impl<E> Reporter<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::KeeperError;
 
     fn refused<R>() -> Result<R> {
         Err(KeeperError::field("code", "no"))
