@@ -8,7 +8,7 @@ use belljar_api::{Api, ApiConfig, Listener};
 use belljar_engine::Engines;
 use belljar_keeper::{Caller, Keeper, KeeperConfig, NewKey, OnShutdown, Quotas};
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
-use belljar_model::Role;
+use belljar_model::{Approval, Role};
 use belljar_store::{AuditLog, AuditOptions, Store};
 
 type Failure = Box<dyn std::error::Error>;
@@ -33,6 +33,8 @@ async fn serve() -> Result<(), Failure> {
         tenant: String::new(),
         expires: None,
         quotas: Quotas::default(),
+        owner: None,
+        approval: Approval::Never,
     };
     let key = keeper.create_key(&Caller::operator("example", "first"), key).await?.key;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

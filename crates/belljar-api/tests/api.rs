@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a case that fails says so")]
 
+#[path = "api/approvals.rs"]
+mod approvals;
 #[path = "api/code.rs"]
 mod code;
 #[path = "api/commands.rs"]
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
     // Pausing and live limits need control groups, which an ordinary user may not have.
     let ignored = !rustix::process::geteuid().is_root();
     let lists = [
+        approvals::all(),
         code::all(),
         commands::all(),
         document::all(),

@@ -162,6 +162,8 @@ pub struct SandboxesConfig {
     pub mounts: MountsConfig,
     /// Default size and quotas of volumes.
     pub volumes: VolumesConfig,
+    /// How long calls wait for approval, and how many.
+    pub approvals: ApprovalsConfig,
     /// Ceiling for the networks of sandboxes, except those of administrators' keys.
     pub network_ceiling: NetworkCeiling,
     /// Ranges that are denied in every mode by default, but that network policies may allow.
@@ -174,6 +176,17 @@ pub struct SandboxesConfig {
     pub network_proxy_resolves: bool,
     /// File of certificates that gateways trust in addition to those of the system.
     pub network_ca_file: Option<PathBuf>,
+}
+
+/// Calls that wait for approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApprovalsConfig {
+    /// Time after which one is refused.
+    pub timeout: Duration,
+    /// Maximum number of one tenant's.
+    pub max_pending: u32,
+    /// Retention of the record after its end.
+    pub keep: Duration,
 }
 
 /// Images of registries.

@@ -17,9 +17,9 @@ mod settings;
 mod show;
 
 pub use config::{
-    AuditConfig, Config, HeadRoomConfig, ImagesConfig, LogConfig, LogFormat, LogLevel, MetricsConfig,
-    MountsConfig, OnExit, OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig,
-    StoreDurability, TlsConfig, VolumesConfig,
+    ApprovalsConfig, AuditConfig, Config, HeadRoomConfig, ImagesConfig, LogConfig, LogFormat, LogLevel,
+    MetricsConfig, MountsConfig, OnExit, OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig,
+    StoreConfig, StoreDurability, TlsConfig, VolumesConfig,
 };
 pub use error::{ConfigError, ConfigErrors};
 pub use example::example;

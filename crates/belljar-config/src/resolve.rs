@@ -12,9 +12,9 @@ use belljar_model::{
 };
 
 use crate::config::{
-    AuditConfig, Config, HeadRoomConfig, ImagesConfig, LogConfig, LogFormat, LogLevel, MetricsConfig,
-    MountsConfig, OnExit, OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig, StoreConfig,
-    StoreDurability, TlsConfig, VolumesConfig,
+    ApprovalsConfig, AuditConfig, Config, HeadRoomConfig, ImagesConfig, LogConfig, LogFormat, LogLevel,
+    MetricsConfig, MountsConfig, OnExit, OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig,
+    StoreConfig, StoreDurability, TlsConfig, VolumesConfig,
 };
 use crate::error::{ConfigError, ConfigErrors};
 use crate::layers::ConfigLayers;
@@ -219,6 +219,11 @@ fn sandboxes(reader: &mut Reader<'_>) -> SandboxesConfig {
             forbidden: reader.paths("sandboxes.mounts.forbidden"),
         },
         volumes: volumes(reader),
+        approvals: ApprovalsConfig {
+            timeout: reader.span("sandboxes.approvals.timeout", SECOND, DAY),
+            max_pending: reader.count("sandboxes.approvals.max_pending", 0, 10_000),
+            keep: reader.span("sandboxes.approvals.keep", Duration::ZERO, 10 * MAX_LIFETIME),
+        },
         network_ceiling: network_ceiling(reader),
         network_exceptions: reader.list("sandboxes.network.exceptions", |text| {
             text.parse::<Cidr>().map_err(|_| "a range such as 10.0.0.0/8".to_owned())

@@ -78,6 +78,10 @@ const fn read(name: &'static str) -> Action {
     Action::new(name, Role::Read)
 }
 
+const fn approver(name: &'static str) -> Action {
+    Action::new(name, Role::Approver)
+}
+
 const fn user(name: &'static str) -> Action {
     Action::new(name, Role::User)
 }
@@ -149,6 +153,13 @@ actions! {
     TOOL_CALL = user("tool.call").audited();
     TOOL_FIXTURES = admin("tool.fixtures");
     SCREEN = user("screen");
+    APPROVAL_LIST = read("approval.list");
+    APPROVAL_GET = read("approval.get");
+    APPROVAL_REQUEST = user("approval.request").audited();
+    APPROVAL_APPROVE = approver("approval.approve").audited();
+    APPROVAL_DENY = approver("approval.deny").audited();
+    APPROVAL_EXPIRE = user("approval.expire").audited();
+    APPROVAL_CANCEL = user("approval.cancel").audited();
     SECRET_CREATE = user("secret.create").audited();
     SECRET_LIST = read("secret.list");
     SECRET_GET = read("secret.get");
@@ -175,7 +186,8 @@ pub fn all() -> impl Iterator<Item = Action> {
 /// Checks something before an action begins.
 type Check = fn(&Keeper, &Caller, Action) -> Result<()>;
 
-/// Checks before each action in a sandbox, in this order. A further check (screening, approval) is an entry here.
+/// Checks before each action in a sandbox, in this order. A further check is an entry here. Calls that wait for approval do so
+/// afterwards ([`Keeper::await_approval`]).
 const CHECKS: &[Check] = &[Keeper::require, Keeper::count_execution];
 
 impl Keeper {
@@ -183,10 +195,11 @@ impl Keeper {
     /// refusal.
     ///
     /// # Errors
-    /// Returns [`KeeperError::Forbidden`] otherwise.
+    /// Returns [`KeeperError::Forbidden`] otherwise, and [`KeeperError::Policy`] if calls of the caller wait for approval, and the action
+    /// cannot.
     pub fn require(&self, caller: &Caller, action: Action) -> Result<()> {
         if caller.may(action) {
-            return Ok(());
+            return caller.check_unapproved(action);
         }
         self.note_forbidden(caller, action.name);
         Err(KeeperError::Forbidden { action: action.name, needed: action.role })
@@ -256,7 +269,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_for_each_role() {
-        let mut seen: Vec<_> = all().map(|action| (action.name, action.role)).collect();
+        let mut seen: Vec<_> = all().map(|action| (action.name, action.role.as_str())).collect();
         let count = seen.len();
         seen.sort_unstable();
         seen.dedup();

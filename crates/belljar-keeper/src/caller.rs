@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use belljar_model::{NetworkCeiling, NetworkMode, Role};
+use belljar_model::{Approval, NetworkCeiling, NetworkMode, Role};
 use belljar_store::ServiceWall;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -23,6 +23,10 @@ pub struct Caller {
     pub role: Role,
     /// Quotas of the key.
     pub quotas: Quotas,
+    /// The person to whom the key belongs, if it names one.
+    pub owner: Option<String>,
+    /// Whether its calls wait for approval.
+    pub approval: Approval,
     /// The only sandbox that the caller may access, if it authenticated with that sandbox's token instead of a key.
     pub only: Option<belljar_model::SandboxId>,
     /// Address of the client, such as `127.0.0.1:50000` or `cli`.
@@ -40,6 +44,8 @@ impl Caller {
             tenant: DEFAULT_TENANT.to_owned(),
             role: Role::Admin,
             quotas: Quotas::default(),
+            owner: None,
+            approval: Approval::Never,
             only: None,
             client: client.to_owned(),
             request_id: request_id.to_owned(),
@@ -54,7 +60,7 @@ impl Caller {
 
     /// Reports whether the caller has the role for an action, and a key if the token of a sandbox is not enough for it.
     pub(crate) fn may(&self, action: Action) -> bool {
-        ServiceWall::Roles.allows(self.role >= action.role && (self.only.is_none() || action.token))
+        ServiceWall::Roles.allows(self.role.includes(action.role) && (self.only.is_none() || action.token))
     }
 }
 

@@ -139,7 +139,7 @@ impl Keeper {
         id: &str,
         request: CodeRequest,
         report: Reporter<CodeEvent>,
-        gone: oneshot::Receiver<()>,
+        mut gone: oneshot::Receiver<()>,
     ) -> Result<CodeExecution> {
         check_code(&request)?;
         self.check_reserve("run code").await?;
@@ -156,9 +156,18 @@ impl Keeper {
         };
         let asked = execute_requests(&entered, &request)?;
         self.check(caller, CODE)?;
+        let waiting = |waiting| report.waiting(waiting);
+        let permit = self.approve_code(caller, &entered, &request, waiting, &mut gone).await?;
         let running = self.run_requests(&entered, &request, asked, report, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
         let mut details = vec![(CODE_DIGEST, code_digest(&request.code))];
+        let finished = match permit {
+            Some(permit) => {
+                details.extend(permit.details());
+                permit.finish(&outcome, |done| done.audit_outcome().to_owned()).await
+            }
+            None => Ok(()),
+        };
         match &outcome {
             Ok(done) => {
                 details.extend([
@@ -185,6 +194,7 @@ impl Keeper {
         let audit = self.audit(caller, CODE, Some(entered.id()), &outcome, details);
         let (recorded, after) = futures::join!(audit, counting);
         recorded?;
+        finished?;
         let (mut done, claim) = match (outcome, claim) {
             (Err(error), Some(claim)) => return Err(claim.fail(error).await),
             (outcome, claim) => (outcome?, claim),

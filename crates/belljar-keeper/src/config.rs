@@ -7,6 +7,7 @@ use std::time::Duration;
 use belljar_model::{NetworkCeiling, SpecFile};
 use parking_lot::RwLock;
 
+use crate::approval::ApprovalsConfig;
 use crate::caller::Quotas;
 use crate::images::ImagesConfig;
 use crate::request::{DEFAULT_LIFETIME, MAX_LIFETIME};
@@ -69,6 +70,8 @@ pub struct KeeperConfig {
     pub max_network: NetworkCeiling,
     /// Quotas of a key created without any.
     pub default_quotas: Quotas,
+    /// How long calls wait for approval, and how many.
+    pub approvals: ApprovalsConfig,
     /// Default size and quotas of volumes.
     pub volumes: VolumesConfig,
     /// Where images come from.
@@ -149,6 +152,7 @@ impl KeeperConfig {
             machines: false,
             max_network: NetworkCeiling::default(),
             default_quotas: Quotas::default(),
+            approvals: ApprovalsConfig::default(),
             volumes: VolumesConfig::default(),
             images: ImagesConfig::default(),
         }

@@ -105,6 +105,10 @@ impl Keeper {
 
     async fn create_once(&self, caller: &Caller, request: CreateSandbox, for_build: bool) -> Result<Created> {
         self.require(caller, SANDBOX_CREATE)?;
+        if !caller.approval.is_never() && !request.files.is_empty() {
+            let reason = "calls with this key wait for approval, and files of a new sandbox cannot; write them in a call".to_owned();
+            return Err(KeeperError::Policy { field: "files", reason });
+        }
         if self.inner.closing.load(Ordering::Relaxed) {
             return Err(KeeperError::ShuttingDown);
         }

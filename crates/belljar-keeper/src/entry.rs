@@ -80,6 +80,8 @@ pub(crate) struct Live {
     pub(crate) deadline: Option<Instant>,
     /// Time of the last use.
     pub(crate) last_used: Instant,
+    /// The approval for which a call waits in it. It is frozen, and nothing else resumes it.
+    pub(crate) held_by: Option<String>,
     /// Whether a background command was started, whose output is collected before the sandbox is stopped.
     pub(crate) has_background: bool,
     /// By the id of a context whose interpreter was lost in an execution: the interpreter's generation, and the reason as judged.
@@ -120,6 +122,7 @@ impl Entry {
                 ports: BTreeMap::new(),
                 deadline,
                 last_used: now,
+                held_by: None,
                 has_background: false,
                 lost: HashMap::new(),
             }),
@@ -328,7 +331,12 @@ impl Entry {
                 id: self.id.clone(),
                 reason: self.live().row.reason.clone().unwrap_or_else(|| "it is being removed".to_owned()),
             },
-            state => KeeperError::WrongState { id: self.id.clone(), state, action, needed },
+            state => {
+                let is_held = self.live().held_by.is_some();
+                let needed =
+                    if is_held { "released by a decision about the call that waits in it" } else { needed };
+                KeeperError::WrongState { id: self.id.clone(), state, action, needed }
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestError, THIS_COMMAND};
 use belljar_image::BuildError;
-use belljar_model::{ModelError, Role, SandboxId, SandboxState};
+use belljar_model::{ApprovalState, ModelError, Role, SandboxId, SandboxState};
 use belljar_store::{AuditError, Broken, StoreError};
 
 use crate::caller::Caller;
@@ -150,6 +150,35 @@ pub enum KeeperError {
         what: String,
         /// Suggested delay before a retry.
         retry_after: Duration,
+    },
+    /// The call was not approved.
+    #[error("approval {id} is {state}: {reason}")]
+    NotApproved {
+        /// The approval.
+        id: String,
+        /// Its state.
+        state: ApprovalState,
+        /// Reason.
+        reason: String,
+    },
+    /// The call needs approval, and there is nobody who could give it.
+    #[error(
+        "the call needs approval, and nobody but its caller could give it; create a key with the role approver for another person: belljar key create NAME --role approver"
+    )]
+    NoApprover,
+    /// The approval is to be given by the person who made the call.
+    #[error("approval {id} is for a call of your own; another person has to decide")]
+    OwnApproval {
+        /// The approval.
+        id: String,
+    },
+    /// There is nothing left to decide.
+    #[error("approval {id} is {state} already")]
+    ApprovalDecided {
+        /// The approval.
+        id: String,
+        /// Its state.
+        state: ApprovalState,
     },
     /// The build was cancelled, or its server is shutting down.
     #[error("the build was cancelled; steps that had ended stay cached")]
@@ -320,6 +349,9 @@ fn usage(quota: &str) -> &'static str {
 
 fn hint(quota: &str, retry_after: &Option<Duration>) -> String {
     match retry_after {
+        Some(_) if quota == "approvals" => {
+            "; wait until some of the tenant's waiting calls are decided".to_owned()
+        }
         Some(after) => format!("; try again in {} s", after.as_secs().max(1)),
         None if quota.starts_with("volume") => "; remove a volume, or ask for a larger quota".to_owned(),
         None if matches!(quota, "tools" | "versions of a tool") => "; remove one".to_owned(),
@@ -329,6 +361,11 @@ fn hint(quota: &str, retry_after: &Option<Duration>) -> String {
 }
 
 impl KeeperError {
+    /// Creates an error for a call that was not approved.
+    pub(crate) fn not_approved(id: &str, state: ApprovalState, reason: impl Into<String>) -> Self {
+        Self::NotApproved { id: id.to_owned(), state, reason: reason.into() }
+    }
+
     /// Creates an error for an invalid value of `field`.
     pub fn field(field: &'static str, reason: impl Into<String>) -> Self {
         Self::Field { field, reason: reason.into() }
@@ -361,6 +398,7 @@ impl KeeperError {
             Self::NotFound { what: "context", .. } => "context_not_found",
             Self::NotFound { what: "secret", .. } => "secret_not_found",
             Self::NotFound { what: "tool", .. } | Self::ToolVersion { .. } => "tool_not_found",
+            Self::NotFound { what: "approval", .. } => "approval_not_found",
             Self::NotFound { .. } => "not_found",
             Self::Gone { .. } => "sandbox_gone",
             Self::TakenOver { .. } => "sandbox_moved",
@@ -372,6 +410,9 @@ impl KeeperError {
             Self::Policy { .. } => "policy_refused",
             Self::Quota { .. } => "quota_exceeded",
             Self::RateLimited { .. } => "rate_limited",
+            Self::NotApproved { .. } | Self::NoApprover => "not_approved",
+            Self::OwnApproval { .. } => "own_approval",
+            Self::ApprovalDecided { .. } => "approval_decided",
             Self::Full { .. } | Self::Building => "machine_full",
             Self::IdempotencyMismatch { .. } => "idempotency_mismatch",
             Self::IdempotencyRunning { .. } => "idempotency_running",

@@ -152,7 +152,7 @@ impl Keeper {
         id: &str,
         request: ExecRequest,
         report: Reporter<ExecEvent>,
-        gone: oneshot::Receiver<()>,
+        mut gone: oneshot::Receiver<()>,
     ) -> Result<ExecResult> {
         if let Some(asked) = request.keep_bytes.filter(|asked| *asked > MAX_KEPT_BYTES) {
             let reason =
@@ -172,11 +172,21 @@ impl Keeper {
             }
         };
         self.check(caller, action::EXEC)?;
+        let waiting = |waiting| report.waiting(waiting);
+        let permit =
+            self.approve_command(caller, &entered, action::EXEC, &request, waiting, &mut gone).await?;
         let digest = command_digest(&request);
         let running = self.run(caller, &entered, &request, report, gone);
         let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
+        let finished = match permit {
+            Some(permit) => {
+                details.extend(permit.details());
+                permit.finish(&outcome, |done| done.result.outcome.as_str().to_owned()).await
+            }
+            None => Ok(()),
+        };
         if let Some(Done { result, digest, is_abandoned, .. }) = result {
             let outcome = if *is_abandoned { "abandoned" } else { result.outcome.as_str() };
             details.push(("outcome", outcome.to_owned()));
@@ -196,6 +206,7 @@ impl Keeper {
         let audit = self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details);
         let (recorded, after) = futures::join!(audit, counting);
         recorded?;
+        finished?;
         let (done, claim) = match (outcome, claim) {
             (Err(error), Some(claim)) => return Err(claim.fail(error).await),
             (outcome, claim) => (outcome?, claim),
@@ -305,17 +316,20 @@ impl Keeper {
         Judgement { outcome, exit_code: None, signal: None }
     }
 
-    /// Starts a command in the background. The guest keeps its output, which can be read by offset. When the future is dropped before
-    /// it is done, the command is killed: nobody knows its number.
+    /// Starts a command in the background, once it is approved if it needs that. The guest keeps its output, which can be read by offset. When
+    /// the future is dropped before it is done, the command is killed: nobody knows its number.
     ///
     /// # Errors
     /// Fails if it cannot be started.
     pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> {
         // Dropped with this future, which tells the detached steps that the caller has disconnected.
-        let (_waiting, gone) = oneshot::channel();
+        let (_waiting, mut gone) = oneshot::channel();
         let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.start_inner(&caller, &id, request, gone).await })
-            .await
+        run_detached(
+            &self.inner.tasks,
+            async move { keeper.start_inner(&caller, &id, request, &mut gone).await },
+        )
+        .await
     }
 
     async fn start_inner(
@@ -323,7 +337,7 @@ impl Keeper {
         caller: &Caller,
         id: &str,
         request: ExecRequest,
-        mut gone: oneshot::Receiver<()>,
+        gone: &mut oneshot::Receiver<()>,
     ) -> Result<Started> {
         if let Some(asked) = request.keep_bytes.filter(|asked| *asked > OutputSize::MAX.bytes()) {
             let reason = format!(
@@ -333,12 +347,22 @@ impl Keeper {
             return Err(KeeperError::field("output", reason));
         }
         self.check_reserve("run a command").await?;
-        let entered = self.enter_for(caller, id, EXEC_START).await?;
-        let details = vec![(CODE_DIGEST, command_digest(&request))];
+        // It waits itself, unlike the operation of the same name.
+        let entered = self.enter_for(&caller.approved(), id, EXEC_START).await?;
+        let permit = self.approve_command(caller, &entered, EXEC_START, &request, |_| (), gone).await?;
+        let mut details = vec![(CODE_DIGEST, command_digest(&request))];
         let timeout = request.timeout.filter(|timeout| !timeout.is_zero());
         let started = Running::start(&entered, &request, timeout, true).await;
+        let finished = match permit {
+            Some(permit) => {
+                details.extend(permit.details());
+                permit.finish(&started, |_| "started".to_owned()).await
+            }
+            None => Ok(()),
+        };
         self.audit(caller, EXEC_START, Some(entered.id()), &started, details).await?;
         let mut running = started?;
+        finished?;
         // Else it is killed with this.
         running.is_over = gone.try_recv() == Err(TryRecvError::Empty);
         entered.entry.note("exec", Some(running.id), "in the background");
@@ -708,6 +732,6 @@ fn parse_answer(kept: &[u8]) -> Result<ExecResult> {
 impl Caller {
     /// Reports whether the caller may use sandboxes at all.
     pub(crate) fn may_use(&self) -> bool {
-        self.role >= Role::User
+        self.role.includes(Role::User)
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use belljar_engine::{Capabilities, StoredOutput};
 use belljar_image::Step;
 use belljar_model::{
-    EngineName, Hostname, Isolation, LimitNumbers, Outcome, Role, SandboxId, SandboxSpec, SandboxState,
-    StreamOutput, VolumeMount,
+    Approval, EngineName, Hostname, Isolation, LimitNumbers, Outcome, Role, SandboxId, SandboxSpec,
+    SandboxState, StreamOutput, VolumeMount,
 };
 use belljar_store::{Head, TemplateKind, Verification};
 use jiff::Timestamp;
@@ -281,6 +281,13 @@ pub struct KeyInfo {
     pub tenant: String,
     /// Quotas of all its sandboxes together.
     pub quotas: Quotas,
+    /// The person to whom it belongs. Keys without an owner are a person each.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// Whether calls with it wait for approval.
+    #[serde(default)]
+    #[schema(value_type = String, example = "never")]
+    pub approval: Approval,
     /// What its sandboxes on this server use of them now.
     #[serde(default)]
     pub usage: KeyUsage,

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::action::{SANDBOX_GET, SANDBOX_USE};
+use crate::approval::Waiters;
 use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
 use crate::caller::Caller;
@@ -72,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) builds: Builds,
     pub(crate) links: Links,
     pub(crate) volumes: Volumes,
+    /// Calls that wait for approval.
+    pub(crate) waiters: Waiters,
     /// Builds of template files.
     pub(crate) build_queue: BuildQueue,
     /// Held while a template is built.

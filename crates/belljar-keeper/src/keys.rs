@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_model::{Role, TreeBase};
+use belljar_model::{Approval, Role, TreeBase};
 use belljar_store::{KeyRow, KeyUpdate, ServiceWall, StoreError};
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -53,6 +53,10 @@ pub struct NewKey {
     pub expires: Option<Duration>,
     /// Quotas of its sandboxes; if there are none, the operator's defaults, except for administrators.
     pub quotas: Quotas,
+    /// The person to whom it belongs: keys of one owner are one person's. Without an owner it is a person of its own.
+    pub owner: Option<String>,
+    /// Whether calls with it wait for approval.
+    pub approval: Approval,
 }
 
 /// Changes of a key. What is `None` stays.
@@ -66,6 +70,10 @@ pub struct KeyChange {
     pub expires: Option<Option<Duration>>,
     /// Quotas that replace all earlier ones.
     pub quotas: Option<Quotas>,
+    /// New owner; `Some(None)` for none.
+    pub owner: Option<Option<String>>,
+    /// Whether calls with it wait for approval.
+    pub approval: Option<Approval>,
 }
 
 /// Why a credential was denied. Clients cannot tell the reasons apart.
@@ -268,6 +276,8 @@ impl Keeper {
         self.require(caller, KEY_CREATE)?;
         check_text("name", &key.name)?;
         check_text("tenant", &key.tenant)?;
+        check_owner(key.owner.as_deref())?;
+        check_approval(key.approval, key.role)?;
         let mut secret = [0u8; 32];
         fill_random(&mut secret)?;
         let mut id = [0u8; 8];
@@ -290,6 +300,8 @@ impl Keeper {
             tenant: if key.tenant.is_empty() { DEFAULT_TENANT.to_owned() } else { key.tenant },
             role: key.role,
             quotas: stored_quotas(&quotas)?,
+            owner: key.owner,
+            approval: key.approval,
             created_at: now,
             expires_at,
             revoked_at: None,
@@ -299,12 +311,14 @@ impl Keeper {
             Ok(()) => self.inner.store.keys().insert(&row).await.map_err(KeeperError::from),
             refused => refused,
         };
-        let details = vec![
+        let mut details = vec![
             ("key", row.id.clone()),
             ("name", row.name.clone()),
             ("role", row.role.to_string()),
             ("tenant", row.tenant.clone()),
         ];
+        details.extend(row.owner.clone().map(|owner| ("owner", owner)));
+        details.extend((!row.approval.is_never()).then(|| ("approval", row.approval.to_string())));
         self.audit(caller, KEY_CREATE, None, &inserted, details).await?;
         inserted?;
         self.look_for_tenants().await?;
@@ -358,6 +372,8 @@ impl Keeper {
             role: row.role,
             tenant: row.tenant.clone(),
             quotas: serde_json::from_str(&row.quotas).unwrap_or_default(),
+            owner: row.owner.clone(),
+            approval: row.approval,
             usage: self.inner.ledger.usage(&row.id),
             created_at: row.created_at,
             expires_at: row.expires_at,
@@ -408,6 +424,20 @@ impl Keeper {
             let at = expires.map(expiry).transpose()?;
             details.push(("expires_at", at.map_or_else(|| "never".to_owned(), |at| at.to_string())));
             update.expires_at = Some(at);
+        }
+        if let Some(owner) = change.owner {
+            check_owner(owner.as_deref())?;
+            details.push(("owner", owner.clone().unwrap_or_default()));
+            update.owner = Some(owner);
+        }
+        if let Some(approval) = change.approval {
+            details.push(("approval", approval.to_string()));
+            update.approval = Some(approval);
+        }
+        if let (true, Some(now)) =
+            (change.role.is_some() || change.approval.is_some(), self.inner.store.keys().get(id).await?)
+        {
+            check_approval(change.approval.unwrap_or(now.approval), change.role.unwrap_or(now.role))?;
         }
         if let Some(quotas) = change.quotas {
             let quotas = stored_quotas(&quotas)?;
@@ -482,6 +512,29 @@ fn check_text(field: &'static str, text: &str) -> Result<()> {
     Err(KeeperError::field(field, reason))
 }
 
+/// Checks the owner of a key. Ids of keys are no names of persons.
+fn check_owner(owner: Option<&str>) -> Result<()> {
+    let Some(owner) = owner else { return Ok(()) };
+    check_text("owner", owner)?;
+    if owner.trim() != owner || owner.is_empty() || owner.starts_with("key_") {
+        let reason = format!(
+            "{owner:?} is not allowed; give the name of a person or a program, without spaces around it"
+        );
+        return Err(KeeperError::field("owner", reason));
+    }
+    Ok(())
+}
+
+/// Checks whether calls of a key with this role can wait for approval: an administrator could create a key whose calls do not.
+fn check_approval(approval: Approval, role: Role) -> Result<()> {
+    approval.check_for_calls()?;
+    if approval.is_never() || role != Role::Admin {
+        return Ok(());
+    }
+    let reason = "a key with the role admin could create another one; give the role user";
+    Err(KeeperError::field("approval", reason))
+}
+
 /// Returns when a key expires that is valid for this long from now on.
 fn expiry(after: Duration) -> Result<Timestamp> {
     let at = Timestamp::now().checked_add(after);
@@ -519,6 +572,8 @@ pub(crate) fn caller(
             stored_secrets: Some(false),
             ..Quotas::default()
         }),
+        owner: row.owner.clone(),
+        approval: row.approval,
         only,
         client: client.to_owned(),
         request_id: request_id.to_owned(),
@@ -536,6 +591,8 @@ fn operator_row() -> KeyRow {
         tenant: operator.tenant,
         role: operator.role,
         quotas: "{}".to_owned(),
+        owner: None,
+        approval: Approval::Never,
         created_at: Timestamp::UNIX_EPOCH,
         expires_at: None,
         revoked_at: None,

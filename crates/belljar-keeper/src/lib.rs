@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+mod approval;
+mod approvals;
 mod archive;
 mod audit;
 mod build_queue;
@@ -58,6 +60,11 @@ mod verdicts;
 mod volumes;
 mod warm;
 
+pub use approval::{
+    ApprovalBudget, ApprovalContent, ApprovalDecision, ApprovalInfo, ApprovalRequest, ApprovalsConfig,
+    Approve, MAX_APPROVAL_BYTES, MAX_BUDGET_TIME, MAX_BUDGET_USES, MAX_NOTE_BYTES, NewBudget,
+};
+pub use approvals::ListApprovals;
 pub use archive::ArchivedFile;
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_image::{BuildError, BuildEvent};
@@ -98,7 +105,7 @@ pub use request::{
     MAX_LIFETIME, NewFile, PortAccess, PortSettings, SandboxName, SandboxUpdate, SnapshotName,
     SnapshotRequest, TimeoutAction,
 };
-pub use run::{Run, RunEvent};
+pub use run::{Run, RunEvent, Waiting};
 pub use screen::ScreenRequest;
 pub use secrets::{NewSecret, SecretInfo, SecretUpdate};
 pub use snapshot::{Forks, MAX_FORKS};

@@ -226,7 +226,8 @@ impl Keeper {
             let live = entry.live();
             (live.sandbox.clone(), live.row.clone(), live.settings.lifetime.clone())
         };
-        let (Some(sandbox), SandboxState::Paused) = (sandbox, row.state) else {
+        let is_held = entry.live().held_by.is_some();
+        let (Some(sandbox), SandboxState::Paused, false) = (sandbox, row.state, is_held) else {
             return Err(entry.wrong_state(row.state, "resuming it", "paused"));
         };
         // The timeout was suspended, so the time left at the pause is left now. An expired one starts again in full.

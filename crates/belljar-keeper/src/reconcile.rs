@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
+use crate::approval::Waiters;
 use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
 use crate::collect::Archives;
@@ -88,6 +89,7 @@ impl Keeper {
             builds: Builds::default(),
             links: Links::default(),
             volumes: Volumes::default(),
+            waiters: Waiters::default(),
             build_queue: BuildQueue::default(),
             building: Arc::default(),
             storing_tool: tokio::sync::Mutex::default(),
@@ -108,6 +110,7 @@ impl Keeper {
         keeper.sweep_uploads(false, false)?;
         keeper.recover_volumes().await?;
         keeper.reconcile().await?;
+        keeper.recover_approvals().await?;
         keeper.end_builds().await;
         keeper.sweep_layers(false).await?;
         keeper.look_for_tenants().await?;
@@ -294,6 +297,7 @@ impl Keeper {
         let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
         store.idempotency().forget_expired(Timestamp::now()).await?;
+        store.approvals().forget_before(before(config.approvals.keep)).await?;
         self.sweep_uploads(true, false)?;
         store.shrink().await?;
         store.restore_reserve().await;
@@ -325,6 +329,7 @@ impl Keeper {
         self.inner.closing.store(true, Ordering::Relaxed);
         self.inner.build_queue.cancel_all();
         self.inner.crowds.wake();
+        self.inner.waiters.wake_all();
         self.end_builds().await;
         self.end_volume_contents().await;
         self.inner.tasks.close();

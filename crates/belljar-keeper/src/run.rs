@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
@@ -13,9 +14,20 @@ use crate::keeper::Result;
 /// Maximum number of events buffered for a reader. A slower reader slows the run down.
 const MAX_WAITING_EVENTS: usize = 16;
 
+/// What a run waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Id of the approval.
+    pub approval: String,
+    /// Time after which it is refused, unless somebody has approved it.
+    pub expires_at: Timestamp,
+}
+
 /// What a run reports. A facade has one arm for each.
 #[derive(Debug)]
 pub enum RunEvent<E, R> {
+    /// It waits for approval.
+    Waiting(Waiting),
     /// It is accepted, and may have to wait for its turn.
     Queued,
     /// It goes on.
@@ -27,7 +39,7 @@ pub enum RunEvent<E, R> {
 /// A run whose events are read. Dropping it tells the keeper that the caller has disconnected. It is a task of its own: while nobody
 /// reads, it waits for room for an event and holds nothing else, such as a connection to the store.
 pub struct Run<E, R> {
-    events: mpsc::Receiver<Option<E>>,
+    events: mpsc::Receiver<Reported<E>>,
     running: Option<AbortOnDropHandle<Result<R>>>,
     /// Result, kept until all events before it are read.
     result: Option<Result<R>>,
@@ -100,7 +112,11 @@ impl<E, R> Run<E, R> {
 
     /// Reads the next event. Nothing is lost if the future is dropped.
     async fn read(&mut self) -> Option<RunEvent<E, R>> {
-        let event = |event: Option<E>| event.map_or(RunEvent::Queued, RunEvent::Progress);
+        let event = |event: Reported<E>| match event {
+            Reported::Waiting(waiting) => RunEvent::Waiting(waiting),
+            Reported::Queued => RunEvent::Queued,
+            Reported::Progress(event) => RunEvent::Progress(event),
+        };
         if let Some(running) = &mut self.running {
             tokio::select! {
                 biased;
@@ -121,8 +137,15 @@ impl<E, R> Run<E, R> {
     }
 }
 
+/// An event on its way to the reader.
+enum Reported<E> {
+    Waiting(Waiting),
+    Queued,
+    Progress(E),
+}
+
 /// Where a run reports its events: a reader, or nowhere.
-pub(crate) struct Reporter<E>(Option<mpsc::Sender<Option<E>>>);
+pub(crate) struct Reporter<E>(Option<mpsc::Sender<Reported<E>>>);
 
 impl<E> Reporter<E> {
     /// Returns one for a run whose result alone is wanted.
@@ -134,7 +157,15 @@ impl<E> Reporter<E> {
     pub(crate) fn queued(&self) {
         if let Some(events) = &self.0 {
             // With other events waiting, the reader knows.
-            let _ = events.try_send(None);
+            let _ = events.try_send(Reported::Queued);
+        }
+    }
+
+    /// Reports that the run waits for approval. Call it before any other event.
+    pub(crate) fn waiting(&self, waiting: Waiting) {
+        if let Some(events) = &self.0 {
+            // There is room, unless the reader is gone.
+            let _ = events.try_send(Reported::Waiting(waiting));
         }
     }
 
@@ -142,7 +173,7 @@ impl<E> Reporter<E> {
     pub(crate) async fn send(&self, event: E) {
         if let Some(events) = &self.0 {
             // The reader may be gone.
-            let _ = events.send(Some(event)).await;
+            let _ = events.send(Reported::Progress(event)).await;
         }
     }
 }
@@ -159,6 +190,7 @@ mod tests {
         let mut all = Vec::new();
         while let Some(event) = run.next().await {
             all.push(match event {
+                RunEvent::Waiting(waiting) => format!("waiting for {}", waiting.approval),
                 RunEvent::Queued => "queued".to_owned(),
                 RunEvent::Progress(number) => number.to_string(),
                 RunEvent::Ended(result) => result.map_or_else(|error| error.to_string(), str::to_owned),
@@ -200,6 +232,18 @@ mod tests {
             refused()
         });
         assert_eq!(rest(run).await, ["1".to_owned(), refused::<()>().unwrap_err().to_string()]);
+    }
+
+    #[tokio::test]
+    async fn waiting_for_approval_is_a_beginning() {
+        let mut run = Run::<u8, &str>::new(|report| async move {
+            report.waiting(Waiting { approval: "a".to_owned(), expires_at: Timestamp::UNIX_EPOCH });
+            report.queued();
+            refused()
+        });
+        run.begun().await.unwrap();
+        let refused = refused::<()>().unwrap_err().to_string();
+        assert_eq!(rest(run).await, ["waiting for a".to_owned(), "queued".to_owned(), refused]);
     }
 
     #[tokio::test]

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_model::{CodeExecution, Languages, NetworkFile, NetworkMode, SandboxSpec, SpecFile, ToolFile};
+use belljar_model::{
+    Approval, CodeExecution, Languages, NetworkFile, NetworkMode, SandboxSpec, SpecFile, ToolFile,
+};
 use belljar_store::ToolRow;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
@@ -19,7 +21,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
-use crate::action::{TOOL_CALL, TOOL_CREATE, TOOL_GET, TOOL_LIST, TOOL_REMOVE, TOOL_TEST, TOOL_UPDATE};
+use crate::action::{
+    SANDBOX_USE, TOOL_CALL, TOOL_CREATE, TOOL_GET, TOOL_LIST, TOOL_REMOVE, TOOL_TEST, TOOL_UPDATE,
+};
+use crate::approval::{ApprovalContent, ApprovalRequest, policy_digest};
+use crate::approvals::{Permit, in_sandbox};
 use crate::audit::CODE_DIGEST;
 use crate::caller::Caller;
 use crate::code::{CodeRequest, OnDisconnect, check_code};
@@ -29,7 +35,7 @@ use crate::json;
 use crate::keeper::{Keeper, Result};
 use crate::operation::Write;
 use crate::request::{CreateSandbox, Labels, Lifetime, PortSettings};
-use crate::run::{Reporter, Run};
+use crate::run::{Reporter, Run, Waiting};
 use crate::steps::run_detached;
 
 /// Maximum number of a tenant's tools. Source: docs/spec.md; held by `tools::tools_are_bounded` of the API's tests.
@@ -159,7 +165,7 @@ pub struct ToolResult {
 pub struct ToolVerdict {
     /// Whether it would run.
     pub allowed: bool,
-    /// The rule that decides: the refused argument, `policy`, `role`, or `tool` if all are satisfied.
+    /// The rule that decides: the refused argument, `policy`, `role`, `approval` if it would wait, or `tool` if all are satisfied.
     pub rule: String,
     /// Why.
     pub reason: String,
@@ -349,7 +355,16 @@ impl Keeper {
             }
             Err(error) => Err(error),
         };
+        let waits = needs_approval(caller, &info.tool);
+        let decided = match decided {
+            Ok(()) if waits => self.check_approver(caller).await,
+            decided => decided,
+        };
         let (allowed, rule, reason) = match &decided {
+            Ok(()) if waits => {
+                (true, "approval".to_owned(), "it waits until another person approves it".to_owned())
+            }
+            Err(KeeperError::NoApprover) => (false, "approval".to_owned(), decided_reason(&decided)),
             Ok(()) => (true, "tool".to_owned(), "the arguments are within the tool".to_owned()),
             Err(KeeperError::Field { field, .. }) => (false, (*field).to_owned(), decided_reason(&decided)),
             Err(KeeperError::Forbidden { .. }) => (false, "role".to_owned(), decided_reason(&decided)),
@@ -395,7 +410,7 @@ impl Keeper {
             let info = keeper.find_tool(&caller, &named).await?;
             let mut details = tool_details(&info.tool.name, Some(&info));
             details.push((CODE_DIGEST, hex::encode(Sha256::digest(&call.code))));
-            let called = keeper.run_tool(&caller, info, call, report, gone).await;
+            let called = keeper.run_tool(&caller, info, call, report, gone, &mut details).await;
             if let Ok(result) = &called {
                 details.push(("outcome", result.execution.status.as_str().to_owned()));
             }
@@ -412,27 +427,83 @@ impl Keeper {
         info: ToolInfo,
         call: ToolCall,
         report: Reporter<CodeEvent>,
-        gone: oneshot::Receiver<()>,
+        mut gone: oneshot::Receiver<()>,
+        details: &mut Vec<(&'static str, String)>,
     ) -> Result<ToolResult> {
-        let ToolInfo { tool, version, digest, .. } = info;
-        let checked = check_call(&tool, &call)?;
-        let request = self.tool_sandbox(caller, &tool, version)?;
-        let created = self.create(caller, request).await?;
-        if created.existing {
-            self.check_session(caller, &tool, version, &created.info).await?;
-        }
-        let sandbox = created.info.id.to_string();
-        let ran = self.run_in(caller, &sandbox, call, checked, report, gone).await;
-        if !tool.session {
-            // It may have ended by itself.
-            match self.kill(caller, &sandbox).await {
-                Ok(()) | Err(KeeperError::Gone { .. } | KeeperError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
+        let checked = check_call(&info.tool, &call)?;
+        let request = self.tool_sandbox(caller, &info.tool, info.version)?;
+        let waits = needs_approval(caller, &info.tool);
+        // A sandbox of its own is created afterwards, as it was approved.
+        let approved = if waits && !info.tool.session {
+            let plan = self.plan_launch(caller, request.clone()).await?;
+            let shown = ApprovalRequest::new(TOOL_CALL.name, &plan.origin.name, &plan.spec, None);
+            let shown = of_call(shown, &info, &call, &checked);
+            let policy = shown.policy_sha256.clone();
+            let waiting = |waiting| report.waiting(waiting);
+            Some((self.await_approval(caller, shown, None, waiting, &mut gone).await?, policy))
+        } else {
+            None
+        };
+        let (mut permit, policy) = approved.unzip();
+        let called = async {
+            let created = self.create(caller, request).await?;
+            if created.existing {
+                self.check_session(caller, &info.tool, info.version, &created.info).await?;
             }
+            let sandbox = created.info.id.to_string();
+            let ran = async {
+                if policy.is_some_and(|policy| policy != policy_digest(&created.info.spec)) {
+                    let reason = "the policy was changed while the call waited; call again".to_owned();
+                    return Err(KeeperError::Policy { field: "template", reason });
+                }
+                if waits && info.tool.session {
+                    let waiting = |waiting| report.waiting(waiting);
+                    permit = Some(
+                        self.approve_in_session(
+                            caller,
+                            &sandbox,
+                            (&info, &call, &checked),
+                            waiting,
+                            &mut gone,
+                        )
+                        .await?,
+                    );
+                }
+                self.run_in(&caller.approved(), &sandbox, call, checked, report, gone).await
+            };
+            let ran = ran.await;
+            if !info.tool.session {
+                // It may have ended by itself.
+                match self.kill(caller, &sandbox).await {
+                    Ok(()) | Err(KeeperError::Gone { .. } | KeeperError::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok((sandbox, ran?))
+        };
+        let called = called.await;
+        if let Some(permit) = permit {
+            details.extend(permit.details());
+            permit.finish(&called, |(_, (execution, ..))| execution.status.as_str().to_owned()).await?;
         }
-        let (execution, files, more_files) = ran?;
+        let (sandbox, (execution, files, more_files)) = called?;
+        let ToolInfo { tool, version, digest, .. } = info;
         let session = tool.session;
         Ok(ToolResult { tool: tool.name, version, digest, sandbox, session, execution, files, more_files })
+    }
+
+    /// Waits for the approval of a call in the sandbox of a session, which is frozen meanwhile.
+    async fn approve_in_session(
+        &self,
+        caller: &Caller,
+        sandbox: &str,
+        (info, call, checked): (&ToolInfo, &ToolCall, &CheckedCall),
+        waiting: impl FnOnce(Waiting),
+        gone: &mut oneshot::Receiver<()>,
+    ) -> Result<Permit> {
+        let entered = self.find_for(caller, sandbox, SANDBOX_USE).await?;
+        let shown = of_call(in_sandbox(TOOL_CALL, &entered), info, call, checked);
+        self.await_approval(caller, shown, Some(&entered), waiting, gone).await
     }
 
     async fn run_in(
@@ -592,6 +663,30 @@ fn check_call(tool: &ToolFile, call: &ToolCall) -> Result<CheckedCall> {
         return Err(KeeperError::field("files", reason));
     }
     Ok(CheckedCall { language: name.to_owned(), timeout })
+}
+
+/// Reports whether a call of the tool waits for approval: by the tool's rule or that of the caller's key.
+fn needs_approval(caller: &Caller, tool: &ToolFile) -> bool {
+    tool.approval.max(caller.approval) != Approval::Never
+}
+
+/// Adds what is particular to a call of a tool to what the person who decides sees.
+fn of_call(
+    shown: ApprovalRequest,
+    info: &ToolInfo,
+    call: &ToolCall,
+    checked: &CheckedCall,
+) -> ApprovalRequest {
+    let files = call.files.iter().map(|(path, content)| (path.clone(), ApprovalContent::new(content)));
+    ApprovalRequest {
+        tool: Some(format!("{}@{}", info.tool.name, info.version)),
+        tool_sha256: Some(info.digest.clone()),
+        language: Some(checked.language.clone()),
+        code: Some(ApprovalContent::new(&call.code)),
+        timeout_ms: Some(u64::try_from(checked.timeout.as_millis()).unwrap_or(u64::MAX)),
+        files: files.collect(),
+        ..shown
+    }
 }
 
 fn decided_reason(decided: &Result<()>) -> String {

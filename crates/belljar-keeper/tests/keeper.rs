@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a case that fails says so")]
 
+#[path = "keeper/approvals.rs"]
+mod approvals;
 #[path = "keeper/built.rs"]
 mod built;
 #[path = "keeper/cases.rs"]

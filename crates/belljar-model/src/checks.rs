@@ -77,9 +77,31 @@ impl Approval {
         }
     }
 
-    /// Fails if this version cannot enforce it.
+    /// Fails if this version cannot enforce it for a sandbox.
     pub(crate) fn check_available(self) -> Result<(), ModelError> {
         check_default("approval", self, self.as_str(), "never")
+    }
+
+    /// Fails if this version cannot enforce it for the calls of a tool or a key.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ModelError::NotInThisVersion`].
+    pub fn check_for_calls(self) -> Result<(), ModelError> {
+        match self {
+            Self::Never | Self::Always => Ok(()),
+            Self::OnRisk => Err(ModelError::NotInThisVersion {
+                field: "approval",
+                value: self.as_str().to_owned(),
+                allowed: "never or always".to_owned(),
+            }),
+        }
+    }
+
+    /// Reports whether it is the default.
+    #[must_use]
+    pub fn is_never(&self) -> bool {
+        *self == Self::Never
     }
 }
 

@@ -4,6 +4,7 @@
 //! those.
 #![forbid(unsafe_code)]
 
+mod approval;
 mod checks;
 mod chunks;
 mod code;
@@ -43,6 +44,7 @@ mod tool_file;
 mod tree;
 mod volumes;
 
+pub use approval::{ApprovalState, BudgetScope};
 pub use checks::{Approval, Screening};
 pub use chunks::{Chunk, Chunks};
 pub use code::{

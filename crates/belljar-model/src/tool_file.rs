@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::checks::Approval;
 use crate::error::ModelError;
 use crate::languages::Languages;
 use crate::limits::LimitsFile;
@@ -44,6 +45,9 @@ pub struct ToolFile {
     /// Whether calls share a sandbox, which is kept; else each has one of its own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub session: bool,
+    /// Whether its calls wait until another person approves them.
+    #[serde(skip_serializing_if = "Approval::is_never")]
+    pub approval: Approval,
     /// Limits of its sandboxes; the template's where absent.
     #[serde(skip_serializing_if = "LimitsFile::is_empty")]
     pub limits: LimitsFile,
@@ -144,6 +148,7 @@ impl ToolFile {
         if let Some(network) = &self.network {
             network.clone().resolve()?;
         }
+        self.approval.check_for_calls()?;
         Ok(self)
     }
 
@@ -158,6 +163,7 @@ impl ToolFile {
             template: fields.text("template")?,
             timeout: fields.scalar("timeout")?.map(|text| text.parse()).transpose()?.unwrap_or_default(),
             session: fields.flag("session")?.unwrap_or(false),
+            approval: fields.text("approval")?.map(|text| text.parse()).transpose()?.unwrap_or_default(),
             limits: fields.table("limits")?.map(LimitsFile::from_fields).transpose()?.unwrap_or_default(),
             network: fields.take("network").map(NetworkFile::from_node).transpose()?,
         };
@@ -192,6 +198,7 @@ name = "shell"
 description = "A shell."
 languages = ["bash"]
 session = true
+approval = "always"
 "#;
 
     #[test]
@@ -199,6 +206,7 @@ session = true
         let tools = ToolFile::list_from_toml(FILE).unwrap();
         assert_eq!(tools[0].languages, ["python", "r"]);
         assert_eq!((tools[0].session, tools[1].session), (false, true));
+        assert_eq!((tools[0].approval, tools[1].approval), (Approval::Never, Approval::Always));
         assert_eq!(tools[1].timeout, Timeout::default());
         for tool in &tools {
             let json = serde_json::to_string(tool).unwrap();
@@ -259,7 +267,16 @@ session = true
                 "tool 1 (t): \"tool[0].session\": a text is not allowed; give true or false",
             ),
             ("mounts", "[\"/:/host\"]", "tool 1 (t): \"tool[0].mounts\": unknown key"),
-            ("approval", "\"on-risk\"", "tool 1 (t): \"tool[0].approval\": unknown key"),
+            (
+                "approval",
+                "\"sometimes\"",
+                "tool 1 (t): approval: \"sometimes\" is not allowed; give never, on_risk or always",
+            ),
+            (
+                "approval",
+                "\"on_risk\"",
+                "tool 1 (t): approval: \"on_risk\" is not in this version; give never or always",
+            ),
         ] {
             let mut keys = vec![("name", "\"t\""), ("description", "\"d\""), ("languages", "[\"python\"]")];
             keys.retain(|(known, _)| *known != key);

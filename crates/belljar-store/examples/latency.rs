@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use belljar_model::{Role, SandboxId, SandboxState};
+use belljar_model::{Approval, Role, SandboxId, SandboxState};
 use belljar_store::{
     AuditLog, AuditOptions, Details, Durability, KeyFile, KeyRow, MirrorOptions, NewRecord, SandboxRow,
     Store, StoreUrl,
@@ -77,6 +77,8 @@ async fn keys(store: &Store) -> Result<(), Box<dyn std::error::Error>> {
             tenant: "acme".to_owned(),
             role: Role::User,
             quotas: "{}".to_owned(),
+            owner: None,
+            approval: Approval::Never,
             created_at: Timestamp::now(),
             expires_at: None,
             revoked_at: None,

@@ -1,6 +1,6 @@
 //! API keys. Only their hashes are stored.
 
-use belljar_model::Role;
+use belljar_model::{Approval, Role};
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
 
@@ -26,6 +26,10 @@ pub struct KeyRow {
     pub role: Role,
     /// Quotas as JSON.
     pub quotas: String,
+    /// Person to whom it belongs. Keys without an owner are a person each.
+    pub owner: Option<String>,
+    /// Whether calls with it wait for approval.
+    pub approval: Approval,
     /// Time of creation.
     pub created_at: Timestamp,
     /// Time of expiry.
@@ -45,6 +49,10 @@ pub struct KeyUpdate {
     pub role: Option<Role>,
     /// New quotas, as JSON.
     pub quotas: Option<String>,
+    /// New owner, or none.
+    pub owner: Option<Option<String>>,
+    /// Whether calls with it wait for approval.
+    pub approval: Option<Approval>,
     /// New time of expiry, or none.
     pub expires_at: Option<Option<Timestamp>>,
 }
@@ -55,8 +63,8 @@ pub struct Keys<'s> {
     pub(crate) database: &'s Database,
 }
 
-const SELECT: &str = "SELECT id, hash, hint, name, tenant, role, quotas, created_at, expires_at, revoked_at, last_used_at \
-     FROM keys";
+const SELECT: &str = "SELECT id, hash, hint, name, tenant, role, quotas, owner, approval, created_at, expires_at, revoked_at, \
+     last_used_at FROM keys";
 
 impl Keys<'_> {
     /// Adds a key. The change survives a power failure.
@@ -72,9 +80,10 @@ impl Keys<'_> {
             ("the key's name", &row.name),
             ("the tenant", &row.tenant),
             ("the quotas", &row.quotas),
+            ("the owner", row.owner.as_deref().unwrap_or_default()),
         ])?;
         let text = "INSERT INTO keys (id, hash, hint, name, tenant, role, quotas, created_at, expires_at, revoked_at, \
-             last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+             last_used_at, owner, approval) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
         let statement = sqlx::query(text)
             .bind(&row.id)
             .bind(row.hash.as_slice())
@@ -86,7 +95,9 @@ impl Keys<'_> {
             .bind(stored_time(row.created_at))
             .bind(stored_optional_time(row.expires_at))
             .bind(stored_optional_time(row.revoked_at))
-            .bind(stored_optional_time(row.last_used_at));
+            .bind(stored_optional_time(row.last_used_at))
+            .bind(row.owner.clone())
+            .bind(row.approval.as_str());
         self.database.write(statement).await.map_err(|error| {
             if is_clash(&error, "keys_pkey", "keys.id") || is_clash(&error, "keys_hash_key", "keys.hash") {
                 StoreError::Exists { what: "key", id: row.id.clone() }
@@ -162,8 +173,13 @@ impl Keys<'_> {
     ///
     /// Returns [`StoreError::NotFound`], also if the key was revoked, [`StoreError::Nul`], or fails if the store cannot be written.
     pub async fn update(&self, id: &str, change: KeyUpdate) -> Result<KeyRow, StoreError> {
-        let KeyUpdate { name, role, quotas, expires_at } = change;
-        let texts = [("the key's name", name.as_deref()), ("the quotas", quotas.as_deref())];
+        let KeyUpdate { name, role, quotas, owner, approval, expires_at } = change;
+        let new_owner = owner.as_ref().and_then(Option::as_deref);
+        let texts = [
+            ("the key's name", name.as_deref()),
+            ("the quotas", quotas.as_deref()),
+            ("the owner", new_owner),
+        ];
         refuse_nul(texts.into_iter().filter_map(|(what, text)| Some((what, text?))))?;
         let mut query = Filter::new("UPDATE keys SET id = id");
         if let Some(name) = name {
@@ -174,6 +190,12 @@ impl Keys<'_> {
         }
         if let Some(quotas) = quotas {
             query.push(", quotas = ?", &[quotas])?;
+        }
+        if let Some(owner) = owner {
+            query.push(", owner = ?", &[owner])?;
+        }
+        if let Some(approval) = approval {
+            query.push(", approval = ?", &[approval.as_str().to_owned()])?;
         }
         if let Some(expires_at) = expires_at {
             query.push(", expires_at = ?", &[stored_optional_time(expires_at)])?;
@@ -228,6 +250,29 @@ impl Keys<'_> {
         Ok(row.optional_text("first")?.zip(row.optional_text("last")?))
     }
 
+    /// Reports whether another person than this has a key that is neither expired nor revoked at this time and may decide about calls of
+    /// the tenant: with the role approver and of the tenant, or with the role admin.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub async fn has_approver(
+        &self,
+        tenant: &str,
+        person: &str,
+        time: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut query = Filter::new("SELECT id FROM keys");
+        query
+            .and("role IN ('admin', 'approver') AND (role = 'admin' OR tenant = ?)", &[tenant.to_owned()])?;
+        query.and("COALESCE(owner, id) <> ?", &[person.to_owned()])?;
+        query.and(
+            "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) LIMIT 1",
+            &[stored_time(time)],
+        )?;
+        Ok(self.database.read_one("read approvers", query.finish()).await?.is_some())
+    }
+
     /// Reports whether the tenant has a key that is neither expired nor revoked at this time.
     ///
     /// # Errors
@@ -254,6 +299,8 @@ fn read_key(row: &AnyRow) -> Result<KeyRow, StoreError> {
         tenant: row.text("tenant")?,
         role: row.parsed("role")?,
         quotas: row.text("quotas")?,
+        owner: row.optional_text("owner")?,
+        approval: row.parsed("approval")?,
         created_at: row.time("created_at")?,
         expires_at: row.optional_time("expires_at")?,
         revoked_at: row.optional_time("revoked_at")?,

@@ -3,6 +3,7 @@
 //! [`Store::open`] opens either. A change that a method has acknowledged survives a crash of the process.
 #![forbid(unsafe_code)]
 
+mod approvals;
 mod audit;
 mod backup;
 mod checkpoint;
@@ -31,6 +32,7 @@ mod url;
 mod volumes;
 mod wal;
 
+pub use approvals::{ApprovalQuery, ApprovalRow, Approvals, Covered, DecisionRow};
 pub use audit::{
     Archive, ArchiveError, ArchiveOptions, ArchiveUntil, AuditError, AuditFilter, AuditLog, AuditOptions,
     AuditRecord, Broken, BrokenFile, DetailValue, Details, Expected, Fault, Head, MAX_DETAILS,

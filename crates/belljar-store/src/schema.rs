@@ -79,6 +79,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0011_tools.sql"),
         postgres: include_str!("../migrations/postgres/0011_tools.sql"),
     },
+    Step {
+        version: 12,
+        description: "approvals of calls",
+        sqlite: include_str!("../migrations/sqlite/0012_approvals.sql"),
+        postgres: include_str!("../migrations/postgres/0012_approvals.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::approvals::Approvals;
 use crate::database::Database;
 use crate::durability::Durability;
 use crate::error::{StoreError, failed};
@@ -109,6 +110,11 @@ impl Store {
     /// Returns the table of tools of tenants.
     pub fn tools(&self) -> Tools<'_> {
         Tools { database: &self.database, sealer: &self.sealer }
+    }
+
+    /// Returns the table of approvals of calls.
+    pub fn approvals(&self) -> Approvals<'_> {
+        Approvals { database: &self.database, sealer: &self.sealer }
     }
 
     /// Returns the table of published ports.

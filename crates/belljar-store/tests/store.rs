@@ -7,6 +7,8 @@
     reason = "a test that cannot continue has failed, and prints what it skips"
 )]
 
+#[path = "store/approvals.rs"]
+mod approvals;
 #[path = "store/archive.rs"]
 mod archive;
 #[path = "store/audit.rs"]
@@ -76,6 +78,10 @@ macro_rules! cases {
 
 /// Cases for every database.
 const CASES: &[(&str, Run)] = cases![
+    approvals::decisions_are_made_once,
+    approvals::budgets_are_counted,
+    approvals::old_ones_are_removed,
+    approvals::approvers_are_other_persons,
     sandboxes::row_round_trip,
     sandboxes::update_of_stale_generation_conflicts,
     sandboxes::name_is_reusable_once_sandbox_is_gone,

@@ -14,8 +14,8 @@ use crate::limits::RunLimits;
 use crate::message::Quit;
 use crate::service::args::{Format, FormatArgs, SandboxCommandArgs};
 use crate::service::server_args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, McpArgs, SecretCommandArgs,
-    StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
+    ApprovalCommandArgs, AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs,
+    McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
 };
 use crate::{advice, cert, code, config, doctor, engine, languages, net, run, screen, serve, service, shell};
 
@@ -184,6 +184,8 @@ enum Command {
     Template(Box<TemplateCommandArgs>),
     /// Store tools, which models call by their names
     Tool(Box<ToolCommandArgs>),
+    /// Decide about calls that wait for another person
+    Approval(Box<ApprovalCommandArgs>),
     /// Pull images of registries, and manage them
     Image(Box<ImageCommandArgs>),
     /// Read and check the audit trail
@@ -581,6 +583,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Secret(args) => service::secret(&args),
         Command::Template(args) => service::template(&args),
         Command::Tool(args) => service::tool(&args),
+        Command::Approval(args) => service::approval(&args),
         Command::Image(args) => service::image(&args),
         Command::Audit(args) => service::audit(&args),
         Command::Events(args) => service::events(&args),

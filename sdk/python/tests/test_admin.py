@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import uuid
@@ -175,6 +176,48 @@ async def test_keys(client: Any, api: Any, real: None) -> None:
     assert await client.keys.revoke(made.key_id) is True
     with pytest.raises(AuthenticationException):
         await api.Sandbox.create(api_key=made.key)
+
+
+async def test_approvals(client: Any, api: Any, real: None) -> None:
+    agent = await client.keys.create("agent", owner="agent", approval="always")
+    ann = await client.keys.create("ann", role="approver", owner="ann")
+    own = await client.keys.create("own", role="approver", owner="agent")
+    assert (agent.owner, agent.approval, ann.role) == ("agent", "always", "approver")
+    async with api.Belljar(ann.key) as approver, await api.Sandbox.create(api_key=agent.key) as sbx:
+
+        async def waiting() -> Any:
+            while True:
+                for approval in await approver.approvals.list(state="pending", limit=100).all():
+                    if approval.key_id == agent.key_id:
+                        return approval
+                await asyncio.sleep(0.05)
+
+        running = asyncio.ensure_future(sbx.commands.run("echo yes"))
+        asked = await waiting()
+        assert (asked.state, asked.requester, asked.request["sandbox"]) == ("pending", "agent", sbx.sandbox_id)
+        assert asked.request["command"] == {"encoding": "utf-8", "data": "echo yes"} and asked.decision is None
+        async with api.Belljar(own.key) as same, api.Belljar(agent.key) as caller:
+            with pytest.raises(ForbiddenException) as refused:
+                await same.approvals.approve(asked.approval_id)
+            assert refused.value.code == "own_approval"
+            assert await caller.approvals.get(asked.approval_id) == asked
+        given = await approver.approvals.approve(asked.approval_id, note="fine", uses=2, within="1m")
+        assert given.decision is not None and given.decision.budget is not None
+        assert (given.decision.person, given.decision.note, given.decision.budget["uses"]) == ("ann", "fine", 2)
+        assert (await running).stdout == "yes\n"
+        assert (await sbx.commands.run("echo yes")).stdout == "yes\n"
+        with pytest.raises(ConflictException) as decided:
+            await approver.approvals.approve(asked.approval_id)
+        assert decided.value.code == "approval_decided"
+        running = asyncio.ensure_future(sbx.run_code("echo yes", language="bash"))
+        denied = await approver.approvals.deny((await waiting()).approval_id, note="not now")
+        assert denied.state == "denied"
+        with pytest.raises(ForbiddenException, match="denied: not now"):
+            await running
+        with pytest.raises(NotFoundException):
+            await approver.approvals.get("apr_0")
+    for key in (agent, ann, own):
+        await client.keys.revoke(key.key_id)
 
 
 async def test_secrets(client: Any, api: Any, real: None) -> None:

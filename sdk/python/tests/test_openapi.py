@@ -45,8 +45,14 @@ REQUESTS: Dict[str, Callable[[belljar.Belljar], Any]] = {
     "UpdateSandbox": lambda client: sandbox(client).update(
         labels={"a": None}, limits={"memory": 1}, idle_timeout=1, on_timeout="kill", auto_resume=False, network="disabled"
     ),
-    "NewKey": lambda client: client.keys.create("n", role="user", tenant="t", expires="1h", quotas={"stored_secrets": False}),
-    "KeyUpdate": lambda client: client.keys.update("k", name="n", role="read", expires="1h", quotas={"stored_secrets": False}),
+    "NewKey": lambda client: client.keys.create(
+        "n", role="user", tenant="t", expires="1h", quotas={"stored_secrets": False}, owner="o", approval="never"
+    ),
+    "KeyUpdate": lambda client: client.keys.update(
+        "k", name="n", role="read", expires="1h", quotas={"stored_secrets": False}, owner="", approval="always"
+    ),
+    "Approve": lambda client: client.approvals.approve("a", note="n", uses=2, within="1m", scope="tool"),
+    "Deny": lambda client: client.approvals.deny("a", note="n"),
     "NewSecret": lambda client: client.secrets.create("n", "v", hosts=["h"], header="x", metadata={"a": "b"}),
     "SecretUpdate": lambda client: client.secrets.update("n", "v", hosts=["h"], header="x", metadata={"a": "b"}),
     "NewVolume": lambda client: client.volumes.create("v", "64m"),
@@ -60,6 +66,7 @@ ANSWERS: Dict[str, Callable[[Any], Any]] = {
     "Sandbox": models.SandboxInfo.from_json,
     "KeyInfo": models.KeyInfo.from_json,
     "CreatedKey": models.KeyInfo.from_json,
+    "Approval": models.ApprovalInfo.from_json,
     "SecretInfo": models.SecretInfo.from_json,
     "TemplateInfo": models.TemplateInfo.from_json,
     "Volume": models.VolumeInfo.from_json,

@@ -1,3 +1,4 @@
+import { Approvals } from "./approvals.js";
 import { Audit } from "./audit.js";
 import { Configuration, CONNECTION_OPTIONS, type ConnectionOptions, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { quotas, usage } from "./convert.js";
@@ -81,6 +82,8 @@ export class Belljar {
   readonly volumes: Volumes;
   /** API keys. Needs an admin key. */
   readonly keys: Keys;
+  /** Calls that wait for a decision. Needs a key with the role `approver` to decide. */
+  readonly approvals: Approvals;
   /** Secrets stored on the server for network policies. */
   readonly secrets: Secrets;
   /** The audit log. Needs an admin key. */
@@ -93,6 +96,7 @@ export class Belljar {
     this.templates = new Templates(this.#transport);
     this.volumes = new Volumes(this.#transport);
     this.keys = new Keys(this.#transport);
+    this.approvals = new Approvals(this.#transport);
     this.secrets = new Secrets(this.#transport);
     this.audit = new Audit(this.#transport);
   }

@@ -3,8 +3,8 @@
 import { fromBase64 } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
 import { checkMapping, known, names } from "./options.js";
-import type { FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, Usage, VolumeInfo } from "./types.js";
-import type { WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireUsage, WireVolume } from "./wire.js";
+import type { ApprovalInfo, ApprovalRule, ApprovalState, BudgetScope, FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, Usage, VolumeInfo } from "./types.js";
+import type { WireApproval, WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireUsage, WireVolume } from "./wire.js";
 
 const QUOTA_NAMES = names<Quotas>({ sandboxes: true, memoryBytes: true, diskBytes: true, cpuSecondsPerHour: true, executionsPerMinute: true, network: true, storedSecrets: true });
 
@@ -238,10 +238,41 @@ export function keyInfo(wire: WireKey): KeyInfo {
     role: wire.role as Role,
     tenant: wire.tenant,
     quotas: quotas(wire.quotas),
+    owner: wire.owner ?? null,
+    approval: (wire.approval ?? "never") as ApprovalRule,
     usage: usage(wire.usage),
     createdAt: date(wire.created_at),
     expiresAt: dateOrNull(wire.expires_at),
     revokedAt: dateOrNull(wire.revoked_at),
     lastUsedAt: dateOrNull(wire.last_used_at),
+  };
+}
+
+export function approvalInfo(wire: WireApproval): ApprovalInfo {
+  const { decision } = wire;
+  const budget = decision?.budget;
+  return {
+    approvalId: wire.id,
+    state: wire.state as ApprovalState,
+    tenant: wire.tenant,
+    keyId: wire.key,
+    requester: wire.requester,
+    digest: wire.digest,
+    request: structuredClone(wire.request),
+    createdAt: date(wire.created_at),
+    expiresAt: date(wire.expires_at),
+    decision: !decision
+      ? null
+      : {
+          at: date(decision.at),
+          keyId: decision.key,
+          person: decision.person,
+          note: decision.note,
+          budget: !budget ? null : { scope: budget.scope as BudgetScope, uses: budget.uses, used: budget.used, until: date(budget.until) },
+        },
+    grantedBy: wire.granted_by ?? null,
+    startedAt: dateOrNull(wire.started_at ?? null),
+    endedAt: dateOrNull(wire.ended_at ?? null),
+    outcome: wire.outcome ?? null,
   };
 }

@@ -4,6 +4,7 @@
  * @packageDocumentation
  */
 
+export { type ApprovalListOptions, Approvals, type Approve, type Deny } from "./approvals.js";
 export { Audit, type AuditOptions } from "./audit.js";
 export { Belljar, type Me, Sandboxes, type Version } from "./client.js";
 export { type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type ExecutionError, KernelDied, type Result, type RunCodeOptions } from "./code.js";
@@ -102,9 +103,14 @@ export { Template, type TemplateFile, type TemplateOptions } from "./template.js
 export { type BuildEvent, type BuildOptions, Templates } from "./templates.js";
 export type { OnData } from "./terminal-connection.js";
 export type {
+  ApprovalDecision,
+  ApprovalInfo,
+  ApprovalRule,
+  ApprovalState,
   AuditHead,
   AuditRecord,
   AuditVerdict,
+  BudgetScope,
   DiskUse,
   FileInfo,
   FileKind,

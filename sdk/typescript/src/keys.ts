@@ -3,7 +3,7 @@ import { keyInfo, quotasToWire } from "./convert.js";
 import { known, names } from "./options.js";
 import { listPages, type PageOptions, type Paginator } from "./paginator.js";
 import { route, type Transport } from "./transport.js";
-import type { KeyInfo, Quotas, Role, Span } from "./types.js";
+import type { ApprovalRule, KeyInfo, Quotas, Role, Span } from "./types.js";
 import type { WireKey } from "./wire.js";
 
 /** Options of a new key. */
@@ -18,6 +18,10 @@ export interface NewKey {
   expires?: Span;
   /** The quotas. */
   quotas?: Quotas;
+  /** The person to whom it belongs, who cannot approve calls made with it; default: it is a person of its own. */
+  owner?: string;
+  /** Whether calls with it wait until another person approves them; default: `never`. */
+  approval?: ApprovalRule;
 }
 
 /** Request to change a key. What is not given stays. */
@@ -30,6 +34,10 @@ export interface KeyUpdate {
   expires?: Span;
   /** Its quotas, which replace all earlier ones. */
   quotas?: Quotas;
+  /** The person to whom it belongs; empty: none. */
+  owner?: string;
+  /** Whether calls with it wait until another person approves them. */
+  approval?: ApprovalRule;
 }
 
 /** A newly created key. */
@@ -38,8 +46,8 @@ export interface CreatedKey extends KeyInfo {
   key: string;
 }
 
-const KEY_NAMES = names<NewKey>({ name: true, role: true, tenant: true, expires: true, quotas: true });
-const UPDATE_NAMES = names<KeyUpdate>({ name: true, role: true, expires: true, quotas: true });
+const KEY_NAMES = names<NewKey>({ name: true, role: true, tenant: true, expires: true, quotas: true, owner: true, approval: true });
+const UPDATE_NAMES = names<KeyUpdate>({ name: true, role: true, expires: true, quotas: true, owner: true, approval: true });
 
 /** API keys. Needs an admin key. */
 export class Keys {
@@ -53,15 +61,16 @@ export class Keys {
   /** Creates a key. */
   async create(key: NewKey, options?: RequestOptions): Promise<CreatedKey> {
     known("keys.create", key, KEY_NAMES);
-    const json = { name: key.name, role: key.role ?? "user", tenant: key.tenant, expires: key.expires, quotas: quotasToWire(key.quotas) };
+    const { name, role, tenant, expires, quotas, owner, approval } = key;
+    const json = { name, role: role ?? "user", tenant, expires, quotas: quotasToWire(quotas), owner, approval };
     const made = await this.#transport.json<WireKey & { key: string }>({ method: "POST", path: "/v1/keys", json, options });
     return { ...keyInfo(made), key: made.key };
   }
 
   /** Changes a key, from its next request on. */
   async update(id: string, update: KeyUpdate, options?: RequestOptions): Promise<KeyInfo> {
-    const { name, role, expires, quotas } = known("keys.update", update, UPDATE_NAMES);
-    const json = { name, role, expires, quotas: quotasToWire(quotas) };
+    const { name, role, expires, quotas, owner, approval } = known("keys.update", update, UPDATE_NAMES);
+    const json = { name, role, expires, quotas: quotasToWire(quotas), owner, approval };
     return keyInfo(await this.#transport.json<WireKey>({ method: "PATCH", path: route`/v1/keys/${id}`, json, options }));
   }
 

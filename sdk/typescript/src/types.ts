@@ -433,7 +433,10 @@ export interface PortInfo {
 }
 
 /** Role of a key. */
-export type Role = "admin" | "user" | "read";
+export type Role = "admin" | "user" | "approver" | "read";
+
+/** Whether calls wait until another person approves them. */
+export type ApprovalRule = "never" | "always";
 
 /** Quotas of a key; missing ones are unlimited. */
 export interface Quotas {
@@ -499,6 +502,10 @@ export interface KeyInfo {
   tenant: string;
   /** The quotas. */
   quotas: Quotas;
+  /** The person to whom it belongs; null: it is a person of its own. */
+  owner: string | null;
+  /** Whether calls with it wait. */
+  approval: ApprovalRule;
   /** What its sandboxes use of them now. */
   usage: Usage;
   /** Time of creation. */
@@ -509,6 +516,58 @@ export interface KeyInfo {
   revokedAt: Date | null;
   /** Time of the last use. */
   lastUsedAt: Date | null;
+}
+
+/** State of an approval. */
+export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "cancelled" | "outcome_unknown";
+
+/** The further calls that an approval covers: the same call again, or any call of the same version of the tool. */
+export type BudgetScope = "call" | "tool";
+
+/** The decision of a person. */
+export interface ApprovalDecision {
+  /** When. */
+  at: Date;
+  /** Id of the key with which it was made. */
+  keyId: string;
+  /** The owner of the key, or its id without one. */
+  person: string;
+  /** The person's note. */
+  note: string;
+  /** The further calls that it covers, if any. */
+  budget: { scope: BudgetScope; uses: number; used: number; until: Date } | null;
+}
+
+/** An approval: a call that waits for a person's decision, or has waited. */
+export interface ApprovalInfo {
+  /** Its id. */
+  approvalId: string;
+  /** The state. */
+  state: ApprovalState;
+  /** The tenant of the call. */
+  tenant: string;
+  /** Id of the key that made the call. */
+  keyId: string;
+  /** The person who made the call: the owner of the key, or its id without one. */
+  requester: string;
+  /** SHA-256 of the call. */
+  digest: string;
+  /** The call, in the server's format: code or command, files, environment, tool, template and network. */
+  request: Readonly<Record<string, unknown>>;
+  /** Time of the call. */
+  createdAt: Date;
+  /** When the call is refused if nobody has decided. */
+  expiresAt: Date;
+  /** The decision. */
+  decision: ApprovalDecision | null;
+  /** The approval whose budget has allowed the call, which did not wait then. */
+  grantedBy: string | null;
+  /** When the call began to run. */
+  startedAt: Date | null;
+  /** When it had ended, or could not run any more. */
+  endedAt: Date | null;
+  /** How it has ended, or why it did not run. */
+  outcome: string | null;
 }
 
 /** A record of the audit log, in the server's format. */

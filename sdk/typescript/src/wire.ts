@@ -221,11 +221,31 @@ export interface WireKey {
   role: string;
   tenant: string;
   quotas: WireQuotas;
+  owner?: string | null;
+  approval?: string;
   usage?: WireUsage;
   created_at: string;
   expires_at: string | null;
   revoked_at: string | null;
   last_used_at: string | null;
+}
+
+/** An approval. */
+export interface WireApproval {
+  id: string;
+  state: string;
+  tenant: string;
+  key: string;
+  requester: string;
+  digest: string;
+  request: Record<string, unknown>;
+  created_at: string;
+  expires_at: string;
+  decision?: { at: string; key: string; person: string; note: string; budget?: { scope: string; uses: number; used: number; until: string } | null } | null;
+  granted_by?: string | null;
+  started_at?: string | null;
+  ended_at?: string | null;
+  outcome?: string | null;
 }
 
 /** A volume. */

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { AuthenticationError, Belljar, BuildError, type BuildEvent, ConflictError, ForbiddenError, InvalidArgumentError, KeyNotFoundError, NotFoundError, RateLimitError, Sandbox, SandboxError, Secret, SecretNotFoundError, Template } from "belljar";
+import { type ApprovalInfo, AuthenticationError, Belljar, BuildError, type BuildEvent, ConflictError, ForbiddenError, InvalidArgumentError, KeyNotFoundError, NotFoundError, RateLimitError, Sandbox, SandboxError, Secret, SecretNotFoundError, Template } from "belljar";
 import { LABELS, live, missingTenants } from "./live.js";
-import { collect } from "./wait.js";
+import { collect, until } from "./wait.js";
 
 live("the server says how it is, without a key", async () => {
   const client = new Belljar({ apiKey: "" });
@@ -74,6 +74,40 @@ live("keys are made, used and revoked", async () => {
   await client.keys.revoke(made.keyId);
   await assert.rejects(user.me(), AuthenticationError);
   assert.ok((await client.keys.list().all()).find((key) => key.keyId === made.keyId)?.revokedAt instanceof Date);
+});
+
+live("calls wait for another person", async () => {
+  const { keys } = new Belljar();
+  const agent = await keys.create({ name: "agent", owner: "agent", approval: "always" });
+  const ann = await keys.create({ name: "ann", role: "approver", owner: "ann" });
+  const own = await keys.create({ name: "own", role: "approver", owner: "agent" });
+  assert.deepEqual([agent.owner, agent.approval, ann.role], ["agent", "always", "approver"]);
+  const { approvals } = new Belljar({ apiKey: ann.key });
+  const find = async () => (await approvals.list({ state: "pending", limit: 100 }).all()).find((one) => one.keyId === agent.keyId);
+  const waiting = async () => {
+    await until("a call waits", async () => (await find()) !== undefined);
+    return (await find()) as ApprovalInfo;
+  };
+  try {
+    await using sandbox = await Sandbox.create({ apiKey: agent.key, labels: LABELS });
+    const running = sandbox.commands.run("echo yes");
+    const asked = await waiting();
+    assert.deepEqual([asked.state, asked.requester, asked.request["sandbox"], asked.decision], ["pending", "agent", sandbox.sandboxId, null]);
+    assert.deepEqual(asked.request["command"], { encoding: "utf-8", data: "echo yes" });
+    await assert.rejects(new Belljar({ apiKey: own.key }).approvals.approve(asked.approvalId), (error) => error instanceof ForbiddenError && error.code === "own_approval");
+    assert.deepEqual(await new Belljar({ apiKey: agent.key }).approvals.get(asked.approvalId), asked);
+    const given = await approvals.approve(asked.approvalId, { note: "fine", uses: 2, within: "1m" });
+    assert.deepEqual([given.decision?.person, given.decision?.note, given.decision?.budget?.uses], ["ann", "fine", 2]);
+    assert.equal((await running).stdout, "yes\n");
+    assert.equal((await sandbox.commands.run("echo yes")).stdout, "yes\n");
+    await assert.rejects(approvals.approve(asked.approvalId), (error) => error instanceof ConflictError && error.code === "approval_decided");
+    const refused = assert.rejects(sandbox.runCode("echo yes", { language: "bash" }), /denied: not now/);
+    assert.equal((await approvals.deny((await waiting()).approvalId, { note: "not now" })).state, "denied");
+    await refused;
+    await assert.rejects(approvals.get("apr_0"), NotFoundError);
+  } finally {
+    await Promise.all([agent, ann, own].map((key) => keys.revoke(key.keyId)));
+  }
 });
 
 live("secrets are kept, changed and removed", async () => {

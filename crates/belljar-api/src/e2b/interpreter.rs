@@ -213,7 +213,8 @@ fn lines(
             tokio::select! {
                 biased;
                 Some(next) = run.next() => match next {
-                    RunEvent::Queued => {}
+                    // The client waits.
+                    RunEvent::Waiting(_) | RunEvent::Queued => {}
                     RunEvent::Progress(event) => for line in to_lines(&mut pieces, event) { yield Ok(line) },
                     RunEvent::Ended(done) => break done,
                 },

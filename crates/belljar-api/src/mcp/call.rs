@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use belljar_keeper::{
-    Caller, CreateSandbox, Labels, Lifetime, PortSettings, SESSION_IDLE_TIMEOUT, SandboxName,
+    Caller, CreateSandbox, Labels, Lifetime, PortSettings, SESSION_IDLE_TIMEOUT, SandboxName, Waiting,
 };
 use belljar_model::{SpecFile, StreamOutput};
 use futures::FutureExt as _;
@@ -227,6 +227,17 @@ impl Call {
         if let Some(progress) = &self.progress {
             progress.send(text).await;
         }
+    }
+}
+
+impl Call {
+    /// Reports that the call waits for approval, if the client wants to know.
+    pub(super) async fn report_waiting(&self, waiting: &Waiting) {
+        let Waiting { approval, expires_at } = waiting;
+        self.report(&format!(
+            "[waiting until another person approves {approval}, at most until {expires_at:.0}]"
+        ))
+        .await;
     }
 }
 

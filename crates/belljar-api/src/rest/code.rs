@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
 
+use super::approvals::WaitingBody;
 use super::exec::accepts_events;
 use super::types::{CodeBody, CodeErrorBody, ContextBody, EndBody, ExecutionBody, ResultBody};
 use crate::api::Shared;
@@ -21,7 +22,7 @@ use crate::stream::{Pieces, event, events, problem_event};
 const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
 
 /// Runs code in a context and waits for its end. With `Accept: text/event-stream`, events are streamed while it runs:
-/// `started`, then `stdout`, `stderr`, `result`, `error` and `input_requested` in order, then `ended`.
+/// `waiting` if it waits for approval, `started`, then `stdout`, `stderr`, `result`, `error` and `input_requested` in order, then `ended`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/code", tag = "code", operation_id = "run_code", request_body = CodeBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
@@ -80,6 +81,7 @@ async fn stream_events(
         while let Some(next) = run.next().await {
             match next {
                 RunEvent::Queued => {}
+                RunEvent::Waiting(waiting) => yield event("waiting", &WaitingBody::from(waiting)),
                 RunEvent::Progress(event) => for event in to_events(&mut pieces, event) { yield event },
                 RunEvent::Ended(done) => {
                     for (name, piece) in pieces.finish() { yield event(name, &piece) }
@@ -116,7 +118,7 @@ fn replay(done: &CodeExecution) -> Vec<Event> {
     all
 }
 
-fn to_events(pieces: &mut Pieces, code_event: CodeEvent) -> Vec<Event> {
+pub(super) fn to_events(pieces: &mut Pieces, code_event: CodeEvent) -> Vec<Event> {
     let one = match code_event {
         CodeEvent::Output { stream, offset, data } => {
             let whole = pieces.push(stream, offset, &data);

@@ -59,8 +59,9 @@ impl EventsQuery {
 /// administrators those of all tenants, and of keys.
 ///
 /// The name of each event is its kind: `sandbox.created`, `sandbox.paused`, `sandbox.resumed`, `sandbox.stopping`, `sandbox.gone`,
-/// `sandbox.adopted`, `process.started`, `process.exited`, `context.ended`, and actions of the audit log on templates, keys and
-/// ports. `missed` with `{"count"}` means that events are no longer available. An interrupted stream continues with `Last-Event-ID`.
+/// `sandbox.adopted`, `process.started`, `process.exited`, `context.ended`, `approval.requested`, `approval.approved`,
+/// `approval.denied`, `approval.expired`, `approval.cancelled` (their detail is the approval's id), and actions of the audit log on
+/// templates, keys and ports. `missed` with `{"count"}` means that events are no longer available. An interrupted stream continues with `Last-Event-ID`.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(EventsQuery),
     responses((status = 200, description = "The events.", body = String, content_type = "text/event-stream",
         example = "event: sandbox.gone\nid: 5d0c6a3f-17\ndata: {\"id\":\"5d0c6a3f-17\",\"at\":\"2026-11-24T10:00:00.000000Z\",\"kind\":\"sandbox.gone\",\"tenant\":\"default\",\"sandbox\":\"k3v9x2m4q8w1z7t5r6p0\",\"detail\":\"timed out\"}\n\n")))]

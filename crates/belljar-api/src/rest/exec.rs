@@ -10,6 +10,7 @@ use http::{HeaderMap, header};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use super::approvals::WaitingBody;
 use super::deferred::{DeferredOutput, json};
 use super::types::{ExecBody, ExecResultBody};
 use crate::api::Shared;
@@ -17,8 +18,8 @@ use crate::extract::{Auth, Id, IdempotentJson};
 use crate::problem::Problem;
 use crate::stream::{Pieces, event, events, problem_event};
 
-/// Runs a command and waits for its end. With `Accept: text/event-stream`, its output is streamed while it runs. If the
-/// client disconnects, the command is terminated.
+/// Runs a command and waits for its end. With `Accept: text/event-stream`, its output is streamed while it runs, after the event
+/// `waiting` if it waits for approval. If the client disconnects, the command is terminated.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "commands", request_body = ExecBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
@@ -76,6 +77,10 @@ async fn stream_events(
         while let Some(next) = run.next().await {
             let result = match next {
                 RunEvent::Queued => continue,
+                RunEvent::Waiting(waiting) => {
+                    yield event("waiting", &WaitingBody::from(waiting));
+                    continue;
+                }
                 RunEvent::Progress(event) => {
                     for event in to_events(&mut pieces, event) { yield event }
                     continue;

@@ -1,5 +1,6 @@
 //! The routes of version 1, by resource.
 
+mod approvals;
 mod archive;
 mod attach;
 mod audit;
@@ -127,6 +128,10 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(tools::schema))
         .routes(routes!(tools::test))
         .routes(routes!(tools::call))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::approve))
+        .routes(routes!(approvals::deny))
         .routes(routes!(audit::records))
         .routes(routes!(audit::export))
         .routes(routes!(audit::verify))

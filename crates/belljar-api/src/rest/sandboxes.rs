@@ -120,9 +120,9 @@ pub(super) fn parse_labels(given: &[String]) -> Result<BTreeMap<String, String>,
 pub(crate) struct PartQuery {
     /// Entries of the page. All, if not given.
     #[param(minimum = 1, maximum = 100)]
-    limit: Option<u32>,
+    pub(super) limit: Option<u32>,
     /// Cursor from the previous page.
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
 }
 
 impl PartQuery {

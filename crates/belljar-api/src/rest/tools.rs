@@ -1,16 +1,21 @@
 //! Stored tools.
 
 use axum::extract::State;
-use belljar_keeper::ToolVerdict;
-use http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use belljar_keeper::{Caller, RunEvent, ToolCall, ToolVerdict};
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use super::approvals::WaitingBody;
+use super::code::to_events;
+use super::exec::accepts_events;
 use super::types::{ToolBody, ToolCallBody, ToolInfoBody, ToolResultBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
 use crate::problem::Problem;
+use crate::stream::{Pieces, event, events, problem_event};
 use crate::tool_schema::{Dialect, schema_for};
 
 /// Maximum length of the arguments of a call: code whose every byte takes two in JSON, files in base64, and 1 MiB for the rest.
@@ -126,7 +131,8 @@ pub(super) async fn test(
 pub(super) struct ToolVerdictBody {
     /// Whether it would run.
     allowed: bool,
-    /// The rule that decides: the refused argument, `policy`, `role`, the code of another error, or `tool` if all are satisfied.
+    /// The rule that decides: the refused argument, `policy`, `role`, `approval` if it would wait for one, the code of another error, or
+    /// `tool` if all are satisfied.
     rule: String,
     /// Why.
     reason: String,
@@ -147,18 +153,61 @@ impl From<ToolVerdict> for ToolVerdictBody {
     }
 }
 
-/// Calls a tool and waits for its end. If the client disconnects, its code is killed.
+/// Calls a tool and waits for its end. If the client disconnects, its code is killed. With `Accept: text/event-stream`, events are
+/// streamed while it runs: `waiting` if it waits for approval, `started`, then `stdout`, `stderr`, `result` and `error` in order, then
+/// `ended` with the result.
 #[utoipa::path(post, path = "/v1/tools/{id}/call", tag = "tools", request_body = ToolCallBody,
     params(("id" = String, Path, description = "The tool's name, or `NAME@VERSION`.")),
-    responses((status = 200, description = "The result.", body = ToolResultBody)))]
+    responses((status = 200, content(
+        (ToolResultBody = "application/json"),
+        (String = "text/event-stream", example = "event: waiting\ndata: {\"approval\":\"apr_5d0c6a3f1b2c4d5e\",\"expires_at\":\"2026-11-24T10:05:00.000000Z\"}\n\n")),
+        description = "The result.")))]
 pub(super) async fn call(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
+    headers: HeaderMap,
     body: IdempotentJson<ToolCallBody, MAX_CALL_BYTES>,
-) -> Result<axum::Json<ToolResultBody>, Problem> {
+) -> Result<Response, Problem> {
     if body.idempotency.is_some() {
         return Err(Problem::field("Idempotency-Key", "calls of tools have none; leave it out"));
     }
-    Ok(axum::Json(shared.keeper.call_tool(&caller, &id, body.value.into_call()?).await?.into()))
+    let call = body.value.into_call()?;
+    if accepts_events(&headers) {
+        return stream_events(shared, caller, id, call).await;
+    }
+    let result = shared.keeper.call_tool(&caller, &id, call).await?;
+    Ok(axum::Json(ToolResultBody::from(result)).into_response())
+}
+
+/// Streams the events. A failure before the first one is the response itself.
+async fn stream_events(
+    shared: Shared,
+    caller: Caller,
+    id: String,
+    call: ToolCall,
+) -> Result<Response, Problem> {
+    let slot = shared.streams.take(&caller.key)?;
+    let mut run = shared.keeper.stream_tool(&caller, &id, call);
+    run.begun().await?;
+    let request_id = caller.request_id;
+    let id = request_id.clone();
+    let stream = async_stream::stream! {
+        let mut pieces = Pieces::default();
+        while let Some(next) = run.next().await {
+            match next {
+                RunEvent::Queued => {}
+                RunEvent::Waiting(waiting) => yield event("waiting", &WaitingBody::from(waiting)),
+                RunEvent::Progress(event) => for event in to_events(&mut pieces, event) { yield event },
+                RunEvent::Ended(done) => {
+                    for (name, piece) in pieces.finish() { yield event(name, &piece) }
+                    yield match done {
+                        Ok(done) => event("ended", &ToolResultBody::from(done)),
+                        Err(error) => problem_event(&error.into(), &id),
+                    };
+                }
+            }
+        }
+    };
+    Ok(events(slot, request_id, stream))
 }

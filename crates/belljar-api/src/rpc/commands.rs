@@ -46,7 +46,8 @@ impl v1::Commands for Commands {
         let events = async_stream::stream! {
             while let Some(next) = run.next().await {
                 match next {
-                    RunEvent::Queued => {}
+                    // The client waits.
+                    RunEvent::Waiting(_) | RunEvent::Queued => {}
                     RunEvent::Progress(event) => if !result_only || matches!(event, ExecEvent::Started { .. }) {
                         yield Ok(to_event(event));
                     },

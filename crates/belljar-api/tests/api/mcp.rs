@@ -3,7 +3,7 @@
 use axum::body::Body;
 use belljar_api::ApiConfig;
 use belljar_keeper::{Caller, NewKey, Quotas};
-use belljar_model::Role;
+use belljar_model::{Approval, Role};
 use belljar_testing::wait::until;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ cases![
 
 const REVISION: &str = "2026-07-28";
 
-fn meta() -> Value {
+pub(crate) fn meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": REVISION,
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -38,14 +38,14 @@ fn meta() -> Value {
 }
 
 /// Starts a request with the headers of the newest revision.
-fn request(client: &Client, path: &str, method: &str, name: &str) -> http::request::Builder {
+pub(crate) fn request(client: &Client, path: &str, method: &str, name: &str) -> http::request::Builder {
     let request = client.request("POST", path).header("content-type", "application/json");
     let request = request.header("accept", "application/json, text/event-stream");
     let request = request.header("mcp-protocol-version", REVISION).header("mcp-method", method);
     if name.is_empty() { request } else { request.header("mcp-name", name) }
 }
 
-fn message(method: &str, mut params: Value) -> String {
+pub(crate) fn message(method: &str, mut params: Value) -> String {
     if params["_meta"].is_null() {
         params["_meta"] = meta();
     }
@@ -137,6 +137,8 @@ async fn tools_have_schemas_and_annotations(fixture: Fixture) {
         tenant: "default".to_owned(),
         expires: None,
         quotas,
+        owner: None,
+        approval: Approval::Never,
     };
     let key = fixture.keeper.create_key(&Caller::operator("test", "request"), key).await.unwrap().key;
     let closed = tools(&user.with_key(&key), "/mcp").await;

@@ -9,7 +9,7 @@ use belljar_api::{Api, ApiConfig, Listener};
 use belljar_engine::Engines;
 use belljar_keeper::{Caller, Keeper, KeeperConfig, NewKey, OnShutdown, Quotas};
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
-use belljar_model::Role;
+use belljar_model::{Approval, Role};
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
 use belljar_testing::wait::DEADLINE;
 use tokio::net::TcpListener;
@@ -121,6 +121,8 @@ impl Fixture {
             tenant: tenant.to_owned(),
             expires: None,
             quotas: Quotas::default(),
+            owner: None,
+            approval: Approval::Never,
         };
         self.keeper.create_key(&Caller::operator("test", "request"), key).await.unwrap().key
     }

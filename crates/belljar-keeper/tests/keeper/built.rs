@@ -7,7 +7,7 @@ use belljar_keeper::{
     FilesHash, ForkRequest, KeeperConfig, KeeperError, Labels, LogLevel, NewBuild, NewKey, PlanStep, Quotas,
     SnapshotRequest, TaggedName, TemplateBuild, TemplateInfo, TemplateKind,
 };
-use belljar_model::{LimitsFile, Role};
+use belljar_model::{Approval, LimitsFile, Role};
 use belljar_testing::wait::DEADLINE;
 use bytes::Bytes;
 
@@ -196,6 +196,8 @@ async fn check_uploads_are_of_one_key(fixture: &Fixture, caller: &Caller, name: 
         tenant: caller.tenant.clone(),
         expires: None,
         quotas: Quotas::default(),
+        owner: None,
+        approval: Approval::Never,
     };
     let one = fixture.keeper.create_key(&admin, new("one")).await.unwrap();
     let two = fixture.keeper.create_key(&admin, new("two")).await.unwrap();

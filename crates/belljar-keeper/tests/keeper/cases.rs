@@ -11,6 +11,19 @@ macro_rules! cases {
 }
 
 cases![
+    approvals::approved_call_runs_once,
+    approvals::changed_call_is_another,
+    approvals::nobody_approves_own_calls,
+    approvals::one_of_several_decisions_wins,
+    approvals::expiry_refuses,
+    approvals::callers_that_leave_cancel,
+    approvals::sandbox_is_frozen_while_a_call_waits,
+    approvals::sessions_wait_in_their_sandbox,
+    approvals::keys_that_wait_have_no_way_around,
+    approvals::budgets_end_at_their_edge,
+    approvals::restart_closes_what_was_open,
+    approvals::shutdown_refuses_what_waits,
+    approvals::waiting_calls_are_bounded,
     lifecycle::sandbox_lifecycle,
     lifecycle::gone_sandbox_has_a_reason,
     lifecycle::pause_freezes_processes_and_the_timeout,

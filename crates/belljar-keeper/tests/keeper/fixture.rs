@@ -11,7 +11,7 @@ use belljar_keeper::{
     OnShutdown, PortSettings, Quotas, SandboxInfo,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{Role, SpecFile, StreamOutput};
+use belljar_model::{Approval, Role, SpecFile, StreamOutput};
 use belljar_store::{AuditLog, AuditOptions, Durability, Store};
 pub(crate) use belljar_testing::wait::until;
 
@@ -97,6 +97,8 @@ pub(crate) fn user(name: &str) -> Caller {
         tenant: name.to_owned(),
         role: Role::User,
         quotas: Quotas::default(),
+        owner: None,
+        approval: Approval::Never,
         only: None,
         client: "test".to_owned(),
         request_id: "request".to_owned(),

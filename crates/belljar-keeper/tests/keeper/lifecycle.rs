@@ -10,7 +10,7 @@ use belljar_keeper::{
     Labels, Lifetime, ListSandboxes, NewKey, OnShutdown, Part, Quotas, RunEvent, SandboxUpdate,
     SnapshotRequest, TimeoutAction,
 };
-use belljar_model::{Outcome, Role, SandboxState, SpecFile};
+use belljar_model::{Approval, Outcome, Role, SandboxState, SpecFile};
 use belljar_testing::wait::DEADLINE;
 use futures::StreamExt as _;
 
@@ -227,6 +227,8 @@ pub(crate) async fn keys_of_cancelled_calls_are_audited(fixture: Fixture) {
         tenant: "t".to_owned(),
         expires: None,
         quotas: Quotas::default(),
+        owner: None,
+        approval: Approval::Never,
     };
     for polls in 0..12 {
         drop_after(polls, keeper.create_key(&operator, key())).await;

@@ -6,7 +6,7 @@ use belljar_keeper::{
     ArchiveUntil, AuditFilter, Caller, CreateSandbox, CreatedKey, Denied, ExecRequest, FileOperation,
     Idempotency, Keeper, KeeperError, NewKey, OnShutdown, Part, Quotas, Verification,
 };
-use belljar_model::{Role, SandboxId, SpecFile};
+use belljar_model::{Approval, Role, SandboxId, SpecFile};
 
 use crate::fixture::{Fixture, plain, shell, text, until, user};
 
@@ -412,5 +412,7 @@ fn new_key(tenant: &str) -> NewKey {
         tenant: tenant.to_owned(),
         expires: None,
         quotas: Quotas::default(),
+        owner: None,
+        approval: Approval::Never,
     }
 }

@@ -1,4 +1,4 @@
-use belljar_model::Role;
+use belljar_model::{Approval, Role};
 use belljar_store::{KeyRow, KeyUpdate, StoreError};
 
 use crate::fixture::Fixture;
@@ -12,6 +12,8 @@ pub(crate) async fn key_round_trip(fixture: Fixture) {
         revoked_at: Some(time(50)),
         last_used_at: Some(time(40)),
         tenant: "other".to_owned(),
+        owner: Some("ann".to_owned()),
+        approval: Approval::Always,
         ..key(2)
     };
     store.keys().insert(&full).await.unwrap();
@@ -52,8 +54,16 @@ pub(crate) async fn changes_of_different_fields_all_apply(fixture: Fixture) {
     let name = "other".to_owned();
     let expected = KeyRow { role: Role::User, name, expires_at: Some(time(9)), ..key(1) };
     assert_eq!(store.keys().get("key-1").await.unwrap(), Some(expected.clone()));
-    let endless = KeyUpdate { expires_at: Some(None), quotas: Some("{}".to_owned()), ..KeyUpdate::default() };
-    let expected = KeyRow { expires_at: None, quotas: "{}".to_owned(), ..expected };
+    let endless = KeyUpdate {
+        expires_at: Some(None),
+        quotas: Some("{}".to_owned()),
+        owner: Some(Some("ann".to_owned())),
+        approval: Some(Approval::Always),
+        ..KeyUpdate::default()
+    };
+    let owner = Some("ann".to_owned());
+    let expected =
+        KeyRow { expires_at: None, quotas: "{}".to_owned(), owner, approval: Approval::Always, ..expected };
     assert_eq!(store.keys().update("key-1", endless).await.unwrap(), expected);
     assert_eq!(store.keys().update("key-1", KeyUpdate::default()).await.unwrap(), expected);
     store.keys().revoke("key-1", time(7)).await.unwrap();

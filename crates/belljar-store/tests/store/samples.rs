@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use belljar_model::{Role, SandboxId, SandboxState, SecretScope};
+use belljar_model::{Approval, Role, SandboxId, SandboxState, SecretScope};
 use belljar_store::{KeyRow, SandboxRow, SecretRow};
 use jiff::Timestamp;
 
@@ -49,6 +49,8 @@ pub(crate) fn key(number: u8) -> KeyRow {
         tenant: "acme".to_owned(),
         role: Role::User,
         quotas: "{}".to_owned(),
+        owner: None,
+        approval: Approval::Never,
         created_at: time(i64::from(number)),
         expires_at: None,
         revoked_at: None,

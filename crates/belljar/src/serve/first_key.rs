@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_config::ServerConfig;
 use belljar_keeper::{Caller, E2B_KEY_PREFIX, KEY_PREFIX, Keeper, KeeperError, NewKey, Quotas};
-use belljar_model::Role;
+use belljar_model::{Approval, Role};
 
 use super::listen::Listening;
 use crate::cert::{AUTHORITY_FILE, BUNDLE_FILE};
@@ -116,6 +116,8 @@ impl Welcome {
             tenant: String::new(),
             expires: None,
             quotas: Quotas::default(),
+            owner: None,
+            approval: Approval::Never,
         };
         let made = keeper.create_key(&Caller::operator("serve", "first-key"), key).await?;
         Ok(Self { key: Some((made.info.id, made.key)), e2b, has_closed_ports })

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use belljar_api::ApiConfig;
 use belljar_config::{OnExit, StoreDurability};
 use belljar_engine::{EngineSetup, Engines, Finding, Offer, THIS_COMMAND};
-use belljar_keeper::{HeadRoom, ImagesConfig, KeeperConfig, OnShutdown, Quotas, VolumesConfig};
+use belljar_keeper::{
+    ApprovalsConfig, HeadRoom, ImagesConfig, KeeperConfig, OnShutdown, Quotas, VolumesConfig,
+};
 use belljar_model::{ModelError, MountPolicy, NetworkSetup};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, ServiceWall, StoreError, StoreUrl};
 
@@ -172,6 +174,11 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
             size_bytes: sandboxes.volumes.size_bytes,
             max_count: sandboxes.volumes.max_count,
             max_bytes: sandboxes.volumes.max_bytes,
+        },
+        approvals: ApprovalsConfig {
+            timeout: sandboxes.approvals.timeout,
+            max_pending: sandboxes.approvals.max_pending,
+            keep: sandboxes.approvals.keep,
         },
         images: ImagesConfig {
             registries: config.images.registries.clone(),

@@ -37,17 +37,18 @@ pub(crate) async fn keys(link: &Link, command: &KeyCommand) -> Result<u8, Quit> 
 }
 
 async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
-    let KeyCommand::Create { name, role, tenant, expires, quotas } = command else { return Ok(()) };
+    let KeyCommand::Create { name, role, tenant, expires, person, quotas } = command else { return Ok(()) };
     let quotas = merge_quotas(quotas, Quotas::default())?;
     let role = parse_role(role)?;
     let expires = expires.as_deref().map(|expires| values::lifetime("expires", expires)).transpose()?;
-    let request = json!({
+    let mut request = json!({
         "name": name,
         "role": role,
         "tenant": tenant,
         "expires": expires.map(|expires| expires.as_secs_f64()),
         "quotas": quotas,
     });
+    person.add_to(&mut request);
     let created: CreatedKey = link.client.send(Method::POST, "/v1/keys", &request).await?;
     if !link.json(&created)? {
         link.remark("Save this key; it won't be shown again");
@@ -74,19 +75,21 @@ fn find_id(keys: &[KeyInfo], given: &str) -> Result<String, Quit> {
 }
 
 fn parse_role(text: &str) -> Result<Role, Quit> {
-    let error = |_| Quit::Usage(format!("--role: {text:?} is not allowed; give admin, user or read"));
+    let error =
+        |_| Quit::Usage(format!("--role: {text:?} is not allowed; give admin, user, approver or read"));
     text.parse().map_err(error)
 }
 
 /// Changes what is named, and leaves the rest as it is.
 async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
-    let KeyCommand::Set { id, name, role, expires, quotas } = command else { return Ok(()) };
+    let KeyCommand::Set { id, name, role, expires, person, quotas } = command else { return Ok(()) };
     let expires = match expires.as_deref() {
         Some("none") => Some(0.0),
         Some(text) => Some(values::lifetime("expires", text)?.as_secs_f64()),
         None => None,
     };
     let mut request = json!({});
+    person.add_to(&mut request);
     if let Some(name) = name {
         request["name"] = json!(name);
     }
@@ -171,7 +174,8 @@ pub(super) fn of_quota(used: u64, quota: Option<u64>, format: impl Fn(u64) -> St
 
 async fn list(link: &Link) -> Result<(), Quit> {
     let Keys { keys } = link.client.fetch("/v1/keys").await?;
-    let mut table = Table::new(&["ID", "KEY", "NAME", "ROLE", "TENANT", "SANDBOXES", "LAST USED", "WORKS"]);
+    let mut table =
+        Table::new(&["ID", "KEY", "NAME", "ROLE", "OWNER", "TENANT", "SANDBOXES", "LAST USED", "WORKS"]);
     for key in keys {
         if link.json(&key)? {
             continue;
@@ -181,12 +185,23 @@ async fn list(link: &Link) -> Result<(), Quit> {
             (None, Some(expires)) => format!("ends {}", away(expires)),
             (None, None) => "yes".to_owned(),
         };
+        let owner = key.owner.unwrap_or_else(|| "-".to_owned());
         let used = key.last_used_at.map_or_else(|| "-".to_owned(), away);
         let hint = format!("{}…", key.hint);
         let sandboxes = of_quota(key.usage.sandboxes.into(), key.quotas.sandboxes.map(u64::from), |count| {
             count.to_string()
         });
-        table.row(vec![key.id, hint, key.name, key.role.to_string(), key.tenant, sandboxes, used, works]);
+        table.row(vec![
+            key.id,
+            hint,
+            key.name,
+            key.role.to_string(),
+            owner,
+            key.tenant,
+            sandboxes,
+            used,
+            works,
+        ]);
     }
     link.list(&table, 0)
 }

@@ -1,5 +1,6 @@
-//! The commands that speak with a server: `belljar sandbox`, `volume`, `key`, `secret`, `template`, `image`, `audit`, `events`, `gc`.
+//! The commands that speak with a server: `belljar sandbox`, `volume`, `key`, `secret`, `template`, `approval`, `image`, `audit`, `events`, `gc`.
 
+mod approval;
 pub(crate) mod args;
 mod audit;
 mod build;
@@ -37,8 +38,8 @@ use crate::run::{name_this_command, runtime};
 use args::SandboxCommandArgs;
 use link::Link;
 use server_args::{
-    AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs, McpArgs, SecretCommandArgs,
-    StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
+    ApprovalCommandArgs, AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs,
+    McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
 };
 
 /// Adds a hint to an error if the server requires a key. A value that the server refuses is wrong usage, as if it were refused here.
@@ -145,6 +146,11 @@ pub(crate) fn template(args: &TemplateCommandArgs) -> Result<u8, Quit> {
 /// Runs `belljar image`.
 pub(crate) fn image(args: &ImageCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { image::images(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Runs `belljar approval`.
+pub(crate) fn approval(args: &ApprovalCommandArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { approval::approvals(&Link::open(&args.server).await?, &args.command).await })
 }
 
 /// Runs `belljar tool`.

@@ -28,7 +28,7 @@ pub(crate) enum KeyCommand {
         /// Name or purpose
         #[arg(long, value_name = "TEXT", default_value = "")]
         name: String,
-        /// Role: admin, user or read
+        /// Role: admin, user, approver or read
         #[arg(long, value_name = "ROLE", default_value = "user")]
         role: String,
         /// Tenant
@@ -37,6 +37,8 @@ pub(crate) enum KeyCommand {
         /// Lifetime, such as 24h
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
+        #[command(flatten)]
+        person: PersonArgs,
         #[command(flatten)]
         quotas: QuotaArgs,
     },
@@ -50,12 +52,14 @@ pub(crate) enum KeyCommand {
         /// Name or purpose
         #[arg(long, value_name = "TEXT")]
         name: Option<String>,
-        /// Role: admin, user or read
+        /// Role: admin, user, approver or read
         #[arg(long, value_name = "ROLE")]
         role: Option<String>,
         /// Lifetime from now on, such as 24h, or none for a key that does not expire
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
+        #[command(flatten)]
+        person: PersonArgs,
         #[command(flatten)]
         quotas: QuotaArgs,
     },
@@ -64,6 +68,28 @@ pub(crate) enum KeyCommand {
         /// Its id, or its name if no other key has it
         id: String,
     },
+}
+
+/// Whose a key is, and whether its calls wait for somebody else.
+#[derive(Debug, Args)]
+pub(crate) struct PersonArgs {
+    /// Person to whom it belongs, who approves no calls made with it; "" for none
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// Whether its calls wait until another person approves them: never or always
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) approval: Option<String>,
+}
+
+impl PersonArgs {
+    /// Adds what is given to a request.
+    pub(crate) fn add_to(&self, request: &mut serde_json::Value) {
+        for (field, value) in [("owner", &self.owner), ("approval", &self.approval)] {
+            if let Some(value) = value {
+                request[field] = value.as_str().into();
+            }
+        }
+    }
 }
 
 /// Arguments of `belljar secret`.
@@ -545,6 +571,13 @@ pub(crate) enum ToolCommand {
         #[arg(long = "for", value_name = "WHOM", value_enum)]
         dialect: ToolDialect,
     },
+    /// Call a tool, and wait for its end
+    Call {
+        /// Name, or NAME@VERSION
+        name: String,
+        #[command(flatten)]
+        call: ToolCallArgs,
+    },
     /// Show what would be decided about a call, by which rule and why; nothing runs
     Test {
         /// Name, or NAME@VERSION
@@ -573,13 +606,16 @@ pub(crate) struct ToolDefinitionArgs {
     /// Whether calls of a key share a sandbox: true or false [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) session: Option<bool>,
+    /// Whether its calls wait until another person approves them: never or always [default: never]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) approval: Option<String>,
     #[command(flatten)]
     pub(crate) limits: CreateLimits,
     #[command(flatten)]
     pub(crate) net: crate::cli::NetArgs,
 }
 
-/// Arguments of a call that is tested.
+/// Arguments of a call.
 #[derive(Debug, Args)]
 pub(crate) struct ToolCallArgs {
     /// Code, instead of a script
@@ -616,4 +652,62 @@ impl ToolDialect {
             Self::Mcp => "mcp",
         }
     }
+}
+
+/// Arguments of `belljar approval`.
+#[derive(Debug, Args)]
+pub(crate) struct ApprovalCommandArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(subcommand)]
+    pub(crate) command: ApprovalCommand,
+}
+
+/// The commands of `belljar approval`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalCommand {
+    /// List calls that wait
+    #[command(visible_alias = "list")]
+    Ls {
+        /// Also those that were decided, and those that did not run
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Show a call: what it would run, where, and for whom
+    #[command(visible_alias = "info")]
+    Show {
+        /// Id of the approval
+        id: String,
+    },
+    /// Let a call run, once
+    Approve(ApproveArgs),
+    /// Refuse a call, or end the budget of an approval
+    Deny {
+        /// Id of the approval
+        id: String,
+        /// Why, for the caller and the audit log
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        note: String,
+    },
+    /// Print calls when they begin to wait, and what becomes of them
+    Watch,
+}
+
+/// An approval.
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// Id of the approval
+    pub(crate) id: String,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) note: String,
+    /// Approve further calls of the same person, too: this many with the one that waits
+    #[arg(long = "for", value_name = "NUMBER")]
+    pub(crate) uses: Option<u32>,
+    /// Time within which they must begin [default: 10m]
+    #[arg(long, value_name = "TIME", requires = "uses")]
+    pub(crate) within: Option<String>,
+    /// Which: call (the same call) or tool (any call of the same version of the tool)
+    #[arg(long, value_name = "WHICH", requires = "uses", default_value = "call")]
+    pub(crate) scope: String,
 }

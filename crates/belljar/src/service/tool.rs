@@ -4,7 +4,7 @@ use std::path::Path;
 
 use belljar_client::{Method, RestBody};
 use belljar_keeper::ToolVerdict;
-use belljar_model::{LimitsFile, ModelError, NetworkFile, ToolFile};
+use belljar_model::{Approval, LimitsFile, ModelError, NetworkFile, StreamOutput, ToolFile};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::link::Link;
 use super::server_args::{ToolCallArgs, ToolCommand, ToolDefinitionArgs};
 use super::show::{Table, away, print};
 use super::values;
-use crate::message::Quit;
+use crate::message::{Quit, say};
 
 /// Exit status if a call would be refused.
 const REFUSED: u8 = 1;
@@ -31,6 +31,8 @@ struct Tool {
     template: Option<String>,
     timeout_s: f64,
     session: bool,
+    #[serde(default)]
+    approval: Approval,
     limits: LimitsFile,
     network: Option<NetworkFile>,
     key: String,
@@ -58,6 +60,7 @@ impl Tool {
             languages: self.languages,
             template: self.template,
             session: self.session,
+            approval: self.approval,
             limits: self.limits,
             network: self.network,
         })
@@ -79,6 +82,7 @@ pub(crate) async fn tools(link: &Link, command: &ToolCommand) -> Result<u8, Quit
                 template: None,
                 timeout: Default::default(),
                 session: false,
+                approval: Approval::Never,
                 limits: LimitsFile::default(),
                 network: None,
             };
@@ -103,6 +107,7 @@ pub(crate) async fn tools(link: &Link, command: &ToolCommand) -> Result<u8, Quit
             print(&format!("{schema:#}\n"))?;
         }
         ToolCommand::Test { name, call } => return test(link, name, call).await,
+        ToolCommand::Call { name, call } => return run(link, name, call).await,
     }
     Ok(0)
 }
@@ -131,6 +136,9 @@ fn apply(mut tool: ToolFile, flags: &ToolDefinitionArgs) -> Result<ToolFile, Qui
     }
     if let Some(session) = flags.session {
         tool.session = session;
+    }
+    if let Some(approval) = &flags.approval {
+        tool.approval = approval.parse().map_err(|error| values::usage_error("approval", &error))?;
     }
     if let Some(network) = flags.net.file()? {
         tool.network = Some(network);
@@ -228,16 +236,52 @@ fn is_same(stored: ToolFile, file: ToolFile) -> bool {
     network && ToolFile { network: None, ..stored } == ToolFile { network: None, ..file }
 }
 
-/// Shows what would be decided about a call.
-async fn test(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
+/// Returns the arguments of a call.
+fn arguments(call: &ToolCallArgs) -> Result<Value, Quit> {
     let code = match (&call.code, &call.script) {
         (Some(code), _) => code.clone(),
         (None, Some(script)) => std::fs::read_to_string(script)
             .map_err(|error| Quit::Usage(format!("{}: {error}", script.display())))?,
         (None, None) => return Err(Quit::Usage("give a script, or code with -c".to_owned())),
     };
-    let body = json!({"code": code, "language": call.language, "timeout": call.timeout});
-    let verdict: ToolVerdict = link.client.send(Method::POST, &format!("{}/test", path(name)), &body).await?;
+    Ok(json!({"code": code, "language": call.language, "timeout": call.timeout}))
+}
+
+/// Result of a call, as far as it is printed.
+#[derive(Serialize, Deserialize)]
+struct Called {
+    exit_code: u8,
+    stdout: StreamOutput,
+    stderr: StreamOutput,
+    hint: Option<String>,
+    #[serde(flatten)]
+    rest: serde_json::Map<String, Value>,
+}
+
+/// Calls a tool, and returns the exit status of its code.
+async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
+    let path = format!("{}/call", path(name));
+    let called: Called = link.client.send(Method::POST, &path, &arguments(call)?).await?;
+    if !link.json(&called)? {
+        let text = |output: &StreamOutput| {
+            String::from_utf8_lossy(&output.decode().unwrap_or_default()).into_owned()
+        };
+        print(&text(&called.stdout))?;
+        let errors = text(&called.stderr);
+        if !errors.is_empty() {
+            say(errors.trim_end());
+        }
+        if let Some(hint) = &called.hint {
+            link.remark(hint);
+        }
+    }
+    Ok(called.exit_code)
+}
+
+/// Shows what would be decided about a call.
+async fn test(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
+    let path = format!("{}/test", path(name));
+    let verdict: ToolVerdict = link.client.send(Method::POST, &path, &arguments(call)?).await?;
     if !link.json(&verdict)? {
         let decided = if verdict.allowed { "allowed" } else { "refused" };
         let ToolVerdict { rule, reason, tool, version, .. } = &verdict;

@@ -34,6 +34,7 @@ fn help_and_version() {
       secret      Store secrets on the server, for network policies
       template    Build and manage templates
       tool        Store tools, which models call by their names
+      approval    Decide about calls that wait for another person
       image       Pull images of registries, and manage them
       audit       Read and check the audit trail
       events      Print what happens to sandboxes, processes, templates and keys

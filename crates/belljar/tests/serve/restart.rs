@@ -1,6 +1,11 @@
 //! Sandboxes outlive the server that created them, unless configured otherwise.
 
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use belljar_testing::wait::eventually;
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::fixture::{Home, Server};
 
@@ -58,4 +63,65 @@ fn sandbox_and_its_processes_outlive_the_server() {
     let gone = server.call("GET", &format!("/v1/sandboxes/{id}"), "");
     assert_eq!(gone.status, 410, "{gone:?}");
     assert_eq!(gone.json()["code"], "sandbox_gone");
+}
+
+/// Sends a command that waits for approval, and returns the connection on which its result would come, with the approval.
+fn ask(server: &Server, key: &str, id: &str, command: &str) -> (TcpStream, Value) {
+    let body = json!({ "command": command }).to_string();
+    let mut connection = TcpStream::connect(&server.address).unwrap();
+    let head =
+        format!("POST /v1/sandboxes/{id}/exec HTTP/1.1\r\nHost: {}\r\nX-API-Key: {key}", server.address);
+    let length = body.len();
+    write!(connection, "{head}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
+        .unwrap();
+    let asked = eventually(|| {
+        let pending = server.call("GET", "/v1/approvals?state=pending", "").json()["approvals"][0].clone();
+        if pending.is_null() { Err("no call waits".to_owned()) } else { Ok(pending) }
+    });
+    (connection, asked)
+}
+
+#[test]
+fn calls_that_wait_or_run_for_approval_are_closed_after_a_crash() {
+    let home = Home::new();
+    let mut server = next(&home, &KEEP, "");
+    let key = server.said.split("BELLJAR_API_KEY=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    server.key.clone_from(&key);
+    let made = server.call("POST", "/v1/keys", r#"{"name":"agent","owner":"agent","approval":"always"}"#);
+    let agent = made.json()["key"].as_str().unwrap().to_owned();
+    let id = server.create(r#"{"timeout":300}"#);
+    let state =
+        |server: &Server| server.call("GET", &format!("/v1/sandboxes/{id}"), "").json()["state"].clone();
+    let approval = |server: &Server, asked: &Value| {
+        let path = format!("/v1/approvals/{}", asked["id"].as_str().unwrap());
+        server.call("GET", &path, "").json()
+    };
+    let (_connection, waits) = ask(&server, &agent, &id, "touch ran");
+    eventually(|| if state(&server) == "paused" { Ok(()) } else { Err("it is not frozen".to_owned()) });
+    server.stop(Signal::KILL);
+    let server = next(&home, &KEEP, &key);
+    let closed = approval(&server, &waits);
+    assert_eq!(
+        (&closed["state"], &closed["outcome"]),
+        (&json!("cancelled"), &json!("the server ended while it waited"))
+    );
+    assert_eq!(state(&server), "running");
+    let path = format!("/v1/approvals/{}/approve", waits["id"].as_str().unwrap());
+    assert_eq!(server.call("POST", &path, "{}").json()["code"], "approval_decided");
+    assert_eq!(server.exec(&id, "ls"), "");
+    let (_connection, runs) = ask(&server, &agent, &id, "touch ran; exec sleep 250");
+    let path = format!("/v1/approvals/{}/approve", runs["id"].as_str().unwrap());
+    assert_eq!(server.call("POST", &path, "{}").status, 200);
+    eventually(|| {
+        let is_running = !approval(&server, &runs)["started_at"].is_null();
+        if is_running { Ok(()) } else { Err("it does not run".to_owned()) }
+    });
+    server.stop(Signal::KILL);
+    let server = next(&home, &KEEP, &key);
+    let closed = approval(&server, &runs);
+    assert_eq!(
+        (&closed["state"], &closed["outcome"]),
+        (&json!("outcome_unknown"), &json!("the server ended while it ran"))
+    );
+    assert_eq!(state(&server), "running");
 }

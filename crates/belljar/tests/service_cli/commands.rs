@@ -466,7 +466,7 @@ fn keys_are_limited_by_role_and_quota() {
         "{set}"
     );
     assert!(home.good("key ls").lines().any(|line| line.contains("worker") && line.contains("1 of 2")));
-    home.run(&format!("key set {key} --role king")).refused(2, &["--role", "admin, user or read"]);
+    home.run(&format!("key set {key} --role king")).refused(2, &["--role", "admin, user, approver or read"]);
     home.run("key set nosuch --max-sandboxes 1").refused(125, &["key \"nosuch\" not found"]);
     assert_eq!(with(user, &format!("key set {key} --max-sandboxes 9")).0, Some(125));
     // The operator sees both sandboxes, the key only its tenant's.

@@ -82,6 +82,16 @@ fn screening_page_script_works() {
     assert!(good && text.contains("module-denied") && text.contains("not a wall"), "{text}");
 }
 
+#[test]
+fn approvals_page_script_works() {
+    let home = Home::new();
+    let page = std::fs::read_to_string(repository().join("docs/approvals.md")).unwrap();
+    let script = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let (good, text) = run(&home, script);
+    assert!(good && text.contains("by ann") && text.contains("as planned"), "{text}");
+    assert_eq!(home.read("out.txt"), "released\n", "{text}");
+}
+
 /// Runs the commands of the page on volumes, and checks their errors.
 #[test]
 fn volumes_page_works() {

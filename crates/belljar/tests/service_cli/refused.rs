@@ -79,7 +79,7 @@ fn invalid_values_are_refused_with_a_hint() {
         ("sandbox set x", &["nothing to change"]),
         ("sandbox shell x", &["needs a terminal", "sandbox exec"]),
         ("sandbox cp a b", &["one of the two places must be SANDBOX:PATH"]),
-        ("key create --role king", &["--role", "admin, user or read"]),
+        ("key create --role king", &["--role", "admin, user, approver or read"]),
     ];
     for (line, words) in cases {
         home.run(line).refused(2, words);

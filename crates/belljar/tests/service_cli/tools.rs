@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::fixture::Home;
+use crate::fixture::{Home, eventually};
 
 const TOOLS: &str = r#"
 [[tool]]
@@ -80,6 +80,62 @@ fn calls_are_decided_without_running() {
 }
 
 #[test]
+fn calls_wait_for_another_person() {
+    let home = Home::new();
+    home.good("tool add one --language bash --approval always");
+    let agent = home.good("key create --name agent --owner agent").trim().to_owned();
+    // Nobody else could approve it.
+    let refused = home.run(&format!("tool call one -c true --api-key {agent}"));
+    refused.refused(125, &["the call needs approval", "belljar key create"]);
+    assert_eq!(home.run(&format!("tool test one -c true --api-key {agent}")).status, Some(1));
+    let ann = home.good("key create --name ann --owner ann --role approver").trim().to_owned();
+    let verdict = home.good(&format!("tool test one -c true --api-key {agent}"));
+    assert_eq!(verdict, "allowed by approval of one@1: it waits until another person approves it\n");
+    let call = |code: &str| {
+        let args = ["tool", "call", "one", "-c", code, "--api-key", &agent];
+        home.belljar(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let waiting = || {
+        eventually(|| {
+            let id = home.good(&format!("approval ls -q --api-key {ann}")).trim().to_owned();
+            if id.is_empty() { Err("no call waits".to_owned()) } else { Ok(id) }
+        })
+    };
+    let running = call("echo out; echo err >&2; exit 3");
+    let id = waiting();
+    let shown = home.good(&format!("approval show {id}"));
+    for expected in ["one@1", "agent (key key_", "code:\n  echo out; echo err >&2; exit 3\n", "disabled"] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    home.run(&format!("approval approve {id} --api-key {agent}"))
+        .refused(125, &["needs a key with the role approver"]);
+    home.run(&format!("approval approve {id} --within 5m")).refused(2, &["--for"]);
+    home.run(&format!("approval approve {id} --for 1"))
+        .refused(2, &["uses: 1 is not allowed; give 2 to 1000 calls"]);
+    let args = format!("approval approve {id} --for 2 --within 5m --scope tool --note fine --api-key {ann}");
+    assert_eq!(home.good(&args), format!("{id}\n"));
+    let output = running.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n".to_owned()), "{output:?}");
+    assert!(text(&output.stderr).contains("err"), "{output:?}");
+    // The second call of the budget does not wait; the third does, and is denied.
+    let within = home.run(&format!("tool call one -c true --api-key {agent}"));
+    assert_eq!(within.status, Some(0), "{within:?}");
+    let running = call("true");
+    let id = waiting();
+    assert_eq!(home.good(&format!("approval deny {id} --note enough --api-key {ann}")), format!("{id}\n"));
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(text(&output.stderr).contains("denied: enough"), "{output:?}");
+    let all = home.good(&format!("approval ls --all --api-key {ann}"));
+    assert_eq!((all.matches("approved").count(), all.matches("denied").count()), (2, 1), "{all}");
+    home.run("approval show apr_0").refused(125, &["approval \"apr_0\" not found"]);
+    home.run(&format!("approval deny {id}")).refused(125, &["is denied already"]);
+    home.run("key create --approval sometimes").refused(2, &["approval: "]);
+    home.run("tool edit one --approval on_risk").refused(2, &["on_risk", "never or always"]);
+}
+
+#[test]
 fn errors_in_files_name_the_tool_and_the_key() {
     let home = Home::new();
     for (text, expected) in [
@@ -95,7 +151,10 @@ fn errors_in_files_name_the_tool_and_the_key() {
             TOOLS.replace("\"two\"", "\"one\""),
             "tools.toml: tool 2 (one): name: \"one\" is not allowed; give each name once",
         ),
-        (format!("{TOOLS}approval = \"on-risk\"\n"), "tools.toml: tool 2 (two): "),
+        (
+            TOOLS.replace("session = true", "session = true\napproval = \"on_risk\""),
+            "tools.toml: tool 2 (two): approval: \"on_risk\" is not in this version; give never or always",
+        ),
         ("[[tool]".to_owned(), "tools.toml: "),
     ] {
         home.write("tools.toml", &text);

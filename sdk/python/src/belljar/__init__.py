@@ -12,6 +12,7 @@ started if none is running.
 
 from ._arguments import check_arguments, register_options
 from ._async.client import (
+    AsyncApprovals,
     AsyncAudit,
     AsyncBelljar,
     AsyncKeys,
@@ -31,7 +32,7 @@ from ._async.sessions import AsyncSession, AsyncSessions
 from ._async.shortcuts import AsyncSecret, AsyncVolume
 from ._async.watch import AsyncWatchHandle
 from ._config import ConnectionConfig, ConnectionOptions, RequestOptions
-from ._sync.client import Audit, Belljar, Keys, Paginator, Sandboxes, Secrets, Templates, Volumes
+from ._sync.client import Approvals, Audit, Belljar, Keys, Paginator, Sandboxes, Secrets, Templates, Volumes
 from ._sync.commands import CommandHandle, Commands
 from ._sync.files import Files, VolumeFiles
 from ._sync.git import Git
@@ -77,6 +78,8 @@ from .errors import (
 from .models import (
     AccountInfo,
     AnyChart,
+    ApprovalDecision,
+    ApprovalInfo,
     ArchiveResult,
     AuditPage,
     AuditVerdict,
@@ -156,8 +159,12 @@ for _name, _kind in list(globals().items()):
 __all__ = [
     "AccountInfo",
     "AnyChart",
+    "ApprovalDecision",
+    "ApprovalInfo",
+    "Approvals",
     "ArchiveResult",
     "ArgumentTypeException",
+    "AsyncApprovals",
     "AsyncAudit",
     "AsyncBelljar",
     "AsyncCommandHandle",

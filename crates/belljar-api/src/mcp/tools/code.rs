@@ -138,6 +138,7 @@ pub(crate) async fn run_code(
             RunEvent::Progress(CodeEvent::Output { stream, offset, data }) => {
                 report(call, &mut pieces, stream, offset, &data).await;
             }
+            RunEvent::Waiting(waiting) => call.report_waiting(&waiting).await,
             RunEvent::Queued | RunEvent::Progress(_) => {}
             RunEvent::Ended(done) => return done,
         }

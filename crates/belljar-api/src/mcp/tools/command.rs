@@ -113,6 +113,7 @@ pub(super) async fn run_command(
             RunEvent::Progress(ExecEvent::Output { stream, offset, data }) => {
                 report(call, &mut pieces, stream, offset, &data).await;
             }
+            RunEvent::Waiting(waiting) => call.report_waiting(&waiting).await,
             RunEvent::Queued | RunEvent::Progress(_) => {}
             RunEvent::Ended(done) => return Ok(done?.truncate(MAX_OUTPUT_BYTES)),
         }

@@ -88,6 +88,7 @@ async fn call_tool(call: &Call, named: &str, arguments: ToolCall) -> Result<Tool
             RunEvent::Progress(CodeEvent::Output { stream, offset, data }) => {
                 report(call, &mut pieces, stream, offset, &data).await;
             }
+            RunEvent::Waiting(waiting) => call.report_waiting(&waiting).await,
             RunEvent::Queued | RunEvent::Progress(_) => {}
             RunEvent::Ended(done) => return done,
         }

@@ -1,7 +1,7 @@
 //! Keys.
 
 use belljar_keeper::{DEFAULT_TENANT, KeyChange, NewKey, Quotas};
-use belljar_model::Role;
+use belljar_model::{Approval, Role};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -32,6 +32,14 @@ pub(crate) struct NewKeyBody {
     /// Quotas of all its sandboxes together.
     #[serde(default, deserialize_with = "object")]
     quotas: Option<Quotas>,
+    /// The person to whom it belongs: nobody approves calls that were made with a key of the same owner. If not given, it is a person of
+    /// its own.
+    #[serde(default)]
+    owner: Option<String>,
+    /// Whether calls with it wait until another person approves them: `never`, which it is if not given, or `always`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = "^(never|always)$")]
+    approval: Option<Approval>,
 }
 
 impl From<NewKeyBody> for NewKey {
@@ -42,6 +50,8 @@ impl From<NewKeyBody> for NewKey {
             tenant: body.tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
             expires: body.expires.map(|expires| expires.0),
             quotas: body.quotas.unwrap_or_default(),
+            owner: body.owner,
+            approval: body.approval.unwrap_or_default(),
         }
     }
 }
@@ -60,13 +70,19 @@ pub(crate) struct KeyUpdateBody {
     /// Quotas of all its sandboxes together, which replace all earlier ones.
     #[serde(default, deserialize_with = "object")]
     quotas: Option<Quotas>,
+    /// New owner; an empty text for none.
+    owner: Option<String>,
+    /// Whether calls with it wait until another person approves them: `never` or `always`.
+    #[schema(value_type = Option<String>, pattern = "^(never|always)$")]
+    approval: Option<Approval>,
 }
 
 impl KeyUpdateBody {
     /// Converts the body to the keeper's request.
     pub(crate) fn into_change(self) -> KeyChange {
-        let Self { name, role, expires, quotas } = self;
+        let Self { name, role, expires, quotas, owner, approval } = self;
         let expires = expires.map(|expires| Some(expires.0).filter(|expires| !expires.is_zero()));
-        KeyChange { name, role, expires, quotas }
+        let owner = owner.map(|owner| Some(owner).filter(|owner| !owner.is_empty()));
+        KeyChange { name, role, expires, quotas, owner, approval }
     }
 }

@@ -1,7 +1,9 @@
 //! Stored tools, their calls and their results.
 
 use belljar_keeper::{ToolCall, ToolInfo, ToolResult, WrittenFile};
-use belljar_model::{CodeStatus, LimitsFile, ModelError, NetworkFile, Timeout, ToolFile, milliseconds};
+use belljar_model::{
+    Approval, CodeStatus, LimitsFile, ModelError, NetworkFile, Timeout, ToolFile, milliseconds,
+};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
@@ -40,6 +42,10 @@ pub(crate) struct ToolBody {
     /// one of its own.
     #[serde(default)]
     session: Option<bool>,
+    /// Whether its calls wait until another person approves them: `never`, which it is if not given, or `always`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = "^(never|always)$")]
+    approval: Option<Approval>,
     /// Limits of its sandboxes; the template's where not given.
     #[serde(default, deserialize_with = "object")]
     limits: Option<LimitsFile>,
@@ -64,6 +70,7 @@ impl ToolBody {
             template: self.template,
             timeout: timeout.unwrap_or_default(),
             session: self.session.unwrap_or(false),
+            approval: self.approval.unwrap_or_default(),
             limits: self.limits.unwrap_or_default(),
             network: self.network.map(NetworkBody::into_file),
         })
@@ -92,6 +99,9 @@ pub(crate) struct ToolInfoBody {
     timeout_s: f64,
     /// Whether calls of a key share a sandbox.
     session: bool,
+    /// Whether its calls wait until another person approves them: `never` or `always`.
+    #[schema(value_type = String, example = "never")]
+    approval: Approval,
     /// Limits of its sandboxes, where they are not the template's.
     limits: LimitsFile,
     /// Network policy of its sandboxes, as a mode or in full.
@@ -117,6 +127,7 @@ impl From<ToolInfo> for ToolInfoBody {
             template: tool.template,
             timeout_s: tool.timeout.duration().as_secs_f64(),
             session: tool.session,
+            approval: tool.approval,
             limits: tool.limits,
             network: tool.network,
             key,

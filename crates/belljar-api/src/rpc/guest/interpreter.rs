@@ -108,7 +108,8 @@ impl v1::Interpreter for Interpreter {
         let events = async_stream::stream! {
             while let Some(next) = run.next().await {
                 match next {
-                    RunEvent::Queued => {}
+                    // The client waits.
+                    RunEvent::Waiting(_) | RunEvent::Queued => {}
                     RunEvent::Progress(event) => for event in to_events(event) { yield Ok(event) },
                     RunEvent::Ended(Ok(done)) => {
                         yield Ok(v1::CodeEvent { event: to_code_ended(&done).into(), ..Default::default() });

@@ -7,7 +7,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import _json as read
 from .._arguments import mapping, text_list, texts
-from ..models import AccountInfo, AuditPage, AuditVerdict, KeyInfo, ScreenReport, SecretInfo, TemplateInfo, VolumeInfo
+from ..models import (
+    AccountInfo,
+    ApprovalInfo,
+    AuditPage,
+    AuditVerdict,
+    KeyInfo,
+    ScreenReport,
+    SecretInfo,
+    TemplateInfo,
+    VolumeInfo,
+)
 from ..template import Template
 from ._call import (
     Call,
@@ -121,6 +131,8 @@ def create_key(
     tenant: Optional[str],
     expires: Optional[Duration],
     quotas: Optional[Mapping[str, Any]],
+    owner: Optional[str],
+    approval: Optional[str],
 ) -> Call[KeyInfo]:
     """Creates an API key."""
     return post(
@@ -131,6 +143,8 @@ def create_key(
         tenant=tenant,
         expires=duration(expires, "expires"),
         quotas=None if quotas is None else _quotas(quotas),
+        owner=owner,
+        approval=approval,
     )
 
 
@@ -141,6 +155,8 @@ def update_key(
     role: Optional[str],
     expires: Optional[Duration],
     quotas: Optional[Mapping[str, Any]],
+    owner: Optional[str],
+    approval: Optional[str],
 ) -> Call[KeyInfo]:
     """Changes an API key."""
     body = given(
@@ -148,6 +164,8 @@ def update_key(
         role=role,
         expires=duration(expires, "expires"),
         quotas=None if quotas is None else _quotas(quotas),
+        owner=owner,
+        approval=approval,
     )
     return Call("PATCH", f"/v1/keys/{segment(key_id, 'key_id')}", KeyInfo.from_json, body=body)
 
@@ -217,6 +235,42 @@ def screen(
     )
     body = {"code": code, "language": language, "modules": modules}
     return Call("POST", "/v1/screen", ScreenReport.from_json, body=body, safe=True)
+
+
+def list_approvals(
+    state: Optional[str], limit: Optional[int], cursor: Optional[str]
+) -> Call[Tuple[List[ApprovalInfo], Optional[str]]]:
+    """Returns a page of approvals."""
+    return get(
+        "/v1/approvals",
+        lambda value: (read.list_of(value, "approvals", ApprovalInfo.from_json), read.optional_text(value, "next_cursor")),
+        ("state", state),
+        ("limit", number(limit)),
+        ("cursor", cursor),
+    )
+
+
+def get_approval(approval_id: str) -> Call[ApprovalInfo]:
+    """Returns an approval."""
+    return get(_approval_path(approval_id), ApprovalInfo.from_json)
+
+
+def approve(
+    approval_id: str, note: Optional[str], uses: Optional[int], within: Optional[Duration], scope: Optional[str]
+) -> Call[ApprovalInfo]:
+    """Approves a call."""
+    path = f"{_approval_path(approval_id)}/approve"
+    within_s = duration(within, "within")
+    return post(path, ApprovalInfo.from_json, note=note, uses=uses, within=within_s, scope=scope)
+
+
+def deny(approval_id: str, note: Optional[str]) -> Call[ApprovalInfo]:
+    """Denies a call."""
+    return post(f"{_approval_path(approval_id)}/deny", ApprovalInfo.from_json, note=note)
+
+
+def _approval_path(approval_id: str) -> str:
+    return f"/v1/approvals/{segment(approval_id, 'approval_id')}"
 
 
 def me() -> Call[AccountInfo]:

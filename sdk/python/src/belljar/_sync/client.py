@@ -36,6 +36,7 @@ from ..errors import (
 )
 from ..models import (
     AccountInfo,
+    ApprovalInfo,
     AuditPage,
     AuditVerdict,
     BuildEvent,
@@ -105,6 +106,8 @@ class Belljar:
         """API keys; needs a key with the role `admin`."""
         self.secrets = Secrets(self)
         """Secrets stored on the server for network policies."""
+        self.approvals = Approvals(self)
+        """Calls that wait for a decision; needs a key with the role `approver` to decide."""
         self.audit = Audit(self)
         """The audit log; needs a key with the role `admin`."""
 
@@ -468,15 +471,20 @@ class Keys:
         tenant: Optional[str] = None,
         expires: Optional[Duration] = None,
         quotas: Optional[Mapping[str, Any]] = None,
+        owner: Optional[str] = None,
+        approval: Optional[str] = None,
     ) -> KeyInfo:
         """Creates a key. The secret is in `key` of the result, only this once.
 
-        `role` is `admin`, `user` or `read`. `expires` is its lifetime; unlimited if not given. `quotas` may contain
+        `role` is `admin`, `user`, `approver` or `read`. `expires` is its lifetime; unlimited if not given. `quotas` may contain
         `sandboxes`, `memory_bytes`, `disk_bytes`, `cpu_seconds_per_hour`, `executions_per_minute`, `network`, the
         ceiling of network policies (a mode, or a mapping with `presets` and `allow`), and `stored_secrets`, which is
-        False if these may not use secrets stored on the server.
+        False if these may not use secrets stored on the server. `owner` is the person to whom it belongs, who cannot approve
+        calls made with it; with `approval="always"` these wait until another person approves them.
         """
-        call = calls.admin.create_key(name, role=role, tenant=tenant, expires=expires, quotas=quotas)
+        call = calls.admin.create_key(
+            name, role=role, tenant=tenant, expires=expires, quotas=quotas, owner=owner, approval=approval
+        )
         return self._client._transport.request(call)
 
     def update(
@@ -487,12 +495,17 @@ class Keys:
         role: Optional[str] = None,
         expires: Optional[Duration] = None,
         quotas: Optional[Mapping[str, Any]] = None,
+        owner: Optional[str] = None,
+        approval: Optional[str] = None,
     ) -> KeyInfo:
         """Changes a key, from its next request on; what is not given stays.
 
         `expires` counts from now; 0: it does not expire. `quotas` replace all earlier ones; missing ones are unlimited.
+        An empty `owner` is none.
         """
-        call = calls.admin.update_key(key_id, name=name, role=role, expires=expires, quotas=quotas)
+        call = calls.admin.update_key(
+            key_id, name=name, role=role, expires=expires, quotas=quotas, owner=owner, approval=approval
+        )
         return self._client._transport.request(call)
 
     def list(self, *, limit: Optional[int] = None, next_token: Optional[str] = None) -> Paginator[KeyInfo]:
@@ -509,6 +522,48 @@ class Keys:
         except NotFoundException:
             return False
         return True
+
+
+class Approvals:
+    """Calls that wait until a person approves them."""
+
+    def __init__(self, client: Belljar) -> None:
+        """Created by a client."""
+        self._client = client
+
+    def list(
+        self, *, state: Optional[str] = None, limit: Optional[int] = None, next_token: Optional[str] = None
+    ) -> Paginator[ApprovalInfo]:
+        """Lists approvals, newest first: all of the tenant for the role `approver`, else those of one's own calls.
+
+        `state` is `pending`, `approved`, `denied`, `expired`, `cancelled` or `outcome_unknown`; all if not given. `limit` is
+        the page size (1 to 100). `next_token` of an earlier list continues it.
+        """
+        return Paginator(self._client, lambda cursor: calls.admin.list_approvals(state, limit, cursor), next_token)
+
+    def get(self, approval_id: str) -> ApprovalInfo:
+        """Returns an approval, with the call as it would run."""
+        return self._client._transport.request(calls.admin.get_approval(approval_id))
+
+    def approve(
+        self,
+        approval_id: str,
+        *,
+        note: Optional[str] = None,
+        uses: Optional[int] = None,
+        within: Optional[Duration] = None,
+        scope: Optional[str] = None,
+    ) -> ApprovalInfo:
+        """Approves a call that waits, which then runs once. Another person than the one who made it has to do that.
+
+        `uses` and `within` allow further calls of that person: so many with the one that waits, within this time. They are
+        the same call (`scope="call"`), or any call of the same version of the tool (`scope="tool"`).
+        """
+        return self._client._transport.request(calls.admin.approve(approval_id, note, uses, within, scope))
+
+    def deny(self, approval_id: str, *, note: Optional[str] = None) -> ApprovalInfo:
+        """Denies a call that waits, or ends the further calls of an approval. The caller gets the note."""
+        return self._client._transport.request(calls.admin.deny(approval_id, note))
 
 
 class Secrets:

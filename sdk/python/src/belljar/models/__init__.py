@@ -2,6 +2,8 @@
 
 from .admin import (
     AccountInfo,
+    ApprovalDecision,
+    ApprovalInfo,
     AuditPage,
     AuditVerdict,
     BuildEvent,
@@ -56,6 +58,8 @@ from .sandboxes import (
 __all__ = [
     "AccountInfo",
     "AnyChart",
+    "ApprovalDecision",
+    "ApprovalInfo",
     "ArchiveResult",
     "AuditPage",
     "AuditVerdict",

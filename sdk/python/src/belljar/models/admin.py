@@ -165,6 +165,8 @@ class KeyInfo:
     revoked_at: Optional[datetime]
     last_used_at: Optional[datetime]
     key: Optional[str] = field(default=None, repr=False)
+    owner: Optional[str] = None
+    approval: str = "never"
 
     @classmethod
     def from_json(cls, value: Any) -> KeyInfo:
@@ -183,6 +185,85 @@ class KeyInfo:
             revoked_at=read.optional_time(value, "revoked_at"),
             last_used_at=read.optional_time(value, "last_used_at"),
             key=read.optional_text(value, "key"),
+            owner=read.optional_text(value, "owner"),
+            approval=read.optional_text(value, "approval") or "never",
+        )
+
+
+@dataclass(frozen=True)
+class ApprovalDecision:
+    """The decision of a person, with the key and the note. `budget` has the further calls that it covers."""
+
+    at: datetime
+    key_id: str
+    person: str
+    note: str
+    budget: Optional[Mapping[str, Any]] = None
+
+    @classmethod
+    def from_json(cls, value: Any) -> ApprovalDecision:
+        """Parses a decision."""
+        value = read.mapping(value, "the decision")
+        budget = value.get("budget")
+        return cls(
+            at=read.time(value, "at"),
+            key_id=read.text(value, "key"),
+            person=read.text(value, "person"),
+            note=read.text(value, "note"),
+            budget=None if budget is None else read.mapping(budget, "`budget`"),
+        )
+
+
+@dataclass(frozen=True)
+class ApprovalInfo:
+    """An approval: a call that waits for a person's decision, or has waited.
+
+    Attributes:
+        state: `pending`, `approved`, `denied`, `expired`, `cancelled` or `outcome_unknown`.
+        requester: The person who made the call: the owner of the key, or its id without one.
+        digest: SHA-256 of the call.
+        request: The call, in the server's format: code or command, files, environment, tool, template and network.
+        expires_at: When the call is refused if nobody has decided.
+        decision: The decision of a person.
+        granted_by: The approval whose budget has allowed the call, which did not wait then.
+        outcome: How the call has ended, or why it did not run.
+    """
+
+    approval_id: str
+    state: str
+    tenant: str
+    key_id: str
+    requester: str
+    digest: str
+    request: Mapping[str, Any]
+    created_at: datetime
+    expires_at: datetime
+    decision: Optional[ApprovalDecision] = None
+    granted_by: Optional[str] = None
+    started_at: Optional[datetime] = None
+    ended_at: Optional[datetime] = None
+    outcome: Optional[str] = None
+
+    @classmethod
+    def from_json(cls, value: Any) -> ApprovalInfo:
+        """Parses an approval."""
+        value = read.mapping(value, "the approval")
+        decision = value.get("decision")
+        return cls(
+            approval_id=read.text(value, "id"),
+            state=read.text(value, "state"),
+            tenant=read.text(value, "tenant"),
+            key_id=read.text(value, "key"),
+            requester=read.text(value, "requester"),
+            digest=read.text(value, "digest"),
+            request=read.mapping(value.get("request"), "`request`"),
+            created_at=read.time(value, "created_at"),
+            expires_at=read.time(value, "expires_at"),
+            decision=None if decision is None else ApprovalDecision.from_json(decision),
+            granted_by=read.optional_text(value, "granted_by"),
+            started_at=read.optional_time(value, "started_at"),
+            ended_at=read.optional_time(value, "ended_at"),
+            outcome=read.optional_text(value, "outcome"),
         )
 
 

@@ -1,0 +1,275 @@
+//! Approvals as callers see them: the call that waits, the decision, and the configuration.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_model::{ApprovalState, BudgetScope, Encoding, SandboxSpec};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
+use utoipa::ToSchema;
+
+use crate::json;
+
+/// Maximum length of what the person who decides sees of a call, in bytes of JSON.
+/// Source: docs/spec.md; held by `approvals::waiting_calls_are_bounded` of this crate's tests.
+pub const MAX_APPROVAL_BYTES: usize = 256 << 10;
+
+/// Maximum length of a note in bytes. Source: docs/spec.md; held by `approvals::budgets_end_at_their_edge` of this crate's tests.
+pub const MAX_NOTE_BYTES: usize = 1024;
+
+/// Maximum number of calls of a budget. Source: docs/spec.md; held by `approvals::budgets_end_at_their_edge` of this crate's tests.
+pub const MAX_BUDGET_USES: u32 = 1000;
+
+/// Longest time of a budget. Source: docs/spec.md; held by `approvals::budgets_end_at_their_edge` of this crate's tests.
+pub const MAX_BUDGET_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The operator's configuration of approvals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApprovalsConfig {
+    /// Time after which a call about which nobody has decided is refused.
+    pub timeout: Duration,
+    /// Maximum number of waiting calls of one tenant.
+    pub max_pending: u32,
+    /// Time for which the record of an approval is kept after its end.
+    pub keep: Duration,
+}
+
+impl Default for ApprovalsConfig {
+    /// 5 minutes, 100 calls, 7 days.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(300), max_pending: 100, keep: Duration::from_secs(7 * 24 * 3600) }
+    }
+}
+
+/// Bytes of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ApprovalContent)]
+pub struct ApprovalContent {
+    /// Encoding of `data`: `utf-8` or `base64`.
+    #[schema(value_type = String, example = "utf-8")]
+    pub encoding: Encoding,
+    /// The bytes.
+    pub data: String,
+}
+
+impl ApprovalContent {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let (encoding, data) = Encoding::encode(bytes);
+        Self { encoding, data }
+    }
+}
+
+/// A call, as the person who decides sees it. The digest of an approval is the SHA-256 of its JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalRequest {
+    /// Its action: `tool.call`, `code`, `exec`, or `exec.start` for a command in the background.
+    #[schema(example = "tool.call")]
+    pub action: String,
+    /// The tool, as `NAME@VERSION`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// SHA-256 of the tool's definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_sha256: Option<String>,
+    /// The sandbox, if it is there already. It is frozen while the call waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// Template of the sandbox.
+    pub template: String,
+    /// The sandbox's network policy, in words.
+    pub network: String,
+    /// SHA-256 of the sandbox's whole specification: limits, mounts, volumes, network and the content of its template.
+    pub policy_sha256: String,
+    /// Language of the code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Context of the code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// The code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<ApprovalContent>,
+    /// The line for the shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<ApprovalContent>,
+    /// The program and its arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<ApprovalContent>>,
+    /// The session in which the command runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// Working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<ApprovalContent>,
+    /// User as whom the command runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Environment: the sandbox's, and that of the call.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Input of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<ApprovalContent>,
+    /// Timeout in milliseconds; the sandbox's if absent, none if 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Files that are written before, by their paths below the home directory.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, ApprovalContent>,
+}
+
+impl ApprovalRequest {
+    /// Returns a request without what is particular to its action. `sandbox` is that in which it runs, if it is there already.
+    pub(crate) fn new(action: &str, template: &str, spec: &SandboxSpec, sandbox: Option<String>) -> Self {
+        let env = spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect();
+        Self {
+            action: action.to_owned(),
+            sandbox,
+            template: template.to_owned(),
+            network: spec.network.to_string(),
+            policy_sha256: policy_digest(spec),
+            env,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the digest of what a budget for a tool covers: its version, and the policy.
+    pub(crate) fn tool_digest(&self) -> Option<String> {
+        let tool = self.tool_sha256.as_ref()?;
+        Some(hex::encode(Sha256::digest(format!("{tool} {}", self.policy_sha256))))
+    }
+}
+
+/// Returns the SHA-256 of a specification, in hexadecimal.
+pub(crate) fn policy_digest(spec: &SandboxSpec) -> String {
+    // Cannot fail: it is what the store has of a sandbox.
+    hex::encode(Sha256::digest(serde_json::to_vec(spec).unwrap_or_default()))
+}
+
+/// An approval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Approval)]
+pub struct ApprovalInfo {
+    /// Its id.
+    #[schema(example = "apr_5d0c6a3f1b2c4d5e")]
+    pub id: String,
+    /// Its state.
+    pub state: ApprovalState,
+    /// Tenant of the call.
+    pub tenant: String,
+    /// Id of the key that made the call.
+    pub key: String,
+    /// The person who made the call: the owner of the key, or its id without one.
+    pub requester: String,
+    /// SHA-256 of the JSON of `request`.
+    pub digest: String,
+    /// The call.
+    pub request: ApprovalRequest,
+    /// Time of the call.
+    #[serde(with = "json::time")]
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    /// Deadline of the decision, after which the call is refused.
+    #[serde(with = "json::time")]
+    #[schema(value_type = String, format = DateTime)]
+    pub expires_at: Timestamp,
+    /// The decision of a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<ApprovalDecision>,
+    /// Id of the approval whose budget has allowed the call, which did not wait then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_by: Option<String>,
+    /// Time at which the call began to run.
+    #[serde(default, with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started_at: Option<Timestamp>,
+    /// Time at which it had ended, or could not run any more.
+    #[serde(default, with = "json::time::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ended_at: Option<Timestamp>,
+    /// Outcome of the call, or the reason why it did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+}
+
+/// The decision of a person.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalDecision {
+    /// Time of the decision.
+    #[serde(with = "json::time")]
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// Id of the key with which it was made.
+    pub key: String,
+    /// The person: the owner of the key, or its id without one.
+    pub person: String,
+    /// The person's note.
+    pub note: String,
+    /// Further calls that it covers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<ApprovalBudget>,
+}
+
+/// Further calls that an approval covers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalBudget {
+    /// Which calls.
+    pub scope: BudgetScope,
+    /// Number of calls, with the one that waited.
+    pub uses: i64,
+    /// Number of these that were used.
+    pub used: i64,
+    /// Time until which they may begin.
+    #[serde(with = "json::time")]
+    #[schema(value_type = String, format = DateTime)]
+    pub until: Timestamp,
+}
+
+/// An approval that a person gives.
+#[derive(Debug, Clone, Default)]
+pub struct Approve {
+    /// Note, at most [`MAX_NOTE_BYTES`].
+    pub note: String,
+    /// Further calls, if any are to be covered.
+    pub budget: Option<NewBudget>,
+}
+
+/// Further calls that an approval is to cover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewBudget {
+    /// Which calls.
+    pub scope: BudgetScope,
+    /// Number of calls with the one that waits, 2 to [`MAX_BUDGET_USES`].
+    pub uses: u32,
+    /// Time within which they must begin, 1 s to [`MAX_BUDGET_TIME`].
+    pub within: Duration,
+}
+
+/// Calls that wait on this server.
+#[derive(Default)]
+pub(crate) struct Waiters(Mutex<HashMap<String, Arc<Notify>>>);
+
+impl Waiters {
+    pub(crate) fn register(&self, id: &str) -> Arc<Notify> {
+        Arc::clone(self.0.lock().entry(id.to_owned()).or_default())
+    }
+
+    pub(crate) fn remove(&self, id: &str) {
+        self.0.lock().remove(id);
+    }
+
+    pub(crate) fn wake(&self, id: &str) {
+        if let Some(waiter) = self.0.lock().get(id) {
+            waiter.notify_one();
+        }
+    }
+
+    /// Wakes all, as the server shuts down.
+    pub(crate) fn wake_all(&self) {
+        self.0.lock().values().for_each(|waiter| waiter.notify_one());
+    }
+}

@@ -1,0 +1,204 @@
+//! `belljar approval`: decisions about calls that wait.
+
+use std::time::Duration;
+
+use belljar_client::{Method, v1};
+use belljar_keeper::{ApprovalContent, ApprovalInfo, ApprovalRequest};
+use belljar_model::ApprovalState;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::build::in_path;
+use super::link::Link;
+use super::server_args::{ApprovalCommand, ApproveArgs};
+use super::show::{Table, away, print};
+use super::values;
+use crate::message::{Quit, clean, one_line};
+
+/// Maximum number of characters of code in a list.
+const MAX_SUMMARY: usize = 60;
+
+/// Time within which the calls of a budget must begin, if the command does not say.
+const BUDGET_TIME: Duration = Duration::from_secs(600);
+
+#[derive(Deserialize)]
+struct Page {
+    approvals: Vec<ApprovalInfo>,
+    next_cursor: Option<String>,
+}
+
+/// Runs a command of `belljar approval`.
+pub(crate) async fn approvals(link: &Link, command: &ApprovalCommand) -> Result<u8, Quit> {
+    match command {
+        ApprovalCommand::Ls { all } => list(link, *all).await?,
+        ApprovalCommand::Show { id } => show(link, &link.client.fetch(&path(id)).await?)?,
+        ApprovalCommand::Approve(args) => approve(link, args).await?,
+        ApprovalCommand::Deny { id, note } => decide(link, id, "deny", &json!({ "note": note })).await?,
+        ApprovalCommand::Watch => watch(link).await?,
+    }
+    Ok(0)
+}
+
+fn path(id: &str) -> String {
+    format!("/v1/approvals/{}", in_path(id))
+}
+
+async fn list(link: &Link, all: bool) -> Result<(), Quit> {
+    let mut table = Table::new(&["ID", "STATE", "WHO", "CALL", "CODE", "UNTIL"]);
+    let state = if all { "" } else { "&state=pending" };
+    let mut cursor = String::new();
+    loop {
+        let path = format!("/v1/approvals?limit=100{state}{cursor}");
+        let Page { approvals, next_cursor } = link.client.fetch(&path).await?;
+        for approval in approvals {
+            if link.json(&approval)? {
+                continue;
+            }
+            let until = match approval.ended_at {
+                Some(_) => "-".to_owned(),
+                None => away(approval.expires_at),
+            };
+            let call = name(&approval.request);
+            let code = summary(&approval.request);
+            table.row(vec![approval.id, approval.state.to_string(), approval.requester, call, code, until]);
+        }
+        match next_cursor {
+            Some(next) => cursor = format!("&cursor={}", in_path(&next)),
+            None => return link.list(&table, 0),
+        }
+    }
+}
+
+/// Returns the tool, or the action in a sandbox.
+fn name(request: &ApprovalRequest) -> String {
+    match (&request.tool, &request.sandbox) {
+        (Some(tool), _) => tool.clone(),
+        (None, Some(sandbox)) => format!("{} in {sandbox}", request.action),
+        (None, None) => request.action.clone(),
+    }
+}
+
+fn summary(request: &ApprovalRequest) -> String {
+    let argv = request.argv.iter().flatten().map(|word| word.data.as_str()).collect::<Vec<_>>().join(" ");
+    let content = request.code.as_ref().or(request.command.as_ref());
+    one_line(content.map_or(argv.as_str(), |content| content.data.as_str()), MAX_SUMMARY)
+}
+
+fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
+    if link.json(approval)? {
+        return Ok(());
+    }
+    let request = &approval.request;
+    let mut table = Table::new(&["id", &approval.id]);
+    let mut row = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            table.row(vec![name.to_owned(), value]);
+        }
+    };
+    row("state", Some(approval.state.to_string()));
+    row("who", Some(format!("{} (key {}, tenant {})", approval.requester, approval.key, approval.tenant)));
+    row("call", Some(name(request)));
+    row("until", Some(away(approval.expires_at)).filter(|_| approval.state == ApprovalState::Pending));
+    row("template", Some(request.template.clone()));
+    row("network", Some(request.network.clone()));
+    row("language", request.language.clone());
+    row("context", request.context.clone());
+    row("session", request.session.map(|session| session.to_string()));
+    row("directory", request.cwd.as_ref().map(|cwd| cwd.data.clone()));
+    row("user", request.user.clone());
+    row("timeout", request.timeout_ms.map(|timeout| format!("{timeout} ms")));
+    for (name, value) in &request.env {
+        row("env", Some(format!("{name}={value}")));
+    }
+    for argument in request.argv.iter().flatten() {
+        row("argument", Some(argument.data.clone()));
+    }
+    row("digest", Some(approval.digest.clone()));
+    if let Some(decision) = &approval.decision {
+        row("decided", Some(format!("by {} {}", decision.person, away(decision.at))));
+        row("note", Some(decision.note.clone()).filter(|note| !note.is_empty()));
+        row(
+            "budget",
+            decision.budget.as_ref().map(|budget| {
+                format!(
+                    "{} of {} for {}, until {}",
+                    budget.used,
+                    budget.uses,
+                    budget.scope,
+                    away(budget.until)
+                )
+            }),
+        );
+    }
+    row("granted by", approval.granted_by.clone());
+    row("outcome", approval.outcome.clone());
+    table.print()?;
+    for (name, content) in [("code", &request.code), ("command", &request.command), ("input", &request.stdin)]
+    {
+        if let Some(content) = content {
+            part(name, content)?;
+        }
+    }
+    request.files.iter().try_for_each(|(name, content)| part(&format!("file {name}"), content))
+}
+
+/// Prints a part of a call, without control characters.
+fn part(name: &str, content: &ApprovalContent) -> Result<(), Quit> {
+    let lines: Vec<_> = content.data.lines().map(|line| format!("  {}\n", clean(line))).collect();
+    let encoding = if content.encoding == belljar_model::Encoding::Base64 { " (base64)" } else { "" };
+    print(&format!("\n{}{encoding}:\n{}", clean(name), lines.concat()))
+}
+
+async fn approve(link: &Link, args: &ApproveArgs) -> Result<(), Quit> {
+    let mut body = json!({ "note": args.note });
+    if let Some(uses) = args.uses {
+        let within = match &args.within {
+            Some(within) => values::lifetime("within", within)?,
+            None => BUDGET_TIME,
+        };
+        body["uses"] = json!(uses);
+        body["within"] = json!(within.as_secs_f64());
+        body["scope"] = json!(args.scope);
+    }
+    decide(link, &args.id, "approve", &body).await
+}
+
+async fn decide(link: &Link, id: &str, decision: &str, body: &Value) -> Result<(), Quit> {
+    let decided: ApprovalInfo =
+        link.client.send(Method::POST, &format!("{}/{decision}", path(id)), body).await?;
+    if link.json(&decided)? { Ok(()) } else { print(&format!("{}\n", decided.id)) }
+}
+
+/// Prints each call that begins to wait, and what becomes of it.
+async fn watch(link: &Link) -> Result<(), Quit> {
+    // From now on; what waits already is printed first.
+    let request =
+        v1::EventsRequest { kinds: vec!["approval".to_owned()], follow: true, ..Default::default() };
+    let mut events = link.client.events(request).await?;
+    let Page { approvals, .. } = link.client.fetch("/v1/approvals?limit=100&state=pending").await?;
+    for approval in approvals.into_iter().rev() {
+        line(link, "approval.requested", &approval)?;
+    }
+    while let Some(event) = events.next().await? {
+        if event.kind == "missed" {
+            continue;
+        }
+        match link.client.fetch(&path(&event.detail)).await {
+            Ok(approval) => line(link, &event.kind, &approval)?,
+            // One of somebody else, which this key may not see.
+            Err(error) if error.is("approval_not_found") => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn line(link: &Link, kind: &str, approval: &ApprovalInfo) -> Result<(), Quit> {
+    if link.json(approval)? {
+        return Ok(());
+    }
+    let what = kind.trim_start_matches("approval.");
+    let (id, who, call) = (&approval.id, &approval.requester, name(&approval.request));
+    let text = format!("{id}  {what:<9}  {who}  {call}  {}", summary(&approval.request));
+    print(&format!("{}\n", clean(&text)))
+}
