@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_model::{ApprovalState, BudgetScope, Encoding, SandboxSpec};
+use belljar_screen::{Finding, Severity};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,7 @@ impl ApprovalContent {
     }
 }
 
-/// A call, as the person who decides sees it. The digest of an approval is the SHA-256 of its JSON.
+/// A call, as the person who decides sees it. The digest of an approval is the SHA-256 of its JSON without `screening`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalRequest {
     /// Its action: `tool.call`, `code`, `exec`, or `exec.start` for a command in the background.
@@ -120,6 +121,37 @@ pub struct ApprovalRequest {
     /// Files that are written before, by their paths below the home directory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, ApprovalContent>,
+    /// What screening has found, if the call waits because of that. It is advice, and no part of the digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screening: Option<ApprovalScreening>,
+}
+
+/// What screening has found in a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ApprovalScreening)]
+pub struct ApprovalScreening {
+    /// The gravest severity of a finding; `high` if a part of the call could not be read.
+    pub risk: Severity,
+    /// The risk from which on calls wait: `medium` or `high`.
+    pub threshold: Severity,
+    /// The findings, by their places, at most 100, the gravest ones if there are more.
+    pub findings: Vec<ApprovalFinding>,
+    /// Number of findings that were left out.
+    pub left_out: usize,
+    /// What could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+/// A finding in a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ApprovalFinding)]
+pub struct ApprovalFinding {
+    /// The part of the call: `code`, `command`, `arguments` or `file NAME`.
+    #[schema(example = "code")]
+    pub part: String,
+    /// The finding.
+    #[serde(flatten)]
+    pub finding: Finding,
 }
 
 impl ApprovalRequest {
@@ -165,7 +197,7 @@ pub struct ApprovalInfo {
     pub key: String,
     /// The person who made the call: the owner of the key, or its id without one.
     pub requester: String,
-    /// SHA-256 of the JSON of `request`.
+    /// SHA-256 of the JSON of `request` without `screening`.
     pub digest: String,
     /// The call.
     pub request: ApprovalRequest,

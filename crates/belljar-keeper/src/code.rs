@@ -157,17 +157,12 @@ impl Keeper {
         let asked = execute_requests(&entered, &request)?;
         self.check(caller, CODE)?;
         let waiting = |waiting| report.waiting(waiting);
-        let permit = self.approve_code(caller, &entered, &request, waiting, &mut gone).await?;
+        let clearance = self.approve_code(caller, &entered, &request, waiting, &mut gone).await?;
         let running = self.run_requests(&entered, &request, asked, report, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
         let mut details = vec![(CODE_DIGEST, code_digest(&request.code))];
-        let finished = match permit {
-            Some(permit) => {
-                details.extend(permit.details());
-                permit.finish(&outcome, |done| done.audit_outcome().to_owned()).await
-            }
-            None => Ok(()),
-        };
+        details.extend(clearance.details());
+        let finished = clearance.finish(&outcome, |done| done.audit_outcome().to_owned()).await;
         match &outcome {
             Ok(done) => {
                 details.extend([

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, ErrorCode, GuestError, Sandbox, v1};
 use belljar_model::{
-    EngineName, LimitsGrade, NetworkMode, NetworkPolicy, Role, SandboxId, SandboxSpec, SandboxState, Tree,
-    TreeBase,
+    Approval, EngineName, LimitsGrade, NetworkMode, NetworkPolicy, Role, SandboxId, SandboxSpec,
+    SandboxState, Tree, TreeBase,
 };
 use belljar_store::{SandboxRow, ServiceWall, StoreError};
 use jiff::Timestamp;
@@ -108,6 +108,11 @@ impl Keeper {
         if !caller.approval.is_never() && !request.files.is_empty() {
             let reason = "calls with this key wait for approval, and files of a new sandbox cannot; write them in a call".to_owned();
             return Err(KeeperError::Policy { field: "files", reason });
+        }
+        let by_risk = matches!(caller.approval, Approval::OnRisk | Approval::OnMediumRisk);
+        if by_risk && request.spec.env.as_ref().is_some_and(|env| !env.is_empty()) {
+            let reason = "calls with this key wait by their risk, and the environment of a sandbox cannot be screened; give it in a call, which waits".to_owned();
+            return Err(KeeperError::Policy { field: "env", reason });
         }
         if self.inner.closing.load(Ordering::Relaxed) {
             return Err(KeeperError::ShuttingDown);

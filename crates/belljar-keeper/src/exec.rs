@@ -173,20 +173,15 @@ impl Keeper {
         };
         self.check(caller, action::EXEC)?;
         let waiting = |waiting| report.waiting(waiting);
-        let permit =
+        let clearance =
             self.approve_command(caller, &entered, action::EXEC, &request, waiting, &mut gone).await?;
         let digest = command_digest(&request);
         let running = self.run(caller, &entered, &request, report, gone);
         let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
-        let finished = match permit {
-            Some(permit) => {
-                details.extend(permit.details());
-                permit.finish(&outcome, |done| done.result.outcome.as_str().to_owned()).await
-            }
-            None => Ok(()),
-        };
+        details.extend(clearance.details());
+        let finished = clearance.finish(&outcome, |done| done.result.outcome.as_str().to_owned()).await;
         if let Some(Done { result, digest, is_abandoned, .. }) = result {
             let outcome = if *is_abandoned { "abandoned" } else { result.outcome.as_str() };
             details.push(("outcome", outcome.to_owned()));
@@ -349,17 +344,12 @@ impl Keeper {
         self.check_reserve("run a command").await?;
         // It waits itself, unlike the operation of the same name.
         let entered = self.enter_for(&caller.approved(), id, EXEC_START).await?;
-        let permit = self.approve_command(caller, &entered, EXEC_START, &request, |_| (), gone).await?;
+        let clearance = self.approve_command(caller, &entered, EXEC_START, &request, |_| (), gone).await?;
         let mut details = vec![(CODE_DIGEST, command_digest(&request))];
         let timeout = request.timeout.filter(|timeout| !timeout.is_zero());
         let started = Running::start(&entered, &request, timeout, true).await;
-        let finished = match permit {
-            Some(permit) => {
-                details.extend(permit.details());
-                permit.finish(&started, |_| "started".to_owned()).await
-            }
-            None => Ok(()),
-        };
+        details.extend(clearance.details());
+        let finished = clearance.finish(&started, |_| "started".to_owned()).await;
         self.audit(caller, EXEC_START, Some(entered.id()), &started, details).await?;
         let mut running = started?;
         finished?;

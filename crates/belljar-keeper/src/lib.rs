@@ -61,8 +61,9 @@ mod volumes;
 mod warm;
 
 pub use approval::{
-    ApprovalBudget, ApprovalContent, ApprovalDecision, ApprovalInfo, ApprovalRequest, ApprovalsConfig,
-    Approve, MAX_APPROVAL_BYTES, MAX_BUDGET_TIME, MAX_BUDGET_USES, MAX_NOTE_BYTES, NewBudget,
+    ApprovalBudget, ApprovalContent, ApprovalDecision, ApprovalFinding, ApprovalInfo, ApprovalRequest,
+    ApprovalScreening, ApprovalsConfig, Approve, MAX_APPROVAL_BYTES, MAX_BUDGET_TIME, MAX_BUDGET_USES,
+    MAX_NOTE_BYTES, NewBudget,
 };
 pub use approvals::ListApprovals;
 pub use archive::ArchivedFile;

@@ -63,7 +63,7 @@ fn script(language: &Language, code: &str, home: &Path, memory: Memory) -> Strin
 }
 
 /// Quotes a word for the shell.
-fn quote(word: &str) -> String {
+pub(crate) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 

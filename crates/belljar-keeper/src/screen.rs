@@ -40,10 +40,16 @@ impl Keeper {
             let known = Language::ALL.map(Language::as_str).join(", ");
             KeeperError::field("language", format!("{name} cannot be screened; {known} can"))
         })?;
-        let request = Request { language, code, modules };
+        self.screen_in_turn(&caller.key, Request { language, code, modules }).await
+    }
+
+    /// Screens code when it is the key's turn.
+    pub(crate) async fn screen_in_turn(&self, key: &str, request: Request) -> Result<Report> {
         request.check().map_err(screen_error)?;
-        let permit = self.inner.screenings.acquire(&caller.key).await.map_err(|full| {
-            KeeperError::RateLimited { what: "screenings", waiting: full.waiting, retry_after: RETRY_AFTER }
+        let permit = self.inner.screenings.acquire(key).await.map_err(|full| KeeperError::RateLimited {
+            what: "screenings",
+            waiting: full.waiting,
+            retry_after: RETRY_AFTER,
         })?;
         let screening = tokio::task::spawn_blocking(move || {
             // Also held if the caller does not wait for the end.

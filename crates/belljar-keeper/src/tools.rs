@@ -24,8 +24,8 @@ use tokio::sync::oneshot;
 use crate::action::{
     SANDBOX_USE, TOOL_CALL, TOOL_CREATE, TOOL_GET, TOOL_LIST, TOOL_REMOVE, TOOL_TEST, TOOL_UPDATE,
 };
-use crate::approval::{ApprovalContent, ApprovalRequest, policy_digest};
-use crate::approvals::{Permit, in_sandbox};
+use crate::approval::{ApprovalContent, ApprovalRequest, ApprovalScreening, policy_digest};
+use crate::approvals::{Permit, in_sandbox, waits};
 use crate::audit::CODE_DIGEST;
 use crate::caller::Caller;
 use crate::code::{CodeRequest, OnDisconnect, check_code};
@@ -177,6 +177,9 @@ pub struct ToolVerdict {
     pub digest: String,
     /// SHA-256 of the code, in hexadecimal.
     pub code_sha256: String,
+    /// What screening has found, if the rule for approvals asks for it.
+    #[serde(default)]
+    pub screening: Option<ApprovalScreening>,
 }
 
 /// A call within its tool.
@@ -348,24 +351,29 @@ impl Keeper {
     pub async fn test_tool(&self, caller: &Caller, named: &str, call: &ToolCall) -> Result<ToolVerdict> {
         self.require(caller, TOOL_TEST)?;
         let info = self.find_tool(caller, named).await?;
-        let decided = match check_call(&info.tool, call) {
-            Ok(_) => {
-                let request = self.tool_sandbox(caller, &info.tool, info.version)?;
-                self.plan_launch(caller, request).await.map(drop)
+        let (rule, whose) = approval_rule(caller, &info.tool);
+        let mut screening = None;
+        let decided = async {
+            let checked = check_call(&info.tool, call)?;
+            let request = self.tool_sandbox(caller, &info.tool, info.version)?;
+            self.plan_launch(caller, request).await?;
+            screening = self.screen_tool_call(caller, rule, &info, call, &checked).await;
+            let waits = waits(rule, screening.as_ref());
+            if waits {
+                self.check_approver(caller).await?;
             }
-            Err(error) => Err(error),
+            Ok(waits)
         };
-        let waits = needs_approval(caller, &info.tool);
-        let decided = match decided {
-            Ok(()) if waits => self.check_approver(caller).await,
-            decided => decided,
-        };
+        let decided: Result<bool> = decided.await;
+        let found = screening.as_ref().map(|found| format!("; {}", found.summary())).unwrap_or_default();
         let (allowed, rule, reason) = match &decided {
-            Ok(()) if waits => {
-                (true, "approval".to_owned(), "it waits until another person approves it".to_owned())
+            Ok(true) => {
+                let reason =
+                    format!("it waits until another person approves it, by {whose} rule {rule}{found}");
+                (true, "approval".to_owned(), reason)
             }
             Err(KeeperError::NoApprover) => (false, "approval".to_owned(), decided_reason(&decided)),
-            Ok(()) => (true, "tool".to_owned(), "the arguments are within the tool".to_owned()),
+            Ok(false) => (true, "tool".to_owned(), format!("the arguments are within the tool{found}")),
             Err(KeeperError::Field { field, .. }) => (false, (*field).to_owned(), decided_reason(&decided)),
             Err(KeeperError::Forbidden { .. }) => (false, "role".to_owned(), decided_reason(&decided)),
             Err(KeeperError::Policy { .. }) => (false, "policy".to_owned(), decided_reason(&decided)),
@@ -373,7 +381,23 @@ impl Keeper {
         };
         let code_sha256 = hex::encode(Sha256::digest(&call.code));
         let ToolInfo { tool, version, digest, .. } = info;
-        Ok(ToolVerdict { allowed, rule, reason, tool: tool.name, version, digest, code_sha256 })
+        Ok(ToolVerdict { allowed, rule, reason, tool: tool.name, version, digest, code_sha256, screening })
+    }
+
+    /// Screens a call of a tool whose rule asks for that.
+    async fn screen_tool_call(
+        &self,
+        caller: &Caller,
+        rule: Approval,
+        info: &ToolInfo,
+        call: &ToolCall,
+        checked: &CheckedCall,
+    ) -> Option<ApprovalScreening> {
+        if matches!(rule, Approval::Never | Approval::Always) {
+            return None;
+        }
+        let shown = of_call(ApprovalRequest::default(), info, call, checked);
+        self.screen_call(caller, rule, &shown, &checked.language, &BTreeMap::new()).await
     }
 
     /// Calls a tool and waits for its end. When the future is dropped, its code is killed, and its sandbox ended unless it is that of
@@ -432,12 +456,16 @@ impl Keeper {
     ) -> Result<ToolResult> {
         let checked = check_call(&info.tool, &call)?;
         let request = self.tool_sandbox(caller, &info.tool, info.version)?;
-        let waits = needs_approval(caller, &info.tool);
+        let (rule, _) = approval_rule(caller, &info.tool);
+        let screening = self.screen_tool_call(caller, rule, &info, &call, &checked).await;
+        details.extend(screening.iter().flat_map(ApprovalScreening::details));
+        let waits = waits(rule, screening.as_ref());
         // A sandbox of its own is created afterwards, as it was approved.
         let approved = if waits && !info.tool.session {
             let plan = self.plan_launch(caller, request.clone()).await?;
             let shown = ApprovalRequest::new(TOOL_CALL.name, &plan.origin.name, &plan.spec, None);
-            let shown = of_call(shown, &info, &call, &checked);
+            let shown =
+                ApprovalRequest { screening: screening.clone(), ..of_call(shown, &info, &call, &checked) };
             let policy = shown.policy_sha256.clone();
             let waiting = |waiting| report.waiting(waiting);
             Some((self.await_approval(caller, shown, None, waiting, &mut gone).await?, policy))
@@ -462,7 +490,7 @@ impl Keeper {
                         self.approve_in_session(
                             caller,
                             &sandbox,
-                            (&info, &call, &checked),
+                            (&info, &call, &checked, screening),
                             waiting,
                             &mut gone,
                         )
@@ -497,12 +525,13 @@ impl Keeper {
         &self,
         caller: &Caller,
         sandbox: &str,
-        (info, call, checked): (&ToolInfo, &ToolCall, &CheckedCall),
+        (info, call, checked, screening): (&ToolInfo, &ToolCall, &CheckedCall, Option<ApprovalScreening>),
         waiting: impl FnOnce(Waiting),
         gone: &mut oneshot::Receiver<()>,
     ) -> Result<Permit> {
         let entered = self.find_for(caller, sandbox, SANDBOX_USE).await?;
         let shown = of_call(in_sandbox(TOOL_CALL, &entered), info, call, checked);
+        let shown = ApprovalRequest { screening, ..shown };
         self.await_approval(caller, shown, Some(&entered), waiting, gone).await
     }
 
@@ -665,9 +694,13 @@ fn check_call(tool: &ToolFile, call: &ToolCall) -> Result<CheckedCall> {
     Ok(CheckedCall { language: name.to_owned(), timeout })
 }
 
-/// Reports whether a call of the tool waits for approval: by the tool's rule or that of the caller's key.
-fn needs_approval(caller: &Caller, tool: &ToolFile) -> bool {
-    tool.approval.max(caller.approval) != Approval::Never
+/// Returns the rule for approvals of a call, the stricter one of the tool and the caller's key, and whose it is.
+fn approval_rule(caller: &Caller, tool: &ToolFile) -> (Approval, &'static str) {
+    if caller.approval > tool.approval {
+        (caller.approval, "the key's")
+    } else {
+        (tool.approval, "the tool's")
+    }
 }
 
 /// Adds what is particular to a call of a tool to what the person who decides sees.
@@ -689,7 +722,7 @@ fn of_call(
     }
 }
 
-fn decided_reason(decided: &Result<()>) -> String {
+fn decided_reason<T>(decided: &Result<T>) -> String {
     decided.as_ref().err().map(ToString::to_string).unwrap_or_default()
 }
 

@@ -18,6 +18,8 @@ mod fixture;
 mod lifecycle;
 #[path = "keeper/policy.rs"]
 mod policy;
+#[path = "keeper/risk.rs"]
+mod risk;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,7 @@ use libtest_mimic::{Arguments, Trial};
 fn main() -> ExitCode {
     // This program is also the sandboxes' guest.
     belljar_guest::enter();
+    belljar_screen::enter_screener();
     let arguments = Arguments::from_args();
     // Pausing and live limits need control groups, which an unprivileged user may not have.
     let ignored = !rustix::process::geteuid().is_root();

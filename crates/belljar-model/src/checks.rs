@@ -60,19 +60,24 @@ pub enum Approval {
     /// Nothing waits.
     #[default]
     Never,
-    /// Executions in which screening finds a risk wait.
+    /// Executions wait in which screening finds a high risk.
     OnRisk,
+    /// Executions wait in which screening finds a medium or high risk.
+    OnMediumRisk,
     /// Every execution waits.
     Always,
 }
 
+const APPROVALS: &str = "never, on-risk, on-medium-risk or always";
+
 impl Approval {
-    /// Returns the name: `never`, `on_risk` or `always`.
+    /// Returns the name: `never`, `on-risk`, `on-medium-risk` or `always`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",
-            Self::OnRisk => "on_risk",
+            Self::OnRisk => "on-risk",
+            Self::OnMediumRisk => "on-medium-risk",
             Self::Always => "always",
         }
     }
@@ -80,22 +85,6 @@ impl Approval {
     /// Fails if this version cannot enforce it for a sandbox.
     pub(crate) fn check_available(self) -> Result<(), ModelError> {
         check_default("approval", self, self.as_str(), "never")
-    }
-
-    /// Fails if this version cannot enforce it for the calls of a tool or a key.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ModelError::NotInThisVersion`].
-    pub fn check_for_calls(self) -> Result<(), ModelError> {
-        match self {
-            Self::Never | Self::Always => Ok(()),
-            Self::OnRisk => Err(ModelError::NotInThisVersion {
-                field: "approval",
-                value: self.as_str().to_owned(),
-                allowed: "never or always".to_owned(),
-            }),
-        }
     }
 
     /// Reports whether it is the default.
@@ -109,10 +98,10 @@ impl FromStr for Approval {
     type Err = ModelError;
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
-        [Self::Never, Self::OnRisk, Self::Always]
+        [Self::Never, Self::OnRisk, Self::OnMediumRisk, Self::Always]
             .into_iter()
             .find(|one| one.as_str() == text)
-            .ok_or_else(|| ModelError::not_allowed("approval", text, "never, on_risk or always"))
+            .ok_or_else(|| ModelError::not_allowed("approval", text, APPROVALS))
     }
 }
 

@@ -45,7 +45,7 @@ pub struct ToolFile {
     /// Whether calls share a sandbox, which is kept; else each has one of its own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub session: bool,
-    /// Whether its calls wait until another person approves them.
+    /// Which of its calls wait until another person approves them.
     #[serde(skip_serializing_if = "Approval::is_never")]
     pub approval: Approval,
     /// Limits of its sandboxes; the template's where absent.
@@ -148,7 +148,6 @@ impl ToolFile {
         if let Some(network) = &self.network {
             network.clone().resolve()?;
         }
-        self.approval.check_for_calls()?;
         Ok(self)
     }
 
@@ -270,12 +269,7 @@ approval = "always"
             (
                 "approval",
                 "\"sometimes\"",
-                "tool 1 (t): approval: \"sometimes\" is not allowed; give never, on_risk or always",
-            ),
-            (
-                "approval",
-                "\"on_risk\"",
-                "tool 1 (t): approval: \"on_risk\" is not in this version; give never or always",
+                "tool 1 (t): approval: \"sometimes\" is not allowed; give never, on-risk, on-medium-risk or always",
             ),
         ] {
             let mut keys = vec![("name", "\"t\""), ("description", "\"d\""), ("languages", "[\"python\"]")];

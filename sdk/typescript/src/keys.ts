@@ -20,7 +20,7 @@ export interface NewKey {
   quotas?: Quotas;
   /** The person to whom it belongs, who cannot approve calls made with it; default: it is a person of its own. */
   owner?: string;
-  /** Whether calls with it wait until another person approves them; default: `never`. */
+  /** Which calls with it wait until another person approves them; default: `never`. */
   approval?: ApprovalRule;
 }
 
@@ -36,7 +36,7 @@ export interface KeyUpdate {
   quotas?: Quotas;
   /** The person to whom it belongs; empty: none. */
   owner?: string;
-  /** Whether calls with it wait until another person approves them. */
+  /** Which calls with it wait until another person approves them. */
   approval?: ApprovalRule;
 }
 

@@ -435,8 +435,8 @@ export interface PortInfo {
 /** Role of a key. */
 export type Role = "admin" | "user" | "approver" | "read";
 
-/** Whether calls wait until another person approves them. */
-export type ApprovalRule = "never" | "always";
+/** Which calls wait until another person approves them: with `on-risk` and `on-medium-risk` those in which screening finds a high, or at least a medium risk. */
+export type ApprovalRule = "never" | "on-risk" | "on-medium-risk" | "always";
 
 /** Quotas of a key; missing ones are unlimited. */
 export interface Quotas {

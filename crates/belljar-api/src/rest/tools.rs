@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use belljar_keeper::{Caller, RunEvent, ToolCall, ToolVerdict};
+use belljar_keeper::{ApprovalScreening, Caller, RunEvent, ToolCall, ToolVerdict};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -144,12 +144,14 @@ pub(super) struct ToolVerdictBody {
     digest: String,
     /// SHA-256 of the code.
     code_sha256: String,
+    /// What screening has found, if the rule for approvals asks for it.
+    screening: Option<ApprovalScreening>,
 }
 
 impl From<ToolVerdict> for ToolVerdictBody {
     fn from(verdict: ToolVerdict) -> Self {
-        let ToolVerdict { allowed, rule, reason, tool, version, digest, code_sha256 } = verdict;
-        Self { allowed, rule, reason, tool, version, digest, code_sha256 }
+        let ToolVerdict { allowed, rule, reason, tool, version, digest, code_sha256, screening } = verdict;
+        Self { allowed, rule, reason, tool, version, digest, code_sha256, screening }
     }
 }
 

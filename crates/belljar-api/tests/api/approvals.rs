@@ -26,7 +26,7 @@ fn tool(session: bool) -> Value {
 }
 
 /// Stores a tool whose calls wait, and returns clients of a user and of an approver.
-async fn clients(fixture: &Fixture, session: bool) -> (Client, Client) {
+pub(crate) async fn clients(fixture: &Fixture, session: bool) -> (Client, Client) {
     let admin = fixture.client("default", Role::Admin).await;
     let made = admin.post("/v1/tools", &tool(session)).await;
     assert_eq!((made.status.as_u16(), &made.json()["approval"]), (201, &json!("always")), "{made:?}");
@@ -34,13 +34,13 @@ async fn clients(fixture: &Fixture, session: bool) -> (Client, Client) {
 }
 
 /// Waits until a call waits, and returns its approval.
-async fn waiting(approver: &Client) -> Value {
+pub(crate) async fn waiting(approver: &Client) -> Value {
     let list = async || approver.get("/v1/approvals?state=pending").await.json()["approvals"].clone();
     until("a call waits", async || list().await.as_array().unwrap().len() == 1).await;
     list().await[0].clone()
 }
 
-fn decide(approval: &Value, decision: &str) -> String {
+pub(crate) fn decide(approval: &Value, decision: &str) -> String {
     format!("/v1/approvals/{}/{decision}", approval["id"].as_str().unwrap())
 }
 

@@ -264,7 +264,7 @@ async fn definitions_are_checked(fixture: Fixture) {
             "network",
         ),
         (with("mounts", json!(["/:/host"])), 400, "invalid_field", "mounts"),
-        (with("approval", json!("on-risk")), 400, "invalid_field", "approval"),
+        (with("approval", json!("on_risk")), 400, "invalid_field", "approval"),
     ] {
         let field = Some(field).filter(|field| !field.is_empty());
         admin.post("/v1/tools", &tool).await.refused(status, code, field);

@@ -216,10 +216,13 @@ fn invalid_values_are_refused() {
         ),
         ("network = 'on'", "network: \"on\" is not allowed; give disabled, whitelist or open"),
         ("screening = 'on'", "screening: \"on\" is not allowed; give off, report or refuse"),
-        ("approval = 'on-risk'", "approval: \"on-risk\" is not allowed; give never, on_risk or always"),
+        (
+            "approval = 'on_risk'",
+            "approval: \"on_risk\" is not allowed; give never, on-risk, on-medium-risk or always",
+        ),
         ("screening = 'report'", "screening: \"report\" is not in this version; give off"),
         ("screening = 'refuse'", "screening: \"refuse\" is not in this version; give off"),
-        ("approval = 'on_risk'", "approval: \"on_risk\" is not in this version; give never"),
+        ("approval = 'on-risk'", "approval: \"on-risk\" is not in this version; give never"),
         ("approval = 'always'", "approval: \"always\" is not in this version; give never"),
         ("grade = ''", "grade: \"\" is not allowed; give cgroup, or watched, which is weaker"),
         (
@@ -267,7 +270,7 @@ fn merge_prefers_over() {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(env, [pair("B", "2"), pair("EMPTY", ""), pair("LANG", "D")]);
 
-    let strict = SandboxSpec::from_toml("screening = 'refuse'\napproval = 'on_risk'").unwrap();
+    let strict = SandboxSpec::from_toml("screening = 'refuse'\napproval = 'on-risk'").unwrap();
     for merged in [strict.clone().merge(file.clone()), file.clone().merge(strict.clone())] {
         assert_eq!((merged.screening, merged.approval), (strict.screening, strict.approval));
     }

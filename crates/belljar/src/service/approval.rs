@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use belljar_client::{Method, v1};
-use belljar_keeper::{ApprovalContent, ApprovalInfo, ApprovalRequest};
+use belljar_keeper::{ApprovalContent, ApprovalFinding, ApprovalInfo, ApprovalRequest, ApprovalScreening};
 use belljar_model::ApprovalState;
+use belljar_screen::Finding;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -113,6 +114,7 @@ fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
     for argument in request.argv.iter().flatten() {
         row("argument", Some(argument.data.clone()));
     }
+    row("risk", request.screening.as_ref().map(|found| found.risk.as_str().to_owned()));
     row("digest", Some(approval.digest.clone()));
     if let Some(decision) = &approval.decision {
         row("decided", Some(format!("by {} {}", decision.person, away(decision.at))));
@@ -133,6 +135,9 @@ fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
     row("granted by", approval.granted_by.clone());
     row("outcome", approval.outcome.clone());
     table.print()?;
+    if let Some(screening) = &request.screening {
+        findings(screening)?;
+    }
     for (name, content) in [("code", &request.code), ("command", &request.command), ("input", &request.stdin)]
     {
         if let Some(content) = content {
@@ -140,6 +145,19 @@ fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
         }
     }
     request.files.iter().try_for_each(|(name, content)| part(&format!("file {name}"), content))
+}
+
+/// Prints what screening has found in a call.
+fn findings(screening: &ApprovalScreening) -> Result<(), Quit> {
+    let line = |one: &ApprovalFinding| {
+        let ApprovalFinding { part, finding: Finding { rule, severity, line, name, meaning, .. } } = one;
+        let text = format!("{} {part}:{line} {rule} {name}: {meaning}", severity.as_str());
+        format!("  {}\n", clean(&text))
+    };
+    let mut lines: Vec<_> = screening.findings.iter().map(line).collect();
+    lines.extend((screening.left_out > 0).then(|| format!("  and {} more\n", screening.left_out)));
+    lines.extend(screening.unread.iter().map(|reason| format!("  not read: {}\n", clean(reason))));
+    print(&format!("\nfindings (advice, not a wall):\n{}", lines.concat()))
 }
 
 /// Prints a part of a call, without control characters.

@@ -76,7 +76,7 @@ pub(crate) struct PersonArgs {
     /// Person to whom it belongs, who approves no calls made with it; "" for none
     #[arg(long, value_name = "NAME")]
     pub(crate) owner: Option<String>,
-    /// Whether its calls wait until another person approves them: never or always
+    /// Which of its calls wait until another person approves them: never, on-risk, on-medium-risk or always
     #[arg(long, value_name = "WHEN")]
     pub(crate) approval: Option<String>,
 }
@@ -606,7 +606,8 @@ pub(crate) struct ToolDefinitionArgs {
     /// Whether calls of a key share a sandbox: true or false [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) session: Option<bool>,
-    /// Whether its calls wait until another person approves them: never or always [default: never]
+    /// Which of its calls wait until another person approves them: never, on-risk, on-medium-risk or always
+    /// [default: never]
     #[arg(long, value_name = "WHEN")]
     pub(crate) approval: Option<String>,
     #[command(flatten)]

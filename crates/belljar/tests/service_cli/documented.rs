@@ -90,6 +90,9 @@ fn approvals_page_script_works() {
     let (good, text) = run(&home, script);
     assert!(good && text.contains("by ann") && text.contains("as planned"), "{text}");
     assert_eq!(home.read("out.txt"), "released\n", "{text}");
+    let by_risk = page.split("```sh\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
+    let (good, text) = run(&home, by_risk);
+    assert!(good && text.contains("by the tool's rule on-risk; risk high") && text.contains("42"), "{text}");
 }
 
 /// Runs the commands of the page on volumes, and checks their errors.

@@ -1,6 +1,6 @@
 //! Stored tools, and tools over standard streams.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -90,7 +90,10 @@ fn calls_wait_for_another_person() {
     assert_eq!(home.run(&format!("tool test one -c true --api-key {agent}")).status, Some(1));
     let ann = home.good("key create --name ann --owner ann --role approver").trim().to_owned();
     let verdict = home.good(&format!("tool test one -c true --api-key {agent}"));
-    assert_eq!(verdict, "allowed by approval of one@1: it waits until another person approves it\n");
+    assert_eq!(
+        verdict,
+        "allowed by approval of one@1: it waits until another person approves it, by the tool's rule always\n"
+    );
     let call = |code: &str| {
         let args = ["tool", "call", "one", "-c", code, "--api-key", &agent];
         home.belljar(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -101,8 +104,19 @@ fn calls_wait_for_another_person() {
             if id.is_empty() { Err("no call waits".to_owned()) } else { Ok(id) }
         })
     };
+    let args = ["approval", "watch", "--api-key", &ann];
+    let mut watch = home.belljar(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut watched = BufReader::new(watch.stdout.take().unwrap()).lines();
+    // Lines until one has both words; the end of the program is none.
+    let mut until = |id: &str, what: &str| {
+        let found = watched
+            .by_ref()
+            .find(|line| line.as_ref().is_ok_and(|line| line.contains(id) && line.contains(what)));
+        found.unwrap_or_else(|| panic!("{what} {id} was not reported")).unwrap()
+    };
     let running = call("echo out; echo err >&2; exit 3");
     let id = waiting();
+    assert!(until(&id, "requested").ends_with("agent  one@1  echo out; echo err >&2; exit 3"));
     let shown = home.good(&format!("approval show {id}"));
     for expected in ["one@1", "agent (key key_", "code:\n  echo out; echo err >&2; exit 3\n", "disabled"] {
         assert!(shown.contains(expected), "{expected}: {shown}");
@@ -114,6 +128,7 @@ fn calls_wait_for_another_person() {
         .refused(2, &["uses: 1 is not allowed; give 2 to 1000 calls"]);
     let args = format!("approval approve {id} --for 2 --within 5m --scope tool --note fine --api-key {ann}");
     assert_eq!(home.good(&args), format!("{id}\n"));
+    until(&id, "approved");
     let output = running.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n".to_owned()), "{output:?}");
@@ -127,12 +142,15 @@ fn calls_wait_for_another_person() {
     let output = running.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     assert!(text(&output.stderr).contains("denied: enough"), "{output:?}");
+    until(&id, "denied");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
     let all = home.good(&format!("approval ls --all --api-key {ann}"));
     assert_eq!((all.matches("approved").count(), all.matches("denied").count()), (2, 1), "{all}");
     home.run("approval show apr_0").refused(125, &["approval \"apr_0\" not found"]);
     home.run(&format!("approval deny {id}")).refused(125, &["is denied already"]);
     home.run("key create --approval sometimes").refused(2, &["approval: "]);
-    home.run("tool edit one --approval on_risk").refused(2, &["on_risk", "never or always"]);
+    home.run("tool edit one --approval on_risk").refused(2, &["on_risk", "on-medium-risk or always"]);
 }
 
 #[test]
@@ -153,7 +171,7 @@ fn errors_in_files_name_the_tool_and_the_key() {
         ),
         (
             TOOLS.replace("session = true", "session = true\napproval = \"on_risk\""),
-            "tools.toml: tool 2 (two): approval: \"on_risk\" is not in this version; give never or always",
+            "tools.toml: tool 2 (two): approval: \"on_risk\" is not allowed; give never, on-risk, on-medium-risk or always",
         ),
         ("[[tool]".to_owned(), "tools.toml: "),
     ] {

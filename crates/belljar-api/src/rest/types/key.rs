@@ -36,9 +36,10 @@ pub(crate) struct NewKeyBody {
     /// its own.
     #[serde(default)]
     owner: Option<String>,
-    /// Whether calls with it wait until another person approves them: `never`, which it is if not given, or `always`.
+    /// Which calls with it wait until another person approves them: `never`, which it is if not given; `on-risk` or `on-medium-risk`,
+    /// those in which screening finds a high, or at least a medium risk; `always`.
     #[serde(default)]
-    #[schema(value_type = Option<String>, pattern = "^(never|always)$")]
+    #[schema(value_type = Option<String>, pattern = "^(never|on-risk|on-medium-risk|always)$")]
     approval: Option<Approval>,
 }
 
@@ -72,8 +73,8 @@ pub(crate) struct KeyUpdateBody {
     quotas: Option<Quotas>,
     /// New owner; an empty text for none.
     owner: Option<String>,
-    /// Whether calls with it wait until another person approves them: `never` or `always`.
-    #[schema(value_type = Option<String>, pattern = "^(never|always)$")]
+    /// Which calls with it wait until another person approves them: `never`, `on-risk`, `on-medium-risk` or `always`.
+    #[schema(value_type = Option<String>, pattern = "^(never|on-risk|on-medium-risk|always)$")]
     approval: Option<Approval>,
 }
 

@@ -42,9 +42,10 @@ pub(crate) struct ToolBody {
     /// one of its own.
     #[serde(default)]
     session: Option<bool>,
-    /// Whether its calls wait until another person approves them: `never`, which it is if not given, or `always`.
+    /// Which of its calls wait until another person approves them: `never`, which it is if not given; `on-risk` or `on-medium-risk`,
+    /// those in which screening finds a high, or at least a medium risk; `always`.
     #[serde(default)]
-    #[schema(value_type = Option<String>, pattern = "^(never|always)$")]
+    #[schema(value_type = Option<String>, pattern = "^(never|on-risk|on-medium-risk|always)$")]
     approval: Option<Approval>,
     /// Limits of its sandboxes; the template's where not given.
     #[serde(default, deserialize_with = "object")]
@@ -99,7 +100,7 @@ pub(crate) struct ToolInfoBody {
     timeout_s: f64,
     /// Whether calls of a key share a sandbox.
     session: bool,
-    /// Whether its calls wait until another person approves them: `never` or `always`.
+    /// Which of its calls wait until another person approves them: `never`, `on-risk`, `on-medium-risk` or `always`.
     #[schema(value_type = String, example = "never")]
     approval: Approval,
     /// Limits of its sandboxes, where they are not the template's.

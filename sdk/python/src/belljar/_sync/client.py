@@ -480,7 +480,8 @@ class Keys:
         `sandboxes`, `memory_bytes`, `disk_bytes`, `cpu_seconds_per_hour`, `executions_per_minute`, `network`, the
         ceiling of network policies (a mode, or a mapping with `presets` and `allow`), and `stored_secrets`, which is
         False if these may not use secrets stored on the server. `owner` is the person to whom it belongs, who cannot approve
-        calls made with it; with `approval="always"` these wait until another person approves them.
+        calls made with it; with `approval="always"` these wait until another person approves them, with
+        `"on-risk"` or `"on-medium-risk"` those in which screening finds a high, or at least a medium risk.
         """
         call = calls.admin.create_key(
             name, role=role, tenant=tenant, expires=expires, quotas=quotas, owner=owner, approval=approval

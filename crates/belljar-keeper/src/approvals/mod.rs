@@ -9,37 +9,35 @@
 //! The record has the call as the person sees it, and its digest is that of the record: nothing else is run. The waiting call itself is
 //! what an approval allows to run, so it cannot be used again; a budget allows a number of further calls.
 
+mod calls;
+mod decisions;
+mod risk;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_engine::GuestError;
-use belljar_model::{Approval, ApprovalState, BudgetScope, Role, SandboxState};
-use belljar_store::{ApprovalQuery, ApprovalRow, Covered, DecisionRow, Store};
+use belljar_model::{ApprovalState, SandboxState};
+use belljar_store::{ApprovalRow, Covered, Store};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
-use crate::action::{
-    APPROVAL_APPROVE, APPROVAL_CANCEL, APPROVAL_DENY, APPROVAL_EXPIRE, APPROVAL_GET, APPROVAL_LIST,
-    APPROVAL_REQUEST, Action, CODE,
-};
-use crate::approval::{
-    ApprovalBudget, ApprovalContent, ApprovalDecision, ApprovalInfo, ApprovalRequest, Approve,
-    MAX_APPROVAL_BYTES, MAX_BUDGET_TIME, MAX_BUDGET_USES, MAX_NOTE_BYTES, NewBudget, policy_digest,
-};
+use crate::action::{APPROVAL_CANCEL, APPROVAL_EXPIRE, APPROVAL_REQUEST};
+use crate::approval::{ApprovalRequest, ApprovalScreening, MAX_APPROVAL_BYTES, policy_digest};
 use crate::audit::{AuditEvent, CODE_DIGEST, POLICY_DIGEST};
 use crate::caller::Caller;
-use crate::code::CodeRequest;
 use crate::create::fill_random;
 use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::events::Event;
 use crate::keeper::{Entered, Keeper, Result};
-use crate::query::{Page, Part};
-use crate::request::{Command, ExecRequest};
 use crate::run::Waiting;
-use crate::steps::run_detached;
+
+pub(crate) use calls::in_sandbox;
+pub use decisions::ListApprovals;
+pub(crate) use risk::waits;
 
 /// Maximum number of approvals of a tenant that are kept after their end.
 /// Source: docs/spec.md; held by `approvals::old_ones_are_removed` of the store's tests.
@@ -47,107 +45,6 @@ const MAX_KEPT: u32 = 200;
 
 /// Interval at which a waiting call looks for a decision that another server has recorded.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Actions that a key whose calls wait for approval may do, besides those of the role read: they run nothing, and put nothing into a
-/// sandbox that a call could use.
-const WITHOUT_RUNNING: &[&str] = &[
-    "sandbox.create",
-    "sandbox.update",
-    "sandbox.timeout",
-    "sandbox.pause",
-    "sandbox.resume",
-    "sandbox.snapshot",
-    "sandbox.fork",
-    "sandbox.kill",
-    "sandbox.use",
-    "exec",
-    "code",
-    "context.list",
-    "context.restart",
-    "context.interrupt",
-    "context.remove",
-    "port.publish",
-    "port.unpublish",
-    "port.look",
-    "port.connect",
-    "port.list",
-    "token.issue",
-    "token.read",
-    "template.export",
-    "tool.test",
-    "tool.call",
-    "file.stat",
-    "file.list",
-    "file.search",
-    "file.watch",
-    "file.read",
-    "file.pack",
-    "process.attach",
-    "process.list",
-    "process.signal",
-    "process.resize",
-    "guest.check",
-    "guest.metrics",
-    "session.list",
-    "session.close",
-];
-
-/// Returns a request to run code in a sandbox.
-fn of_code(entered: &Entered, request: &CodeRequest) -> ApprovalRequest {
-    let mut own = in_sandbox(CODE, entered);
-    own.env.extend(request.env.clone());
-    ApprovalRequest {
-        language: request.language.clone(),
-        context: request.context.clone(),
-        code: Some(ApprovalContent::new(&request.code)),
-        cwd: request.cwd.as_deref().map(ApprovalContent::new),
-        timeout_ms: request.timeout.map(milliseconds),
-        ..own
-    }
-}
-
-/// Returns a request to run a command in a sandbox.
-fn of_command(entered: &Entered, action: Action, request: &ExecRequest) -> ApprovalRequest {
-    let mut own = in_sandbox(action, entered);
-    own.env.extend(request.env.clone());
-    let (command, argv) = match &request.command {
-        Command::Shell(line) => (Some(ApprovalContent::new(line)), None),
-        Command::Argv(argv) => {
-            (None, Some(argv.iter().map(|argument| ApprovalContent::new(argument)).collect()))
-        }
-    };
-    ApprovalRequest {
-        command,
-        argv,
-        session: request.session,
-        cwd: request.cwd.as_deref().map(ApprovalContent::new),
-        user: request.user.clone(),
-        stdin: Some(&request.stdin)
-            .filter(|input| !input.is_empty())
-            .map(|input| ApprovalContent::new(input)),
-        timeout_ms: request.timeout.map(milliseconds),
-        ..own
-    }
-}
-
-/// Returns a request for something in a sandbox that is there already.
-pub(crate) fn in_sandbox(action: Action, entered: &Entered) -> ApprovalRequest {
-    let template = entered.entry.live().row.template.clone();
-    ApprovalRequest::new(action.name, &template, entered.spec(), Some(entered.id().to_string()))
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Selection of approvals.
-#[derive(Debug, Clone, Default)]
-pub struct ListApprovals {
-    /// Those in this state; all if absent.
-    pub state: Option<ApprovalState>,
-    /// The part of the list.
-    pub part: Part,
-}
 
 /// The right of one call to run. How it ended is to be recorded; without that its outcome is unknown.
 pub(crate) struct Permit {
@@ -208,80 +105,7 @@ enum Verdict {
     Refused(Option<KeeperError>),
 }
 
-impl Caller {
-    /// Returns the person to whom the caller's key belongs: its owner, or the key itself without one.
-    #[must_use]
-    pub fn person(&self) -> &str {
-        self.owner.as_deref().unwrap_or(&self.key)
-    }
-
-    /// Returns the caller of what an approved call consists of, which does not wait again.
-    pub(crate) fn approved(&self) -> Self {
-        Self { approval: Approval::Never, ..self.clone() }
-    }
-
-    /// Checks that the caller's key may do an action without approval, or that the action waits for it itself.
-    pub(crate) fn check_unapproved(&self, action: Action) -> Result<()> {
-        if self.approval == Approval::Never
-            || matches!(action.role, Role::Read | Role::Approver)
-            || WITHOUT_RUNNING.contains(&action.name)
-        {
-            return Ok(());
-        }
-        let reason = format!(
-            "calls with this key wait for approval, and {} cannot wait; run a command, code or a tool, which can",
-            action.name
-        );
-        Err(KeeperError::Policy { field: "approval", reason })
-    }
-
-    /// Checks that a call of this key has nothing that is sent to it later, which nobody could have approved.
-    fn check_complete(&self, field: &'static str, is_open: bool) -> Result<()> {
-        if !is_open {
-            return Ok(());
-        }
-        let reason =
-            "calls with this key wait for approval, which covers no later input; send all with the call";
-        Err(KeeperError::Policy { field, reason: reason.to_owned() })
-    }
-}
-
 impl Keeper {
-    /// Waits for the approval of code, if it needs one.
-    pub(crate) async fn approve_code(
-        &self,
-        caller: &Caller,
-        entered: &Entered,
-        request: &CodeRequest,
-        waiting: impl FnOnce(Waiting),
-        gone: &mut oneshot::Receiver<()>,
-    ) -> Result<Option<Permit>> {
-        if caller.approval == Approval::Never {
-            return Ok(None);
-        }
-        caller.check_complete("allow_input", request.allow_input)?;
-        let shown = of_code(entered, request);
-        self.await_approval(caller, shown, Some(entered), waiting, gone).await.map(Some)
-    }
-
-    /// Waits for the approval of a command, if it needs one.
-    pub(crate) async fn approve_command(
-        &self,
-        caller: &Caller,
-        entered: &Entered,
-        action: Action,
-        request: &ExecRequest,
-        waiting: impl FnOnce(Waiting),
-        gone: &mut oneshot::Receiver<()>,
-    ) -> Result<Option<Permit>> {
-        if caller.approval == Approval::Never {
-            return Ok(None);
-        }
-        caller.check_complete("stdin_open", request.stdin_open)?;
-        let shown = of_command(entered, action, request);
-        self.await_approval(caller, shown, Some(entered), waiting, gone).await.map(Some)
-    }
-
     /// Waits until a call is approved. Returns its right to run.
     ///
     /// # Errors
@@ -303,6 +127,7 @@ impl Keeper {
         let mut details = row_details(&row);
         details.extend(row.tool.clone().map(|tool| ("tool", tool)));
         details.push((POLICY_DIGEST, request.policy_sha256.clone()));
+        details.extend(request.screening.iter().flat_map(ApprovalScreening::details));
         let sandbox = entered.map(Entered::id);
         let recorded = self.audit(caller, APPROVAL_REQUEST, sandbox, &requested, details).await;
         requested?;
@@ -348,7 +173,9 @@ impl Keeper {
     fn new_row(&self, caller: &Caller, request: &ApprovalRequest) -> Result<ApprovalRow> {
         let config = self.inner.config.now();
         // Cannot fail: texts and numbers only.
-        let text = serde_json::to_string(request).unwrap_or_default();
+        let to_text = |request: &ApprovalRequest| serde_json::to_string(request).unwrap_or_default();
+        // Advice about the call is no part of it: the same call has the same digest.
+        let text = to_text(&ApprovalRequest { screening: None, ..request.clone() });
         if text.len() > MAX_APPROVAL_BYTES {
             let reason = format!(
                 "the call has {} bytes with all that comes with it; one that waits for approval may have at most {MAX_APPROVAL_BYTES}",
@@ -366,7 +193,7 @@ impl Keeper {
             keeper: config.name.clone(),
             state: ApprovalState::Pending,
             digest: hex::encode(Sha256::digest(&text)),
-            request: text,
+            request: to_text(request),
             tool: request.tool.clone(),
             tool_digest: request.tool_digest(),
             key_id: caller.key.clone(),
@@ -580,150 +407,6 @@ impl Keeper {
         found.ok_or_else(|| KeeperError::NotFound { what: "approval", id: id.chars().take(64).collect() })
     }
 
-    /// Finds an approval that the caller may see: all of the tenant for those who decide, else those of the caller's own calls.
-    async fn find_approval(&self, caller: &Caller, id: &str) -> Result<ApprovalRow> {
-        let row = self.approval_row(caller.approvals_of().0.as_deref(), id).await?;
-        match caller.approvals_of().1.is_none_or(|person| person == row.requester) {
-            true => Ok(row),
-            false => Err(KeeperError::NotFound { what: "approval", id: id.chars().take(64).collect() }),
-        }
-    }
-
-    /// Lists approvals, newest first: all of the tenant for those who decide, else those of the caller's own calls.
-    ///
-    /// # Errors
-    /// Needs the role read; returns [`KeeperError::Field`] for an invalid cursor.
-    pub async fn approvals(&self, caller: &Caller, query: &ListApprovals) -> Result<Page<ApprovalInfo>> {
-        self.require(caller, APPROVAL_LIST)?;
-        let (tenant, requester) = caller.approvals_of();
-        let before = query.part.after()?.map(|(at, id)| (at, id.to_owned()));
-        let filter =
-            ApprovalQuery { tenant, requester, state: query.state, before, limit: query.part.rows() };
-        let rows = self.inner.store.approvals().list(&filter).await?;
-        let (rows, next_cursor) = query.part.cut(rows, |row| (row.created_at, &row.id));
-        Ok(Page { items: rows.into_iter().map(to_info).collect::<Result<_>>()?, next_cursor })
-    }
-
-    /// Returns an approval.
-    ///
-    /// # Errors
-    /// Needs the role read; [`KeeperError::NotFound`], also for calls of others if the caller does not decide.
-    pub async fn approval(&self, caller: &Caller, id: &str) -> Result<ApprovalInfo> {
-        self.require(caller, APPROVAL_GET)?;
-        to_info(self.find_approval(caller, id).await?)
-    }
-
-    /// Approves a call that waits. It runs once.
-    ///
-    /// # Errors
-    /// Needs the role approver; [`KeeperError::OwnApproval`] for the person who made the call, [`KeeperError::ApprovalDecided`],
-    /// [`KeeperError::NotFound`], and [`KeeperError::Field`].
-    pub async fn approve(&self, caller: &Caller, id: &str, approve: Approve) -> Result<ApprovalInfo> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move {
-            keeper.decide(&caller, &id, APPROVAL_APPROVE, Some(approve.budget), approve.note).await
-        })
-        .await
-    }
-
-    /// Denies a call that waits, or ends the budget of an approval.
-    ///
-    /// # Errors
-    /// As [`Keeper::approve`].
-    pub async fn deny(&self, caller: &Caller, id: &str, note: String) -> Result<ApprovalInfo> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move {
-            keeper.decide(&caller, &id, APPROVAL_DENY, None, note).await
-        })
-        .await
-    }
-
-    /// Decides about a call, and records that. `approve` has the budget of an approval, and is absent for a refusal.
-    async fn decide(
-        &self,
-        caller: &Caller,
-        id: &str,
-        action: Action,
-        approve: Option<Option<NewBudget>>,
-        note: String,
-    ) -> Result<ApprovalInfo> {
-        let mut details = vec![("approval", id.chars().take(64).collect())];
-        let decided = self.decide_about(caller, id, action, approve, &note, &mut details).await;
-        details.extend([("person", caller.person().to_owned()), ("note", note)]);
-        if let Some(Some(NewBudget { scope, uses, within })) = approve {
-            let within = within.as_secs_f64().to_string();
-            details.extend([("scope", scope.to_string()), ("uses", uses.to_string()), ("within_s", within)]);
-        }
-        let sandbox = decided.as_ref().ok().and_then(|info| info.request.sandbox.as_ref()?.parse().ok());
-        self.audit(caller, action, sandbox.as_ref(), &decided, details).await?;
-        decided
-    }
-
-    async fn decide_about(
-        &self,
-        caller: &Caller,
-        id: &str,
-        action: Action,
-        approve: Option<Option<NewBudget>>,
-        note: &str,
-        details: &mut Vec<(&'static str, String)>,
-    ) -> Result<ApprovalInfo> {
-        self.require(caller, action)?;
-        if note.len() > MAX_NOTE_BYTES || note.chars().any(|one| one.is_control() && one != '\n') {
-            let reason = format!("give at most {MAX_NOTE_BYTES} bytes without control characters");
-            return Err(KeeperError::field("note", reason));
-        }
-        let budget = approve.flatten();
-        budget.as_ref().map_or(Ok(()), check_budget)?;
-        let row = self.find_approval(caller, id).await?;
-        details.extend(row_details(&row).into_iter().skip(1));
-        details.push(("requester", row.requester.clone()));
-        details.extend(row.tool.clone().map(|tool| ("tool", tool)));
-        // The owner of the key that called may have been changed since.
-        let owner = self.key_row(&row.key_id).await.ok().and_then(|key| key.owner);
-        let is_own = [Some(row.requester.as_str()), Some(row.key_id.as_str()), owner.as_deref()];
-        if is_own.into_iter().flatten().any(|one| one == caller.person() || one == caller.key) {
-            return Err(KeeperError::OwnApproval { id: row.id });
-        }
-        let now = Timestamp::now();
-        let decision = DecisionRow {
-            at: now,
-            key_id: caller.key.clone(),
-            person: caller.person().to_owned(),
-            note: note.to_owned(),
-            scope: BudgetScope::Call,
-            max_uses: i64::from(approve.is_some()),
-            uses: i64::from(approve.is_some()),
-            usable_until: Timestamp::UNIX_EPOCH,
-        };
-        let decision = match budget {
-            None => decision,
-            Some(NewBudget { scope: BudgetScope::Tool, .. }) if row.tool.is_none() => {
-                return Err(KeeperError::field("scope", "the call is not one of a tool; give call"));
-            }
-            Some(NewBudget { scope, uses, within }) => {
-                let usable_until = now.checked_add(within).unwrap_or(Timestamp::MAX);
-                DecisionRow { scope, max_uses: uses.into(), usable_until, ..decision }
-            }
-        };
-        let approvals = self.inner.store.approvals();
-        let mut is_decided = approvals.decide(&row.id, &decision).await?;
-        if !is_decided && approve.is_none() {
-            is_decided = approvals.end_budget(&row.id, now).await?;
-        }
-        self.inner.waiters.wake(&row.id);
-        let row = self.approval_row(None, &row.id).await?;
-        if !is_decided {
-            // Its deadline may have passed without the waiting call having noticed yet.
-            let is_late = row.state == ApprovalState::Pending;
-            let state = if is_late { ApprovalState::Expired } else { row.state };
-            return Err(KeeperError::ApprovalDecided { id: row.id, state });
-        }
-        let kind = if approve.is_some() { "approval.approved" } else { "approval.denied" };
-        self.publish_approval(kind, &row);
-        to_info(row)
-    }
-
     /// Closes the approvals that were open when this server ended: a call that waited is cancelled, and how one that ran has ended is
     /// not known. Resumes the sandboxes that were frozen for them. Call it after sandboxes have been adopted.
     pub(crate) async fn recover_approvals(&self) -> Result<()> {
@@ -752,82 +435,7 @@ impl Keeper {
     }
 }
 
-impl Caller {
-    /// Returns the tenant and the person whose approvals the caller may see; none for all.
-    fn approvals_of(&self) -> (Option<String>, Option<String>) {
-        let decides = self.role.includes(Role::Approver);
-        let tenant = (self.role != Role::Admin).then(|| self.tenant.clone());
-        (tenant, (!decides).then(|| self.person().to_owned()))
-    }
-}
-
 /// Returns the details that identify a call in audit records.
 fn row_details(row: &ApprovalRow) -> Vec<(&'static str, String)> {
     vec![("approval", row.id.clone()), (CODE_DIGEST, row.digest.clone())]
-}
-
-fn check_budget(budget: &NewBudget) -> Result<()> {
-    if !(2..=MAX_BUDGET_USES).contains(&budget.uses) {
-        let reason = format!("{} is not allowed; give 2 to {MAX_BUDGET_USES} calls", budget.uses);
-        return Err(KeeperError::field("uses", reason));
-    }
-    if budget.within < Duration::from_secs(1) || budget.within > MAX_BUDGET_TIME {
-        let reason =
-            format!("{:?} is not allowed; give a time from 1 s to {MAX_BUDGET_TIME:?}", budget.within);
-        return Err(KeeperError::field("within", reason));
-    }
-    Ok(())
-}
-
-fn to_info(row: ApprovalRow) -> Result<ApprovalInfo> {
-    let request = serde_json::from_str(&row.request)
-        .map_err(|source| KeeperError::Record { what: format!("approval {}", row.id), source })?;
-    let decision = row.decision.map(|decision| {
-        let DecisionRow { at, key_id: key, person, note, scope, max_uses, uses, usable_until } = decision;
-        let budget = ApprovalBudget { scope, uses: max_uses, used: uses, until: usable_until };
-        ApprovalDecision { at, key, person, note, budget: Some(budget).filter(|_| max_uses > 1) }
-    });
-    Ok(ApprovalInfo {
-        id: row.id,
-        state: row.state,
-        tenant: row.tenant,
-        key: row.key_id,
-        requester: row.requester,
-        digest: row.digest,
-        request,
-        created_at: row.created_at,
-        expires_at: row.expires_at,
-        decision,
-        granted_by: row.grant_id,
-        started_at: row.started_at,
-        ended_at: row.ended_at,
-        outcome: row.outcome,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An action that runs something must be named here, or wait for approval.
-    #[test]
-    fn actions_without_approval_run_nothing() {
-        let caller = Caller { role: Role::User, approval: Approval::Always, ..Caller::operator("test", "r") };
-        let waits = ["exec", "code", "tool.call"];
-        for action in crate::action::all() {
-            let allowed = caller.check_unapproved(action).is_ok();
-            assert!(!allowed || !action.executes || waits.contains(&action.name), "{}", action.name);
-        }
-        let names: Vec<_> = crate::action::all().map(|action| action.name).collect();
-        for name in WITHOUT_RUNNING {
-            assert!(names.contains(name), "{name} is no action");
-        }
-        for name in
-            ["file.write", "process.input", "session.open", "template.build", "context.create", "volume.use"]
-        {
-            let action = crate::action::all().find(|action| action.name == name).expect(name);
-            assert!(caller.check_unapproved(action).is_err(), "{name}");
-            assert!(caller.approved().check_unapproved(action).is_ok(), "{name}");
-        }
-    }
 }
