@@ -46,14 +46,14 @@ class Connection:
         self.label = f"{transport}-{mode}"
 
     @contextlib.asynccontextmanager
-    async def open(self, tools: str = "default", stored: tuple[str, ...] = ()) -> AsyncIterator[Client]:
-        """Connects."""
+    async def open(self, tools: str = "default", stored: tuple[str, ...] = (), **options: Any) -> AsyncIterator[Client]:
+        """Connects. `options` are those of the client."""
         if self.transport == "http":
             query = "&".join([f"tools={tools}", f"sandbox={self.label}", *(f"tool={name}" for name in stored)])
             headers = {"authorization": f"Bearer {self.server.key}"}
             async with create_mcp_http_client(headers) as http:
                 transport = streamable_http_client(f"{self.server.url}/mcp?{query}", http_client=http)
-                async with Client(transport, mode=self.mode) as client:
+                async with Client(transport, mode=self.mode, **options) as client:
                     yield client
             return
         # Without a key or an address: the server of this home is reached by its socket.
@@ -61,14 +61,16 @@ class Connection:
         for name in stored:
             arguments += ["--tool", name]
         program = StdioServerParameters(command=os.environ["BELLJAR_BIN"], args=arguments)
-        async with Client(program, mode=self.mode) as client:
+        async with Client(program, mode=self.mode, **options) as client:
             yield client
 
-    def run(self, case: Callable[[Client], Awaitable[Any]], tools: str = "default", stored: tuple[str, ...] = ()) -> Any:
+    def run(
+        self, case: Callable[[Client], Awaitable[Any]], tools: str = "default", stored: tuple[str, ...] = (), **options: Any
+    ) -> Any:
         """Runs a case with a connected client."""
 
         async def go() -> Any:
-            async with self.open(tools, stored) as client:
+            async with self.open(tools, stored, **options) as client:
                 return await case(client)
 
         return asyncio.run(asyncio.wait_for(go(), WAIT_TIMEOUT))

@@ -28,6 +28,8 @@ mod generated;
 mod guards;
 #[path = "api/mcp.rs"]
 mod mcp;
+#[path = "api/mcp_tasks.rs"]
+mod mcp_tasks;
 #[path = "api/ports.rs"]
 mod ports;
 #[path = "api/profiles.rs"]
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         generated::all(),
         guards::all(),
         mcp::all(),
+        mcp_tasks::all(),
         ports::all(),
         profiles::all(),
         property::all(),

@@ -23,8 +23,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use super::offer::Offer;
+use super::parked::message;
 use crate::api::Shared;
 use crate::extract::parse_json;
 use crate::guard::Held;
@@ -166,6 +168,8 @@ pub(super) struct Call {
     /// Base URL of the server as the client reaches it, if it does by URL.
     pub(super) base_url: Option<String>,
     pub(super) progress: Option<Progress>,
+    /// Gets what the call waits for, if its client can be told.
+    pub(super) waiting: Option<mpsc::Sender<Waiting>>,
     /// How far the output of background processes has been read.
     pub(super) sessions: Arc<Sessions>,
 }
@@ -222,6 +226,11 @@ impl Call {
         self.shared.answers.hold(&self.caller.key, bytes)
     }
 
+    /// Reports whether anybody reads the events of what the call runs.
+    pub(super) fn has_reader(&self) -> bool {
+        self.progress.is_some() || self.waiting.is_some()
+    }
+
     /// Reports output that a running program has written, if the client wants to know.
     pub(super) async fn report(&self, text: &str) {
         if let Some(progress) = &self.progress {
@@ -232,12 +241,12 @@ impl Call {
 
 impl Call {
     /// Reports that the call waits for approval, if the client wants to know.
-    pub(super) async fn report_waiting(&self, waiting: &Waiting) {
-        let Waiting { approval, expires_at } = waiting;
-        self.report(&format!(
-            "[waiting until another person approves {approval}, at most until {expires_at:.0}]"
-        ))
-        .await;
+    pub(super) async fn report_waiting(&self, waiting: Waiting) {
+        self.report(&format!("[{}]", message(&waiting))).await;
+        if let Some(waits) = &self.waiting {
+            // There is room for the only one.
+            let _ = waits.try_send(waiting);
+        }
     }
 }
 

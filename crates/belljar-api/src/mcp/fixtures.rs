@@ -8,19 +8,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientResult, CompleteRequestParams,
-    CompleteResult, ContentBlock, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse,
-    GetPromptResult, Implementation, InitializeResult, InputRequiredResult, InputResponses, JsonObject,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, Prompt, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, RequestStateCodec, Resource, ResourceTemplate,
-    ServerCapabilities, ServerConfig, ServerNotification, ServerRequest, SubscribeRequestParams,
-    SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ClientResult,
+    CompleteRequestParams, CompleteResult, ContentBlock, ErrorCode, ErrorData, GetPromptRequestParams,
+    GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult, Implementation, InitializeResult,
+    InputRequiredResult, InputResponses, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, Prompt,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, RequestStateCodec, Resource,
+    ResourceTemplate, ServerCapabilities, ServerConfig, ServerNotification, ServerRequest,
+    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::task_manager::TaskManager;
 use rmcp::{RoleServer, ServerHandler};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use super::fixture_tasks;
 
 /// A picture of one red pixel.
 const PNG: &str =
@@ -66,12 +69,13 @@ const TOOLS: [(&str, &str); 25] = [
 pub(super) struct Fixtures {
     /// Seals states.
     codec: Arc<RequestStateCodec>,
+    tasks: TaskManager,
 }
 
 impl Fixtures {
     /// Returns fixtures whose states are sealed with `key`.
     pub(super) fn new(key: [u8; 32]) -> Self {
-        Self { codec: Arc::new(RequestStateCodec::new_unchecked(key)) }
+        Self { codec: Arc::new(RequestStateCodec::new_unchecked(key)), tasks: TaskManager::new() }
     }
 
     fn seal(&self, step: &str) -> String {
@@ -331,7 +335,8 @@ impl ServerHandler for Fixtures {
         let capabilities = json!({
             "tools": {}, "prompts": {}, "resources": {"subscribe": true}, "completions": {}, "logging": {},
         });
-        let capabilities: ServerCapabilities = serde_json::from_value(capabilities).unwrap_or_default();
+        let mut capabilities: ServerCapabilities = serde_json::from_value(capabilities).unwrap_or_default();
+        capabilities.extensions = ServerCapabilities::builder().enable_tasks().build().extensions;
         let info = Implementation::new("belljar-conformance-fixtures", env!("CARGO_PKG_VERSION"));
         InitializeResult::new(capabilities).with_server_info(info)
     }
@@ -344,12 +349,38 @@ impl ServerHandler for Fixtures {
         let tool = |(name, description): (&'static str, &'static str)| {
             Ok(Tool::new(name, description, from_json::<JsonObject>(schema_of(name))?))
         };
-        Ok(ListToolsResult::with_all_items(TOOLS.into_iter().map(tool).collect::<Result<_, ErrorData>>()?))
+        let all = TOOLS.into_iter().chain(fixture_tasks::TOOLS);
+        Ok(ListToolsResult::with_all_items(all.map(tool).collect::<Result<_, ErrorData>>()?))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let (name, description) = TOOLS.into_iter().find(|(known, _)| *known == name)?;
+        let mut all = TOOLS.into_iter().chain(fixture_tasks::TOOLS);
+        let (name, description) = all.find(|(known, _)| *known == name)?;
         Some(Tool::new(name, description, from_json::<JsonObject>(schema_of(name)).ok()?))
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.tasks.get_task(&request.task_id).map(GetTaskResult::new)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.tasks.update_task(&request.task_id, request.input_responses)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.tasks.cancel_task(&request.task_id)
     }
 
     async fn call_tool(
@@ -357,6 +388,10 @@ impl ServerHandler for Fixtures {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        if fixture_tasks::TOOLS.iter().any(|(name, _)| *name == request.name) {
+            let can = context.client_capabilities().unwrap_or_default();
+            return fixture_tasks::call(&self.tasks, &request, &can).await;
+        }
         let argument = |name: &str| {
             let value = request.arguments.as_ref().and_then(|arguments| arguments.get(name)?.as_str());
             value.unwrap_or_default().to_owned()

@@ -3,21 +3,26 @@
 use std::sync::Arc;
 
 use belljar_keeper::{Caller, KeeperError, ToolInfo};
+use futures::FutureExt as _;
 use http::request::Parts;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ErrorData, Implementation, InitializeResult, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CreateTaskResult,
+    ElicitationCapability, ErrorData, GetTaskParams, GetTaskResult, Implementation, InitializeResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+    UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
+use tokio::sync::mpsc;
 
 use super::call::{Call, Progress, Sessions, Table, to_error};
 use super::offer::{Offer, Profile};
+use super::parked::Parked;
 use super::tools::{self, stored};
 use crate::api::Shared;
 use crate::guard::Peer;
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 use crate::rest;
 
 /// How a model is to use the tools.
@@ -30,11 +35,12 @@ const INSTRUCTIONS: &str = "Tools that run code and commands in sandboxes, which
 pub(super) struct Handler {
     shared: Shared,
     sessions: Arc<Sessions>,
+    parked: Arc<Parked>,
 }
 
 impl Handler {
     pub(super) fn new(shared: Shared) -> Self {
-        Self { shared, sessions: Arc::default() }
+        Self { shared, sessions: Arc::default(), parked: Arc::default() }
     }
 
     fn call(&self, context: &RequestContext<RoleServer>) -> Result<Call, ErrorData> {
@@ -54,12 +60,36 @@ impl Handler {
             base_url: offer.base_url.clone().or_else(own),
             offer,
             progress,
+            waiting: None,
             sessions: Arc::clone(&self.sessions),
         })
     }
 }
 
 impl Handler {
+    /// Runs a call until it ends, the key is revoked or the server shuts down.
+    async fn run(self, call: Call, request: CallToolRequestParams) -> Result<CallToolResult, ErrorData> {
+        let slot = match self.shared.streams.take(&call.caller.key) {
+            Ok(slot) => slot,
+            Err(problem) => return Ok(to_error(&problem)),
+        };
+        let arguments = request.arguments.unwrap_or_default();
+        let run = async {
+            match built_in(call.offer.profile).iter().find(|tool| tool.name == request.name) {
+                Some(tool) => Ok(tool.run(&call, arguments).await),
+                None => match self.stored_tool(&call, &request.name).await? {
+                    Some(named) => Ok(stored::run(&call, &named, arguments).await),
+                    None => Err(unknown_tool(&request.name)),
+                },
+            }
+        };
+        tokio::select! {
+            biased;
+            result = run => result,
+            problem = slot.wait_for_end() => Ok(to_error(&problem)),
+        }
+    }
+
     /// Returns the stored tools of a connection.
     async fn stored_tools(&self, call: &Call) -> Result<Vec<ToolInfo>, ErrorData> {
         // The token of a sandbox is for that one only.
@@ -117,7 +147,7 @@ fn built_in(profile: Profile) -> Table {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tasks().build();
         InitializeResult::new(capabilities)
             .with_server_info(Implementation::new("belljar", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
@@ -141,29 +171,107 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let call = self.call(&context)?;
-        let slot = match self.shared.streams.take(&call.caller.key) {
-            Ok(slot) => slot,
-            Err(problem) => return Ok(to_error(&problem).into()),
-        };
-        let arguments = request.arguments.unwrap_or_default();
-        let run = async {
-            match built_in(call.offer.profile).iter().find(|tool| tool.name == request.name) {
-                Some(tool) => Ok(tool.run(&call, arguments).await),
-                None => match self.stored_tool(&call, &request.name).await? {
-                    Some(named) => Ok(stored::run(&call, &named, arguments).await),
-                    None => Err(unknown_tool(&request.name)),
-                },
+        let mut call = self.call(&context)?;
+        let key = call.caller.key.clone();
+        let parking = Parking::of(&context);
+        let (waits, mut waiting) = mpsc::channel(1);
+        let mut running = match &request.request_state {
+            Some(state) => match self.parked.resume(&key, &request, state)? {
+                Some(ended) => async move { ended.await.unwrap_or_else(|_| Err(cancelled())) }.boxed(),
+                None => {
+                    return Ok(to_error(&Problem::new(
+                        Code::NotApproved,
+                        "the caller does not want to wait",
+                    ))
+                    .into());
+                }
+            },
+            None => {
+                call.waiting = (parking != Parking::None).then_some(waits);
+                self.clone().run(call, request.clone()).boxed()
             }
         };
         // What is dropped here is ended by the keeper.
-        tokio::select! {
+        let waiting = tokio::select! {
             biased;
-            result = run => result.map(Into::into),
-            problem = slot.wait_for_end() => Ok(to_error(&problem).into()),
-            () = context.ct.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+            result = &mut running => return result.map(Into::into),
+            Some(waiting) = waiting.recv() => waiting,
+            () = context.ct.cancelled() => return Err(cancelled()),
+        };
+        let parked = match parking {
+            Parking::Task => {
+                let task = self.parked.to_task(&key, &waiting, running);
+                task.map(|task| CreateTaskResult::new(task).into())
+            }
+            Parking::Round | Parking::None => {
+                self.parked.to_round(&key, &request, &waiting, running).map(Into::into)
+            }
+        };
+        match parked {
+            Ok(answer) => Ok(answer),
+            Err(running) => tokio::select! {
+                biased;
+                result = running => result.map(Into::into),
+                () = context.ct.cancelled() => Err(cancelled()),
+            },
         }
     }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let key = self.call(&context)?.caller.key;
+        self.parked.task(&key, &request.task_id).map(GetTaskResult::new)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        // No task asks for input, and answers to other questions are to be ignored.
+        self.parked.find_task(&self.call(&context)?.caller.key, &request.task_id)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.parked.cancel_task(&self.call(&context)?.caller.key, &request.task_id)
+    }
+}
+
+/// How a client can wait for approval beyond its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parking {
+    /// It cannot.
+    None,
+    /// By asking about a task.
+    Task,
+    /// By repeating the call, after its user has agreed.
+    Round,
+}
+
+impl Parking {
+    fn of(context: &RequestContext<RoleServer>) -> Self {
+        let is_new = context
+            .protocol_version()
+            .is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
+        let can = context.client_capabilities().filter(|_| is_new).unwrap_or_default();
+        let has_form = |one: &ElicitationCapability| one.form.is_some() || one.url.is_none();
+        match can.supports_tasks() {
+            true => Self::Task,
+            false if can.elicitation.as_ref().is_some_and(has_form) => Self::Round,
+            false => Self::None,
+        }
+    }
+}
+
+fn cancelled() -> ErrorData {
+    ErrorData::internal_error("the call was cancelled", None)
 }
 
 fn unknown_tool(name: &str) -> ErrorData {

@@ -4,9 +4,11 @@
 //! any server that has it can answer. Closing the response ends what the call runs.
 
 mod call;
+mod fixture_tasks;
 mod fixtures;
 mod handler;
 mod offer;
+mod parked;
 mod tools;
 
 use std::sync::Arc;

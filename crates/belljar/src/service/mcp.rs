@@ -244,7 +244,7 @@ impl Bridge {
             Some(version) => {
                 add("mcp-protocol-version", HeaderValue::from_str(version).ok());
                 add("mcp-method", message["method"].as_str().and_then(header_value));
-                let name = params["name"].as_str().or_else(|| params["uri"].as_str());
+                let name = ["name", "uri", "taskId"].into_iter().find_map(|key| params[key].as_str());
                 add("mcp-name", name.and_then(header_value));
             }
             None if message["method"] != "initialize" => {

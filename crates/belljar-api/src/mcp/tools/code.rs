@@ -128,7 +128,7 @@ pub(crate) async fn run_code(
 ) -> Result<CodeExecution, KeeperError> {
     let request =
         CodeRequest { on_disconnect: OnDisconnect::Kill, keep_bytes: Some(MAX_OUTPUT_BYTES), ..request };
-    if call.progress.is_none() {
+    if !call.has_reader() {
         return call.shared.keeper.run_code(&call.caller, sandbox, request).await;
     }
     let mut run = call.shared.keeper.stream_code(&call.caller, sandbox, request);
@@ -138,7 +138,7 @@ pub(crate) async fn run_code(
             RunEvent::Progress(CodeEvent::Output { stream, offset, data }) => {
                 report(call, &mut pieces, stream, offset, &data).await;
             }
-            RunEvent::Waiting(waiting) => call.report_waiting(&waiting).await,
+            RunEvent::Waiting(waiting) => call.report_waiting(waiting).await,
             RunEvent::Queued | RunEvent::Progress(_) => {}
             RunEvent::Ended(done) => return done,
         }

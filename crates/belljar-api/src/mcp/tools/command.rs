@@ -102,7 +102,7 @@ pub(super) async fn run_command(
     request: ExecRequest,
 ) -> Result<ExecResult<StreamOutput>, KeeperError> {
     let request = ExecRequest { keep_bytes: Some(MAX_OUTPUT_BYTES), ..request };
-    if call.progress.is_none() {
+    if !call.has_reader() {
         let done = call.shared.keeper.exec(&call.caller, sandbox, request).await?;
         return Ok(done.truncate(MAX_OUTPUT_BYTES));
     }
@@ -113,7 +113,7 @@ pub(super) async fn run_command(
             RunEvent::Progress(ExecEvent::Output { stream, offset, data }) => {
                 report(call, &mut pieces, stream, offset, &data).await;
             }
-            RunEvent::Waiting(waiting) => call.report_waiting(&waiting).await,
+            RunEvent::Waiting(waiting) => call.report_waiting(waiting).await,
             RunEvent::Queued | RunEvent::Progress(_) => {}
             RunEvent::Ended(done) => return Ok(done?.truncate(MAX_OUTPUT_BYTES)),
         }

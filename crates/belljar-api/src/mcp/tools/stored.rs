@@ -78,7 +78,7 @@ pub(in crate::mcp) async fn run(call: &Call, named: &str, arguments: JsonObject)
 
 async fn call_tool(call: &Call, named: &str, arguments: ToolCall) -> Result<ToolResult, KeeperError> {
     let keeper = &call.shared.keeper;
-    if call.progress.is_none() {
+    if !call.has_reader() {
         return keeper.call_tool(&call.caller, named, arguments).await;
     }
     let mut run = keeper.stream_tool(&call.caller, named, arguments);
@@ -88,7 +88,7 @@ async fn call_tool(call: &Call, named: &str, arguments: ToolCall) -> Result<Tool
             RunEvent::Progress(CodeEvent::Output { stream, offset, data }) => {
                 report(call, &mut pieces, stream, offset, &data).await;
             }
-            RunEvent::Waiting(waiting) => call.report_waiting(&waiting).await,
+            RunEvent::Waiting(waiting) => call.report_waiting(waiting).await,
             RunEvent::Queued | RunEvent::Progress(_) => {}
             RunEvent::Ended(done) => return done,
         }
