@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use belljar_model::{
     Cidr, DockerSettings, EngineName, GvisorSettings, ImageRegistry, NetworkCeiling, SpecFile, UpstreamProxy,
+    WebhookSecret,
 };
 
 use crate::secret::Secret;
@@ -37,6 +38,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// The collector of traces, if any.
     pub otlp: Option<OtlpConfig>,
+    /// Where events are posted to, if anywhere.
+    pub webhooks: Option<WebhooksConfig>,
     /// The files of the audit log.
     pub audit: AuditConfig,
 }
@@ -310,6 +313,19 @@ pub struct OtlpConfig {
     pub logs: bool,
     /// Name of the service.
     pub service_name: String,
+}
+
+/// Where events are posted to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhooksConfig {
+    /// The address: with TLS, unless its host is allowed without.
+    pub url: String,
+    /// The secret that signs messages.
+    pub secret: WebhookSecret,
+    /// Kinds of events, or beginnings of them up to a dot.
+    pub events: Vec<String>,
+    /// Hosts that need not have a public address, and those without TLS.
+    pub allowed_hosts: Vec<ImageRegistry>,
 }
 
 /// Configuration of the audit log's files.

@@ -19,7 +19,7 @@ mod show;
 pub use config::{
     ApprovalsConfig, AuditConfig, Config, HeadRoomConfig, ImagesConfig, LogConfig, LogFormat, LogLevel,
     MetricsConfig, MountsConfig, OnExit, OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig,
-    StoreConfig, StoreDurability, TlsConfig, VolumesConfig,
+    StoreConfig, StoreDurability, TlsConfig, VolumesConfig, WebhooksConfig,
 };
 pub use error::{ConfigError, ConfigErrors};
 pub use example::example;

@@ -6,15 +6,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cidr, DockerSettings, EngineName, EnvVar, GvisorPlatform, GvisorSettings, Hostname, LimitScope,
-    LimitsFile, LimitsGrade, MAX_VOLUME_BYTES, MIN_VOLUME_BYTES, ModelError, NetworkCeiling, NetworkFile,
-    NetworkMode, Preset, Rule, SpecFile, UpstreamProxy,
+    ByteSize, Cidr, DockerSettings, EngineName, EnvVar, GvisorPlatform, GvisorSettings, Hostname,
+    ImageReference, ImageRegistry, LimitScope, LimitsFile, LimitsGrade, MAX_VOLUME_BYTES, MIN_VOLUME_BYTES,
+    ModelError, NetworkCeiling, NetworkFile, NetworkMode, Preset, Rule, SpecFile, UpstreamProxy,
+    WebhookSecret,
 };
 
 use crate::config::{
     ApprovalsConfig, AuditConfig, Config, HeadRoomConfig, ImagesConfig, LogConfig, LogFormat, LogLevel,
     MetricsConfig, MountsConfig, OnExit, OtlpConfig, QuotasConfig, SandboxesConfig, ServerConfig,
-    StoreConfig, StoreDurability, TlsConfig, VolumesConfig,
+    StoreConfig, StoreDurability, TlsConfig, VolumesConfig, WebhooksConfig,
 };
 use crate::error::{ConfigError, ConfigErrors};
 use crate::layers::ConfigLayers;
@@ -59,6 +60,7 @@ impl Config {
             log: log(&mut reader),
             metrics: MetricsConfig { open: reader.flag("metrics.open") },
             otlp: otlp(&mut reader),
+            webhooks: webhooks(&mut reader),
             audit: audit(&mut reader, home),
         };
         (config, reader.errors)
@@ -403,6 +405,63 @@ fn otlp(reader: &mut Reader<'_>) -> Option<OtlpConfig> {
         logs,
         service_name,
     })
+}
+
+fn webhooks(reader: &mut Reader<'_>) -> Option<WebhooksConfig> {
+    let allowed_hosts: Vec<ImageRegistry> = reader.list("webhooks.allowed_hosts", |text| {
+        let host = text.parse().ok().filter(|host: &ImageRegistry| host.host().is_some());
+        host.ok_or_else(|| {
+            "a host such as hooks.corp.example or 10.0.0.5:9000, http:// and one without TLS".to_owned()
+        })
+    });
+    let events = reader.list("webhooks.events", |text| {
+        let is_part = |part: &str| {
+            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        let is_kind = text.split('.').all(is_part);
+        is_kind
+            .then(|| text.to_owned())
+            .ok_or_else(|| "kinds of events, such as approval or sandbox.gone".to_owned())
+    });
+    // Both may have secrets in them, so they are not shown.
+    let secret = reader.optional("webhooks.secret").map(|text| text.parse::<WebhookSecret>());
+    if let Some(Err(allowed)) = &secret {
+        reader.refuse("webhooks.secret", "this secret".to_owned(), (*allowed).to_owned());
+    }
+    let url = reader.optional("webhooks.url")?;
+    if let Err(allowed) = check_webhook_url(&url, &allowed_hosts) {
+        reader.refuse("webhooks.url", "this address".to_owned(), allowed.to_owned());
+    }
+    match secret {
+        Some(Ok(secret)) => Some(WebhooksConfig { url, secret, events, allowed_hosts }),
+        Some(Err(_)) => None,
+        None => {
+            reader
+                .refuse_combination("webhooks.url", "webhooks.secret is missing; messages have to be signed");
+            None
+        }
+    }
+}
+
+/// Checks an address of a webhook. Returns what is allowed if it is not.
+fn check_webhook_url(url: &str, allowed_hosts: &[ImageRegistry]) -> Result<(), &'static str> {
+    let (rest, is_plain) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+        (Some(rest), _) => (rest, false),
+        (None, Some(rest)) => (rest, true),
+        (None, None) => return Err("an address such as https://hooks.example.com/belljar"),
+    };
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    if !ImageReference::is_host(host) || url.contains('#') || !url.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Err(
+            "an address with a host and an optional port, a path and a query, such as https://hooks.example.com/belljar",
+        );
+    }
+    let is_named = |one: &ImageRegistry| one.is_plain() && one.host() == Some(&host.to_ascii_lowercase());
+    if is_plain && !allowed_hosts.iter().any(is_named) {
+        return Err("https, or a host that webhooks.allowed_hosts has with http://");
+    }
+    Ok(())
 }
 
 fn audit(reader: &mut Reader<'_>, home: &Path) -> AuditConfig {

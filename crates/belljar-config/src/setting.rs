@@ -37,6 +37,8 @@ pub(crate) enum Visibility {
     Address,
     /// Only the names of a table.
     Names,
+    /// Only whether it is set.
+    Hidden,
 }
 
 /// One setting of the service.

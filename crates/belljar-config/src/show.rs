@@ -34,6 +34,7 @@ pub fn show(layers: &ConfigLayers) -> String {
 fn format_value(setting: &Setting, value: &Value) -> String {
     match (setting.visibility, value) {
         (Visibility::Address, Value::Scalar(text)) => quote(&redact_address(text)),
+        (Visibility::Hidden, Value::Scalar(text)) if !text.is_empty() => quote(HIDDEN),
         (_, Value::Scalar(text)) if setting.kind == ValueKind::Flag => text.clone(),
         (_, Value::Scalar(text)) if is_number(setting, text) => text.clone(),
         (_, Value::Scalar(text)) => quote(text),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_model::{NetworkCeiling, SpecFile};
+use belljar_model::{Cidr, ImageRegistry, NetworkCeiling, SpecFile, WebhookSecret};
 use parking_lot::RwLock;
 
 use crate::approval::ApprovalsConfig;
@@ -76,6 +76,25 @@ pub struct KeeperConfig {
     pub volumes: VolumesConfig,
     /// Where images come from.
     pub images: ImagesConfig,
+    /// Where events are sent to, if anywhere.
+    pub webhooks: Option<WebhooksConfig>,
+}
+
+/// Where events are sent to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhooksConfig {
+    /// The address: `https://…`, or `http://…` if the host is allowed without TLS.
+    pub url: String,
+    /// The secret that signs messages.
+    pub secret: WebhookSecret,
+    /// Kinds of events, or prefixes of them up to a dot.
+    pub events: Vec<String>,
+    /// Hosts that may have any address, and those without TLS.
+    pub allowed_hosts: Vec<ImageRegistry>,
+    /// Ranges of addresses that are allowed although they are not public.
+    pub exceptions: Vec<Cidr>,
+    /// PEM file of certificates that are trusted in addition to the system's.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// The current configuration.
@@ -96,8 +115,8 @@ impl Current {
     pub(crate) fn change(&self, config: KeeperConfig) -> Arc<KeeperConfig> {
         let mut current = self.0.write();
         let (name, state_dir) = (current.name.clone(), current.state_dir.clone());
-        let template = current.template.clone();
-        *current = Arc::new(KeeperConfig { name, state_dir, template, ..config });
+        let (template, webhooks) = (current.template.clone(), current.webhooks.clone());
+        *current = Arc::new(KeeperConfig { name, state_dir, template, webhooks, ..config });
         Arc::clone(&current)
     }
 }
@@ -155,6 +174,7 @@ impl KeeperConfig {
             approvals: ApprovalsConfig::default(),
             volumes: VolumesConfig::default(),
             images: ImagesConfig::default(),
+            webhooks: None,
         }
     }
 }

@@ -13,6 +13,7 @@ use belljar_model::{Role, SandboxId, SandboxState, VolumeId};
 use belljar_store::{AuditLog, SandboxRow, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -73,6 +74,10 @@ pub(crate) struct Inner {
     pub(crate) builds: Builds,
     pub(crate) links: Links,
     pub(crate) volumes: Volumes,
+    /// Events that are sent to the operator's address.
+    pub(crate) webhooks: TaskTracker,
+    /// Ends the task that sends them.
+    pub(crate) webhooks_stopping: CancellationToken,
     /// Calls that wait for approval.
     pub(crate) waiters: Waiters,
     /// Builds of template files.

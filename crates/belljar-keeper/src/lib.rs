@@ -59,6 +59,7 @@ mod uploads;
 mod verdicts;
 mod volumes;
 mod warm;
+mod webhooks;
 
 pub use approval::{
     ApprovalBudget, ApprovalContent, ApprovalDecision, ApprovalFinding, ApprovalInfo, ApprovalRequest,
@@ -81,7 +82,7 @@ pub use built::{BuildTemplate, Exported, MAX_BUILD_FILE_BYTES};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
 pub use code::{CodeRequest, MAX_CODE_BYTES, OnDisconnect};
 pub use collect::Leftover;
-pub use config::{HeadRoom, KeeperConfig};
+pub use config::{HeadRoom, KeeperConfig, WebhooksConfig};
 pub use contexts::NewContext;
 pub use create::Created;
 pub use error::{GuestResource, KeeperError, chain};

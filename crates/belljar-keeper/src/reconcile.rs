@@ -20,6 +20,7 @@ use belljar_store::{AuditFilter, AuditLog, PortRow, PortVisibility, SandboxRow, 
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::approval::Waiters;
@@ -90,6 +91,8 @@ impl Keeper {
             links: Links::default(),
             volumes: Volumes::default(),
             waiters: Waiters::default(),
+            webhooks: TaskTracker::new(),
+            webhooks_stopping: CancellationToken::new(),
             build_queue: BuildQueue::default(),
             building: Arc::default(),
             storing_tool: tokio::sync::Mutex::default(),
@@ -105,6 +108,8 @@ impl Keeper {
             audit,
             engines,
         });
+        // Before anything that publishes events.
+        keeper.spawn_webhooks()?;
         keeper.sweep_archives().await?;
         keeper.sweep_disks().await?;
         keeper.sweep_uploads(false, false)?;
@@ -355,6 +360,7 @@ impl Keeper {
                 tracing::warn!("the last decisions of gateways are not recorded");
             }
         }
+        self.end_webhooks().await;
         self.write_touched().await;
         self.record_denials().await;
         self.inner.denials.wake();

@@ -20,6 +20,8 @@ mod lifecycle;
 mod policy;
 #[path = "keeper/risk.rs"]
 mod risk;
+#[path = "keeper/webhooks.rs"]
+mod webhooks;
 
 use std::process::ExitCode;
 

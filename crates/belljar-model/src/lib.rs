@@ -43,6 +43,7 @@ mod timeout;
 mod tool_file;
 mod tree;
 mod volumes;
+mod webhook;
 
 pub use approval::{ApprovalState, BudgetScope};
 pub use checks::{Approval, Screening};
@@ -102,3 +103,4 @@ pub use volumes::{
     MAX_VOLUME_BYTES, MAX_VOLUMES, MIN_VOLUME_BYTES, VolumeFile, VolumeId, VolumeImage, VolumeMount,
     VolumeName,
 };
+pub use webhook::WebhookSecret;

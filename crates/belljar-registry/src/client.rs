@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -145,7 +145,7 @@ impl RegistryClient {
     async fn connect(
         &self,
         origin: &Origin,
-    ) -> Result<hyper::client::conn::http1::SendRequest<Empty<Bytes>>, RegistryError> {
+    ) -> Result<hyper::client::conn::http1::SendRequest<Full<Bytes>>, RegistryError> {
         let failed = |source: io::Error| RegistryError::Connection {
             action: "connect to",
             host: origin.to_string(),
@@ -192,16 +192,61 @@ impl RegistryClient {
         for (name, value) in headers {
             request = request.header(name, *value);
         }
-        let request = request.body(Empty::new()).map_err(|error| failed(io::Error::other(error)))?;
+        let request = request.body(Full::default()).map_err(|error| failed(io::Error::other(error)))?;
+        self.exchange(origin, request).await
+    }
+
+    async fn exchange(
+        &self,
+        origin: &Origin,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, RegistryError> {
+        let failed = |source: io::Error| RegistryError::Connection {
+            action: "get an answer of",
+            host: origin.to_string(),
+            source,
+        };
         let mut sender = self.connect(origin).await?;
         let asked = tokio::time::timeout(HEAD_TIMEOUT, sender.send_request(request)).await;
         asked
             .map_err(|_| failed(io::ErrorKind::TimedOut.into()))?
             .map_err(|error| failed(io::Error::other(error)))
     }
+
+    /// Posts JSON to a host that is no registry, under the same rules: TLS and public addresses, unless the operator has named the host.
+    /// Returns the status; a redirect is not followed, and a body is not read.
+    ///
+    /// # Errors
+    /// Returns [`RegistryError::NotAllowed`] or [`RegistryError::Connection`].
+    pub async fn post(
+        &self,
+        url: &str,
+        headers: &[(&'static str, String)],
+        body: Bytes,
+    ) -> Result<StatusCode, RegistryError> {
+        let invalid = |_| RegistryError::NotAllowed { host: shown(url), reason: ": it is no URL".to_owned() };
+        let uri: Uri = url.parse().map_err(invalid)?;
+        let origin = self.hosts.referred(&uri)?;
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str))
+            .header(header::HOST, origin.authority())
+            .header(header::USER_AGENT, concat!("belljar/", env!("CARGO_PKG_VERSION")))
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONNECTION, "close");
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| RegistryError::Connection {
+            action: "make a request to",
+            host: origin.to_string(),
+            source: io::Error::other(error),
+        })?;
+        Ok(self.exchange(&origin, request).await?.status())
+    }
 }
 
-async fn handshake<S>(stream: S) -> io::Result<hyper::client::conn::http1::SendRequest<Empty<Bytes>>>
+async fn handshake<S>(stream: S) -> io::Result<hyper::client::conn::http1::SendRequest<Full<Bytes>>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
 {

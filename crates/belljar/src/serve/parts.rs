@@ -6,7 +6,7 @@ use belljar_api::ApiConfig;
 use belljar_config::{OnExit, StoreDurability};
 use belljar_engine::{EngineSetup, Engines, Finding, Offer, THIS_COMMAND};
 use belljar_keeper::{
-    ApprovalsConfig, HeadRoom, ImagesConfig, KeeperConfig, OnShutdown, Quotas, VolumesConfig,
+    ApprovalsConfig, HeadRoom, ImagesConfig, KeeperConfig, OnShutdown, Quotas, VolumesConfig, WebhooksConfig,
 };
 use belljar_model::{ModelError, MountPolicy, NetworkSetup};
 use belljar_store::{AuditOptions, Durability, KeyFile, MirrorOptions, ServiceWall, StoreError, StoreUrl};
@@ -186,6 +186,14 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
             ca_file: sandboxes.network_ca_file.clone(),
             max_bytes: config.images.max_bytes,
         },
+        webhooks: config.webhooks.clone().map(|webhooks| WebhooksConfig {
+            url: webhooks.url,
+            secret: webhooks.secret,
+            events: webhooks.events,
+            allowed_hosts: webhooks.allowed_hosts,
+            exceptions: sandboxes.network_exceptions.clone(),
+            ca_file: sandboxes.network_ca_file.clone(),
+        }),
         ..default
     }
 }
