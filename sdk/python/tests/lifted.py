@@ -103,3 +103,8 @@ class Api:
         if self.is_async:
             return belljar.AsyncBelljar(*args, **kwargs)
         return Lifted(belljar.Belljar(*args, **kwargs))
+
+    def SandboxProvider(self, **options: Any) -> Any:
+        if self.is_async:
+            return belljar.AsyncSandboxProvider(**options)
+        return Lifted(belljar.SandboxProvider(**options))

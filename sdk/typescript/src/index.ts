@@ -147,5 +147,7 @@ export type {
   VolumeInfo,
   VolumeMount,
 } from "./types.js";
+export { SandboxProvider } from "./provider.js";
+export { type ApplyPatchCallOutput, type CodeExecutionBlock, type ExecutionResult, type FunctionCallOutput, type OpenAIToolOutput, type ShellCallOutput, type ToolCallResult, type ToolDefinition, type ToolMessage, type ToolResultBlock, Tools, type Vendor } from "./tools.js";
 export { Volumes } from "./volumes.js";
 export { type OnWatchEvent, WatchHandle, type WatchEvent, type WatchOptions } from "./watch.js";

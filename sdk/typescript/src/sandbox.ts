@@ -15,6 +15,7 @@ import { Pty } from "./pty.js";
 import { Sessions } from "./sessions.js";
 import { sleep } from "./signal.js";
 import { Templates } from "./templates.js";
+import { Tools } from "./tools.js";
 import { newIdempotencyKey, route, Transport } from "./transport.js";
 import type { InitialFile, Limits, LogPage, Metrics, Network, NetworkRecord, OnTimeout, SandboxInfo, SandboxState, Span, TemplateInfo, VolumeMount } from "./types.js";
 import type { WireMetrics, WireSandbox, WireTemplate } from "./wire.js";
@@ -211,6 +212,8 @@ export class Sandbox {
   readonly sessions: Sessions;
   /** Its ports. */
   readonly ports: Ports;
+  /** Runs tool calls of models. */
+  readonly tools: Tools;
   readonly #transport: Transport;
   readonly #code: Code;
   /** The last known information. */
@@ -228,6 +231,7 @@ export class Sandbox {
     this.pty = new Pty(transport, info.sandboxId);
     this.sessions = new Sessions(transport, info.sandboxId, this.commands);
     this.ports = new Ports(transport, info.sandboxId);
+    this.tools = new Tools(transport, this);
     this.#code = new Code(transport, info.sandboxId, defaultTimeoutMs);
   }
 

@@ -30,6 +30,7 @@ from ._async.pty import AsyncPty, AsyncPtyHandle
 from ._async.sandbox import AsyncSandbox, SandboxOptions
 from ._async.sessions import AsyncSession, AsyncSessions
 from ._async.shortcuts import AsyncSecret, AsyncVolume
+from ._async.tools import AsyncSandboxProvider, AsyncTools
 from ._async.watch import AsyncWatchHandle
 from ._config import ConnectionConfig, ConnectionOptions, RequestOptions
 from ._sync.client import Approvals, Audit, Belljar, Keys, Paginator, Sandboxes, Secrets, Templates, Volumes
@@ -41,6 +42,7 @@ from ._sync.pty import Pty, PtyHandle
 from ._sync.sandbox import Sandbox
 from ._sync.sessions import Session, Sessions
 from ._sync.shortcuts import Secret, Volume
+from ._sync.tools import SandboxProvider, Tools
 from ._sync.watch import WatchHandle
 from ._version import __version__
 from .errors import (
@@ -95,6 +97,7 @@ from .models import (
     DiskUsage,
     Execution,
     ExecutionError,
+    ExecutionResult,
     FileEntry,
     FilesystemEvent,
     GitBranches,
@@ -177,12 +180,14 @@ __all__ = [
     "AsyncPty",
     "AsyncPtyHandle",
     "AsyncSandbox",
+    "AsyncSandboxProvider",
     "AsyncSandboxes",
     "AsyncSecret",
     "AsyncSecrets",
     "AsyncSession",
     "AsyncSessions",
     "AsyncTemplates",
+    "AsyncTools",
     "AsyncVolume",
     "AsyncVolumeFiles",
     "AsyncVolumes",
@@ -213,6 +218,7 @@ __all__ = [
     "DiskUsage",
     "Execution",
     "ExecutionError",
+    "ExecutionResult",
     "FileEntry",
     "FileNotFoundException",
     "Files",
@@ -268,6 +274,7 @@ __all__ = [
     "SandboxLimits",
     "SandboxMetrics",
     "SandboxNotFoundException",
+    "SandboxProvider",
     "SandboxState",
     "Sandboxes",
     "ScatterChart",
@@ -295,6 +302,7 @@ __all__ = [
     "Templates",
     "TimeoutException",
     "Token",
+    "Tools",
     "UnknownChart",
     "Volume",
     "VolumeFiles",

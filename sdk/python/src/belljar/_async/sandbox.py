@@ -39,6 +39,7 @@ from .git import AsyncGit
 from .ports import AsyncPorts
 from .pty import AsyncPty
 from .sessions import AsyncSessions
+from .tools import AsyncTools
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -163,6 +164,8 @@ class AsyncSandbox(AsyncCode):
         """Shells that keep their state."""
         self.ports = AsyncPorts(self._transport, info.sandbox_id)
         """Publishes ports."""
+        self.tools = AsyncTools(self)
+        """Runs tool calls of models."""
 
     @classmethod
     async def create(

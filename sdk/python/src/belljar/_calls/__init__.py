@@ -4,7 +4,7 @@ A function here takes what the caller gave, checks what only a client can check,
 input or output.
 """
 
-from . import admin, code, commands, files, sandboxes
+from . import admin, code, commands, files, sandboxes, tools
 from ._call import Call
 
-__all__ = ["Call", "admin", "code", "commands", "files", "sandboxes"]
+__all__ = ["Call", "admin", "code", "commands", "files", "sandboxes", "tools"]

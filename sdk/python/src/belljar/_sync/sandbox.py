@@ -40,6 +40,7 @@ from .git import Git
 from .ports import Ports
 from .pty import Pty
 from .sessions import Sessions
+from .tools import Tools
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -164,6 +165,8 @@ class Sandbox(Code):
         """Shells that keep their state."""
         self.ports = Ports(self._transport, info.sandbox_id)
         """Publishes ports."""
+        self.tools = Tools(self)
+        """Runs tool calls of models."""
 
     @classmethod
     def create(

@@ -30,7 +30,7 @@ from .charts import (
     SuperChart,
     UnknownChart,
 )
-from .code import CodeContext, Column, Execution, ExecutionError, KernelDied, Logs, Question, Result, Table
+from .code import CodeContext, Column, Execution, ExecutionError, ExecutionResult, KernelDied, Logs, Question, Result, Table
 from .commands import CommandResult, Outcome, Output, ProcessInfo, PtySize, StreamOutput
 from .files import ArchiveResult, FileEntry, FilesystemEvent, SearchMatch, SearchResult
 from .git import GitBranches, GitCommit, GitFileStatus, GitStatus
@@ -75,6 +75,7 @@ __all__ = [
     "DiskUsage",
     "Execution",
     "ExecutionError",
+    "ExecutionResult",
     "FileEntry",
     "FilesystemEvent",
     "GitBranches",

@@ -526,3 +526,42 @@ def _error_of_end(end: Mapping[str, Any]) -> Optional[ExecutionError]:
         exit_code=read.optional_integer(end, "exit_code"),
         signal=read.optional_text(end, "signal"),
     )
+
+
+@dataclass(frozen=True)
+class ExecutionResult:
+    """The outcome of code, as programs have it.
+
+    Attributes:
+        success: Whether it ended without an error.
+        stdout: Standard output.
+        stderr: Standard error, with the traceback of an error.
+        exit_code: 0, or 1 after an error; 124 timed out, 137 the interpreter ended.
+        value: The value of the last expression, as text.
+        results: All that the code has displayed.
+    """
+
+    success: bool
+    stdout: str
+    stderr: str
+    exit_code: int
+    value: Optional[str] = None
+    results: Tuple[Result, ...] = ()
+
+    @classmethod
+    def of(cls, done: Execution) -> ExecutionResult:
+        """Returns the result of an execution."""
+        codes = {"ok": 0, "timed_out": 124, "died": 137}
+        main = next((result.text for result in done.results if result.is_main_result), None)
+        stderr = "".join(done.logs.stderr)
+        if done.error is not None:
+            error = done.error
+            stderr += f"{error.traceback or f'{error.name}: {error.value}'.strip()}\n"
+        return cls(
+            success=done.status == "ok",
+            stdout="".join(done.logs.stdout),
+            stderr=stderr,
+            exit_code=codes.get(done.status, 1),
+            value=main,
+            results=done.results,
+        )

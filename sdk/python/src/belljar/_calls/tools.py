@@ -1,0 +1,340 @@
+"""Calls of tools over MCP, and the forms in which vendors have tool calls and their results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..errors import (
+    FileNotFoundException,
+    InvalidArgumentException,
+    RateLimitException,
+    ServerException,
+    TimeoutException,
+)
+from ..models import CommandResult, Execution, ExecutionResult, FileEntry
+from ._call import Call
+
+REVISION = "2026-07-28"
+"""Revision of the Model Context Protocol that calls use."""
+
+OFFERED = ("run_code", "run_command", "read_file", "write_file", "list_directory", "publish_port")
+"""The server's own tools that work in one sandbox. They are the ones that `definitions` has."""
+
+OWN = (*OFFERED, "create_sandbox", "list_sandboxes", "kill_sandbox")
+"""The server's own tools. All others are stored."""
+
+TEXT_EDITORS = ("str_replace_based_edit_tool", "str_replace_editor")
+"""Names of Anthropic's text editor."""
+
+DESCRIPTION = "Runs Python code in a sandbox, which keeps variables and files, and returns its output and the last value."
+"""Description of LangChain's tool."""
+
+
+def listing() -> Call[List[Dict[str, Any]]]:
+    """Returns the tools that the server offers."""
+
+    def tools(result: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        return list(result.get("tools") or [])
+
+    return _message("default", "tools/list", {}, tools)
+
+
+def call(profile: str, name: str, arguments: Mapping[str, Any], sandbox_id: str) -> Call[Dict[str, Any]]:
+    """Calls a tool: the server's own ones in this sandbox, whichever the arguments name."""
+    given = dict(arguments)
+    if profile != "default" or name in OFFERED:
+        given["sandbox"] = sandbox_id
+    elif name in OWN:
+        raise InvalidArgumentException(f"{name} is no tool of a sandbox; use one of {', '.join(OFFERED)}", field="name")
+    return _message(profile, "tools/call", {"name": name, "arguments": given}, dict)
+
+
+def _message(profile: str, method: str, params: Dict[str, Any], parse: Callable[[Mapping[str, Any]], Any]) -> Call[Any]:
+    meta = {"io.modelcontextprotocol/protocolVersion": REVISION, "io.modelcontextprotocol/clientCapabilities": {}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": REVISION, "Mcp-Method": method}
+    name = params.get("name")
+    if name is not None:
+        if not isinstance(name, str) or not name.isascii() or not name.isprintable():
+            raise InvalidArgumentException(f"{name!r} is no name of a tool", field="name")
+        headers["Mcp-Name"] = name
+
+    def result(answer: Any) -> Any:
+        answer = answer if isinstance(answer, dict) else {}
+        if "error" in answer:
+            raise InvalidArgumentException(str(answer["error"].get("message")), field="name")
+        if not isinstance(answer.get("result"), dict):
+            raise ServerException("unexpected response from the server: a message without `result`")
+        return parse(answer["result"])
+
+    query = () if profile == "default" else (("tools", profile),)
+    # A call may wait for the approval of a person.
+    takes = float("inf") if name else 0.0
+    return Call("POST", "/mcp", result, query=query, body=body, headers=headers, takes=takes)
+
+
+def is_stored(tool: Mapping[str, Any]) -> bool:
+    """Reports whether a tool is a stored one."""
+    return tool["name"] not in OWN
+
+
+def definition(tool: Mapping[str, Any], vendor: str) -> Dict[str, Any]:
+    """Returns the definition of a tool in the form of an interface."""
+    schema = json.loads(json.dumps(tool["inputSchema"]))
+    # Which sandbox is not for the model to say.
+    schema.get("properties", {}).pop("sandbox", None)
+    name, description = tool["name"], tool.get("description") or ""
+    if vendor == "anthropic":
+        return {"name": name, "description": description, "input_schema": schema}
+    if vendor == "openai":
+        return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
+    if vendor == "mcp":
+        return {"name": name, "description": description, "inputSchema": schema}
+    raise InvalidArgumentException(f"{vendor!r} is not known; give anthropic, openai or mcp", field="vendor")
+
+
+def plain(value: Any) -> Dict[str, Any]:
+    """Returns a block or an item as a dictionary: it may be an object of the vendor's SDK."""
+    dump = getattr(value, "model_dump", None)
+    value = dump(mode="json", exclude_none=True) if callable(dump) else value
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentException(f"{type(value).__name__} is no tool call", field="call")
+    return dict(value)
+
+
+def required(arguments: Mapping[str, Any], name: str) -> str:
+    """Returns an argument that must be a string."""
+    value = arguments.get(name)
+    if not isinstance(value, str):
+        raise InvalidArgumentException(f"{name}: give a string", field=name)
+    return value
+
+
+def anthropic_call(block: Any) -> Tuple[str, str, Dict[str, Any]]:
+    """Returns id, name and arguments of a `tool_use` block."""
+    block = plain(block)
+    arguments = block.get("input")
+    if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str) or not isinstance(arguments, Mapping):
+        raise InvalidArgumentException("no tool_use block: id, name or input is missing", field="block")
+    return block["id"], block["name"], dict(arguments)
+
+
+def anthropic_result(call_id: str, result: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns a `tool_result` block."""
+    content: List[Dict[str, Any]] = []
+    for part in result.get("content") or []:
+        if part.get("type") == "image":
+            source = {"type": "base64", "media_type": part["mimeType"], "data": part["data"]}
+            content.append({"type": "image", "source": source})
+        elif part.get("text"):
+            # Empty texts are refused.
+            content.append({"type": "text", "text": part["text"]})
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": bool(result.get("isError"))}
+
+
+def text_result(text: str, most: Optional[int] = None) -> Dict[str, Any]:
+    """Returns a result that is a text, of at most `most` characters."""
+    if most is not None and len(text) > most:
+        text = f"{text[:most]}\n[{len(text) - most} characters left out]"
+    return {"content": [{"type": "text", "text": text}], "isError": False}
+
+
+def error_result(error: Exception) -> Dict[str, Any]:
+    """Returns the result of a call that failed."""
+    return {"content": [{"type": "text", "text": f"Error: {error}"}], "isError": True}
+
+
+def openai_call(item: Mapping[str, Any]) -> Tuple[str, str, Any]:
+    """Returns id, name and arguments of a function's call, of Responses or of Chat Completions."""
+    function = item.get("function") if item.get("type") == "function" else item
+    call_id = item.get("id") if item.get("type") == "function" else item.get("call_id")
+    if item.get("type") not in ("function", "function_call") or not isinstance(function, Mapping):
+        kind = item.get("type")
+        raise InvalidArgumentException(
+            f"{kind!r} cannot be run; give a function_call, shell_call, apply_patch_call or a tool call", field="type"
+        )
+    if not isinstance(call_id, str) or not isinstance(function.get("name"), str):
+        raise InvalidArgumentException("no function's call: its id or its name is missing", field="item")
+    return call_id, function["name"], function.get("arguments")
+
+
+def parsed_arguments(text: Any) -> Dict[str, Any]:
+    """Parses the arguments of a function, which models may get wrong."""
+    try:
+        arguments = json.loads(text or "{}")
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentException(f"arguments: {error}", field="arguments") from None
+    if not isinstance(arguments, dict):
+        raise InvalidArgumentException("arguments: give an object", field="arguments")
+    return arguments
+
+
+def openai_result(item: Mapping[str, Any], call_id: str, result: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the output of a function, as an item of Responses or a message of Chat Completions."""
+    parts = result.get("content") or []
+    text = "\n".join(part["text"] for part in parts if part.get("text"))
+    if item.get("type") == "function":
+        return {"role": "tool", "tool_call_id": call_id, "content": text}
+    output: Any = text
+    pictures = [part for part in parts if part.get("type") == "image"]
+    if pictures:
+        output = [{"type": "input_text", "text": text}] if text else []
+        output += [
+            {"type": "input_image", "image_url": f"data:{part['mimeType']};base64,{part['data']}", "detail": "auto"}
+            for part in pictures
+        ]
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def shell_call(item: Mapping[str, Any]) -> Tuple[List[str], Optional[float], Optional[int]]:
+    """Returns commands, time limit in seconds and longest output in characters of a `shell_call`."""
+    action = item.get("action")
+    action = action if isinstance(action, Mapping) else {}
+    commands = action.get("commands")
+    if not isinstance(commands, Sequence) or isinstance(commands, str) or not all(isinstance(one, str) for one in commands):
+        raise InvalidArgumentException("no shell_call: action.commands is missing", field="action")
+    timeout, most = action.get("timeout_ms"), action.get("max_output_length")
+    return list(commands), None if timeout is None else max(timeout, 1) / 1000, most
+
+
+def shell_output(done: CommandResult, most: Optional[int]) -> Dict[str, Any]:
+    """Returns the output of one command of a `shell_call`."""
+    timed_out = done.outcome.kind == "timed_out"
+    # A shell's own number for what did not end by itself.
+    code = 137 if done.exit_code is None else done.exit_code
+    outcome: Dict[str, Any] = {"type": "timeout"} if timed_out else {"type": "exit", "exit_code": code}
+    stdout, stderr = done.stdout, done.stderr
+    if most is not None:
+        stdout = stdout[:most]
+        stderr = stderr[: max(most - len(stdout), 0)]
+    return {"stdout": stdout, "stderr": stderr, "outcome": outcome}
+
+
+def shell_error(error: Exception) -> Dict[str, Any]:
+    """Returns the output of a command that could not be run."""
+    return {"stdout": "", "stderr": f"Error: {error}", "outcome": {"type": "exit", "exit_code": 1}}
+
+
+def shell_result(item: Mapping[str, Any], output: List[Dict[str, Any]], most: Optional[int]) -> Dict[str, Any]:
+    """Returns a `shell_call_output`."""
+    result = {"type": "shell_call_output", "call_id": item.get("call_id"), "output": output}
+    return result if most is None else {**result, "max_output_length": most}
+
+
+def patch(item: Mapping[str, Any]) -> str:
+    """Returns the operation of an `apply_patch_call` as a patch."""
+    operation = item.get("operation")
+    operation = operation if isinstance(operation, Mapping) else {}
+    path, diff = required(operation, "path"), operation.get("diff") or ""
+    heads = {"create_file": "Add", "update_file": "Update", "delete_file": "Delete"}
+    head = heads.get(str(operation.get("type")))
+    if head is None:
+        raise InvalidArgumentException(f"operation.type: {operation.get('type')!r} is not known", field="operation")
+    if not isinstance(diff, str) or not path.isprintable():
+        raise InvalidArgumentException("operation: path or diff has no valid form", field="operation")
+    lines = [] if head == "Delete" else diff.splitlines()
+    # Else a diff could have further operations in it.
+    if any(line.startswith("*** ") and line != "*** End of File" for line in lines):
+        raise InvalidArgumentException("operation.diff: a diff is of one file, without lines that begin with ***", field="diff")
+    return "\n".join(["*** Begin Patch", f"*** {head} File: {path}", *lines, "*** End Patch"])
+
+
+def patch_result(item: Mapping[str, Any], result: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns an `apply_patch_call_output`."""
+    text = "\n".join(part["text"] for part in result.get("content") or [] if part.get("text"))
+    status = "failed" if result.get("isError") else "completed"
+    return {"type": "apply_patch_call_output", "call_id": item.get("call_id"), "status": status, "output": text}
+
+
+def listed(path: str, entries: Sequence[FileEntry]) -> Tuple[str, Dict[str, Any]]:
+    """Returns a directory as the text editor shows it."""
+    names = [f"{entry.path}/" if entry.is_dir else entry.path for entry in entries if not entry.name.startswith(".")]
+    text = "\n".join([f"Files and directories in {path}, down to two levels:", *sorted(names)])
+    return text, {"content": text, "num_lines": len(names) + 1, "start_line": 1, "total_lines": len(names) + 1}
+
+
+def viewed(text: str, given: Any) -> Tuple[str, Dict[str, Any]]:
+    """Returns lines of a file with their numbers; a last line of -1 is the end."""
+    lines = text.splitlines()
+    first, last = 1, len(lines)
+    if given is not None:
+        whole = isinstance(given, Sequence) and len(given) == 2 and all(type(one) is int for one in given)
+        first, last = (given[0], len(lines) if given[1] == -1 else given[1]) if whole else (0, 0)
+        if not 1 <= first <= last <= max(len(lines), 1):
+            raise InvalidArgumentException(f"view_range: give two lines from 1 to {len(lines)}", field="view_range")
+    shown = lines[first - 1 : last]
+    numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(shown, first))
+    told = {"content": "\n".join(shown), "num_lines": len(shown), "start_line": first, "total_lines": len(lines)}
+    return numbered, told
+
+
+def replaced(path: str, text: str, old: str, new: str) -> Tuple[str, Dict[str, Any]]:
+    """Replaces a text that occurs once."""
+    count = text.count(old) if old else 0
+    if count != 1:
+        reason = "did not appear verbatim" if count == 0 else f"appears {count} times; it must be unique"
+        raise InvalidArgumentException(f"no replacement was performed: old_str {reason} in {path}", field="old_str")
+    start = text[: text.index(old)].count("\n") + 1
+    removed, added = old.splitlines(), new.splitlines()
+    lines = [*(f"-{line}" for line in removed), *(f"+{line}" for line in added)]
+    told = {
+        "lines": lines, "old_start": start, "old_lines": len(removed), "new_start": start, "new_lines": len(added),
+    }  # fmt: skip
+    return text.replace(old, new), told
+
+
+def inserted(text: str, line: Any, new: str) -> Tuple[str, Dict[str, Any]]:
+    """Inserts lines after a line, or at the beginning after line 0."""
+    lines = text.splitlines(keepends=True)
+    if type(line) is not int or not 0 <= line <= len(lines):
+        raise InvalidArgumentException(f"insert_line: give a line from 0 to {len(lines)}", field="insert_line")
+    if line > 0 and not lines[line - 1].endswith("\n"):
+        lines[line - 1] += "\n"
+    added = new.splitlines()
+    lines.insert(line, "".join(f"{one}\n" for one in added))
+    told = {
+        "lines": [f"+{one}" for one in added], "old_start": line, "old_lines": 0, "new_start": line + 1, "new_lines": len(added),
+    }  # fmt: skip
+    return "".join(lines), told
+
+
+def code_execution(kind: str, done: Execution) -> Dict[str, Any]:
+    """Returns the content of a result of code execution."""
+    if done.status == "timed_out":
+        return {"type": f"{kind}_tool_result_error", "error_code": "execution_time_exceeded"}
+    result = ExecutionResult.of(done)
+    return {
+        "type": f"{kind}_result",
+        "stdout": result.stdout + (f"{result.value}\n" if result.value else ""),
+        "stderr": result.stderr,
+        "return_code": result.exit_code,
+        "content": [],
+    }
+
+
+def edit_execution(arguments: Mapping[str, Any], edited: Tuple[str, Dict[str, Any]]) -> Dict[str, Any]:
+    """Returns the content of a result of code execution's text editor."""
+    command = arguments.get("command")
+    kind = f"text_editor_code_execution_{'str_replace' if command == 'insert' else command}_result"
+    return {"type": kind, **edited[1], **({"file_type": "text"} if command == "view" else {})}
+
+
+def execution_error(kind: str, error: Exception) -> Dict[str, Any]:
+    """Returns the content of a result of code execution that failed."""
+    codes = [
+        (FileNotFoundException, "file_not_found" if kind.startswith("text_editor") else "invalid_tool_input"),
+        (InvalidArgumentException, "invalid_tool_input"),
+        (RateLimitException, "too_many_requests"),
+        (TimeoutException, "execution_time_exceeded"),
+    ]
+    code = next((code for of, code in codes if isinstance(error, of)), "unavailable")
+    content = {"type": f"{kind}_tool_result_error", "error_code": code}
+    return {**content, "error_message": str(error)} if kind.startswith("text_editor") else content
+
+
+def code_text(done: Execution) -> str:
+    """Returns the outcome of code as a text for a model."""
+    result = ExecutionResult.of(done)
+    parts = [result.stdout.rstrip("\n"), result.value or "", result.stderr.rstrip("\n")]
+    return "\n".join(part for part in parts if part) or "[no output]"
