@@ -12,6 +12,7 @@ import socket
 import sys
 import tarfile
 import threading
+from dataclasses import replace
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -177,6 +178,11 @@ def test_configuration() -> None:
     assert "k2" not in repr(found)
     unix = config(api_url="unix:///run/bell%20jar.sock")
     assert (unix.socket_path, unix.base_url) == ("/run/bell jar.sock", "http://localhost")
+    with pytest.raises(belljar.SandboxException, match="no address but its socket"):
+        unix.public_url("http://localhost/v1/x?y")
+    assert replace(unix, address="https://a:1/").public_url("http://localhost/v1/x?y") == "https://a:1/v1/x?y"
+    assert replace(unix, address="http://a:1/").base_url == "http://a:1"
+    assert unix.public_url("http://80-sbx.example/") == "http://80-sbx.example/"
     unix.require_key()
     with pytest.raises(belljar.AuthenticationException):
         config(api_url="http://b:1").require_key()

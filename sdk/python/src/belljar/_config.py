@@ -8,11 +8,11 @@ import ssl
 import urllib.request
 from dataclasses import dataclass, field
 from typing import Mapping, Optional, TypedDict
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from ._own_server import can_start
 from ._version import __version__
-from .errors import AuthenticationException, InvalidArgumentException
+from .errors import AuthenticationException, InvalidArgumentException, SandboxException
 
 
 class ConnectionOptions(TypedDict, total=False):
@@ -57,6 +57,9 @@ CONNECT_TIMEOUT = 10.0
 STREAM_TIMEOUT = 60.0
 """Seconds without data in a stream of events. The server sends a keep-alive every 15 seconds."""
 
+_NO_HOST = "http://localhost"
+"""The URL of a server that is reached over its socket and has no other."""
+
 _KEY_FORM = re.compile(r"[\x21-\x7e]+\Z")
 
 
@@ -80,6 +83,8 @@ class ConnectionConfig:
     ssl_context: Optional[ssl.SSLContext] = field(default=None, repr=False)
     own_server: bool = False
     """Whether neither a server nor a key is named: the one of this user's home is used, and started if none is running."""
+    address: Optional[str] = None
+    """The URL of a server that is reached over its socket, if it has one."""
 
     @classmethod
     def resolve(
@@ -131,7 +136,26 @@ class ConnectionConfig:
     @property
     def base_url(self) -> str:
         """The URL that paths are appended to."""
-        return "http://localhost" if self.socket_path is not None else self.api_url
+        if self.socket_path is None:
+            return self.api_url
+        # The server names itself in URLs as requests do.
+        return self.address.rstrip("/") if self.address and self.address.startswith("http:") else _NO_HOST
+
+    def public_url(self, url: str) -> str:
+        """Returns the URL under which other programs reach what the server has named with `url`.
+
+        Raises:
+            SandboxException: The server has no address but its socket.
+        """
+        full = urljoin(f"{self.base_url}/", url)
+        if self.socket_path is None or not full.startswith(f"{_NO_HOST}/"):
+            return full
+        if self.address is None:
+            raise SandboxException(
+                "this server has no address but its socket, so no URL leads to it; start one with `belljar serve`, or use "
+                "`belljar sandbox port-forward`"
+            )
+        return f"{self.address.rstrip('/')}{full[len(_NO_HOST) :]}"
 
     @property
     def websocket_url(self) -> str:

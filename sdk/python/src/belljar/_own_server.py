@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Tuple
 from urllib.parse import quote
 
 from .errors import AuthenticationException, ConnectionException
@@ -44,8 +44,11 @@ def find_program(environ: Mapping[str, str]) -> Optional[str]:
     return shutil.which("belljar", path=environ.get("PATH"))
 
 
-def reach(environ: Optional[Mapping[str, str]] = None) -> str:
-    """Returns the URL of the server's socket. Starts the server if none is running, which takes a moment."""
+def reach(environ: Optional[Mapping[str, str]] = None) -> Tuple[str, Optional[str]]:
+    """Returns the URL of the server's socket, and its address if it has one.
+
+    Starts the server if none is running, which takes a moment.
+    """
     environ = os.environ if environ is None else environ
     program = find_program(environ)
     if program is None:
@@ -66,11 +69,12 @@ def reach(environ: Optional[Mapping[str, str]] = None) -> str:
         raise ConnectionException(f"{program} has found no server within {START_SECONDS:.0f} s") from None
     try:
         # A server that cannot create sandboxes says why when it is asked for one.
-        path = json.loads(done.stdout)["socket"]
+        status = json.loads(done.stdout)
+        path, address = status["socket"], str(status["server"])
     except (ValueError, KeyError, TypeError):
-        path = None
+        path, address = None, ""
     if not isinstance(path, str):
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         reason = lines[-1] if lines else f"it exited with status {done.returncode}"
         raise ConnectionException(f"no server could be started with {program}: {reason}")
-    return f"unix://{quote(path)}"
+    return f"unix://{quote(path)}", address if address.startswith("http") else None

@@ -112,10 +112,10 @@ class AsyncTransport:
     async def _find_server(self) -> None:
         """Finds the server of this user's home, if this client uses it."""
         if self._is_missing:
-            url = await _io.run_blocking(_own_server.reach)
-            if url != self.config.api_url:
+            url, address = await _io.run_blocking(_own_server.reach)
+            if (url, address) != (self.config.api_url, self.config.address):
                 await self.close()
-                self.config = replace(self.config, api_url=url)
+                self.config = replace(self.config, api_url=url, address=address)
             self._is_missing = False
 
     async def _attempt(self, request: httpx.Request, stream: bool) -> httpx.Response:

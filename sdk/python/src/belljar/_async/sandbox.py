@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, AsyncIterator, List, Literal, Mapping, Optional, Sequence, Type, TypedDict, Union
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
 from .. import _calls as calls
 from .._calls._call import Duration, RemotePath, sandbox_path
 from .._dual import dual
 from ..errors import (
+    ArgumentTypeException,
     ForkException,
     NotFoundException,
     SandboxException,
@@ -145,8 +146,10 @@ class AsyncSandbox(AsyncCode):
     also be called on the class, with the id of a sandbox as first argument; `list_snapshots` and `delete_snapshot` without one.
     """
 
-    def __init__(self, client: AsyncBelljar, info: SandboxInfo) -> None:
+    def __init__(self, client: Optional[AsyncBelljar] = None, info: Optional[SandboxInfo] = None) -> None:
         """Wraps a known sandbox; use `create` or `connect` instead."""
+        if client is None or info is None:
+            raise ArgumentTypeException(f"use {type(self).__name__}.create() or {type(self).__name__}.connect(sandbox_id)")
         self._client = client
         self._transport = client._transport
         self._info = info
@@ -244,7 +247,8 @@ class AsyncSandbox(AsyncCode):
                 volumes=volumes,
                 files=files,
             )
-            return cls(leased, await leased._transport.request(call))
+            info = await leased._transport.request(call)
+            return cls(leased, info)
 
     @classmethod
     async def connect(
@@ -494,7 +498,7 @@ class AsyncSandbox(AsyncCode):
             if published.path_url is None:
                 raise ServerException("unexpected response from the server: it has no URL")
             url = f"{published.path_url}?belljar_token={quote(token.token, safe='')}"
-        return urljoin(f"{self._client.config.base_url}/", url)
+        return self._client.config.public_url(url)
 
     async def upload_url(self, path: RemotePath, expires: Duration = 3600, **options: Unpack[RequestOptions]) -> str:
         """Returns a URL that allows a PUT of this one file, without a key, until it expires."""
@@ -525,7 +529,7 @@ class AsyncSandbox(AsyncCode):
 
     async def _sign(self, path: RemotePath, operation: str, expires: Duration, **options: Unpack[RequestOptions]) -> str:
         url = await self._transport.request(calls.files.sign(sandbox_path(self.sandbox_id), path, operation, expires), **options)
-        return urljoin(f"{self._client.config.base_url}/", url)
+        return self._client.config.public_url(url)
 
     async def _release(self) -> None:
         if not self._released:

@@ -113,10 +113,10 @@ class Transport:
     def _find_server(self) -> None:
         """Finds the server of this user's home, if this client uses it."""
         if self._is_missing:
-            url = _io.run_blocking(_own_server.reach)
-            if url != self.config.api_url:
+            url, address = _io.run_blocking(_own_server.reach)
+            if (url, address) != (self.config.api_url, self.config.address):
                 self.close()
-                self.config = replace(self.config, api_url=url)
+                self.config = replace(self.config, api_url=url, address=address)
             self._is_missing = False
 
     def _attempt(self, request: httpx.Request, stream: bool) -> httpx.Response:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Iterator, List, Literal, Mapping, Optional, Sequence, Type, TypedDict, Union
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
 from .. import _calls as calls
 from .._calls._call import Duration, RemotePath, sandbox_path
 from .._dual import dual
 from ..errors import (
+    ArgumentTypeException,
     ForkException,
     NotFoundException,
     SandboxException,
@@ -146,8 +147,10 @@ class Sandbox(Code):
     also be called on the class, with the id of a sandbox as first argument; `list_snapshots` and `delete_snapshot` without one.
     """
 
-    def __init__(self, client: Belljar, info: SandboxInfo) -> None:
+    def __init__(self, client: Optional[Belljar] = None, info: Optional[SandboxInfo] = None) -> None:
         """Wraps a known sandbox; use `create` or `connect` instead."""
+        if client is None or info is None:
+            raise ArgumentTypeException(f"use {type(self).__name__}.create() or {type(self).__name__}.connect(sandbox_id)")
         self._client = client
         self._transport = client._transport
         self._info = info
@@ -245,7 +248,8 @@ class Sandbox(Code):
                 volumes=volumes,
                 files=files,
             )
-            return cls(leased, leased._transport.request(call))
+            info = leased._transport.request(call)
+            return cls(leased, info)
 
     @classmethod
     def connect(
@@ -495,7 +499,7 @@ class Sandbox(Code):
             if published.path_url is None:
                 raise ServerException("unexpected response from the server: it has no URL")
             url = f"{published.path_url}?belljar_token={quote(token.token, safe='')}"
-        return urljoin(f"{self._client.config.base_url}/", url)
+        return self._client.config.public_url(url)
 
     def upload_url(self, path: RemotePath, expires: Duration = 3600, **options: Unpack[RequestOptions]) -> str:
         """Returns a URL that allows a PUT of this one file, without a key, until it expires."""
@@ -526,7 +530,7 @@ class Sandbox(Code):
 
     def _sign(self, path: RemotePath, operation: str, expires: Duration, **options: Unpack[RequestOptions]) -> str:
         url = self._transport.request(calls.files.sign(sandbox_path(self.sandbox_id), path, operation, expires), **options)
-        return urljoin(f"{self._client.config.base_url}/", url)
+        return self._client.config.public_url(url)
 
     def _release(self) -> None:
         if not self._released:
