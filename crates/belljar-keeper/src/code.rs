@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::code::{CodeCollector, CodeEnd};
 use belljar_engine::{CodeEvent, EngineError, ErrorCode, GuestError, StoredOutput, Usage, v1};
-use belljar_model::{CodeExecution, CodeStatus, HintReader, SandboxState, Survival};
+use belljar_model::{CodeExecution, CodeStatus, HintReader, Languages, SandboxState, Survival};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
@@ -589,8 +589,11 @@ pub(crate) async fn explain_context_error(
                 (ErrorCode::FailedPrecondition, _) => KeeperError::Kernel { reason: message },
                 (ErrorCode::ResourceExhausted, _) => KeeperError::Contexts { reason: message },
                 (ErrorCode::InvalidArgument, None) if message.contains("language") => {
-                    let reason = message.strip_prefix("language: ").unwrap_or(&message).to_owned();
-                    KeeperError::field("language", reason)
+                    // The guest knows only languages with contexts.
+                    let name = message.split('"').nth(1).filter(|name| !name.starts_with("jupyter:"));
+                    let unknown = name.and_then(|name| Languages::builtin().by_name(name).err());
+                    let reason = unknown.map_or(message, |error| error.to_string());
+                    KeeperError::field("language", reason.strip_prefix("language: ").unwrap_or(&reason))
                 }
                 _ => KeeperError::Guest { resource, source: GuestError::Refused { code, message, problem } },
             }

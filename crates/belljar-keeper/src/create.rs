@@ -262,7 +262,8 @@ impl Keeper {
         if can(&engine.capabilities()) {
             return Ok(());
         }
-        let reason = "GET /v1/engines lists the capabilities of each engine".into();
+        let reason = "pausing and changes of limits need control groups; GET /v1/engines, or belljar engine info, lists what an engine can"
+            .into();
         Err(EngineError::Unsupported { what: what.into(), engine: engine.name(), reason }.into())
     }
 

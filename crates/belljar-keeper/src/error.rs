@@ -163,7 +163,7 @@ pub enum KeeperError {
     },
     /// The call needs approval, and there is nobody who could give it.
     #[error(
-        "the call needs approval, and nobody but its caller could give it; create a key with the role approver for another person: belljar key create NAME --role approver"
+        "the call needs approval, and nobody but its caller could give it; create a key with the role approver for another person: belljar key create --name NAME --role approver"
     )]
     NoApprover,
     /// The approval is to be given by the person who made the call.

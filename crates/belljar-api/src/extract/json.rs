@@ -141,7 +141,34 @@ pub(crate) fn field_problem(path: &str, text: &str) -> Problem {
         (path, Some(name)) => format!("{path}.{name}"),
         (path, None) => path.to_owned(),
     };
-    Problem::field(field, text)
+    Problem::field(field, plain_types(text))
+}
+
+/// Rewrites the types in an error of serde in the words of JSON: the names of Rust's say nothing to callers.
+fn plain_types(text: &str) -> String {
+    let Some((found, expected)) = text.split_once(", expected ") else { return text.to_owned() };
+    let plain = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" | "nonzero u32" | "nonzero u64" => {
+            "a whole number from 0, such as 30"
+        }
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number, such as 30",
+        "f32" | "f64" => "a number, such as 1.5",
+        "a boolean" => "true or false",
+        "a string" | "a borrowed string" => "a text",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        _ if expected.starts_with("struct ") => "an object",
+        _ if expected.starts_with("enum ") => "one of its texts",
+        _ => return text.to_owned(),
+    };
+    let found = found
+        .strip_prefix("invalid type: ")
+        .map_or_else(|| found.to_owned(), |found| format!("{found} is not allowed"));
+    let found = found
+        .replace("floating point", "number")
+        .replace("sequence", "a list")
+        .replace("map is", "an object is");
+    format!("{found}; give {plain}")
 }
 
 #[cfg(test)]
@@ -174,6 +201,9 @@ mod tests {
         #[serde(default)]
         #[expect(dead_code, reason = "only its refusal is of interest")]
         way: Option<Way>,
+        #[serde(default)]
+        #[expect(dead_code, reason = "only its refusal is of interest")]
+        plain: Option<Inner>,
     }
 
     #[derive(Debug, Deserialize)]
@@ -226,6 +256,21 @@ mod tests {
         // Either the type or the depth is refused; the stack does not overflow in either case.
         assert_eq!(parse::<serde_json::Value>(deep.as_bytes()).unwrap_err().code(), Code::InvalidJson);
         let _: BTreeMap<String, String> = UniqueMap::default().0;
+    }
+
+    #[test]
+    fn types_are_those_of_json() {
+        for (body, detail) in [
+            (&br#"{"name":1}"#[..], "name: integer `1` is not allowed; give a text"),
+            (
+                br#"{"name":"a","limits":{"memory":"1s"}}"#,
+                "limits.memory: string \"1s\" is not allowed; give a whole number from 0, such as 30",
+            ),
+            (br#"{"name":"a","list":7}"#, "list: integer `7` is not allowed; give a list"),
+            (br#"{"name":"a","plain":"open"}"#, "plain: string \"open\" is not allowed; give an object"),
+        ] {
+            assert_eq!(parse::<Outer>(body).unwrap_err().body("r").detail, detail);
+        }
     }
 
     #[test]

@@ -427,6 +427,12 @@ fn check_quotas(caller: &Caller, config: &VolumesConfig, rows: &[VolumeRow], mor
     }
     let used: u64 = rows.iter().map(|row| u64::try_from(row.bytes).unwrap_or(0)).sum();
     let max = config.max_bytes.min(caller.quotas.disk_bytes.unwrap_or(u64::MAX));
+    if more > max {
+        let reason = format!(
+            "{more} bytes are more than the {max} that a tenant may have in all (sandboxes.volumes.max_bytes, or the key's quota)"
+        );
+        return Err(KeeperError::field("size", reason));
+    }
     if used.saturating_add(more) > max {
         return over("volume_bytes", used, max);
     }
@@ -466,9 +472,11 @@ mod tests {
         ) {
             Ok(()) => None,
             Err(KeeperError::Quota { quota, used, limit, .. }) => Some((quota, used, limit)),
+            Err(KeeperError::Field { field, .. }) => Some((field, 0, 0)),
             Err(other) => panic!("{other:?}"),
         };
         assert_eq!(over(None, &[], 100), None);
+        assert_eq!(over(None, &[], 101), Some(("size", 0, 0)));
         assert_eq!(over(None, &[row(60)], 40), None);
         assert_eq!(over(None, &[row(60)], 41), Some(("volume_bytes", 60, 100)));
         assert_eq!(over(Some(50), &[row(20)], 31), Some(("volume_bytes", 20, 50)));
