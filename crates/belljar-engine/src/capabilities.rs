@@ -111,7 +111,7 @@ impl Capabilities {
             (
                 "machine",
                 spec.machine && !self.machines,
-                "has no machines here: the engine local has, if the server runs as root and on control groups",
+                "has no machines here; the engine local has, where the server runs as root and has control groups",
             ),
             (
                 "machine",

@@ -248,8 +248,14 @@ impl Keeper {
 
     /// Returns the engine that builds templates.
     fn builder_engine(&self) -> Result<&Arc<dyn Engine>> {
-        let mut offered = self.inner.engines.offered();
-        offered.find(|engine| engine.capabilities().own_tree).ok_or_else(|| {
+        let with_trees = || self.inner.engines.offered().filter(|engine| engine.capabilities().own_tree);
+        // Layers are mounted as volumes are.
+        with_trees().find(|engine| engine.capabilities().volumes).ok_or_else(|| {
+            if with_trees().next().is_some() {
+                let reason = "only a server that runs as root can mount the tree of an image or of a template that is built; run belljar \
+                              serve as root, or use the template default and snapshots";
+                return KeeperError::Policy { field: "template", reason: reason.to_owned() };
+            }
             let names = self.inner.engines.names();
             let reason = format!(
                 "no engine of this server ({names}) can give a template a tree of its own; add local"

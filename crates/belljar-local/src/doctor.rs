@@ -20,7 +20,14 @@ pub(crate) fn cgroup_fix(is_server: bool) -> String {
     );
     let (it, command) = if is_server { ("the server", SERVE) } else { ("it", THIS_COMMAND) };
     // Directory of the user's service manager, unless configured otherwise (systemd.exec(5)).
-    let manager = format!("/run/user/{}/systemd", rustix::process::geteuid().as_raw());
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return format!(
+            "{watched}; or give {it} control groups that can be written, which gives the full grade cgroup: in a container, docker run \
+             --privileged --cgroupns=private"
+        );
+    }
+    let manager = format!("/run/user/{}/systemd", user.as_raw());
     if !std::path::Path::new(&manager).is_dir() {
         return format!("{watched}; or run {it} as root, which gives the full grade cgroup");
     }
@@ -75,10 +82,20 @@ fn missing_programs<'a>(names: &[&'a str]) -> Vec<&'a str> {
     names.iter().filter(|name| !is_there(name)).copied().collect()
 }
 
+/// Returns the fix if namespaces cannot be made.
+fn namespace_fix() -> &'static str {
+    match rustix::process::geteuid().is_root() {
+        true => {
+            "a container may not make them: run it with docker run --privileged --cgroupns=private, or Belljar outside of it"
+        }
+        false => NAMESPACE_FIX,
+    }
+}
+
 /// Checks for the interpreters of contexts in the machine's own tree.
 fn code() -> Finding {
     const FIX: &str = "apt-get install python3-ipython nodejs; or use a template that has them, such as \
-                       belljar template build templates/code-interpreter.toml, and --template code-interpreter";
+                       belljar template build code-interpreter, and --template code-interpreter";
     let mut python = std::process::Command::new("/usr/bin/python3");
     python.args([
         "-I",
@@ -108,11 +125,16 @@ fn code() -> Finding {
 
 /// Checks for the programs that build templates.
 fn templates() -> Finding {
+    if !rustix::process::geteuid().is_root() {
+        let fix = "run the server as root: mounting the tree of a template or an image needs it";
+        let detail = "only a server of root can build templates and pull images";
+        return bad("templates", FindingState::Weaker, detail, fix);
+    }
     let missing = missing_programs(&["mmdebstrap", "mksquashfs"]);
     if missing.is_empty() {
         return good("templates", "can be built: mmdebstrap and mksquashfs are installed");
     }
-    let detail = format!("cannot all be built: {} is not installed", missing.join(" and "));
+    let detail = format!("cannot all be built: not installed: {}", missing.join(", "));
     bad("templates", FindingState::Weaker, detail, "apt-get install mmdebstrap squashfs-tools")
 }
 
@@ -192,7 +214,7 @@ fn namespaces() -> Finding {
     match belljar_linux::try_user_namespace() {
         Ok(()) => good("namespaces", "user, mount, pid, network, ipc, uts, cgroup and time can be made"),
         Err(errno) => {
-            bad("namespaces", FindingState::Missing, format!("they cannot be made: {errno}"), NAMESPACE_FIX)
+            bad("namespaces", FindingState::Missing, format!("they cannot be made: {errno}"), namespace_fix())
         }
     }
 }

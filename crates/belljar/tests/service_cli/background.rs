@@ -85,10 +85,12 @@ fn advice_for_an_ordinary_user_works_as_printed() {
     };
     let made = run("/bin/sh".as_ref(), &["-c", line], "").good();
     assert_eq!(grade_of(made.trim()), "watched", "{line}");
-    // A build has the grade of its server.
+    // A sandbox could not mount what is built.
     let template = home.file("t.toml");
     let build = ["template", "build", template.to_str().unwrap()];
-    as_nobody(&build, "").refused(125, &["cannot enforce", "BELLJAR_LIMITS=watched belljar serve"]);
+    as_nobody(&build, "").refused(125, &["only a server that runs as root"]);
+    as_nobody(&["run", "--image", "127.0.0.1:1/x:1", "-c", "1"], "")
+        .refused(125, &["only a server that runs as root"]);
     let warnings = || {
         let log = std::fs::read_to_string(home.path().join("belljar.log")).unwrap();
         log.matches("no sandbox can be created here").count()
