@@ -28,6 +28,6 @@ pub use belljar_proto::{ErrorCode, MessageField, v1, well_known};
 pub use client::Client;
 pub use error::ClientError;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-pub use rest::{RestBody, RestResponse};
+pub use rest::{RestBody, RestEvents, RestResponse};
 pub use stream::Messages;
 pub use target::{Credential, Roots, Target, TargetError};

@@ -76,7 +76,77 @@ impl RestResponse {
     }
 }
 
+/// A response of server-sent events.
+pub struct RestEvents {
+    response: RestResponse,
+    unread: Vec<u8>,
+    /// Number of bytes of `unread` in which no event ends.
+    searched: usize,
+}
+
+impl RestEvents {
+    /// Returns the name and the data of the next event, or `None` at the end.
+    ///
+    /// # Errors
+    /// Returns the server's refusal in an event `error`, or [`ClientError::Broken`] if the connection breaks.
+    pub async fn next(&mut self) -> Result<Option<(String, Vec<u8>)>> {
+        loop {
+            while let Some(event) = self.take_event() {
+                let mut lines = event.split(|byte| *byte == b'\n');
+                let mut field =
+                    |name: &[u8]| lines.find_map(|line| line.strip_prefix(name)).map(<[u8]>::to_vec);
+                // Other blocks are comments, which keep the connection alive.
+                if let (Some(name), Some(data)) = (field(b"event: "), field(b"data: ")) {
+                    // An error of code has the same name, and no code of a problem.
+                    let problem = serde_json::from_slice::<Problem>(&data).ok().filter(|_| name == b"error");
+                    if problem.is_some_and(|problem| !problem.code.is_empty()) {
+                        return Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, None, &data));
+                    }
+                    return Ok(Some((String::from_utf8_lossy(&name).into_owned(), data)));
+                }
+            }
+            if self.unread.len() > MAX_VALUE_BYTES {
+                let what = format!("an event is longer than {MAX_VALUE_BYTES} bytes");
+                return Err(ClientError::Protocol { target: self.response.target.to_string(), what });
+            }
+            match self.response.next().await? {
+                Some(data) => self.unread.extend_from_slice(&data),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Takes the first complete event out of what was read: it ends with an empty line.
+    fn take_event(&mut self) -> Option<Vec<u8>> {
+        const END: &[u8] = b"\n\n";
+        let from = self.searched.saturating_sub(1);
+        let found = self.unread.get(from..)?.windows(END.len()).position(|two| two == END);
+        let Some(at) = found else {
+            self.searched = self.unread.len();
+            return None;
+        };
+        let rest = self.unread.split_off(from + at + END.len());
+        self.searched = 0;
+        Some(std::mem::replace(&mut self.unread, rest))
+    }
+}
+
 impl Client {
+    /// Sends a value, and returns the response as events.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn send_for_events(
+        &self,
+        method: Method,
+        path: &str,
+        value: &impl Serialize,
+    ) -> Result<RestEvents> {
+        let json = serde_json::to_vec(value).map_err(|_| ClientError::Unsendable { field: "body" })?;
+        let response = self.rest(method, path, "text/event-stream", RestBody::Json(json.into())).await?;
+        Ok(RestEvents { response, unread: Vec::new(), searched: 0 })
+    }
+
     /// Gets a value. `path` begins with `/`.
     ///
     /// # Errors
@@ -219,8 +289,13 @@ async fn to_refusal(status: StatusCode, headers: &HeaderMap, answer: RestRespons
         Ok(text) => text,
         Err(error) => return error,
     };
-    let problem: Problem = serde_json::from_slice(&text).unwrap_or_default();
     let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    refusal(status, seconds.map(Duration::from_secs), &text)
+}
+
+/// Returns the error of a request that was refused with this problem.
+fn refusal(status: StatusCode, retry_after: Option<Duration>, problem: &[u8]) -> ClientError {
+    let problem: Problem = serde_json::from_slice(problem).unwrap_or_default();
     ClientError::Refused {
         code: Some(problem.code)
             .filter(|code| !code.is_empty())
@@ -237,6 +312,6 @@ async fn to_refusal(status: StatusCode, headers: &HeaderMap, answer: RestRespons
             .unwrap_or_else(|| format!("the server answered {status}")),
         field: problem.field,
         request_id: problem.request_id,
-        retry_after: seconds.map(Duration::from_secs),
+        retry_after,
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use belljar_model::{
-    CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, HintReader, LimitEvents, SandboxSpec,
-    Survival, signal_text,
+    CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, HintReader, LimitEvents, Outcome,
+    SandboxSpec, Survival, signal_text,
 };
 use belljar_proto::v1;
 
@@ -216,6 +216,13 @@ pub fn hint(
     // An uncaught error is all that a program would have written to standard error about it.
     let error = done.error.as_ref().map(|error| format!("{}: {}", error.name, error.value));
     let outcome = done.outcome();
+    // A cell in which pip has failed is no error.
+    let output =
+        [&done.stderr, &done.stdout].map(|stream| stream.text.as_deref().unwrap_or_default()).join("\n");
+    if outcome.is_success() && output.contains("ERROR: No matching distribution found for ") {
+        let failed = Outcome::Exited { code: 1 };
+        return belljar_model::hint(&failed, events, output.as_bytes(), spec, reader);
+    }
     belljar_model::hint(&outcome, events, error.unwrap_or_default().as_bytes(), spec, reader)
 }
 

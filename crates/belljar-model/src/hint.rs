@@ -37,9 +37,27 @@ const NO_PIDS: [&str; 4] = [
     "unable to create native thread",
 ];
 
+/// Messages of programs that need root's rights.
+const NO_ROOT: [&str; 4] =
+    ["are you root?", "sudo: command not found", "sudo: not found", "\"no new privileges\" flag is set"];
+
+/// The kind of modules that `belljar run` can install.
+const PYTHON_MODULE: &str = "Python module";
+
+/// How `belljar run` installs a package of Python.
+const INSTALL_PACKAGE: &str =
+    "a package is installed with --with PACKAGE, whose name may be another than the module's";
+
+/// What to do about a missing module, for programs.
+const PACKAGE_IN_TEMPLATE: &str = "write it into the sandbox; a package must be in the template";
+
+/// What to do about a missing module of Python in a context, for a person at a command line.
+const PACKAGE_IN_CONTEXT: &str = "put it in with -f; a package is installed with --with PACKAGE by belljar run, or with --preset pip and \
+                                  %pip install PACKAGE";
+
 /// Messages of programs that miss a module or library, and its kind.
 const NOT_FOUND: [(&str, &str); 4] = [
-    ("ModuleNotFoundError: No module named ", "Python module"),
+    ("ModuleNotFoundError: No module named ", PYTHON_MODULE),
     ("Error: Cannot find module ", "Node.js module"),
     ("cannot load such file -- ", "Ruby library"),
     ("there is no package called ", "R package"),
@@ -61,6 +79,18 @@ impl HintReader {
         match self {
             Self::CommandLine => "Allow a host with --allow HOST or --allow HOST:PORT",
             Self::Program => "Allow a host in network.allow",
+        }
+    }
+
+    /// Returns how to give a sandbox without network access some.
+    fn open_network(self) -> &'static str {
+        match self {
+            Self::CommandLine => {
+                "allow a host with --allow HOST, or a package index with --preset NAME, such as pip or npm"
+            }
+            Self::Program => {
+                "allow a host in network.allow, or a package index in network.presets, such as pip or npm"
+            }
         }
     }
 
@@ -87,12 +117,20 @@ impl HintReader {
     }
 }
 
-/// Rewrites a hint for programs for a person at a command line, who sets a limit of a new sandbox with a flag.
+/// Rewrites a hint for programs for a person at a command line, who sets a limit of a new sandbox and its network with flags.
 #[must_use]
 pub fn for_command_line(hint: &str) -> String {
-    LimitsFile::TABLE.iter().fold(hint.to_owned(), |hint, limit| {
-        hint.replace(&HintReader::Program.name_of(limit.name), &HintReader::CommandLine.name_of(limit.name))
-    })
+    let (program, person) = (HintReader::Program, HintReader::CommandLine);
+    let hint = LimitsFile::TABLE.iter().fold(hint.to_owned(), |hint, limit| {
+        hint.replace(&program.name_of(limit.name), &person.name_of(limit.name))
+    });
+    let hint = hint.replace(program.open_network(), person.open_network());
+    let hint = hint.replace(program.allow_host(), person.allow_host());
+    let (Some((before, _)), true) = (hint.split_once(PACKAGE_IN_TEMPLATE), hint.contains(PYTHON_MODULE))
+    else {
+        return hint;
+    };
+    format!("{before}{PACKAGE_IN_CONTEXT}.")
 }
 
 /// How often an execution hit limits, as counted by the kernel for the whole sandbox.
@@ -148,11 +186,20 @@ pub fn hint(
             events.hint(outcome, spec, reader)
         }
         Outcome::Exited { code: 0 } => None,
-        Outcome::TimedOut => Some(format!(
-            "The code timed out after {}. If it needs longer, {}.",
-            spec.limits.timeout,
-            reader.raise("timeout")
-        )),
+        Outcome::TimedOut => {
+            // Some programs wait for a network without a word.
+            let network = match spec.network.mode() {
+                NetworkMode::Disabled => {
+                    format!(" If it waited for the network, which is disabled, {}.", reader.open_network())
+                }
+                _ => String::new(),
+            };
+            Some(format!(
+                "The code timed out after {}. If it needs longer, {}.{network}",
+                spec.limits.timeout,
+                reader.raise("timeout")
+            ))
+        }
         Outcome::OutOfMemory => Some(format!(
             "The code exceeded its {}. If it needs more, {}.",
             memory_limit(spec),
@@ -169,7 +216,31 @@ pub fn hint(
         Outcome::Exited { .. } | Outcome::Signalled { .. } => {
             let start = stderr_tail.len().saturating_sub(MAX_SEARCHED_BYTES);
             stderr_hint(&String::from_utf8_lossy(&stderr_tail[start..]), spec, reader)
+                .or_else(|| signal_hint(outcome, reader))
         }
+    }
+}
+
+/// Signals that end a program which has not asked for it, and of which it writes nothing itself.
+const CRASHES: [&str; 9] =
+    ["SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGXFSZ"];
+
+/// Returns the name of a signal that ends a program without a word of its own, if it is one.
+#[must_use]
+pub fn crash_name(signal: i32) -> Option<String> {
+    match Outcome::signalled(signal) {
+        Outcome::Signalled { name, .. } => Some(name).filter(|name| CRASHES.contains(&name.as_str())),
+        _ => None,
+    }
+}
+
+/// Returns the signal that ended the code, as a shell prints it. Programs have it in the outcome.
+fn signal_hint(outcome: &Outcome, reader: HintReader) -> Option<String> {
+    match outcome {
+        Outcome::Signalled { signal, .. } if reader == HintReader::CommandLine => {
+            crash_name(*signal).map(|name| format!("The code was ended by signal {signal} ({name})."))
+        }
+        _ => None,
     }
 }
 
@@ -228,9 +299,10 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<S
     let has = |patterns: &[&str]| patterns.iter().any(|pattern| stderr.contains(pattern));
     if has(&NO_NETWORK) {
         return Some(match spec.network.mode() {
-            NetworkMode::Disabled => {
-                "The sandbox has no network access (network = disabled). Give the code what it needs as files.".to_owned()
-            }
+            NetworkMode::Disabled => format!(
+                "The sandbox has no network access (network = disabled). Give the code what it needs as files, or {}.",
+                reader.open_network()
+            ),
             mode => format!(
                 "The sandbox reaches what its network policy allows (network = {mode}), by TCP over IPv4. {}.",
                 reader.allow_host()
@@ -260,13 +332,28 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<S
                 .to_owned(),
         );
     }
+    if has(&NO_ROOT) {
+        let (template, machine) = match reader {
+            HintReader::CommandLine => ("belljar template build", "belljar sandbox create --machine"),
+            HintReader::Program => ("a step apt", "machine = true"),
+        };
+        return Some(format!(
+            "The code has no root rights. Install system packages in a template ({template}), or use a sandbox that is a machine \
+             ({machine})."
+        ));
+    }
     NOT_FOUND.iter().find_map(|(pattern, kind)| {
         let (_, rest) = stderr.rsplit_once(pattern)?;
         let name = quoted_name(rest)?;
         // The name does not tell whether it is one of the code's own files or a package.
         let way = match reader {
+            HintReader::CommandLine if *kind == PYTHON_MODULE => {
+                return Some(format!(
+                    "The {kind} {name} is not in the sandbox. If it is a file of yours, put it in with -f; {INSTALL_PACKAGE}."
+                ));
+            }
             HintReader::CommandLine => "put it in with -f; a package must be installed on this machine",
-            HintReader::Program => "write it into the sandbox; a package must be in the template",
+            HintReader::Program => PACKAGE_IN_TEMPLATE,
         };
         let fetched = match spec.network.mode() {
             NetworkMode::Disabled => ", as nothing can be fetched (network = disabled)",
@@ -296,18 +383,25 @@ mod tests {
         use LimitKind::{Cpu, Disk, Inodes, OpenFiles, Output, Pids, Tmp};
         let limit = |limit| Outcome::Limit { limit };
         let failed = || Outcome::Exited { code: 1 };
-        let no_network = Some("The sandbox has no network access (network = disabled)");
+        let no_network = Some(
+            "The sandbox has no network access (network = disabled). Give the code what it needs as files, or allow a host with --allow \
+             HOST, or a package index with --preset NAME",
+        );
         let cases: Vec<(Outcome, &str, Option<&str>)> = vec![
             (Outcome::Exited { code: 0 }, "curl: (6) Could not resolve host: example.org", None),
             (failed(), "", None),
             (failed(), "Traceback: ValueError", None),
             (failed(), "Operation not permitted", None),
             (failed(), "connect: Connection refused", None),
-            (Outcome::signalled(11), "", None),
+            (Outcome::signalled(11), "", Some("The code was ended by signal 11 (SIGSEGV).")),
+            (Outcome::signalled(15), "", None),
             (
                 Outcome::TimedOut,
                 "",
-                Some("timed out after 30 s. If it needs longer, raise it with --timeout"),
+                Some(
+                    "timed out after 30 s. If it needs longer, raise it with --timeout. If it waited for the network, which is \
+                     disabled, allow a host with --allow HOST, or a package index with --preset NAME",
+                ),
             ),
             (
                 Outcome::OutOfMemory,
@@ -356,7 +450,8 @@ mod tests {
                 failed(),
                 "ModuleNotFoundError: No module named 'numpy'\n",
                 Some(
-                    "The Python module numpy is not in the sandbox. If it is a file of yours, put it in with -f; a package",
+                    "The Python module numpy is not in the sandbox. If it is a file of yours, put it in with -f; a package is installed \
+                     with --with PACKAGE",
                 ),
             ),
             (
@@ -374,6 +469,15 @@ mod tests {
                 "there is no package called ‘dplyr’",
                 Some("The R package dplyr is not in the sandbox"),
             ),
+            (
+                failed(),
+                "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\nE: Unable to acquire the \
+                 dpkg frontend lock, are you root?",
+                Some(
+                    "The code has no root rights. Install system packages in a template (belljar template build)",
+                ),
+            ),
+            (failed(), "sh: 1: sudo: not found", Some("a machine (belljar sandbox create --machine)")),
             (failed(), "ModuleNotFoundError: No module named '\u{1b}[31m'", None),
             (failed(), "Error: Cannot find module './mine.js'", None),
             (Outcome::signalled(6), "Network is unreachable", no_network),
@@ -428,6 +532,20 @@ mod tests {
             let of = |reader| hint(&outcome, LimitEvents::default(), b"", &spec, reader).unwrap();
             assert_eq!(for_command_line(&of(HintReader::Program)), of(HintReader::CommandLine));
         }
+        let of = |stderr: &[u8], reader| {
+            hint(&Outcome::Exited { code: 1 }, LimitEvents::default(), stderr, &spec, reader).unwrap()
+        };
+        let unreachable = b"Could not resolve host";
+        assert_eq!(
+            for_command_line(&of(unreachable, HintReader::Program)),
+            of(unreachable, HintReader::CommandLine)
+        );
+        assert_eq!(
+            for_command_line(&of(b"ModuleNotFoundError: No module named 'rich'", HintReader::Program)),
+            format!(
+                "The Python module rich is not in the sandbox. If it is a file of yours, {PACKAGE_IN_CONTEXT}."
+            )
+        );
     }
 
     #[test]

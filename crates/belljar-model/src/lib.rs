@@ -60,7 +60,7 @@ pub use error::ModelError;
 pub use event::Event;
 pub use files::{ChangeKind, FileChange, FilePath};
 pub use gvisor_settings::{GvisorPlatform, GvisorSettings};
-pub use hint::{HintReader, LimitEvents, for_command_line, hint};
+pub use hint::{HintReader, LimitEvents, crash_name, for_command_line, hint};
 pub use id::SandboxId;
 pub use image_reference::{ImageReference, ImageReferenceError, ImageRegistry};
 pub use isolation::{Isolation, LIMITED_BY, Layer, LayerState};

@@ -17,8 +17,8 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("", "login", NO_LOGIN),
     ("", "logout", NO_LOGIN),
     ("", "version", "belljar --version prints the version"),
-    ("", "images", "belljar template ls lists templates"),
-    ("", "pull", "belljar template build makes a template"),
+    ("", "images", "belljar image ls lists images, belljar template ls templates"),
+    ("", "pull", "belljar image pull IMAGE pulls an image"),
     ("", "up", "belljar serve starts a server"),
     ("", "start", "belljar serve starts a server, belljar sandbox create a sandbox"),
     ("", "stop", "belljar sandbox kill SANDBOX ends a sandbox"),
@@ -43,6 +43,12 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "belljar sandbox shell SANDBOX opens a terminal, belljar sandbox exec SANDBOX COMMAND runs a command",
     ),
     ("sandbox", "ssh", "belljar sandbox shell SANDBOX opens a terminal"),
+    ("net", "get", SANDBOX_NET),
+    ("net", "set", SANDBOX_NET),
+    ("key", "rm", REVOKE),
+    ("key", "delete", REVOKE),
+    ("config", "init", SETTINGS),
+    ("config", "create", SETTINGS),
     ("template", "init", TEMPLATE_FILE),
     ("template", "create", TEMPLATE_FILE),
     (
@@ -53,6 +59,10 @@ const COMMANDS: &[(&str, &str, &str)] = &[
 ];
 
 const TEMPLATE_FILE: &str = "belljar template build FILE builds one from a file that you write, with name, base and steps; belljar template build --help says more";
+
+const SANDBOX_NET: &str = "belljar sandbox net SANDBOX get shows the network policy of a sandbox, and belljar sandbox net SANDBOX --help what changes it";
+const REVOKE: &str = "belljar key revoke KEY revokes a key";
+const SETTINGS: &str = "belljar config example prints a file with every setting and its default";
 
 const NO_LOGIN: &str = "there is no login: the server of this user's home needs no key; for another one give --server URL and --api-key \
                         KEY, or set BELLJAR_API_URL and BELLJAR_API_KEY; belljar key create makes a key";
@@ -77,16 +87,65 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("run", "--python", LANGUAGE),
     ("run", "--node", LANGUAGE),
     ("run", "--network", NETWORK),
+    ("run", "-u", ROOT),
+    ("run", "--user", ROOT),
+    ("run", "--privileged", ROOT),
+    ("run", "--gpus", NO_GPU),
+    ("shell", "--image", SHELL_OF),
+    ("shell", "--template", SHELL_OF),
+    ("shell", "-i", LEAVE_OUT),
+    ("shell", "-t", LEAVE_OUT),
+    ("shell", "--rm", LEAVE_OUT),
+    ("shell", "-c", SHELL_COMMAND),
+    ("shell", "-l", SHELL_COMMAND),
+    ("shell", "", SHELL_COMMAND),
+    ("shell", "-u", ROOT),
+    ("shell", "--user", ROOT),
+    ("shell", "--privileged", ROOT),
+    ("shell", "--gpus", NO_GPU),
+    ("shell", "-v", MOUNT),
+    ("shell", "--volume", MOUNT),
     ("shell", "--network", NETWORK),
+    ("code", "--with", "--preset pip allows the package index; %pip install PACKAGE in a cell installs one"),
+    ("code", "-c", "belljar run --rich -c CODE runs one piece of code and shows its results"),
+    ("code", "--gpus", NO_GPU),
     ("code", "--network", NETWORK),
+    ("sandbox create", "-v", VOLUME),
+    (
+        "sandbox create",
+        "--rm",
+        "leave it out: a sandbox is removed at its --timeout, or by belljar sandbox kill",
+    ),
+    ("sandbox create", "-i", CREATED),
+    ("sandbox create", "-t", CREATED),
+    ("sandbox create", "--interactive", CREATED),
+    ("sandbox create", "--tty", CREATED),
+    ("sandbox create", "-d", "leave it out: belljar sandbox create returns when the sandbox runs"),
+    ("sandbox create", "--detach", "leave it out: belljar sandbox create returns when the sandbox runs"),
+    ("sandbox create", "", "--image IMAGE names an image, --template NAME a template of the server"),
+    ("sandbox create", "-p", SANDBOX_PORTS),
+    ("sandbox create", "--publish", SANDBOX_PORTS),
+    ("sandbox create", "--privileged", "--machine makes a machine, with a root user and services"),
+    ("sandbox create", "--gpus", NO_GPU),
     ("sandbox create", "--network", NETWORK),
+    ("sandbox net", "", SANDBOX_NET),
+    ("key create", "", "--name NAME names the key"),
+    ("serve", "-p", LISTEN),
+    ("serve", "--port", LISTEN),
+    ("serve", "--host", LISTEN),
+    ("serve", "--bind", LISTEN),
+    ("template build", "-t", "leave it out: the file has the template's name"),
+    ("template build", "--tag", "leave it out: the file has the template's name"),
     ("run", "--cpu", "--cpus NUMBER limits the processors"),
     ("run", "-d", BACKGROUND),
     ("run", "--detach", BACKGROUND),
     ("run", "--name", BACKGROUND),
     ("run", "-p", PORTS),
     ("run", "--publish", PORTS),
-    ("run", "--image", "--template NAME uses a template of the server; belljar template ls lists them"),
+    ("sandbox exec", "-w", "--cwd DIR sets the directory"),
+    ("sandbox exec", "--workdir", "--cwd DIR sets the directory"),
+    ("sandbox shell", "-i", LEAVE_OUT),
+    ("sandbox shell", "-t", LEAVE_OUT),
     ("sandbox exec", "-i", EXEC),
     ("sandbox exec", "-t", EXEC),
     ("sandbox exec", "--interactive", EXEC),
@@ -109,7 +168,18 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
 ];
 
 const DIRECTORY: &str =
-    "code runs in its home directory; -f SRC=DST puts files there, and cd in a script changes the directory";
+    "code runs in its home directory; -f SRC:DEST puts files there, and cd in a script changes the directory";
+const ROOT: &str = "code has no root rights; belljar sandbox create --machine makes a sandbox that has a root user, and belljar sandbox exec -u root \
+                    runs a command as root there";
+const NO_GPU: &str = "sandboxes have no GPU; leave it out";
+const SHELL_OF: &str = "belljar sandbox create makes a sandbox of an image (--image) or a template (--template), belljar sandbox shell SANDBOX opens \
+                        a terminal in it";
+const LEAVE_OUT: &str = "leave it out: this command always opens a terminal";
+const SHELL_COMMAND: &str = "belljar shell -- CMD runs a command on the terminal, as in belljar shell -- python3, or -- bash -c 'COMMANDS'";
+const VOLUME: &str = "--volume NAME:DST mounts a volume of the server, --mount SRC:DST shows a directory of its machine inside";
+const CREATED: &str = "leave it out: belljar sandbox shell SANDBOX opens a terminal in a sandbox";
+const SANDBOX_PORTS: &str = "belljar sandbox port SANDBOX PORT publishes a port of a sandbox, belljar sandbox port-forward brings it to this machine";
+const LISTEN: &str = "--listen ADDRESS:PORT sets the address, as in --listen 127.0.0.1:8787";
 const LANGUAGE: &str = "-l LANGUAGE names the language, as in belljar run -l python -c CODE; belljar run SCRIPT finds it by the extension";
 const NETWORK: &str = "--net MODE sets the network: disabled (the default, as Docker's none), whitelist or open; --allow HOST allows one host";
 const MOUNT: &str = "--mount SRC:DST[:rw] shows a directory of this machine inside; belljar sandbox create --volume mounts a volume of a \

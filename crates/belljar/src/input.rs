@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use belljar_model::{Language, Languages, ModelError};
+use belljar_model::{ImageReference, Language, Languages, ModelError};
 use bytes::Bytes;
 use rustix::fs::{FileType, OFlags};
 
@@ -32,6 +32,9 @@ pub(crate) enum InputError {
     /// The file is missing, and its name looks like code.
     #[error("script: there is no file {name:?}; code is run with belljar run -c {}", quote(.name))]
     IsCode { name: String },
+    /// The file is missing, and its name looks like that of an image.
+    #[error("script: there is no file {name:?}; an image is named with belljar run --image {name}")]
+    IsImage { name: String },
     /// The path is not a regular file.
     #[error("{what}: {path:?} is {kind}; give a regular file")]
     NotAFile { what: &'static str, path: PathBuf, kind: &'static str },
@@ -92,6 +95,13 @@ impl Program {
                             if source.kind() == io::ErrorKind::NotFound && by_name(name).is_ok() =>
                         {
                             InputError::IsLanguage { name: name.to_owned() }
+                        }
+                        (InputError::Read { source, .. }, Some(name))
+                            if source.kind() == io::ErrorKind::NotFound
+                                && name.contains(':')
+                                && name.parse::<ImageReference>().is_ok() =>
+                        {
+                            InputError::IsImage { name: name.to_owned() }
                         }
                         (InputError::Read { source, .. }, Some(name))
                             if source.kind() == io::ErrorKind::NotFound && looks_like_code(name) =>

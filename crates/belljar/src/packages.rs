@@ -55,6 +55,8 @@ const NO_NETWORK: &[&str] = &[
     "SSLError",
     "Connection aborted",
     "Connection broken",
+    "connection broken by",
+    "Could not fetch URL",
 ];
 
 /// Packages to install, and the version of Python that the code needs.
@@ -90,12 +92,9 @@ impl Packages {
         let header = header(source)?.unwrap_or_default();
         let listed = header.dependencies.unwrap_or_default();
         let origin = if with.is_empty() { "the script's header" } else { "--with" };
-        for (name, origin) in with
-            .iter()
-            .map(|name| (name, "--with"))
-            .chain(listed.iter().map(|name| (name, "script: dependencies")))
-        {
-            check(name).map_err(|reason| Quit::Usage(format!("{origin}: {name:?} {reason}")))?;
+        Self::check(with)?;
+        for name in &listed {
+            check(name).map_err(|reason| Quit::Usage(format!("script: dependencies: {name:?} {reason}")))?;
         }
         let names = [with, listed.as_slice()].concat();
         if names.len() > MAX_PACKAGES {
@@ -106,6 +105,13 @@ impl Packages {
             return Err(Quit::Usage(text));
         }
         Ok(Self { names, requires_python: header.requires_python, origin })
+    }
+
+    /// Checks the packages of the flags `--with`.
+    pub(crate) fn check(with: &[String]) -> Result<(), Quit> {
+        with.iter().try_for_each(|name| {
+            check(name).map_err(|reason| Quit::Usage(format!("--with: {name:?} {reason}")))
+        })
     }
 
     /// Reports whether nothing has to be installed or checked.
@@ -247,7 +253,12 @@ fn pip_error(stderr: &str) -> String {
     let errors = || stderr.lines().filter_map(|line| line.trim_start().strip_prefix("ERROR: "));
     let missing = errors().find_map(|line| line.strip_prefix("No matching distribution found for "));
     if let Some(name) = missing {
-        return format!("the package index has no {}", one_line(name, ERROR_CHARS));
+        let name = one_line(name, ERROR_CHARS);
+        // So says pip, too, where the index answers nothing at all.
+        return match stderr.contains("(from versions: none)") {
+            true => format!("the package index has no {name}, or cannot be reached"),
+            false => format!("the package index has no {name}"),
+        };
     }
     let last = errors().next_back().or_else(|| stderr.lines().rfind(|line| !line.trim().is_empty()));
     one_line(last.unwrap_or("pip failed"), ERROR_CHARS)
@@ -259,13 +270,22 @@ fn directory(stdout: &str) -> Option<String> {
     (line.starts_with('/') && line.len() <= MAX_PATH_BYTES).then(|| line.to_owned())
 }
 
-/// Checks that a package cannot be taken for an option, and can be shown.
+/// Checks that a package is one, cannot be taken for an option, and can be shown. Its version is left to the installer.
 fn check(name: &str) -> Result<(), &'static str> {
     if name.trim().is_empty() || name.starts_with('-') || name.chars().any(char::is_control) {
         return Err("is not a package; give a name, such as pandas or 'pandas>=2'");
     }
     if name.len() > MAX_PACKAGE_BYTES {
         return Err("is too long for a package");
+    }
+    if name.starts_with(['.', '~']) {
+        return Err("is a path, not a package; put a directory in with -f, and import it from there");
+    }
+    let is_place = name.starts_with('/') || name.contains("://");
+    let in_name = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+    let rest = name.trim().trim_start_matches(in_name).trim_start();
+    if !is_place && !rest.is_empty() && !rest.starts_with(['[', '(', '<', '>', '=', '!', '~', ';', '@']) {
+        return Err("is not one package; give each its own, as in --with pandas --with 'rich>=13'");
     }
     Ok(())
 }
@@ -370,6 +390,22 @@ mod tests {
         for name in ["", " ", "-r x", "a\nb"] {
             assert!(find(&[name], "").unwrap_err().contains("is not a package"), "{name:?}");
         }
+        for name in ["a b", "pandas,rich"] {
+            assert!(find(&[name], "").unwrap_err().contains("is not one package"), "{name:?}");
+        }
+        assert!(find(&["./sdk"], "").unwrap_err().contains("is a path"));
+        let good = [
+            "a",
+            "a-b.c_d",
+            "pandas >= 2, <3",
+            "requests[security,socks]==2",
+            "a~=1",
+            "a; python_version < '3.12'",
+            "a @ https://host/a.whl",
+            "git+https://host/a",
+            "/usr/share/a.whl",
+        ];
+        assert_eq!(find(&good, "").unwrap().names, good);
         assert!(find(&[&"a".repeat(1001)], "").unwrap_err().contains("too long"));
         assert!(find(&["a"; 201], "").unwrap_err().contains("at most 200"));
         let script = by_name("javascript").unwrap();
@@ -408,6 +444,15 @@ mod tests {
         let retries = "WARNING: Retrying after connection broken by 'NewConnectionError(...)': /simple/a/\nERROR: Could not find a version that satisfies the requirement a (from versions: none)\nERROR: No matching distribution found for a\n";
         for (stderr, reason) in [
             (retries, "the package index cannot be reached"),
+            (
+                "ERROR: Could not find a version that satisfies the requirement a (from versions: none)\nERROR: No matching distribution \
+                 found for a\n",
+                "the package index has no a, or cannot be reached",
+            ),
+            (
+                "WARNING: Retrying (Retry(total=0)) after connection broken by 'ProtocolError(...)'\n",
+                "the package index cannot be reached",
+            ),
             (
                 "ERROR: Could not find a version\nERROR: No matching distribution found for nosuch==3\n",
                 "the package index has no nosuch==3",

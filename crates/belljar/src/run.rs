@@ -1,5 +1,6 @@
 //! `belljar run`: one run of code, from the command line to its exit status.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     if args.rich || args.save.is_some() || crate::code::notebook_path(args).is_some() {
         return crate::code::rich(args);
     }
+    Packages::check(&args.with)?;
     let timings = Timings::new(begin);
     let mut unchecked = UncheckedSpec::from_args(&args.sandbox)?;
     let language = args.language.as_deref().or(unchecked.language());
@@ -267,6 +269,7 @@ impl Command<'_> {
             self.spec.limits.memory = memory;
         }
         let language = program.language;
+        let picture_hint = self.picture_hint(&program);
         let done = self.in_sandbox(&sandbox, program, inputs, &mut output, &mut signals, &mut timings).await;
         progress.clear();
         let stopped = match self.args.cleanup {
@@ -302,6 +305,12 @@ impl Command<'_> {
                 "{option} was passed to the program; options of belljar run go before the script."
             ));
         }
+        if result.hint.is_none() {
+            result.hint = match result.outcome.is_success() {
+                true => picture_hint,
+                false => self.input_hint(&result, program_args),
+            };
+        }
         let spent = timings.finish(result.timings.take());
         if self.args.timings {
             result.timings = Some(spent);
@@ -309,6 +318,25 @@ impl Command<'_> {
         let status = self.finish(&mut output, result, copied, has_started).await?;
         stopped?;
         Ok(status)
+    }
+
+    /// Returns the hint that an argument is a file here, which the program has not found.
+    fn input_hint(&self, result: &RunResult, program_args: &[OsString]) -> Option<String> {
+        let stderr = result.stderr.text.as_deref()?;
+        let names = program_args.iter().filter_map(|word| word.to_str());
+        let name = names.filter(|name| stderr.contains(*name)).find(|name| Path::new(name).is_file())?;
+        let name = shell_quote(name);
+        Some(format!("{name} is a file here, and not in the sandbox; put it in with -f {name}."))
+    }
+
+    /// Returns the hint for a program that shows pictures, which nobody sees unless it writes them to files.
+    fn picture_hint(&self, program: &Program) -> Option<String> {
+        let source = std::str::from_utf8(&program.source).ok().filter(|_| self.outputs.is_empty())?;
+        let shows =
+            program.language.name == "python" && source.contains("plt.show(") && !source.contains("savefig(");
+        shows.then(|| {
+            "plt.show() shows no picture here; --rich shows pictures, and -o brings out what plt.savefig has written.".to_owned()
+        })
     }
 
     /// Runs the program in the sandbox, and copies its outputs.
@@ -342,7 +370,15 @@ impl Command<'_> {
             }
             progress.message(self.packages.progress());
             let installing = install(&self.packages, sandbox, network);
-            let path = wait_for_creation(installing, signals, &progress).await?;
+            let path = match wait_for_creation(installing, signals, &progress).await {
+                Err(Quit::Error(error)) => {
+                    return Err(Quit::Error(match denials(sandbox).await {
+                        Some(denial) => anyhow::anyhow!("{}. {denial}", chain(error.as_ref())),
+                        None => error,
+                    }));
+                }
+                path => path?,
+            };
             progress.message(STARTING);
             timings.step("install");
             path
@@ -353,7 +389,8 @@ impl Command<'_> {
         };
         let mut result = result;
         if !result.outcome.is_success()
-            && let Some(denial) = self.denials(sandbox).await
+            && self.has_network()
+            && let Some(denial) = denials(sandbox).await
         {
             result.hint = Some(match result.hint {
                 Some(hint) => format!("{hint} {denial}"),
@@ -408,30 +445,6 @@ impl Command<'_> {
         self.spec.network.mode() != NetworkMode::Disabled
     }
 
-    /// Returns why connections were denied during the run, and how to allow them, if some were.
-    async fn denials(&self, sandbox: &Sandbox) -> Option<String> {
-        if !self.has_network() {
-            return None;
-        }
-        // A hint is no reason to fail: a server's sandbox has no log here.
-        let records = sandbox.network_log(0, false).await.ok()?;
-        let denied = records.filter_map(async |record| match record.ok()?.record()?.event {
-            NetworkEvent::Connection { allowed: false, reason, .. } | NetworkEvent::Lookup { reason, .. } => {
-                Some(reason.replace(ASK_TO_ALLOW, "allow it with --allow "))
-            }
-            _ => None,
-        });
-        let mut reasons = denied.collect::<Vec<_>>().await;
-        reasons.dedup();
-        let more = match reasons.len().saturating_sub(MAX_DENIALS) {
-            0 => String::new(),
-            more => format!("; {more} more were denied"),
-        };
-        reasons.truncate(MAX_DENIALS);
-        (!reasons.is_empty())
-            .then(|| format!("The network policy denied connections: {}{more}.", reasons.join("; ")))
-    }
-
     /// Prints the result, and returns the exit status.
     async fn finish(
         &self,
@@ -474,6 +487,27 @@ impl Command<'_> {
         }
         Ok(status)
     }
+}
+
+/// Returns why connections were denied during the run, and how to allow them, if some were.
+async fn denials(sandbox: &Sandbox) -> Option<String> {
+    // A hint is no reason to fail: a server's sandbox has no log here.
+    let records = sandbox.network_log(0, false).await.ok()?;
+    let denied = records.filter_map(async |record| match record.ok()?.record()?.event {
+        NetworkEvent::Connection { allowed: false, reason, .. } | NetworkEvent::Lookup { reason, .. } => {
+            Some(reason.replace(ASK_TO_ALLOW, "allow it with --allow "))
+        }
+        _ => None,
+    });
+    let mut reasons = denied.collect::<Vec<_>>().await;
+    reasons.dedup();
+    let more = match reasons.len().saturating_sub(MAX_DENIALS) {
+        0 => String::new(),
+        more => format!("; {more} more were denied"),
+    };
+    reasons.truncate(MAX_DENIALS);
+    (!reasons.is_empty())
+        .then(|| format!("The network policy denied connections: {}{more}.", reasons.join("; ")))
 }
 
 /// Prints messages that the program's own output does not contain.

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use self::cell::{CodeRequest, Form, Screen, run_cell};
 use self::notebook::Notebook;
 use self::place::{Place, PlaceRequest};
-use crate::cli::{Cleanup, RunArgs};
+use crate::cli::{Cleanup, RunArgs, misplaced_option};
 use crate::files::Inputs;
 use crate::input::{Program, by_name, read_stdin};
 use crate::message::Quit;
@@ -122,10 +122,15 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
     if let Some((flag, _)) = others.iter().find(|(_, is_given)| *is_given) {
         return Err(Quit::Usage(format!("--{flag}: it is not for notebooks; leave it out")));
     }
+    Packages::check(&args.with)?;
     let mut work = Work::read(args)?;
     let program_args = args.words.get(usize::from(args.code.is_none())..).unwrap_or_default();
     if !program_args.is_empty() {
-        return Err(Quit::Usage("--rich: code in a context has no arguments; leave them out".to_owned()));
+        return Err(Quit::Usage(match (misplaced_option(program_args), notebook_path(args)) {
+            (Some(option), Some(_)) => format!("{option}: options of belljar run go before the notebook"),
+            (None, Some(_)) => "a notebook has no arguments; leave them out".to_owned(),
+            (_, None) => "--rich: code in a context has no arguments; leave them out".to_owned(),
+        }));
     }
     if let Some(path) = &args.save {
         notebook::check_destination(path)?;

@@ -1,5 +1,6 @@
 //! An interactive session: cells that are typed one after the other.
 
+use belljar_model::Survival;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
@@ -99,7 +100,8 @@ pub(super) async fn session(
         }
         let request = CodeRequest { code: code.into(), allow_input: true, ..request.clone() };
         let done = run_cell(place, request, screen, signals, Some(&mut lines)).await?;
-        number = done.count + 1;
+        // A fresh interpreter counts anew.
+        number = if done.state == Survival::Lost { 1 } else { done.count + 1 };
     }
 }
 

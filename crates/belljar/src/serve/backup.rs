@@ -19,6 +19,7 @@ use crate::config::{LoadError, Loaded, Sources};
 use crate::message::{Quit, say};
 use crate::progress::Progress;
 use crate::run::runtime;
+use crate::signals::{self, Signals};
 use crate::units::bytes;
 
 /// Version of the format.
@@ -127,14 +128,19 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<u8, Quit> {
         return Err(BackupError::NoServer { path: database.1 }.into());
     }
     let progress = Progress::new("copying the database", args.quiet);
-    let list = runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let list = runtime.block_on(async {
+        let mut signals = Signals::catch()?;
         let work = write_backup(&loaded, &database, &to, args.with_key, &progress);
         tokio::select! {
-            done = work => done,
+            done = work => Ok(done?),
+            signal = signals.next() => Err(Quit::Status(signals::status(signal))),
             never = progress.keep_moving() => match never {},
         }
     });
     progress.clear();
+    // A copy that was interrupted ends with this process.
+    runtime.shutdown_background();
     let list = list?;
     if !args.quiet {
         let sum = list.entries.iter().map(|entry| entry.bytes).sum();

@@ -137,11 +137,13 @@ impl Welcome {
             (None, Some(path)) => (path.display().to_string(), format!("unix:{}", path.display())),
             (None, None) => (String::new(), String::new()),
         };
+        // The certificate has a name that is not in the address; on this machine the socket leads to the server.
+        let named = if server.starts_with("https:") { String::new() } else { format!("--server {server} ") };
         let text = match &self.key {
             Some((_, secret)) => format!(
                 "Belljar serves {place}\n\
                  export BELLJAR_API_KEY={secret}  # the first key, for everything; save it, it won't be shown again\n\
-                 belljar sandbox create --server {server} --timeout 10m\n"
+                 belljar sandbox create {named}--timeout 10m\n"
             ),
             // Keys are not known any more once they were shown.
             None => format!("Belljar serves {place}\n# for a further key: belljar key create --role admin\n"),

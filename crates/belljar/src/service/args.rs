@@ -97,6 +97,9 @@ pub(crate) enum SandboxCommand {
     Exec(ExecArgs),
     /// Open a terminal in a sandbox
     Shell {
+        /// User of the shell, by name or number, such as root in a machine
+        #[arg(short, long, value_name = "USER")]
+        user: Option<String>,
         /// Sandbox
         sandbox: String,
         /// Command to run instead of a shell

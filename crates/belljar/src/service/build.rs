@@ -23,6 +23,19 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Maximum length of a line of the response, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
+/// Files of templates that come with this program, by name. They need no other files.
+const INCLUDED: [(&str, &str); 4] = [
+    ("base", include_str!("../../../../templates/base.toml")),
+    ("code-interpreter", include_str!("../../../../templates/code-interpreter.toml")),
+    ("code-interpreter-light", include_str!("../../../../templates/code-interpreter-light.toml")),
+    ("code-interpreter-full", include_str!("../../../../templates/code-interpreter-full.toml")),
+];
+
+/// Returns the file that comes with this program under this name.
+fn included(name: &Path) -> Option<&'static str> {
+    INCLUDED.iter().find(|(included, _)| Path::new(included) == name).map(|(_, text)| *text)
+}
+
 /// Builds a template, and shows the progress.
 pub(crate) async fn build(
     link: &Link,
@@ -32,7 +45,13 @@ pub(crate) async fn build(
     fresh: bool,
     progress: ProgressStyle,
 ) -> Result<u8, Quit> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = match (std::fs::read_to_string(file), included(file)) {
+        (Err(error), Some(text)) if error.kind() == std::io::ErrorKind::NotFound => text.to_owned(),
+        (read, _) => read.with_context(|| {
+            let names = INCLUDED.map(|(name, _)| name).join(", ");
+            format!("cannot read {} (Belljar includes {names})", file.display())
+        })?,
+    };
     // Errors in the definition are reported with the file's name, before anything is sent.
     let definition = Definition::parse(&text).with_context(|| file.display().to_string())?;
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -352,4 +371,20 @@ pub(super) fn in_path(name: &str) -> String {
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn included_files_are_complete() {
+        for (name, text) in INCLUDED {
+            let definition = Definition::parse(text).unwrap();
+            assert_eq!(definition.name, name);
+            assert!(files(&definition, Path::new("/nonexistent")).unwrap().is_empty(), "{name}");
+            assert_eq!(included(Path::new(name)), Some(text));
+        }
+        assert_eq!(included(Path::new("./base")), None);
+    }
 }

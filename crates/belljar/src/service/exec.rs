@@ -11,11 +11,14 @@ use super::link::Link;
 use super::show::print;
 use super::values;
 use crate::descriptor::Inherited;
-use crate::message::{FAILED, Quit, chain, say};
+use crate::message::{FAILED, Quit, chain, say, shell_quote};
 use crate::output::write_failed;
 use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
 use crate::units::bytes;
+
+/// Exit status of a command that was not found.
+const NOT_FOUND: u8 = 127;
 
 /// Exit status of a command that timed out.
 const TIMED_OUT: u8 = 124;
@@ -64,7 +67,13 @@ async fn foreground(
     let (before, execution) = futures::join!(metrics(link, &args.sandbox), guest.start(request));
     let mut execution = match execution {
         Ok(execution) => execution,
-        Err(error) => return report_start_failure(error),
+        Err(error) => {
+            let status = report_start_failure(error)?;
+            if let Some(advice) = line_advice(args).filter(|_| status == NOT_FOUND && !link.quiet) {
+                say(&advice);
+            }
+            return Ok(status);
+        }
     };
     let id = execution.id;
     let feeding = stdin.map(|stdin| {
@@ -111,10 +120,17 @@ pub(super) fn report_start_failure(error: GuestError) -> Result<u8, Quit> {
     Ok(status)
 }
 
+/// Returns the advice for a program that was not found, if its name is a line for a shell.
+fn line_advice(args: &ExecArgs) -> Option<String> {
+    let [line] = args.command.as_slice() else { return None };
+    let line = line.to_str().filter(|line| line.contains(' ') && !args.shell)?;
+    Some(format!("hint: give each word by itself, or a line for a shell: sh -c {}", shell_quote(line)))
+}
+
 /// Returns the exit status that a shell has for a program that is missing or refused, from the stable code of the error.
 fn start_failure_status(problem: Option<&str>) -> Option<u8> {
     match problem? {
-        "program_not_found" => Some(127),
+        "program_not_found" => Some(NOT_FOUND),
         "permission_denied" => Some(126),
         _ => None,
     }
@@ -155,7 +171,12 @@ async fn report_killed(link: &Link, sandbox: &str, before: Option<v1::SandboxMet
                 after.pids_limit
             ));
         }
-        (false, 0) => return,
+        (false, 0) => {
+            if let Some(name) = belljar_model::crash_name(exited.signal) {
+                say(&format!("the command was ended by signal {} ({name})", exited.signal));
+            }
+            return;
+        }
         // Memory as the reason would only be a guess.
         (true, 0) if cause != v1::Cause::CAUSE_MEMORY => return say("the command was killed (SIGKILL)"),
         (true, _) => "the command was killed".to_owned(),

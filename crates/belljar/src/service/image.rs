@@ -11,7 +11,7 @@ use super::build_display::ProgressStyle;
 use super::link::Link;
 use super::server_args::ImageCommand;
 use super::show::{Table, distance};
-use crate::message::Quit;
+use crate::message::{Quit, chain};
 use crate::units::bytes;
 
 /// Runs `belljar image`.
@@ -79,16 +79,34 @@ pub(crate) async fn ensure(link: &Link, image: Option<&ImageReference>) -> Resul
     let Some(image) = image else { return Ok(()) };
     let request = v1::GetTemplateRequest { template: image_template(image), ..Default::default() };
     match link.client.template(request).await {
-        Err(error) if is_missing(&error) => {
-            build::run(link, &definition(image, false), ProgressStyle::Auto).await.map(drop)
-        }
+        Err(error) if is_missing(&error) => build::run(link, &definition(image, false), ProgressStyle::Auto)
+            .await
+            .map(drop)
+            .map_err(name_image),
         found => Ok(found.map(drop)?),
     }
 }
 
 async fn pull(link: &Link, image: &ImageReference, fresh: bool) -> Result<u8, Quit> {
-    let pulled = build::run(link, &definition(image, fresh), ProgressStyle::Auto).await?;
+    let pulled =
+        build::run(link, &definition(image, fresh), ProgressStyle::Auto).await.map_err(name_image)?;
     build::show(link, &pulled)
+}
+
+/// Names the image in an error about the base of its template, which nobody has written.
+fn name_image(quit: Quit) -> Quit {
+    let Quit::Error(error) = &quit else { return quit };
+    let text = chain(error.as_ref());
+    let Some(reason) = text.strip_prefix("base: ") else { return quit };
+    let advice = match reason.starts_with("cannot look up ") {
+        true => "; the server's machine has to reach the registry itself, and uses no proxy",
+        false => "",
+    };
+    let text = format!("image: {reason}{advice}");
+    match error.downcast_ref::<ClientError>().is_some_and(|error| error.is("invalid_field")) {
+        true => Quit::Usage(text),
+        false => anyhow::anyhow!(text).into(),
+    }
 }
 
 /// Returns the request for a template that is the image.

@@ -62,6 +62,9 @@ pub(super) async fn run(link: &Link, args: &McpArgs) -> Result<u8, Quit> {
     if let Some(url) = &link.url {
         path.push_str(&format!("base_url={url}"));
     }
+    if rustix::termios::isatty(rustix::stdio::stdin()) {
+        link.remark("waiting for messages of an MCP client on standard input; one is set up with, for example: claude mcp add belljar -- belljar mcp");
+    }
     let bridge = Bridge { client: link.client.clone(), path: path.into(), shared: Arc::default() };
     let mut lines = read_lines();
     let mut running = JoinSet::new();

@@ -42,6 +42,15 @@ use server_args::{
     McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
 };
 
+/// Advice for what does not exist, by the code of the error.
+const MISSING: [(&str, &str); 2] = [
+    (
+        "template_not_found",
+        "belljar template ls lists templates, belljar template build FILE builds one, and --image names an image",
+    ),
+    ("volume_not_found", "belljar volume ls lists volumes, belljar volume create NAME creates one"),
+];
+
 /// Adds a hint to an error if the server requires a key. A value that the server refuses is wrong usage, as if it were refused here.
 pub(crate) fn with_hint(quit: Quit) -> Quit {
     match hint(quit) {
@@ -61,11 +70,18 @@ fn hint(quit: Quit) -> Quit {
         let cause = error.root_cause().to_string();
         // The number of the error says nothing more.
         let cause = cause.split(" (os error").next().unwrap_or_default();
-        return anyhow::anyhow!(
-            "cannot reach the server at {target}: {cause}; start one there with belljar serve, or leave out --server and BELLJAR_API_URL to \
-             use the one of this user's home"
-        )
-        .into();
+        let advice = match cause {
+            _ if cause.contains("certificate") => {
+                "give its authority with --cacert FILE, and a name that is in the certificate"
+            }
+            _ if cause.contains("frame with invalid size") => {
+                "if it uses TLS, its address begins with https://"
+            }
+            _ => {
+                "start one there with belljar serve, or leave out --server and BELLJAR_API_URL to use the one of this user's home"
+            }
+        };
+        return anyhow::anyhow!("cannot reach the server at {target}: {cause}; {advice}").into();
     }
     if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("machine_full"))
         && error.to_string().contains("another template is being built")
@@ -83,6 +99,11 @@ fn hint(quit: Quit) -> Quit {
             "{error}; belljar sandbox ls lists sandboxes, with --all also those that have ended"
         )
         .into();
+    }
+    for (code, advice) in MISSING {
+        if error.downcast_ref::<ClientError>().is_some_and(|error| error.is(code)) {
+            return anyhow::anyhow!("{}; {advice}", chain(error.as_ref())).into();
+        }
     }
     if let Some(text) = error.downcast_ref().and_then(with_request_id) {
         return anyhow::anyhow!(text).into();

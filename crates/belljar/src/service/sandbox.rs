@@ -21,7 +21,9 @@ pub(crate) async fn run(link: &Link, command: &SandboxCommand) -> Result<u8, Qui
     match command {
         SandboxCommand::Create(args) => create::create(link, args).await?,
         SandboxCommand::Exec(args) => return exec::exec(link, args).await,
-        SandboxCommand::Shell { sandbox, command } => return terminal::shell(link, sandbox, command).await,
+        SandboxCommand::Shell { user, sandbox, command } => {
+            return terminal::shell(link, sandbox, user.as_deref(), command).await;
+        }
         SandboxCommand::Cp(args) => return copy::copy(link, args, copy::RemoteKind::Sandbox).await,
         SandboxCommand::Ls { state, label, all } => list(link, state, label, *all).await?,
         SandboxCommand::Info { sandbox } => info(link, sandbox).await?,

@@ -295,7 +295,7 @@ pub(crate) enum TemplateCommand {
     },
     /// Build a template from its file, in sandboxes
     Build {
-        /// The template's file
+        /// The template's file, or the name of one that comes with Belljar: base, code-interpreter, code-interpreter-light or -full
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Directory with packages on the server's machine; see templates/mirror.sh

@@ -16,7 +16,12 @@ use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
 
 /// Opens a terminal, and returns the exit status of the program that runs on it.
-pub(crate) async fn shell(link: &Link, sandbox: &str, command: &[OsString]) -> Result<u8, Quit> {
+pub(crate) async fn shell(
+    link: &Link,
+    sandbox: &str,
+    user: Option<&str>,
+    command: &[OsString],
+) -> Result<u8, Quit> {
     if !rustix::termios::isatty(rustix::stdio::stdin()) {
         return Err(Quit::Usage(
             "shell needs a terminal on standard input; without one use belljar sandbox exec".to_owned(),
@@ -25,7 +30,7 @@ pub(crate) async fn shell(link: &Link, sandbox: &str, command: &[OsString]) -> R
     let guest = link.client.guest(sandbox)?;
     let mut signals = Signals::catch()?;
     let mut resized = signal(SignalKind::window_change())?;
-    let execution = match start(&guest, command).await {
+    let execution = match start(&guest, user, command).await {
         Ok(execution) => execution,
         Err(error) => return report_start_failure(error),
     };
@@ -57,12 +62,17 @@ pub(crate) async fn shell(link: &Link, sandbox: &str, command: &[OsString]) -> R
     }
 }
 
-async fn start(guest: &GuestClient, command: &[OsString]) -> Result<Execution, GuestError> {
+async fn start(
+    guest: &GuestClient,
+    user: Option<&str>,
+    command: &[OsString],
+) -> Result<Execution, GuestError> {
     let (rows, columns) = size();
     let terminal = v1::Terminal { rows: rows.into(), columns: columns.into(), ..Default::default() };
     let request = |argv: Vec<Bytes>| v1::StartRequest {
         argv,
         env: terminal_type().into_iter().collect(),
+        user: user.unwrap_or_default().to_owned(),
         stdin_open: true,
         terminal: terminal.clone().into(),
         kill_rest: true,

@@ -1,10 +1,14 @@
 //! `belljar tool`: stored tools, which models call by their names.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use belljar_client::{Method, RestBody};
 use belljar_keeper::ToolVerdict;
-use belljar_model::{Approval, LimitsFile, ModelError, NetworkFile, StreamOutput, ToolFile};
+use belljar_model::{
+    Approval, CodeError, CodeResult, LimitsFile, ModelError, NetworkFile, StreamOutput, ToolFile,
+    for_command_line,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,7 +18,7 @@ use super::link::Link;
 use super::server_args::{ToolCallArgs, ToolCommand, ToolDefinitionArgs};
 use super::show::{Table, away, print};
 use super::values;
-use crate::message::{Quit, say};
+use crate::message::{Quit, clean};
 
 /// Exit status if a call would be refused.
 const REFUSED: u8 = 1;
@@ -247,6 +251,13 @@ fn arguments(call: &ToolCallArgs) -> Result<Value, Quit> {
     Ok(json!({"code": code, "language": call.language, "timeout": call.timeout}))
 }
 
+/// The event of a call that waits for approval.
+#[derive(Deserialize)]
+struct Waiting {
+    approval: String,
+    expires_at: Timestamp,
+}
+
 /// Result of a call, as far as it is printed.
 #[derive(Serialize, Deserialize)]
 struct Called {
@@ -258,21 +269,64 @@ struct Called {
     rest: serde_json::Map<String, Value>,
 }
 
+/// What a call has shown, as far as it is printed.
+#[derive(Deserialize)]
+struct Shown {
+    results: Vec<CodeResult>,
+    error: Option<CodeError>,
+    files: Vec<Value>,
+}
+
 /// Calls a tool, and returns the exit status of its code.
 async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
     let path = format!("{}/call", path(name));
-    let called: Called = link.client.send(Method::POST, &path, &arguments(call)?).await?;
+    let mut events = link.client.send_for_events(Method::POST, &path, &arguments(call)?).await?;
+    let called: Called = loop {
+        match events.next().await? {
+            Some((name, data)) if name == "waiting" => {
+                let Waiting { approval, expires_at } = serde_json::from_slice(&data)?;
+                link.remark(&format!(
+                    "the call waits for another person, until {}: belljar approval approve {approval}",
+                    away(expires_at)
+                ));
+            }
+            Some((name, data)) if name == "ended" => break serde_json::from_slice(&data)?,
+            Some(_) => {}
+            None => return Err(anyhow::anyhow!("the server has ended the call without a result").into()),
+        }
+    };
     if !link.json(&called)? {
         let text = |output: &StreamOutput| {
             String::from_utf8_lossy(&output.decode().unwrap_or_default()).into_owned()
         };
         print(&text(&called.stdout))?;
+        let to_stderr = |text: &str| {
+            // If standard error cannot be written, nothing else can be done.
+            let _ = writeln!(std::io::stderr(), "{}", clean(text));
+        };
         let errors = text(&called.stderr);
         if !errors.is_empty() {
-            say(errors.trim_end());
+            to_stderr(&errors);
+        }
+        let Shown { results, error, files } = serde_json::from_value(Value::Object(called.rest))?;
+        let is_picture = |result: &CodeResult| result.data.keys().any(|mime| mime.starts_with("image/"));
+        let mut left_out = files.len();
+        for result in &results {
+            match result.text("text/plain").filter(|_| !is_picture(result)) {
+                Some(text) => print(&format!("{}\n", clean(text)))?,
+                None => left_out += 1,
+            }
+        }
+        if let Some(CodeError { name, value, traceback }) = error {
+            to_stderr(&if traceback.is_empty() { format!("{name}: {value}") } else { traceback });
+        }
+        if left_out > 0 {
+            link.remark(&format!(
+                "not shown: pictures and files of the result ({left_out}); --format json prints them"
+            ));
         }
         if let Some(hint) = &called.hint {
-            link.remark(hint);
+            link.remark(&format!("hint: {}", for_command_line(hint)));
         }
     }
     Ok(called.exit_code)

@@ -58,7 +58,7 @@ fn help_and_version() {
       belljar run --with requests get.py        with a package of Python
       belljar run --rich plot.py                show what it shows: tables, pictures
       belljar run --template NAME script.py     with the packages of a template
-      belljar run notebook.ipynb                cell after cell; --save out.ipynb keeps the outputs
+      belljar run notebook.ipynb                cell after cell; --save FILE keeps the outputs
       belljar code                              cell by cell
       belljar shell                             a terminal in a sandbox
       belljar doctor                            what this machine can enforce
@@ -156,7 +156,7 @@ fn help_and_version() {
       belljar run --json -l bash -c 'ls /'
       belljar run --rich plot.py
       belljar run --with 'pandas>=2' --with rich table.py
-      belljar run notebook.ipynb --save out.ipynb
+      belljar run --save out.ipynb notebook.ipynb
 
     Exit status: the code's own; 124 timed out, 137 out of memory, 128+n killed by signal n,
     125 Belljar itself failed or refused something, 2 wrong usage.

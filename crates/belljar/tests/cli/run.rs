@@ -38,8 +38,11 @@ fn script_is_read_from_standard_input() {
 #[test]
 fn exit_status_is_that_of_the_code() {
     let host = Host::new();
-    for (code, status) in [("exit 3", 3), ("exit 255", 255), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
-        host.run(&["run", "-l", "sh", "-c", code]).check(status, "", "");
+    let crash = "belljar: hint: The code was ended by signal 11 (SIGSEGV).\n";
+    for (code, status, stderr) in
+        [("exit 3", 3, ""), ("exit 255", 255, ""), ("kill -TERM $$", 143, ""), ("kill -SEGV $$", 139, crash)]
+    {
+        host.run(&["run", "-l", "sh", "-c", code]).check(status, "", stderr);
     }
 }
 
@@ -49,7 +52,8 @@ fn timeout_exits_with_124_and_names_the_limit() {
     done.check(
         124,
         "before\n",
-        "belljar: hint: The code timed out after 500 ms. If it needs longer, raise it with --timeout.\n",
+        "belljar: hint: The code timed out after 500 ms. If it needs longer, raise it with --timeout. If it waited for the network, \
+         which is disabled, allow a host with --allow HOST, or a package index with --preset NAME, such as pip or npm.\n",
     );
 }
 
@@ -82,10 +86,37 @@ fn network_is_denied_and_the_rule_is_named() {
         let done = host.run(&["run", "-l", language, "-c", code]);
         assert_ne!(done.status, 0, "{done:?}");
         assert!(
-            done.stderr.contains("belljar: hint: The sandbox has no network access (network = disabled)."),
+            done.stderr.contains("belljar: hint: The sandbox has no network access (network = disabled).")
+                && done.stderr.contains("--allow HOST"),
             "{done:?}"
         );
     }
+}
+
+#[test]
+fn common_mistakes_get_hints() {
+    let host = Host::new();
+    host.write("sales.csv", "1\n");
+    host.write("sum.py", "import sys\nprint(open(sys.argv[1]).read())");
+    let shows = "class plt: show = print\nplt.show()";
+    for (args, hint) in [
+        (
+            &["sum.py", "sales.csv"][..],
+            "sales.csv is a file here, and not in the sandbox; put it in with -f sales.csv.",
+        ),
+        (&["-c", "import os; os.kill(os.getpid(), 11)"], "The code was ended by signal 11 (SIGSEGV)."),
+        (&["-c", "import nosuch"], "a package is installed with --with PACKAGE"),
+        (&["-c", shows], "plt.show() shows no picture here; --rich shows pictures"),
+        (
+            &["--timeout", "100ms", "-l", "sh", "-c", "sleep 9"],
+            "If it waited for the network, which is disabled, allow a host with --allow",
+        ),
+    ] {
+        let done = host.run(&[&["run"], args].concat());
+        assert!(done.stderr.contains("belljar: hint: ") && done.stderr.contains(hint), "{done:?}");
+    }
+    let done = host.run(&["run", "-f", "sales.csv", "sum.py", "sales.csv"]);
+    done.check(0, "1\n\n", "");
 }
 
 #[test]

@@ -334,7 +334,8 @@ fn notebook_runs_cell_by_cell() {
     home.write("good.ipynb", &notebook(&["x = 40", "print('out')\nx + 2", "", &show]));
     let done = home.run("run good.ipynb --save saved.ipynb");
     // Options come before the script, as always.
-    done.refused(2, &["no arguments"]);
+    done.refused(2, &["--save: options of belljar run go before the notebook"]);
+    home.run("run good.ipynb one").refused(2, &["a notebook has no arguments"]);
     let done = home.run("run --save saved.ipynb good.ipynb");
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), "out\n42\n"), "{done:?}");
     assert!(done.stderr.contains("saved belljar-1.png"), "{done:?}");

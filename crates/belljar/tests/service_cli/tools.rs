@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::code::has_ipython;
 use crate::fixture::{Home, eventually};
 
 const TOOLS: &str = r#"
@@ -80,6 +81,23 @@ fn calls_are_decided_without_running() {
 }
 
 #[test]
+fn calls_show_errors_and_results() {
+    let home = Home::new();
+    home.good("tool add one --language bash --language python");
+    let done = home.run("tool call one -l bash -c nosuch");
+    assert!(done.status != Some(0) && done.stderr.contains("nosuch"), "{done:?}");
+    if !has_ipython() {
+        return;
+    }
+    let done = home.run_args(&["tool", "call", "one", "-l", "python", "-c", "1 / 0"]);
+    assert_eq!((done.status, done.stdout.as_str()), (Some(1), ""), "{done:?}");
+    assert!(done.stderr.contains("ZeroDivisionError: division by zero"), "{done:?}");
+    let done = home.run_args(&["tool", "call", "one", "-l", "python", "-c", "open('x', 'w').close()\n6 * 7"]);
+    assert_eq!((done.status, done.stdout.as_str()), (Some(0), "42\n"), "{done:?}");
+    assert!(done.stderr.contains("not shown: pictures and files of the result (1)"), "{done:?}");
+}
+
+#[test]
 fn calls_wait_for_another_person() {
     let home = Home::new();
     home.good("tool add one --language bash --approval always");
@@ -133,6 +151,7 @@ fn calls_wait_for_another_person() {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n".to_owned()), "{output:?}");
     assert!(text(&output.stderr).contains("err"), "{output:?}");
+    assert!(text(&output.stderr).contains(&format!(": belljar approval approve {id}\n")), "{output:?}");
     // The second call of the budget does not wait; the third does, and is denied.
     let within = home.run(&format!("tool call one -c true --api-key {agent}"));
     assert_eq!(within.status, Some(0), "{within:?}");
