@@ -67,6 +67,11 @@ pub trait Facade: Send + Sync + 'static {
         false
     }
 
+    /// Reports whether pages with a session may use it, besides callers with a key.
+    fn takes_sessions(&self) -> bool {
+        false
+    }
+
     /// Reports whether the body of a request may pause for long, as input that a person types does.
     fn may_be_silent(&self, _head: Head<'_>) -> bool {
         false

@@ -44,6 +44,8 @@ mod screen;
 mod secrets;
 #[path = "api/serving.rs"]
 mod serving;
+#[path = "api/session.rs"]
+mod session;
 #[path = "api/terminals.rs"]
 mod terminals;
 #[path = "api/tools.rs"]
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         screen::all(),
         secrets::all(),
         serving::all(),
+        session::all(),
         terminals::all(),
         tools::all(),
     ];

@@ -144,6 +144,9 @@ actions! {
     KEY_UPDATE = admin("key.update").audited();
     KEY_REVOKE = admin("key.revoke").audited();
     KEY_GET = read("key.get");
+    SESSION_CREATE = read("session.create").audited();
+    SESSION_LINK = read("session.link").audited();
+    SESSION_END = read("session.end").audited();
     TOOL_CREATE = admin("tool.create").audited();
     TOOL_UPDATE = admin("tool.update").audited();
     TOOL_REMOVE = admin("tool.remove").audited();

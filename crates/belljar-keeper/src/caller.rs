@@ -11,6 +11,7 @@ use utoipa::openapi::schema::{
 };
 
 use crate::action::Action;
+use crate::session::Session;
 
 /// Authenticated caller: a key, or the operator at the machine itself.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct Caller {
     pub approval: Approval,
     /// The only sandbox that the caller may access, if it authenticated with that sandbox's token instead of a key.
     pub only: Option<belljar_model::SandboxId>,
+    /// The session that it authenticated with, instead of presenting the key.
+    pub session: Option<Session>,
     /// Address of the client, such as `127.0.0.1:50000` or `cli`.
     pub client: String,
     /// Id of the request in logs, in the audit log and in errors.
@@ -47,6 +50,7 @@ impl Caller {
             owner: None,
             approval: Approval::Never,
             only: None,
+            session: None,
             client: client.to_owned(),
             request_id: request_id.to_owned(),
         }

@@ -36,6 +36,7 @@ use crate::metrics::Metrics;
 use crate::outputs::Outputs;
 use crate::pool::Pools;
 use crate::quota::{Share, UsageLedger};
+use crate::session::Sessions;
 use crate::steps::{run_detached, step};
 use crate::token::Tokens;
 use crate::uploads::Links;
@@ -61,6 +62,7 @@ pub(crate) struct Inner {
     pub(crate) screenings: Gate,
     pub(crate) pools: Pools,
     pub(crate) keys: Keys,
+    pub(crate) sessions: Sessions,
     pub(crate) denials: Denials,
     pub(crate) tokens: Tokens,
     pub(crate) ledger: UsageLedger,

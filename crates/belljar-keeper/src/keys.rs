@@ -237,7 +237,7 @@ impl Keeper {
         Ok(row)
     }
 
-    fn touch(&self, id: &str) {
+    pub(crate) fn touch(&self, id: &str) {
         let mut touched = self.inner.keys.touched.lock();
         touched.insert(id.to_owned(), (Instant::now(), Timestamp::now()));
     }
@@ -574,6 +574,7 @@ pub(crate) fn caller(
         owner: row.owner.clone(),
         approval: row.approval,
         only,
+        session: None,
         client: client.to_owned(),
         request_id: request_id.to_owned(),
     }

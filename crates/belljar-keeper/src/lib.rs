@@ -48,6 +48,8 @@ mod request;
 mod run;
 mod screen;
 mod secrets;
+mod session;
+mod sessions;
 mod shares;
 mod snapshot;
 mod steps;
@@ -110,6 +112,8 @@ pub use request::{
 pub use run::{Run, RunEvent, Waiting};
 pub use screen::ScreenRequest;
 pub use secrets::{NewSecret, SecretInfo, SecretUpdate};
+pub use session::Session;
+pub use sessions::{LINK_PREFIX, NewSession, SessionLink};
 pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;
 pub use templates::DEFAULT_TEMPLATE;

@@ -42,6 +42,7 @@ use crate::outputs::Outputs;
 use crate::pool::Pools;
 use crate::quota::UsageLedger;
 use crate::request::{Settings, resolve};
+use crate::session::Sessions;
 use crate::templates::default_origin;
 use crate::token::Tokens;
 use crate::uploads::Links;
@@ -80,6 +81,7 @@ impl Keeper {
             screenings: Gate::of_screenings(),
             pools,
             keys: Keys::default(),
+            sessions: Sessions::default(),
             denials: Denials::default(),
             tokens: Tokens::new(secret),
             outputs: Outputs::default(),
@@ -303,6 +305,7 @@ impl Keeper {
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
         store.idempotency().forget_expired(Timestamp::now()).await?;
         store.approvals().forget_before(before(config.approvals.keep)).await?;
+        self.sweep_sessions().await?;
         self.sweep_uploads(true, false)?;
         store.shrink().await?;
         store.restore_reserve().await;

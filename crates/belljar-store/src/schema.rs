@@ -85,6 +85,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0012_approvals.sql"),
         postgres: include_str!("../migrations/postgres/0012_approvals.sql"),
     },
+    Step {
+        version: 14,
+        description: "sessions of browsers",
+        sqlite: include_str!("../migrations/sqlite/0014_sessions.sql"),
+        postgres: include_str!("../migrations/postgres/0014_sessions.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

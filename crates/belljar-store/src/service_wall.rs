@@ -25,6 +25,7 @@ walls! {
     AnswerBound "answer-bound" "Stored answers to repeatable requests hold only a bounded part of an output.",
     BodyBounds "body-bounds" "Request bodies are bounded.",
     DenialBound "denial-bound" "Wrong keys are recorded per address, for a bounded number of addresses.",
+    CrossSiteRequests "cross-site-requests" "A session's cookie counts only with the token of the page.",
     Descriptors "descriptors" "Half of the process's descriptors are reserved for other uses than connections.",
     E2bExpiry "e2b-expiry" "URLs signed by E2B clients expire.",
     E2bSignature "e2b-signature" "The signatures of URLs signed by E2B clients are verified.",

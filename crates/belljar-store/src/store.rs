@@ -16,6 +16,7 @@ use crate::reserve::Reserve;
 use crate::sandboxes::Sandboxes;
 use crate::seal::{self, KeyFile, Sealer};
 use crate::secrets::Secrets;
+use crate::sessions::Sessions;
 use crate::templates::Templates;
 use crate::tools::Tools;
 use crate::url::StoreUrl;
@@ -115,6 +116,11 @@ impl Store {
     /// Returns the table of approvals of calls.
     pub fn approvals(&self) -> Approvals<'_> {
         Approvals { database: &self.database, sealer: &self.sealer }
+    }
+
+    /// Returns the table of sessions of browsers.
+    pub fn sessions(&self) -> Sessions<'_> {
+        Sessions { database: &self.database }
     }
 
     /// Returns the table of published ports.

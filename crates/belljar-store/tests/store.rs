@@ -47,6 +47,8 @@ mod schema;
 mod sealing;
 #[path = "store/secrets.rs"]
 mod secrets;
+#[path = "store/sessions.rs"]
+mod sessions;
 #[path = "store/templates.rs"]
 mod templates;
 #[path = "store/tls.rs"]
@@ -145,6 +147,8 @@ const CASES: &[(&str, Run)] = cases![
     secrets::secret_names_and_numbers_are_bounded,
     secrets::concurrent_inserts_of_a_secret_take_its_name_once,
     tools::tools_have_versions,
+    sessions::sessions_end_once,
+    sessions::sessions_of_a_key_are_bounded,
     ports::ports_are_published_and_withdrawn,
     ports::ports_are_deleted_with_their_sandbox,
     idempotency::request_is_answered_once,

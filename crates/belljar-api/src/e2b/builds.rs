@@ -131,7 +131,7 @@ pub(super) async fn upload(
     let opened =
         shared.keeper.open_upload(&token, &client.text, &RequestId::from_extensions(&extensions)).await;
     let opened = opened.map_err(|why| refuse(&shared, &client, why, denied()))?;
-    let _slot = shared.streams.take(&opened.caller.key)?;
+    let _slot = shared.streams.take(&opened.caller)?;
     let length = body.length;
     shared.keeper.receive_upload(&opened, length, body.stream().boxed()).await?;
     Ok(StatusCode::OK)

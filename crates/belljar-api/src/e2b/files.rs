@@ -123,7 +123,7 @@ async fn send(
     path: &str,
     request: Request,
 ) -> Result<Response, Plain> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(caller)?;
     let at = Bytes::copy_from_slice(path.as_bytes());
     let sent = rest::send_file(shared, caller, slot, entered, at, request.method(), request.headers()).await;
     let mut response = sent.map_err(|problem| match problem.code() {
@@ -145,7 +145,7 @@ async fn receive(
     path: Option<&str>,
     request: Request,
 ) -> Result<Vec<Value>, Plain> {
-    let _slot = shared.streams.take(&caller.key)?;
+    let _slot = shared.streams.take(caller)?;
     let headers = request.headers();
     let metadata = metadata(headers)?;
     let kind = text(headers, &header::CONTENT_TYPE).to_owned();

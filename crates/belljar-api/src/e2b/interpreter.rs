@@ -163,7 +163,7 @@ async fn execute(shared: &E2b, caller: &Caller, id: &str, request: Request) -> R
         return Err(text(StatusCode::BAD_REQUEST, both.to_owned()));
     }
     let named = body.context_id.clone().unwrap_or_default();
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(caller)?;
     let request = CodeRequest {
         code: body.code.into(),
         // The first context of E2B's clients has a name of its own.

@@ -269,7 +269,7 @@ async fn signal(call: &SandboxCall<'_>, request: SignalRequest) -> Result<Value,
 
 /// `StreamInput`: the first message selects the process, each of the others has input for it.
 async fn stream_input(call: &SandboxCall<'_>, request: Request) -> Result<Value, Refusal> {
-    let _slot = call.shared.streams.take(&call.caller.key)?;
+    let _slot = call.shared.streams.take(call.caller)?;
     let mut messages = Box::pin(connect::messages::<StreamInputRequest>(request).await?);
     let first = messages.next().await.transpose()?.and_then(|message| message.start);
     let selected = first.ok_or_else(|| Refusal::invalid("the first message has to name the process"))?;
@@ -318,7 +318,7 @@ async fn start(call: &SandboxCall<'_>, request: Request) -> Result<Response, Ref
             return Err(Refusal::invalid(format!("cwd '{cwd}' does not exist")));
         }
     }
-    let slot = call.shared.streams.take(&call.caller.key)?;
+    let slot = call.shared.streams.take(call.caller)?;
     let opened = call.shared.keeper.begin_in(call.caller, call.entered, asked).await;
     let opened = opened.map_err(|error| call.refusal(error))?;
     let pid = opened.get().pid;
@@ -337,7 +337,7 @@ async fn attach(call: &SandboxCall<'_>, request: Request) -> Result<Response, Re
     let keep_alive = KeepAlive::from_headers(request.headers(), &json!({"event": {"keepalive": {}}}));
     let SelectedProcess { process } = connect::message(request).await?;
     let found = find(call, &process).await?;
-    let slot = call.shared.streams.take(&call.caller.key)?;
+    let slot = call.shared.streams.take(call.caller)?;
     let asked = v1::AttachRequest {
         id: found.id,
         stdout_offset: found.stdout_bytes,

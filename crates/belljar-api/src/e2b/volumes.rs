@@ -352,7 +352,7 @@ pub(super) async fn read(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let entered = shared.keeper.enter_volume(&caller, &id).await?;
     rest::send_file(&shared, &caller, slot, &entered, bytes(&query.path), &method, &headers).await
 }
@@ -377,7 +377,7 @@ pub(super) async fn write(
     if owner.is_given() {
         open.attributes.insert(OWNER.to_owned(), owner.text(&v1::Entry::default()));
     }
-    let _slot = shared.streams.take(&caller.key)?;
+    let _slot = shared.streams.take(&caller)?;
     let files = Files::open(&shared, &caller, &id).await?;
     let content = rest::check_length(body.length, body.stream().boxed());
     files.perform(Write::new(open, content)).await?;

@@ -81,7 +81,7 @@ async fn open(
     if found.kind.as_known() != Some(v1::FileKind::FILE_KIND_DIRECTORY) {
         return Err(Refusal::invalid(format!("path is not a directory: {path}")));
     }
-    let slot = call.shared.streams.take(&call.caller.key)?;
+    let slot = call.shared.streams.take(call.caller)?;
     let asked = v1::WatchRequest { path: path.into(), recursive: request.recursive, ..Default::default() };
     let opened = call.shared.keeper.begin_in(call.caller, call.entered, asked).await;
     let mut opened = opened.map_err(|error| call.refusal(error))?;

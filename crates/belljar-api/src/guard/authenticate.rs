@@ -9,6 +9,7 @@ use http::{Extensions, HeaderMap, header};
 use super::Guarded;
 use super::client::{Client, Peer};
 use super::envelope::RequestId;
+use super::session::{self, PresentedSession};
 use crate::api::Shared;
 use crate::facade::Head;
 use crate::problem::{Code, Problem};
@@ -38,7 +39,7 @@ pub(super) async fn guard(State(guarded): State<Guarded>, mut request: Request, 
         return next.run(request).await;
     }
     let (headers, extensions) = (request.headers(), request.extensions());
-    match caller(&shared, headers, extensions).await {
+    match caller(&shared, own.takes_sessions(), headers, extensions).await {
         Ok(caller) => {
             let key = KeyId(caller.key.clone());
             request.extensions_mut().insert(caller);
@@ -57,7 +58,12 @@ pub(crate) fn wants_page(headers: &HeaderMap) -> bool {
     accepted.is_some_and(|accepted| accepted.split(',').any(|kind| kind.trim().starts_with("text/html")))
 }
 
-async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Problem> {
+async fn caller(
+    shared: &Shared,
+    takes_sessions: bool,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+) -> Result<Caller, Problem> {
     let id = RequestId::from_extensions(extensions);
     let unix = extensions.get::<Peer>().is_some_and(|peer| peer.unix);
     match find_credential(headers) {
@@ -69,8 +75,23 @@ async fn caller(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -
         PresentedCredential::None if unix && shared.config.operator_socket => {
             Ok(Caller::operator("unix", &id))
         }
+        PresentedCredential::None if takes_sessions => session(shared, headers, extensions).await,
         PresentedCredential::None | PresentedCredential::Unusable => Err(denied()),
     }
+}
+
+/// Returns the caller of a page's session. Only the page itself can send its token, and so it is nothing that a browser attaches.
+async fn session(shared: &Shared, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Problem> {
+    let Some(presented) = session::find(headers, extensions) else { return Err(denied()) };
+    let id = RequestId::from_extensions(extensions);
+    let client = Client::from_request(&shared.config, headers, extensions);
+    let PresentedSession { cookies, token } = presented;
+    let found = shared.keeper.authenticate_session(&cookies, token, &client.text, &id).await;
+    found.map_err(|why| if why == Denied::Unavailable { unavailable() } else { denied() })
+}
+
+fn unavailable() -> Problem {
+    Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later")
 }
 
 /// Returns the response to every request without a valid key.
@@ -83,7 +104,7 @@ pub(crate) fn denied() -> Problem {
 /// Only for credentials that a client presents on purpose: what a browser attaches by itself for any page is not counted.
 pub(crate) fn refuse(shared: &Shared, client: &Client, why: Denied, refusal: Problem) -> Problem {
     if why == Denied::Unavailable {
-        return Problem::new(Code::StoreFailed, "keys cannot be looked up now; try again later");
+        return unavailable();
     }
     match shared.attempts.record_failure(client.address) {
         Some(wait) => {

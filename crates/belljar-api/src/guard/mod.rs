@@ -10,6 +10,7 @@ mod envelope;
 mod host;
 mod origin;
 mod pace;
+mod session;
 mod streams;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub(crate) use client::{Client, Peer};
 pub(crate) use envelope::RequestId;
 pub use host::PortHost;
 pub(crate) use host::{HostName, authority, canonical_port};
+pub(crate) use session::{SESSION_COOKIE, SESSION_PROTOCOL, set_cookie};
 pub(crate) use streams::{StreamSlot, StreamSlots};
 
 use crate::api::Shared;
@@ -90,7 +92,11 @@ async fn edge(State(guarded): State<Guarded>, request: Request, next: Next) -> R
         Ok(origin::Verdict::Allowed(origin)) => {
             let mut response = match origin::preflight(&request) {
                 Some(preflight) => preflight,
-                None => answer(request).await,
+                None => {
+                    let mut request = request;
+                    request.extensions_mut().insert(session::ForeignPage);
+                    answer(request).await
+                }
             };
             origin::allow(&mut response, origin);
             response

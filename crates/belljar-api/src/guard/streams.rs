@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use belljar_keeper::ServiceWall;
+use belljar_keeper::{Caller, ServiceWall, Session};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,8 @@ pub(crate) struct StreamSlot {
     slots: StreamSlots,
     key: String,
     end: CancellationToken,
+    /// The session of its caller.
+    session: Option<Session>,
 }
 
 impl StreamSlots {
@@ -50,11 +52,21 @@ impl StreamSlots {
         self.open.lock()
     }
 
-    /// Opens a stream of this key.
+    /// Opens a stream of the caller's key, which ends with the caller's session too.
     ///
     /// # Errors
     /// Fails if the key has the maximum number of open streams.
-    pub(crate) fn take(&self, key: &str) -> Result<StreamSlot, Problem> {
+    pub(crate) fn take(&self, caller: &Caller) -> Result<StreamSlot, Problem> {
+        let mut slot = self.take_for(&caller.key)?;
+        slot.session = caller.session.clone();
+        Ok(slot)
+    }
+
+    /// Opens a stream that counts for this key.
+    ///
+    /// # Errors
+    /// Fails if the key has the maximum number of open streams.
+    pub(crate) fn take_for(&self, key: &str) -> Result<StreamSlot, Problem> {
         let mut open = self.open();
         let new = || OpenStreams { count: 0, end: self.stopping.child_token() };
         let of_key = open.entry(key.to_owned()).or_insert_with(new);
@@ -64,14 +76,23 @@ impl StreamSlots {
                 .with_retry_after(Some(std::time::Duration::from_secs(1))));
         }
         of_key.count += 1;
-        Ok(StreamSlot { slots: self.clone(), key: key.to_owned(), end: of_key.end.clone() })
+        Ok(StreamSlot { slots: self.clone(), key: key.to_owned(), end: of_key.end.clone(), session: None })
     }
 }
 
 impl StreamSlot {
     /// Waits until the stream has to end, and returns why.
     pub(crate) async fn wait_for_end(&self) -> Problem {
-        self.end.cancelled().await;
+        let session_end = async {
+            match &self.session {
+                Some(session) => session.wait_for_end().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.end.cancelled() => {}
+            () = session_end => return Problem::new(Code::Unauthenticated, "the session has ended"),
+        }
         if self.slots.stopping.is_cancelled() {
             Problem::new(Code::ShuttingDown, "the server is shutting down; connect again soon")
         } else {
@@ -101,12 +122,12 @@ mod tests {
     fn slots_are_released() {
         let stopping = CancellationToken::new();
         let slots = StreamSlots::new(2, stopping);
-        let first = slots.take("a").unwrap();
-        let _second = slots.take("a").unwrap();
-        assert_eq!(slots.take("a").err().map(|problem| problem.code()), Some(Code::QuotaExceeded));
-        assert!(slots.take("b").is_ok());
+        let first = slots.take_for("a").unwrap();
+        let _second = slots.take_for("a").unwrap();
+        assert_eq!(slots.take_for("a").err().map(|problem| problem.code()), Some(Code::QuotaExceeded));
+        assert!(slots.take_for("b").is_ok());
         drop(first);
-        assert!(slots.take("a").is_ok());
+        assert!(slots.take_for("a").is_ok());
         assert_eq!(slots.open().len(), 1);
     }
 
@@ -114,7 +135,7 @@ mod tests {
     async fn streams_end_on_revocation_and_shutdown() {
         let stopping = CancellationToken::new();
         let slots = StreamSlots::new(2, stopping.clone());
-        let (first, other) = (slots.take("a").unwrap(), slots.take("b").unwrap());
+        let (first, other) = (slots.take_for("a").unwrap(), slots.take_for("b").unwrap());
         slots.end("a");
         assert_eq!(first.wait_for_end().await.code(), Code::Unauthenticated);
         drop(first);

@@ -69,7 +69,7 @@ impl Handler {
 impl Handler {
     /// Runs a call until it ends, the key is revoked or the server shuts down.
     async fn run(self, call: Call, request: CallToolRequestParams) -> Result<CallToolResult, ErrorData> {
-        let slot = match self.shared.streams.take(&call.caller.key) {
+        let slot = match self.shared.streams.take(&call.caller) {
             Ok(slot) => slot,
             Err(problem) => return Ok(to_error(&problem)),
         };

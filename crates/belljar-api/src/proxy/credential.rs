@@ -123,7 +123,7 @@ fn pairs(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 /// Reports whether a cookie of this name is the server's.
 pub(super) fn is_own_cookie(name: &str) -> bool {
     let name = name.trim();
-    name.eq_ignore_ascii_case(NAME) || name.eq_ignore_ascii_case(HOST_NAME)
+    [NAME, HOST_NAME, guard::SESSION_COOKIE].iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
 /// Returns the tokens in cookies, those that only the very same host can have set first.

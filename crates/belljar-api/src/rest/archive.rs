@@ -60,7 +60,7 @@ pub(super) async fn pack(
         PackFormat::Tar => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR, "application/x-tar", ".tar"),
         PackFormat::TarGzip => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP, "application/gzip", ".tar.gz"),
     };
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let request = v1::PackRequest { base: path.clone(), format: format.into(), ..Default::default() };
     let pack = Pack { request, max_bytes: MAX_ARCHIVE_BYTES };
     let mut archive = shared.keeper.begin(&caller, &id, pack).await?;
@@ -153,7 +153,7 @@ pub(super) async fn unpack(
         UnpackFormat::TarGzip => v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP,
         UnpackFormat::Zip => v1::ArchiveFormat::ARCHIVE_FORMAT_ZIP,
     };
-    let _slot = shared.streams.take(&caller.key)?;
+    let _slot = shared.streams.take(&caller)?;
     let open = v1::UnpackOpen {
         path,
         format: format.into(),

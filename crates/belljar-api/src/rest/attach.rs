@@ -13,6 +13,7 @@ use super::processes::Number;
 use super::types::TerminalBody;
 use crate::api::Shared;
 use crate::extract::{Auth, Id, PathOf, Query};
+use crate::guard::SESSION_PROTOCOL;
 use crate::problem::Problem;
 use crate::stream::{Attachment, MAX_MESSAGE_BYTES, attach as relay, upgrade_required};
 
@@ -34,6 +35,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
         let max =
             if belljar_keeper::ServiceWall::MessageBounds.is_down() { usize::MAX } else { MAX_MESSAGE_BYTES };
         let upgrade = upgrade
+            .protocols([SESSION_PROTOCOL])
             .max_message_size(max)
             .max_frame_size(max)
             .write_buffer_size(0)
@@ -78,7 +80,7 @@ pub(super) async fn attach(
     Query(query): Query<AttachQuery>,
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let offsets = [query.stdout, query.stderr, query.terminal].map(|offset| offset.unwrap_or(0));
     super::processes::find_process(&shared, &caller, &id, number).await?;
     let execution =
@@ -120,7 +122,7 @@ pub(super) async fn terminal(
     Query(query): Query<TerminalQuery>,
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let size = TerminalBody { rows: query.rows.unwrap_or(24), columns: query.columns.unwrap_or(80) };
     if let Some(cwd) = &query.cwd {
         super::types::check_path("cwd", cwd.as_bytes())?;

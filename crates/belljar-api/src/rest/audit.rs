@@ -144,7 +144,7 @@ pub(super) async fn export(
     Query(query): Query<ExportQuery>,
 ) -> Result<Response, Problem> {
     let filter = filter(query.sandbox.as_ref(), query.action, query.tenant, query.key)?;
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let after = match (query.after, query.last) {
         (Some(_), Some(_)) => return Err(Problem::field("last", "give either after or last")),
         (after, None) => Some(to_store_number("after", after.unwrap_or(0))?),

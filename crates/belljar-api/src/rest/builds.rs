@@ -35,7 +35,7 @@ pub(super) async fn build(
     Json(body): Json<BuildBody>,
 ) -> Result<Response, Problem> {
     let request = body.into_request()?;
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let building = shared.keeper.build_template(&caller, request).await?;
     if accepts_events(&headers) {
         return Ok(events(slot, caller.request_id.clone(), follow(building, caller.request_id)));
@@ -109,7 +109,7 @@ pub(super) async fn get(
     if !accepts_events(&headers) {
         return Ok(axum::Json(shared.keeper.template_build(&caller, &id)?).into_response());
     }
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let building = shared.keeper.follow_build(&caller, &id)?;
     Ok(events(slot, caller.request_id.clone(), follow(building, caller.request_id)))
 }
@@ -135,7 +135,7 @@ pub(super) async fn export(
     Auth(caller): Auth,
     Id(id): Id,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let Exported { head, layers, name } = shared.keeper.export_template(&caller, &id).await?;
     let bytes = layers.iter().fold(head.len() as u64, |sum, (_, bytes)| sum + bytes);
     let begin = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(head))]);
@@ -176,7 +176,7 @@ pub(super) async fn import(
     body: RawBody,
 ) -> Result<(StatusCode, axum::Json<TemplateInfoBody>), Problem> {
     let name = query.name.map(|name| name.parse::<SandboxName>()).transpose()?;
-    let _slot = shared.streams.take(&caller.key)?;
+    let _slot = shared.streams.take(&caller)?;
     let info = shared.keeper.import_template(&caller, name, body.reader()).await?;
     Ok((StatusCode::CREATED, axum::Json(info.into())))
 }

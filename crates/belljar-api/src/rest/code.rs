@@ -67,7 +67,7 @@ async fn stream_events(
     id: String,
     request: CodeRequest,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let mut run = shared.keeper.stream_code(&caller, &id, request);
     run.begun().await?;
     let request_id = caller.request_id;

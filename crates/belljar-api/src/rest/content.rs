@@ -58,7 +58,7 @@ pub(super) async fn download(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let path = query.into_path()?;
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let entered = shared.keeper.enter(&caller, &id).await?;
     send_file(&shared, &caller, slot, &entered, path, &method, &headers).await
 }
@@ -292,7 +292,7 @@ pub(super) async fn upload(
     body: RawBody,
 ) -> Result<axum::Json<FileEntry>, Problem> {
     let open = query.into_open()?;
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let entered = shared.keeper.enter(&caller, &id).await?;
     receive_file(&shared, &caller, slot, &entered, open, &headers, body).await
 }

@@ -73,7 +73,7 @@ pub(super) async fn follow(
 ) -> Result<Response, Problem> {
     let header = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default().to_owned());
     let after = header.or_else(|| query.after.clone()).filter(|id| !id.is_empty());
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let followed =
         shared.keeper.follow(&caller, query.filter()?, after.as_deref(), query.follow != Some(false))?;
     let frames = followed.map(|occurrence| match occurrence {

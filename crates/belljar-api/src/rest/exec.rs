@@ -65,7 +65,7 @@ async fn stream_events(
     id: String,
     request: ExecRequest,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let mut run = shared.keeper.stream_exec(&caller, &id, request);
     run.begun().await?;
     let request_id = caller.request_id;

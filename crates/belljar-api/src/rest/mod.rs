@@ -23,6 +23,7 @@ mod screen;
 mod search;
 mod secrets;
 mod server;
+mod session;
 mod sessions;
 mod signed;
 mod templates;
@@ -120,6 +121,9 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(volumes::change_mode))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::update, keys::revoke))
+        .routes(routes!(session::create, session::end))
+        .routes(routes!(session::redeem))
+        .routes(routes!(session::link))
         .routes(routes!(secrets::create, secrets::list))
         .routes(routes!(secrets::get, secrets::update, secrets::remove))
         .routes(routes!(screen::screen))
@@ -159,10 +163,14 @@ impl Facade for Rest {
         router(&self.0)
     }
 
+    fn takes_sessions(&self) -> bool {
+        true
+    }
+
     fn is_open(&self, head: Head<'_>) -> bool {
         let config = &self.0.config;
         match head.path {
-            "/health" | "/ready" | "/version" => true,
+            "/health" | "/ready" | "/version" | "/v1/session/redeem" => true,
             "/" => head.method == Method::GET && wants_page(head.headers),
             "/metrics" => config.open_metrics,
             "/openapi.json" | "/docs" => config.open_docs,

@@ -147,7 +147,7 @@ pub(super) async fn output(
     PathOf(Number(number)): PathOf<Number>,
     Query(query): Query<OutputQuery>,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let info = find_process(&shared, &caller, &id, number).await?;
     let end = [info.stdout_bytes, info.stderr_bytes, info.terminal_bytes];
     let until = (query.follow == Some(false) && info.running).then_some(end);

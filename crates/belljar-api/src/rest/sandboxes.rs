@@ -390,7 +390,7 @@ pub(super) async fn network_log(
     Id(id): Id,
     Query(query): Query<NetworkLogQuery>,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let follow = query.follow != Some(false);
     let records = shared.keeper.network_log(&caller, &id, query.after.unwrap_or(0), follow).await?;
     // The log ends with its gateway.

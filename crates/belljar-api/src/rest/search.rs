@@ -99,7 +99,7 @@ pub(super) async fn search(
         max_results: limit,
         ..Default::default()
     };
-    let _slot = shared.streams.take(&caller.key)?;
+    let _slot = shared.streams.take(&caller)?;
     let mut search = shared.keeper.begin(&caller, &id, request).await?;
     let (mut matches, mut bytes) = (Vec::new(), 0);
     while let Some(found) = search.next().await? {

@@ -98,7 +98,7 @@ pub(super) async fn download(
     extensions: Extensions,
 ) -> Result<Response, Problem> {
     let signed = open_signed_file(&shared, &token, &headers, &extensions, FileOperation::Read).await?;
-    let slot = shared.streams.take(&signed.caller.key)?;
+    let slot = shared.streams.take(&signed.caller)?;
     send_file(&shared, &signed.caller, slot, &signed.entered, signed.path, &method, &headers).await
 }
 
@@ -115,7 +115,7 @@ pub(super) async fn upload(
     body: RawBody,
 ) -> Result<axum::Json<FileEntry>, Problem> {
     let signed = open_signed_file(&shared, &token, &headers, &extensions, FileOperation::Write).await?;
-    let slot = shared.streams.take(&signed.caller.key)?;
+    let slot = shared.streams.take(&signed.caller)?;
     let open = v1::WriteOpen { path: signed.path, make_parents: true, ..Default::default() };
     receive_file(&shared, &signed.caller, slot, &signed.entered, open, &headers, body).await
 }

@@ -189,7 +189,7 @@ async fn stream_events(
     id: String,
     call: ToolCall,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let mut run = shared.keeper.stream_tool(&caller, &id, call);
     run.begun().await?;
     let request_id = caller.request_id;

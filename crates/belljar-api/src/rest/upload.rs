@@ -66,7 +66,7 @@ pub(super) async fn upload(
         let detail = "unsupported body; send a form with Content-Type: multipart/form-data";
         Problem::new(Code::UnsupportedMediaType, detail).with_field("Content-Type")
     })?;
-    let _slot = shared.streams.take(&caller.key)?;
+    let _slot = shared.streams.take(&caller)?;
     let mut form = Form::new(body.stream(), boundary);
     let mut files = Vec::new();
     while let Some(part) = form.next().await? {

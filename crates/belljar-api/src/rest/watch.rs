@@ -48,7 +48,7 @@ pub(super) async fn watch(
     Query(query): Query<WatchQuery>,
 ) -> Result<Response, Problem> {
     let path = parse_path(query.path, query.path_base64.as_deref(), Some("."))?;
-    let slot = shared.streams.take(&caller.key)?;
+    let slot = shared.streams.take(&caller)?;
     let recursive = query.recursive.unwrap_or(true);
     let request = v1::WatchRequest { path, recursive, ..Default::default() };
     let mut watch = shared.keeper.begin(&caller, &id, request).await?;

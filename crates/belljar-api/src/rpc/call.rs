@@ -90,7 +90,7 @@ impl Call {
 
     /// Counts the call among the caller's open streams, for as long as the slot is held.
     pub(super) fn slot(&self) -> Result<StreamSlot, ConnectError> {
-        self.shared.streams.take(&self.caller.key).map_err(|problem| self.problem(&problem))
+        self.shared.streams.take(&self.caller).map_err(|problem| self.problem(&problem))
     }
 
     /// Ends a stream with an error when the key is revoked or the server shuts down.

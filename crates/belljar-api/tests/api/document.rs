@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use belljar_api::{Code, openapi_json};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, cases, sandbox};
 
@@ -124,6 +124,8 @@ async fn every_route_needs_a_key(fixture: Fixture) {
             }
         } else if path.starts_with("/v1/signed/") {
             stranger.call(&method, &place).await.refused(401, "unauthenticated", None);
+        } else if path == "/v1/session/redeem" {
+            stranger.post(&place, &json!({"link": "bjl_wrong"})).await.refused(401, "unauthenticated", None);
         } else {
             assert_eq!(stranger.call(&method, &place).await.status, 200, "{method} {path}");
         }

@@ -100,6 +100,7 @@ pub(crate) fn user(name: &str) -> Caller {
         owner: None,
         approval: Approval::Never,
         only: None,
+        session: None,
         client: "test".to_owned(),
         request_id: "request".to_owned(),
     }

@@ -349,7 +349,10 @@ fn c01_x11_responses_match_the_authorization_table() {
 impl Fixture {
     /// Reports whether these callers may use the route for themselves, which adds to the audit log.
     fn is_own_read(&self, route: &Route) -> bool {
-        matches!(route.name().as_str(), "GET /v1/audit" | "POST /v1/audit/verify")
+        matches!(
+            route.name().as_str(),
+            "GET /v1/audit" | "POST /v1/audit/verify" | "POST /v1/session" | "POST /v1/session/links"
+        )
     }
 }
 
