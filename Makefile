@@ -175,6 +175,24 @@ mcp-conformance: tests/mcp/node_modules/made
 	@echo "== Running the conformance suite of MCP"
 	@BELLJAR_BIN=$(DEBUG)/belljar tests/mcp/node_modules/.bin/node tests/mcp/conformance.mjs
 
+# The files of the console are in the repository, so that a build of the program needs no Node.
+console: ## Builds the console again and compares it, checks its types, and uses it in a browser.
+	@$(DEBUG_BUILD) $(TEST_FEATURES)
+	@if $(HAS_NODE_20); then $(MAKE) --no-print-directory console-check; else echo "SKIPPED the console: needs Node 20 or later"; fi
+
+console-check: console/node_modules/made
+	@npm run --silent --prefix console types
+	@npm run --silent --prefix console check
+	@npm run --silent --prefix console build -- --outDir $(TARGET_DIR)/console --emptyOutDir --logLevel warn
+	@mv $(TARGET_DIR)/console/NOTICES.txt $(TARGET_DIR)/console-notices.txt
+	@diff --brief $(TARGET_DIR)/console-notices.txt console/NOTICES.txt && diff --recursive --brief $(TARGET_DIR)/console console/dist || { echo "console/dist is not what its sources are built to: run make console-build"; exit 1; }
+	@BELLJAR_BIN=$(DEBUG)/belljar node console/test/run.mjs
+
+console-build: console/node_modules/made ## Builds console/dist, which is in the repository.
+	@npm run --silent --prefix console types
+	@npm run --silent --prefix console build
+	@mv console/dist/NOTICES.txt console/NOTICES.txt
+
 # Built from the debug binary: the packages of a release differ from these in the programs alone.
 packages: ## Builds packages of the debug binary, installs them as people do, and removes them.
 	@if $(HAS_NODE) && $(HAS_PYTHON_311); then $(MAKE) --no-print-directory debug-packages; else echo "SKIPPED the packages: need Node 18 and Python 3.11 or later"; fi
@@ -323,4 +341,4 @@ bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, D
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust docker docker-all gvisor gvisor-all kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients mcp mcp-python mcp-conformance e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth
+.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust docker docker-all gvisor gvisor-all kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients mcp mcp-python mcp-conformance console console-check console-build e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth

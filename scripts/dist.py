@@ -274,6 +274,8 @@ def notices(packages: List[Package]) -> bytes:
     parts = [LINKED]
     for text, names in sorted(users.items(), key=lambda item: item[1]):
         parts.append("=" * 80 + "\n" + "".join(f"{name}\n" for name in names) + "\n" + text + "\n")
+    # The libraries of the console.
+    parts.append((ROOT / "console/NOTICES.txt").read_text("utf-8"))
     return "".join(parts).encode()
 
 

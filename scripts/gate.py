@@ -43,6 +43,7 @@ STAGES: Dict[str, List[str]] = {
     "e2b-python": ["test-build"],
     "e2b-javascript": ["test-build"],
     "mcp": ["test-build"],
+    "console": ["test-build"],
     "packages": ["test-build"],
 }
 

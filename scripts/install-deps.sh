@@ -83,6 +83,9 @@ test_set() {
   # A daemon for the tests of the engine docker, which start one of their own.
   need packages docker.io
   need commands dockerd docker
+  # The browser of the console's tests.
+  need packages chromium
+  need commands chromium
   # Jupyter kernels.
   need packages python3-ipykernel r-cran-irkernel
   local word

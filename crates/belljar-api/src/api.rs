@@ -16,7 +16,7 @@ use crate::guard::Guarded;
 use crate::guard::{Answers, Attempts, StreamSlots};
 use crate::metrics::HttpMetrics;
 use crate::serve::{Flights, Slots, Traffic};
-use crate::{e2b, guard, mcp, rest, rpc};
+use crate::{console, e2b, guard, mcp, rest, rpc};
 
 /// Configuration of the API, as set by the operator.
 #[derive(Debug, Clone)]
@@ -140,7 +140,7 @@ pub struct Api {
 /// Returns the facades of a configuration. The last one gets the requests that no other has claimed.
 fn facades(shared: &Shared) -> Vec<Arc<dyn Facade>> {
     let mut facades: Vec<Arc<dyn Facade>> =
-        vec![Arc::new(rpc::Rpc(shared.clone())), Arc::new(mcp::Mcp::new(shared))];
+        vec![Arc::new(rpc::Rpc(shared.clone())), Arc::new(mcp::Mcp::new(shared)), Arc::new(console::Console)];
     if shared.config.e2b {
         facades.push(Arc::new(e2b::E2b::new(shared)));
     }

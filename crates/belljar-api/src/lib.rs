@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod console;
 mod e2b;
 mod extract;
 mod facade;

@@ -10,6 +10,8 @@ mod code;
 mod commands;
 #[path = "common/fixture.rs"]
 mod common;
+#[path = "api/console.rs"]
+mod console;
 #[path = "api/document.rs"]
 mod document;
 #[path = "api/echo.rs"]
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         approvals::all(),
         code::all(),
         commands::all(),
+        console::all(),
         document::all(),
         echo::all(),
         events::all(),

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 
 use crate::entry::Entry;
 use crate::error::{KeeperError, chain};
+use crate::events::Event;
 use crate::keeper::Keeper;
 use crate::verdicts::{Verdict, Verdicts};
 
@@ -186,6 +187,7 @@ impl Keeper {
                 (bytes.sent.saturating_sub(before.2.sent), bytes.received.saturating_sub(before.2.received));
             metrics.record_network(allowed, denied, bytes, totals.lost - before.3);
             if let Some(verdict) = verdict {
+                self.publish_denial(entry, &verdict);
                 let record = self.verdict_record(entry, verdict);
                 self.append_network(entry, record).await;
             }
@@ -246,6 +248,20 @@ impl Keeper {
         record.actor = ACTOR.to_owned();
         record.sandbox = Some(entry.id.clone());
         record
+    }
+
+    /// Publishes a denial that has a record of its own, so that a sandbox that tries much does not push other events out.
+    fn publish_denial(&self, entry: &Entry, verdict: &Verdict) {
+        if verdict.allowed {
+            return;
+        }
+        let port = verdict.port.map(|port| format!(":{port}")).unwrap_or_default();
+        self.inner.events.publish(Event {
+            sandbox: Some(entry.id.clone()),
+            labels: entry.live().row.labels.clone(),
+            detail: format!("{}{port}: {}", verdict.host, verdict.rule),
+            ..Event::new("network.deny", &entry.tenant)
+        });
     }
 
     async fn append_network(&self, entry: &Entry, record: NewRecord) {

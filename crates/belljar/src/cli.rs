@@ -14,8 +14,9 @@ use crate::limits::RunLimits;
 use crate::message::Quit;
 use crate::service::args::{Format, FormatArgs, SandboxCommandArgs};
 use crate::service::server_args::{
-    ApprovalCommandArgs, AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs,
-    McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
+    ApprovalCommandArgs, AuditCommandArgs, CollectArgs, ConsoleArgs, EventsArgs, ImageCommandArgs,
+    KeyCommandArgs, McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs,
+    VolumeCommandArgs,
 };
 use crate::{advice, cert, code, config, doctor, engine, languages, net, run, screen, serve, service, shell};
 
@@ -186,6 +187,8 @@ enum Command {
     Tool(Box<ToolCommandArgs>),
     /// Decide about calls that wait for another person
     Approval(Box<ApprovalCommandArgs>),
+    /// Print a link that signs in to the console, once
+    Console(Box<ConsoleArgs>),
     /// Pull images of registries, and manage them
     Image(Box<ImageCommandArgs>),
     /// Read and check the audit trail
@@ -584,6 +587,7 @@ pub(crate) fn main(begin: Instant) -> u8 {
         Command::Template(args) => service::template(&args),
         Command::Tool(args) => service::tool(&args),
         Command::Approval(args) => service::approval(&args),
+        Command::Console(args) => service::console(&args),
         Command::Image(args) => service::image(&args),
         Command::Audit(args) => service::audit(&args),
         Command::Events(args) => service::events(&args),

@@ -69,7 +69,8 @@ pub(super) async fn home(State(shared): State<Shared>, headers: HeaderMap) -> Re
          <meta name=viewport content=\"width=device-width, initial-scale=1\">\
          <style>body{{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:4rem auto;padding:0 1rem;color-scheme:light dark}}</style>\
          <h1>Belljar {}</h1><p>This server runs sandboxes for programs. Requests need a key, which \
-         <code>belljar key create</code> makes on its machine.</p>{docs}</html>\n",
+         <code>belljar key create</code> makes on its machine.</p>\
+         <p>For people, there is a console at <a href=\"/console\">/console</a>.</p>{docs}</html>\n",
         env!("CARGO_PKG_VERSION")
     );
     let headers = [

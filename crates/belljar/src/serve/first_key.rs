@@ -82,6 +82,8 @@ impl E2bWay {
 /// The message that a server prints when it starts.
 pub(crate) struct Welcome {
     key: Option<(String, String)>,
+    /// Path of the console that signs in with that key, once.
+    sign_in: Option<String>,
     /// How E2B's clients reach this server, if they are served.
     e2b: Option<E2bWay>,
     /// Whether the operator has closed the ports of their sandboxes.
@@ -97,7 +99,7 @@ impl Welcome {
         has_closed_ports: bool,
     ) -> Result<Self, FirstKeyError> {
         if keeper.has_keys().await? {
-            return Ok(Self { key: None, e2b, has_closed_ports });
+            return Ok(Self { key: None, sign_in: None, e2b, has_closed_ports });
         }
         if let Some(address) =
             listening.addresses.iter().find(|address| !address.ip().to_canonical().is_loopback())
@@ -108,7 +110,7 @@ impl Welcome {
             tracing::warn!(
                 "there is no API key yet, and standard output is a log; make a key with belljar key create"
             );
-            return Ok(Self { key: None, e2b, has_closed_ports });
+            return Ok(Self { key: None, sign_in: None, e2b, has_closed_ports });
         }
         let key = NewKey {
             name: "first".to_owned(),
@@ -119,8 +121,12 @@ impl Welcome {
             owner: None,
             approval: Approval::Never,
         };
-        let made = keeper.create_key(&Caller::operator("serve", "first-key"), key).await?;
-        Ok(Self { key: Some((made.info.id, made.key)), e2b, has_closed_ports })
+        let operator = Caller::operator("serve", "first-key");
+        let made = keeper.create_key(&operator, key).await?;
+        let holder = Caller { key: made.info.id.clone(), ..operator };
+        let link = keeper.create_session_link(&holder).await?;
+        let sign_in = Some(format!("/console#link={}", link.link));
+        Ok(Self { key: Some((made.info.id, made.key)), sign_in, e2b, has_closed_ports })
     }
 
     /// Prints what is needed to use the server. A key that could not be printed is revoked.
@@ -148,6 +154,14 @@ impl Welcome {
             // Keys are not known any more once they were shown.
             None => format!("Belljar serves {place}\n# for a further key: belljar key create --role admin\n"),
         };
+        let console = match (listening.url(), &self.sign_in) {
+            (Some(url), Some(path)) => format!("console {url}{path}  # signs in once, within 15 minutes\n"),
+            (Some(url), None) => {
+                format!("console {url}/console  # a link that signs in: belljar console --server {url}\n")
+            }
+            (None, _) => String::new(),
+        };
+        let text = text + &console;
         match (listening.url(), listening.addresses.first(), &self.e2b) {
             (Some(url), Some(address), Some(way)) => {
                 let note = match self.has_closed_ports {

@@ -6,6 +6,7 @@ mod audit;
 mod build;
 mod build_display;
 mod collect;
+mod console;
 pub(crate) mod copy;
 mod create;
 mod events;
@@ -38,8 +39,9 @@ use crate::run::{name_this_command, runtime};
 use args::SandboxCommandArgs;
 use link::Link;
 use server_args::{
-    ApprovalCommandArgs, AuditCommandArgs, CollectArgs, EventsArgs, ImageCommandArgs, KeyCommandArgs,
-    McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs, VolumeCommandArgs,
+    ApprovalCommandArgs, AuditCommandArgs, CollectArgs, ConsoleArgs, EventsArgs, ImageCommandArgs,
+    KeyCommandArgs, McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs,
+    VolumeCommandArgs,
 };
 
 /// Advice for what does not exist, by the code of the error.
@@ -172,6 +174,11 @@ pub(crate) fn image(args: &ImageCommandArgs) -> Result<u8, Quit> {
 /// Runs `belljar approval`.
 pub(crate) fn approval(args: &ApprovalCommandArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { approval::approvals(&Link::open(&args.server).await?, &args.command).await })
+}
+
+/// Runs `belljar console`.
+pub(crate) fn console(args: &ConsoleArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { console::print_link(&Link::open(&args.server).await?).await })
 }
 
 /// Runs `belljar tool`.

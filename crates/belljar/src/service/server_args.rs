@@ -468,6 +468,13 @@ pub(crate) struct CollectArgs {
     pub(crate) dry_run: bool,
 }
 
+/// Arguments of `belljar console`.
+#[derive(Debug, Args)]
+pub(crate) struct ConsoleArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
 /// Arguments of `belljar mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArgs {

@@ -35,6 +35,7 @@ fn help_and_version() {
       template    Build and manage templates
       tool        Store tools, which models call by their names
       approval    Decide about calls that wait for another person
+      console     Print a link that signs in to the console, once
       image       Pull images of registries, and manage them
       audit       Read and check the audit trail
       events      Print what happens to sandboxes, processes, templates and keys

@@ -13,7 +13,7 @@ use crate::http::{send, send_unix};
 fn first_key_is_shown_once_and_is_an_admin_key() {
     let home = Home::new();
     let server = home.serve(&[]);
-    assert_eq!(server.said.lines().count(), 3, "{}", server.said);
+    assert_eq!(server.said.lines().count(), 4, "{}", server.said);
     assert!(server.key.starts_with("bj_") && server.key.len() == 67, "{}", server.said);
     assert_eq!(server.call("GET", "/v1/me", "").json()["role"], "admin");
     assert_eq!(send(&server.address, "GET", "/v1/me", &[], "").status, 401);
@@ -21,7 +21,7 @@ fn first_key_is_shown_once_and_is_an_admin_key() {
     let key = server.key.clone();
     assert_eq!(server.stop(Signal::TERM), Some(0));
     let mut again = home.serve(&[]);
-    assert!(!again.said.contains("bj_") && again.said.lines().count() == 2, "{}", again.said);
+    assert!(!again.said.contains("bj_") && again.said.lines().count() == 3, "{}", again.said);
     again.key = key;
     assert_eq!(again.call("GET", "/v1/me", "").status, 200);
     // The key is nowhere in the home.
@@ -29,6 +29,39 @@ fn first_key_is_shown_once_and_is_an_admin_key() {
         let path = entry.unwrap().path();
         let bytes = std::fs::read(&path).unwrap_or_default();
         assert!(!bytes.windows(67).any(|window| window == again.key.as_bytes()), "{path:?}");
+    }
+}
+
+#[test]
+fn console_links_sign_in_once() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let printed = server.said.lines().find_map(|line| line.strip_prefix("console "));
+    let printed = printed.and_then(|line| line.split("  #").next()).unwrap().to_owned();
+    let url = format!("http://{}", server.address);
+    let link = |key: &str| {
+        let mut command = home.belljar(&["console", "--server", &url, "--quiet"]);
+        let output = command.env("BELLJAR_API_KEY", key).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    };
+    let mut socket = home.belljar(&["console"]);
+    let by_socket = String::from_utf8(socket.output().unwrap().stdout).unwrap().trim_end().to_owned();
+    for whole in [printed, link(&server.key), by_socket] {
+        let (page, secret) = whole.split_once("#link=").unwrap();
+        assert_eq!(page, format!("{url}/console"));
+        let redeem = || {
+            let body = format!("{{\"link\":\"{secret}\"}}");
+            let kind = [("content-type", "application/json")];
+            send(&server.address, "POST", "/v1/session/redeem", &kind, &body)
+        };
+        let begun = redeem();
+        assert_eq!(begun.status, 201, "{begun:?}");
+        let cookie = begun.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let token = begun.json()["token"].as_str().unwrap().to_owned();
+        let headers = [("cookie", cookie.as_str()), ("x-belljar-session", &token)];
+        assert_eq!(send(&server.address, "GET", "/v1/me", &headers, "").json()["role"], "admin");
+        assert_eq!(redeem().status, 401);
     }
 }
 

@@ -1,0 +1,5 @@
+import{D as a,o as u}from"./xterm-BfGddycP.js";const c=decodeURIComponent(location.hash.slice(1)),t=document.getElementById("terminal"),w=9;if(t&&c){const e=new a({cursorBlink:!0,scrollback:5e3,fontSize:13,screenReaderMode:!0}),s=new u;e.loadAddon(s),e.open(t),s.fit(),b(e,s)}function b(e,s){const r=location.protocol==="https:"?"wss:":"ws:",i=`rows=${e.rows}&columns=${e.cols}`,d=localStorage.getItem("belljar.session")??"none",n=new WebSocket(`${r}//${location.host}/v1/sandboxes/${encodeURIComponent(c)}/terminal?${i}`,["belljar.session",d]);n.binaryType="arraybuffer",n.onopen=()=>e.focus(),n.onmessage=({data:o})=>{o instanceof ArrayBuffer?e.write(new Uint8Array(o,w)):typeof o=="string"&&o.includes('"event":"exited"')&&e.write(`\r
+[ended]\r
+`)},n.onclose=({reason:o})=>e.write(`\r
+[${o||"disconnected"}]\r
+`);const l=new TextEncoder;e.onData(o=>{n.readyState===WebSocket.OPEN&&n.send(l.encode(o))}),e.onResize(({rows:o,cols:f})=>{n.readyState===WebSocket.OPEN&&n.send(JSON.stringify({resize:{rows:o,columns:f}}))}),new ResizeObserver(()=>s.fit()).observe(document.body)}

@@ -1,0 +1,130 @@
+// Cells of the run screen: code, and what it has shown.
+
+import { ApiError, call, events, path, post, reason, type Schemas } from "./api";
+
+/** Maximum number of characters of a stream that a cell keeps: the beginning and the end are shown. */
+const MAX_KEPT = 200_000;
+/** Maximum number of results that a cell keeps. */
+const MAX_RESULTS = 100;
+
+export type Piece = { offset: number; data: string; encoding: string };
+
+export class Cell {
+  id = crypto.randomUUID();
+  code = $state("");
+  language = $state("python");
+  context = $state("");
+  running = $state(false);
+  waiting = $state<string | null>(null);
+  stdout = $state("");
+  stderr = $state("");
+  results = $state.raw<Schemas["CodeResult"][]>([]);
+  error = $state.raw<Schemas["CodeError"] | null>(null);
+  end = $state.raw<Schemas["CodeEnd"] | null>(null);
+  refused = $state<string | null>(null);
+  count = $state<number | null>(null);
+  rebuilt = $state<string | null>(null);
+  prompt = $state<{ text: string; password: boolean } | null>(null);
+  execution = 0;
+
+  constructor(code = "", language = "python") {
+    this.code = code;
+    this.language = language;
+  }
+
+  clear() {
+    this.stdout = this.stderr = "";
+    this.results = [];
+    this.error = this.end = this.refused = this.rebuilt = this.waiting = this.prompt = this.count = null;
+  }
+
+  /** Runs the code in a sandbox, and shows what it shows. */
+  async run(sandbox: string, timeout: string) {
+    this.clear();
+    this.running = true;
+    const json: Schemas["CodeRequest"] = { code: this.code, allow_input: true, on_disconnect: "kill" };
+    if (this.context) json.context = this.context;
+    else json.language = this.language;
+    if (timeout) json.timeout = timeout;
+    try {
+      for await (const { event, data } of events(path`/v1/sandboxes/${sandbox}/code`, { method: "POST", json })) {
+        this.take(event, data);
+      }
+    } catch (error) {
+      this.refused = reason(error);
+      if (error instanceof ApiError && error.code === "sandbox_gone") throw error;
+    } finally {
+      this.running = false;
+      this.waiting = this.prompt = null;
+    }
+  }
+
+  take(event: string, data: unknown) {
+    switch (event) {
+      case "waiting":
+        this.waiting = (data as { approval: string }).approval;
+        break;
+      case "started": {
+        const started = data as { execution: number; count: number; rebuilt?: string; context: Schemas["Context"] };
+        this.waiting = null;
+        this.execution = started.execution;
+        this.count = started.count || null;
+        this.rebuilt = started.rebuilt || null;
+        this.started = started.context.id;
+        break;
+      }
+      case "stdout":
+      case "stderr":
+        this[event] = kept(this[event], textOf(data as Piece));
+        break;
+      case "result":
+        this.results = added(this.results, data as Schemas["CodeResult"]);
+        break;
+      case "input_requested": {
+        const asked = data as { prompt: string; password: boolean };
+        this.prompt = { text: asked.prompt, password: asked.password };
+        break;
+      }
+      case "error": {
+        const error = data as Schemas["CodeError"] & Schemas["Problem"];
+        if (typeof error.traceback === "string") this.error = error;
+        else this.refused = error.detail;
+        break;
+      }
+      case "ended":
+        this.end = data as Schemas["CodeEnd"];
+        break;
+    }
+  }
+
+  started = "";
+
+  async answer(sandbox: string, value: string) {
+    this.prompt = null;
+    const json = { execution: this.execution, value };
+    await post(path`/v1/sandboxes/${sandbox}/contexts/${this.started}/answer`, json);
+  }
+
+  interrupt = (sandbox: string) =>
+    call(path`/v1/sandboxes/${sandbox}/contexts/${this.started || this.language}/interrupt`, { method: "POST" });
+}
+
+function textOf(piece: Piece): string {
+  if (piece.encoding !== "base64") return piece.data;
+  return new TextDecoder().decode(Uint8Array.from(atob(piece.data), (character) => character.charCodeAt(0)));
+}
+
+/** The text with the next part. Of long texts the middle goes. */
+function kept(before: string, next: string): string {
+  const whole = before + next;
+  if (whole.length <= MAX_KEPT) return whole;
+  const half = MAX_KEPT / 2;
+  return `${whole.slice(0, half)}\n…\n${whole.slice(-half)}`;
+}
+
+function added(all: Schemas["CodeResult"][], next: Schemas["CodeResult"]) {
+  if (next.update && next.display_id) {
+    return all.map((result) => (result.display_id === next.display_id ? next : result));
+  }
+  return [...all, next].slice(-MAX_RESULTS);
+}

@@ -1,0 +1,43 @@
+// Text from outside, as it may be shown. All of it is shown as text, never as markup; this is about characters that mislead.
+
+// Characters that reorder or hide text: of bidirectional formatting, of zero width, and line separators.
+const INVISIBLE = /[\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+// eslint-disable-next-line no-control-regex
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+// Escape sequences: CSI, OSC and other strings, and two-byte ones.
+// eslint-disable-next-line no-control-regex
+const ESCAPES = /\u001b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\u0007\u001b]{0,4096}(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
+
+const named = (character: string) =>
+  `⟨U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+
+/** Text of several lines: escape sequences are removed, and characters that mislead are named. */
+export function visible(text: string): string {
+  return text.replace(/\r\n?/g, "\n").replace(ESCAPES, "").replace(CONTROL, named).replace(INVISIBLE, named);
+}
+
+/** Text of one line in a list, of at most `max` characters. */
+export function line(text: string | null | undefined, max = 160): string {
+  const short = (text ?? "").slice(0, 4 * max).replace(ESCAPES, "").replace(/\s+/g, " ");
+  const shown = short.replace(CONTROL, "").replace(INVISIBLE, "").trim();
+  return shown.length > max ? `${shown.slice(0, max)}…` : shown;
+}
+
+/** The beginning and the end of a text, with the number of characters that are left out between them. */
+export function bounded(text: string, max: number): { head: string; left: number; tail: string } {
+  if (text.length <= max) return { head: text, left: 0, tail: "" };
+  const half = Math.floor(max / 2);
+  return { head: text.slice(0, half), left: text.length - 2 * half, tail: text.slice(-half) };
+}
+
+/** Bytes in base64 or text, as the interface has them, as text. */
+export function decoded(content: { data: string; encoding: string } | null | undefined): string {
+  if (!content) return "";
+  if (content.encoding !== "base64") return content.data;
+  try {
+    const bytes = Uint8Array.from(atob(content.data), (character) => character.charCodeAt(0));
+    return new TextDecoder().decode(bytes);
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,105 @@
+// A server, a browser, and people who use the console.
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+import { startServer } from "../../sdk/typescript/scripts/server.mjs";
+
+export const DEADLINE = 30_000;
+const CHROMIUM = process.env.BELLJAR_CHROMIUM ?? "/usr/bin/chromium";
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Starts a server, without the protections of the service that are named. */
+export async function serve(without = "") {
+  const before = process.env.BELLJAR_TEST_WITHOUT;
+  if (without) process.env.BELLJAR_TEST_WITHOUT = without;
+  try {
+    return await startServer(process.env.BELLJAR_BIN);
+  } finally {
+    if (before === undefined) delete process.env.BELLJAR_TEST_WITHOUT;
+    else process.env.BELLJAR_TEST_WITHOUT = before;
+  }
+}
+
+export const browse = () =>
+  chromium.launch({ executablePath: CHROMIUM, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+
+/** Calls the REST interface with a key. */
+export function caller(url, key) {
+  return async (method, path, body) => {
+    const response = await fetch(url + path, {
+      method,
+      headers: { authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "content-type": "application/json" }) },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const text = await response.text();
+    assert.ok(response.ok, `${method} ${path}: ${response.status} ${text}`);
+    return text ? JSON.parse(text) : null;
+  };
+}
+
+/** The link that a server has printed. */
+export const linkOf = (server) => /console (\S+#link=bjl_[0-9a-f]{64})/.exec(server.output())?.[1];
+
+/** Opens a page that fails the test on dialogs, errors of scripts, and requests to other origins. */
+export async function open(browser, url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
+  context.setDefaultTimeout(DEADLINE);
+  await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: url });
+  const page = await context.newPage();
+  const trouble = [];
+  page.on("dialog", (dialog) => (trouble.push(`dialog: ${dialog.message()}`), void dialog.dismiss()));
+  page.on("pageerror", (error) => trouble.push(`error: ${error.message}`));
+  page.on("console", (message) => {
+    // Chromium itself writes style attributes into an editor whose text is replaced.
+    const own = !message.text().startsWith("Applying inline style");
+    if (own && /Content Security Policy/i.test(message.text())) trouble.push(`policy: ${message.text()}`);
+  });
+  page.on("request", (request) => {
+    const to = new URL(request.url());
+    if (!["data:", "blob:", "about:"].includes(to.protocol) && to.origin !== url) trouble.push(`request: ${to}`);
+  });
+  return { page, context, trouble };
+}
+
+export async function signIn(page, url, key) {
+  await page.goto(`${url}/console`);
+  await page.getByLabel("API key").fill(key);
+  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await page.getByRole("heading", { level: 1, name: "Now" }).waitFor();
+}
+
+/** Opens a screen by its link. */
+export async function visit(page, name) {
+  await page.getByRole("navigation", { name: "Screens" }).getByRole("link", { name, exact: true }).click();
+  await page.getByRole("heading", { level: 1, name }).waitFor();
+}
+
+/** Violations of WCAG 2.2 AA that axe finds in the page. */
+export async function violations(page) {
+  await page.evaluate(axe);
+  return page.evaluate(async () => {
+    const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+    const { violations } = await globalThis.axe.run(document, { runOnly: { type: "tag", values: tags }, iframes: false });
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
+  });
+}
+
+/** Waits until a function returns something, and returns that. */
+export async function eventually(what, act) {
+  const end = Date.now() + DEADLINE;
+  for (;;) {
+    const found = await act();
+    if (found) return found;
+    assert.ok(Date.now() < end, `not in time: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** Serves a page at another origin of the same host, to which browsers send the same cookies. */
+export async function elsewhere(html) {
+  const server = createServer((_, response) => response.setHeader("content-type", "text/html").end(html));
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${server.address().port}`, close: () => server.close() };
+}
