@@ -29,11 +29,12 @@ use crate::plan::{
     MountStep, NamespacePlan, Node, Wall,
 };
 use crate::report::{Failure, LaunchPhase, Phases, Step};
+use crate::seccomp;
 use crate::supervise::{CGROUP, PROCESSES};
 
 /// Lowest number for temporary copies of the guest's descriptors: above all final numbers, so that arranging them never
 /// overwrites one that is still needed.
-const SAFE_FD: i32 = 64;
+pub(crate) const SAFE_FD: i32 = 64;
 
 /// Sets up the isolation and execs the guest. Returns only on failure.
 pub(crate) fn become_guest(
@@ -163,11 +164,11 @@ fn drop_privileges(plan: &LaunchPlan) -> Result<(), Failure> {
         rustix::thread::set_no_new_privs(true).map_err(at(Step::NoNewPrivileges))?;
     }
     // Without no-new-privileges, installing a filter needs a capability, so a test that disables one disables both.
-    if let Some(program) = plan.seccomp
+    if let Some(profile) = plan.seccomp
         && !plan.without.has(Wall::Seccomp)
         && !plan.without.has(Wall::NoNewPrivileges)
     {
-        kernel::install_seccomp(program).map_err(at(Step::Seccomp))?;
+        kernel::install_seccomp(seccomp::program(profile)).map_err(at(Step::Seccomp))?;
     }
     Ok(())
 }
@@ -187,10 +188,10 @@ fn become_root_of_machine(plan: &LaunchPlan, machine: &MachinePlan) -> Result<()
         })
         .map_err(at(Step::MachineDomain))?;
     }
-    if let Some(program) = plan.seccomp
+    if let Some(profile) = plan.seccomp
         && !plan.without.has(Wall::Seccomp)
     {
-        kernel::install_seccomp(program).map_err(at(Step::Seccomp))?;
+        kernel::install_seccomp(seccomp::program(profile)).map_err(at(Step::Seccomp))?;
     }
     if plan.without.has(Wall::Capabilities) {
         return Ok(());

@@ -100,6 +100,11 @@ impl CStringArray {
         Self { strings, pointers }
     }
 
+    /// Returns the strings, without the pointers to them.
+    pub(crate) fn strings(&self) -> &Vec<CString> {
+        &self.strings
+    }
+
     /// Returns the strings in order.
     pub fn iter(&self) -> impl Iterator<Item = &CStr> {
         self.strings.iter().map(CString::as_c_str)
@@ -698,9 +703,9 @@ pub fn restrict_landlock(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct LandlockAttr {
-    handled_access_fs: u64,
-    handled_access_net: u64,
-    scoped: u64,
+    pub(crate) handled_access_fs: u64,
+    pub(crate) handled_access_net: u64,
+    pub(crate) scoped: u64,
 }
 
 impl LandlockAttr {

@@ -3,9 +3,11 @@
 #![expect(unsafe_code, reason = "raw clones; each block says why it is sound")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::fork_server::ForkServer;
 use crate::kernel::{self, Cloned};
 use crate::plan::LaunchPlan;
 
@@ -13,17 +15,26 @@ use crate::plan::LaunchPlan;
 #[derive(Debug)]
 pub struct Supervisor {
     pidfd: OwnedFd,
+    /// The process that has started it and has to reap it, if it is not this one.
+    parent: Option<Arc<ForkServer>>,
 }
 
 impl Supervisor {
+    pub(crate) fn of_fork_server(pidfd: OwnedFd, parent: Arc<ForkServer>) -> Self {
+        Self { pidfd, parent: Some(parent) }
+    }
+
     /// Returns the pidfd, which becomes readable when the supervisor has ended; it must then be reaped.
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Waits for the supervisor to end and reaps it, so that no zombie remains. Blocks.
+    /// Waits for the supervisor to end and reaps it, so that no zombie remains. Blocks. That of a fork server must have ended.
     pub fn reap(&self) {
+        if let Some(parent) = &self.parent {
+            return parent.reap();
+        }
         use rustix::process::{WaitId, WaitIdOptions};
         while let Err(Errno::INTR) =
             rustix::process::waitid(WaitId::PidFd(self.pidfd()), WaitIdOptions::EXITED)
@@ -38,17 +49,23 @@ impl Supervisor {
 /// # Errors
 /// The kernel's reason for refusing the clone.
 pub fn start(plan: &LaunchPlan, control: &OwnedFd) -> Result<Supervisor, Errno> {
+    let (_, pidfd) = start_process(plan, control)?;
+    // The supervisor starts on this processor, and everything waits for it.
+    rustix::thread::sched_yield();
+    Ok(Supervisor { pidfd, parent: None })
+}
+
+/// Starts the supervisor, and returns its process id and its pidfd.
+pub(crate) fn start_process(plan: &LaunchPlan, control: &OwnedFd) -> Result<(i32, OwnedFd), Errno> {
     // The first reading of the clock looks for the vDSO, and allocates if there is no PR_GET_AUXV (before Linux 6.4). The
     // processes of the launch read the clock too, and may not allocate.
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // The first process reports on it until it is the guest, whose descriptors have the lowest numbers by then.
+    let control = rustix::io::fcntl_dupfd_cloexec(control, crate::init::SAFE_FD)?;
     // SAFETY: the child runs `supervise::run` only, which is written to be fork-safe and never returns.
     match unsafe { kernel::clone3(0, None) }? {
         Cloned::Child => crate::supervise::run(plan, control.as_fd()),
-        Cloned::Parent { pidfd, .. } => {
-            // The supervisor starts on this processor, and everything waits for it.
-            rustix::thread::sched_yield();
-            Ok(Supervisor { pidfd })
-        }
+        Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
     }
 }
 

@@ -9,6 +9,7 @@ mod descriptors_unsafe;
 #[cfg(feature = "mutation")]
 #[path = "fork_guard_unsafe.rs"]
 mod fork_guard;
+mod fork_server;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -40,6 +41,7 @@ pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, CounterFiles
 pub use container_groups::ContainerGroups;
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
+pub use fork_server::{ForkError, ForkServer, serve_forks};
 pub use image::{ImageError, ImageMount, open_written_device};
 pub use jail::{JailError, MAX_DATA_BYTES, Reach, enter_jail};
 pub use kernel::{

@@ -18,6 +18,7 @@ use std::ffi::{CStr, OsStr};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -254,17 +255,17 @@ fn value_of(kind: u16, value: &[u8]) -> Vec<u8> {
     nested(kind, &[attribute(1, value)])
 }
 
-/// File with the sizes of the receive buffers of TCP of a network namespace.
-pub(crate) const TCP_RMEM: &CStr = c"/proc/sys/net/ipv4/tcp_rmem";
+/// File below `/proc` with the sizes of the receive buffers of TCP of a network namespace.
+pub(crate) const TCP_RMEM: &CStr = c"sys/net/ipv4/tcp_rmem";
 
 /// Smallest, first and largest size of the receive buffer of a connection of a sandbox, in bytes (tcp(7), `tcp_rmem`). A buffer grows only
 /// while a program reads, so one that is not accepted keeps the first size. On the loopback, where round trips take microseconds, the
 /// largest costs no throughput.
 pub(crate) const RECEIVE_BUFFERS: &str = "4096 32768 1048576";
 
-/// File with the number of connections in the state TIME_WAIT that a network namespace keeps (tcp(7), `tcp_max_tw_buckets`; of each
+/// File below `/proc` with the number of connections in the state TIME_WAIT that a network namespace keeps (tcp(7), `tcp_max_tw_buckets`; of each
 /// namespace since Linux 5.0).
-pub(crate) const TCP_MAX_TW_BUCKETS: &CStr = c"/proc/sys/net/ipv4/tcp_max_tw_buckets";
+pub(crate) const TCP_MAX_TW_BUCKETS: &CStr = c"sys/net/ipv4/tcp_max_tw_buckets";
 
 /// Number of connections of a sandbox in the state TIME_WAIT, of 256 bytes each; the kernel forgets further ones at once. It charges them to
 /// no control group, and has no lower bound for them than by the machine's memory.
@@ -274,9 +275,11 @@ pub(crate) const TIME_WAITS: &str = "4096";
 #[must_use]
 pub fn unaccepted_bytes() -> u64 {
     let first = |sizes: &str| sizes.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
-    let machine = rustix::fs::statvfs(TCP_RMEM)
+    let machine = rustix::fs::statvfs(c"/proc/sys")
         .is_ok_and(|mount| mount.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
-        .then(|| std::fs::read_to_string(OsStr::from_bytes(TCP_RMEM.to_bytes())).ok())
+        .then(|| {
+            std::fs::read_to_string(Path::new("/proc").join(OsStr::from_bytes(TCP_RMEM.to_bytes()))).ok()
+        })
         .flatten();
     let buffer = machine.as_deref().and_then(first).or_else(|| first(RECEIVE_BUFFERS)).unwrap_or_default();
     buffer + UNACCEPTED_OVERHEAD

@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 
 use crate::kernel::{CStringArray, LandlockAttr};
 use crate::network::GatewayPlan;
-use crate::seccomp::Instruction;
+use crate::seccomp::Profile;
+
+pub(crate) mod wire;
 
 /// Everything that one launch needs.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ pub struct LaunchPlan {
     /// The route to the gateway, in the sandbox's own network namespace. Without it nothing leaves that namespace.
     pub gateway: Option<GatewayPlan>,
     /// The filter that the guest and all its children run under.
-    pub seccomp: Option<&'static [Instruction]>,
+    pub seccomp: Option<Profile>,
     /// True if capabilities and the ability to gain privileges are dropped.
     pub drop_privileges: bool,
     /// Capabilities that are kept nevertheless, as bits: zero except for the parent of warm interpreters.

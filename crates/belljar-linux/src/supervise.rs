@@ -270,17 +270,18 @@ fn start_network_maker(
 
 fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
     let at = Failure::at(Step::Loopback);
+    let proc = own_proc();
     kernel::enter_namespace(first.pidfd.as_fd(), libc::CLONE_NEWUSER).map_err(&at)?;
     kernel::unshare(libc::CLONE_NEWNET).map_err(&at)?;
     loopback_up().map_err(&at)?;
     if !plan.without.has(Wall::ReceiveBuffers) {
-        set_receive_buffers().map_err(Failure::at(Step::ReceiveBuffers))?;
+        set_receive_buffers(proc.as_ref()).map_err(Failure::at(Step::ReceiveBuffers))?;
     }
     if plan.machine.is_some() {
         // Servers of ordinary users and of root bind the ports that they are known by.
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let first = c"/proc/sys/net/ipv4/ip_unprivileged_port_start";
-        let file = rustix::fs::open(first, flags, Mode::empty()).map_err(&at)?;
+        let file =
+            open_sysctl(proc.as_ref(), c"sys/net/ipv4/ip_unprivileged_port_start", flags).map_err(&at)?;
         write_whole(&file, b"0").map_err(&at)?;
     }
     if let Some(gateway) = &plan.gateway {
@@ -296,18 +297,45 @@ fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
 }
 
 /// Sets the sizes of the receive buffers of TCP in this network namespace, which cannot be changed per socket ([`SO_RCVBUF`] does
-/// nothing in a sandbox), and the number of closed connections that the kernel remembers, which no group counts. In a container with a read-only `/proc/sys` they stay those of the machine; whoever counts connections that
-/// are not accepted asks [`crate::unaccepted_bytes`].
+/// nothing in a sandbox), and the number of closed connections that the kernel remembers, which no group counts. In a container with a
+/// read-only `/proc/sys` they stay those of the machine; whoever counts connections that are not accepted asks
+/// [`crate::unaccepted_bytes`].
 ///
 /// [`SO_RCVBUF`]: https://man7.org/linux/man-pages/man7/socket.7.html
-fn set_receive_buffers() -> Result<(), Errno> {
+fn set_receive_buffers(proc: Option<&OwnedFd>) -> Result<(), Errno> {
     for (path, value) in [(TCP_RMEM, RECEIVE_BUFFERS), (TCP_MAX_TW_BUCKETS, TIME_WAITS)] {
-        match rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        match open_sysctl(proc, path, OFlags::WRONLY | OFlags::CLOEXEC) {
             Err(Errno::ROFS) => {}
             file => write_whole(&file?, value.as_bytes()).map(drop)?,
         }
     }
     Ok(())
+}
+
+/// Opens a file of this network namespace below `/proc`.
+fn open_sysctl(proc: Option<&OwnedFd>, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    match proc {
+        Some(proc) => rustix::fs::openat(proc, path, flags, Mode::empty()),
+        None => {
+            let shared = rustix::fs::open(c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            rustix::fs::openat(shared, path, flags, Mode::empty())
+        }
+    }
+}
+
+/// Mounts a `/proc` for this process alone, if it may: each file below `sys/net` exists once for each network namespace, and a mount keeps
+/// those of all namespaces under one name, so that looking one up takes as long as there are namespaces. One that is read-only here is left
+/// as it is.
+fn own_proc() -> Option<OwnedFd> {
+    use rustix::fs::StatVfsMountFlags;
+    use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+    let shown = rustix::fs::statvfs(c"/proc/sys").ok()?;
+    if shown.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return None;
+    }
+    let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
+    rustix::mount::fsconfig_create(context.as_fd()).ok()?;
+    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).ok()
 }
 
 fn make_scratch(plan: &LaunchPlan, scratch: &Scratch, made: &mut Made) -> Result<(), Errno> {

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Life, Sandbox, Walls as _};
 use belljar_gateway::Authority;
 use belljar_guest_config::OnHostLoss;
-use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, MAX_DATA_BYTES, Wall, Without};
+use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, MAX_DATA_BYTES, Supervisor, Wall, Without};
 use belljar_model::{EngineName, Isolation, MountPolicy, NetworkMode, NetworkSetup, SandboxId, SandboxSpec};
 use futures::future::BoxFuture;
 use rustix::net::{RecvFlags, SocketType};
 
 use crate::failure::Failures;
+use crate::forks::Forks;
 use crate::gateway::{Prepared, START_GATEWAY};
 use crate::kind::LocalKind;
 use crate::planner::Planner;
@@ -65,13 +66,20 @@ impl LocalConfig {
 pub struct LocalEngine {
     config: LocalConfig,
     layout: OnceLock<CgroupLayout>,
+    /// Starts the supervisors, if this process does not do so itself.
+    forks: Option<Arc<Forks>>,
 }
 
 impl LocalEngine {
     /// Creates an engine with this configuration.
     #[must_use]
     pub fn new(config: LocalConfig) -> Self {
-        Self { config, layout: OnceLock::new() }
+        Self { config, layout: OnceLock::new(), forks: None }
+    }
+
+    /// Creates an engine that has its supervisors started by a fork server.
+    pub(crate) fn with_forks(config: LocalConfig, forks: Arc<Forks>) -> Self {
+        Self { forks: Some(forks), ..Self::new(config) }
     }
 
     /// Creates an engine that uses only control groups v1, for tests of machines without v2. Returns `None` if v1 is not sufficient here.
@@ -80,7 +88,7 @@ impl LocalEngine {
     pub fn with_v1(config: LocalConfig) -> Option<Self> {
         let layout = CgroupLayout::detect_v1();
         let can = layout.is_complete() && layout.freezer.is_some();
-        can.then(|| Self { config, layout: OnceLock::from(layout) })
+        can.then(|| Self { config, layout: OnceLock::from(layout), forks: None })
     }
 
     pub(crate) fn config(&self) -> &LocalConfig {
@@ -90,6 +98,15 @@ impl LocalEngine {
     /// Returns the layout of the control groups of this machine.
     pub(crate) fn layout(&self) -> &CgroupLayout {
         self.layout.get_or_init(|| CgroupLayout::detect(self.config.cgroup_base.as_deref()))
+    }
+
+    /// Starts a supervisor.
+    fn start(&self, plan: &LaunchPlan, control: &OwnedFd) -> Result<Supervisor, EngineError> {
+        let started = match &self.forks {
+            Some(forks) => forks.start(plan, control),
+            None => belljar_linux::start(plan, control).map_err(std::io::Error::from),
+        };
+        started.map_err(launch("start the supervisor"))
     }
 
     /// Launches a sandbox.
@@ -147,9 +164,7 @@ impl LocalEngine {
         };
         let planned = begin.elapsed();
         let launched_ns = monotonic_ns();
-        let supervisor = belljar_linux::start(&plan, &sandbox_control).map_err(|errno| {
-            EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
-        })?;
+        let supervisor = self.start(&plan, &sandbox_control)?;
         drop(sandbox_control);
         // It starts concurrently with the sandbox, whose connections wait in the socket's queue.
         let started = gateway.map(Prepared::start).transpose();
@@ -253,9 +268,7 @@ impl LocalEngine {
         let plan = planner.plan(random, socket)?;
         let failures = Failures::from_plan(&plan);
         let (planned, launched_ns) = (begin.elapsed(), monotonic_ns());
-        let supervisor = belljar_linux::start(&plan, &sandbox_control).map_err(|errno| {
-            EngineError::Launch { step: "start the supervisor".to_owned(), source: errno.into() }
-        })?;
+        let supervisor = self.start(&plan, &sandbox_control)?;
         drop((sandbox_control, plan));
         let held = Resources {
             kind: self.config.kind,
@@ -351,6 +364,8 @@ async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Res
                     return Err(walls.explain_end().await.unwrap_or_else(gone));
                 }
                 walls.record_first_answer();
+                // Sent before, but perhaps not read yet.
+                walls.wait_until_confined().await;
                 walls.gateway_started().await
             }
             Err(_) => Err(EngineError::Ended { how: "the guest did not answer in time".to_owned() }),

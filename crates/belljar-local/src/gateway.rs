@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::engine::launch;
+use crate::orphans::{SIGKILL, watch_child};
 use crate::progress::async_fd;
 use crate::sockets::{control_pair, pair, stream};
 
@@ -312,7 +313,7 @@ impl Gateway {
 
     fn kill(&self) {
         // Fails if the gateway is gone already.
-        let _: Result<(), Errno> = belljar_linux::pidfd_kill(self.pidfd.as_fd(), KILL);
+        let _: Result<(), Errno> = belljar_linux::pidfd_kill(self.pidfd.as_fd(), SIGKILL);
     }
 
     /// Requests the gateway's end. It flushes its log to followers first.
@@ -345,29 +346,9 @@ pub(crate) async fn log(connection: OwnedFd, after: u64, follow: bool) -> Result
     Ok(belljar_gateway::log(connection, after, follow).await.map_err(failed())?.boxed())
 }
 
-/// SIGKILL: the gateway has nothing to clean up.
-const KILL: i32 = 9;
-
 impl Drop for Gateway {
     fn drop(&mut self) {
         // It also ends when its control socket is closed; this is only sooner.
         self.kill();
     }
-}
-
-/// Waits for the end of a child in the background, so that it does not stay a zombie. Returns its pidfd, and a receiver of its end.
-pub(crate) fn watch_child(mut child: Child) -> io::Result<(OwnedFd, watch::Receiver<bool>)> {
-    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
-    // The child has not been waited for, so the number is still its own.
-    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
-    let readable = async_fd(pidfd.try_clone()?)?;
-    let (sender, ended) = watch::channel(false);
-    tokio::spawn(async move {
-        if readable.readable().await.is_ok() {
-            let _ = child.wait();
-            sender.send_replace(true);
-        }
-    });
-    Ok((pidfd, ended))
 }

@@ -1,6 +1,6 @@
 //! Isolation layers of a launch, as reported.
 
-use belljar_linux::{CgroupLayout, LaunchPlan, Wall};
+use belljar_linux::{CgroupLayout, LaunchPlan, Wall, seccomp};
 use belljar_model::{Isolation, LIMITED_BY, Layer, LayerState, LimitsGrade, SandboxSpec, Tree, TreeBase};
 
 use crate::LocalKind;
@@ -99,7 +99,7 @@ pub(crate) fn isolation(
         if_in_force(plan.seccomp.is_some()),
         plan.seccomp.map_or_else(
             || "no filter".to_owned(),
-            |program| format!("allow-list, {} instructions", program.len()),
+            |profile| format!("allow-list, {} instructions", seccomp::program(profile).len()),
         ),
     );
     let abi = belljar_linux::landlock_abi();

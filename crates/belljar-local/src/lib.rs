@@ -11,6 +11,7 @@ mod control;
 mod doctor;
 mod engine;
 mod failure;
+mod forks;
 mod gateway;
 mod guest_program;
 mod host_tree;

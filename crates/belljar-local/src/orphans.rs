@@ -1,9 +1,15 @@
-//! Supervisors whose sandboxes were dropped, to be reaped.
+//! Children: supervisors whose sandboxes were dropped, to be reaped, and others whose end is waited for in the background.
 
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Child;
 use std::time::Duration;
 
 use belljar_linux::Supervisor;
 use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::progress::async_fd;
 
 /// Supervisors whose sandboxes were dropped; each is reaped when the next one is added, or at the end of the process.
 pub(crate) static ORPHANS: Orphans = Orphans { list: Mutex::new(Vec::new()) };
@@ -31,4 +37,24 @@ pub(crate) fn wait_for_exit(supervisor: &Supervisor, timeout: Duration) -> bool 
         return true;
     }
     false
+}
+
+/// Ends a process without its doing: a gateway has nothing to clean up, nor has a fork server.
+pub(crate) const SIGKILL: i32 = 9;
+
+/// Waits for the end of a child in the background, so that it does not stay a zombie. Returns its pidfd, and a receiver of its end.
+pub(crate) fn watch_child(mut child: Child) -> io::Result<(OwnedFd, watch::Receiver<bool>)> {
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
+    // The child has not been waited for, so the number is still its own.
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+    let readable = async_fd(pidfd.try_clone()?)?;
+    let (sender, ended) = watch::channel(false);
+    tokio::spawn(async move {
+        if readable.readable().await.is_ok() {
+            let _ = child.wait();
+            sender.send_replace(true);
+        }
+    });
+    Ok((pidfd, ended))
 }

@@ -180,7 +180,7 @@ impl Planner<'_> {
             identity,
             namespaces,
             gateway: None,
-            seccomp: (kind != LocalKind::None).then(|| seccomp::program(profile)),
+            seccomp: (kind != LocalKind::None).then_some(profile),
             drop_privileges: kind != LocalKind::None,
             machine,
             keep_capabilities: if self.warm.is_some() { WARM_CAPABILITIES } else { 0 },

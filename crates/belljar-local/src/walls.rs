@@ -10,7 +10,8 @@ use std::time::Duration;
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
 use belljar_guest_config::guest_threads;
 use belljar_linux::{
-    CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, CgroupUsage, KILL, MEMORY_FILES, Supervisor,
+    CLEAN, CgroupChange, CgroupChangeError, CgroupLayout, CgroupUsage, KILL, LaunchPhase, MEMORY_FILES,
+    Supervisor,
 };
 use belljar_model::{ByteSize, LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
@@ -151,6 +152,15 @@ impl LocalWalls {
     pub(crate) async fn wait_until_started(&self) {
         let mut progress = self.progress.clone();
         let _ = progress.wait_for(|now| !now.phases.is_empty() || now.failed.is_some() || now.closed).await;
+    }
+
+    /// Waits for the report that the first process has dropped its privileges, or that there is none.
+    pub(crate) async fn wait_until_confined(&self) {
+        let mut progress = self.progress.clone();
+        let last = LaunchPhase::ALL.last().map(|(_, name)| *name);
+        // The supervisor's own reports may be later.
+        let is_confined = |now: &Progress| now.phases.iter().any(|(name, _)| Some(*name) == last);
+        let _ = progress.wait_for(|now| is_confined(now) || now.failed.is_some() || now.is_over()).await;
     }
 
     /// Resolves with the reason when the launch fails, and never if it succeeds.

@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use belljar_engine::{EngineError, Walls as _};
-use belljar_linux::{CgroupJoin, LaunchPlan, SPARE, Wall, seccomp::Instruction};
+use belljar_linux::seccomp::{self, Instruction};
+use belljar_linux::{CgroupJoin, LaunchPlan, SPARE, Wall};
 use belljar_model::{Limits, LimitsGrade, SandboxSpec, Tree, TreeBase};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Mode, OFlags};
@@ -85,7 +86,7 @@ impl Entry {
             gid: plan.identity.outside_gid,
             namespaces: tree.flags,
             groups: plan.cgroups.iter().map(|group| (group.dir.clone(), group.join)).collect(),
-            filter: plan.seccomp.filter(|_| has(Wall::Seccomp)),
+            filter: plan.seccomp.filter(|_| has(Wall::Seccomp)).map(seccomp::program),
             rlimits: if has(Wall::Rlimits) { plan.rlimits.clone() } else { Vec::new() },
             capabilities: has(Wall::Capabilities),
             keyring: has(Wall::Keyring),

@@ -112,7 +112,7 @@ async fn read_requests(
     };
     let config = LocalConfig::from(*config);
     let kind = config.kind;
-    let engine = Arc::new(LocalEngine::new(config));
+    let engine = Arc::new(LocalEngine::with_forks(config, Arc::clone(&launcher.forks)));
     let answer = Answer::Hello {
         generation: LAUNCHER_GENERATION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -166,7 +166,6 @@ impl RequestContext {
         match request {
             Request::Hello { .. } => done,
             Request::Launch { id, spec, deadline_ms, tied } => {
-                self.launcher.check_single_threaded()?;
                 let reserved = self.launcher.table.reserve(&id)?;
                 let deadline = deadline_ms.map(Duration::from_millis);
                 let launched = self.engine.launch(CreateRequest::long_lived(&id, &spec, deadline)).await?;
@@ -197,7 +196,6 @@ impl RequestContext {
             }
             Request::Usage { id } => Ok((Answer::Usage(get(&id)?.walls.usage().await.into()), None)),
             Request::Interpreter { id, owner, imports } => {
-                self.launcher.check_single_threaded()?;
                 let held = get(&id)?;
                 let offered = self.launcher.parents.offer(&self.engine, &held.walls, &owner, &imports);
                 Ok((Answer::Interpreter { why_not: offered.err() }, None))

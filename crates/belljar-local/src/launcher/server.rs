@@ -14,10 +14,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
 use crate::LocalKind;
+use crate::forks::Forks;
 use crate::launcher::client::{self, Outbox};
+
 use crate::launcher::messages::Reply;
 use crate::launcher::run_dir::check_same_user;
-use crate::launcher::start::{is_single_threaded, log};
+use crate::launcher::start::log;
 use crate::launcher::table::{HeldSandbox, Table};
 use crate::warm::Parents;
 
@@ -29,6 +31,8 @@ pub(crate) struct Launcher {
     pub(crate) table: Arc<Table>,
     /// Parents of warm interpreters. They do not keep the launcher from exiting.
     pub(crate) parents: Arc<Parents>,
+    /// Starts the supervisors.
+    pub(crate) forks: Arc<Forks>,
     pub(crate) instance: String,
     clients: Mutex<HashMap<u64, Client>>,
     /// Notified when a sandbox or a client is gone: the launcher may be idle.
@@ -53,6 +57,7 @@ pub(crate) async fn serve(
     let launcher = Arc::new(Launcher {
         table: Arc::new(Table::default()),
         parents: Arc::new(Parents::default()),
+        forks: Arc::default(),
         instance,
         clients: Mutex::default(),
         changed: Notify::new(),
@@ -133,17 +138,6 @@ impl Launcher {
         }
         while let Some((id, how)) = self.table.take_unreported(kind) {
             outbox.send(Reply::Ended { id, how }, None).await;
-        }
-    }
-
-    /// Fails if there is a second thread: a process cloned then could hang.
-    pub(crate) fn check_single_threaded(&self) -> Result<(), EngineError> {
-        match is_single_threaded() {
-            true => Ok(()),
-            false => Err(EngineError::Launch {
-                step: "launch: the launcher has more than one thread".to_owned(),
-                source: std::io::ErrorKind::Other.into(),
-            }),
         }
     }
 

@@ -11,9 +11,11 @@ use rustix::fs::{Mode, OFlags};
 use tokio::io::AsyncReadExt as _;
 
 use crate::doctor::OWN_GUEST;
+use crate::forks::FORK_SERVER;
 use crate::guest_program::GuestChoice;
 use crate::launcher::ARGUMENT;
 use crate::launcher::run_dir::RunDir;
+use crate::orphans::watch_child;
 
 /// Maximum time for a launcher to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,7 +69,7 @@ impl Start {
         command.envs(variables);
         let mut child = command.spawn()?;
         let output = child.stdout.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
-        crate::gateway::watch_child(child)?;
+        watch_child(child)?;
         let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(output)?.take(MAX_REASON);
         let mut output = String::new();
         let reading = tokio::time::timeout(START_TIMEOUT, pipe.read_to_string(&mut output));
@@ -97,6 +99,33 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
             STATUS_FAILED
         }
     }
+}
+
+/// Runs the fork server, and returns its exit status.
+pub(crate) fn serve_forks() -> i32 {
+    match run_fork_server() {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(
+                io::stderr(),
+                "belljar: {FORK_SERVER}: {error}; it is started by a launcher, not by hand"
+            );
+            STATUS_FAILED
+        }
+    }
+}
+
+fn run_fork_server() -> io::Result<()> {
+    if !is_single_threaded() {
+        return Err(io::Error::other("the process has more than one thread"));
+    }
+    let _ = rustix::thread::set_name(c"belljar-fork");
+    // No supervisor may have it under a number that programs expect to be something else.
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    drop(null);
+    Ok(belljar_linux::serve_forks(&socket)?)
 }
 
 fn usage() -> i32 {

@@ -8,7 +8,8 @@ use belljar_local::CreateRequest;
 use rustix::process::Signal;
 
 use crate::fixture::{
-    Fixture, TestResult, count, eventually, id, read_until, shell, signal, spec, wait_until_removed, within,
+    Fixture, TestResult, count, eventually, fork_servers, id, read_until, shell, signal, spec, supervisors,
+    wait_until_removed, within,
 };
 use crate::leftovers;
 
@@ -54,6 +55,28 @@ pub(crate) async fn killed_server_ends_tied_sandboxes(fixture: &Fixture) -> Test
         wait_until_removed(id).await?;
     }
     eventually("the launcher forgets", async || Ok(fixture.engine().survivors().await?.is_empty())).await
+}
+
+pub(crate) async fn killed_fork_server_is_replaced(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
+    let first = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
+    let launcher = fixture.launcher().ok_or("no launcher")?;
+    let [killed] = fork_servers(launcher)[..] else { return Err("there is not one fork server".into()) };
+    assert_eq!(supervisors(launcher).len(), 1);
+    signal(killed, Signal::KILL)?;
+    // Whether the launcher has noticed or not.
+    let second = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
+    for sandbox in [&first, &second] {
+        sandbox.guest().check().await?;
+    }
+    let servers = fork_servers(launcher);
+    assert!(matches!(servers[..], [other] if other != killed), "{servers:?}");
+    assert_eq!(supervisors(launcher).len(), 1);
+    for sandbox in [&first, &second] {
+        sandbox.stop().await?;
+        assert!(leftovers::of(&sandbox.id).is_empty());
+    }
+    eventually("supervisors are reaped", async || Ok(supervisors(launcher).is_empty())).await
 }
 
 pub(crate) async fn killed_launcher_ends_all_sandboxes(fixture: &Fixture) -> TestResult {

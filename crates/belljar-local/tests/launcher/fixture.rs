@@ -49,6 +49,7 @@ pub(crate) fn tests() -> Vec<Test> {
         crash {
             killed_server_leaves_its_sandboxes + user,
             killed_server_ends_tied_sandboxes + user,
+            killed_fork_server_is_replaced + user,
             killed_launcher_ends_all_sandboxes + user,
             killed_launcher_leaves_no_lease,
             terminated_launcher_cleans_up + user,
@@ -145,18 +146,8 @@ impl Fixture {
 
     /// Waits until the launcher has no supervisor.
     pub(crate) async fn wait_until_empty(&self) -> TestResult {
-        let launcher = self.launcher().ok_or("no launcher")?.to_string();
-        let is_supervisor = |stat: &str| {
-            let mut fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ')).into_iter().flatten();
-            stat.contains("(belljar-super)") && fields.nth(1) == Some(launcher.as_str())
-        };
-        eventually("the launcher holds nothing", async || {
-            let entries = std::fs::read_dir("/proc")?.flatten();
-            let mut stats =
-                entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
-            Ok(!stats.any(|stat| is_supervisor(&stat)))
-        })
-        .await
+        let launcher = self.launcher().ok_or("no launcher")?;
+        eventually("the launcher holds nothing", async || Ok(supervisors(launcher).is_empty())).await
     }
 
     /// Starts this program as a server, which creates two sandboxes, starts a counter in each, and then does nothing more.
@@ -379,6 +370,30 @@ pub(crate) async fn wait_until_removed(id: &SandboxId) -> TestResult {
     eventually("nothing is left", async || Ok(leftovers::of(id).is_empty()))
         .await
         .map_err(|_| format!("leftovers: {}", leftovers::of(id).join("; ")).into())
+}
+
+/// Returns the fork servers of a launcher.
+pub(crate) fn fork_servers(launcher: i32) -> Vec<i32> {
+    children(launcher, "belljar-fork")
+}
+
+/// Returns the supervisors of a launcher's fork servers.
+pub(crate) fn supervisors(launcher: i32) -> Vec<i32> {
+    fork_servers(launcher).into_iter().flat_map(|server| children(server, "belljar-super")).collect()
+}
+
+/// Returns the children of a process that have this name, zombies among them.
+fn children(parent: i32, name: &str) -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_child = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // `pid (name) state parent …` (proc_pid_stat(5)).
+        stat.split_once(" (").and_then(|(_, rest)| rest.rsplit_once(") ")).is_some_and(|(named, rest)| {
+            named == name && rest.split(' ').nth(1).and_then(|pid| pid.parse().ok()) == Some(parent)
+        })
+    };
+    pids.filter(is_child).collect()
 }
 
 /// Returns a running launcher process with matching arguments.
