@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_model::{ApprovalState, BudgetScope, Encoding, SandboxSpec};
+use belljar_model::{ApprovalState, BudgetScope, Encoding, NetworkMode, NetworkPolicy, SandboxSpec};
 use belljar_screen::{Finding, Severity};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -81,7 +81,10 @@ pub struct ApprovalRequest {
     pub sandbox: Option<String>,
     /// Template of the sandbox.
     pub template: String,
-    /// The sandbox's network policy, in words.
+    /// Id of the template from which the sandbox is created for this call. A template that was built again has another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_id: Option<String>,
+    /// The mode of the sandbox's network policy, and the policy in JSON if there is a network. Values of secrets are left out.
     pub network: String,
     /// SHA-256 of the sandbox's whole specification: limits, mounts, volumes, network and the content of its template.
     pub policy_sha256: String,
@@ -162,7 +165,7 @@ impl ApprovalRequest {
             action: action.to_owned(),
             sandbox,
             template: template.to_owned(),
-            network: spec.network.to_string(),
+            network: network_text(&spec.network),
             policy_sha256: policy_digest(spec),
             env,
             ..Self::default()
@@ -172,8 +175,16 @@ impl ApprovalRequest {
     /// Returns the digest of what a budget for a tool covers: its version, and the policy.
     pub(crate) fn tool_digest(&self) -> Option<String> {
         let tool = self.tool_sha256.as_ref()?;
-        Some(hex::encode(Sha256::digest(format!("{tool} {}", self.policy_sha256))))
+        let template = self.template_id.as_deref().unwrap_or_default();
+        Some(hex::encode(Sha256::digest(format!("{tool} {} {template}", self.policy_sha256))))
     }
+}
+
+fn network_text(policy: &NetworkPolicy) -> String {
+    if policy.mode() == NetworkMode::Disabled {
+        return policy.to_string();
+    }
+    format!("{policy} {}", policy.canonical_json())
 }
 
 /// Returns the SHA-256 of a specification, in hexadecimal.

@@ -69,7 +69,7 @@ impl Caller {
 }
 
 /// Key id of the operator. No key has it: ids of keys begin with `key_`.
-const OPERATOR: &str = "operator";
+pub(crate) const OPERATOR: &str = "operator";
 
 /// Tenant of keys that were created without one.
 pub const DEFAULT_TENANT: &str = "default";

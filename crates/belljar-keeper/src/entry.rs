@@ -82,6 +82,8 @@ pub(crate) struct Live {
     pub(crate) last_used: Instant,
     /// The approval for which a call waits in it. It is frozen, and nothing else resumes it.
     pub(crate) held_by: Option<String>,
+    /// Number of calls that wait or run in it with an approval, which have its network and its limits in their record.
+    pub(crate) approved_calls: u32,
     /// Whether a background command was started, whose output is collected before the sandbox is stopped.
     pub(crate) has_background: bool,
     /// By the id of a context whose interpreter was lost in an execution: the interpreter's generation, and the reason as judged.
@@ -123,6 +125,7 @@ impl Entry {
                 deadline,
                 last_used: now,
                 held_by: None,
+                approved_calls: 0,
                 has_background: false,
                 lost: HashMap::new(),
             }),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_model::{
-    DomainName, DomainPattern, LimitsChange, NetworkFile, NetworkPolicy, NetworkRecord, Role, SandboxSpec,
-    SandboxState,
+    Approval, DomainName, DomainPattern, LimitsChange, NetworkFile, NetworkPolicy, NetworkRecord, Role,
+    SandboxSpec, SandboxState,
 };
 use belljar_store::{Cursor, ListQuery, Order};
 use futures::{Stream, TryStreamExt as _};
@@ -99,6 +99,13 @@ impl Keeper {
 
     async fn change(&self, caller: &Caller, entry: &Arc<Entry>, update: SandboxUpdate) -> Result<()> {
         let _step = entry.step.lock().await;
+        if update.network.is_some()
+            || update.memory.is_some()
+            || update.cpus.is_some()
+            || update.pids.is_some()
+        {
+            check_as_shown(caller, entry)?;
+        }
         let (mut labels, mut spec, mut settings) = {
             let live = entry.live();
             (live.row.labels.clone(), (*live.spec).clone(), live.settings.clone())
@@ -453,4 +460,16 @@ impl Part {
         let next = rows.last().filter(|_| has_more).map(position).map(|(at, id)| cursor_after(at, id));
         (rows, next)
     }
+}
+
+/// Checks that network and limits of a sandbox may be changed: not those that another person has seen or will see with a call.
+fn check_as_shown(caller: &Caller, entry: &Entry) -> Result<()> {
+    let reason = if entry.live().approved_calls > 0 {
+        "a call with an approval waits or runs in the sandbox, with the network and the limits that were shown; wait for its end"
+    } else if caller.approval != Approval::Never {
+        "calls with this key wait for approval, which covers the network and the limits that the sandbox has; create another sandbox"
+    } else {
+        return Ok(());
+    };
+    Err(KeeperError::Policy { field: "network", reason: reason.to_owned() })
 }

@@ -24,8 +24,8 @@ use tokio::sync::oneshot;
 use crate::action::{
     SANDBOX_USE, TOOL_CALL, TOOL_CREATE, TOOL_GET, TOOL_LIST, TOOL_REMOVE, TOOL_TEST, TOOL_UPDATE,
 };
-use crate::approval::{ApprovalContent, ApprovalRequest, ApprovalScreening, policy_digest};
-use crate::approvals::{Permit, in_sandbox, waits};
+use crate::approval::{ApprovalContent, ApprovalRequest, ApprovalScreening};
+use crate::approvals::{AsShown, Permit, in_sandbox, waits};
 use crate::audit::CODE_DIGEST;
 use crate::caller::Caller;
 use crate::code::{CodeRequest, OnDisconnect, check_code};
@@ -461,11 +461,17 @@ impl Keeper {
         details.extend(screening.iter().flat_map(ApprovalScreening::details));
         let waits = waits(rule, screening.as_ref());
         // A sandbox of its own is created afterwards, as it was approved.
+        let mut request = request;
         let approved = if waits && !info.tool.session {
             let plan = self.plan_launch(caller, request.clone()).await?;
             let shown = ApprovalRequest::new(TOOL_CALL.name, &plan.origin.name, &plan.spec, None);
-            let shown =
-                ApprovalRequest { screening: screening.clone(), ..of_call(shown, &info, &call, &checked) };
+            let shown = ApprovalRequest {
+                screening: screening.clone(),
+                template_id: Some(plan.origin.id.clone()),
+                ..of_call(shown, &info, &call, &checked)
+            };
+            // Its name may stand for another one by then.
+            request.template = Some(plan.origin.id);
             let policy = shown.policy_sha256.clone();
             let waiting = |waiting| report.waiting(waiting);
             Some((self.await_approval(caller, shown, None, waiting, &mut gone).await?, policy))
@@ -480,9 +486,10 @@ impl Keeper {
             }
             let sandbox = created.info.id.to_string();
             let ran = async {
-                if policy.is_some_and(|policy| policy != policy_digest(&created.info.spec)) {
-                    let reason = "the policy was changed while the call waited; call again".to_owned();
-                    return Err(KeeperError::Policy { field: "template", reason });
+                if let (Some(permit), Some(policy)) = (&mut permit, policy) {
+                    let gone = || KeeperError::NotFound { what: "sandbox", id: sandbox.clone() };
+                    let entry = self.entry(&created.info.id).ok_or_else(gone)?;
+                    permit.keep(AsShown::keep(&entry, &policy).await?);
                 }
                 if waits && info.tool.session {
                     let waiting = |waiting| report.waiting(waiting);

@@ -121,8 +121,14 @@ const SELECT: &str = "SELECT id, tenant, keeper, state, request, digest, tool, t
 /// Maximum number of budgets of a person that are tried for one call.
 const MAX_BUDGETS: i64 = 64;
 
+/// Returns how many of the `max_pending` waiting calls of a tenant may be one person's, so that others can wait too.
+#[must_use]
+pub fn max_pending_of_one(max_pending: u32) -> u32 {
+    max_pending.div_ceil(2)
+}
+
 impl Approvals<'_> {
-    /// Inserts an approval, unless it is pending and its tenant has `max_pending` of these. Returns whether it was inserted. Of those
+    /// Inserts an approval, unless it is pending and its tenant has `max_pending` of these, or its person their part. Returns whether it was inserted. Of those
     /// of the tenant that are over and give no budget, the newest `keep` stay. The change survives a power failure.
     ///
     /// # Errors
@@ -134,7 +140,8 @@ impl Approvals<'_> {
         let text = "INSERT INTO approvals (id, tenant, keeper, state, request, digest, tool, tool_digest, key_id, requester, \
              sandbox, created_at, expires_at, note, scope, max_uses, uses, usable_until, grant_id, started_at) \
              SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, '', 'call', 0, 0, 0, $14, $15 \
-             WHERE $4 <> 'pending' OR (SELECT count(*) FROM approvals WHERE tenant = $2 AND state = 'pending') < $16";
+             WHERE $4 <> 'pending' OR ((SELECT count(*) FROM approvals WHERE tenant = $2 AND state = 'pending') < $16 \
+             AND (SELECT count(*) FROM approvals WHERE tenant = $2 AND state = 'pending' AND requester = $10) < $17)";
         let statement = sqlx::query(text)
             .bind(&row.id)
             .bind(&row.tenant)
@@ -151,7 +158,8 @@ impl Approvals<'_> {
             .bind(stored_time(row.expires_at))
             .bind(row.grant_id.clone())
             .bind(stored_optional_time(row.started_at))
-            .bind(i64::from(max_pending));
+            .bind(i64::from(max_pending))
+            .bind(i64::from(max_pending_of_one(max_pending)));
         let inserted = self.database.write(statement).await.map_err(failed("write an approval"))?;
         let text = "DELETE FROM approvals WHERE tenant = $1 AND ended_at IS NOT NULL AND usable_until < $2 AND created_at < \
              (SELECT created_at FROM approvals WHERE tenant = $1 AND ended_at IS NOT NULL AND usable_until < $2 \

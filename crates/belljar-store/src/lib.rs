@@ -33,7 +33,7 @@ mod url;
 mod volumes;
 mod wal;
 
-pub use approvals::{ApprovalQuery, ApprovalRow, Approvals, Covered, DecisionRow};
+pub use approvals::{ApprovalQuery, ApprovalRow, Approvals, Covered, DecisionRow, max_pending_of_one};
 pub use audit::{
     Archive, ArchiveError, ArchiveOptions, ArchiveUntil, AuditError, AuditFilter, AuditLog, AuditOptions,
     AuditRecord, Broken, BrokenFile, DetailValue, Details, Expected, Fault, Head, MAX_DETAILS,

@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_engine::GuestError;
-use belljar_model::{ApprovalState, SandboxState};
-use belljar_store::{ApprovalRow, Covered, Store};
+use belljar_model::{ApprovalState, Role, SandboxState};
+use belljar_store::{ApprovalRow, Covered, Store, max_pending_of_one};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use crate::action::{APPROVAL_CANCEL, APPROVAL_EXPIRE, APPROVAL_REQUEST};
 use crate::approval::{ApprovalRequest, ApprovalScreening, MAX_APPROVAL_BYTES, policy_digest};
 use crate::audit::{AuditEvent, CODE_DIGEST, POLICY_DIGEST};
-use crate::caller::Caller;
+use crate::caller::{Caller, OPERATOR};
 use crate::create::fill_random;
 use crate::entry::Entry;
 use crate::error::KeeperError;
@@ -54,9 +54,44 @@ pub(crate) struct Permit {
     /// Id of the approval whose budget it has used.
     grant: Option<String>,
     is_over: bool,
+    /// Keeps the sandbox as it was shown.
+    as_shown: Option<AsShown>,
+}
+
+/// While there is one, network and limits of a sandbox cannot be changed.
+pub(crate) struct AsShown(Arc<Entry>);
+
+impl AsShown {
+    /// Keeps a sandbox as it is, if it is as it was shown.
+    ///
+    /// # Errors
+    /// [`KeeperError::Policy`] if it was changed since then.
+    pub(crate) async fn keep(entry: &Arc<Entry>, policy: &str) -> Result<Self> {
+        // A change that has begun is over then.
+        let _step = entry.step.lock().await;
+        let mut live = entry.live();
+        if policy_digest(&live.spec) != policy {
+            let reason = "the sandbox's policy was changed meanwhile; call again".to_owned();
+            return Err(KeeperError::Policy { field: "sandbox", reason });
+        }
+        live.approved_calls += 1;
+        drop(live);
+        Ok(Self(Arc::clone(entry)))
+    }
+}
+
+impl Drop for AsShown {
+    fn drop(&mut self) {
+        self.0.live().approved_calls -= 1;
+    }
 }
 
 impl Permit {
+    /// Keeps the sandbox as it was shown until the call is over.
+    pub(crate) fn keep(&mut self, as_shown: AsShown) {
+        self.as_shown = Some(as_shown);
+    }
+
     /// Returns the details for the audit record of the call.
     pub(crate) fn details(&self) -> Vec<(&'static str, String)> {
         let grant = self.grant.clone().map(|grant| ("granted_by", grant));
@@ -120,7 +155,12 @@ impl Keeper {
         gone: &mut oneshot::Receiver<()>,
     ) -> Result<Permit> {
         let row = self.new_row(caller, &request)?;
-        if let Some(permit) = self.within_budget(&row).await? {
+        let as_shown = match entered {
+            Some(entered) => Some(AsShown::keep(&entered.entry, &request.policy_sha256).await?),
+            None => None,
+        };
+        if let Some(mut permit) = self.within_budget(&row).await? {
+            permit.as_shown = as_shown;
             return Ok(permit);
         }
         let requested = self.request_approval(caller, &row, entered).await;
@@ -160,7 +200,13 @@ impl Keeper {
             (Err(error), _) | (Ok(Verdict::Approved), Err(error)) => Err(error),
         };
         match begun {
-            Ok(()) => Ok(Permit { store: self.inner.store.clone(), id: row.id, grant: None, is_over: false }),
+            Ok(()) => Ok(Permit {
+                store: self.inner.store.clone(),
+                id: row.id,
+                grant: None,
+                is_over: false,
+                as_shown,
+            }),
             Err(error) => {
                 // Whatever the reason, it does not run any more.
                 self.close_approval(caller, &row, ApprovalState::Cancelled, &error.to_string()).await?;
@@ -220,6 +266,10 @@ impl Keeper {
             now: Timestamp::now(),
         };
         let Some(grant) = approvals.use_budget(covered).await? else { return Ok(None) };
+        if !self.may_still_decide(&grant).await {
+            approvals.end_budget(&grant.id, Timestamp::now()).await?;
+            return Ok(None);
+        }
         let row = ApprovalRow {
             state: ApprovalState::Approved,
             grant_id: Some(grant.id.clone()),
@@ -228,7 +278,18 @@ impl Keeper {
         };
         approvals.insert(&row, 0, MAX_KEPT).await?;
         let store = self.inner.store.clone();
-        Ok(Some(Permit { store, id: row.id, grant: Some(grant.id), is_over: false }))
+        Ok(Some(Permit { store, id: row.id, grant: Some(grant.id), is_over: false, as_shown: None }))
+    }
+
+    /// Reports whether the person who has given a budget could give it now.
+    async fn may_still_decide(&self, grant: &ApprovalRow) -> bool {
+        let Some(decision) = &grant.decision else { return false };
+        if decision.person == OPERATOR {
+            return true;
+        }
+        let Ok(key) = self.key_row(&decision.key_id).await else { return false };
+        let may = key.role == Role::Admin || (key.role == Role::Approver && key.tenant == grant.tenant);
+        may && crate::keys::check_row(&key).is_ok()
     }
 
     /// Checks that there is somebody who could approve a call of the caller.
@@ -255,7 +316,7 @@ impl Keeper {
         if self.inner.store.approvals().insert(row, config.max_pending, MAX_KEPT).await? {
             return Ok(());
         }
-        let limit = u64::from(config.max_pending);
+        let limit = u64::from(max_pending_of_one(config.max_pending));
         Err(KeeperError::Quota { quota: "approvals", used: limit, limit, retry_after: Some(POLL_INTERVAL) })
     }
 
@@ -328,15 +389,9 @@ impl Keeper {
             return refuse("its key was revoked, has expired or was changed while it waited");
         }
         if let Some(entered) = entered {
-            let (spec, state) = {
-                let live = entered.entry.live();
-                (Arc::clone(&live.spec), live.row.state)
-            };
+            let state = entered.entry.state();
             if state != SandboxState::Running {
                 return Err(entered.entry.wrong_state(state, "running the approved call", "running"));
-            }
-            if policy_digest(&spec) != policy_digest(entered.spec()) {
-                return refuse("the sandbox's policy was changed while it waited; call again");
             }
         }
         if self.inner.store.approvals().start(&row.id, Timestamp::now()).await? {

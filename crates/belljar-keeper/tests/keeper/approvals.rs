@@ -682,17 +682,103 @@ pub(crate) async fn shutdown_refuses_what_waits(fixture: Fixture) {
     assert_eq!(state(&fixture, &asked.id).await, ApprovalState::Cancelled);
 }
 
+pub(crate) async fn sandboxes_stay_as_they_were_shown(fixture: Fixture) {
+    let (agent, ann, other) = (watched(&fixture).await, approver(&fixture).await, user(&fixture).await);
+    let keeper = &fixture.keeper;
+    let id = fixture.create(&agent).await.id.to_string();
+    let update = |text: &str| SandboxUpdate {
+        network: Some(serde_json::from_str(text).unwrap()),
+        ..SandboxUpdate::default()
+    };
+    let open = || update("{\"mode\": \"whitelist\", \"allow\": [\"example.com:443\"]}");
+    let pids = || SandboxUpdate { pids: Some("50".parse().unwrap()), ..SandboxUpdate::default() };
+    // Not by the key that waits, at any time; by nobody while the call runs.
+    for change in [open(), pids()] {
+        let (code_of, said) = refusal(keeper.update(&agent, &id, change).await);
+        assert!(code_of == "policy_refused" && said.contains("wait for approval"), "{said}");
+    }
+    let (at, caller, own) = (id.clone(), agent.clone(), keeper.clone());
+    let running =
+        tokio::spawn(
+            async move { own.exec(&caller, &at, shell("until [ -e go ]; do sleep 0.01; done")).await },
+        );
+    let asked = waiting(&fixture).await;
+    approve(&fixture, &ann, &asked.id).await.unwrap();
+    until("it runs", async || keeper.approval(&ann, &asked.id).await.unwrap().started_at.is_some()).await;
+    let operator = Caller::operator("test", "request");
+    for caller in [&other, &operator] {
+        let (code_of, said) = refusal(keeper.update(caller, &id, pids()).await);
+        assert!(code_of == "policy_refused" && said.contains("were shown"), "{said}");
+    }
+    let label =
+        SandboxUpdate { labels: [("a".to_owned(), Some("b".to_owned()))].into(), ..SandboxUpdate::default() };
+    keeper.update(&other, &id, label).await.unwrap();
+    keeper.exec(&other, &id, shell("touch go")).await.unwrap();
+    running.await.unwrap().unwrap();
+    keeper.update(&other, &id, pids()).await.unwrap();
+}
+
+pub(crate) async fn templates_stay_as_they_were_shown(fixture: Fixture) {
+    let (user, ann) = (user(&fixture).await, approver(&fixture).await);
+    let operator = Caller::operator("test", "request");
+    let keeper = &fixture.keeper;
+    let keep = async |word: &str| {
+        let id = fixture.create(&user).await.id.to_string();
+        keeper.exec(&user, &id, shell(&format!("echo {word} > word"))).await.unwrap();
+        let named = belljar_keeper::SnapshotRequest { name: Some("mine".parse().unwrap()), note: None };
+        keeper.snapshot(&user, &id, named).await.unwrap().id
+    };
+    let first = keep("first").await;
+    let file = ToolFile { template: Some("mine".to_owned()), ..tool_file(false) };
+    keeper.create_tool(&operator, file).await.unwrap();
+    let running = call(&fixture, &user, code("cat word"));
+    let asked = waiting(&fixture).await;
+    assert_eq!((asked.request.template.as_str(), asked.request.template_id.as_ref()), ("mine", Some(&first)));
+    keeper.remove_template(&user, "mine").await.unwrap();
+    let second = keep("second").await;
+    approve(&fixture, &ann, &asked.id).await.unwrap();
+    assert_eq!(refusal(running.await.unwrap()).0, "template_not_found");
+    // Nor does a budget cover it.
+    let budget = || Some(NewBudget { scope: BudgetScope::Tool, uses: 9, within: Duration::from_secs(600) });
+    let running = call(&fixture, &user, code("cat word"));
+    let asked = waiting(&fixture).await;
+    assert_eq!(asked.request.template_id.as_ref(), Some(&second));
+    keeper.approve(&ann, &asked.id, Approve { note: String::new(), budget: budget() }).await.unwrap();
+    assert_eq!(output(&running.await.unwrap().unwrap()), "second\n");
+    assert_eq!(output(&call(&fixture, &user, code("cat word")).await.unwrap().unwrap()), "second\n");
+    keeper.remove_template(&user, "mine").await.unwrap();
+    keep("third").await;
+    let running = call(&fixture, &user, code("cat word"));
+    let asked = waiting(&fixture).await;
+    // A budget is worth what its giver is.
+    keeper.approve(&ann, &asked.id, Approve { note: String::new(), budget: budget() }).await.unwrap();
+    running.await.unwrap().unwrap();
+    keeper.revoke_key(&operator, &ann.key).await.unwrap();
+    let bob = approver(&fixture).await;
+    let running = call(&fixture, &user, code("cat word"));
+    let asked = waiting(&fixture).await;
+    approve(&fixture, &bob, &asked.id).await.unwrap();
+    assert_eq!(output(&running.await.unwrap().unwrap()), "third\n");
+}
+
 pub(crate) async fn waiting_calls_are_bounded(fixture: Fixture) {
     add_tool(&fixture, false).await;
+    let (other, third) = (user(&fixture).await, user(&fixture).await);
     let (user, ann) = (user(&fixture).await, approver(&fixture).await);
     let mut config = fixture.config.clone();
     config.approvals.max_pending = 2;
     fixture.keeper.reconfigure(config);
-    let running: Vec<_> = (0..2).map(|_| call(&fixture, &user, code("true"))).collect();
+    // One person has half of the places, whatever key is used.
+    let mut running = vec![call(&fixture, &user, code("true"))];
+    until("it waits", async || pending(&fixture).await.len() == 1).await;
+    let full = |refused: (&'static str, String)| {
+        assert_eq!(refused.0, "quota_exceeded");
+        assert!(refused.1.contains("approvals: 1 of 1"), "{}", refused.1);
+    };
+    full(refusal(fixture.keeper.call_tool(&user, "sh", code("true")).await));
+    running.push(call(&fixture, &other, code("true")));
     until("both wait", async || pending(&fixture).await.len() == 2).await;
-    let (code_of, said) = refusal(fixture.keeper.call_tool(&user, "sh", code("true")).await);
-    assert_eq!(code_of, "quota_exceeded");
-    assert!(said.contains("approvals: 2 of 2"), "{said}");
+    full(refusal(fixture.keeper.call_tool(&third, "sh", code("true")).await));
     for one in pending(&fixture).await {
         fixture.keeper.deny(&ann, &one.id, String::new()).await.unwrap();
     }

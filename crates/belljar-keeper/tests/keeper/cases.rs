@@ -23,6 +23,8 @@ cases![
     approvals::budgets_end_at_their_edge,
     approvals::restart_closes_what_was_open,
     approvals::shutdown_refuses_what_waits,
+    approvals::sandboxes_stay_as_they_were_shown,
+    approvals::templates_stay_as_they_were_shown,
     approvals::waiting_calls_are_bounded,
     risk::risky_calls_of_tools_wait,
     risk::risky_calls_of_keys_wait,

@@ -117,10 +117,10 @@ pub(crate) async fn old_ones_are_removed(fixture: Fixture) {
     let store = fixture.store().await;
     let approvals = store.approvals();
     for (at, id) in (1..).zip(["a", "b", "c", "d"]) {
-        assert!(approvals.insert(&approval(id, at), 4, 2).await.unwrap());
+        assert!(approvals.insert(&approval(id, at), 7, 2).await.unwrap());
     }
-    // The fifth that waits is not inserted; one that does not wait is.
-    assert!(!approvals.insert(&approval("e", 5), 4, 2).await.unwrap());
+    // The fifth of a person that waits is not inserted, of seven in all; one that does not wait is.
+    assert!(!approvals.insert(&approval("e", 5), 7, 2).await.unwrap());
     let granted = ApprovalRow { state: ApprovalState::Approved, ..approval("f", 6) };
     assert!(approvals.insert(&granted, 0, 2).await.unwrap());
     let ids = async |filter: ApprovalQuery| {

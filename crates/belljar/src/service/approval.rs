@@ -93,7 +93,8 @@ fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
     let mut table = Table::new(&["id", &approval.id]);
     let mut row = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            table.row(vec![name.to_owned(), value]);
+            // What the caller has chosen must not look like another row.
+            table.row(vec![name.to_owned(), value.replace('\n', "\\n")]);
         }
     };
     row("state", Some(approval.state.to_string()));
