@@ -27,7 +27,7 @@ use crate::keeper::{Keeper, Result};
 use crate::query::network_details;
 use crate::request::SandboxName;
 use crate::tags::new_template_id;
-use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
+use crate::templates::{DEFAULT_TEMPLATE, Origin, check_new_name, template_info};
 
 /// Maximum size in bytes of the files sent with a build.
 pub const MAX_BUILD_FILE_BYTES: usize = 8 << 20;
@@ -149,6 +149,11 @@ impl Keeper {
         let definition = Definition::parse(&request.definition).map_err(belljar_image::BuildError::from)?;
         self.check_networks(caller, &definition)?;
         let name = request.name.as_ref().map_or(definition.name.as_str(), SandboxName::as_str).to_owned();
+        let image = match &definition.base {
+            Base::Image(image) => Some(image),
+            _ => None,
+        };
+        check_new_name(&name, image)?;
         self.check_name(caller, &name).await?;
         let base = self.base_template(caller, &definition, &name).await?;
         let BuildTemplate { mirror, image, files, fresh, .. } = request;
@@ -271,12 +276,6 @@ impl Keeper {
 
     /// Checks a name for a built template. Returns the built template of that name, which is replaced; any other kind is an error.
     async fn check_name(&self, caller: &Caller, name: &str) -> Result<Option<TemplateRow>> {
-        if name == DEFAULT_TEMPLATE {
-            return Err(KeeperError::field(
-                "name",
-                "default is the template that comes with Belljar; give another",
-            ));
-        }
         let found = self.inner.store.templates().get(&caller.tenant, name).await?;
         let found = found.filter(|row| row.tenant == caller.tenant && row.name.as_deref() == Some(name));
         match found {
@@ -500,6 +499,7 @@ impl Keeper {
             Some(name) => name.to_string(),
             None => header.name.parse::<SandboxName>()?.to_string(),
         };
+        check_new_name(&name, None)?;
         self.check_name(caller, &name).await?;
         if bytes_of(&header.layers) > MAX_IMPORT_BYTES {
             return Err(KeeperError::field("bundle", "its layers are larger than 16 GiB"));

@@ -170,4 +170,27 @@ mod tests {
             assert!(name.len() <= 63 && name.parse::<crate::request::SandboxName>().is_ok(), "{name}");
         }
     }
+    #[test]
+    fn nobody_takes_the_name_of_an_image_or_of_the_default() {
+        use crate::templates::check_new_name;
+        let image: ImageReference = "python:3.12".parse().unwrap();
+        let name = image_template(&image);
+        assert!(check_new_name(&name, Some(&image)).is_ok() && check_new_name("images", None).is_ok());
+        let other = "alpine".parse().unwrap();
+        for (name, image) in
+            [(name.as_str(), None), (&name, Some(&other)), ("image-x", None), ("default", None)]
+        {
+            assert!(matches!(check_new_name(name, image), Err(KeeperError::Field { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn registries_cannot_make_callers_wait_for_days() {
+        let waits = |after| match refused(RegistryError::Limited { registry: "r".to_owned(), after }) {
+            KeeperError::Full { retry_after, .. } => retry_after,
+            other => panic!("{other}"),
+        };
+        assert_eq!(waits(Some(17)), Duration::from_secs(17));
+        assert_eq!((waits(None), waits(Some(u64::MAX))), (LIMITED_RETRY, MAX_LIMITED_RETRY));
+    }
 }

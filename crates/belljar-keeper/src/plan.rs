@@ -7,7 +7,7 @@ use belljar_model::{LimitsFile, NetworkFile};
 
 use crate::error::KeeperError;
 use crate::tags::is_template_id;
-use crate::templates::DEFAULT_TEMPLATE;
+use crate::templates::check_new_name;
 
 /// Tag of a name without one.
 pub const DEFAULT_TAG: &str = "default";
@@ -89,10 +89,7 @@ impl FromStr for TaggedName {
             let reason = "it has the form of a template's id, which would take precedence; give another";
             return Err(KeeperError::field("name", reason));
         }
-        if name == DEFAULT_TEMPLATE {
-            let reason = "default is the template that comes with Belljar; give another";
-            return Err(KeeperError::field("name", reason));
-        }
+        check_new_name(name, None)?;
         tag.map(check_tag).transpose()?;
         Ok(Self { name: name.to_owned(), tag: tag.map(str::to_owned) })
     }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_model::Role;
+use belljar_model::{Role, SandboxSpec};
 use belljar_store::ServiceWall;
 use futures::StreamExt as _;
 
@@ -121,13 +121,36 @@ impl Keeper {
         }
     }
 
-    /// Returns the bytes of a tenant's volumes, templates and uploads.
+    /// Checks that the caller's tenant has at most its share of the disk with the disk of a new machine, which the machine's file takes at
+    /// once.
+    ///
+    /// # Errors
+    /// Returns [`KeeperError::Quota`].
+    pub(crate) async fn check_machine_disk(&self, caller: &Caller, spec: &SandboxSpec) -> Result<()> {
+        // With one tenant there is nobody to leave something for.
+        if !spec.machine || caller.role == Role::Admin || !self.inner.keys.several_tenants() {
+            return Ok(());
+        }
+        let config = self.inner.config.now();
+        let headroom = Headroom::measure(&config.state_dir, &config.head_room);
+        let Some(free) = headroom.disk_for_lasting(&config.head_room) else { return Ok(()) };
+        let used = self.lasting_bytes(&caller.tenant).await?;
+        check_share("tenant_disk_bytes", used, spec.limits.disk.bytes(), free)
+    }
+
+    /// Returns the bytes of a tenant's volumes, templates, uploads and disks of machines.
     async fn lasting_bytes(&self, tenant: &str) -> Result<u64> {
         let store = &self.inner.store;
         let volumes = store.volumes().list(Some(tenant)).await?.into_iter().map(|row| row.bytes);
         let templates = store.templates().list(Some(tenant)).await?;
         let templates = templates.into_iter().filter(|row| row.tenant == tenant).map(|row| row.bytes);
         let bytes = volumes.chain(templates).map(|bytes| u64::try_from(bytes).unwrap_or(0));
+        let machines = self.entries().into_iter().filter(|entry| entry.tenant == tenant);
+        let disks = machines.filter_map(|entry| {
+            let live = entry.live();
+            (live.spec.machine && live.sandbox.is_some()).then(|| live.spec.limits.disk.bytes())
+        });
+        let bytes = bytes.chain(disks);
         Ok(bytes.sum::<u64>().saturating_add(self.uploaded_bytes(tenant)))
     }
 

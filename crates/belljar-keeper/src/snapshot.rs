@@ -31,7 +31,7 @@ use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{ForkRequest, Lifetime, PortSettings, SnapshotRequest};
 use crate::steps::{run_detached, step};
 use crate::tags::new_template_id;
-use crate::templates::{DEFAULT_TEMPLATE, Origin, template_info};
+use crate::templates::{Origin, check_new_name, template_info};
 
 /// Maximum number of sandboxes of one fork.
 pub const MAX_FORKS: u32 = 20;
@@ -149,11 +149,8 @@ impl Keeper {
         if request.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(KeeperError::field("note", format!("at most {MAX_NOTE_BYTES} bytes are allowed")));
         }
-        if request.name.as_ref().is_some_and(|name| name.as_str() == DEFAULT_TEMPLATE) {
-            return Err(KeeperError::field(
-                "name",
-                "default is the template that comes with Belljar; give another",
-            ));
+        if let Some(name) = &request.name {
+            check_new_name(name.as_str(), None)?;
         }
         let entered = self.enter(caller, id).await?;
         let kept = self.store_snapshot(caller, &entered, request).await;

@@ -12,7 +12,7 @@ use crate::built::{BuiltRecord, built_record};
 use crate::caller::Caller;
 use crate::config::KeeperConfig;
 use crate::error::KeeperError;
-use crate::images::ENGINE_IMAGE_PREFIX;
+use crate::images::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, image_template};
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
 use crate::query::{Page, Part};
@@ -20,6 +20,19 @@ use crate::steps::run_detached;
 
 /// Name of the built-in template: an empty home in the machine's own tree.
 pub const DEFAULT_TEMPLATE: &str = "default";
+
+/// Checks that a template may get this name: everybody in a tenant uses what stands under the names of images, which nobody may choose for
+/// something else. `image` is the image from which alone it is made.
+pub(crate) fn check_new_name(name: &str, image: Option<&ImageReference>) -> Result<()> {
+    let reason = match name {
+        DEFAULT_TEMPLATE => "default is the template that comes with Belljar; give another",
+        _ if name.starts_with(IMAGE_PREFIX) && image.is_none_or(|image| image_template(image) != name) => {
+            "names that begin with image- are those of pulled images; give another"
+        }
+        _ => return Ok(()),
+    };
+    Err(KeeperError::field("name", reason))
+}
 
 /// The template of a new sandbox.
 #[derive(Debug, Clone)]

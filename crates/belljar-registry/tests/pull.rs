@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use belljar_model::ImageReference;
 use belljar_registry::{
@@ -27,10 +28,12 @@ struct Answer {
     body: Vec<u8>,
     /// Length that is announced, if it is not the body's.
     announced: Option<usize>,
+    /// Time before each byte of the body, if it is not sent at once.
+    drip: Option<Duration>,
 }
 
 fn answer(status: &'static str, body: impl Into<Vec<u8>>) -> Answer {
-    Answer { status, headers: Vec::new(), body: body.into(), announced: None }
+    Answer { status, headers: Vec::new(), body: body.into(), announced: None, drip: None }
 }
 
 impl Answer {
@@ -71,7 +74,7 @@ impl Registry {
                     let headers =
                         headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
                     let one = (path, headers);
-                    let Answer { status, headers, body, announced } = answers(&own, &one);
+                    let Answer { status, headers, body, announced, drip } = answers(&own, &one);
                     all.lock().push(one);
                     let length = announced.unwrap_or(body.len());
                     let mut text = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n");
@@ -79,7 +82,11 @@ impl Registry {
                         text.push_str(&format!("{name}: {value}\r\n"));
                     }
                     let _ = stream.write_all(format!("{text}\r\n").as_bytes()).await;
-                    let _ = stream.write_all(&body).await;
+                    let piece = if drip.is_some() { 1 } else { body.len().max(1) };
+                    for piece in body.chunks(piece) {
+                        tokio::time::sleep(drip.unwrap_or_default()).await;
+                        let _ = stream.write_all(piece).await;
+                    }
                 });
             }
         });
@@ -276,6 +283,24 @@ async fn broken_pulls_go_on_where_they_were() {
         let from = asked.iter().filter_map(|(_, headers)| headers.get("range")).count();
         assert_eq!(from, usize::from(expected == 15));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn registries_that_send_a_byte_now_and_then_are_left() {
+    let registry = Registry::start(|_, (path, _)| {
+        image(path, |asked| {
+            let drip = Some(Duration::from_secs(50));
+            (asked == digest(LAYER)).then(|| Answer { drip, ..answer("200 OK", LAYER) })
+        })
+    })
+    .await;
+    let (begin, dir) = (tokio::time::Instant::now(), tempfile::tempdir().unwrap());
+    let error = registry.pull(dir.path()).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Connection { .. }), "{error}");
+    // The second attempt begins anew, and brings no more than the first.
+    let (took, asked) = (begin.elapsed().as_secs(), registry.paths());
+    assert!((120..130).contains(&took), "{took} s");
+    assert_eq!(asked.iter().filter(|path| path.ends_with(&digest(LAYER))).count(), 2, "{asked:?}");
 }
 
 #[tokio::test]

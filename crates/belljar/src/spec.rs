@@ -136,7 +136,14 @@ impl UncheckedSpec {
             NetworkMode::Disabled if !self.needs_network => NetworkSetup::default(),
             _ => policy::network(named)?,
         };
-        Ok(CheckedSpec { spec, kind, policy, network, gvisor: gvisor_settings()? })
+        Ok(CheckedSpec {
+            spec,
+            kind,
+            policy,
+            network,
+            docker: docker_settings()?,
+            gvisor: gvisor_settings()?,
+        })
     }
 }
 
@@ -147,6 +154,7 @@ pub(crate) struct CheckedSpec {
     pub(crate) kind: &'static dyn EngineKind,
     policy: MountPolicy,
     network: NetworkSetup,
+    docker: DockerSettings,
     gvisor: GvisorSettings,
 }
 
@@ -170,7 +178,7 @@ impl CheckedSpec {
             // A delegated control group that the operator has chosen.
             cgroup_base: std::env::var_os("BELLJAR_CGROUP").filter(|dir| !dir.is_empty()).map(PathBuf::from),
             run_dir: None,
-            docker: docker_settings(),
+            docker: self.docker.clone(),
             gvisor: self.gvisor.clone(),
         }
     }
@@ -178,13 +186,21 @@ impl CheckedSpec {
 
 /// Returns the settings of the engine `docker` for sandboxes without a server: the variables of a server's settings. The caller is a user
 /// of the daemon, who may have it pull any image.
-fn docker_settings() -> DockerSettings {
-    DockerSettings {
+fn docker_settings() -> Result<DockerSettings, ModelError> {
+    const IMAGE: &str = "BELLJAR_ENGINES_DOCKER_IMAGE";
+    let image = variable(IMAGE).map(|value| {
+        value.parse().map_err(|_| ModelError::NotAllowed {
+            field: IMAGE,
+            value,
+            allowed: "the name of an image, such as python:3.12-slim".to_owned(),
+        })
+    });
+    Ok(DockerSettings {
         host: variable("BELLJAR_ENGINES_DOCKER_HOST"),
         runtime: variable("BELLJAR_ENGINES_DOCKER_RUNTIME"),
-        image: variable("BELLJAR_ENGINES_DOCKER_IMAGE").and_then(|image| image.parse().ok()),
+        image: image.transpose()?,
         registries: None,
-    }
+    })
 }
 
 /// Returns the settings of the engine `gvisor`, likewise.

@@ -10,11 +10,13 @@ use http::header;
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
+use crate::guard::RequestMemory;
 use crate::problem::{Code, Problem};
 
 /// A body that is streamed as it arrives. Compressed bodies are refused.
 pub(crate) struct RawBody {
     body: Body,
+    memory: Option<RequestMemory>,
     /// Length of the body, if the caller sent one.
     pub(crate) length: Option<u64>,
 }
@@ -26,7 +28,8 @@ impl<S: Sync> FromRequest<S> for RawBody {
         refuse_compressed(&request)?;
         let length =
             request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        Ok(Self { body: request.into_body(), length })
+        let memory = request.extensions().get::<RequestMemory>().cloned();
+        Ok(Self { body: request.into_body(), memory, length })
     }
 }
 
@@ -55,6 +58,7 @@ impl RawBody {
             if whole.len() + piece.len() > limit {
                 return Err(too_large());
             }
+            self.memory.as_ref().map_or(Ok(()), |memory| memory.grow(piece.len()))?;
             whole.extend_from_slice(&piece);
         }
         Ok(whole.freeze())

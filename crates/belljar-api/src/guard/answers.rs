@@ -1,4 +1,4 @@
-//! Limit on the memory that answers of one key take until they are read, and files while they are changed.
+//! Limit on the memory that one key takes: requests until they are answered, answers until they are read, and files while they are changed.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -7,9 +7,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use belljar_keeper::ServiceWall;
 use bytes::Bytes;
+use http::{HeaderValue, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 
@@ -22,9 +24,99 @@ const MAX_KEY_BYTES: usize = 64 << 20;
 /// Length from which on answers and parts of streams count: smaller ones are bounded by the number of connections and streams.
 const MIN_COUNTED: usize = 256 << 10;
 
-/// Bytes of answers by key.
+/// Bytes of each request that do not count, and steps in which those after them do.
+const MIN_COUNTED_BODY: usize = 64 << 10;
+
+/// Bytes by key.
 #[derive(Clone, Default)]
 pub(crate) struct Answers(Arc<Mutex<HashMap<String, usize>>>);
+
+/// Bytes of a request that is in memory as a whole, which count until the request has been answered. In the request's extensions.
+#[derive(Clone)]
+pub(crate) struct RequestMemory {
+    answers: Answers,
+    key: String,
+    held: Arc<Mutex<RequestBytes>>,
+}
+
+#[derive(Default)]
+struct RequestBytes {
+    bytes: usize,
+    held: Vec<Held>,
+}
+
+impl RequestMemory {
+    pub(super) fn new(answers: &Answers, key: &str) -> Self {
+        Self { answers: answers.clone(), key: key.to_owned(), held: Arc::default() }
+    }
+
+    /// Counts bytes that have arrived. The first [`MIN_COUNTED_BODY`] are bounded by the number of connections and streams.
+    ///
+    /// # Errors
+    /// As [`Answers::hold`].
+    pub(crate) fn grow(&self, bytes: usize) -> Result<(), Problem> {
+        let mut request = self.held.lock();
+        request.bytes += bytes;
+        let counted: usize = request.held.iter().map(|held| held.bytes).sum();
+        let more = request.bytes.saturating_sub(counted);
+        if more > MIN_COUNTED_BODY {
+            request.held.push(self.answers.hold_for(&self.key, more, "requests")?);
+        }
+        Ok(())
+    }
+
+    /// Counts a body that somebody else collects.
+    fn count(&self, body: Body) -> Body {
+        Body::new(CollectedBody { body, memory: self.clone() })
+    }
+}
+
+/// A body that is collected.
+struct CollectedBody {
+    body: Body,
+    memory: RequestMemory,
+}
+
+impl HttpBody for CollectedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let length = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        if let Err(problem) = self.memory.grow(length) {
+            let error = std::io::Error::other(problem.detail().to_owned());
+            return Poll::Ready(Some(Err(axum::Error::new(error))));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Counts the body of a request that is collected as a whole: not that of a stream of messages.
+pub(crate) fn count_collected(request: Request) -> Request {
+    let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let is_stream =
+        |kind: &[u8]| kind.starts_with(b"application/connect+") || kind.starts_with(b"application/grpc");
+    let memory = request.extensions().get::<RequestMemory>().cloned();
+    match memory.filter(|_| !kind.is_some_and(is_stream)) {
+        Some(memory) => request.map(|body| memory.count(body)),
+        None => request,
+    }
+}
 
 /// Bytes that count until this is dropped.
 pub(crate) struct Held {
@@ -34,22 +126,33 @@ pub(crate) struct Held {
 }
 
 impl Answers {
+    /// Refuses a call before it begins, so that its answer is not refused once it has run.
+    ///
+    /// # Errors
+    /// Fails if answers of the key wait to be read that have more than half of the maximum together.
+    pub(super) fn admit(&self, key: &str) -> Result<(), Problem> {
+        match self.0.lock().get(key) {
+            Some(held) if *held > MAX_KEY_BYTES / 2 && !ServiceWall::UnreadAnswers.is_down() => {
+                Err(full("answers", *held, "no further call begins"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Counts bytes of a key.
     ///
     /// # Errors
     /// Fails if the key has others, and more than the maximum together with these.
     pub(crate) fn hold(&self, key: &str, bytes: usize) -> Result<Held, Problem> {
+        self.hold_for(key, bytes, "answers")
+    }
+
+    fn hold_for(&self, key: &str, bytes: usize, what: &'static str) -> Result<Held, Problem> {
         let mut all = self.0.lock();
         let held = all.get(key).copied().unwrap_or_default();
         let sum = held.saturating_add(bytes);
         if held > 0 && sum > MAX_KEY_BYTES && !ServiceWall::UnreadAnswers.is_down() {
-            let detail = format!(
-                "answers: {held} bytes of this key wait to be read, and {bytes} more are over {MAX_KEY_BYTES}; read the answers, and try \
-                 again"
-            );
-            return Err(
-                Problem::new(Code::QuotaExceeded, detail).with_retry_after(Some(Duration::from_secs(1)))
-            );
+            return Err(full(what, held, &format!("{bytes} more are over {MAX_KEY_BYTES}")));
         }
         all.insert(key.to_owned(), sum);
         Ok(Held { answers: self.clone(), key: key.to_owned(), bytes })
@@ -69,6 +172,14 @@ impl Answers {
         let (answers, key) = (self.clone(), key.to_owned());
         response.map(|body| Body::new(Counted { body, answers, key, whole }))
     }
+}
+
+fn full(what: &str, held: usize, why: &str) -> Problem {
+    let detail = format!(
+        "{what}: {held} bytes of this key are in memory, in requests that arrive and answers that are not read, and {why}; \
+         send and read them, and try again"
+    );
+    Problem::new(Code::QuotaExceeded, detail).with_retry_after(Some(Duration::from_secs(1)))
 }
 
 impl Drop for Held {
@@ -168,10 +279,28 @@ mod tests {
         let bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(bytes.len(), MAX_KEY_BYTES + 1);
         drop(body);
-        assert!(answers.hold("a", 1).is_err());
+        assert!(answers.hold("a", 1).is_err() && answers.admit("a").is_err() && answers.admit("b").is_ok());
         drop(bytes);
+        assert!(answers.admit("a").is_ok());
         assert!(answers.hold("a", MAX_KEY_BYTES).is_ok());
         drop(other);
+        assert!(answers.0.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn bodies_count_until_their_requests_are_answered() {
+        let answers = Answers::default();
+        let body = |memory: &RequestMemory, length| memory.count(Body::from(vec![b'x'; length]));
+        let read = async |body: Body| body.collect().await.is_ok();
+        let small = RequestMemory::new(&answers, "a");
+        assert!(read(body(&small, MIN_COUNTED_BODY)).await && answers.0.lock().is_empty());
+        let first = RequestMemory::new(&answers, "a");
+        assert!(read(body(&first, MAX_KEY_BYTES)).await);
+        let second = RequestMemory::new(&answers, "a");
+        assert!(!read(body(&second, MIN_COUNTED_BODY + 1)).await);
+        assert!(second.grow(1).is_err() && RequestMemory::new(&answers, "b").grow(MAX_KEY_BYTES).is_ok());
+        drop(first);
+        assert!(read(body(&RequestMemory::new(&answers, "a"), MAX_KEY_BYTES)).await);
         assert!(answers.0.lock().is_empty());
     }
 

@@ -4,9 +4,10 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use belljar_keeper::{Caller, Denied};
-use http::{Extensions, HeaderMap, header};
+use http::{Extensions, HeaderMap, Method, header};
 
 use super::Guarded;
+use super::answers::RequestMemory;
 use super::client::{Client, Peer};
 use super::envelope::RequestId;
 use super::session::{self, PresentedSession};
@@ -42,8 +43,17 @@ pub(super) async fn guard(State(guarded): State<Guarded>, mut request: Request, 
     match caller(&shared, own.takes_sessions(), headers, extensions).await {
         Ok(caller) => {
             let key = KeyId(caller.key.clone());
+            // Other methods run nothing that would be lost with its answer.
+            if request.method() == Method::POST
+                && let Err(problem) = shared.answers.admit(&key.0)
+            {
+                return problem.into_response();
+            }
             request.extensions_mut().insert(caller);
+            let memory = RequestMemory::new(&shared.answers, &key.0);
+            request.extensions_mut().insert(memory.clone());
             let response = next.run(request).await;
+            drop(memory);
             let mut response = shared.answers.count(&key.0, response);
             response.extensions_mut().insert(key);
             response

@@ -30,7 +30,7 @@ use super::parked::message;
 use crate::api::Shared;
 use crate::extract::parse_json;
 use crate::guard::Held;
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 
 /// Maximum number of bytes of each output stream in an answer; of longer output, head and tail are kept.
 /// Source: docs/spec.md; held by `mcp::long_output_is_cut`.
@@ -207,6 +207,14 @@ impl Call {
         let name: SandboxName = format!("mcp-{key}{label}").parse()?;
         let created =
             self.shared.keeper.create(&self.caller, default_sandbox(name, self.max_lifetime())).await?;
+        if created.info.key != self.caller.key {
+            let detail = format!(
+                "sandbox: the name of this key's default sandbox belongs to {}, which another key has created; end that one, or name a \
+                 sandbox of your own",
+                created.info.id
+            );
+            return Err(Problem::new(Code::PolicyRefused, detail).with_field("sandbox"));
+        }
         Ok(Place { id: created.info.id.to_string(), created: !created.existing, is_default: true })
     }
 

@@ -28,6 +28,7 @@ use serde_json::json;
 
 use crate::api::Shared;
 use crate::facade::{Claims, Facade, Form, Head};
+use crate::guard::count_collected;
 use crate::problem::{Code, Problem};
 use fixtures::Fixtures;
 use handler::Handler;
@@ -129,6 +130,7 @@ async fn answer(State(endpoint): State<Arc<Endpoint>>, mut request: Request) -> 
         }
     }
     request.extensions_mut().insert(offer);
+    let request = count_collected(request);
     let mut response = match is_conformance {
         true => endpoint.fixtures.handle(request).await,
         false => endpoint.tools.handle(request).await,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::middleware::map_request;
 use belljar_engine::v1;
 use belljar_proto::{DeadlinePolicy, MAX_MESSAGE_BYTES};
 use connectrpc::{CompressionRegistry, ConnectRpcService, Limits};
@@ -13,6 +14,7 @@ use super::health::Health;
 use super::sandboxes::Sandboxes;
 use super::templates::Templates;
 use crate::api::Shared;
+use crate::guard::count_collected;
 
 /// Maximum memory for the elements of one message besides their content, in bytes. A few bytes on the wire can encode
 /// very many empty elements.
@@ -52,7 +54,9 @@ pub(super) fn router(shared: &Shared) -> axum::Router {
         .with_limits(limits)
         .with_compression(CompressionRegistry::new())
         .with_deadline_policy(DeadlinePolicy::new().with_enforce_on_streams(true));
-    paths.iter().fold(axum::Router::new(), |router, path| router.route_service(path, service.clone()))
+    let routes =
+        paths.iter().fold(axum::Router::new(), |router, path| router.route_service(path, service.clone()));
+    routes.layer(map_request(async |request| count_collected(request)))
 }
 
 fn services(shared: &Shared) -> connectrpc::Router {

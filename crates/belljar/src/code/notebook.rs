@@ -196,6 +196,7 @@ impl Notebook {
     pub(super) fn save(&self, path: &Path) -> Result<(), Quit> {
         let failed =
             |error: std::io::Error| anyhow::Error::new(error).context(format!("save: cannot write {path:?}"));
+        check_destination(path)?;
         let mut text = Vec::new();
         let format = serde_json::ser::PrettyFormatter::with_indent(b" ");
         self.serialize(&mut serde_json::Serializer::with_formatter(&mut text, format))?;
@@ -224,11 +225,14 @@ fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Checks, before anything starts, that a notebook can be saved there.
+/// Checks that a notebook can be saved there: what is there is replaced, which must not happen to a device or a link.
 pub(super) fn check_destination(path: &Path) -> Result<(), Quit> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.file_name().is_none() || path.is_dir() {
         return Err(anyhow::anyhow!("save: {path:?} is a directory; give a file").into());
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(anyhow::anyhow!("save: {path:?} is not a regular file; give another path").into());
     }
     match std::fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(()),
@@ -382,6 +386,10 @@ mod tests {
         let path = dir.path().join("out.ipynb");
         std::fs::write(&path, "old").unwrap();
         notebook.save(&path).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(notebook.save(&link).is_err() && link.is_symlink());
+        std::fs::remove_file(&link).unwrap();
         let saved: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let outputs = json!([
             {"output_type": "stream", "name": "stdout", "text": "aü"},

@@ -65,7 +65,8 @@ impl Log {
     }
 }
 
-/// Returns the filter: Belljar's own messages at `level`, those of dependencies from warnings on.
+/// Returns the filter: Belljar's own messages at `level`, those of dependencies from warnings on. The library of MCP repeats what its
+/// callers send, in any length.
 fn targets(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -75,6 +76,7 @@ fn targets(level: LogLevel) -> Targets {
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target("belljar", level)
+        .with_target("rmcp", LevelFilter::OFF)
         .with_target(STEPS, LevelFilter::OFF)
 }
 

@@ -223,6 +223,11 @@ fn variables_that_choose() {
             "CODE_EXEC_SANDBOX: \"local\" is not allowed; give docker, process or none",
         ),
         (
+            "BELLJAR_ENGINES_DOCKER_IMAGE",
+            "Not A Name",
+            "BELLJAR_ENGINES_DOCKER_IMAGE: \"Not A Name\" is not allowed; give the name of an image, such as python:3.12-slim",
+        ),
+        (
             "BELLJAR_LIMITS",
             "weak",
             "grade: \"weak\" is not allowed; give cgroup, or watched, which is weaker",

@@ -179,7 +179,8 @@ fn c24_without_files_outputs_use_server_memory() {
     });
 }
 
-/// Asks for pictures over MCP on connections that read the beginning of each answer alone. Returns for each whether it was refused.
+/// Asks for pictures over MCP on connections that read the beginning of each answer alone. Returns for each whether it was refused,
+/// and last whether a command was then.
 async fn unread_pictures(without: Option<&'static str>) -> Vec<bool> {
     const PICTURE_BYTES: usize = 5 << 20;
     let (home, server, client) = start(&["sandboxes.pool=0"], without).await;
@@ -206,9 +207,16 @@ async fn unread_pictures(without: Option<&'static str>) -> Vec<bool> {
         stream.write_all((head.clone() + &call).as_bytes()).await.unwrap();
         let mut begin = vec![0; 300];
         stream.read_exact(&mut begin).await.unwrap();
-        refused.push(String::from_utf8_lossy(&begin).contains("quota_exceeded: answers: "));
+        let begin = String::from_utf8_lossy(&begin).into_owned();
+        // Before the call, or after it.
+        refused.push(begin.starts_with("HTTP/1.1 429") || begin.contains("quota_exceeded: answers: "));
         unread.push(stream);
     }
+    let command = json!({ "command": "touch ran" });
+    let answer = client.post(&format!("/v1/sandboxes/{id}/exec"), &command).await;
+    let is_there = client.get(&format!("/v1/sandboxes/{id}/files/stat?path=ran")).await.status.is_success();
+    assert_eq!(answer.status.is_success(), is_there, "what is refused does not run: {answer:?}");
+    refused.push(!is_there);
     // Once they are gone, the key has all of its memory again.
     drop(unread);
     crate::until("the answers are dropped", async || {
@@ -229,7 +237,7 @@ fn c24_unread_answers_are_bounded() {
     }
     run(async {
         let refused = unread_pictures(None).await;
-        assert_eq!((refused[0], refused[11]), (false, true), "{refused:?}");
+        assert_eq!((refused[0], refused[11], refused[12]), (false, true, true), "{refused:?}");
     });
 }
 
@@ -240,7 +248,7 @@ fn c24_without_a_bound_unread_answers_are_kept() {
         return;
     }
     run(async {
-        assert_eq!(unread_pictures(Some("service:unread-answers")).await, [false; 12]);
+        assert_eq!(unread_pictures(Some("service:unread-answers")).await, [false; 13]);
     });
 }
 
