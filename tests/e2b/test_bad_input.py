@@ -88,7 +88,7 @@ def head(flags, length):
         (head(1, None), InvalidArgumentException, "compressed"),
         (head(0, 1), InvalidArgumentException, "not JSON"),
         (lambda sent: sent.replace(b'{"process"', b'{"progress'), InvalidArgumentException, "not JSON"),
-        (lambda sent: sent.replace(b'"/bin/bash"', b'["/bin/ba"]'), InvalidArgumentException, "process.cmd: invalid type"),
+        (lambda sent: sent.replace(b'"/bin/bash"', b'["/bin/ba"]'), InvalidArgumentException, "process.cmd: a list is not allowed; give a text"),
         (lambda sent: sent.replace(b"Process/Start ", b"Process/Strat "), SandboxException, "unknown procedure \"Strat\""),
     ],
 )

@@ -130,7 +130,7 @@ fn may_be_empty(body: &RequestBody, schemas: &BTreeMap<String, RefOr<Schema>>) -
 fn add_errors(path: &str, operation: &mut Operation) {
     let is_open = operation.security.as_ref().is_some_and(|security| !security.is_empty());
     let mut statuses = vec![403, 500];
-    if !is_open || path.starts_with("/v1/signed/") {
+    if !is_open || path.starts_with("/v1/signed/") || path == "/v1/session/redeem" {
         statuses.extend([401, 429, 503]);
     }
     if path == "/ready" {
