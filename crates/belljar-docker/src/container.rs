@@ -1,10 +1,12 @@
 //! The container of a sandbox, as the daemon is asked for it.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use belljar_engine::{DEADLINE_SLACK, Environment, STOP_GRACE};
+use belljar_engine::Environment;
+use belljar_engine::backend::guest_config;
 use belljar_guest_config::{
-    Domain, GUEST_ARGUMENT, GuestConfig, LISTEN_ARGUMENT, OnHostLoss, WatchedLimits, guest_threads,
+    Domain, GUEST_ARGUMENT, GuestConfig, LISTEN_ARGUMENT, WatchedLimits, guest_threads,
 };
 use belljar_model::{LimitsGrade, SandboxId, SandboxSpec};
 use bollard::models::{
@@ -218,53 +220,29 @@ impl Container<'_> {
         disks
     }
 
-    /// Returns the configuration of the guest. `deadline_ms` is that of a long-lived sandbox, or 0.
-    pub(crate) fn guest_config(&self, deadline_ms: u64) -> GuestConfig {
+    /// Returns the configuration of the guest. `deadline` is that of a long-lived sandbox.
+    pub(crate) fn guest_config(&self, deadline: Option<Duration>) -> GuestConfig {
         let limits = &self.spec.limits;
-        let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let mut write = [HOME, "/tmp", "/dev", "/var/tmp"].map(std::path::PathBuf::from).to_vec();
         write.extend(self.image.volumes.iter().map(Into::into));
         GuestConfig {
-            home: HOME.into(),
-            env: self.environment(),
             landlock: Some(Domain { read: vec!["/".into()], write, tcp: true, least_abi: 1 }),
-            umask: 0o022,
-            confine_guest: false,
-            deadline_ms: match self.is_long {
-                true => deadline_ms,
-                false => millis(limits.timeout.duration() + DEADLINE_SLACK),
-            },
-            grace_ms: millis(STOP_GRACE),
-            when_alone: if self.is_long { OnHostLoss::Stay } else { OnHostLoss::End },
-            many_connections: self.is_long,
-            first_process: true,
-            own_proc: false,
-            own_filter: true,
-            machine: None,
-            // Same as `{heap}` of a language: node cannot see the limit.
-            heap_mib: limits.memory.bytes() / 4 * 3 / (1 << 20),
-            open_files: Some(limits.open_files.get()),
-            user_processes: None,
             watched: (self.spec.grade == LimitsGrade::Watched).then(|| WatchedLimits {
                 memory_bytes: limits.memory.bytes(),
                 pids: limits.pids.get(),
                 is_backed: false,
             }),
-            #[cfg(feature = "mutation")]
-            without: Vec::new(),
+            ..guest_config(self.spec, HOME.as_ref(), self.environment(), self.is_long, deadline)
         }
     }
 
-    fn environment(&self) -> Vec<(String, String)> {
+    fn environment(&self) -> Environment {
         let of_image = |name: &str| self.image.env.iter().find(|(known, _)| known == name);
         let path = of_image("PATH").map_or(PATH, |(_, path)| path);
         let mut env = Environment::default();
         env.extend(self.image.env.iter().cloned());
         env.extend(Environment::new(self.id, HOME.as_ref(), path).into_variables());
-        env.add_installers(Some(HOME.as_ref()));
-        env.add_limits(&self.spec.limits);
-        env.add_requested(self.spec);
-        env.into_variables()
+        env
     }
 }
 
@@ -363,12 +341,12 @@ mod tests {
         spec.grade = LimitsGrade::Watched;
         let watched = host(&spec);
         assert_eq!((watched.memory, watched.nano_cpus, watched.pids_limit), (None, None, None));
-        assert!(container(&spec, |container| container.guest_config(0)).watched.is_some());
+        assert!(container(&spec, |container| container.guest_config(None)).watched.is_some());
     }
 
     #[test]
     fn environment_is_that_of_the_image_and_then_ours() {
-        let config = container(&SandboxSpec::default(), |container| container.guest_config(0));
+        let config = container(&SandboxSpec::default(), |container| container.guest_config(None));
         let value =
             |name: &str| config.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         assert_eq!(value("PATH"), Some("/home/user/.local/bin:/app"));

@@ -5,35 +5,25 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use belljar_engine::backend::{Launches, Launching, New, Record, adopt, random, start};
 use belljar_engine::{
-    Capabilities, CreateRequest, Engine, EngineError, EngineKind as _, GuestClient, Lack, Life, Sandbox,
-    Survivor, configure, connect_later,
+    Capabilities, CreateRequest, Engine, EngineError, EngineKind as _, Records, Sandbox, Survivor,
 };
-use belljar_guest_config::GuestConfig;
 use belljar_linux::ContainerGroups;
-use belljar_model::{DockerSettings, EngineName, Isolation, LimitsGrade, NetworkMode, SandboxId};
+use belljar_model::{DockerSettings, EngineName, LimitsGrade, SandboxId};
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum, ContainerUpdateBody};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, ListContainersOptionsBuilder};
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
-use rustix::rand::GetRandomFlags;
 use tokio::sync::OnceCell;
 
+use crate::backend::{ContainerFacts, DockerBackend, remove_container};
 use crate::container::{self, Container, HOME, SANDBOX_LABEL, SERVER_LABEL};
 use crate::daemon::{DOCKER, Daemon, failed, status, unsupported};
 use crate::guest_volume::Guest;
 use crate::image;
-use crate::kind::{DockerKind, default_timeout};
+use crate::kind::DockerKind;
 use crate::reach::Reach;
-use crate::record::{Record, Records};
-use crate::walls::{DockerWalls, Launched, guest_deadline_ms, remove_container};
 use crate::{host, layers};
-
-/// Time for the guest to listen, after its container was started.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Delay before the guest's socket is tried again.
-const DIAL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Age at which a container of this engine that was never started is a leftover of a program that was killed.
 const ABANDONED_AGE: Duration = Duration::from_secs(600);
@@ -70,33 +60,20 @@ pub struct DockerEngine {
     config: DockerConfig,
     daemon: OnceCell<Daemon>,
     guest: OnceCell<Guest>,
-    /// Sandboxes that are being launched, which are no survivors yet.
-    launching: Mutex<BTreeSet<SandboxId>>,
+    launches: Launches,
 }
 
 /// Where a server records its sandboxes, and the server's id.
 struct Holder {
-    records: Records,
+    records: Records<Record<ContainerFacts>>,
     server: String,
-}
-
-/// A launch in progress: when it is dropped, the sandbox may be found as a survivor.
-struct Launching<'a> {
-    all: &'a Mutex<BTreeSet<SandboxId>>,
-    id: SandboxId,
-}
-
-impl Drop for Launching<'_> {
-    fn drop(&mut self) {
-        self.all.lock().remove(&self.id);
-    }
 }
 
 impl DockerEngine {
     /// Creates an engine with this configuration. The daemon is not contacted yet.
     #[must_use]
     pub fn new(config: DockerConfig) -> Self {
-        Self { config, daemon: OnceCell::new(), guest: OnceCell::new(), launching: Mutex::default() }
+        Self { config, daemon: OnceCell::new(), guest: OnceCell::new(), launches: Launches::default() }
     }
 
     async fn daemon(&self) -> Result<&Daemon, EngineError> {
@@ -111,7 +88,7 @@ impl DockerEngine {
         let read = || async {
             let path = self.config.guest.clone();
             let read = tokio::task::spawn_blocking(move || Guest::read(path.as_deref())).await;
-            read.map_err(io::Error::other).flatten().map_err(launch("read the guest's program"))
+            read.map_err(io::Error::other).flatten().map_err(EngineError::launch("read the guest's program"))
         };
         self.guest.get_or_try_init(read).await
     }
@@ -119,12 +96,13 @@ impl DockerEngine {
     /// Returns where sandboxes are recorded, if this is the engine of a server.
     fn holder(&self) -> Result<Option<Holder>, EngineError> {
         let Some(dir) = &self.config.run_dir else { return Ok(None) };
+        let id = hex::encode(random::<16>()?);
         let open = || {
             let records = Records::open(dir)?;
-            let server = records.server_id(&hex::encode(random::<16>()?))?;
+            let server = records.server_id(&id)?;
             Ok(Some(Holder { records, server }))
         };
-        open().map_err(launch("open the records of sandboxes in Docker"))
+        open().map_err(EngineError::launch("open the records of sandboxes in Docker"))
     }
 
     /// Returns where sandboxes are recorded, if any ever were.
@@ -137,12 +115,7 @@ impl DockerEngine {
 
     async fn launch(&self, CreateRequest { spec, life }: CreateRequest<'_>) -> Result<Sandbox, EngineError> {
         let begin = Instant::now();
-        if spec.engine != DOCKER {
-            return Err(EngineError::WrongEngine { asked: spec.engine, this: DOCKER });
-        }
-        self.capabilities()
-            .check(spec)
-            .map_err(|Lack { field, reason }| unsupported(field, format!("it {reason}")))?;
+        self.capabilities().require(DOCKER, spec)?;
         let wanted = image::requested(spec, &self.config.settings)?;
         let daemon = self.daemon().await?;
         if let Some(obstacle) = daemon.facts.obstacle(spec.grade) {
@@ -164,53 +137,41 @@ impl DockerEngine {
         }
         let guest = self.guest().await?;
         let image = image::find(&daemon.client, &wanted, &self.config.settings).await?;
-        let (id, deadline) = match life {
-            Life::Run { .. } => {
-                (SandboxId::from_entropy(random().map_err(launch("get random bytes"))?), None)
-            }
-            Life::Long { id, deadline } => (id.clone(), deadline),
-        };
-        let is_long = matches!(life, Life::Long { .. });
-        let holder = if is_long { self.holder()? } else { None };
-        let number = u32::from_ne_bytes(random().map_err(launch("get random bytes"))?);
+        let launching = self.launches.begin(life)?;
+        let Launching { id, deadline, is_long, .. } = &launching;
+        let holder = if *is_long { self.holder()? } else { None };
+        let number = u32::from_ne_bytes(random()?);
         if number.is_multiple_of(SWEEP_EVERY) {
             self.sweep(daemon).await;
         }
         // Assumed until it is known, as the container's limit of processes depends on it.
         let is_direct = self.config.route == Route::Shortest && rustix::process::geteuid().is_root();
         let request = Container {
-            id: &id,
+            id,
             spec,
             image: &image,
             guest,
             facts: &daemon.facts,
             runtime: self.config.settings.runtime.as_deref(),
             server: holder.as_ref().map(|holder| holder.server.as_str()),
-            is_long,
+            is_long: *is_long,
             user: container::user(&daemon.facts, number),
             own_pids: container::own_pids(is_direct),
         };
-        let record = Record {
-            secret: hex::encode(random::<32>().map_err(launch("get random bytes"))?),
-            isolation: layers::isolation(&request, is_direct),
-            user: request.user,
-            deadline: deadline.and_then(|after| std::time::SystemTime::now().checked_add(after)),
-        };
-        if !self.launching.lock().insert(id.clone()) {
-            return Err(EngineError::IdInUse { id });
-        }
-        let _launching = Launching { all: &self.launching, id: id.clone() };
+        let facts = ContainerFacts { user: request.user };
+        let record = Record::new(layers::isolation(&request, is_direct), *deadline, facts)?;
         let records = holder.as_ref().map(|holder| &holder.records);
         if let Some(records) = records {
-            if records.get(&id).is_some() {
+            if records.get(id).is_some() {
                 return Err(EngineError::IdInUse { id: id.clone() });
             }
-            records.put(&id, &record).map_err(launch("record the sandbox"))?;
+            records.put(id, &record).map_err(EngineError::launch("record the sandbox"))?;
         }
         let made = async {
             let started = self.start(daemon, &request, begin).await?;
             let container = started.container.clone();
-            let connecting = self.connect(daemon, request, started, record, records.cloned(), deadline).await;
+            let connecting =
+                self.connect(daemon, request, started, record, records.cloned(), *deadline).await;
             if connecting.is_err() {
                 remove_container(daemon, &container).await?;
             }
@@ -218,7 +179,7 @@ impl DockerEngine {
         };
         let made = made.await;
         if let (Err(_), Some(records)) = (&made, records) {
-            records.remove(&id).map_err(launch("remove the record of a sandbox"))?;
+            records.remove(id).map_err(EngineError::launch("remove the record of a sandbox"))?;
         }
         made
     }
@@ -274,11 +235,11 @@ impl DockerEngine {
         daemon: &Daemon,
         request: Container<'_>,
         started: Started,
-        mut record: Record,
-        records: Option<Records>,
+        mut record: Record<ContainerFacts>,
+        records: Option<Records<Record<ContainerFacts>>>,
         deadline: Option<Duration>,
     ) -> Result<Sandbox, EngineError> {
-        let Started { container, mut phases, begin } = started;
+        let Started { container, phases, begin } = started;
         let (groups, reach) = self.reach(daemon, &container, request.user).await?;
         let own_pids = container::own_pids(reach.is_direct());
         if own_pids != request.own_pids {
@@ -291,24 +252,13 @@ impl DockerEngine {
             updated.map_err(failed("set the limit of processes of the container"))?;
             record.isolation = layers::isolation(&request, reach.is_direct());
             if let Some(records) = &records {
-                records.put(request.id, &record).map_err(launch("record the sandbox"))?;
+                records.put(request.id, &record).map_err(EngineError::launch("record the sandbox"))?;
             }
         }
-        let config = request.guest_config(guest_deadline_ms(deadline));
-        let guest = configure_guest(daemon, &container, &reach, &record.secret, &config).await?;
-        let before = phases.iter().map(|(_, time)| *time).sum::<Duration>();
-        phases.push(("guest", begin.elapsed().saturating_sub(before)));
-        let launched = Launched {
-            id: request.id.clone(),
-            container,
-            reach,
-            secret: record.secret,
-            groups,
-            own_pids,
-            records,
-            phases,
-        };
-        Ok(hold(daemon, launched, record.isolation, guest, deadline))
+        let (id, config) = (request.id.clone(), request.guest_config(deadline));
+        let daemon = daemon.clone();
+        let backend = DockerBackend { id: id.clone(), daemon, container, reach, groups, own_pids };
+        start(New { id, home: HOME.into(), record, records, phases, backend }, config, deadline, begin).await
     }
 
     /// Returns the control groups of a container, if they are on this machine, and how its guest is reached.
@@ -364,8 +314,11 @@ impl DockerEngine {
 
     async fn find_survivors(&self) -> Result<Vec<Survivor>, EngineError> {
         let Some(Holder { records, server }) = self.existing_holder()? else { return Ok(Vec::new()) };
-        let mut recorded: BTreeSet<SandboxId> =
-            records.all().map_err(launch("list the records of sandboxes"))?.into_iter().collect();
+        let mut recorded: BTreeSet<SandboxId> = records
+            .all()
+            .map_err(EngineError::launch("list the records of sandboxes"))?
+            .into_iter()
+            .collect();
         if recorded.is_empty() {
             // A server without sandboxes needs no daemon.
             return Ok(Vec::new());
@@ -374,14 +327,14 @@ impl DockerEngine {
         let mut survivors = Vec::new();
         for (id, one) in self.list(daemon, &format!("{SERVER_LABEL}={server}")).await? {
             recorded.remove(&id);
-            if self.launching.lock().contains(&id) {
+            if self.launches.contains(&id) {
                 continue;
             }
             let is_frozen = one.state == Some(ContainerSummaryStateEnum::PAUSED);
             let record = records.get(&id).filter(|_| is_running(&one));
             if let (None, Some(container)) = (&record, &one.id) {
                 remove_container(daemon, container).await?;
-                records.remove(&id).map_err(launch("remove the record of a sandbox"))?;
+                records.remove(&id).map_err(EngineError::launch("remove the record of a sandbox"))?;
             }
             let ended =
                 record.is_none().then(|| "its container ended while no server was running".to_owned());
@@ -392,9 +345,8 @@ impl DockerEngine {
                 ended,
             });
         }
-        let launching = self.launching.lock().clone();
-        for id in recorded.difference(&launching) {
-            records.remove(id).map_err(launch("remove the record of a sandbox"))?;
+        for id in recorded.iter().filter(|id| !self.launches.contains(id)) {
+            records.remove(id).map_err(EngineError::launch("remove the record of a sandbox"))?;
         }
         Ok(survivors)
     }
@@ -408,20 +360,12 @@ impl DockerEngine {
         let is_id = |one: &ContainerSummary| one.id.as_deref().is_some_and(is_container_id);
         found.retain(|(found, one)| found == id && is_running(one) && is_id(one));
         let Some(container) = found.pop().and_then(|(_, one)| one.id) else { return Ok(None) };
-        let (groups, reach) = self.reach(daemon, &container, record.user).await?;
-        let guest = connect_later(reach.clone(), record.secret.clone());
-        let deadline = record.time_left();
-        let launched = Launched {
-            id: id.clone(),
-            container,
-            own_pids: container::own_pids(reach.is_direct()),
-            reach,
-            secret: record.secret,
-            groups,
-            records: Some(records),
-            phases: Vec::new(),
-        };
-        Ok(Some(hold(daemon, launched, record.isolation, guest, deadline)))
+        let (groups, reach) = self.reach(daemon, &container, record.facts.user).await?;
+        let own_pids = container::own_pids(reach.is_direct());
+        let (daemon, records) = (daemon.clone(), Some(records));
+        let backend = DockerBackend { id: id.clone(), daemon, container, reach, groups, own_pids };
+        let home = HOME.into();
+        Ok(Some(adopt(New { id: id.clone(), home, record, records, phases: Vec::new(), backend })))
     }
 }
 
@@ -437,73 +381,12 @@ fn is_running(container: &ContainerSummary) -> bool {
     container.state.is_some_and(|state| running.contains(&state))
 }
 
-/// Follows a sandbox whose guest runs.
-fn hold(
-    daemon: &Daemon,
-    launched: Launched,
-    isolation: Isolation,
-    guest: GuestClient,
-    deadline: Option<Duration>,
-) -> Sandbox {
-    let id = launched.id.clone();
-    let walls = DockerWalls::new(daemon.clone(), launched);
-    walls.set_guest(guest.clone());
-    walls.keep_deadline(deadline);
-    Sandbox::new(id, isolation, HOME.into(), guest, Box::new(walls))
-}
-
 /// A container that has been started.
 #[derive(Debug, Clone)]
 struct Started {
     container: String,
     phases: Vec<(&'static str, Duration)>,
     begin: Instant,
-}
-
-/// Waits until the guest listens, and configures it.
-async fn configure_guest(
-    daemon: &Daemon,
-    container: &str,
-    reach: &Reach,
-    secret: &str,
-    config: &GuestConfig,
-) -> Result<GuestClient, EngineError> {
-    let begin = Instant::now();
-    loop {
-        let error = match configure(reach.clone(), secret.to_owned(), config.clone()).await {
-            Ok(guest) => return Ok(guest),
-            Err(error) => error,
-        };
-        // Nobody listens yet; or, through the daemon, the program that copies has found nobody.
-        let is_early = matches!(
-            error.kind(),
-            io::ErrorKind::NotFound
-                | io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::UnexpectedEof
-                | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::ConnectionReset
-        );
-        let state = daemon.client.inspect_container(container, None).await.ok().and_then(|found| found.state);
-        let is_running = state.as_ref().is_some_and(|state| state.running == Some(true));
-        if !is_early || !is_running || begin.elapsed() > START_TIMEOUT {
-            let code = state.filter(|_| !is_running).and_then(|state| state.exit_code);
-            let code =
-                code.map(|code| format!("; its container ended with the status {code}")).unwrap_or_default();
-            return Err(EngineError::Launch { step: format!("configure the guest{code}"), source: error });
-        }
-        tokio::time::sleep(DIAL_INTERVAL).await;
-    }
-}
-
-fn launch(step: &'static str) -> impl FnOnce(io::Error) -> EngineError {
-    move |source| EngineError::Launch { step: step.to_owned(), source }
-}
-
-fn random<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
-    let mut bytes = [0u8; COUNT];
-    // Up to 256 bytes are returned completely (getrandom(2)).
-    rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(bytes)
 }
 
 impl Engine for DockerEngine {
@@ -515,22 +398,13 @@ impl Engine for DockerEngine {
         // Until the daemon was asked, it is assumed to have control groups: otherwise a sandbox fails with an error that says so.
         let has_groups = self.daemon.get().is_none_or(|daemon| daemon.facts.cgroups.is_some());
         Capabilities {
-            isolation: DockerKind.isolation(),
-            network: vec![NetworkMode::Disabled.as_str().into()],
             pause: has_groups,
             live_limits: has_groups,
-            // A template of files alone would lack the image that they belong to.
-            snapshot: false,
+            // There is no snapshot: a template of files alone would lack the image that they belong to.
             fork: true,
-            own_tree: false,
             images: true,
-            machines: false,
-            mounts: false,
-            volumes: false,
-            warm_interpreters: false,
-            gpu: false,
             held_by: self.config.run_dir.as_ref().map(|_| "the Docker daemon".into()),
-            default_timeout: default_timeout(),
+            ..Capabilities::none(DockerKind.isolation(), DockerKind.default_timeout())
         }
     }
 
@@ -551,24 +425,10 @@ impl Engine for DockerEngine {
 mod tests {
     use super::*;
 
-    /// Checks the column of the table of docs/engines.md.
     #[test]
     fn documentation_lists_capabilities() {
         let run_dir = Some("/run".into());
         let can = DockerEngine::new(DockerConfig { run_dir, ..DockerConfig::default() }).capabilities();
-        let page = include_str!("../../../docs/engines.md");
-        let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
-        let head = cells(page.lines().find(|line| line.starts_with("| |")).unwrap());
-        let column = head.iter().position(|cell| cell == "`docker`").unwrap();
-        let check = |name: &str, cell: String| {
-            let line = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
-            assert_eq!(cells(line)[column], cell, "{name}");
-        };
-        check("isolation", format!("{:?}", can.isolation).to_lowercase());
-        check("network", can.network.join(", "));
-        for (name, has) in can.list() {
-            check(name, if has { "yes" } else { "no" }.to_owned());
-        }
-        check("default_timeout_s", can.default_timeout.duration().as_secs().to_string());
+        belljar_engine::conformance::check_documented("docker", &can);
     }
 }

@@ -2,26 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use belljar_engine::{Engine, EngineKind, EngineSetup, Finding, FindingState, IsolationLevel};
-use belljar_model::{EngineName, LimitsGrade, Timeout};
+use belljar_model::{EngineName, LimitsGrade};
 
 use crate::daemon::DOCKER;
 use crate::engine::{DockerConfig, DockerEngine};
 use crate::host;
 
-/// Timeout of an execution for which none was given, in seconds.
-const DEFAULT_TIMEOUT: u64 = 60;
-
 /// The engine `docker`.
 #[derive(Debug, Clone, Copy)]
 pub struct DockerKind;
-
-/// Returns the timeout of an execution for which none was given.
-pub(crate) fn default_timeout() -> Timeout {
-    Timeout::new(Duration::from_secs(DEFAULT_TIMEOUT)).unwrap_or_default()
-}
 
 impl EngineKind for DockerKind {
     fn name(&self) -> EngineName {
@@ -30,10 +21,6 @@ impl EngineKind for DockerKind {
 
     fn isolation(&self) -> IsolationLevel {
         IsolationLevel::Full
-    }
-
-    fn default_timeout(&self) -> Timeout {
-        default_timeout()
     }
 
     fn has_images(&self) -> bool {

@@ -6,6 +6,7 @@
 //!   │◄════════ its socket, through /proc/PID/root or a program that the daemon starts ════════►│ configuration, then HTTP/2
 //! ```
 
+mod backend;
 mod container;
 mod daemon;
 mod engine;
@@ -16,8 +17,6 @@ mod image;
 mod kind;
 mod layers;
 mod reach;
-mod record;
-mod walls;
 
 pub use engine::{DockerConfig, DockerEngine, Route};
 pub use kind::DockerKind;

@@ -79,6 +79,18 @@ impl Dial for Reach {
             }
         }
     }
+
+    /// Through the daemon, the program that copies may have found nobody.
+    fn is_early(&self, error: &io::Error) -> bool {
+        matches!(
+            error.kind(),
+            io::ErrorKind::NotFound
+                | io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+        )
+    }
 }
 
 /// Starts the program in the container, and returns a stream that it is connected to.

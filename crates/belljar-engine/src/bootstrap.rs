@@ -23,6 +23,11 @@ pub trait Dial: Send + Sync + 'static {
     /// # Errors
     /// Fails if that is not there (yet).
     fn dial(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// Reports whether a guest that has been started may not listen yet, if this is the error of a first connection.
+    fn is_early(&self, error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+    }
 }
 
 /// The path of the socket, where this machine's file system has it.

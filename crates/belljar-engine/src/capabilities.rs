@@ -74,6 +74,43 @@ pub struct Lack {
 }
 
 impl Capabilities {
+    /// Returns the capabilities of an engine without a network, which can do nothing of what is optional.
+    #[must_use]
+    pub fn none(isolation: IsolationLevel, default_timeout: Timeout) -> Self {
+        Self {
+            isolation,
+            network: vec![NetworkMode::Disabled.as_str().into()],
+            pause: false,
+            live_limits: false,
+            snapshot: false,
+            fork: false,
+            own_tree: false,
+            images: false,
+            machines: false,
+            mounts: false,
+            volumes: false,
+            warm_interpreters: false,
+            gpu: false,
+            held_by: None,
+            default_timeout,
+        }
+    }
+
+    /// Checks that a specification is one of the engine `this`, which has what it asks for.
+    ///
+    /// # Errors
+    /// [`EngineError::WrongEngine`] and [`EngineError::Unsupported`], the latter for the first thing that it lacks.
+    pub fn require(&self, this: EngineName, spec: &SandboxSpec) -> Result<(), EngineError> {
+        if spec.engine != this {
+            return Err(EngineError::WrongEngine { asked: spec.engine, this });
+        }
+        self.check(spec).map_err(|Lack { field, reason }| EngineError::Unsupported {
+            what: field.into(),
+            engine: this,
+            reason: format!("it {reason}").into(),
+        })
+    }
+
     /// Checks that the engine has what a specification asks for.
     ///
     /// # Errors

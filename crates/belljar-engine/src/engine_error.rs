@@ -146,3 +146,10 @@ pub enum EngineError {
         source: std::io::Error,
     },
 }
+
+impl EngineError {
+    /// Returns what turns the cause of a failed step of the launch into its error.
+    pub fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Launch { step: step.to_owned(), source }
+    }
+}

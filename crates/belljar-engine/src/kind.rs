@@ -37,7 +37,9 @@ pub trait EngineKind: Debug + Sync {
     fn isolation(&self) -> IsolationLevel;
 
     /// Returns the timeout of an execution for which none was given.
-    fn default_timeout(&self) -> Timeout;
+    fn default_timeout(&self) -> Timeout {
+        Timeout::default()
+    }
 
     /// Reports whether its sandboxes start from images of a store of its own.
     fn has_images(&self) -> bool {

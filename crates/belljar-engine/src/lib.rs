@@ -1,5 +1,6 @@
 //! The engine interface, the client of the guest, the execution of one run, and the conformance suite of engines.
 
+pub mod backend;
 mod bootstrap;
 mod capabilities;
 mod changes;

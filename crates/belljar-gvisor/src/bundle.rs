@@ -9,10 +9,12 @@
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use belljar_engine::{DEADLINE_SLACK, Environment, STOP_GRACE};
+use belljar_engine::Environment;
+use belljar_engine::backend::guest_config;
 use belljar_guest_config::{
-    GUEST_ARGUMENT, GUEST_PROGRAM, GuestConfig, LISTEN_ARGUMENT, MachineUser, OnHostLoss, WatchedLimits,
+    GUEST_ARGUMENT, GUEST_PROGRAM, GuestConfig, LISTEN_ARGUMENT, MachineUser, WatchedLimits,
 };
 use belljar_linux::{CgroupLimits, MountSource, Node};
 use belljar_local::{HOST_HOME, HOST_PATH, HOST_USER, host_tree};
@@ -145,51 +147,24 @@ impl Bundle<'_> {
         })
     }
 
-    /// Returns the configuration of the guest. `deadline_ms` is that of a long-lived sandbox, or 0.
-    pub(crate) fn guest_config(&self, deadline_ms: u64) -> GuestConfig {
+    /// Returns the configuration of the guest. `deadline` is that of a long-lived sandbox.
+    pub(crate) fn guest_config(&self, deadline: Option<Duration>) -> GuestConfig {
         let limits = &self.spec.limits;
-        let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let env = Environment::new(self.id, HOST_HOME.as_ref(), HOST_PATH);
         GuestConfig {
-            home: HOST_HOME.into(),
-            env: self.environment(),
             // The sentry has no Landlock. What it stands in for: the guest is another user, and its files are another user's.
-            landlock: None,
-            umask: 0o022,
-            confine_guest: false,
-            deadline_ms: match self.is_long {
-                true => deadline_ms,
-                false => millis(limits.timeout.duration() + DEADLINE_SLACK),
-            },
-            grace_ms: millis(STOP_GRACE),
-            when_alone: if self.is_long { OnHostLoss::Stay } else { OnHostLoss::End },
-            many_connections: self.is_long,
-            first_process: true,
-            own_proc: false,
-            own_filter: true,
             machine: Some(MachineUser { uid: HOST_USER, gid: HOST_USER, ids: 0, capabilities: CAP_KILL }),
             // The sentry counts only processes that others of the user have made, and not the first one. Where the host starts several,
             // the guest watches their sum.
             user_processes: Some(limits.pids.get().saturating_sub(1)),
-            // Same as `{heap}` of a language: node cannot see the limit.
-            heap_mib: limits.memory.bytes() / 4 * 3 / (1 << 20),
-            open_files: Some(limits.open_files.get()),
             // The kernel that limits memory, this machine's, sees only the sentry, and would end it.
             watched: Some(WatchedLimits {
                 memory_bytes: limits.memory.bytes(),
                 pids: limits.pids.get().saturating_add(WATCH_SLACK),
                 is_backed: true,
             }),
-            #[cfg(feature = "mutation")]
-            without: Vec::new(),
+            ..guest_config(self.spec, HOST_HOME.as_ref(), env, self.is_long, deadline)
         }
-    }
-
-    fn environment(&self) -> Vec<(String, String)> {
-        let mut env = Environment::new(self.id, HOST_HOME.as_ref(), HOST_PATH);
-        env.add_installers(Some(HOST_HOME.as_ref()));
-        env.add_limits(&self.spec.limits);
-        env.add_requested(self.spec);
-        env.into_variables()
     }
 }
 
@@ -297,7 +272,7 @@ mod tests {
         assert_eq!(std::fs::metadata(dir.join(RUN_DIR)).unwrap().permissions().mode() & 0o777, 0o700);
         let passwd = std::fs::read_to_string(dir.join("root/etc/passwd")).unwrap();
         assert!(passwd.contains(&format!("user:x:{HOST_USER}:")), "{passwd}");
-        let guest = bundle.guest_config(0);
+        let guest = bundle.guest_config(None);
         assert!(guest.own_filter && guest.first_process && guest.landlock.is_none());
         assert_eq!((guest.user_processes, guest.machine.unwrap().uid), (Some(9), HOST_USER));
     }

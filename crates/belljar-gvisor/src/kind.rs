@@ -1,17 +1,13 @@
 //! The engine as programs list it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use belljar_engine::{Engine, EngineKind, EngineSetup, Finding, FindingState, IsolationLevel};
 use belljar_linux::CgroupLayout;
-use belljar_model::{EngineName, LimitsGrade, Timeout};
+use belljar_model::{EngineName, LimitsGrade};
 
 use crate::engine::{GvisorConfig, GvisorEngine, obstacle};
 use crate::runsc::{GVISOR, INSTALL, Runsc};
-
-/// Timeout of an execution for which none was given, in seconds.
-const DEFAULT_TIMEOUT: u64 = 60;
 
 /// The engine `gvisor`.
 #[derive(Debug, Clone, Copy)]
@@ -24,10 +20,6 @@ impl EngineKind for GvisorKind {
 
     fn isolation(&self) -> IsolationLevel {
         IsolationLevel::Full
-    }
-
-    fn default_timeout(&self) -> Timeout {
-        Timeout::new(Duration::from_secs(DEFAULT_TIMEOUT)).unwrap_or_default()
     }
 
     fn open(&self, setup: EngineSetup) -> Arc<dyn Engine> {

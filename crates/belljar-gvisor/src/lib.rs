@@ -6,12 +6,12 @@
 //!   │◄═ Unix socket of the host ═►│ configuration, then HTTP/2
 //! ```
 
+mod backend;
 mod bundle;
 mod engine;
 mod kind;
 mod layers;
 mod runsc;
-mod walls;
 
 pub use engine::{GvisorConfig, GvisorEngine};
 pub use kind::GvisorKind;

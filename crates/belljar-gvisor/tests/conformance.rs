@@ -5,16 +5,14 @@ mod own;
 #[path = "conformance/runsc.rs"]
 mod runsc;
 
-use std::io::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use belljar_engine::Engine;
-use belljar_engine::conformance::{Capability, Case, Context, Outcome, cases};
+use belljar_engine::conformance::{Capability, case_trial, cases};
 use belljar_gvisor::GvisorEngine;
-use belljar_model::{EngineName, GvisorPlatform, SandboxSpec};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use belljar_model::GvisorPlatform;
+use libtest_mimic::Arguments;
 
 use Capability::{
     Confined, EnforcedCpu, HiddenHost, Loopback, MemoryLimit, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree,
@@ -74,46 +72,15 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for case in cases() {
         let is_exception = EXCEPTIONS.iter().any(|(name, _)| *name == case.name);
-        let is_lacking = is_exception || case.missing_capability(CAPABILITIES).is_some();
         for platform in GvisorPlatform::ALL {
             let is_quick = case.is_smoke() && platform == GvisorPlatform::Systrap;
             let name = format!("{platform}::{}{}", if is_quick { "" } else { REST }, case.name);
-            let case = case.clone();
-            let test = move || with_runsc(|machine| run(machine, platform, &case));
-            trials.push(Trial::ignorable_test(name, test).with_ignored_flag(is_lacking));
+            let open = move |machine: &Machine| -> Arc<dyn Engine> {
+                Arc::new(GvisorEngine::new(machine.config(platform)))
+            };
+            trials.push(case_trial(name, case.clone(), CAPABILITIES, is_exception, open));
         }
     }
     trials.extend(own::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-}
-
-/// Runs a test with `runsc`, or skips it without.
-fn with_runsc(test: impl FnOnce(&Machine) -> Result<Completion, Failed>) -> Result<Completion, Failed> {
-    match Machine::find() {
-        Ok(machine) => test(&machine),
-        Err(reason) => {
-            writeln!(std::io::stdout(), "SKIPPED the engine gvisor: {reason}")?;
-            Ok(Completion::ignored_with(reason))
-        }
-    }
-}
-
-fn run(machine: &Machine, platform: GvisorPlatform, case: &Case) -> Result<Completion, Failed> {
-    let dir = tempfile::tempdir()?;
-    let scratch = dir.path().canonicalize()?.join("scratch");
-    std::fs::create_dir(&scratch)?;
-    let engine: Arc<dyn Engine> = Arc::new(GvisorEngine::new(machine.config(platform)));
-    let spec = SandboxSpec { engine: EngineName::known("gvisor"), ..SandboxSpec::default() };
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
-    let context = Context::new(engine, spec, CAPABILITIES, scratch, programs)
-        .with_leftovers(|id| runsc::leftovers(id.as_str()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match runtime.block_on(case.run(&context)) {
-        Outcome::Passed => Ok(Completion::Completed),
-        Outcome::Failed(text) => Err(text.into()),
-        Outcome::Skipped(reason) => {
-            writeln!(std::io::stdout(), "SKIPPED {}: {reason}", case.name)?;
-            Ok(Completion::ignored_with(reason))
-        }
-    }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use belljar_engine::backend::random;
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Life, Sandbox, Walls as _};
 use belljar_gateway::Authority;
 use belljar_guest_config::OnHostLoss;
@@ -106,7 +107,7 @@ impl LocalEngine {
             Some(forks) => forks.start(plan, control),
             None => belljar_linux::start(plan, control).map_err(std::io::Error::from),
         };
-        started.map_err(launch("start the supervisor"))
+        started.map_err(EngineError::launch("start the supervisor"))
     }
 
     /// Launches a sandbox.
@@ -126,9 +127,9 @@ impl LocalEngine {
             reason,
             fix: "name walls that there are".to_owned(),
         })?;
-        let sockets = GuestSockets::new(life).map_err(launch("make the guest's connection"))?;
+        let sockets = GuestSockets::new(life).map_err(EngineError::launch("make the guest's connection"))?;
         let (control, sandbox_control) =
-            control_pair().map_err(launch("make the supervisor's connection"))?;
+            control_pair().map_err(EngineError::launch("make the supervisor's connection"))?;
         if random.is_multiple_of(SWEEP_EVERY) {
             self.layout().sweep();
         }
@@ -149,15 +150,17 @@ impl LocalEngine {
         planner.trust = authority.as_ref().map(crate::trust::Trust::in_sandbox).transpose()?;
         let mut plan = planner.plan(random, sockets.guest)?;
         let gateway = self.prepare_gateway(&mut plan, &planner, authority);
-        let gateway = gateway.map_err(launch("prepare the network's gateway"))?;
+        let gateway = gateway.map_err(EngineError::launch("prepare the network's gateway"))?;
         let entry = crate::warm::Entry::from_plan(&plan, spec);
         let isolation =
             crate::layers::isolation(&plan, self.config.kind, spec, planner.watched, self.layout());
         let failures = Failures::from_plan(&plan);
         let scratch = match &plan.scratch {
             Some(scratch) => {
-                let parent =
-                    scratch.parent.try_clone().map_err(launch("keep hold of the scratch directory"))?;
+                let parent = scratch
+                    .parent
+                    .try_clone()
+                    .map_err(EngineError::launch("keep hold of the scratch directory"))?;
                 Some((parent, scratch.name.clone()))
             }
             None => None,
@@ -189,15 +192,16 @@ impl LocalEngine {
             entry,
             _images: images,
         };
-        let walls = LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))?;
+        let walls = LocalWalls::new(held, control, supervisor)
+            .map_err(EngineError::launch("follow the supervisor"))?;
         if let Some(error) = no_gateway {
             let _ = walls.stop().await;
-            return Err(launch(START_GATEWAY)(error));
+            return Err(EngineError::launch(START_GATEWAY)(error));
         }
         if let Life::Long { deadline: Some(deadline), .. } = life {
             walls.keep_deadline(Some(deadline));
         }
-        let stream = stream(sockets.host).map_err(launch("open the guest's connection"))?;
+        let stream = stream(sockets.host).map_err(EngineError::launch("open the guest's connection"))?;
         match life {
             Life::Run { wait: true } | Life::Long { .. } => {
                 if let Err(error) = until_ready(&walls, &stream).await {
@@ -251,7 +255,7 @@ impl LocalEngine {
         let (entropy, random) = entropy()?;
         let id = SandboxId::from_entropy(entropy);
         let (control, sandbox_control) =
-            control_pair().map_err(launch("make the supervisor's connection"))?;
+            control_pair().map_err(EngineError::launch("make the supervisor's connection"))?;
         let mut planner = Planner {
             config: &self.config,
             layout: self.layout(),
@@ -284,7 +288,7 @@ impl LocalEngine {
             _images: std::mem::take(&mut planner.images),
             id,
         };
-        LocalWalls::new(held, control, supervisor).map_err(launch("follow the supervisor"))
+        LocalWalls::new(held, control, supervisor).map_err(EngineError::launch("follow the supervisor"))
     }
 }
 
@@ -356,7 +360,7 @@ async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Res
         // The guest speaks first, as soon as it serves.
         ready = tokio::time::timeout(START_TIMEOUT, stream.readable()) => match ready {
             Ok(ready) => {
-                ready.map_err(launch("wait for the guest"))?;
+                ready.map_err(EngineError::launch("wait for the guest"))?;
                 // A broken connection is readable as well, and the reason may arrive a moment later.
                 let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
                 if !matches!(rustix::net::recv(stream, &mut [0u8; 1], flags), Ok((1, _))) {
@@ -373,16 +377,9 @@ async fn until_ready(walls: &LocalWalls, stream: &tokio::net::UnixStream) -> Res
     }
 }
 
-pub(crate) fn launch(step: &'static str) -> impl FnOnce(std::io::Error) -> EngineError {
-    move |source| EngineError::Launch { step: step.to_owned(), source }
-}
-
 /// Returns random bytes for an id, and a random start for the search for a user id.
 pub(crate) fn entropy() -> Result<([u8; 20], u32), EngineError> {
-    let mut bytes = [0u8; 24];
-    // Up to 256 bytes are returned completely (getrandom(2)).
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| launch("get random bytes")(errno.into()))?;
+    let bytes = random::<24>()?;
     let (id, place) = bytes.split_at(20);
     let id = <[u8; 20]>::try_from(id).unwrap_or_default();
     Ok((id, u32::from_ne_bytes(place.try_into().unwrap_or_default())))

@@ -17,7 +17,6 @@ use rustix::net::{RecvFlags, SocketType};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::engine::launch;
 use crate::orphans::{SIGKILL, watch_child};
 use crate::progress::async_fd;
 use crate::sockets::{control_pair, pair, stream};
@@ -333,7 +332,7 @@ impl Gateway {
 
 /// Replaces the policy of the gateway at the other end.
 pub(crate) async fn set_policy(connection: OwnedFd, policy: &NetworkPolicy) -> Result<(), EngineError> {
-    let failed = || launch("change the network policy");
+    let failed = || EngineError::launch("change the network policy");
     let connection = stream(connection).map_err(failed())?;
     let done = tokio::time::timeout(POLICY_TIMEOUT, belljar_gateway::set_policy(connection, policy)).await;
     done.unwrap_or_else(|late| Err(late.into())).map_err(failed())
@@ -341,7 +340,7 @@ pub(crate) async fn set_policy(connection: OwnedFd, policy: &NetworkPolicy) -> R
 
 /// Returns the records of the gateway at the other end.
 pub(crate) async fn log(connection: OwnedFd, after: u64, follow: bool) -> Result<NetworkLog, EngineError> {
-    let failed = || launch("read the network's log");
+    let failed = || EngineError::launch("read the network's log");
     let connection = stream(connection).map_err(failed())?;
     Ok(belljar_gateway::log(connection, after, follow).await.map_err(failed())?.boxed())
 }

@@ -15,7 +15,6 @@ use belljar_linux::{GuestExe, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RD
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::OpenTreeFlags;
 
-use crate::engine::launch;
 use crate::host_tree::c_string;
 
 /// This program. The link refers to it even if its file has been replaced.
@@ -62,7 +61,7 @@ impl GuestChoice {
 
     /// Returns the program for a launch.
     pub(crate) fn exe(&self, from: RunFrom) -> Result<GuestExe, EngineError> {
-        let opened = launch("open the guest's program for the sandbox");
+        let opened = EngineError::launch("open the guest's program for the sandbox");
         let exe =
             match self.program.as_ref().map_err(String::clone).and_then(|program| program.check_for(from)) {
                 Ok(program) => program.exe(from),

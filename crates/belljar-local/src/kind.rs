@@ -56,7 +56,6 @@ impl LocalKind {
     fn capabilities_as(self, has_groups: bool, held_by: Option<&'static str>, is_root: bool) -> Capabilities {
         let has_groups = has_groups && self != Self::None;
         Capabilities {
-            isolation: self.isolation(),
             network: match self {
                 Self::Local => NetworkMode::ALL.map(|mode| mode.as_str().into()).into(),
                 Self::Process => vec![NetworkMode::Disabled.as_str().into()],
@@ -67,15 +66,13 @@ impl LocalKind {
             snapshot: true,
             fork: true,
             own_tree: self == Self::Local,
-            images: false,
             machines: self == Self::Local && has_groups && is_root,
             mounts: self == Self::Local,
             // Only a file system of its own, which root mounts, limits what is written to the machine's disk.
             volumes: self == Self::Local && is_root,
             warm_interpreters: self == Self::Local && held_by.is_some(),
-            gpu: false,
             held_by: held_by.map(Into::into),
-            default_timeout: self.default_timeout(),
+            ..Capabilities::none(self.isolation(), self.default_timeout())
         }
     }
 }
@@ -94,8 +91,10 @@ impl EngineKind for LocalKind {
     }
 
     fn default_timeout(&self) -> Timeout {
-        let seconds = if *self == Self::Process { 10 } else { 60 };
-        Timeout::new(Duration::from_secs(seconds)).unwrap_or_default()
+        match self {
+            Self::Process => Timeout::new(Duration::from_secs(10)).unwrap_or_default(),
+            Self::Local | Self::None => Timeout::default(),
+        }
     }
 
     fn open(&self, setup: EngineSetup) -> Arc<dyn Engine> {
@@ -139,22 +138,12 @@ mod tests {
         assert_eq!(LocalKind::from_name("docker".parse().unwrap()), None);
     }
 
-    /// Checks the columns of the table of docs/engines.md: the capabilities of a server's engines if control groups can be created.
+    /// The capabilities of a server's engines if control groups can be created.
     #[test]
     fn documentation_lists_capabilities() {
-        let engines = LocalKind::ALL.map(|kind| kind.capabilities_as(true, Some("launcher"), true));
-        let page = include_str!("../../../docs/engines.md");
-        let row = |name: &str, cell: &dyn Fn(&Capabilities) -> String| {
-            let row = format!("| `{name}` | {} |", engines.each_ref().map(cell).join(" | "));
-            assert!(page.lines().any(|line| line.starts_with(&row)), "docs/engines.md lacks this:\n{row}");
-        };
-        row("isolation", &|one| format!("{:?}", one.isolation).to_lowercase());
-        row("network", &|one| {
-            if one.network.is_empty() { "the host's".to_owned() } else { one.network.join(", ") }
-        });
-        for (index, (name, _)) in engines[0].list().into_iter().enumerate() {
-            row(name, &|one| if one.list()[index].1 { "yes" } else { "no" }.to_owned());
+        for kind in LocalKind::ALL {
+            let can = kind.capabilities_as(true, Some("launcher"), true);
+            belljar_engine::conformance::check_documented(kind.name().as_str(), &can);
         }
-        row("default_timeout_s", &|one| one.default_timeout.duration().as_secs().to_string());
     }
 }

@@ -12,6 +12,7 @@ mod doctor;
 mod engine;
 mod failure;
 mod forks;
+mod freeze;
 mod gateway;
 mod guest_program;
 mod host_tree;
@@ -46,6 +47,7 @@ pub use belljar_model::{
     HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec, SpecFile,
 };
 pub use engine::{LocalConfig, LocalEngine};
+pub use freeze::set_frozen;
 pub use host_tree::{HOME as HOST_HOME, PATH as HOST_PATH, USER_ID as HOST_USER, system_tree as host_tree};
 pub use kind::LocalKind;
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};

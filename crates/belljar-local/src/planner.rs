@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_engine::{DEADLINE_SLACK, EngineError, Environment, Lack};
+use belljar_engine::{DEADLINE_SLACK, EngineError, Environment};
 use belljar_guest_config::{
     Domain, GUEST_ARGUMENT, GuestConfig, MachineUser, WARM_PARENT_ARGUMENT, WarmParentConfig, WatchedLimits,
     guest_threads,
@@ -21,7 +21,7 @@ use belljar_model::{
 };
 use rustix::fs::{Mode, OFlags};
 
-use crate::engine::{LocalConfig, launch};
+use crate::engine::LocalConfig;
 use crate::guest_program::{GuestChoice, RunFrom};
 use crate::host_tree::{self, HostTree, c_string};
 use crate::images;
@@ -100,13 +100,7 @@ impl Planner<'_> {
         };
         let cgroups = self.cgroup_plan()?;
         self.cgroups = !cgroups.is_empty();
-        kind.capabilities(self.cgroups, None).check(self.spec).map_err(|Lack { field, reason }| {
-            EngineError::Unsupported {
-                what: field.into(),
-                engine: kind.name(),
-                reason: format!("it {reason}").into(),
-            }
-        })?;
+        kind.capabilities(self.cgroups, None).require(kind.name(), self.spec)?;
         let checked = self
             .spec
             .mounts
@@ -173,7 +167,9 @@ impl Planner<'_> {
         Ok(LaunchPlan {
             guest: self.guest_program(privileged)?,
             guest_socket,
-            guest_config: self.guest_config_file().map_err(launch("write the guest's configuration"))?,
+            guest_config: self
+                .guest_config_file()
+                .map_err(EngineError::launch("write the guest's configuration"))?,
             dev_null,
             cgroups,
             uid_lease: lease.map(|lease| lease.lock),

@@ -12,7 +12,6 @@ use belljar_model::{NetworkPolicy, NetworkSetup};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sha1::{Digest as _, Sha1};
 
-use crate::engine::launch;
 use crate::host_tree::HostTree;
 use crate::template_tree::layer_with;
 
@@ -126,13 +125,13 @@ pub(crate) fn authority(
     }
     if let Some(file) = &setup.ca_file {
         // Checked here, as the gateway cannot report it.
-        std::fs::File::open(file).map_err(launch("read the operator's file of certificates"))?;
+        std::fs::File::open(file).map_err(EngineError::launch("read the operator's file of certificates"))?;
     }
     Ok(Some(Authority::new(hosts.into_iter().collect()).map_err(authority_error)?))
 }
 
 fn authority_error(error: AuthorityError) -> EngineError {
-    launch("make the sandbox's certificate authority")(std::io::Error::other(error))
+    EngineError::launch("make the sandbox's certificate authority")(std::io::Error::other(error))
 }
 
 /// Returns the certificates that this machine trusts, in PEM, if it has a file of them.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use belljar_engine::backend::{deadline_after, deadline_passed};
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
 use belljar_guest_config::guest_threads;
 use belljar_linux::{
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 use crate::LocalKind;
 use crate::control::{Control, EndReason};
 use crate::failure::Failures;
+use crate::freeze::set_frozen;
 use crate::gateway::{Gateways, START_GATEWAY};
 use crate::orphans::{ORPHANS, wait_for_exit};
 use crate::progress::{Progress, async_fd, describe_end, follow};
@@ -35,13 +37,10 @@ const CLEAN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for a supervisor to exit after its last report.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum time for the kernel to freeze or thaw a sandbox.
-const FREEZE_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Maximum time for a guest to accept another connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Polling interval while waiting for the kernel or the guest.
+/// Polling interval while waiting for the guest.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Resources of a sandbox besides its supervisor.
@@ -115,7 +114,7 @@ impl LocalWalls {
         let mut start = self.gateway_start.clone();
         let _ = start.wait_for(Option::is_some).await;
         let reason = self.gateway_failure().await.map(io::Error::other);
-        reason.map_or(Ok(()), |reason| Err(crate::engine::launch(START_GATEWAY)(reason)))
+        reason.map_or(Ok(()), |reason| Err(EngineError::launch(START_GATEWAY)(reason)))
     }
 
     /// Returns why the gateway could not start. That ends the sandbox, whose end may be reported a moment earlier.
@@ -171,7 +170,7 @@ impl LocalWalls {
         let _ = progress.wait_for(over).await;
         let last = progress.borrow().clone();
         if let Some(reason) = self.gateway_failure().await {
-            return crate::engine::launch(START_GATEWAY)(io::Error::other(reason));
+            return EngineError::launch(START_GATEWAY)(io::Error::other(reason));
         }
         match last.failed {
             Some((step, item, errno)) => {
@@ -194,14 +193,17 @@ impl LocalWalls {
 
     /// Ends the sandbox after this time, even without a server; `None` is never.
     pub(crate) fn keep_deadline(&self, after: Option<Duration>) {
-        // A deadline too far away to be represented never comes.
-        let deadline = after.and_then(|after| Instant::now().checked_add(after));
         let sender = self.deadline.get_or_init(|| {
             let (sender, receiver) = watch::channel(None);
-            tokio::spawn(enforce_deadline(receiver, Arc::clone(&self.control)));
+            let control = Arc::clone(&self.control);
+            tokio::spawn(async move {
+                if deadline_passed(receiver).await {
+                    control.end_because(EndReason::Deadline);
+                }
+            });
             sender
         });
-        sender.send_replace(deadline);
+        sender.send_replace(deadline_after(after));
     }
 
     /// Returns the time until the deadline.
@@ -259,7 +261,7 @@ impl LocalWalls {
         match self.gateway()?.connection().await {
             Ok(connection) => Ok(connection),
             Err(_) if self.has_ended() => Err(EngineError::Ended { how: self.wait_ended().await }),
-            Err(error) => Err(crate::engine::launch("reach the sandbox's gateway")(error)),
+            Err(error) => Err(EngineError::launch("reach the sandbox's gateway")(error)),
         }
     }
 
@@ -291,41 +293,13 @@ impl LocalWalls {
 
     async fn set_frozen(&self, frozen: bool) -> Result<(), EngineError> {
         let what = if frozen { "freeze" } else { "thaw" };
-        let step = || format!("{what} the sandbox {}", self.resources.id);
-        let layout = self.layout(what)?;
-        let Some(freezer) = layout.freezer_of(self.resources.id.as_str()) else {
-            return Err(self.unsupported(what, "no control group hierarchy on this machine can freeze"));
-        };
-        let failed = |source: io::Error| EngineError::Launch { step: step(), source };
-        let deadline = Instant::now() + FREEZE_TIMEOUT;
-        let done = async {
-            freezer.set(frozen)?;
-            let mut round = 0;
-            while freezer.is_frozen()? != frozen {
-                if Instant::now() > deadline {
-                    return Err(io::Error::from(io::ErrorKind::TimedOut));
-                }
-                tokio::time::sleep(POLL_INTERVAL).await;
-                if frozen {
-                    freezer.retry(round)?;
-                    round += 1;
-                }
-            }
-            Ok(())
-        };
-        match done.await {
-            Ok(()) => Ok(()),
-            // The group is gone, as its sandbox has ended.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(self.explain_end().await.unwrap_or_else(|| failed(error)))
-            }
-            Err(error) => {
-                if frozen {
-                    let _ = freezer.set(false);
-                }
-                Err(failed(error))
-            }
+        let (layout, id) = (self.layout(what)?, &self.resources.id);
+        if set_frozen(layout, id, self.resources.kind.name(), frozen).await? {
+            return Ok(());
         }
+        let step = format!("{what} the sandbox {id}");
+        let gone = || EngineError::Launch { step, source: Errno::NOENT.into() };
+        Err(self.explain_end().await.unwrap_or_else(gone))
     }
 
     /// Reports whether the sandbox is frozen.
@@ -402,24 +376,6 @@ async fn keep_gateway(
     }
 }
 
-/// Ends the sandbox at its deadline, which may change meanwhile. Returns when the sender is dropped.
-async fn enforce_deadline(mut deadlines: watch::Receiver<Option<Instant>>, control: Arc<Control>) {
-    loop {
-        let deadline = *deadlines.borrow_and_update();
-        let passed = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = passed => break,
-            changed = deadlines.changed() => if changed.is_err() { return },
-        }
-    }
-    control.end_because(EndReason::Deadline);
-}
-
 /// Returns CLOCK_MONOTONIC in nanoseconds, as the launch's processes report it.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -462,7 +418,7 @@ impl Walls for LocalWalls {
     fn connect(&self) -> BoxFuture<'_, Result<GuestClient, EngineError>> {
         Box::pin(async {
             let socket = self.connection().await?;
-            let stream = stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
+            let stream = stream(socket).map_err(EngineError::launch("open the guest's connection"))?;
             Ok(GuestClient::new(stream))
         })
     }

@@ -44,7 +44,7 @@ impl Isolation {
 }
 
 /// Separator in a layer's detail between a limit and what enforces it.
-pub const LIMITED_BY: &str = " by ";
+const LIMITED_BY: &str = " by ";
 
 /// Isolation layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +57,58 @@ pub struct Layer {
     /// What it consisted of, or why it was absent, in a few words.
     pub detail: String,
 }
+
+/// The layers of a sandbox as an engine states them, in order. What engines have in common is said here alone.
+#[derive(Debug, Default)]
+pub struct Layers(Vec<Layer>);
+
+impl Layers {
+    /// Adds a layer.
+    pub fn add(&mut self, name: &str, state: LayerState, detail: impl Into<String>) {
+        self.0.push(Layer { name: name.to_owned(), state, detail: detail.into() });
+    }
+
+    /// Adds the layer `network` of a sandbox whose network is not connected, and what it has.
+    pub fn add_disabled_network(&mut self, has: &str) {
+        self.add("network", LayerState::InForce, format!("disabled: {has} with loopback only"));
+    }
+
+    /// Adds the layer `seccomp` of a filter with so many instructions.
+    pub fn add_filter(&mut self, instructions: usize, remark: &str) {
+        let detail = format!("allow-list, {instructions} instructions{remark}");
+        self.add("seccomp", LayerState::InForce, detail);
+    }
+
+    /// Adds the layer of a limit that is enforced by something.
+    pub fn add_limit(&mut self, name: &str, state: LayerState, limit: &dyn fmt::Display, by: &str) {
+        self.add(name, state, format!("{limit}{LIMITED_BY}{by}"));
+    }
+
+    /// Adds the layer of a limit that is not enforced.
+    pub fn add_no_limit(&mut self, name: &str) {
+        self.add(name, LayerState::Absent, "not limited");
+    }
+
+    /// Adds the layer `disk` of file systems in memory.
+    pub fn add_memory_disk(&mut self, limits: &Limits) {
+        let detail =
+            format!("{} and {} inodes, in memory: files count as memory", limits.disk, limits.inodes);
+        self.add("disk", LayerState::InForce, detail);
+    }
+
+    /// Returns the isolation that they make up.
+    #[must_use]
+    pub fn isolation(self, engine: EngineName, grade: LimitsGrade, tree: &str) -> Isolation {
+        Isolation { engine, grade, tree: tree.to_owned(), layers: self.0 }
+    }
+}
+
+/// What limits a sandbox where its guest does.
+pub const WATCHED: &str = "watched by the guest";
+
+/// A root with the programs of the machine.
+pub const HOST_TREE: &str =
+    "host: a root of its own with the host's /usr read-only, whose page cache it shares";
 
 /// State of an isolation layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -63,7 +63,7 @@ pub use gvisor_settings::{GvisorPlatform, GvisorSettings};
 pub use hint::{HintReader, LimitEvents, crash_name, for_command_line, hint};
 pub use id::SandboxId;
 pub use image_reference::{ImageReference, ImageReferenceError, ImageRegistry};
-pub use isolation::{Isolation, LIMITED_BY, Layer, LayerState};
+pub use isolation::{HOST_TREE, Isolation, Layer, LayerState, Layers, WATCHED};
 pub use language::{CommandTemplate, CommandValues, Language, LanguageLimits};
 pub use languages::Languages;
 pub use limits::{

@@ -1,10 +1,10 @@
 //! The daemon of the tests.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use belljar_docker::{DockerConfig, Route};
-use belljar_model::DockerSettings;
+use belljar_engine::conformance::{Setup, guest_program};
+use belljar_model::{DockerSettings, EngineName};
 
 /// The daemon of `tests/docker/with-daemon.sh`.
 #[derive(Debug, Clone)]
@@ -14,18 +14,6 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Returns the daemon, or why there is none.
-    pub(crate) fn from_environment() -> Result<Self, String> {
-        if let Ok(reason) = std::env::var("BELLJAR_TEST_DOCKER_LACKS") {
-            return Err(reason);
-        }
-        let variable = |name: &str| {
-            let missing = |_| format!("{name} is not set; run it by tests/docker/with-daemon.sh");
-            std::env::var(name).map_err(missing)
-        };
-        Ok(Self { host: variable("BELLJAR_TEST_DOCKER")?, image: variable("BELLJAR_TEST_IMAGE")? })
-    }
-
     /// Returns the configuration of an engine that uses it.
     pub(crate) fn config(&self, route: Route) -> DockerConfig {
         let settings = DockerSettings {
@@ -45,9 +33,23 @@ impl Daemon {
         }
         Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
     }
+}
 
-    /// Lists what is left of a sandbox: containers, mounts, control groups.
-    pub(crate) fn leftovers(&self, id: &str) -> Vec<String> {
+impl Setup for Daemon {
+    const ENGINE: EngineName = EngineName::known("docker");
+
+    fn find() -> Result<Self, String> {
+        if let Ok(reason) = std::env::var("BELLJAR_TEST_DOCKER_LACKS") {
+            return Err(reason);
+        }
+        let variable = |name: &str| {
+            let missing = |_| format!("{name} is not set; run it by tests/docker/with-daemon.sh");
+            std::env::var(name).map_err(missing)
+        };
+        Ok(Self { host: variable("BELLJAR_TEST_DOCKER")?, image: variable("BELLJAR_TEST_IMAGE")? })
+    }
+
+    fn leftovers(&self, id: &str) -> Vec<String> {
         let filter = format!("label=belljar.sandbox={id}");
         let found = self.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter]);
         match found {
@@ -55,11 +57,4 @@ impl Daemon {
             Err(error) => vec![error.to_string()],
         }
     }
-}
-
-/// Returns the guest's program beside the tests, so that the test program itself, which is much larger, is not stored.
-fn guest_program() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let path = own.parent()?.parent()?.join("belljar-guest");
-    path.exists().then_some(path)
 }

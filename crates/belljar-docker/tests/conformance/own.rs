@@ -1,20 +1,17 @@
 //! What only this engine has: images, what the daemon is left with, and sandboxes that outlive their server.
 
-use std::time::Duration;
-
 use belljar_docker::{DockerConfig, DockerEngine, Route};
-use belljar_engine::{CreateRequest, Engine as _, EngineError, ProcessEvent, Sandbox, v1};
-use belljar_model::{EngineName, LimitsChange, NetworkFile, SandboxId, SandboxSpec, Tree};
-use libtest_mimic::{Completion, Failed, Trial};
+use belljar_engine::conformance::{
+    self, OwnTest, Setup as _, Tested, block_on, id, in_a_row_leave_nothing, own_trial, run,
+};
+use belljar_engine::{CreateRequest, Engine as _, EngineError};
+use belljar_model::{LimitsChange, NetworkFile, SandboxId, SandboxSpec, Tree};
+use libtest_mimic::Trial;
 
 use crate::daemon::Daemon;
-use crate::with_daemon;
-
-type Checked<T = ()> = Result<T, Failed>;
-type Test = fn(&Daemon) -> Checked;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, Test); 10] = [
+    let all: [OwnTest<Daemon>; 10] = [
         ("twenty_in_a_row_leave_nothing", twenty_in_a_row_leave_nothing),
         ("missing_image_is_an_error", missing_image_is_an_error),
         ("image_without_a_shell_starts", image_without_a_shell_starts),
@@ -26,79 +23,23 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("interrupted_launches_are_removed", interrupted_launches_are_removed),
         ("limits_are_those_of_the_container", limits_are_those_of_the_container),
     ];
-    let trial = |(name, test): (&str, Test)| {
-        Trial::ignorable_test(format!("own::{name}"), move || {
-            with_daemon(|daemon| test(daemon).map(|()| Completion::Completed))
-        })
-    };
-    all.map(trial).into()
+    all.map(own_trial).into()
 }
 
 fn spec() -> SandboxSpec {
-    SandboxSpec { engine: EngineName::known("docker"), ..SandboxSpec::default() }
-}
-
-fn id(byte: u8) -> SandboxId {
-    let mut bytes = [byte; SandboxId::LEN];
-    bytes[..4].copy_from_slice(&std::process::id().to_ne_bytes());
-    SandboxId::from_entropy(bytes)
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> Checked<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(future))
-}
-
-/// Runs a program, and returns its output and its exit status.
-async fn run(sandbox: &Sandbox, argv: &[&str]) -> Checked<(String, i32)> {
-    let argv = argv.iter().map(|word| bytes::Bytes::copy_from_slice(word.as_bytes())).collect();
-    let request = v1::StartRequest { argv, ..Default::default() };
-    let mut execution = sandbox.guest().start(request).await?;
-    let mut output = Vec::new();
-    while let Some(event) = execution.next().await? {
-        match event {
-            ProcessEvent::Output { data, .. } => output.extend_from_slice(&data),
-            ProcessEvent::Exited(exited) => {
-                return Ok((String::from_utf8_lossy(&output).trim().to_owned(), exited.code));
-            }
-            _ => {}
-        }
-    }
-    Err("the program has no end".into())
+    conformance::spec::<Daemon>()
 }
 
 /// Everything of this engine that the daemon has, but for the guest's volume.
-fn inventory(daemon: &Daemon) -> Checked<(String, String)> {
+fn inventory(daemon: &Daemon) -> Tested<(String, String)> {
     let containers = daemon.docker(&["ps", "--all", "--quiet", "--filter", "label=belljar.sandbox"])?;
     let volumes = daemon.docker(&["volume", "ls", "--quiet"])?;
     let volumes = volumes.lines().filter(|name| !name.starts_with("belljar-guest-"));
     Ok((containers, volumes.collect::<Vec<_>>().join(" ")))
 }
 
-fn twenty_in_a_row_leave_nothing(daemon: &Daemon) -> Checked {
-    let engine = DockerEngine::new(daemon.config(Route::Shortest));
-    let mut ids = Vec::new();
-    block_on(async {
-        for round in 0..20u8 {
-            let spec = spec();
-            let sandbox = engine.create(CreateRequest::run(&spec)).await?;
-            ids.push(sandbox.id.clone());
-            match round % 3 {
-                0 => sandbox.stop().await?,
-                1 => {
-                    sandbox.kill();
-                    sandbox.stop().await?;
-                }
-                _ => drop(sandbox),
-            }
-        }
-        for id in &ids {
-            while !daemon.leftovers(id.as_str()).is_empty() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-        Checked::Ok(())
-    })??;
+fn twenty_in_a_row_leave_nothing(daemon: &Daemon) -> Tested {
+    in_a_row_leave_nothing(daemon, &DockerEngine::new(daemon.config(Route::Shortest)), 20)?;
     let (_, volumes) = inventory(daemon)?;
     if !volumes.is_empty() {
         return Err(format!("volumes are left: {volumes}").into());
@@ -106,7 +47,7 @@ fn twenty_in_a_row_leave_nothing(daemon: &Daemon) -> Checked {
     Ok(())
 }
 
-fn missing_image_is_an_error(daemon: &Daemon) -> Checked {
+fn missing_image_is_an_error(daemon: &Daemon) -> Tested {
     let engine = DockerEngine::new(daemon.config(Route::Shortest));
     let spec = SandboxSpec { tree: Tree::Image("no-such-image:7".parse()?), ..spec() };
     let made = block_on(engine.create(CreateRequest::run(&spec)))?;
@@ -121,7 +62,7 @@ fn missing_image_is_an_error(daemon: &Daemon) -> Checked {
 }
 
 /// Imports an image that has nothing but a file and these links, with these changes of its configuration.
-fn import(daemon: &Daemon, name: &str, links: &[(&str, &str)], changes: &[&str]) -> Checked {
+fn import(daemon: &Daemon, name: &str, links: &[(&str, &str)], changes: &[&str]) -> Tested {
     let dir = tempfile::tempdir()?;
     let root = dir.path().join("root");
     std::fs::create_dir(&root)?;
@@ -145,7 +86,7 @@ fn import(daemon: &Daemon, name: &str, links: &[(&str, &str)], changes: &[&str])
     Ok(())
 }
 
-fn image_without_a_shell_starts(daemon: &Daemon) -> Checked {
+fn image_without_a_shell_starts(daemon: &Daemon) -> Tested {
     import(daemon, "belljar-test-bare:1", &[], &[])?;
     let engine = DockerEngine::new(daemon.config(Route::Shortest));
     let spec = SandboxSpec { tree: Tree::Image("belljar-test-bare:1".parse()?), ..spec() };
@@ -157,12 +98,12 @@ fn image_without_a_shell_starts(daemon: &Daemon) -> Checked {
         if content != "of the image" || started.is_ok() {
             return Err(format!("got {content:?} and {started:?}").into());
         }
-        Checked::Ok(())
+        Tested::Ok(())
     })?
 }
 
 /// An image whose configuration asks for a volume, another user, a program of its own, and checks that run in the container.
-fn hostile_image_gets_no_more(daemon: &Daemon) -> Checked {
+fn hostile_image_gets_no_more(daemon: &Daemon) -> Tested {
     let changes = [
         "VOLUME /data",
         "USER nobody-there",
@@ -191,7 +132,7 @@ fn hostile_image_gets_no_more(daemon: &Daemon) -> Checked {
         if !facts.starts_with("{\"Test\":[\"NONE\"]") || !facts.contains(&walls) {
             return Err(format!("the container has {facts}").into());
         }
-        Checked::Ok(())
+        Tested::Ok(())
     })??;
     match inventory(daemon)? {
         (_, volumes) if volumes.is_empty() => Ok(()),
@@ -203,7 +144,7 @@ fn hostile_image_gets_no_more(daemon: &Daemon) -> Checked {
 type Links = &'static [(&'static str, &'static str)];
 
 /// Images in which a place where user code may write is that of the guest's socket, by a link or a volume.
-fn image_that_moves_the_socket_is_refused(daemon: &Daemon) -> Checked {
+fn image_that_moves_the_socket_is_refused(daemon: &Daemon) -> Tested {
     let in_reach = &["user code could write in"][..];
     let cannot_start = &["cannot start the container"][..];
     // The daemon mounts in no fixed order, so it or the guest comes first.
@@ -243,7 +184,7 @@ fn chain(error: &EngineError) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-fn network_is_refused_by_name(daemon: &Daemon) -> Checked {
+fn network_is_refused_by_name(daemon: &Daemon) -> Tested {
     let engine = DockerEngine::new(daemon.config(Route::Shortest));
     let spec = SandboxSpec {
         network: NetworkFile { mode: Some("open".to_owned()), ..NetworkFile::default() }.resolve()?,
@@ -255,7 +196,7 @@ fn network_is_refused_by_name(daemon: &Daemon) -> Checked {
     }
 }
 
-fn missing_daemon_is_an_error_with_a_fix(daemon: &Daemon) -> Checked {
+fn missing_daemon_is_an_error_with_a_fix(daemon: &Daemon) -> Tested {
     for host in ["unix:///no/such.sock", "tcp://127.0.0.1:1", "ssh://host"] {
         let mut config = daemon.config(Route::Shortest);
         config.settings.host = Some(host.to_owned());
@@ -269,66 +210,16 @@ fn missing_daemon_is_an_error_with_a_fix(daemon: &Daemon) -> Checked {
     Ok(())
 }
 
-fn sandbox_outlives_its_server(daemon: &Daemon) -> Checked {
-    let dir = tempfile::tempdir()?;
-    let config =
-        || DockerConfig { run_dir: Some(dir.path().join("docker")), ..daemon.config(Route::Shortest) };
-    let (running, paused) = (id(1), id(2));
-    block_on(async {
-        let engine = DockerEngine::new(config());
-        assert!(engine.survivors().await?.is_empty());
-        for id in [&running, &paused] {
-            let sandbox = engine.create(CreateRequest::long_lived(id, &spec(), None)).await?;
-            sandbox.write_file("file", id.to_string()).await?;
-            let again = engine.create(CreateRequest::long_lived(id, &spec(), None)).await;
-            assert!(matches!(again, Err(EngineError::IdInUse { .. })), "{again:?}");
-            sandbox.set_deadline(Some(Duration::from_secs(600))).await?;
-            if *id == paused {
-                sandbox.freeze().await?;
-            }
-        }
-        Checked::Ok(())
-    })??;
-    // A server with other records has other sandboxes.
-    block_on(async {
-        let other = DockerConfig { run_dir: Some(dir.path().join("other")), ..config() };
-        assert!(DockerEngine::new(other).survivors().await?.is_empty());
-        let engine = DockerEngine::new(config());
-        let survivors = engine.survivors().await?;
-        assert_eq!(survivors.len(), 2, "{survivors:?}");
-        for survivor in survivors {
-            assert_eq!(survivor.is_frozen, survivor.id == paused);
-            assert!(
-                survivor.ended.is_none() && survivor.deadline > Some(Duration::from_secs(500)),
-                "{survivor:?}"
-            );
-            let sandbox = engine.adopt(&survivor.id).await?.ok_or("it is not there")?;
-            if survivor.is_frozen {
-                sandbox.thaw().await?;
-            }
-            assert_eq!(sandbox.read_file("file", 100).await?, survivor.id.as_str());
-            if survivor.id == paused {
-                sandbox.stop().await?;
-            }
-        }
-        // Killed by somebody else while no server runs.
-        daemon.docker(&["kill", &format!("belljar-{running}")])?;
-        let engine = DockerEngine::new(config());
-        let survivors = engine.survivors().await?;
-        assert_eq!(survivors.len(), 1, "{survivors:?}");
-        assert!(survivors[0].ended.is_some() && engine.adopt(&running).await?.is_none());
-        assert!(engine.survivors().await?.is_empty());
-        Checked::Ok(())
-    })??;
-    for id in [running, paused] {
-        let left = daemon.leftovers(id.as_str());
-        assert!(left.is_empty(), "{left:?}");
-    }
-    Ok(())
+fn sandbox_outlives_its_server(daemon: &Daemon) -> Tested {
+    let open = |run_dir| {
+        DockerEngine::new(DockerConfig { run_dir: Some(run_dir), ..daemon.config(Route::Shortest) })
+    };
+    let kill = |id: &SandboxId| Ok(daemon.docker(&["kill", &format!("belljar-{id}")]).map(drop)?);
+    conformance::sandbox_outlives_its_server(daemon, open, kill)
 }
 
 /// A server that was killed between the creation of a container and its start, or before the creation.
-fn interrupted_launches_are_removed(daemon: &Daemon) -> Checked {
+fn interrupted_launches_are_removed(daemon: &Daemon) -> Tested {
     let dir = tempfile::tempdir()?;
     let run_dir = dir.path().join("docker");
     let config = || DockerConfig { run_dir: Some(run_dir.clone()), ..daemon.config(Route::Shortest) };
@@ -357,7 +248,7 @@ fn interrupted_launches_are_removed(daemon: &Daemon) -> Checked {
         ])?;
         let survivors = DockerEngine::new(config()).survivors().await?;
         assert!(survivors.len() == 1 && survivors[0].ended.is_some(), "{survivors:?}");
-        Checked::Ok(())
+        Tested::Ok(())
     })??;
     assert!(daemon.leftovers(created.as_str()).is_empty());
     let names = std::fs::read_dir(&run_dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -366,7 +257,7 @@ fn interrupted_launches_are_removed(daemon: &Daemon) -> Checked {
 }
 
 /// What the daemon was told is what it enforces, also after a change.
-fn limits_are_those_of_the_container(daemon: &Daemon) -> Checked {
+fn limits_are_those_of_the_container(daemon: &Daemon) -> Tested {
     let engine = DockerEngine::new(daemon.config(Route::Shortest));
     let mut spec = spec();
     spec.limits.memory = "128m".parse()?;
@@ -390,6 +281,6 @@ fn limits_are_those_of_the_container(daemon: &Daemon) -> Checked {
         let (text, _) = run(&sandbox, &["/bin/sh", "-c", "ulimit -c; cat /proc/1/environ 2>&1"]).await?;
         assert!(text.starts_with('0') && text.contains("ermission denied"), "{text}");
         sandbox.stop().await?;
-        Checked::Ok(())
+        Tested::Ok(())
     })?
 }

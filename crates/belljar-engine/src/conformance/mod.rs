@@ -29,12 +29,19 @@ mod runs;
 mod runs_output;
 mod search;
 mod sessions;
+mod setup;
 mod stopping;
 mod streams;
 mod terminal;
 
+use crate::capabilities::Capabilities;
+
 pub use case::{Capability, Case, Checked, Outcome, Stop};
 pub use context::{Context, HostDirs};
+pub use setup::{
+    OwnTest, Setup, Tested, block_on, case_trial, guest_program, id, in_a_row_leave_nothing, nothing_is_left,
+    own_trial, run, sandbox_outlives_its_server, spec,
+};
 
 /// Returns all cases, in a stable order and with stable names.
 #[must_use]
@@ -130,6 +137,27 @@ impl Case {
     pub fn is_smoke(&self) -> bool {
         SMOKE.contains(&&*self.name)
     }
+}
+
+/// Checks the column of an engine in the table of docs/engines.md.
+///
+/// # Panics
+/// If they differ.
+pub fn check_documented(engine: &str, can: &Capabilities) {
+    let page = include_str!("../../../../docs/engines.md");
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let row = |name: &str| page.lines().find(|line| line.starts_with(&format!("| {name}|"))).map(cells);
+    let column = row("").and_then(|head| head.iter().position(|cell| *cell == format!("`{engine}`")));
+    let check = |name: &str, cell: &str| {
+        let found = row(&format!("`{name}` ")).and_then(|row| row.get(column?).cloned());
+        assert_eq!(found.as_deref(), Some(cell), "docs/engines.md: {name} of {engine}");
+    };
+    check("isolation", &format!("{:?}", can.isolation).to_lowercase());
+    check("network", &if can.network.is_empty() { "the host's".to_owned() } else { can.network.join(", ") });
+    for (name, has) in can.list() {
+        check(name, if has { "yes" } else { "no" });
+    }
+    check("default_timeout_s", &can.default_timeout.duration().as_secs().to_string());
 }
 
 #[cfg(test)]

@@ -2,22 +2,23 @@
 
 use std::time::Duration;
 
-use belljar_engine::{CreateRequest, Engine as _, EngineError, ProcessEvent, Sandbox, v1};
+use belljar_engine::conformance::{
+    self, OwnTest, Setup as _, Tested, block_on, id, in_a_row_leave_nothing, nothing_is_left, own_trial, run,
+};
+use belljar_engine::{CreateRequest, Engine as _, EngineError};
 use belljar_gvisor::{GvisorConfig, GvisorEngine};
-use belljar_model::{EngineName, GvisorPlatform, LimitsGrade, NetworkFile, SandboxId, SandboxSpec};
-use libtest_mimic::{Completion, Failed, Trial};
+use belljar_model::{GvisorPlatform, LimitsGrade, NetworkFile, SandboxId, SandboxSpec};
+use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal};
 
-use crate::runsc::{Machine, leftovers};
-use crate::with_runsc;
-
-type Checked<T = ()> = Result<T, Failed>;
-type Test = fn(&Machine) -> Checked;
+use crate::runsc::Machine;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, Test); 10] = [
-        ("six_in_a_row_leave_nothing", |machine| loops_leave_nothing(machine, 6)),
-        ("rest::fifty_in_a_row_leave_nothing", |machine| loops_leave_nothing(machine, 50)),
+    let all: [OwnTest<Machine>; 10] = [
+        ("six_in_a_row_leave_nothing", |machine| in_a_row_leave_nothing(machine, &engine(machine), 6)),
+        ("rest::fifty_in_a_row_leave_nothing", |machine| {
+            in_a_row_leave_nothing(machine, &engine(machine), 50)
+        }),
         ("killed_parts_end_the_sandbox", killed_parts_end_the_sandbox),
         ("sandbox_outlives_its_server", sandbox_outlives_its_server),
         ("interrupted_launches_are_removed", interrupted_launches_are_removed),
@@ -27,80 +28,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("processor_time_is_limited", processor_time_is_limited),
         ("user_code_does_not_reach_the_guest", user_code_does_not_reach_the_guest),
     ];
-    let trial = |(name, test): (&str, Test)| {
-        Trial::ignorable_test(format!("own::{name}"), move || {
-            with_runsc(|machine| test(machine).map(|()| Completion::Completed))
-        })
-    };
-    all.map(trial).into()
+    all.map(own_trial).into()
 }
 
 fn spec() -> SandboxSpec {
-    SandboxSpec { engine: EngineName::known("gvisor"), ..SandboxSpec::default() }
+    conformance::spec::<Machine>()
 }
 
 fn engine(machine: &Machine) -> GvisorEngine {
     GvisorEngine::new(machine.config(GvisorPlatform::Systrap))
 }
 
-fn id(byte: u8) -> SandboxId {
-    let mut bytes = [byte; SandboxId::LEN];
-    bytes[..4].copy_from_slice(&std::process::id().to_ne_bytes());
-    SandboxId::from_entropy(bytes)
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> Checked<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(future))
-}
-
-/// Runs a program, and returns its output and its exit status.
-async fn run(sandbox: &Sandbox, argv: &[&str]) -> Checked<(String, i32)> {
-    let argv = argv.iter().map(|word| bytes::Bytes::copy_from_slice(word.as_bytes())).collect();
-    let request = v1::StartRequest { argv, kill_rest: true, ..Default::default() };
-    let mut execution = sandbox.guest().start(request).await?;
-    let mut output = Vec::new();
-    while let Some(event) = execution.next().await? {
-        match event {
-            ProcessEvent::Output { data, .. } => output.extend_from_slice(&data),
-            ProcessEvent::Exited(exited) => {
-                return Ok((String::from_utf8_lossy(&output).trim().to_owned(), exited.code));
-            }
-            _ => {}
-        }
-    }
-    Err("the program has no end".into())
-}
-
-async fn nothing_is_left(id: &SandboxId) {
-    while !leftovers(id.as_str()).is_empty() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-fn loops_leave_nothing(machine: &Machine, rounds: u8) -> Checked {
-    let engine = engine(machine);
-    block_on(async {
-        for round in 0..rounds {
-            let spec = spec();
-            let sandbox = engine.create(CreateRequest::run(&spec)).await?;
-            let id = sandbox.id.clone();
-            match round % 3 {
-                0 => sandbox.stop().await?,
-                1 => {
-                    sandbox.kill();
-                    sandbox.stop().await?;
-                }
-                _ => drop(sandbox),
-            }
-            nothing_is_left(&id).await;
-        }
-        Checked::Ok(())
-    })?
-}
-
 /// Returns the process of a sandbox with this word in its command line.
-fn process(id: &SandboxId, word: &str) -> Checked<Pid> {
+fn process(id: &SandboxId, word: &str) -> Tested<Pid> {
     for entry in std::fs::read_dir("/proc")? {
         let text = std::fs::read(entry.as_ref().map_err(|error| error.to_string())?.path().join("cmdline"));
         let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
@@ -115,7 +55,7 @@ fn process(id: &SandboxId, word: &str) -> Checked<Pid> {
 }
 
 /// Whatever part of gVisor is killed, all of it ends, and nothing is left.
-fn killed_parts_end_the_sandbox(machine: &Machine) -> Checked {
+fn killed_parts_end_the_sandbox(machine: &Machine) -> Tested {
     let engine = engine(machine);
     block_on(async {
         for part in ["runsc", "runsc-sandbox", "runsc-gofer"] {
@@ -129,75 +69,23 @@ fn killed_parts_end_the_sandbox(machine: &Machine) -> Checked {
             }
             let id = sandbox.id.clone();
             drop(sandbox);
-            nothing_is_left(&id).await;
+            nothing_is_left(machine, &id).await;
         }
-        Checked::Ok(())
+        Tested::Ok(())
     })?
 }
 
-fn sandbox_outlives_its_server(machine: &Machine) -> Checked {
-    let dir = tempfile::tempdir()?;
-    let run_dir = dir.path().join("gvisor");
-    let config =
-        || GvisorConfig { run_dir: Some(run_dir.clone()), ..machine.config(GvisorPlatform::Systrap) };
-    let (running, paused) = (id(1), id(2));
-    block_on(async {
-        let engine = GvisorEngine::new(config());
-        assert!(engine.survivors().await?.is_empty());
-        for id in [&running, &paused] {
-            let sandbox = engine.create(CreateRequest::long_lived(id, &spec(), None)).await?;
-            sandbox.write_file("file", id.to_string()).await?;
-            let again = engine.create(CreateRequest::long_lived(id, &spec(), None)).await;
-            assert!(matches!(again, Err(EngineError::IdInUse { .. })), "{again:?}");
-            sandbox.set_deadline(Some(Duration::from_secs(600))).await?;
-            if *id == paused {
-                sandbox.freeze().await?;
-            }
-        }
-        Checked::Ok(())
-    })??;
-    block_on(async {
-        let engine = GvisorEngine::new(config());
-        let survivors = engine.survivors().await?;
-        assert_eq!(survivors.len(), 2, "{survivors:?}");
-        for survivor in survivors {
-            assert_eq!(survivor.is_frozen, survivor.id == paused);
-            assert!(
-                survivor.ended.is_none() && survivor.deadline > Some(Duration::from_secs(500)),
-                "{survivor:?}"
-            );
-            let sandbox = engine.adopt(&survivor.id).await?.ok_or("it is not there")?;
-            if survivor.is_frozen {
-                sandbox.thaw().await?;
-            }
-            assert_eq!(sandbox.read_file("file", 100).await?, survivor.id.as_str());
-            if survivor.id == paused {
-                sandbox.stop().await?;
-            }
-        }
-        // Killed by somebody else while no server runs.
-        rustix::process::kill_process(process(&running, "runsc")?, Signal::KILL)?;
-        let engine = GvisorEngine::new(config());
-        let survivors = loop {
-            let survivors = engine.survivors().await?;
-            if survivors.iter().all(|survivor| survivor.ended.is_some()) {
-                break survivors;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
-        assert_eq!(survivors.len(), 1, "{survivors:?}");
-        assert!(engine.adopt(&running).await?.is_none() && engine.survivors().await?.is_empty());
-        Checked::Ok(())
-    })??;
-    for id in [running, paused] {
-        let left = leftovers(id.as_str());
-        assert!(left.is_empty() && !run_dir.join(id.as_str()).exists(), "{left:?}");
-    }
-    Ok(())
+fn sandbox_outlives_its_server(machine: &Machine) -> Tested {
+    let open = |run_dir| {
+        let config = machine.config(GvisorPlatform::Systrap);
+        GvisorEngine::new(GvisorConfig { run_dir: Some(run_dir), ..config })
+    };
+    let kill = |id: &SandboxId| Ok(rustix::process::kill_process(process(id, "runsc")?, Signal::KILL)?);
+    conformance::sandbox_outlives_its_server(machine, open, kill)
 }
 
 /// A server that was killed before it had a record, or before `runsc` was started.
-fn interrupted_launches_are_removed(machine: &Machine) -> Checked {
+fn interrupted_launches_are_removed(machine: &Machine) -> Tested {
     let dir = tempfile::tempdir()?;
     let config =
         GvisorConfig { run_dir: Some(dir.path().to_owned()), ..machine.config(GvisorPlatform::Systrap) };
@@ -208,15 +96,15 @@ fn interrupted_launches_are_removed(machine: &Machine) -> Checked {
         let record = dir.path().join(format!("{lost}.json"));
         std::fs::remove_file(&record)?;
         assert!(GvisorEngine::new(config).survivors().await?.is_empty());
-        nothing_is_left(&lost).await;
+        nothing_is_left(machine, &lost).await;
         sandbox.wait_ended().await;
-        Checked::Ok(())
+        Tested::Ok(())
     })??;
     assert_eq!(std::fs::read_dir(dir.path())?.count(), 0);
     Ok(())
 }
 
-fn what_is_not_enforced_is_refused(machine: &Machine) -> Checked {
+fn what_is_not_enforced_is_refused(machine: &Machine) -> Tested {
     let engine = engine(machine);
     let network = NetworkFile { mode: Some("open".to_owned()), ..NetworkFile::default() }.resolve()?;
     let mut inodes = spec();
@@ -234,7 +122,7 @@ fn what_is_not_enforced_is_refused(machine: &Machine) -> Checked {
     }
 }
 
-fn programs_that_cannot_run_are_errors(machine: &Machine) -> Checked {
+fn programs_that_cannot_run_are_errors(machine: &Machine) -> Tested {
     let mut config = machine.config(GvisorPlatform::Systrap);
     config.settings.runsc = Some("/bin/true".into());
     match block_on(GvisorEngine::new(config.clone()).create(CreateRequest::run(&spec())))? {
@@ -249,12 +137,12 @@ fn programs_that_cannot_run_are_errors(machine: &Machine) -> Checked {
         Err(EngineError::Launch { step, .. }) if step == "run the guest under runsc" => {}
         other => return Err(format!("got {other:?}").into()),
     }
-    let left = leftovers(id.as_str());
+    let left = machine.leftovers(id.as_str());
     assert!(left.is_empty(), "{left:?}");
     Ok(())
 }
 
-fn processes_are_limited_exactly(machine: &Machine) -> Checked {
+fn processes_are_limited_exactly(machine: &Machine) -> Tested {
     let engine = engine(machine);
     let mut spec = spec();
     spec.limits.pids = "25".parse()?;
@@ -273,11 +161,11 @@ print(made)
         let ended = run(&sandbox, &["python3", "-c", code]).await?;
         assert_eq!(ended, ("25".to_owned(), 0));
         sandbox.stop().await?;
-        Checked::Ok(())
+        Tested::Ok(())
     })?
 }
 
-fn processor_time_is_limited(machine: &Machine) -> Checked {
+fn processor_time_is_limited(machine: &Machine) -> Tested {
     let engine = engine(machine);
     let mut spec = spec();
     spec.limits.cpus = "0.5".parse()?;
@@ -295,12 +183,12 @@ if child: os.wait()
         let (used, took) = (sandbox.usage().await.cpu.unwrap_or_default() - before, begin.elapsed());
         assert!(!used.is_zero() && used <= took.mul_f64(0.7), "{used:?} of processor time within {took:?}");
         sandbox.stop().await?;
-        Checked::Ok(())
+        Tested::Ok(())
     })?
 }
 
 /// What stands in for Landlock: the guest's socket and program, and the guest's ids.
-fn user_code_does_not_reach_the_guest(machine: &Machine) -> Checked {
+fn user_code_does_not_reach_the_guest(machine: &Machine) -> Tested {
     let engine = engine(machine);
     let code = "
 import os, socket
@@ -326,6 +214,6 @@ print(os.getuid(), sorted(os.listdir('/')))
         let (seen, _) = run(&sandbox, &["python3", "-c", code]).await?;
         assert!(seen.starts_with("1000 [") && seen.lines().count() == 1, "{seen}");
         sandbox.stop().await?;
-        Checked::Ok(())
+        Tested::Ok(())
     })?
 }

@@ -2,17 +2,29 @@
 
 use std::path::{Path, PathBuf};
 
+use belljar_engine::conformance::{Setup, guest_program};
 use belljar_engine::{EngineKind as _, EngineSetup};
 use belljar_gvisor::{GvisorConfig, GvisorKind};
-use belljar_model::{DockerSettings, GvisorPlatform, GvisorSettings, LimitsGrade, MountPolicy, NetworkSetup};
+use belljar_model::{
+    DockerSettings, EngineName, GvisorPlatform, GvisorSettings, LimitsGrade, MountPolicy, NetworkSetup,
+};
 
 /// A machine on which the engine can be used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Machine;
 
 impl Machine {
-    /// Looks, or returns why the engine cannot be used.
-    pub(crate) fn find() -> Result<Self, String> {
+    /// Returns the configuration of an engine.
+    pub(crate) fn config(self, platform: GvisorPlatform) -> GvisorConfig {
+        let settings = GvisorSettings { platform, ..GvisorSettings::default() };
+        GvisorConfig { settings, guest: guest_program(), ..GvisorConfig::default() }
+    }
+}
+
+impl Setup for Machine {
+    const ENGINE: EngineName = EngineName::known("gvisor");
+
+    fn find() -> Result<Self, String> {
         let setup = EngineSetup {
             mount_policy: MountPolicy::new(&[]),
             network: NetworkSetup::default(),
@@ -27,22 +39,13 @@ impl Machine {
         }
     }
 
-    /// Returns the configuration of an engine.
-    pub(crate) fn config(self, platform: GvisorPlatform) -> GvisorConfig {
-        let settings = GvisorSettings { platform, ..GvisorSettings::default() };
-        GvisorConfig { settings, guest: guest_program(), ..GvisorConfig::default() }
+    fn leftovers(&self, id: &str) -> Vec<String> {
+        leftovers(id)
     }
 }
 
-/// Returns the guest's program beside the tests, which is much smaller than the test program itself.
-fn guest_program() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let path = own.parent()?.parent()?.join("belljar-guest");
-    path.exists().then_some(path)
-}
-
 /// Lists what is left of a sandbox: processes, control groups, its directory.
-pub(crate) fn leftovers(id: &str) -> Vec<String> {
+fn leftovers(id: &str) -> Vec<String> {
     let mut found = Vec::new();
     for process in entries(Path::new("/proc")) {
         let text = std::fs::read(process.join("cmdline")).unwrap_or_default();

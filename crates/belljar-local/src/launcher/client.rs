@@ -171,7 +171,7 @@ impl RequestContext {
                 let launched = self.engine.launch(CreateRequest::long_lived(&id, &spec, deadline)).await?;
                 let tied_to = tied.then_some(self.client);
                 let (held, stream) = HeldSandbox::new(self.kind, launched, tied_to)
-                    .map_err(crate::engine::launch("pass on the guest's connection"))?;
+                    .map_err(EngineError::launch("pass on the guest's connection"))?;
                 let held = self.launcher.hold(held);
                 drop(reserved);
                 if !self.launcher.is_connected(self.client) {

@@ -114,7 +114,7 @@ impl LauncherEngine {
             Ok(_) => return Err(self.shared.request_error(LinkError::Protocol)),
             Err(error) => return Err(self.shared.request_error(error)),
         };
-        let stream = stream(socket).map_err(crate::engine::launch("open the guest's connection"))?;
+        let stream = stream(socket).map_err(EngineError::launch("open the guest's connection"))?;
         let (home, isolation) = (facts.home.to_path_buf(), facts.isolation.clone());
         let held = Arc::new(Held { shared: Arc::clone(&self.shared), id: id.clone(), notice });
         let walls = LauncherWalls::new(Arc::clone(&held), *facts, tied);

@@ -43,7 +43,7 @@ impl Held {
     pub(crate) async fn connection(&self) -> Result<UnixStream, EngineError> {
         match self.request(Request::Connect { id: self.id.clone() }).await? {
             (Answer::Sandbox(_), Some(socket)) => {
-                stream(socket).map_err(crate::engine::launch("open the guest's connection"))
+                stream(socket).map_err(EngineError::launch("open the guest's connection"))
             }
             _ => Err(self.shared.request_error(LinkError::Protocol)),
         }
