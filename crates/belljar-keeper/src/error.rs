@@ -161,6 +161,9 @@ pub enum KeeperError {
         /// Reason.
         reason: String,
     },
+    /// The caller has disconnected before the call was allowed to run. Nobody is told.
+    #[error("its caller disconnected")]
+    CallerGone,
     /// The call needs approval, and there is nobody who could give it.
     #[error(
         "the call needs approval, and nobody but its caller could give it; create a key with the role approver for another person: belljar key create --name NAME --role approver"
@@ -410,7 +413,7 @@ impl KeeperError {
             Self::Policy { .. } => "policy_refused",
             Self::Quota { .. } => "quota_exceeded",
             Self::RateLimited { .. } => "rate_limited",
-            Self::NotApproved { .. } | Self::NoApprover => "not_approved",
+            Self::NotApproved { .. } | Self::CallerGone | Self::NoApprover => "not_approved",
             Self::OwnApproval { .. } => "own_approval",
             Self::ApprovalDecided { .. } => "approval_decided",
             Self::Full { .. } | Self::Building => "machine_full",

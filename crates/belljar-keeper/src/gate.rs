@@ -134,6 +134,11 @@ impl Gate {
         })
     }
 
+    /// Returns the number of requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().queues.values().flatten().filter(|place| !place.is_closed()).count()
+    }
+
     /// Changes the limits. Starts in flight and waiting requests are kept.
     pub(crate) fn resize(&self, limit: usize, max_waiting: usize) {
         let free = {

@@ -110,7 +110,7 @@ pub use request::{
     SnapshotRequest, TimeoutAction,
 };
 pub use run::{Run, RunEvent, Waiting};
-pub use screen::ScreenRequest;
+pub use screen::{OccupiedScreenings, ScreenRequest};
 pub use secrets::{NewSecret, SecretInfo, SecretUpdate};
 pub use session::Session;
 pub use sessions::{LINK_PREFIX, NewSession, SessionLink};

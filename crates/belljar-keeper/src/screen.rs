@@ -7,6 +7,7 @@ use crate::action;
 use crate::caller::Caller;
 use crate::create::RETRY_AFTER;
 use crate::error::{KeeperError, chain};
+use crate::gate::{Gate, Permit};
 use crate::keeper::{Keeper, Result};
 
 /// Code to screen.
@@ -43,6 +44,15 @@ impl Keeper {
         self.screen_in_turn(&caller.key, Request { language, code, modules }).await
     }
 
+    /// Takes all turns of screenings until the result is dropped. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn occupy_screenings(&self) -> OccupiedScreenings {
+        let gate = self.inner.screenings.clone();
+        let permits = std::iter::from_fn(|| gate.try_acquire_idle()).collect();
+        OccupiedScreenings { _permits: permits, gate }
+    }
+
     /// Screens code when it is the key's turn.
     pub(crate) async fn screen_in_turn(&self, key: &str, request: Request) -> Result<Report> {
         request.check().map_err(screen_error)?;
@@ -58,6 +68,22 @@ impl Keeper {
         });
         let report = screening.await.map_err(|_| KeeperError::ShuttingDown)?;
         report.map_err(screen_error)
+    }
+}
+
+/// All turns of screenings, taken as by screenings that never end. For tests.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct OccupiedScreenings {
+    gate: Gate,
+    _permits: Vec<Permit>,
+}
+
+impl OccupiedScreenings {
+    /// Returns the number of screenings that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.gate.waiting()
     }
 }
 

@@ -25,7 +25,7 @@ use crate::action::{
     SANDBOX_USE, TOOL_CALL, TOOL_CREATE, TOOL_GET, TOOL_LIST, TOOL_REMOVE, TOOL_TEST, TOOL_UPDATE,
 };
 use crate::approval::{ApprovalContent, ApprovalRequest, ApprovalScreening};
-use crate::approvals::{AsShown, Permit, in_sandbox, waits};
+use crate::approvals::{AsShown, Attempt, Permit, in_sandbox, is_by_risk, waits};
 use crate::audit::CODE_DIGEST;
 use crate::caller::Caller;
 use crate::code::{CodeRequest, OnDisconnect, check_code};
@@ -357,7 +357,9 @@ impl Keeper {
             let checked = check_call(&info.tool, call)?;
             let request = self.tool_sandbox(caller, &info.tool, info.version)?;
             self.plan_launch(caller, request).await?;
-            screening = self.screen_tool_call(caller, rule, &info, call, &checked).await;
+            if let Some(attempt) = attempt(caller, rule, &info, call, &checked) {
+                screening = self.screen_call(&attempt).await;
+            }
             let waits = waits(rule, screening.as_ref());
             if waits {
                 self.check_approver(caller).await?;
@@ -382,22 +384,6 @@ impl Keeper {
         let code_sha256 = hex::encode(Sha256::digest(&call.code));
         let ToolInfo { tool, version, digest, .. } = info;
         Ok(ToolVerdict { allowed, rule, reason, tool: tool.name, version, digest, code_sha256, screening })
-    }
-
-    /// Screens a call of a tool whose rule asks for that.
-    async fn screen_tool_call(
-        &self,
-        caller: &Caller,
-        rule: Approval,
-        info: &ToolInfo,
-        call: &ToolCall,
-        checked: &CheckedCall,
-    ) -> Option<ApprovalScreening> {
-        if matches!(rule, Approval::Never | Approval::Always) {
-            return None;
-        }
-        let shown = of_call(ApprovalRequest::default(), info, call, checked);
-        self.screen_call(caller, rule, &shown, &checked.language, &BTreeMap::new()).await
     }
 
     /// Calls a tool and waits for its end. When the future is dropped, its code is killed, and its sandbox ended unless it is that of
@@ -457,7 +443,10 @@ impl Keeper {
         let checked = check_call(&info.tool, &call)?;
         let request = self.tool_sandbox(caller, &info.tool, info.version)?;
         let (rule, _) = approval_rule(caller, &info.tool);
-        let screening = self.screen_tool_call(caller, rule, &info, &call, &checked).await;
+        let screening = match attempt(caller, rule, &info, &call, &checked) {
+            Some(attempt) => self.examine(&attempt, &mut gone).await?,
+            None => None,
+        };
         details.extend(screening.iter().flat_map(ApprovalScreening::details));
         let waits = waits(rule, screening.as_ref());
         // A sandbox of its own is created afterwards, as it was approved.
@@ -708,6 +697,20 @@ fn approval_rule(caller: &Caller, tool: &ToolFile) -> (Approval, &'static str) {
     } else {
         (tool.approval, "the tool's")
     }
+}
+
+/// Returns a call of a tool as checks see it, if its rule asks for any.
+fn attempt<'a>(
+    caller: &'a Caller,
+    rule: Approval,
+    info: &ToolInfo,
+    call: &ToolCall,
+    checked: &'a CheckedCall,
+) -> Option<Attempt<'a>> {
+    is_by_risk(rule).then(|| {
+        let shown = of_call(ApprovalRequest::default(), info, call, checked);
+        Attempt { caller, rule, shown, language: &checked.language, has_env: false }
+    })
 }
 
 /// Adds what is particular to a call of a tool to what the person who decides sees.

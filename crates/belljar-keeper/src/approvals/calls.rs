@@ -1,6 +1,5 @@
 //! Calls that wait: which do, and what the person who decides sees of them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use belljar_model::{Approval, Role};
@@ -148,6 +147,19 @@ impl Caller {
     }
 }
 
+/// An attempt to run something: all that a check of it may need to know.
+pub(crate) struct Attempt<'a> {
+    pub(crate) caller: &'a Caller,
+    /// The rule for approvals that holds for it.
+    pub(crate) rule: Approval,
+    /// The call as the person who decides sees it: sandbox, code or command, files, tool with its version, policy, and their digests.
+    pub(crate) shown: ApprovalRequest,
+    /// Language of its code; empty if that is not known.
+    pub(crate) language: &'a str,
+    /// Whether it brings along an environment, which cannot be read.
+    pub(crate) has_env: bool,
+}
+
 /// The right of a call to run: what screening has found in it and its approval, where a rule asks for them.
 #[derive(Default)]
 pub(crate) struct Clearance {
@@ -172,6 +184,22 @@ impl Clearance {
 }
 
 impl Keeper {
+    /// Examines what is to run, if its rule asks for that: the one place for checks that read it.
+    ///
+    /// # Errors
+    /// [`KeeperError::CallerGone`] if the caller disconnects meanwhile. Then nothing of the call has been recorded or started.
+    pub(crate) async fn examine(
+        &self,
+        attempt: &Attempt<'_>,
+        gone: &mut oneshot::Receiver<()>,
+    ) -> Result<Option<ApprovalScreening>> {
+        tokio::select! {
+            biased;
+            screening = self.screen_call(attempt) => Ok(screening),
+            _ = gone => Err(KeeperError::CallerGone),
+        }
+    }
+
     /// Waits for the approval of code, if it needs one.
     pub(crate) async fn approve_code(
         &self,
@@ -191,7 +219,9 @@ impl Keeper {
             (None, None) => "python".to_owned(),
             (None, Some(context)) => context_language(entered, context).await.unwrap_or_default(),
         };
-        self.clear(caller, entered, (shown, &language, &request.env), waiting, gone).await
+        let (rule, has_env) = (caller.approval, !request.env.is_empty());
+        self.clear(Attempt { caller, rule, shown, language: &language, has_env }, entered, waiting, gone)
+            .await
     }
 
     /// Waits for the approval of a command, if it needs one.
@@ -209,20 +239,21 @@ impl Keeper {
         }
         caller.check_complete("stdin_open", request.stdin_open)?;
         let shown = of_command(entered, action, request);
-        self.clear(caller, entered, (shown, SHELL, &request.env), waiting, gone).await
+        let (rule, has_env) = (caller.approval, !request.env.is_empty());
+        self.clear(Attempt { caller, rule, shown, language: SHELL, has_env }, entered, waiting, gone).await
     }
 
-    /// Screens a call if the rule of its key asks for that, and waits for its approval if it needs one.
+    /// Examines an attempt, and waits for its approval if it needs one.
     async fn clear(
         &self,
-        caller: &Caller,
+        attempt: Attempt<'_>,
         entered: &Entered,
-        (shown, language, env): (ApprovalRequest, &str, &BTreeMap<String, String>),
         waiting: impl FnOnce(Waiting),
         gone: &mut oneshot::Receiver<()>,
     ) -> Result<Clearance> {
-        let screening = self.screen_call(caller, caller.approval, &shown, language, env).await;
-        if !waits(caller.approval, screening.as_ref()) {
+        let screening = self.examine(&attempt, gone).await?;
+        let Attempt { caller, rule, shown, .. } = attempt;
+        if !waits(rule, screening.as_ref()) {
             return Ok(Clearance { screening, permit: None });
         }
         let shown = ApprovalRequest { screening: screening.clone(), ..shown };

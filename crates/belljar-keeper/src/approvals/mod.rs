@@ -35,9 +35,9 @@ use crate::events::Event;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::run::Waiting;
 
-pub(crate) use calls::in_sandbox;
+pub(crate) use calls::{Attempt, in_sandbox};
 pub use decisions::ListApprovals;
-pub(crate) use risk::waits;
+pub(crate) use risk::{is_by_risk, waits};
 
 /// Maximum number of approvals of a tenant that are kept after their end.
 /// Source: docs/spec.md; held by `approvals::old_ones_are_removed` of the store's tests.

@@ -3,14 +3,14 @@
 //! Whatever cannot be read counts as the gravest risk, whether its language is unknown or no screening is to be had.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use belljar_model::{Approval, Encoding, Languages};
 use belljar_screen::{Language, MAX_FINDINGS, Modules, Report, Request, Severity};
+use tokio::time::Instant;
 
+use super::calls::Attempt;
 use crate::approval::{ApprovalContent, ApprovalFinding, ApprovalRequest, ApprovalScreening};
-use crate::caller::Caller;
 use crate::keeper::Keeper;
 use crate::program::{SHELL, quote};
 
@@ -34,21 +34,20 @@ fn threshold(rule: Approval) -> Option<Severity> {
     }
 }
 
+/// Reports whether calls wait by their risk under a rule.
+pub(crate) fn is_by_risk(rule: Approval) -> bool {
+    threshold(rule).is_some()
+}
+
 /// A part of a call that is read, by its name; or the reason why it cannot be read.
 type CallPart = (String, Result<Request, String>);
 
 impl Keeper {
-    /// Screens a call whose rule asks for that. `language` is that of its code; `env` is the environment that it brings along, which
-    /// cannot be read.
-    pub(crate) async fn screen_call(
-        &self,
-        caller: &Caller,
-        rule: Approval,
-        call: &ApprovalRequest,
-        language: &str,
-        env: &BTreeMap<String, String>,
-    ) -> Option<ApprovalScreening> {
-        let threshold = threshold(rule)?;
+    /// Screens a call whose rule asks for that, within the time that a person would have to decide.
+    pub(crate) async fn screen_call(&self, attempt: &Attempt<'_>) -> Option<ApprovalScreening> {
+        let Attempt { caller, rule, shown: call, language, has_env } = attempt;
+        let threshold = threshold(*rule)?;
+        let deadline = Instant::now() + self.inner.config.now().approvals.timeout;
         let mut screening = ApprovalScreening {
             risk: Severity::Low,
             threshold,
@@ -56,7 +55,7 @@ impl Keeper {
             left_out: 0,
             unread: Vec::new(),
         };
-        if !env.is_empty() {
+        if *has_env {
             screening.unread.push("environment: programs may run what it has".to_owned());
         }
         if call.stdin.is_some() {
@@ -65,7 +64,11 @@ impl Keeper {
         for (part, request) in parts(call, language) {
             let report = match request {
                 Ok(request) => {
-                    self.screen_in_turn(&caller.key, request).await.map_err(|error| error.to_string())
+                    let screening = self.screen_in_turn(&caller.key, request);
+                    match tokio::time::timeout_at(deadline, screening).await {
+                        Ok(report) => report.map_err(|error| error.to_string()),
+                        Err(_) => Err("it was not screened in time".to_owned()),
+                    }
                 }
                 Err(reason) => Err(reason),
             };
@@ -215,6 +218,8 @@ fn file_language(path: &str, content: &ApprovalContent) -> FileLanguage {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn content(bytes: &[u8]) -> ApprovalContent {

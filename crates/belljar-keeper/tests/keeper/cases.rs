@@ -29,6 +29,8 @@ cases![
     risk::risky_calls_of_tools_wait,
     risk::risky_calls_of_keys_wait,
     risk::busy_screening_makes_calls_wait,
+    risk::check_that_never_answers_refuses,
+    risk::callers_that_leave_a_check_leave_nothing,
     webhooks::events_are_signed_and_sent,
     webhooks::refused_messages_are_sent_again,
     webhooks::private_addresses_are_refused,

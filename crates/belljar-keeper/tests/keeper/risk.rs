@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use belljar_keeper::{
-    ApprovalFinding, Approve, Caller, CodeRequest, Command, ExecRequest, Modules, NewBudget, NewContext,
-    ScreenRequest, ToolCall,
+    ApprovalFinding, Approve, Caller, CodeRequest, Command, ExecRequest, ListApprovals, ListSandboxes,
+    Modules, NewBudget, NewContext, ScreenRequest, ToolCall,
 };
 use belljar_model::{Approval, BudgetScope, Role, ToolFile};
 use bytes::Bytes;
 
 use crate::approvals::{approver, call, caller, code, output, pending, refusal, user, waiting};
-use crate::fixture::{Fixture, plain, shell, text};
+use crate::fixture::{Fixture, plain, shell, text, until};
 
 /// Code of a high, a medium and a low risk, in Python.
 const HIGH: &str = "import os; os.system('rm -rf /')";
@@ -236,4 +236,75 @@ pub(crate) async fn busy_screening_makes_calls_wait(fixture: Fixture) {
     assert_eq!(running.await.unwrap(), "not_approved");
     flood.iter().for_each(tokio::task::JoinHandle::abort);
     assert!(pending(&fixture).await.is_empty());
+}
+
+/// Returns the files in the home directory of a sandbox.
+async fn files(fixture: &Fixture, id: &str) -> String {
+    let operator = Caller::operator("test", "request");
+    text(&fixture.keeper.exec(&operator, id, shell("ls")).await.unwrap()).to_owned()
+}
+
+pub(crate) async fn check_that_never_answers_refuses(fixture: Fixture) {
+    add_tool(&fixture, Approval::OnRisk).await;
+    let (agent, _ann) =
+        (caller(&fixture, Role::User, None, Approval::OnRisk).await, approver(&fixture).await);
+    let id = fixture.create(&agent).await.id.to_string();
+    let mut config = fixture.config.clone();
+    config.approvals.timeout = Duration::from_millis(300);
+    fixture.keeper.reconfigure(config);
+    let occupied = fixture.keeper.occupy_screenings();
+    let keeper = &fixture.keeper;
+    let touch = CodeRequest { code: "open('ran', 'w')".into(), ..CodeRequest::default() };
+    for refused in [
+        refusal(keeper.exec(&agent, &id, shell("touch ran")).await),
+        refusal(keeper.run_code(&agent, &id, touch).await),
+        refusal(keeper.call_tool(&agent, "sh", code("1")).await),
+    ] {
+        assert_eq!(refused.0, "not_approved");
+        assert!(refused.1.ends_with("is expired: nobody decided in time"), "{}", refused.1);
+    }
+    // Nobody has read them, and whoever decides sees that.
+    let operator = Caller::operator("test", "request");
+    let all = keeper.approvals(&operator, &ListApprovals::default()).await.unwrap().items;
+    assert_eq!(all.len(), 3);
+    for one in all {
+        let unread = one.request.screening.unwrap().unread;
+        assert!(
+            matches!(unread.as_slice(), [one] if one.ends_with(": it was not screened in time")),
+            "{unread:?}"
+        );
+    }
+    assert_eq!((files(&fixture, &id).await.as_str(), occupied.waiting()), ("", 0));
+}
+
+pub(crate) async fn callers_that_leave_a_check_leave_nothing(fixture: Fixture) {
+    add_tool(&fixture, Approval::OnRisk).await;
+    let (agent, _ann) =
+        (caller(&fixture, Role::User, None, Approval::OnRisk).await, approver(&fixture).await);
+    let id = fixture.create(&agent).await.id.to_string();
+    let occupied = fixture.keeper.occupy_screenings();
+    let touch = CodeRequest { code: "open('ran', 'w')".into(), ..CodeRequest::default() };
+    for way in 0..4 {
+        let (keeper, agent, id, touch) = (fixture.keeper.clone(), agent.clone(), id.clone(), touch.clone());
+        let running = tokio::spawn(async move {
+            match way {
+                0 => keeper.exec(&agent, &id, shell("touch ran")).await.map(drop),
+                1 => keeper.start(&agent, &id, shell("touch ran")).await.map(drop),
+                2 => keeper.run_code(&agent, &id, touch).await.map(drop),
+                _ => keeper.call_tool(&agent, "sh", code("1")).await.map(drop),
+            }
+        });
+        until("its screening waits", async || occupied.waiting() == 1).await;
+        running.abort();
+        until("it does not any more", async || occupied.waiting() == 0).await;
+    }
+    drop(occupied);
+    // Whatever had gone on would have been screened before this.
+    fixture.keeper.exec(&agent, &id, shell("true")).await.unwrap();
+    let operator = Caller::operator("test", "request");
+    assert!(fixture.keeper.approvals(&operator, &ListApprovals::default()).await.unwrap().items.is_empty());
+    assert_eq!(files(&fixture, &id).await, "");
+    let all = ListSandboxes { limit: 10, ..ListSandboxes::default() };
+    let all = fixture.keeper.list(&operator, all).await.unwrap().items;
+    assert_eq!(all.len(), 1, "{all:?}");
 }
