@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use belljar_model::{EngineName, NetworkMode, SandboxSpec, Timeout, Tree, TreeBase};
+use belljar_model::{EngineName, NetworkMode, SandboxSpec, Timeout, Tree};
 use serde::{Serialize, Serializer};
 
 use crate::engine::Engine;
@@ -137,7 +137,7 @@ impl Capabilities {
             ),
             (
                 "template",
-                matches!(spec.tree, Tree::Template(_)) && !self.own_tree,
+                spec.tree.template().is_some() && !self.own_tree,
                 "has no tree of its own, which this template needs; give an engine that has one, such as local",
             ),
             (
@@ -152,7 +152,7 @@ impl Capabilities {
             ),
             (
                 "machine",
-                spec.machine && !matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own),
+                spec.machine && !spec.tree.is_own(),
                 "makes a machine only of a template or an image that has a tree of its own; name one",
             ),
         ];

@@ -21,7 +21,7 @@ use crate::action::{TEMPLATE_BUILD, TEMPLATE_BUILD_FILE, TEMPLATE_EXPORT, TEMPLA
 use crate::build_queue::{QueuedBuild, TemplateBuild};
 use crate::caller::Caller;
 use crate::error::KeeperError;
-use crate::head_room::{Headroom, Purpose};
+use crate::head_room::Purpose;
 use crate::info::{TemplateInfo, TemplateStep};
 use crate::keeper::{Keeper, Result};
 use crate::query::network_details;
@@ -231,8 +231,7 @@ impl Keeper {
                 format!("they have {bytes} bytes; at most {MAX_BUILD_FILE_BYTES} may come with a build");
             return Err(KeeperError::field("files", reason));
         }
-        let config = self.inner.config.now();
-        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Lasting)
+        self.inner.config.now().capacity().check(Purpose::Lasting)
     }
 
     /// Checks that the network policies of steps are within the caller's ceilings.
@@ -545,7 +544,7 @@ impl Keeper {
             );
         }
         for entry in self.entries() {
-            if let Tree::Template(tree) = &entry.live().spec.tree {
+            if let Some(tree) = entry.live().spec.tree.template() {
                 used.extend(tree.layers.iter().map(|layer| layer.digest.clone()));
             }
         }

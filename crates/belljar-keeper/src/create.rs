@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, ErrorCode, GuestError, Sandbox, v1};
 use belljar_model::{
-    Approval, EngineName, LimitsGrade, NetworkMode, NetworkPolicy, Role, SandboxId, SandboxSpec,
-    SandboxState, Tree, TreeBase,
+    Approval, EngineName, LimitsGrade, NetworkMode, NetworkPolicy, Role, SandboxId, SandboxSpec, SandboxState,
 };
 use belljar_store::{SandboxRow, ServiceWall, StoreError};
 use jiff::Timestamp;
@@ -285,8 +284,7 @@ impl Keeper {
 
     /// Checks that tenants do not share the machine's own tree, and so its page cache, unless the operator allows it.
     fn check_tree(&self, spec: &SandboxSpec) -> Result<()> {
-        let is_own = matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own);
-        let shares = !is_own && !self.inner.config.now().share_host_tree;
+        let shares = !spec.tree.is_own() && !self.inner.config.now().share_host_tree;
         if shares && self.inner.keys.several_tenants() && self.engine(spec.engine)?.capabilities().own_tree {
             return Err(KeeperError::Policy {
                 field: "template",

@@ -10,7 +10,6 @@ use belljar_model::{SandboxId, SandboxSpec};
 
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::Headroom;
 use crate::keeper::{Keeper, Result};
 use crate::templates::Origin;
 use crate::volumes::{copy_disk, disk_path, make_disk};
@@ -29,7 +28,7 @@ impl Keeper {
         }
         let config = self.inner.config.now();
         let bytes = request.spec.limits.disk.bytes();
-        Headroom::measure(&config.state_dir, &config.head_room).check_file(&config.head_room, bytes)?;
+        config.capacity().check_file(bytes)?;
         let copied = origin.archive.clone().filter(|_| origin.has_disk());
         let disk = make_disk(self.disks(), id, &request.spec.limits, copied).await?;
         let spec = SandboxSpec { disk: Some(disk.path().to_owned()), ..request.spec.clone() };

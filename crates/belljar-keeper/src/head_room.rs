@@ -1,11 +1,10 @@
-//! Headroom: free resources of the machine, a minimum of which the service leaves unused.
+//! Capacity: free resources of the machine, a minimum of which the service leaves unused, its headroom.
 
-use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{ByteSize, Memory};
 
-use crate::config::HeadRoom;
+use crate::config::{HeadRoom, KeeperConfig};
 use crate::error::KeeperError;
 
 /// Suggested delay before a retry.
@@ -47,9 +46,11 @@ impl HeadRoom {
     }
 }
 
-/// Free resources of the machine; `None` if unknown.
+/// Free resources of the machine of the server; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Headroom {
+pub(crate) struct Capacity {
+    /// What must stay free.
+    room: HeadRoom,
     memory_bytes: Option<u64>,
     disk_bytes: Option<u64>,
     /// In percent.
@@ -57,10 +58,10 @@ pub(crate) struct Headroom {
     pids: Option<u64>,
 }
 
-impl Headroom {
-    /// Measures the machine and the disk that holds `dir`, to be compared with `room`.
-    pub(crate) fn measure(dir: &Path, room: &HeadRoom) -> Self {
-        let disk = rustix::fs::statvfs(dir).ok();
+impl KeeperConfig {
+    /// Measures the machine, and the disk of the state directory.
+    pub(crate) fn capacity(&self) -> Capacity {
+        let (disk, room) = (rustix::fs::statvfs(&self.state_dir).ok(), self.head_room);
         let mut memory_bytes = read("/proc/meminfo").and_then(|text| available_memory(&text));
         // Reading these takes longer than all else here, and matters only if memory is short.
         if let Some(bytes) = &mut memory_bytes
@@ -69,7 +70,8 @@ impl Headroom {
             let lists = read("/proc/zoneinfo").map_or(0, |text| bytes_in_lists(&text));
             *bytes = bytes.saturating_add(lists);
         }
-        Self {
+        Capacity {
+            room,
             memory_bytes,
             disk_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
             // A file system without an inode count reports 0.
@@ -79,16 +81,18 @@ impl Headroom {
             pids: available_pids(),
         }
     }
+}
 
+impl Capacity {
     /// Checks that the part of the headroom that a purpose leaves alone is still free.
     ///
     /// # Errors
     /// Returns [`KeeperError::Full`] with the resource that is short.
-    pub(crate) fn check(&self, room: &HeadRoom, purpose: Purpose) -> Result<(), KeeperError> {
+    pub(crate) fn check(&self, purpose: Purpose) -> Result<(), KeeperError> {
         if belljar_store::ServiceWall::HeadRoom.is_down() {
             return Ok(());
         }
-        let room = &room.scaled(purpose);
+        let room = self.room.scaled(purpose);
         let mib = |bytes: u64| bytes >> 20;
         let what = if let Some(left) = self.memory_bytes.filter(|left| *left < room.memory_bytes) {
             format!(
@@ -114,23 +118,23 @@ impl Headroom {
     }
 
     /// Returns the memory that is missing for a purpose, in bytes; `None` if there is enough or it is unknown.
-    pub(crate) fn missing_memory(&self, room: &HeadRoom, purpose: Purpose) -> Option<u64> {
-        let missing = room.scaled(purpose).memory_bytes.checked_sub(self.memory_bytes?)?;
+    pub(crate) fn missing_memory(&self, purpose: Purpose) -> Option<u64> {
+        let missing = self.room.scaled(purpose).memory_bytes.checked_sub(self.memory_bytes?)?;
         (missing > 0).then_some(missing)
     }
 
     /// Returns the disk space for lasting data, in bytes; `None` if unknown.
-    pub(crate) fn disk_for_lasting(&self, room: &HeadRoom) -> Option<u64> {
-        Some(self.disk_bytes?.saturating_sub(room.scaled(Purpose::Lasting).disk_bytes))
+    pub(crate) fn disk_for_lasting(&self) -> Option<u64> {
+        Some(self.disk_bytes?.saturating_sub(self.room.scaled(Purpose::Lasting).disk_bytes))
     }
 
     /// Checks that the disk has space for a lasting file of `bytes`.
     ///
     /// # Errors
     /// Returns [`KeeperError::Full`] if there is not.
-    pub(crate) fn check_file(&self, room: &HeadRoom, bytes: u64) -> Result<(), KeeperError> {
-        self.check(room, Purpose::Lasting)?;
-        let room = &room.scaled(Purpose::Lasting);
+    pub(crate) fn check_file(&self, bytes: u64) -> Result<(), KeeperError> {
+        self.check(Purpose::Lasting)?;
+        let room = self.room.scaled(Purpose::Lasting);
         let lacks = |left: &u64| left.saturating_sub(room.disk_bytes) < bytes;
         let Some(left) = self.disk_bytes.filter(lacks) else { return Ok(()) };
         if belljar_store::ServiceWall::HeadRoom.is_down() {
@@ -208,7 +212,7 @@ mod tests {
         let zone = "Node 0, zone Normal\n  pages free 9\n  pagesets\n    cpu: 0\n              count:    7\n\
                     \x20             high:     42\n    cpu: 1\n              count:    3\n";
         assert_eq!(bytes_in_lists(zone), 10 * u64::try_from(rustix::param::page_size()).unwrap());
-        let here = Headroom::measure(Path::new("/"), &ROOM);
+        let here = KeeperConfig { state_dir: "/".into(), ..KeeperConfig::default() }.capacity();
         assert!(
             here.memory_bytes.unwrap() > 0 && here.disk_bytes.is_some() && here.pids.unwrap() > 0,
             "{here:?}"
@@ -217,20 +221,21 @@ mod tests {
 
     #[test]
     fn each_resource_has_headroom() {
-        let enough = Headroom {
+        let enough = Capacity {
+            room: ROOM,
             memory_bytes: Some(512 << 20),
             disk_bytes: Some(1 << 30),
             inodes_percent: Some(5),
             pids: Some(1000),
         };
-        let check = |left: &Headroom| left.check(&ROOM, Purpose::Start);
+        let check = |left: &Capacity| left.check(Purpose::Start);
         assert!(check(&enough).is_ok());
-        assert!(check(&Headroom::default()).is_ok());
+        assert!(check(&Capacity::default()).is_ok());
         let cases = [
-            (Headroom { memory_bytes: Some((512 << 20) - 1), ..enough }, "memory"),
-            (Headroom { disk_bytes: Some((1 << 30) - 1), ..enough }, "disk"),
-            (Headroom { inodes_percent: Some(4), ..enough }, "inodes"),
-            (Headroom { pids: Some(999), ..enough }, "processes"),
+            (Capacity { memory_bytes: Some((512 << 20) - 1), ..enough }, "memory"),
+            (Capacity { disk_bytes: Some((1 << 30) - 1), ..enough }, "disk"),
+            (Capacity { inodes_percent: Some(4), ..enough }, "inodes"),
+            (Capacity { pids: Some(999), ..enough }, "processes"),
         ];
         for (left, word) in cases {
             let error = check(&left).unwrap_err();
@@ -241,25 +246,26 @@ mod tests {
 
     #[test]
     fn purposes_have_thresholds_of_their_own() {
-        let left = |part: fn(u64) -> u64| Headroom {
+        let left = |part: fn(u64) -> u64| Capacity {
+            room: ROOM,
             memory_bytes: Some(part(512 << 20)),
             disk_bytes: Some(part(1 << 30)),
             inodes_percent: Some(10),
             pids: Some(part(1000)),
         };
-        let allowed = |left: &Headroom| {
+        let allowed = |left: &Capacity| {
             [Purpose::Administration, Purpose::Start, Purpose::Lasting]
-                .map(|purpose| left.check(&ROOM, purpose).is_ok())
+                .map(|purpose| left.check(purpose).is_ok())
         };
         assert_eq!(allowed(&left(|whole| whole / 2 - 1)), [false, false, false]);
         assert_eq!(allowed(&left(|whole| whole / 2)), [true, false, false]);
         assert_eq!(allowed(&left(|whole| whole)), [true, true, false]);
         let enough = left(|whole| whole * 2);
         assert_eq!(allowed(&enough), [true, true, true]);
-        assert!(enough.check_file(&ROOM, 0).is_ok());
-        let large = enough.check_file(&ROOM, 1).unwrap_err();
+        assert!(enough.check_file(0).is_ok());
+        let large = enough.check_file(1).unwrap_err();
         assert!(large.code() == "machine_full" && large.to_string().contains("not enough disk"), "{large}");
-        assert_eq!(enough.missing_memory(&ROOM, Purpose::Lasting), None);
-        assert_eq!(left(|whole| whole - 1).missing_memory(&ROOM, Purpose::Start), Some(1));
+        assert_eq!(enough.missing_memory(Purpose::Lasting), None);
+        assert_eq!(left(|whole| whole - 1).missing_memory(Purpose::Start), Some(1));
     }
 }

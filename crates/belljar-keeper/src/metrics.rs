@@ -17,7 +17,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::head_room::Headroom;
 use crate::keeper::{Inner, Keeper};
 
 /// Histogram buckets for starts, in seconds.
@@ -242,7 +241,7 @@ impl Inner {
     /// Returns what is free on the machine, as far as it is known.
     fn free_gauges(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let config = self.config.now();
-        let (memory, disk) = Headroom::measure(&config.state_dir, &config.head_room).free_bytes();
+        let (memory, disk) = config.capacity().free_bytes();
         let gauges = [
             ("belljar_free_memory_bytes", "Memory of the machine that is available", memory),
             ("belljar_free_disk_bytes", "Free space on the disk of the server's home", disk),

@@ -18,7 +18,7 @@ use futures::FutureExt as _;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::head_room::{Headroom, Purpose};
+use crate::head_room::Purpose;
 use crate::keeper::Keeper;
 use crate::request::resolve;
 use crate::templates::{DEFAULT_TEMPLATE, Origin};
@@ -352,8 +352,7 @@ impl Keeper {
         if self.inner.closing.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let config = self.inner.config.now();
-        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Lasting)?;
+        self.inner.config.now().capacity().check(Purpose::Lasting)?;
         // Requests come first.
         let Some(_permit) = self.inner.gate.try_acquire_idle() else {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -34,7 +34,7 @@ use crate::error::KeeperError;
 use crate::events::Events;
 use crate::fair::Crowds;
 use crate::gate::Gate;
-use crate::head_room::{Headroom, Purpose};
+use crate::head_room::Purpose;
 use crate::keeper::{Inner, Keeper, Result};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
@@ -380,8 +380,7 @@ impl Keeper {
             return Err(KeeperError::ShuttingDown);
         }
         self.inner.store.ping().await?;
-        let config = self.inner.config.now();
-        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Start)
+        self.inner.config.now().capacity().check(Purpose::Start)
     }
 }
 

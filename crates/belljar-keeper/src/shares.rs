@@ -22,7 +22,7 @@ use futures::StreamExt as _;
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::{Headroom, Purpose};
+use crate::head_room::Purpose;
 use crate::keeper::{Keeper, Result};
 
 /// What a tenant may take of a resource, as a multiple of what it leaves free.
@@ -76,13 +76,13 @@ impl Keeper {
             check_share("tenant_sandboxes", own, 1, max - used)?;
         }
         let purpose = if caller.role == Role::Admin { Purpose::Administration } else { Purpose::Start };
-        let measure = || Headroom::measure(&config.state_dir, &config.head_room);
-        if measure().check(&config.head_room, purpose).is_ok() {
+        let measure = || config.capacity();
+        if measure().check(purpose).is_ok() {
             return Ok(());
         }
         // One at a time: what the last one has freed may be sufficient.
         let _ending = self.inner.making_room.lock().await;
-        let missing = || measure().missing_memory(&config.head_room, purpose);
+        let missing = || measure().missing_memory(purpose);
         while let Some(mut rest) = missing() {
             let before = rest;
             while rest > 0 {
@@ -100,7 +100,7 @@ impl Keeper {
                 tokio::time::sleep(RELEASE_INTERVAL).await;
             }
         }
-        measure().check(&config.head_room, purpose)
+        measure().check(purpose)
     }
 
     /// Checks that there is room for `bytes` that stay until their owner removes them: twice the headroom stays free, and the caller's
@@ -110,9 +110,9 @@ impl Keeper {
     /// Returns [`KeeperError::Full`] or [`KeeperError::Quota`].
     pub(crate) async fn check_lasting(&self, caller: &Caller, bytes: u64) -> Result<()> {
         let config = self.inner.config.now();
-        let headroom = Headroom::measure(&config.state_dir, &config.head_room);
-        headroom.check_file(&config.head_room, bytes)?;
-        let free = headroom.disk_for_lasting(&config.head_room);
+        let capacity = config.capacity();
+        capacity.check_file(bytes)?;
+        let free = capacity.disk_for_lasting();
         match free.filter(|_| caller.role != Role::Admin) {
             Some(free) => {
                 check_share("tenant_disk_bytes", self.lasting_bytes(&caller.tenant).await?, bytes, free)
@@ -132,8 +132,8 @@ impl Keeper {
             return Ok(());
         }
         let config = self.inner.config.now();
-        let headroom = Headroom::measure(&config.state_dir, &config.head_room);
-        let Some(free) = headroom.disk_for_lasting(&config.head_room) else { return Ok(()) };
+        let capacity = config.capacity();
+        let Some(free) = capacity.disk_for_lasting() else { return Ok(()) };
         let used = self.lasting_bytes(&caller.tenant).await?;
         check_share("tenant_disk_bytes", used, spec.limits.disk.bytes(), free)
     }

@@ -25,7 +25,7 @@ use crate::caller::Caller;
 use crate::collect::ArchiveInUse;
 use crate::create::{LaunchPlan, fill_random};
 use crate::error::KeeperError;
-use crate::head_room::{Headroom, Purpose};
+use crate::head_room::Purpose;
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{ForkRequest, Lifetime, PortSettings, SnapshotRequest};
@@ -285,8 +285,7 @@ impl Keeper {
 
     /// Checks that the machine has more than its headroom of each resource.
     fn check_disk(&self) -> Result<()> {
-        let config = self.inner.config.now();
-        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Start)
+        self.inner.config.now().capacity().check(Purpose::Start)
     }
 
     /// Packs the home directory into a file, or copies the disk of a machine.
@@ -377,7 +376,7 @@ fn built_json(tree: &Tree) -> Result<String> {
 
 /// Returns the record of a built tree.
 pub(crate) fn record_of(tree: &Tree) -> Option<BuiltRecord> {
-    let Tree::Template(tree) = tree else { return None };
+    let tree = tree.template()?;
     let layer = |layer: &TreeLayer| Layer {
         digest: layer.digest.clone(),
         bytes: std::fs::metadata(&layer.path).map_or(0, |metadata| metadata.len()),

@@ -25,7 +25,7 @@ use crate::caller::Caller;
 use crate::collect::Leftover;
 use crate::create::fill_random;
 use crate::error::KeeperError;
-use crate::head_room::{Headroom, Purpose};
+use crate::head_room::Purpose;
 use crate::keeper::{Keeper, Result};
 use crate::keys::{Denied, caller as caller_of, check_row};
 use crate::plan::{FilesHash, TaggedName};
@@ -254,8 +254,7 @@ impl Keeper {
         check_size(more)?;
         let quota = caller.quotas.disk_bytes.unwrap_or(MAX_TENANT_BYTES).min(MAX_TENANT_BYTES);
         check_room(&self.uploads_of(&caller.tenant), more, quota)?;
-        let config = self.inner.config.now();
-        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Lasting)
+        self.inner.config.now().capacity().check(Purpose::Lasting)
     }
 
     /// Returns the bytes of a tenant's archives.

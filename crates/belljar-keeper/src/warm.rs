@@ -130,9 +130,6 @@ impl Keeper {
 
     /// Returns the modules that interpreters on this tree have imported.
     fn imports(&self, tree: &Tree) -> Vec<String> {
-        match tree {
-            Tree::Template(tree) => tree.warm.clone(),
-            Tree::Host | Tree::Bare | Tree::Image(_) => self.inner.config.now().warm_imports.clone(),
-        }
+        tree.template().map_or_else(|| self.inner.config.now().warm_imports.clone(), |tree| tree.warm.clone())
     }
 }

@@ -1,9 +1,7 @@
 //! Isolation layers of a launch, as reported.
 
 use belljar_linux::{CgroupLayout, LaunchPlan, Wall, seccomp};
-use belljar_model::{
-    HOST_TREE, Isolation, LayerState, Layers, LimitsGrade, SandboxSpec, Tree, TreeBase, WATCHED,
-};
+use belljar_model::{HOST_TREE, Isolation, LayerState, Layers, LimitsGrade, SandboxSpec, Tree, WATCHED};
 
 use crate::LocalKind;
 
@@ -40,11 +38,7 @@ pub(crate) fn isolation(
         (false, _) => format!("uid {} outside, the caller's own", identity.outside_uid),
     };
     layers.add("user", if_in_force(plan.uid_lease.is_some() || has_namespaces), user);
-    let is_own = match &spec.tree {
-        Tree::Host | Tree::Image(_) => false,
-        Tree::Template(tree) => tree.base == TreeBase::Own,
-        Tree::Bare => true,
-    };
+    let is_own = spec.tree.is_own();
     let (state, name, tree) = match kind {
         LocalKind::Local if spec.tree == Tree::Bare => {
             (LayerState::InForce, "bare", "bare: a root of its own without any program")

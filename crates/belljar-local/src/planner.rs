@@ -252,10 +252,7 @@ impl Planner<'_> {
 
     /// Returns the build of the tree, if it is being built.
     fn build(&self) -> Option<&TreeBuild> {
-        match &self.spec.tree {
-            Tree::Template(tree) => tree.build.as_ref(),
-            Tree::Host | Tree::Bare | Tree::Image(_) => None,
-        }
+        self.spec.tree.build()
     }
 
     /// Returns the tree, without the mounts of the specification.
@@ -436,11 +433,11 @@ impl Planner<'_> {
     }
 
     fn path(&self) -> &'static str {
-        match &self.spec.tree {
-            Tree::Host | Tree::Bare | Tree::Image(_) => host_tree::PATH,
-            Tree::Template(tree) if tree.base == TreeBase::Host => TEMPLATE_PATH,
+        match self.spec.tree.template().map(|tree| tree.base) {
+            None => host_tree::PATH,
+            Some(TreeBase::Host) => TEMPLATE_PATH,
             // Installing packages needs administrative programs of other packages.
-            Tree::Template(_) => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            Some(TreeBase::Own) => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         }
     }
 
@@ -476,11 +473,8 @@ impl Planner<'_> {
                 write.extend(writable.map(|mount| mount.target.clone()));
                 let writable = self.spec.volumes.iter().filter(|volume| volume.mode == MountMode::ReadWrite);
                 write.extend(writable.map(|volume| volume.path.clone()));
-                if let (Tree::Template(tree), Some(_)) = (&self.spec.tree, self.build()) {
-                    write.push(match tree.base {
-                        TreeBase::Host => PathBuf::from(TEMPLATE_DIR),
-                        TreeBase::Own => PathBuf::from("/"),
-                    });
+                if self.build().is_some() {
+                    write.push(if self.spec.tree.is_own() { "/" } else { TEMPLATE_DIR }.into());
                 }
                 Some(Domain { read: vec![PathBuf::from("/")], write, tcp: true, least_abi: 1 })
             }

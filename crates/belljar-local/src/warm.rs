@@ -24,7 +24,7 @@ use base64::Engine as _;
 use belljar_engine::{EngineError, Walls as _};
 use belljar_linux::seccomp::{self, Instruction};
 use belljar_linux::{CgroupJoin, LaunchPlan, SPARE, Wall};
-use belljar_model::{Limits, LimitsGrade, SandboxSpec, Tree, TreeBase};
+use belljar_model::{Limits, LimitsGrade, SandboxSpec, Tree};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvFlags, SocketType};
@@ -72,11 +72,7 @@ impl Entry {
     /// Returns the data for a sandbox launched by this plan; `None` if a process cannot move in.
     pub(crate) fn from_plan(plan: &LaunchPlan, spec: &SandboxSpec) -> Option<Self> {
         let tree = plan.namespaces.as_ref().filter(|_| plan.identity.privileged)?;
-        let is_excluded = match &spec.tree {
-            Tree::Host | Tree::Image(_) => false,
-            Tree::Template(tree) => tree.build.is_some(),
-            Tree::Bare => true,
-        };
+        let is_excluded = spec.tree.build().is_some() || spec.tree == Tree::Bare;
         if is_excluded || plan.machine.is_some() || plan.without.has(Wall::Owner) {
             return None;
         }
@@ -103,14 +99,9 @@ impl Entry {
 
     /// Returns a key that distinguishes trees.
     fn tree(&self) -> String {
-        match &self.spec.tree {
-            Tree::Host | Tree::Bare | Tree::Image(_) => "host".to_owned(),
-            Tree::Template(tree) => {
-                let base = if tree.base == TreeBase::Host { "host" } else { "own" };
-                let layers: Vec<&str> = tree.layers.iter().map(|layer| layer.digest.as_str()).collect();
-                format!("{base}:{}", layers.join(":"))
-            }
-        }
+        let Some(tree) = self.spec.tree.template() else { return "host".to_owned() };
+        let layers: Vec<&str> = tree.layers.iter().map(|layer| layer.digest.as_str()).collect();
+        format!("{}:{}", tree.base.as_str(), layers.join(":"))
     }
 
     /// Returns the request to the parent, and the descriptors to send with it.

@@ -43,6 +43,29 @@ pub enum Tree {
     Bare,
 }
 
+impl Tree {
+    /// Returns the tree of a template, if it is one.
+    #[must_use]
+    pub fn template(&self) -> Option<&TemplateTree> {
+        match self {
+            Self::Template(tree) => Some(tree),
+            Self::Host | Self::Image(_) | Self::Bare => None,
+        }
+    }
+
+    /// Reports whether it is that of a template which has nothing of the machine's own.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.template().is_some_and(|tree| tree.base == TreeBase::Own)
+    }
+
+    /// Returns the settings of the build, while the tree is being built.
+    #[must_use]
+    pub fn build(&self) -> Option<&TreeBuild> {
+        self.template()?.build.as_ref()
+    }
+}
+
 /// Tree of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

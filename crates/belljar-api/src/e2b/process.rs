@@ -10,7 +10,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_engine::{ErrorCode, Execution, ProcessEvent, v1};
 use belljar_keeper::operation::{Feed, Opened};
-use belljar_model::Tree;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::HeaderMap;
@@ -303,7 +302,7 @@ async fn start(call: &SandboxCall<'_>, request: Request) -> Result<Response, Ref
     let (mut asked, tag) = message.into_guest(call.entered.id().as_str())?;
     asked.user = user;
     if asked.cwd.is_empty()
-        && let Tree::Template(tree) = &call.entered.spec().tree
+        && let Some(tree) = call.entered.spec().tree.template()
     {
         asked.cwd = tree.start.workdir.clone().unwrap_or_default().into_bytes().into();
     }

@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::create::new_id;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::{Headroom, Purpose};
+use crate::head_room::Purpose;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::pool::has_ended;
 use crate::request::{Lifetime, Settings, TimeoutAction};
@@ -168,7 +168,7 @@ impl Keeper {
 
     async fn start_content(&self, caller: &Caller, row: &VolumeRow) -> Result<Running> {
         let config = self.inner.config.now();
-        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Start)?;
+        config.capacity().check(Purpose::Start)?;
         let waiting = self.inner.gate.acquire(&caller.key).instrument(step!("keeper.wait_for_turn"));
         let _permit = waiting.await.map_err(|full| KeeperError::Full {
             what: format!("{} sandboxes are already waiting to be started", full.waiting),

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use belljar_engine::{Engine, EngineError};
 use belljar_model::{
-    MAX_VOLUME_BYTES, MIN_VOLUME_BYTES, ModelError, Role, SandboxId, SandboxSpec, Tree, TreeBase, VolumeId,
-    VolumeImage, VolumeName,
+    MAX_VOLUME_BYTES, MIN_VOLUME_BYTES, ModelError, Role, SandboxId, SandboxSpec, VolumeId, VolumeImage,
+    VolumeName,
 };
 use belljar_store::{ServiceWall, StoreError, VolumeRow};
 use jiff::Timestamp;
@@ -35,7 +35,7 @@ use crate::collect::Leftover;
 use crate::create::new_id;
 use crate::entry::Entry;
 use crate::error::KeeperError;
-use crate::head_room::{Headroom, Purpose};
+use crate::head_room::Purpose;
 use crate::json;
 use crate::keeper::{Keeper, Result};
 use crate::steps::run_detached;
@@ -173,7 +173,7 @@ impl Keeper {
         };
         let file = image::make(&self.volumes_dir(), &row.id, bytes).await?;
         // Other writers may have used up the disk meanwhile.
-        Headroom::measure(&config.state_dir, &config.head_room).check(&config.head_room, Purpose::Start)?;
+        config.capacity().check(Purpose::Start)?;
         // Until the file has its final name the volume has a record and cannot be used.
         let Some(_closed) = self.inner.volumes.uses.close(&row.id) else {
             return Err(missing(row.id.as_str()));
@@ -309,7 +309,7 @@ impl Keeper {
 
     /// Looks up the volumes of a specification.
     pub(crate) async fn resolve_volumes(&self, caller: &Caller, spec: &mut SandboxSpec) -> Result<()> {
-        let is_own_tree = matches!(&spec.tree, Tree::Template(tree) if tree.base == TreeBase::Own);
+        let is_own_tree = spec.tree.is_own();
         for volume in &mut spec.volumes {
             if volume.path.starts_with("/var/tmp") && !is_own_tree {
                 let reason =
