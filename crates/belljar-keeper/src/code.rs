@@ -21,7 +21,7 @@ use crate::keeper::{Entered, Keeper, Result};
 use crate::program::{SHELL, may_have_kernel, not_installed, to_program};
 use crate::request::Idempotency;
 use crate::run::{Reporter, Run};
-use crate::steps::{run_detached, step};
+use crate::steps::step;
 
 /// Maximum size of code in bytes: that of one message to a guest, without what is sent along with it.
 pub const MAX_CODE_BYTES: usize = (4 << 20) - MAX_BESIDE_CODE_BYTES;
@@ -124,16 +124,13 @@ impl Keeper {
         request: CodeRequest,
         report: Reporter<CodeEvent>,
     ) -> Result<CodeExecution> {
-        // Dropped with this future, which tells the detached steps that the caller has disconnected.
-        let (_waiting, gone) = oneshot::channel();
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move {
-            keeper.run_code_inner(&caller, &id, request, report, gone).await
+        self.run_call(caller, id, move |keeper, caller, id, gone| async move {
+            keeper.run_code_until_gone(&caller, &id, request, report, gone).await
         })
         .await
     }
 
-    pub(crate) async fn run_code_inner(
+    pub(crate) async fn run_code_until_gone(
         &self,
         caller: &Caller,
         id: &str,

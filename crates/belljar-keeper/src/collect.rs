@@ -15,7 +15,6 @@ use crate::action::SERVER_COLLECT;
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
-use crate::steps::run_detached;
 
 /// A resource that is no longer in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -65,19 +64,18 @@ impl Keeper {
     /// # Errors
     /// Returns [`KeeperError::Forbidden`] unless the caller is an administrator; fails if the store or the disk fails.
     pub async fn collect(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
-        let (keeper, caller) = (self.clone(), caller.clone());
-        run_detached(&self.inner.tasks, async move { keeper.collect_inner(&caller, dry_run).await }).await
-    }
-
-    async fn collect_inner(&self, caller: &Caller, dry_run: bool) -> Result<Vec<Leftover>> {
-        self.require(caller, SERVER_COLLECT)?;
-        let collected = self.collect_all(dry_run).await;
-        if !dry_run {
-            let removed = collected.as_ref().map_or(0, |all| all.iter().map(|one| one.count).sum::<u64>());
-            self.audit(caller, SERVER_COLLECT, None, &collected, vec![("removed", removed.to_string())])
-                .await?;
-        }
-        collected
+        self.transact(SERVER_COLLECT, caller, "", move |keeper, caller, _| async move {
+            let collected = keeper.collect_all(dry_run).await;
+            if !dry_run {
+                let removed =
+                    collected.as_ref().map_or(0, |all| all.iter().map(|one| one.count).sum::<u64>());
+                keeper
+                    .audit(&caller, SERVER_COLLECT, None, &collected, vec![("removed", removed.to_string())])
+                    .await?;
+            }
+            collected
+        })
+        .await
     }
 
     async fn collect_all(&self, dry_run: bool) -> Result<Vec<Leftover>> {

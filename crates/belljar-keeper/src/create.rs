@@ -71,16 +71,16 @@ impl Keeper {
     /// See [`KeeperError`]. After an error nothing of the sandbox is left, and its name is free.
     pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        run_detached(&self.inner.tasks, async move { keeper.create_inner(&caller, request, false).await })
+        run_detached(&self.inner.tasks, async move { keeper.create_audited(&caller, request, false).await })
             .await
     }
 
     /// Creates a sandbox in which a template is built. It ends with this server.
     pub(crate) async fn create_for_build(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
-        self.create_inner(caller, request, true).await
+        self.create_audited(caller, request, true).await
     }
 
-    async fn create_inner(
+    async fn create_audited(
         &self,
         caller: &Caller,
         request: CreateSandbox,

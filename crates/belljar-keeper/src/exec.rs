@@ -25,7 +25,7 @@ use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{Command, ExecRequest};
 use crate::run::{Reporter, Run};
-use crate::steps::{run_detached, step};
+use crate::steps::step;
 
 /// Maximum size in bytes of the input in a request.
 pub const MAX_STDIN_BYTES: usize = 1 << 20;
@@ -137,16 +137,13 @@ impl Keeper {
         request: ExecRequest,
         report: Reporter<ExecEvent>,
     ) -> Result<ExecResult> {
-        // Dropped with this future, which tells the detached steps that the caller has disconnected.
-        let (_waiting, gone) = oneshot::channel();
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move {
-            keeper.exec_inner(&caller, &id, request, report, gone).await
+        self.run_call(caller, id, move |keeper, caller, id, gone| async move {
+            keeper.exec_until_gone(&caller, &id, request, report, gone).await
         })
         .await
     }
 
-    async fn exec_inner(
+    async fn exec_until_gone(
         &self,
         caller: &Caller,
         id: &str,
@@ -317,17 +314,13 @@ impl Keeper {
     /// # Errors
     /// Fails if it cannot be started.
     pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> {
-        // Dropped with this future, which tells the detached steps that the caller has disconnected.
-        let (_waiting, mut gone) = oneshot::channel();
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(
-            &self.inner.tasks,
-            async move { keeper.start_inner(&caller, &id, request, &mut gone).await },
-        )
+        self.run_call(caller, id, move |keeper, caller, id, mut gone| async move {
+            keeper.start_until_gone(&caller, &id, request, &mut gone).await
+        })
         .await
     }
 
-    async fn start_inner(
+    async fn start_until_gone(
         &self,
         caller: &Caller,
         id: &str,

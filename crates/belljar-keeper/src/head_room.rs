@@ -212,7 +212,7 @@ mod tests {
         let zone = "Node 0, zone Normal\n  pages free 9\n  pagesets\n    cpu: 0\n              count:    7\n\
                     \x20             high:     42\n    cpu: 1\n              count:    3\n";
         assert_eq!(bytes_in_lists(zone), 10 * u64::try_from(rustix::param::page_size()).unwrap());
-        let here = KeeperConfig { state_dir: "/".into(), ..KeeperConfig::default() }.capacity();
+        let here = KeeperConfig::new("/".into()).capacity();
         assert!(
             here.memory_bytes.unwrap() > 0 && here.disk_bytes.is_some() && here.pids.unwrap() > 0,
             "{here:?}"

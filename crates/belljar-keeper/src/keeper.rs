@@ -13,11 +13,12 @@ use belljar_model::{Role, SandboxId, SandboxState, VolumeId};
 use belljar_store::{AuditLog, SandboxRow, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use crate::action::{SANDBOX_GET, SANDBOX_USE};
+use crate::action::{Action, SANDBOX_GET, SANDBOX_USE};
 use crate::approval::Waiters;
 use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
@@ -273,6 +274,41 @@ impl Keeper {
     /// Clones what a detached operation needs.
     pub(crate) fn clone_for_task(&self, caller: &Caller, id: &str) -> (Self, Caller, String) {
         (self.clone(), caller.clone(), id.to_owned())
+    }
+
+    /// Runs an action that the caller may do, with the id of what it concerns, to its end, even if the caller disconnects.
+    ///
+    /// # Errors
+    /// As [`Keeper::require`], and the error of the steps.
+    pub(crate) async fn transact<T: Send, F>(
+        &self,
+        action: Action,
+        caller: &Caller,
+        id: &str,
+        steps: impl FnOnce(Self, Caller, String) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.require(caller, action)?;
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
+        run_detached(&self.inner.tasks, steps(keeper, caller, id)).await
+    }
+
+    /// Runs a call to its end, even if its caller disconnects, of which it is told.
+    pub(crate) async fn run_call<T: Send, F>(
+        &self,
+        caller: &Caller,
+        id: &str,
+        call: impl FnOnce(Self, Caller, String, oneshot::Receiver<()>) -> F,
+    ) -> T
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        // Dropped with this future.
+        let (_waiting, gone) = oneshot::channel();
+        let (keeper, caller, id) = self.clone_for_task(caller, id);
+        run_detached(&self.inner.tasks, call(keeper, caller, id, gone)).await
     }
 
     /// Returns all sandboxes that are not gone.

@@ -19,7 +19,6 @@ use crate::error::KeeperError;
 use crate::info::{CreatedKey, KeyInfo};
 use crate::keeper::{Keeper, Result};
 use crate::query::{Page, Part};
-use crate::steps::run_detached;
 use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
 
 /// Prefix of keys.
@@ -268,61 +267,58 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin; fails for a name that is too long, and for an additional tenant for which no sandbox could be created.
     pub async fn create_key(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
-        let (keeper, caller) = (self.clone(), caller.clone());
-        run_detached(&self.inner.tasks, async move { keeper.create_key_inner(&caller, key).await }).await
-    }
-
-    async fn create_key_inner(&self, caller: &Caller, key: NewKey) -> Result<CreatedKey> {
-        self.require(caller, KEY_CREATE)?;
-        check_text("name", &key.name)?;
-        check_text("tenant", &key.tenant)?;
-        check_owner(key.owner.as_deref())?;
-        check_approval(key.approval, key.role)?;
-        let mut secret = [0u8; 32];
-        fill_random(&mut secret)?;
-        let mut id = [0u8; 8];
-        fill_random(&mut id)?;
-        let secret = format!("{KEY_PREFIX}{}", hex::encode(secret));
-        let now = Timestamp::now();
-        let expires_at = key.expires.map(expiry).transpose()?;
-        // Administrators can create keys, so default quotas would not bound them.
-        let Quotas { network, stored_secrets, .. } = key.quotas.clone();
-        let named = Quotas { network: network.clone(), stored_secrets, ..Quotas::default() };
-        let quotas = match key.quotas == named && key.role != Role::Admin {
-            true => Quotas { network, stored_secrets, ..self.default_quotas() },
-            false => key.quotas,
-        };
-        let row = KeyRow {
-            id: format!("key_{}", hex::encode(id)),
-            hash: Sha256::digest(secret.as_bytes()).into(),
-            hint: secret.chars().take(HINT_CHARS).collect(),
-            name: key.name,
-            tenant: if key.tenant.is_empty() { DEFAULT_TENANT.to_owned() } else { key.tenant },
-            role: key.role,
-            quotas: stored_quotas(&quotas)?,
-            owner: key.owner,
-            approval: key.approval,
-            created_at: now,
-            expires_at,
-            revoked_at: None,
-            last_used_at: None,
-        };
-        let inserted = match self.check_tenant(&row).await {
-            Ok(()) => self.inner.store.keys().insert(&row).await.map_err(KeeperError::from),
-            refused => refused,
-        };
-        let mut details = vec![
-            ("key", row.id.clone()),
-            ("name", row.name.clone()),
-            ("role", row.role.to_string()),
-            ("tenant", row.tenant.clone()),
-        ];
-        details.extend(row.owner.clone().map(|owner| ("owner", owner)));
-        details.extend((!row.approval.is_never()).then(|| ("approval", row.approval.to_string())));
-        self.audit(caller, KEY_CREATE, None, &inserted, details).await?;
-        inserted?;
-        self.look_for_tenants().await?;
-        Ok(CreatedKey { info: self.key_info(&row), key: secret })
+        self.transact(KEY_CREATE, caller, "", move |keeper, caller, _| async move {
+            check_text("name", &key.name)?;
+            check_text("tenant", &key.tenant)?;
+            check_owner(key.owner.as_deref())?;
+            check_approval(key.approval, key.role)?;
+            let mut secret = [0u8; 32];
+            fill_random(&mut secret)?;
+            let mut id = [0u8; 8];
+            fill_random(&mut id)?;
+            let secret = format!("{KEY_PREFIX}{}", hex::encode(secret));
+            let now = Timestamp::now();
+            let expires_at = key.expires.map(expiry).transpose()?;
+            // Administrators can create keys, so default quotas would not bound them.
+            let Quotas { network, stored_secrets, .. } = key.quotas.clone();
+            let named = Quotas { network: network.clone(), stored_secrets, ..Quotas::default() };
+            let quotas = match key.quotas == named && key.role != Role::Admin {
+                true => Quotas { network, stored_secrets, ..keeper.default_quotas() },
+                false => key.quotas,
+            };
+            let row = KeyRow {
+                id: format!("key_{}", hex::encode(id)),
+                hash: Sha256::digest(secret.as_bytes()).into(),
+                hint: secret.chars().take(HINT_CHARS).collect(),
+                name: key.name,
+                tenant: if key.tenant.is_empty() { DEFAULT_TENANT.to_owned() } else { key.tenant },
+                role: key.role,
+                quotas: stored_quotas(&quotas)?,
+                owner: key.owner,
+                approval: key.approval,
+                created_at: now,
+                expires_at,
+                revoked_at: None,
+                last_used_at: None,
+            };
+            let inserted = match keeper.check_tenant(&row).await {
+                Ok(()) => keeper.inner.store.keys().insert(&row).await.map_err(KeeperError::from),
+                refused => refused,
+            };
+            let mut details = vec![
+                ("key", row.id.clone()),
+                ("name", row.name.clone()),
+                ("role", row.role.to_string()),
+                ("tenant", row.tenant.clone()),
+            ];
+            details.extend(row.owner.clone().map(|owner| ("owner", owner)));
+            details.extend((!row.approval.is_never()).then(|| ("approval", row.approval.to_string())));
+            keeper.audit(&caller, KEY_CREATE, None, &inserted, details).await?;
+            inserted?;
+            keeper.look_for_tenants().await?;
+            Ok(CreatedKey { info: keeper.key_info(&row), key: secret })
+        })
+        .await
     }
 
     /// Checks that sandboxes could be created for the key's tenant ([`Keeper::create`]).
@@ -387,20 +383,16 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin; returns [`KeeperError::NotFound`], also for a revoked key, and [`KeeperError::Field`].
     pub async fn update_key(&self, caller: &Caller, id: &str, change: KeyChange) -> Result<KeyInfo> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        let changing = async move { keeper.update_key_inner(&caller, &id, change).await };
-        run_detached(&self.inner.tasks, changing).await
-    }
-
-    async fn update_key_inner(&self, caller: &Caller, id: &str, change: KeyChange) -> Result<KeyInfo> {
-        self.require(caller, KEY_UPDATE)?;
-        let mut details = vec![("key", id.chars().take(64).collect())];
-        let changed = self.change_row(id, change, &mut details).await;
-        self.inner.keys.cache().retain(|_, seen| seen.row.id != id);
-        self.audit(caller, KEY_UPDATE, None, &changed, details).await?;
-        let row = changed?;
-        self.look_for_tenants().await?;
-        Ok(self.key_info(&row))
+        self.transact(KEY_UPDATE, caller, id, move |keeper, caller, id| async move {
+            let mut details = vec![("key", id.chars().take(64).collect())];
+            let changed = keeper.change_row(&id, change, &mut details).await;
+            keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
+            keeper.audit(&caller, KEY_UPDATE, None, &changed, details).await?;
+            let row = changed?;
+            keeper.look_for_tenants().await?;
+            Ok(keeper.key_info(&row))
+        })
+        .await
     }
 
     /// Changes the row of a key, and adds what is changed to the details of the audit record.
@@ -457,27 +449,26 @@ impl Keeper {
     /// # Errors
     /// Needs the role admin; [`KeeperError::NotFound`].
     pub async fn revoke_key(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.revoke_key_inner(&caller, &id).await }).await
-    }
-
-    async fn revoke_key_inner(&self, caller: &Caller, id: &str) -> Result<()> {
-        self.require(caller, KEY_REVOKE)?;
-        let revoked = match self.inner.store.keys().revoke(id, Timestamp::now()).await {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(StoreError::NotFound { .. }) => {
-                Err(KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() })
+        self.transact(KEY_REVOKE, caller, id, move |keeper, caller, id| async move {
+            let revoked = match keeper.inner.store.keys().revoke(&id, Timestamp::now()).await {
+                Ok(true) => Ok(()),
+                Ok(false) | Err(StoreError::NotFound { .. }) => {
+                    Err(KeeperError::NotFound { what: "key", id: id.chars().take(64).collect() })
+                }
+                Err(error) => Err(error.into()),
+            };
+            keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
+            if revoked.is_ok() {
+                // There may be no subscribers.
+                let _ = keeper.inner.keys.revoked.send(id.clone());
             }
-            Err(error) => Err(error.into()),
-        };
-        self.inner.keys.cache().retain(|_, seen| seen.row.id != id);
-        if revoked.is_ok() {
-            // There may be no subscribers.
-            let _ = self.inner.keys.revoked.send(id.to_owned());
-        }
-        self.audit(caller, KEY_REVOKE, None, &revoked, vec![("key", id.chars().take(64).collect())]).await?;
-        revoked?;
-        self.look_for_tenants().await
+            keeper
+                .audit(&caller, KEY_REVOKE, None, &revoked, vec![("key", id.chars().take(64).collect())])
+                .await?;
+            revoked?;
+            keeper.look_for_tenants().await
+        })
+        .await
     }
 
     /// Subscribes to the ids of keys revoked by this server, whose open connections must be closed.

@@ -19,7 +19,7 @@ use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result};
 use crate::pool::has_ended;
 use crate::request::TimeoutAction;
-use crate::steps::{run_detached, step};
+use crate::steps::step;
 
 /// Added to the deadline that the engine enforces: the keeper ends the sandbox first, with the reason.
 const HOLDER_SLACK: Duration = Duration::from_secs(10);
@@ -31,21 +31,18 @@ impl Keeper {
     /// As [`Keeper::get`]. When this returns an error of the engine, the sandbox counts as gone only if all its resources
     /// have been released.
     pub async fn kill(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.kill_inner(&caller, &id).await }).await
-    }
-
-    async fn kill_inner(&self, caller: &Caller, id: &str) -> Result<()> {
-        self.require(caller, SANDBOX_KILL)?;
-        let entry = self.find(caller, id).await?;
-        let reason = match caller.is_operator() {
-            true => "ended on request of the operator".to_owned(),
-            false => format!("ended on request of key {}", caller.key),
-        };
-        let ending = self.end(&entry, &reason);
-        let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
-        self.audit(caller, SANDBOX_KILL, Some(&entry.id), &ended, Vec::new()).await?;
-        ended
+        self.transact(SANDBOX_KILL, caller, id, move |keeper, caller, id| async move {
+            let entry = keeper.find(&caller, &id).await?;
+            let reason = match caller.is_operator() {
+                true => "ended on request of the operator".to_owned(),
+                false => format!("ended on request of key {}", caller.key),
+            };
+            let ending = keeper.end(&entry, &reason);
+            let ended = ending.instrument(step!("keeper.kill", sandbox = %entry.id)).await;
+            keeper.audit(&caller, SANDBOX_KILL, Some(&entry.id), &ended, Vec::new()).await?;
+            ended
+        })
+        .await
     }
 
     /// Stops a sandbox. Returns when its resources have been released and its record says that it is gone.
@@ -132,16 +129,13 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; [`KeeperError::WrongState`] when it does not run; an engine that cannot pause refuses.
     pub async fn pause(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.pause_inner(&caller, &id).await }).await
-    }
-
-    async fn pause_inner(&self, caller: &Caller, id: &str) -> Result<SandboxInfo> {
-        self.require(caller, SANDBOX_PAUSE)?;
-        let entry = self.find(caller, id).await?;
-        let paused = self.freeze(&entry).await;
-        self.audit(caller, SANDBOX_PAUSE, Some(&entry.id), &paused, Vec::new()).await?;
-        paused.map(|()| entry.info())
+        self.transact(SANDBOX_PAUSE, caller, id, move |keeper, caller, id| async move {
+            let entry = keeper.find(&caller, &id).await?;
+            let paused = keeper.freeze(&entry).await;
+            keeper.audit(&caller, SANDBOX_PAUSE, Some(&entry.id), &paused, Vec::new()).await?;
+            paused.map(|()| entry.info())
+        })
+        .await
     }
 
     pub(crate) async fn freeze(&self, entry: &Arc<Entry>) -> Result<()> {
@@ -184,22 +178,14 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`].
     pub async fn resume(&self, caller: &Caller, id: &str, timeout: Option<Duration>) -> Result<SandboxInfo> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.resume_inner(&caller, &id, timeout).await }).await
-    }
-
-    async fn resume_inner(
-        &self,
-        caller: &Caller,
-        id: &str,
-        timeout: Option<Duration>,
-    ) -> Result<SandboxInfo> {
-        self.require(caller, SANDBOX_RESUME)?;
-        let timeout = timeout.map(|timeout| self.checked_lifetime(timeout)).transpose()?;
-        let entry = self.find(caller, id).await?;
-        let resumed = self.thaw(&entry, timeout).await;
-        self.audit(caller, SANDBOX_RESUME, Some(&entry.id), &resumed, Vec::new()).await?;
-        resumed.map(|()| entry.info())
+        self.transact(SANDBOX_RESUME, caller, id, move |keeper, caller, id| async move {
+            let timeout = timeout.map(|timeout| keeper.checked_lifetime(timeout)).transpose()?;
+            let entry = keeper.find(&caller, &id).await?;
+            let resumed = keeper.thaw(&entry, timeout).await;
+            keeper.audit(&caller, SANDBOX_RESUME, Some(&entry.id), &resumed, Vec::new()).await?;
+            resumed.map(|()| entry.info())
+        })
+        .await
     }
 
     pub(crate) async fn thaw(&self, entry: &Arc<Entry>, timeout: Option<Duration>) -> Result<()> {
@@ -257,41 +243,39 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; a timeout above the maximum is refused.
     pub async fn set_timeout(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.set_timeout_inner(&caller, &id, timeout).await })
-            .await
-    }
-
-    async fn set_timeout_inner(&self, caller: &Caller, id: &str, timeout: Duration) -> Result<SandboxInfo> {
-        self.require(caller, SANDBOX_TIMEOUT)?;
-        let timeout = if timeout.is_zero() { timeout } else { self.checked_lifetime(timeout)? };
-        let entry = self.find(caller, id).await?;
-        {
-            let _step = entry.step.lock().await;
-            if entry.state() == SandboxState::Paused {
-                // The timeout is suspended: this is the time left when it is resumed.
-                self.write(&entry, |row| {
-                    let paused = row.paused_at.unwrap_or_else(Timestamp::now);
-                    row.deadline_at = paused.checked_add(timeout).ok();
-                })
-                .await?;
-            } else {
-                self.move_deadline(&entry, timeout).await?;
+        self.transact(SANDBOX_TIMEOUT, caller, id, move |keeper, caller, id| async move {
+            let timeout = if timeout.is_zero() { timeout } else { keeper.checked_lifetime(timeout)? };
+            let entry = keeper.find(&caller, &id).await?;
+            {
+                let _step = entry.step.lock().await;
+                if entry.state() == SandboxState::Paused {
+                    // The timeout is suspended: this is the time left when it is resumed.
+                    keeper
+                        .write(&entry, |row| {
+                            let paused = row.paused_at.unwrap_or_else(Timestamp::now);
+                            row.deadline_at = paused.checked_add(timeout).ok();
+                        })
+                        .await?;
+                } else {
+                    keeper.move_deadline(&entry, timeout).await?;
+                }
             }
-        }
-        let set = Ok(());
-        let details = vec![("timeout_s", timeout.as_secs_f64().to_string())];
-        self.audit(caller, SANDBOX_TIMEOUT, Some(&entry.id), &set, details).await?;
-        if timeout.is_zero() && entry.state() != SandboxState::Paused {
-            // If the guard task is already expiring it, this waits for that.
-            match self.expire(&entry).await {
-                Err(
-                    KeeperError::WrongState { state: SandboxState::Paused, .. } | KeeperError::Gone { .. },
-                ) => {}
-                done => done?,
+            let set = Ok(());
+            let details = vec![("timeout_s", timeout.as_secs_f64().to_string())];
+            keeper.audit(&caller, SANDBOX_TIMEOUT, Some(&entry.id), &set, details).await?;
+            if timeout.is_zero() && entry.state() != SandboxState::Paused {
+                // If the guard task is already expiring it, this waits for that.
+                match keeper.expire(&entry).await {
+                    Err(
+                        KeeperError::WrongState { state: SandboxState::Paused, .. }
+                        | KeeperError::Gone { .. },
+                    ) => {}
+                    done => done?,
+                }
             }
-        }
-        Ok(entry.info())
+            Ok(entry.info())
+        })
+        .await
     }
 
     /// Writes a new deadline, and sets it. The caller holds the step lock.

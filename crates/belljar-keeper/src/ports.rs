@@ -71,41 +71,31 @@ impl Keeper {
         port: u16,
         public: bool,
     ) -> Result<PublishedPort> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.publish_inner(&caller, &id, port, public).await })
-            .await
-    }
-
-    async fn publish_inner(
-        &self,
-        caller: &Caller,
-        id: &str,
-        port: u16,
-        public: bool,
-    ) -> Result<PublishedPort> {
-        self.require(caller, PORT_PUBLISH)?;
-        if port == 0 {
-            return Err(KeeperError::field("port", "0 is not allowed; give 1 to 65535"));
-        }
-        let entry = self.find(caller, id).await?;
-        let _step = entry.step.lock().await;
-        {
-            let live = entry.live();
-            if !live.ports.contains_key(&port) && live.ports.len() >= MAX_PORTS {
-                return Err(KeeperError::field(
-                    "port",
-                    format!("a sandbox may publish at most {MAX_PORTS} ports"),
-                ));
+        self.transact(PORT_PUBLISH, caller, id, move |keeper, caller, id| async move {
+            if port == 0 {
+                return Err(KeeperError::field("port", "0 is not allowed; give 1 to 65535"));
             }
-        }
-        let visibility = if public { PortVisibility::Public } else { PortVisibility::Private };
-        let row = PortRow { sandbox: entry.id.clone(), port, visibility, created_at: Timestamp::now() };
-        let put = self.inner.store.ports().publish(&row).await.map_err(KeeperError::from);
-        let details = vec![("port", port.to_string()), ("public", public.to_string())];
-        self.audit(caller, PORT_PUBLISH, Some(&entry.id), &put, details).await?;
-        put?;
-        entry.live().ports.insert(port, public);
-        Ok(PublishedPort { port, public })
+            let entry = keeper.find(&caller, &id).await?;
+            let _step = entry.step.lock().await;
+            {
+                let live = entry.live();
+                if !live.ports.contains_key(&port) && live.ports.len() >= MAX_PORTS {
+                    return Err(KeeperError::field(
+                        "port",
+                        format!("a sandbox may publish at most {MAX_PORTS} ports"),
+                    ));
+                }
+            }
+            let visibility = if public { PortVisibility::Public } else { PortVisibility::Private };
+            let row = PortRow { sandbox: entry.id.clone(), port, visibility, created_at: Timestamp::now() };
+            let put = keeper.inner.store.ports().publish(&row).await.map_err(KeeperError::from);
+            let details = vec![("port", port.to_string()), ("public", public.to_string())];
+            keeper.audit(&caller, PORT_PUBLISH, Some(&entry.id), &put, details).await?;
+            put?;
+            entry.live().ports.insert(port, public);
+            Ok(PublishedPort { port, public })
+        })
+        .await
     }
 
     /// Unpublishes a port. Its open connections are kept.
@@ -113,24 +103,28 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; returns [`KeeperError::NotFound`] if the port is not published.
     pub async fn unpublish_port(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.unpublish_inner(&caller, &id, port).await }).await
-    }
-
-    async fn unpublish_inner(&self, caller: &Caller, id: &str, port: u16) -> Result<()> {
-        self.require(caller, PORT_UNPUBLISH)?;
-        let entry = self.find(caller, id).await?;
-        let _step = entry.step.lock().await;
-        if !entry.live().ports.contains_key(&port) {
-            return Err(KeeperError::NotFound { what: "port", id: port.to_string() });
-        }
-        let removed =
-            self.inner.store.ports().withdraw(&entry.id, port).await.map(|_| ()).map_err(KeeperError::from);
-        self.audit(caller, PORT_UNPUBLISH, Some(&entry.id), &removed, vec![("port", port.to_string())])
-            .await?;
-        removed?;
-        entry.live().ports.remove(&port);
-        Ok(())
+        self.transact(PORT_UNPUBLISH, caller, id, move |keeper, caller, id| async move {
+            let entry = keeper.find(&caller, &id).await?;
+            let _step = entry.step.lock().await;
+            if !entry.live().ports.contains_key(&port) {
+                return Err(KeeperError::NotFound { what: "port", id: port.to_string() });
+            }
+            let removed = keeper
+                .inner
+                .store
+                .ports()
+                .withdraw(&entry.id, port)
+                .await
+                .map(|_| ())
+                .map_err(KeeperError::from);
+            keeper
+                .audit(&caller, PORT_UNPUBLISH, Some(&entry.id), &removed, vec![("port", port.to_string())])
+                .await?;
+            removed?;
+            entry.live().ports.remove(&port);
+            Ok(())
+        })
+        .await
     }
 
     /// Lists the published ports.

@@ -23,7 +23,6 @@ use crate::head_room::check_memory;
 use crate::info::{DiskUse, EngineInfo, LogEntry, Me, SandboxInfo, SandboxMetrics};
 use crate::keeper::{Keeper, Result};
 use crate::request::{Labels, ListSandboxes, SandboxUpdate, Settings};
-use crate::steps::run_detached;
 
 /// One page of a list.
 #[derive(Debug, Clone)]
@@ -82,19 +81,16 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::get`]; limits below the current use are refused. Nothing is changed then.
     pub async fn update(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.update_inner(&caller, &id, update).await }).await
-    }
-
-    async fn update_inner(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
-        self.require(caller, SANDBOX_UPDATE)?;
-        let entry = self.find(caller, id).await?;
-        // The record of the sandbox has the whole policy; the audit log has its digest only.
-        let policy = update.network.as_ref().and_then(|network| network.clone().resolve().ok());
-        let details = network_details(policy.iter());
-        let changed = self.change(caller, &entry, update).await;
-        self.audit(caller, SANDBOX_UPDATE, Some(&entry.id), &changed, details).await?;
-        changed.map(|()| entry.info())
+        self.transact(SANDBOX_UPDATE, caller, id, move |keeper, caller, id| async move {
+            let entry = keeper.find(&caller, &id).await?;
+            // The record of the sandbox has the whole policy; the audit log has its digest only.
+            let policy = update.network.as_ref().and_then(|network| network.clone().resolve().ok());
+            let details = network_details(policy.iter());
+            let changed = keeper.change(&caller, &entry, update).await;
+            keeper.audit(&caller, SANDBOX_UPDATE, Some(&entry.id), &changed, details).await?;
+            changed.map(|()| entry.info())
+        })
+        .await
     }
 
     async fn change(&self, caller: &Caller, entry: &Arc<Entry>, update: SandboxUpdate) -> Result<()> {

@@ -29,7 +29,7 @@ use crate::head_room::Purpose;
 use crate::info::{SandboxInfo, TemplateInfo};
 use crate::keeper::{Entered, Keeper, Result};
 use crate::request::{ForkRequest, Lifetime, PortSettings, SnapshotRequest};
-use crate::steps::{run_detached, step};
+use crate::steps::step;
 use crate::tags::new_template_id;
 use crate::templates::{Origin, check_new_name, template_info};
 
@@ -134,35 +134,29 @@ impl Keeper {
         id: &str,
         request: SnapshotRequest,
     ) -> Result<TemplateInfo> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.snapshot_inner(&caller, &id, request).await })
-            .await
-    }
-
-    async fn snapshot_inner(
-        &self,
-        caller: &Caller,
-        id: &str,
-        request: SnapshotRequest,
-    ) -> Result<TemplateInfo> {
-        self.require(caller, SANDBOX_SNAPSHOT)?;
-        if request.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
-            return Err(KeeperError::field("note", format!("at most {MAX_NOTE_BYTES} bytes are allowed")));
-        }
-        if let Some(name) = &request.name {
-            check_new_name(name.as_str(), None)?;
-        }
-        let entered = self.enter(caller, id).await?;
-        let kept = self.store_snapshot(caller, &entered, request).await;
-        let mut details = Vec::new();
-        if let Ok(row) = &kept {
-            details.push(("template", row.id.clone()));
-            details.push(("sha256", row.digest.clone()));
-        }
-        self.audit(caller, SANDBOX_SNAPSHOT, Some(entered.id()), &kept, details).await?;
-        let row = kept?;
-        entered.entry.note("snapshot", None, row.id.clone());
-        Ok(template_info(&row))
+        self.transact(SANDBOX_SNAPSHOT, caller, id, move |keeper, caller, id| async move {
+            if request.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
+                return Err(KeeperError::field(
+                    "note",
+                    format!("at most {MAX_NOTE_BYTES} bytes are allowed"),
+                ));
+            }
+            if let Some(name) = &request.name {
+                check_new_name(name.as_str(), None)?;
+            }
+            let entered = keeper.enter(&caller, &id).await?;
+            let kept = keeper.store_snapshot(&caller, &entered, request).await;
+            let mut details = Vec::new();
+            if let Ok(row) = &kept {
+                details.push(("template", row.id.clone()));
+                details.push(("sha256", row.digest.clone()));
+            }
+            keeper.audit(&caller, SANDBOX_SNAPSHOT, Some(entered.id()), &kept, details).await?;
+            let row = kept?;
+            entered.entry.note("snapshot", None, row.id.clone());
+            Ok(template_info(&row))
+        })
+        .await
     }
 
     async fn store_snapshot(

@@ -16,7 +16,6 @@ use crate::images::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, image_template};
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
 use crate::query::{Page, Part};
-use crate::steps::run_detached;
 
 /// Name of the built-in template: an empty home in the machine's own tree.
 pub const DEFAULT_TEMPLATE: &str = "default";
@@ -176,38 +175,37 @@ impl Keeper {
     /// # Errors
     /// Returns [`KeeperError::NotFound`]; fails for the built-in template, and for a built one unless the caller is an administrator.
     pub async fn remove_template(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.remove_template_inner(&caller, &id).await }).await
-    }
-
-    async fn remove_template_inner(&self, caller: &Caller, id: &str) -> Result<()> {
-        self.require(caller, TEMPLATE_REMOVE)?;
-        if id == DEFAULT_TEMPLATE {
-            return Err(KeeperError::Policy {
-                field: "template",
-                reason: "the template default is built in and cannot be removed".to_owned(),
-            });
-        }
-        let row = self.template_row(caller, id).await?;
-        if row.kind == TemplateKind::Built {
-            // Removal needs the same role as building.
-            self.require(caller, TEMPLATE_REMOVE_BUILT)?;
-        }
-        let removed = self.inner.store.templates().remove(&row.id).await;
-        let removed = removed.map_err(KeeperError::from);
-        self.audit(caller, TEMPLATE_REMOVE, None, &removed, vec![("template", row.id.clone())]).await?;
-        removed?;
-        self.inner.pools.discard(&row.id);
-        if row.kind == TemplateKind::Built {
-            return self.sweep_layers(false).await.map(drop);
-        }
-        let path = self.archive_path(&row.id);
-        match tokio::fs::remove_file(&path).await {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(KeeperError::File { action: "remove", path, source })
+        self.transact(TEMPLATE_REMOVE, caller, id, move |keeper, caller, id| async move {
+            if id == DEFAULT_TEMPLATE {
+                return Err(KeeperError::Policy {
+                    field: "template",
+                    reason: "the template default is built in and cannot be removed".to_owned(),
+                });
             }
-            _ => Ok(()),
-        }
+            let row = keeper.template_row(&caller, &id).await?;
+            if row.kind == TemplateKind::Built {
+                // Removal needs the same role as building.
+                keeper.require(&caller, TEMPLATE_REMOVE_BUILT)?;
+            }
+            let removed = keeper.inner.store.templates().remove(&row.id).await;
+            let removed = removed.map_err(KeeperError::from);
+            keeper
+                .audit(&caller, TEMPLATE_REMOVE, None, &removed, vec![("template", row.id.clone())])
+                .await?;
+            removed?;
+            keeper.inner.pools.discard(&row.id);
+            if row.kind == TemplateKind::Built {
+                return keeper.sweep_layers(false).await.map(drop);
+            }
+            let path = keeper.archive_path(&row.id);
+            match tokio::fs::remove_file(&path).await {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    Err(KeeperError::File { action: "remove", path, source })
+                }
+                _ => Ok(()),
+            }
+        })
+        .await
     }
 }
 

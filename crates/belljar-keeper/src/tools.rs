@@ -408,10 +408,7 @@ impl Keeper {
         call: ToolCall,
         report: Reporter<CodeEvent>,
     ) -> Result<ToolResult> {
-        // Dropped with this future, which tells the detached steps that the caller has disconnected.
-        let (_waiting, gone) = oneshot::channel();
-        let (keeper, caller, named) = self.clone_for_task(caller, named);
-        run_detached(&self.inner.tasks, async move {
+        self.run_call(caller, named, move |keeper, caller, named, gone| async move {
             if let Err(refused) = keeper.require(&caller, TOOL_CALL) {
                 let (refused, details) = (Err(refused), tool_details(&named, None));
                 keeper.audit(&caller, TOOL_CALL, None, &refused, details).await?;
@@ -552,7 +549,7 @@ impl Keeper {
             on_disconnect: OnDisconnect::Kill,
             ..CodeRequest::default()
         };
-        let execution = self.run_code_inner(caller, sandbox, request, report, gone).await?;
+        let execution = self.run_code_until_gone(caller, sandbox, request, report, gone).await?;
         // Code may have ended the sandbox; then nothing is left of its files.
         let after = self.regular_files(caller, sandbox).await.unwrap_or_default();
         let written = after.into_iter().filter(|(path, found)| before.get(path) != Some(found));

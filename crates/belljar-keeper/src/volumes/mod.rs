@@ -38,7 +38,6 @@ use crate::error::KeeperError;
 use crate::head_room::Purpose;
 use crate::json;
 use crate::keeper::{Keeper, Result};
-use crate::steps::run_detached;
 use crate::token::{Scope, Token};
 
 /// The home directory in the sandboxes of every engine with volumes.
@@ -119,21 +118,17 @@ impl Keeper {
     /// # Errors
     /// Fails if the name is taken, or if a quota or the machine's headroom would be exceeded. Leaves nothing behind then.
     pub async fn create_volume(&self, caller: &Caller, request: NewVolume) -> Result<VolumeInfo> {
-        let (keeper, caller) = (self.clone(), caller.clone());
-        run_detached(&self.inner.tasks, async move { keeper.create_volume_inner(&caller, request).await })
-            .await
-    }
-
-    async fn create_volume_inner(&self, caller: &Caller, request: NewVolume) -> Result<VolumeInfo> {
-        self.require(caller, VOLUME_CREATE)?;
-        self.check_reserve("make a volume").await?;
-        let made = self.make_volume(caller, &request).await;
-        let mut details = vec![("name", request.name)];
-        if let Ok(row) = &made {
-            details.extend([("volume", row.id.to_string()), ("bytes", row.bytes.to_string())]);
-        }
-        self.audit(caller, VOLUME_CREATE, None, &made, details).await?;
-        made.map(|row| self.volume_info(row))
+        self.transact(VOLUME_CREATE, caller, "", move |keeper, caller, _| async move {
+            keeper.check_reserve("make a volume").await?;
+            let made = keeper.make_volume(&caller, &request).await;
+            let mut details = vec![("name", request.name)];
+            if let Ok(row) = &made {
+                details.extend([("volume", row.id.to_string()), ("bytes", row.bytes.to_string())]);
+            }
+            keeper.audit(&caller, VOLUME_CREATE, None, &made, details).await?;
+            made.map(|row| keeper.volume_info(row))
+        })
+        .await
     }
 
     async fn make_volume(&self, caller: &Caller, request: &NewVolume) -> Result<VolumeRow> {
@@ -278,17 +273,14 @@ impl Keeper {
     /// # Errors
     /// Returns [`KeeperError::NotFound`], or [`KeeperError::VolumeInUse`] while a sandbox mounts it.
     pub async fn remove_volume(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (keeper, caller, id) = self.clone_for_task(caller, id);
-        run_detached(&self.inner.tasks, async move { keeper.remove_volume_inner(&caller, &id).await }).await
-    }
-
-    async fn remove_volume_inner(&self, caller: &Caller, id: &str) -> Result<()> {
-        self.require(caller, VOLUME_REMOVE)?;
-        let row = self.find_visible_volume(caller, id).await?;
-        let removed = self.delete_volume(&row).await;
-        let details = vec![("volume", row.id.to_string()), ("name", row.name)];
-        self.audit(caller, VOLUME_REMOVE, None, &removed, details).await?;
-        removed
+        self.transact(VOLUME_REMOVE, caller, id, move |keeper, caller, id| async move {
+            let row = keeper.find_visible_volume(&caller, &id).await?;
+            let removed = keeper.delete_volume(&row).await;
+            let details = vec![("volume", row.id.to_string()), ("name", row.name)];
+            keeper.audit(&caller, VOLUME_REMOVE, None, &removed, details).await?;
+            removed
+        })
+        .await
     }
 
     async fn delete_volume(&self, row: &VolumeRow) -> Result<()> {
