@@ -1,0 +1,246 @@
+//! A screening from its code to its report.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tree_sitter::{Node, ParseOptions, Parser, Tree};
+
+use super::reader::Reader;
+use super::request::{Modules, Request};
+use super::tree::{MAX_DEPTH, first_error, walk};
+use crate::budget::Budget;
+use crate::language::Language;
+use crate::report::{Finding, MAX_NAME, Report};
+use crate::rules::{Rule, RuleError, RuleSet, Rules};
+use crate::syntax::Facts;
+use crate::values::{UNKNOWN, Values};
+
+/// Longest time of a screening, of a processor. Source: docs/screening.md.
+pub const MAX_TIME: Duration = Duration::from_millis(200);
+
+/// Most findings that are kept until the gravest are chosen.
+const MAX_KEPT: usize = 5_000;
+
+/// Screens code in this process. Parsers are written in C: what others wrote is screened by `screen_in_jail`.
+///
+/// # Errors
+/// Never fails in a build whose tests pass, as the rules are part of it.
+pub fn screen(request: &Request, time: Duration) -> Result<Report, RuleError> {
+    let set = RuleSet::builtin()?;
+    let mut screening = Screening {
+        set: &set,
+        rules: HashMap::new(),
+        modules: &request.modules,
+        budget: Budget::new(time),
+        findings: Vec::new(),
+        seen: HashSet::new(),
+        is_complete: true,
+    };
+    screening.read(request.language, &request.code, None)?;
+    Ok(Report::new(request.language.as_str(), screening.findings, screening.is_complete))
+}
+
+/// Returns the report of code that was not read, for the reason that this rule has.
+pub(crate) fn unread_report(set: &RuleSet, language: Language, id: &str) -> Report {
+    let findings = set.rules.iter().filter(|rule| rule.id == id).map(whole).collect();
+    Report::new(language.as_str(), findings, false)
+}
+
+/// Returns a finding about all of the code.
+fn whole(rule: &Rule) -> Finding {
+    Finding {
+        rule: rule.id.clone(),
+        severity: rule.severity,
+        line: 1,
+        column: 1,
+        end_line: 1,
+        end_column: 1,
+        name: String::new(),
+        inside: None,
+        meaning: rule.meaning.clone(),
+        walls: rule.walls.clone(),
+    }
+}
+
+/// State of a screening.
+pub(super) struct Screening<'a> {
+    set: &'a RuleSet,
+    rules: HashMap<Language, Rc<Rules>>,
+    pub(super) modules: &'a Modules,
+    pub(super) budget: Budget,
+    findings: Vec<Finding>,
+    /// Rules and places of findings.
+    seen: HashSet<(usize, Place, Option<Language>)>,
+    is_complete: bool,
+}
+
+/// Place of a finding: lines and columns from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    line: usize,
+    column: usize,
+    end_line: usize,
+    end_column: usize,
+}
+
+impl Place {
+    pub(super) fn of(node: Node<'_>) -> Self {
+        let (start, end) = (node.start_position(), node.end_position());
+        Self {
+            line: start.row + 1,
+            column: start.column + 1,
+            end_line: end.row + 1,
+            end_column: end.column + 1,
+        }
+    }
+}
+
+/// Where code is inside of other code.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outer {
+    pub(super) place: Place,
+    pub(super) depth: usize,
+}
+
+impl Screening<'_> {
+    fn rules(&mut self, language: Language) -> Result<Rc<Rules>, RuleError> {
+        if let Some(rules) = self.rules.get(&language) {
+            return Ok(Rc::clone(rules));
+        }
+        let rules = Rc::new(self.set.of(language)?);
+        self.rules.insert(language, Rc::clone(&rules));
+        Ok(rules)
+    }
+
+    pub(super) fn rule(&self, id: &str) -> Option<usize> {
+        self.set.rules.iter().position(|rule| rule.id == id)
+    }
+
+    /// Adds a finding, once for each rule and beginning.
+    pub(super) fn find(
+        &mut self,
+        rule: usize,
+        node: Node<'_>,
+        name: &str,
+        language: Language,
+        outer: Option<Outer>,
+    ) {
+        let place = outer.map_or_else(|| Place::of(node), |outer| outer.place);
+        let start = Place { end_line: 0, end_column: 0, ..place };
+        let inside = outer.map(|_| language);
+        if self.findings.len() >= MAX_KEPT || !self.seen.insert((rule, start, inside)) {
+            return;
+        }
+        let Some(Rule { id, severity, meaning, walls, is_secret, .. }) = self.set.rules.get(rule) else {
+            return;
+        };
+        let mut shown: String = name
+            .chars()
+            .map(|char| if char.is_control() { ' ' } else { char })
+            .map(|char| if char == UNKNOWN { '…' } else { char })
+            .take(if *is_secret { 4 } else { MAX_NAME })
+            .collect();
+        if shown.len() < name.len() && *is_secret {
+            shown.push('…');
+        }
+        let Place { line, column, end_line, end_column } = place;
+        self.findings.push(Finding {
+            rule: id.clone(),
+            severity: *severity,
+            line,
+            column,
+            end_line,
+            end_column,
+            name: shown,
+            inside: inside.map(|language| language.as_str().to_owned()),
+            meaning: meaning.clone(),
+            walls: walls.clone(),
+        });
+    }
+
+    /// Adds a finding about the reading itself, after which the report is not complete.
+    pub(super) fn unread(
+        &mut self,
+        id: &str,
+        node: Option<Node<'_>>,
+        language: Language,
+        outer: Option<Outer>,
+    ) {
+        let is_partial = id != "does-not-parse";
+        self.is_complete &= !is_partial;
+        let Some(rule) = self.rule(id) else { return };
+        if let Some(node) = node {
+            self.find(rule, node, "", language, outer);
+        } else if let Some(rule) = self.set.rules.get(rule)
+            && outer.is_none()
+        {
+            self.findings.push(whole(rule));
+        }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        language: Language,
+        source: &str,
+        outer: Option<Outer>,
+    ) -> Result<(), RuleError> {
+        let rules = self.rules(language)?;
+        let Some(tree) = self.parse(language, source) else {
+            self.unread("not-read-in-time", None, language, outer);
+            return Ok(());
+        };
+        let root = tree.root_node();
+        if root.has_error() && outer.is_none() {
+            self.unread("does-not-parse", first_error(root), language, outer);
+        }
+        let mut facts = Facts::default();
+        let mut is_deep = false;
+        walk(root, self.budget, |node, depth| {
+            is_deep |= depth >= MAX_DEPTH;
+            language.bind(node, source, &mut facts);
+        });
+        if is_deep {
+            self.unread("too-deep", Some(root), language, outer);
+        }
+        let values = Values::new(language, source, Rc::clone(&rules), facts, self.budget);
+        let mut reader = Reader { screening: self, values, outer };
+        reader.imports();
+        reader.aliases();
+        let mut failed = None;
+        walk(root, reader.screening.budget, |node, _| {
+            if failed.is_none() {
+                failed = reader.node(node).err();
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if self.budget.is_over() {
+            self.unread("not-read-in-time", None, language, outer);
+        }
+        Ok(())
+    }
+
+    /// Parses the code; `None` if there was not enough time.
+    fn parse(&self, language: Language, source: &str) -> Option<Tree> {
+        let mut first = None;
+        for grammar in language.parsers(source) {
+            let mut parser = Parser::new();
+            parser.set_language(&grammar).ok()?;
+            let budget = self.budget;
+            let mut stop = |_: &tree_sitter::ParseState| {
+                if budget.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let options = ParseOptions::new().progress_callback(&mut stop);
+            let mut read = |at: usize, _| source.as_bytes().get(at..).unwrap_or_default();
+            let tree = parser.parse_with_options(&mut read, None, Some(options))?;
+            if !tree.root_node().has_error() {
+                return Some(tree);
+            }
+            first.get_or_insert(tree);
+        }
+        first
+    }
+}
