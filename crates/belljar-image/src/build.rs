@@ -234,7 +234,7 @@ impl Builder<'_> {
             Err(error) => Err(error),
         };
         let closed = sandbox.close().await;
-        let layers = result?;
+        let layers = result.map_err(|error| error.in_step(number, total, kind.name(), kind.summary()))?;
         closed?;
         self.finish_layers(state, layers, number).await
     }

@@ -93,4 +93,18 @@ impl BuildError {
     pub(crate) fn guest(doing: &'static str) -> impl FnOnce(GuestError) -> Self {
         move |source| Self::Guest { doing, source }
     }
+
+    /// Attributes to a step what it has caused itself: its sandbox has ended, or lacks what the step or finishing the tree needs.
+    pub(crate) fn in_step(self, number: usize, total: usize, kind: &'static str, command: String) -> Self {
+        let how = match self {
+            Self::Guest { doing, source }
+                if matches!(source, GuestError::Refused { .. } | GuestError::NotRegular { .. }) =>
+            {
+                format!("{doing} failed: {source}")
+            }
+            Self::Engine(EngineError::Ended { how }) => format!("its sandbox ended: {how}"),
+            other => return other,
+        };
+        Self::Step { number, total, kind, command, how, code: None, last_lines: Vec::new() }
+    }
 }

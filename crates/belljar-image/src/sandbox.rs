@@ -110,6 +110,7 @@ impl BuildSandbox {
         params: BuildSandboxParams<'_>,
     ) -> Result<Self, BuildError> {
         let limits = limits(params.limits).resolve();
+        let shown = params.shown.first().map(|dir| dir.name.clone());
         let tree = TemplateTree {
             base: params.base,
             layers: layers.tree(params.below),
@@ -126,7 +127,8 @@ impl BuildSandbox {
             network: params.network,
             ..SandboxSpec::default()
         };
-        Ok(Self { sandbox: engine.create(CreateRequest::run(&spec)).await? })
+        let created = engine.create(CreateRequest::run(&spec)).await;
+        Ok(Self { sandbox: created.map_err(|error| refused_input(error, shown))? })
     }
 
     /// Runs a command line and waits for its end.
@@ -145,7 +147,10 @@ impl BuildSandbox {
             on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
             ..Default::default()
         };
-        let mut execution = self.sandbox.guest().start(request).await.map_err(to_error())?;
+        let mut execution = match self.sandbox.guest().start(request).await {
+            Ok(execution) => execution,
+            Err(error) => return Err(self.explain(error, "running a command").await),
+        };
         let mut lines = Lines::default();
         loop {
             match execution.next().await {
@@ -319,6 +324,17 @@ impl BuildSandbox {
 
     pub(crate) async fn close(self) -> Result<(), BuildError> {
         Ok(self.sandbox.stop().await?)
+    }
+}
+
+/// Names the input that may not be shown in a sandbox, which has the name of its directory there.
+fn refused_input(error: EngineError, shown: Option<String>) -> BuildError {
+    match (&error, shown) {
+        (EngineError::Mount(refusal), Some(field)) => BuildError::input(field, refusal.to_string()),
+        (EngineError::MountSource { path, source }, Some(field)) => {
+            BuildError::input(field, format!("cannot use {}: {source}", path.display()))
+        }
+        _ => error.into(),
     }
 }
 

@@ -16,8 +16,8 @@ use belljar_linux::{
     rlimit, seccomp,
 };
 use belljar_model::{
-    LimitsGrade, Mount, MountMode, MountPolicy, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree, TreeBase,
-    TreeBuild, placeholder,
+    LimitsGrade, Mount, MountMode, MountPolicy, MountRefusal, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree,
+    TreeBase, TreeBuild, placeholder,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -281,7 +281,9 @@ impl Planner<'_> {
                 reason: error.to_string(),
                 fix: "name another directory".to_owned(),
             };
-            policy.allow_read(dir.source.clone()).map_err(refused)?;
+            // Other paths have been checked with the specification.
+            let root = |_| MountRefusal::Root { source_path: dir.source.clone() };
+            policy.allow_read(dir.source.clone()).map_err(root)?;
             let target = Path::new(host_tree::HOME).join(&dir.name);
             let mount = Mount::new(dir.source.clone(), target, MountMode::ReadOnly).map_err(refused)?;
             CheckedMount::new(&mount, &policy)?.add_to(&mut tree, outside)?;

@@ -1,6 +1,6 @@
 //! Hostile steps, which must stay confined to their sandbox.
 
-use belljar_image::{BuildEvent, BuildInput};
+use belljar_image::{BuildError, BuildEvent, BuildInput};
 
 use crate::fixture::{Case, Fixture};
 
@@ -10,7 +10,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         ("background_processes_of_a_step_end_with_the_build", |fixture| {
             Box::pin(background_process(fixture))
         }),
-        ("forbidden_directories_are_refused_as_mirror", |fixture| Box::pin(mirror(fixture))),
+        ("forbidden_directories_are_refused_as_inputs", |fixture| Box::pin(mirror(fixture))),
     ]
 }
 
@@ -63,12 +63,18 @@ async fn mirror(fixture: Fixture) {
         if !std::path::Path::new(dir).exists() {
             continue;
         }
-        let input = BuildInput { mirror: Some(dir.into()), ..BuildInput::default() };
-        let text = "name = \"a\"\nbase = \"host\"\n[[step]]\nrun = \"true\"";
-        let (built, _) = fixture.build(text, &input).await;
-        let error = built.unwrap_err();
-        let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        let text = format!("{error}: {cause}");
-        assert!(text.contains("forbidden") || text.contains("is not allowed"), "{dir}: {text}");
+        let mirror = BuildInput { mirror: Some(dir.into()), ..BuildInput::default() };
+        let image = BuildInput { image: Some(dir.into()), ..BuildInput::default() };
+        for (name, base, input) in [
+            ("mirror", "base = \"host\"\n[[step]]\nrun = \"true\"", mirror),
+            ("image", "base = \"oci\"\nimage = \"layout\"", image),
+        ] {
+            let (built, _) = fixture.build(&format!("name = \"a\"\n{base}"), &input).await;
+            let error = built.unwrap_err();
+            let BuildError::Input { field, reason } = &error else { panic!("{dir}: {error:?}") };
+            assert_eq!(field, name, "{dir}: {reason}");
+            let is_refused = reason.contains("forbidden") || reason.contains("is the root of the host");
+            assert!(is_refused, "{dir}: {reason}");
+        }
     }
 }

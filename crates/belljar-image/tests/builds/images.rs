@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         ("volumes_are_mounted_in_a_separate_tree", |fixture| Box::pin(volumes(fixture))),
         ("only_steps_with_a_network_have_a_resolver", |fixture| Box::pin(resolver(fixture))),
         ("debian_is_built_from_a_mirror", |fixture| Box::pin(debian(fixture))),
+        ("steps_that_break_their_tree_fail_by_name", |fixture| Box::pin(broken(fixture))),
         ("layer_with_a_wrong_digest_is_refused", |fixture| Box::pin(changed(fixture))),
         ("links_devices_and_set_uid_files_of_an_image_are_harmless", |fixture| Box::pin(hostile(fixture))),
     ]
@@ -110,6 +111,26 @@ pub(crate) fn base_layer(more: &[Entry<'_>]) -> Vec<u8> {
     }
     entries.extend_from_slice(more);
     layer(&entries)
+}
+
+/// A step that removes what finishing the tree, or the next step, needs has failed itself.
+async fn broken(fixture: Fixture) {
+    let root = layout(fixture.path(), &[base_layer(&[("work/", EntryType::Directory, 0o755, b"")])]);
+    for (steps, expected) in [
+        (
+            "[[step]]\nrun = \"echo a\"\n[[step]]\nrun = \"rm -rf /bin /lib /lib64; exit 0\"\n",
+            "step 2 of 2 (run): rm -rf",
+        ),
+        ("[[step]]\ncopy = { from = \"a\", to = \"/bin\" }\n", "step 1 of 1 (copy)"),
+    ] {
+        let files = [("a".to_owned(), (0o644, bytes::Bytes::from_static(b"a")))].into();
+        let input = BuildInput { files, ..input(root.clone()) };
+        let (built, _) = fixture.build(&format!("{OCI}{steps}"), &input).await;
+        let error = built.unwrap_err();
+        assert!(matches!(error, belljar_image::BuildError::Step { .. }), "{error:?}");
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+    fixture.wait_for_no_loops().await;
 }
 
 const OCI: &str = "name = \"tiny\"\nbase = \"oci\"\nimage = \"layout\"\n";
