@@ -88,6 +88,12 @@ pub fn parse_header(bytes: &[u8]) -> Result<Option<(BundleHeader, usize)>, Build
             if header.layers.len() > MAX_TREE_LAYERS {
                 return Err(invalid(format!("layers: at most {MAX_TREE_LAYERS} are allowed")));
             }
+            if header.layers.is_empty() && header.base == TreeBase::Own {
+                return Err(invalid("layers: a tree of its own has at least one".to_owned()));
+            }
+            if header.spec.machine == Some(true) && header.base == TreeBase::Host {
+                return Err(invalid("spec.machine: a machine needs a tree of its own".to_owned()));
+            }
             let is_dir =
                 |dir: &String| dir.starts_with('/') && dir.len() <= MAX_DIR_BYTES && !dir.contains('\0');
             if !header.workdir.iter().all(is_dir) {
@@ -139,6 +145,17 @@ mod tests {
     #[test]
     fn invalid_bundles_are_refused() {
         let good = String::from_utf8(write_header(&header()).unwrap()).unwrap();
+        let written = |header: BundleHeader| String::from_utf8(write_header(&header).unwrap()).unwrap();
+        let machine = SpecFile { machine: Some(true), ..SpecFile::default() };
+        let on_host = BundleHeader { base: TreeBase::Host, layers: Vec::new(), ..header() };
+        assert!(parse_header(written(on_host.clone()).as_bytes()).is_ok(), "settings alone");
+        for (bad, field) in [
+            (BundleHeader { layers: Vec::new(), ..header() }, "layers"),
+            (BundleHeader { spec: machine, ..on_host }, "spec.machine"),
+        ] {
+            let error = parse_header(written(bad).as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("bundle: {field}: ")), "{error}");
+        }
         for bad in [
             "PK\x03\x04".to_owned(),
             good.replace("template 1", "template 2"),
