@@ -204,15 +204,17 @@ impl KeyState {
 }
 
 impl Share {
-    /// Changes the memory limit of the share.
+    /// Changes the memory limit of the share. Less is always possible, also for a key that uses more than its quota since that was lowered.
     ///
     /// # Errors
-    /// Returns [`KeeperError::Quota`] if that exceeds the quota; nothing is changed then.
+    /// Returns [`KeeperError::Quota`] if it becomes more and that exceeds the quota; nothing is changed then.
     pub(crate) fn set_memory(&mut self, quotas: &Quotas, memory_bytes: u64) -> Result<(), KeeperError> {
         let mut state = self.shared.lock();
         let key = state.keys.entry(self.key.clone()).or_default();
         let others = key.memory_bytes.saturating_sub(self.memory_bytes);
-        check("memory_bytes", others, memory_bytes, quotas.memory_bytes)?;
+        if memory_bytes > self.memory_bytes {
+            check("memory_bytes", others, memory_bytes, quotas.memory_bytes)?;
+        }
         key.memory_bytes = others + memory_bytes;
         self.memory_bytes = memory_bytes;
         Ok(())
@@ -377,6 +379,11 @@ mod tests {
         assert!(share.set_memory(&caller.quotas, 201 << 20).is_err());
         share.set_memory(&caller.quotas, 200 << 20).unwrap();
         assert_eq!(ledger.usage("k").memory_bytes, 300 << 20);
+        // The quota was lowered meanwhile: less is possible, more is not.
+        let lowered = Quotas { memory_bytes: Some(50 << 20), ..Quotas::default() };
+        share.set_memory(&lowered, 100 << 20).unwrap();
+        assert_eq!(ledger.usage("k").memory_bytes, 200 << 20);
+        assert!(share.set_memory(&lowered, (100 << 20) + 1).is_err());
         drop(share);
         assert_eq!(ledger.usage("k").memory_bytes, 100 << 20);
     }
