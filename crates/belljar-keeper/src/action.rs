@@ -229,7 +229,8 @@ impl Keeper {
         let entry = self.find(caller, id).await?;
         check_ceiling(caller, &entry)?;
         let entering = step!("keeper.enter", sandbox = %entry.id);
-        self.enter_entry(entry).instrument(entering).await
+        let entered = self.enter_entry(entry).instrument(entering).await?;
+        Ok(entered.opened_by(Some(caller.key.clone())))
     }
 
     /// Finds a sandbox to look at it, after all checks. It is not resumed, and not marked as in use.

@@ -164,6 +164,8 @@ pub struct Entered {
     spec: Arc<belljar_model::SandboxSpec>,
     /// The volume of a content sandbox.
     volume: Option<VolumeId>,
+    /// Id of the key that has opened it; `None` if nobody had to present one.
+    key: Option<String>,
     _use: Use,
 }
 
@@ -171,7 +173,19 @@ impl Entered {
     /// Returns a use of a volume's content sandbox.
     pub(crate) fn of_volume(entry: &Arc<Entry>, sandbox: Arc<Sandbox>, volume: VolumeId) -> Self {
         let spec = Arc::clone(&entry.live().spec);
-        Self { _use: entry.begin_use(), entry: Arc::clone(entry), sandbox, spec, volume: Some(volume) }
+        let (entry, _use) = (Arc::clone(entry), entry.begin_use());
+        Self { _use, entry, sandbox, spec, volume: Some(volume), key: None }
+    }
+
+    /// Records which key has opened it.
+    pub(crate) fn opened_by(self, key: Option<String>) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Returns the id of the key that has opened it, with which its connections end; `None` for a public port.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
     }
 
     /// Returns the volume, if this is a content sandbox and not a sandbox of a tenant.
@@ -428,7 +442,7 @@ impl Keeper {
         }
         let sandbox = entry.require_running("using it")?;
         let spec = Arc::clone(&entry.live().spec);
-        Ok(Entered { entry, sandbox, spec, volume: None, _use: used })
+        Ok(Entered { entry, sandbox, spec, volume: None, key: None, _use: used })
     }
 
     /// Writes a change of the record, then applies it in memory. Illegal transitions of `SandboxState` are refused. The caller holds the
@@ -483,10 +497,9 @@ pub(crate) fn not_found(id: &str) -> KeeperError {
 impl Caller {
     /// Reports whether the caller may see this sandbox.
     pub(crate) fn may_see(&self, tenant: &str, id: &SandboxId) -> bool {
-        match &self.only {
-            Some(only) => ServiceWall::TokenScope.allows(only == id),
-            None => self.may_see_tenant(tenant),
-        }
+        // The key may have issued the token as an administrator, for another tenant's sandbox.
+        let is_only = self.only.as_ref().is_none_or(|only| ServiceWall::TokenScope.allows(only == id));
+        is_only && self.may_see_tenant(tenant)
     }
 
     /// Reports whether the caller may see this tenant's resources.

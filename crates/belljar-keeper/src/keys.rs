@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::action::{KEY_CREATE, KEY_LIST, KEY_REVOKE, KEY_UPDATE};
 use crate::built::built_record;
-use crate::caller::{Caller, DEFAULT_TENANT, Quotas};
+use crate::caller::{Caller, DEFAULT_TENANT, OPERATOR, Quotas};
 use crate::create::fill_random;
 use crate::error::KeeperError;
 use crate::info::{CreatedKey, KeyInfo};
@@ -93,7 +93,7 @@ pub(crate) struct Keys {
     cache: Mutex<HashMap<[u8; 32], CachedKey>>,
     touched: Mutex<HashMap<String, (Instant, Timestamp)>>,
     several_tenants: AtomicBool,
-    /// Publishes the ids of revoked keys.
+    /// Publishes the ids of keys that were revoked, or may do less than before.
     revoked: tokio::sync::broadcast::Sender<String>,
 }
 
@@ -200,11 +200,15 @@ impl Keeper {
 
     /// Reads the key with this id from the store.
     pub(crate) async fn key_row(&self, id: &str) -> std::result::Result<KeyRow, Denied> {
-        if id == Caller::operator("", "").key {
-            return Ok(operator_row());
+        self.find_key(id).await.map_err(|_| Denied::Unavailable)?.ok_or(Denied::Unknown)
+    }
+
+    /// Reads the key with this id from the store, where a failure of the store must not pass for a missing key.
+    pub(crate) async fn find_key(&self, id: &str) -> Result<Option<KeyRow>> {
+        if id == OPERATOR {
+            return Ok(Some(operator_row()));
         }
-        let row = self.inner.store.keys().get(id).await.map_err(|_| Denied::Unavailable)?;
-        row.ok_or(Denied::Unknown)
+        Ok(self.inner.store.keys().get(id).await?)
     }
 
     pub(crate) fn read_token(&self, text: &str) -> Option<Token> {
@@ -385,8 +389,15 @@ impl Keeper {
     pub async fn update_key(&self, caller: &Caller, id: &str, change: KeyChange) -> Result<KeyInfo> {
         self.transact(KEY_UPDATE, caller, id, move |keeper, caller, id| async move {
             let mut details = vec![("key", id.chars().take(64).collect())];
+            let before = keeper.inner.store.keys().get(&id).await?;
             let changed = keeper.change_row(&id, change, &mut details).await;
             keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
+            if let (Some(before), Ok(after)) = (&before, &changed)
+                && is_narrower(before, after)
+            {
+                // There may be no subscribers.
+                let _ = keeper.inner.keys.revoked.send(id.clone());
+            }
             keeper.audit(&caller, KEY_UPDATE, None, &changed, details).await?;
             let row = changed?;
             keeper.look_for_tenants().await?;
@@ -471,10 +482,19 @@ impl Keeper {
         .await
     }
 
-    /// Subscribes to the ids of keys revoked by this server, whose open connections must be closed.
+    /// Subscribes to the ids of keys that this server has revoked, or whose role it has lowered or calls it lets wait for approval since:
+    /// their open connections must be closed.
     #[must_use]
     pub fn revocations(&self) -> tokio::sync::broadcast::Receiver<String> {
         self.inner.keys.revoked.subscribe()
+    }
+
+    /// Reports whether a key has expired, or was revoked by any server. False while the store cannot be read.
+    pub async fn has_ended(&self, key: &str) -> bool {
+        match self.key_row(key).await {
+            Ok(row) => check_row(&row).is_err(),
+            Err(why) => why != Denied::Unavailable,
+        }
     }
 
     /// Looks whether more than one tenant has a valid key.
@@ -507,9 +527,12 @@ fn check_text(field: &'static str, text: &str) -> Result<()> {
 fn check_owner(owner: Option<&str>) -> Result<()> {
     let Some(owner) = owner else { return Ok(()) };
     check_text("owner", owner)?;
-    if owner.trim() != owner || owner.is_empty() || owner.starts_with("key_") {
+    // Names that look like others: of keys, of the operator, and with characters that cannot be seen.
+    let is_hidden = |letter| matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let is_taken = owner.starts_with("key_") || owner.eq_ignore_ascii_case(crate::caller::OPERATOR);
+    if owner.trim() != owner || owner.is_empty() || is_taken || owner.contains(is_hidden) {
         let reason = format!(
-            "{owner:?} is not allowed; give the name of a person or a program, without spaces around it"
+            "{owner:?} is not allowed; give the name of a person or a program, without spaces around it or characters that cannot be seen"
         );
         return Err(KeeperError::field("owner", reason));
     }
@@ -523,6 +546,11 @@ fn check_approval(approval: Approval, role: Role) -> Result<()> {
     }
     let reason = "a key with the role admin could create another one; give the role user";
     Err(KeeperError::field("approval", reason))
+}
+
+/// Reports whether a key may do less after a change, or its calls wait for approval that did not before.
+fn is_narrower(before: &KeyRow, after: &KeyRow) -> bool {
+    !after.role.includes(before.role) || (after.approval != before.approval && !after.approval.is_never())
 }
 
 /// Returns when a key expires that is valid for this long from now on.

@@ -351,45 +351,45 @@ impl Keeper {
         let sandbox: SandboxId = id.parse().map_err(|_| not_found(id))?;
         let entry = self.entry(&sandbox).ok_or_else(|| not_found(id))?;
         let public = entry.live().ports.get(&port).copied();
+        let mut key = None;
         let allowed = match public {
             None => ServiceWall::PublishedPorts.allows(false),
             Some(true) => true,
             Some(false) => {
-                let mut allowed = false;
                 for text in credentials.iter().map(AsRef::as_ref) {
-                    allowed = self.may_open(text, &sandbox, &entry.tenant, port, client, request_id).await;
-                    if allowed {
+                    let opening = self.identify_for_port(text, port, client, request_id).await;
+                    let may_open =
+                        |caller: &Caller| caller.may_use() && caller.may_see(&entry.tenant, &sandbox);
+                    key = opening.filter(may_open).map(|caller| caller.key);
+                    if key.is_some() {
                         break;
                     }
                 }
-                allowed
+                key.is_some()
             }
         };
         if !allowed {
             return Err(not_found(id));
         }
-        self.enter_entry(entry).await
+        Ok(self.enter_entry(entry).await?.opened_by(key))
     }
 
-    async fn may_open(
+    /// Returns the holder of a credential for a port: a key, or a key's token for the sandbox or the port.
+    async fn identify_for_port(
         &self,
         credential: &str,
-        sandbox: &SandboxId,
-        tenant: &str,
         port: u16,
         client: &str,
         request_id: &str,
-    ) -> bool {
+    ) -> Option<Caller> {
         if let Some(token) = self.read_token(credential)
             && token.scope == Scope::Port(port)
         {
-            return token.sandbox == *sandbox && self.live_key_of(&token).await.is_ok();
+            let row = self.live_key_of(&token).await.ok()?;
+            return Some(caller_of(&row, Some(token.sandbox), client, request_id));
         }
         // A denial here is recorded when the caller authenticates for the refusal.
-        match self.identify(credential, client, request_id).await.0 {
-            Ok(caller) => caller.may_use() && caller.may_see(tenant, sandbox),
-            Err(_) => false,
-        }
+        self.identify(credential, client, request_id).await.0.ok()
     }
 
     /// Opens a file by its signature.

@@ -254,7 +254,7 @@ impl Keeper {
         sessions.forget_expired(Timestamp::now()).await?;
         for seen in self.inner.sessions.hashes() {
             let is_valid = match sessions.get(&seen).await? {
-                Some(row) => self.key_row(&row.key).await.is_ok_and(|key| check_row(&key).is_ok()),
+                Some(row) => !self.has_ended(&row.key).await,
                 None => false,
             };
             if !is_valid {

@@ -181,6 +181,8 @@ impl Keeper {
         let row = self.key_row(&link.key).await.map_err(denied)?;
         check_row(&row).map_err(denied)?;
         let caller = caller_of(&row, None, client, request_id);
+        // The key's role may have been lowered since it got the link.
+        self.require(&caller, TEMPLATE_UPLOAD).map_err(|_| Denied::Revoked)?;
         Ok(OpenUpload { caller: Caller { tenant: link.tenant, ..caller }, hash: link.hash })
     }
 

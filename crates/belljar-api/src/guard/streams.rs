@@ -1,13 +1,24 @@
-//! Limit on the open streams of one key, which end when the key is revoked or the server shuts down.
+//! Limit on the open streams of one key, which end when the key is revoked, expires or may do less, or the server shuts down.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use belljar_keeper::{Caller, ServiceWall, Session};
+use belljar_model::SandboxId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::problem::{Code, Problem};
+
+/// Beginning of the names under which connections to ports of a sandbox are counted. No key's id begins so.
+const PORT_OF: &str = "port of ";
+
+/// Beginning of the names under which connections to ports end with their key.
+const PORTS_OF: &str = "ports opened by ";
+
+fn ports_of(key: &str) -> String {
+    format!("{PORTS_OF}{key}")
+}
 
 /// Counter of open streams by key.
 #[derive(Clone)]
@@ -32,6 +43,8 @@ pub(crate) struct StreamSlot {
     end: CancellationToken,
     /// The session of its caller.
     session: Option<Session>,
+    /// That of the key that has opened a connection to a port.
+    opened_by: Option<Box<StreamSlot>>,
 }
 
 impl StreamSlots {
@@ -40,12 +53,21 @@ impl StreamSlots {
         Self { max, stopping, open: Arc::default() }
     }
 
-    /// Ends the open streams of a key.
+    /// Ends the open streams of a key, and connections to ports that it has opened.
     pub(crate) fn end(&self, key: &str) {
-        let open = self.open().remove(key);
-        if let Some(open) = open.filter(|_| !ServiceWall::RevokedStreams.is_down()) {
-            open.end.cancel();
+        for name in [key.to_owned(), ports_of(key)] {
+            let open = self.open().remove(&name);
+            if let Some(open) = open.filter(|_| !ServiceWall::RevokedStreams.is_down()) {
+                open.end.cancel();
+            }
         }
+    }
+
+    /// Returns the keys that have open streams, or connections to ports.
+    pub(crate) fn keys(&self) -> BTreeSet<String> {
+        let open = self.open();
+        let names = open.keys().filter(|name| !name.starts_with(PORT_OF));
+        names.map(|name| name.strip_prefix(PORTS_OF).unwrap_or(name).to_owned()).collect()
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, OpenStreams>> {
@@ -57,30 +79,54 @@ impl StreamSlots {
     /// # Errors
     /// Fails if the key has the maximum number of open streams.
     pub(crate) fn take(&self, caller: &Caller) -> Result<StreamSlot, Problem> {
-        let mut slot = self.take_for(&caller.key)?;
+        let mut slot = self.take_for(&caller.key, self.max)?;
         slot.session = caller.session.clone();
         Ok(slot)
     }
 
-    /// Opens a stream that counts for this key.
+    /// Opens a connection to a port of a sandbox, which counts for the sandbox, and ends with the key that has opened it.
     ///
     /// # Errors
-    /// Fails if the key has the maximum number of open streams.
-    pub(crate) fn take_for(&self, key: &str) -> Result<StreamSlot, Problem> {
+    /// Fails if the sandbox has the maximum number of open connections.
+    pub(crate) fn take_port(&self, sandbox: &SandboxId, key: Option<&str>) -> Result<StreamSlot, Problem> {
+        let mut slot = self.take_for(&format!("{PORT_OF}{sandbox}"), self.max)?;
+        slot.opened_by = key.map(|key| self.take_for(&ports_of(key), usize::MAX)).transpose()?.map(Box::new);
+        Ok(slot)
+    }
+
+    fn take_for(&self, key: &str, max: usize) -> Result<StreamSlot, Problem> {
         let mut open = self.open();
         let new = || OpenStreams { count: 0, end: self.stopping.child_token() };
         let of_key = open.entry(key.to_owned()).or_insert_with(new);
-        if of_key.count >= self.max {
+        if of_key.count >= max {
             let detail = format!("streams: {} of {} are open; close one and try again", self.max, self.max);
             return Err(Problem::new(Code::QuotaExceeded, detail)
                 .with_retry_after(Some(std::time::Duration::from_secs(1))));
         }
         of_key.count += 1;
-        Ok(StreamSlot { slots: self.clone(), key: key.to_owned(), end: of_key.end.clone(), session: None })
+        let (key, end) = (key.to_owned(), of_key.end.clone());
+        Ok(StreamSlot { slots: self.clone(), key, end, session: None, opened_by: None })
     }
 }
 
 impl StreamSlot {
+    /// Returns a future that waits until the key that has opened the connection to a port is not valid any more, or may do less.
+    pub(crate) fn key_end(&self) -> impl Future<Output = ()> + Send + use<> {
+        let ends = self.opened_by.as_ref().map(|slot| (slot.end.clone(), slot.slots.stopping.clone()));
+        async move {
+            match ends {
+                Some((end, stopping)) => {
+                    end.cancelled().await;
+                    // At a shutdown, responses are completed.
+                    if stopping.is_cancelled() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Waits until the stream has to end, and returns why.
     pub(crate) async fn wait_for_end(&self) -> Problem {
         let session_end = async {
@@ -91,12 +137,13 @@ impl StreamSlot {
         };
         tokio::select! {
             () = self.end.cancelled() => {}
+            () = self.key_end() => {}
             () = session_end => return Problem::new(Code::Unauthenticated, "the session has ended"),
         }
         if self.slots.stopping.is_cancelled() {
             Problem::new(Code::ShuttingDown, "the server is shutting down; connect again soon")
         } else {
-            Problem::new(Code::Unauthenticated, "the key was revoked")
+            Problem::new(Code::Unauthenticated, "the key was revoked or changed, or has expired")
         }
     }
 }
@@ -116,18 +163,20 @@ impl Drop for StreamSlot {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     #[test]
     fn slots_are_released() {
         let stopping = CancellationToken::new();
         let slots = StreamSlots::new(2, stopping);
-        let first = slots.take_for("a").unwrap();
-        let _second = slots.take_for("a").unwrap();
-        assert_eq!(slots.take_for("a").err().map(|problem| problem.code()), Some(Code::QuotaExceeded));
-        assert!(slots.take_for("b").is_ok());
+        let first = slots.take_for("a", 2).unwrap();
+        let _second = slots.take_for("a", 2).unwrap();
+        assert_eq!(slots.take_for("a", 2).err().map(|problem| problem.code()), Some(Code::QuotaExceeded));
+        assert!(slots.take_for("b", 2).is_ok());
         drop(first);
-        assert!(slots.take_for("a").is_ok());
+        assert!(slots.take_for("a", 2).is_ok());
         assert_eq!(slots.open().len(), 1);
     }
 
@@ -135,12 +184,34 @@ mod tests {
     async fn streams_end_on_revocation_and_shutdown() {
         let stopping = CancellationToken::new();
         let slots = StreamSlots::new(2, stopping.clone());
-        let (first, other) = (slots.take_for("a").unwrap(), slots.take_for("b").unwrap());
+        let (first, other) = (slots.take_for("a", 2).unwrap(), slots.take_for("b", 2).unwrap());
         slots.end("a");
         assert_eq!(first.wait_for_end().await.code(), Code::Unauthenticated);
         drop(first);
         assert!(!other.end.is_cancelled());
         stopping.cancel();
         assert_eq!(other.wait_for_end().await.code(), Code::ShuttingDown);
+    }
+
+    #[tokio::test]
+    async fn connections_to_ports_end_with_their_key() {
+        let stopping = CancellationToken::new();
+        let slots = StreamSlots::new(1, stopping.clone());
+        let [one, two] = [1, 2].map(|byte| SandboxId::from_entropy([byte; 20]));
+        let first = slots.take_port(&one, Some("a")).unwrap();
+        assert!(slots.take_port(&one, None).is_err(), "they count for the sandbox");
+        let (second, public) = (
+            slots.take_port(&two, Some("b")).unwrap(),
+            slots.take_port(&SandboxId::from_entropy([3; 20]), None).unwrap(),
+        );
+        assert_eq!(slots.keys().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        slots.end("a");
+        first.key_end().await;
+        for left in [&second, &public] {
+            assert!(left.key_end().now_or_never().is_none());
+        }
+        stopping.cancel();
+        assert!(second.key_end().now_or_never().is_none(), "it is completed");
+        assert_eq!(second.wait_for_end().await.code(), Code::ShuttingDown);
     }
 }

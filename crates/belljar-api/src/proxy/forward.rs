@@ -46,7 +46,7 @@ pub(super) async fn forward(
     target: Target,
     mut request: Request,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take_for(&format!("port of {}", entered.id()))?;
+    let slot = shared.streams.take_port(entered.id(), entered.key())?;
     let upgraded = request.extensions_mut().remove::<OnUpgrade>();
     let mut request = to_inner_request(shared, &target, request)?;
     if let Some(host) = entered.masked_host(target.port) {
@@ -62,9 +62,13 @@ pub(super) async fn forward(
         .handshake::<_, Body>(TokioIo::new(tunnel.into_io()))
         .await
         .map_err(|error| Problem::new(Code::SandboxFailed, error.to_string()))?;
+    let key_end = slot.key_end();
     let connection = Task::spawn(async move {
-        // A broken connection shows in the response.
-        let _ = connection.with_upgrades().await;
+        tokio::select! {
+            // A broken connection shows in the response.
+            _ = connection.with_upgrades() => {}
+            () = key_end => {}
+        }
     });
     let answer = match tokio::time::timeout(RESPONSE_TIMEOUT, sender.send_request(request)).await {
         Err(_) => {
@@ -78,7 +82,7 @@ pub(super) async fn forward(
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let held = (connection, entered, slot);
         let prefix = target.prefix.as_deref();
-        return relay_upgrade(shared, answer, prefix, upgraded, held);
+        return relay_upgrade(answer, prefix, upgraded, held);
     }
     let (mut parts, body) = answer.into_parts();
     prepare_response(&mut parts.headers, false);
@@ -140,7 +144,6 @@ fn to_inner_request(shared: &Shared, target: &Target, request: Request) -> Resul
 
 /// Relays bytes between both sides after a protocol upgrade.
 fn relay_upgrade(
-    shared: &Shared,
     mut answer: http::Response<hyper::body::Incoming>,
     prefix: Option<&str>,
     outside: Option<OnUpgrade>,
@@ -151,9 +154,8 @@ fn relay_upgrade(
         return Err(Problem::new(Code::SandboxFailed, detail));
     };
     let inside = hyper::upgrade::on(&mut answer);
-    let stopping = shared.stopping.clone();
     tokio::spawn(async move {
-        let _held = held;
+        let (_connection, _entered, slot) = held;
         let both = async {
             let (outside, inside) = tokio::try_join!(outside, inside)?;
             let (mut outside, mut inside) = (TokioIo::new(outside), TokioIo::new(inside));
@@ -163,7 +165,7 @@ fn relay_upgrade(
         };
         tokio::select! {
             _ = both => {}
-            () = stopping.cancelled() => {}
+            _ = slot.wait_for_end() => {}
         }
     });
     let (mut parts, _) = answer.into_parts();

@@ -40,6 +40,10 @@ pub(crate) use slots::Slots;
 /// Pause after a failed accept for lack of descriptors or memory.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Interval at which keys with open streams are checked for having expired.
+/// Source: docs/spec.md; held by `session::streams_end_with_what_their_key_may_do`.
+const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Maximum time for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -107,14 +111,24 @@ impl Api {
         accepted
     }
 
-    /// Ends the open streams of revoked keys.
+    /// Ends the open streams of keys that are revoked or may do less, and now and then those of keys that have expired, or that another
+    /// server has revoked.
     async fn end_revoked(&self) -> Result<(), ServeError> {
-        let mut revocations = self.shared.keeper.revocations();
+        let (keeper, streams) = (&self.shared.keeper, &self.shared.streams);
+        let mut revocations = keeper.revocations();
+        let mut checks = tokio::time::interval(KEY_CHECK_INTERVAL);
         loop {
-            match revocations.recv().await {
-                Ok(key) => self.shared.streams.end(&key),
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => std::future::pending().await,
+            tokio::select! {
+                revoked = revocations.recv() => match revoked {
+                    Ok(key) => streams.end(&key),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => std::future::pending().await,
+                },
+                _ = checks.tick() => for key in streams.keys() {
+                    if keeper.has_ended(&key).await {
+                        streams.end(&key);
+                    }
+                },
             }
         }
     }

@@ -89,7 +89,7 @@ pub(crate) async fn attach(socket: WebSocket, shared: Shared, attachment: Attach
             ended = incoming => ended,
             problem = slot.wait_for_end() => match problem.code() {
                 Code::ShuttingDown => closing(close_code::AWAY, "the server is shutting down"),
-                _ => closing(close_code::POLICY, "the key was revoked, or the session has ended"),
+                _ => closing(close_code::POLICY, "the key was revoked or changed, or the session has ended"),
             },
         }
     };

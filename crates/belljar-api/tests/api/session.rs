@@ -14,6 +14,7 @@ cases![
     cookie_alone_is_refused,
     pages_of_other_origins_have_no_session,
     sessions_end_with_their_key,
+    streams_end_with_what_their_key_may_do,
     sessions_end_when_signed_out,
     links_are_used_once,
     sessions_begin_no_others,
@@ -164,6 +165,32 @@ async fn sessions_end_with_their_key(fixture: Fixture) {
     page.call("GET", "/v1/me").await.refused(401, "unauthenticated", None);
     let last = events.rest().await.pop().unwrap();
     assert_eq!((last.0.as_str(), &last.1["code"]), ("error", &json!("unauthenticated")));
+}
+
+async fn streams_end_with_what_their_key_may_do(fixture: Fixture) {
+    let admin = fixture.client("default", Role::Admin).await;
+    for (change, ends) in [
+        (json!({"name": "renamed"}), false),
+        (json!({"role": "admin"}), false),
+        (json!({"role": "read"}), true),
+        (json!({"approval": "always"}), true),
+        // That is looked at now and then.
+        (json!({"expires": 1}), true),
+    ] {
+        let made = admin.post("/v1/keys", &json!({"name": "k", "role": "user"})).await.json();
+        let key = fixture.stranger().with_key(made["key"].as_str().unwrap());
+        let mut events = key.events(key.request("GET", "/v1/events").body(Body::empty()).unwrap()).await;
+        let id = made["id"].as_str().unwrap();
+        let changed = admin.json("PATCH", &format!("/v1/keys/{id}"), &change).await;
+        assert_eq!(changed.status, 200, "{changed:?}");
+        if ends {
+            let last = events.rest().await.pop().unwrap();
+            assert_eq!((last.0.as_str(), &last.1["code"]), ("error", &json!("unauthenticated")), "{change}");
+        } else {
+            sandbox(&key).await;
+            assert_eq!(events.next().await.unwrap().0, "sandbox.created", "{change}");
+        }
+    }
 }
 
 async fn sessions_end_when_signed_out(fixture: Fixture) {

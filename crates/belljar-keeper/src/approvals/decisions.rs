@@ -128,7 +128,7 @@ impl Keeper {
         details.push(("requester", row.requester.clone()));
         details.extend(row.tool.clone().map(|tool| ("tool", tool)));
         // The owner of the key that called may have been changed since.
-        let owner = self.key_row(&row.key_id).await.ok().and_then(|key| key.owner);
+        let owner = self.find_key(&row.key_id).await?.and_then(|key| key.owner);
         let is_own = [Some(row.requester.as_str()), Some(row.key_id.as_str()), owner.as_deref()];
         if is_own.into_iter().flatten().any(|one| one == caller.person() || one == caller.key) {
             return Err(KeeperError::OwnApproval { id: row.id });

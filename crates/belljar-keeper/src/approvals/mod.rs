@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use crate::action::{APPROVAL_CANCEL, APPROVAL_EXPIRE, APPROVAL_REQUEST};
 use crate::approval::{ApprovalRequest, ApprovalScreening, MAX_APPROVAL_BYTES, policy_digest};
 use crate::audit::{AuditEvent, CODE_DIGEST, POLICY_DIGEST};
-use crate::caller::{Caller, OPERATOR};
+use crate::caller::Caller;
 use crate::create::fill_random;
 use crate::entry::Entry;
 use crate::error::KeeperError;
@@ -266,7 +266,7 @@ impl Keeper {
             now: Timestamp::now(),
         };
         let Some(grant) = approvals.use_budget(covered).await? else { return Ok(None) };
-        if !self.may_still_decide(&grant).await {
+        if !self.may_still_decide(&grant).await? {
             approvals.end_budget(&grant.id, Timestamp::now()).await?;
             return Ok(None);
         }
@@ -281,15 +281,12 @@ impl Keeper {
         Ok(Some(Permit { store, id: row.id, grant: Some(grant.id), is_over: false, as_shown: None }))
     }
 
-    /// Reports whether the person who has given a budget could give it now.
-    async fn may_still_decide(&self, grant: &ApprovalRow) -> bool {
-        let Some(decision) = &grant.decision else { return false };
-        if decision.person == OPERATOR {
-            return true;
-        }
-        let Ok(key) = self.key_row(&decision.key_id).await else { return false };
+    /// Reports whether the person who has given a budget could give it now. While the store cannot say, the call fails, and the budget stays.
+    async fn may_still_decide(&self, grant: &ApprovalRow) -> Result<bool> {
+        let Some(decision) = &grant.decision else { return Ok(false) };
+        let Some(key) = self.find_key(&decision.key_id).await? else { return Ok(false) };
         let may = key.role == Role::Admin || (key.role == Role::Approver && key.tenant == grant.tenant);
-        may && crate::keys::check_row(&key).is_ok()
+        Ok(may && crate::keys::check_row(&key).is_ok())
     }
 
     /// Checks that there is somebody who could approve a call of the caller.
@@ -378,13 +375,10 @@ impl Keeper {
         entered: Option<&Entered>,
     ) -> Result<()> {
         let refuse = |reason: &str| Err(KeeperError::not_approved(&row.id, ApprovalState::Cancelled, reason));
-        let is_same = match self.key_row(&caller.key).await {
-            Ok(key) => {
-                let is_valid = crate::keys::check_row(&key).is_ok();
-                is_valid && key.role == caller.role && key.tenant == caller.tenant
-            }
-            Err(_) => false,
-        };
+        let is_same = self.find_key(&caller.key).await?.is_some_and(|key| {
+            let is_valid = crate::keys::check_row(&key).is_ok();
+            is_valid && key.role == caller.role && key.tenant == caller.tenant
+        });
         if !is_same && !caller.is_operator() {
             return refuse("its key was revoked, has expired or was changed while it waited");
         }

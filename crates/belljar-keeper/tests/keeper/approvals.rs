@@ -761,6 +761,31 @@ pub(crate) async fn templates_stay_as_they_were_shown(fixture: Fixture) {
     assert_eq!(output(&running.await.unwrap().unwrap()), "third\n");
 }
 
+/// A budget whose giver's key cannot be looked up is neither used nor ended.
+pub(crate) async fn budgets_survive_failures_of_the_store(_: Fixture) {
+    let (fixture, file) = Fixture::in_file().await;
+    let keeper = &fixture.keeper;
+    add_tool(&fixture, false).await;
+    let (user, ann) = (user(&fixture).await, approver(&fixture).await);
+    let budget = NewBudget { scope: BudgetScope::Tool, uses: 9, within: Duration::from_secs(600) };
+    let running = call(&fixture, &user, code("echo 1"));
+    let asked = waiting(&fixture).await;
+    keeper.approve(&ann, &asked.id, Approve { note: String::new(), budget: Some(budget) }).await.unwrap();
+    running.await.unwrap().unwrap();
+    let rename = |from: &str, to: &str| {
+        let text = format!(
+            "import sqlite3; sqlite3.connect({file:?}, timeout=60, isolation_level=None).execute('alter table {from} rename to {to}')"
+        );
+        assert!(std::process::Command::new("python3").args(["-c", &text]).status().unwrap().success());
+    };
+    rename("keys", "away");
+    assert_eq!(refusal(keeper.call_tool(&user, "sh", code("echo 2")).await).0, "store_failed");
+    rename("away", "keys");
+    assert_eq!(output(&keeper.call_tool(&user, "sh", code("echo 3")).await.unwrap()), "3\n");
+    assert_eq!(keeper.approval(&ann, &asked.id).await.unwrap().state, ApprovalState::Approved);
+    keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
 pub(crate) async fn waiting_calls_are_bounded(fixture: Fixture) {
     add_tool(&fixture, false).await;
     let (other, third) = (user(&fixture).await, user(&fixture).await);

@@ -1,6 +1,7 @@
 //! A separate keeper for each case, with helpers.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use belljar_keeper::{
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{Approval, Role, SpecFile, StreamOutput};
-use belljar_store::{AuditLog, AuditOptions, Durability, Store};
+use belljar_store::{AuditLog, AuditOptions, Durability, KeyFile, Store, StoreUrl};
 pub(crate) use belljar_testing::wait::until;
 
 pub(crate) type Case = fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -44,6 +45,17 @@ impl Fixture {
         let store = Store::in_memory().await.unwrap();
         let keeper = open(&config, &store).await;
         Self { keeper, store, config, dir }
+    }
+
+    /// Returns a fixture whose store is a file, and the file.
+    pub(crate) async fn in_file() -> (Self, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("store.db");
+        let url = StoreUrl::sqlite(&file).unwrap();
+        let store = Store::open(&url, &KeyFile::at(dir.path().join("store.key"))).await.unwrap();
+        let config = KeeperConfig { pool: 0, ..KeeperConfig::new(dir.path().to_owned()) };
+        let keeper = open(&config, &store).await;
+        (Self { keeper, store, config, dir }, file)
     }
 
     /// Opens another keeper with another configuration in the same directory.

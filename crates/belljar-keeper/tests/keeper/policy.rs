@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_keeper::{
     ArchiveUntil, AuditFilter, Caller, CreateSandbox, CreatedKey, Denied, ExecRequest, FileOperation,
-    Idempotency, Keeper, KeeperError, NewKey, OnShutdown, Part, Quotas, Verification,
+    Idempotency, Keeper, KeeperError, KeyChange, NewBuild, NewKey, OnShutdown, Part, Quotas, Verification,
 };
 use belljar_model::{Approval, Role, SandboxId, SpecFile};
 
@@ -184,6 +184,69 @@ pub(crate) async fn signed_files_open_that_file_only(fixture: Fixture) {
         fixture.keeper.open_signed(&expired, "c", "r").await.is_err()
     })
     .await;
+}
+
+/// What a key has issued is judged by what the key may do now.
+pub(crate) async fn credentials_are_worth_what_their_key_is(fixture: Fixture) {
+    let operator = Caller::operator("test", "r");
+    let keeper = fixture.reopen(|config| config.share_host_tree = true).await;
+    let owner = keeper.create_key(&operator, new_key("ann")).await.unwrap().key;
+    let owner = keeper.authenticate(&owner, "c", "r").await.unwrap();
+    let id = keeper.create(&owner, plain()).await.unwrap().info.id.to_string();
+    keeper.publish_port(&owner, &id, 8000, false).await.unwrap();
+    let lower = KeyChange { role: Some(Role::Read), ..KeyChange::default() };
+    let expire = KeyChange { expires: Some(Some(Duration::ZERO)), ..KeyChange::default() };
+    // An administrator of another tenant can make tokens of this one; as a user it sees nothing of it.
+    let leave = KeyChange { role: Some(Role::User), ..KeyChange::default() };
+    for (tenant, role, change, is_live) in [
+        ("ann", Role::User, lower, true),
+        ("ann", Role::User, expire, false),
+        ("boss", Role::Admin, leave, true),
+    ] {
+        let made = keeper.create_key(&operator, NewKey { role, ..new_key(tenant) }).await.unwrap();
+        let caller = keeper.authenticate(&made.key, "c", "r").await.unwrap();
+        let port = keeper.port_token(&caller, &id, 8000, HOUR).await.unwrap().token;
+        let whole = keeper.sandbox_token(&caller, &id, HOUR).await.unwrap().token;
+        let sign = async |operation| {
+            keeper.sign_file(&caller, &id, "a.csv".into(), operation, HOUR).await.unwrap().token
+        };
+        let files = [sign(FileOperation::Read).await, sign(FileOperation::Write).await];
+        let name = "box".parse().unwrap();
+        let build = NewBuild { name: "box".parse().unwrap(), tags: Vec::new(), limits: Default::default() };
+        keeper.request_build(&caller, build).await.unwrap();
+        let upload = keeper.upload_link(&caller, &name, &"a".repeat(64).parse().unwrap()).unwrap().token;
+        let link = keeper.create_session_link(&caller).await.unwrap().link;
+        let session = keeper.create_session(&caller).await.unwrap();
+        let open = async |credential: &str| {
+            keeper.open_port(&[credential], "c", "r", &id, 8000).await.map(drop).map_err(|error| error.code())
+        };
+        assert_eq!((open(&port).await, open(&whole).await), (Ok(()), Ok(())));
+        let mut ended = keeper.revocations();
+        keeper.update_key(&operator, &made.info.id, change.clone()).await.unwrap();
+        for credential in [&port, &whole, &made.key] {
+            assert_eq!(open(credential).await, Err("sandbox_not_found"), "{change:?}");
+        }
+        for file in &files {
+            assert!(keeper.open_signed(file, "c", "r").await.is_err(), "{change:?}");
+        }
+        let now = keeper.authenticate(&whole, "c", "r").await;
+        assert_eq!(now.as_ref().ok().map(|caller| caller.role), change.role.filter(|_| is_live));
+        if let Ok(holder) = &now {
+            assert!(keeper.exec(holder, &id, shell("true")).await.is_err(), "{change:?}");
+            assert_eq!(ended.recv().await.unwrap(), made.info.id, "its streams end");
+        }
+        // What the session and the link give is what the key may do.
+        let cookies = [session.cookie.as_str()];
+        let by_session = keeper.authenticate_session(&cookies, Some(&session.token), "c", "r").await;
+        let by_link = keeper.redeem_session_link(&link, "c", "r").await.unwrap();
+        for role in [by_session.ok().map(|caller| caller.role), by_link.ok().map(|(_, caller)| caller.role)] {
+            assert_eq!(role, change.role.filter(|_| is_live), "{change:?}");
+        }
+        let may_upload = keeper.open_upload(&upload, "c", "r").await.is_ok();
+        assert_eq!(may_upload, change.role == Some(Role::User), "{change:?}");
+        assert_eq!(keeper.has_ended(&made.info.id).await, !is_live);
+    }
+    keeper.close(OnShutdown::Kill).await.unwrap();
 }
 
 pub(crate) async fn tenant_requests_are_restricted(fixture: Fixture) {
