@@ -77,6 +77,12 @@ pub trait Facade: Send + Sync + 'static {
         false
     }
 
+    /// Reports whether a request of the method POST begins also while many answers of its key are unread: it ends something and has a short
+    /// answer, or its handler checks that itself.
+    fn may_always_begin(&self, _head: Head<'_>) -> bool {
+        false
+    }
+
     /// Takes a request that is not for a route but for a sandbox, and has its own credentials. `port` is the port of a sandbox whose host
     /// name the request is for; such requests are offered to every facade.
     fn direct(&self, _head: Head<'_>, _port: Option<&PortHost>) -> Option<Answer> {

@@ -94,6 +94,10 @@ impl Facade for E2b {
         head.path.starts_with(UPLOADS)
     }
 
+    fn may_always_begin(&self, head: Head<'_>) -> bool {
+        head.path.ends_with("/pause")
+    }
+
     fn may_be_silent(&self, head: Head<'_>) -> bool {
         head.path == "/process.Process/StreamInput"
     }

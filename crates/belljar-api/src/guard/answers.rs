@@ -130,7 +130,7 @@ impl Answers {
     ///
     /// # Errors
     /// Fails if answers of the key wait to be read that have more than half of the maximum together.
-    pub(super) fn admit(&self, key: &str) -> Result<(), Problem> {
+    pub(crate) fn admit(&self, key: &str) -> Result<(), Problem> {
         match self.0.lock().get(key) {
             Some(held) if *held > MAX_KEY_BYTES / 2 && !ServiceWall::UnreadAnswers.is_down() => {
                 Err(full("answers", *held, "no further call begins"))

@@ -45,6 +45,7 @@ pub(super) async fn guard(State(guarded): State<Guarded>, mut request: Request, 
             let key = KeyId(caller.key.clone());
             // Other methods run nothing that would be lost with its answer.
             if request.method() == Method::POST
+                && !own.may_always_begin(Head::of(&request))
                 && let Err(problem) = shared.answers.admit(&key.0)
             {
                 return problem.into_response();

@@ -73,6 +73,12 @@ impl Handler {
             Ok(slot) => slot,
             Err(problem) => return Ok(to_error(&problem)),
         };
+        // Killing is possible however many answers are unread.
+        if request.name != tools::KILL
+            && let Err(problem) = self.shared.answers.admit(&call.caller.key)
+        {
+            return Ok(to_error(&problem));
+        }
         let arguments = request.arguments.unwrap_or_default();
         let run = async {
             match built_in(call.offer.profile).iter().find(|tool| tool.name == request.name) {

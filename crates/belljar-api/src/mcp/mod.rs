@@ -92,6 +92,11 @@ impl Facade for Mcp {
         Claims { prefixes: &[PATH], ..Claims::default() }
     }
 
+    fn may_always_begin(&self, _head: Head<'_>) -> bool {
+        // What it asks for is in its body: the handler checks each call.
+        true
+    }
+
     fn form(&self, _head: Head<'_>) -> Form {
         Box::new(|problem, request_id| {
             let mut response = problem.answer(request_id);

@@ -167,6 +167,10 @@ impl Facade for Rest {
         true
     }
 
+    fn may_always_begin(&self, head: Head<'_>) -> bool {
+        head.path.rsplit_once('/').is_some_and(|(_, action)| ENDING.contains(&action))
+    }
+
     fn is_open(&self, head: Head<'_>) -> bool {
         let config = &self.0.config;
         match head.path {
@@ -179,6 +183,9 @@ impl Facade for Rest {
         }
     }
 }
+
+/// Last segments of paths with the method POST that end something.
+const ENDING: [&str; 4] = ["signal", "interrupt", "pause", "deny"];
 
 /// Returns all routes.
 fn router(shared: &Shared) -> Router {

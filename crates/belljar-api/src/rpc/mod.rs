@@ -47,6 +47,10 @@ impl Facade for Rpc {
         router::OPEN.contains(&head.path)
     }
 
+    fn may_always_begin(&self, head: Head<'_>) -> bool {
+        router::ENDING.contains(&head.path)
+    }
+
     fn may_be_silent(&self, head: Head<'_>) -> bool {
         router::SILENT.contains(&head.path)
     }

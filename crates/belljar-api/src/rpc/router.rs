@@ -34,6 +34,16 @@ pub(super) const SILENT: [&str; 4] = [
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
+/// Procedures that end something.
+pub(super) const ENDING: [&str; 6] = [
+    v1::SANDBOXES_KILL_SPEC.procedure,
+    v1::SANDBOXES_PAUSE_SPEC.procedure,
+    v1::PROCESS_SIGNAL_SPEC.procedure,
+    v1::INTERPRETER_INTERRUPT_SPEC.procedure,
+    v1::INTERPRETER_REMOVE_SPEC.procedure,
+    v1::SESSION_CLOSE_SPEC.procedure,
+];
+
 /// Returns all procedures. Each is a route of its own, so that logs distinguish them.
 pub(super) fn router(shared: &Shared) -> axum::Router {
     let services = services(shared);

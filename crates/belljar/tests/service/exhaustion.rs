@@ -185,6 +185,8 @@ async fn unread_pictures(without: Option<&'static str>) -> Vec<bool> {
     const PICTURE_BYTES: usize = 5 << 20;
     let (home, server, client) = start(&["sandboxes.pool=0"], without).await;
     let id = client.sandbox(&json!({ "timeout": 3600 })).await;
+    let by_rpc = client.sandbox(&json!({ "timeout": 3600 })).await;
+    let by_model = client.sandbox(&json!({ "timeout": 3600 })).await;
     let picture = [b"\x89PNG\r\n\x1a\n".as_slice(), &vec![0; PICTURE_BYTES - 8]].concat();
     let put = client.request("PUT", &format!("/v1/sandboxes/{id}/files/content?path=p.png"));
     assert!(client.send(put, picture).await.status.is_success());
@@ -217,6 +219,24 @@ async fn unread_pictures(without: Option<&'static str>) -> Vec<bool> {
     let is_there = client.get(&format!("/v1/sandboxes/{id}/files/stat?path=ran")).await.status.is_success();
     assert_eq!(answer.status.is_success(), is_there, "what is refused does not run: {answer:?}");
     refused.push(!is_there);
+    // Killing is always possible.
+    let signal = json!({ "signal": "SIGKILL" });
+    let signalled = client.post(&format!("/v1/sandboxes/{id}/processes/999999/signal"), &signal).await;
+    assert_eq!(signalled.json()["code"], "process_not_found", "{signalled:?}");
+    let killed = client.post("/belljar.v1.Sandboxes/Kill", &json!({ "sandbox": by_rpc })).await;
+    assert_eq!(killed.status, 200, "{killed:?}");
+    let kill = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "kill_sandbox", "arguments": {"sandbox": by_model},
+        "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}},
+    }});
+    let request = client.request("POST", "/mcp").header("content-type", "application/json");
+    let request = request.header("accept", "application/json, text/event-stream");
+    let request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call");
+    let killed = client.send(request.header("mcp-name", "kill_sandbox"), kill.to_string()).await;
+    for killed_id in [&by_rpc, &by_model] {
+        let found = client.get(&format!("/v1/sandboxes/{killed_id}")).await;
+        assert_eq!(found.json()["code"], "sandbox_gone", "{found:?} {killed:?}");
+    }
     // Once they are gone, the key has all of its memory again.
     drop(unread);
     crate::until("the answers are dropped", async || {
@@ -249,6 +269,49 @@ fn c24_without_a_bound_unread_answers_are_kept() {
     }
     run(async {
         assert_eq!(unread_pictures(Some("service:unread-answers")).await, [false; 13]);
+    });
+}
+
+/// Connections with a body that does not go on, of one key.
+const STALLED: usize = 250;
+
+/// Bytes of each that arrive.
+const STALLED_BYTES: usize = 512 << 10;
+
+#[test]
+fn c24_stalled_bodies_do_not_stop_other_keys() {
+    if crate::skipped("C24") {
+        return;
+    }
+    run(async {
+        let settings = ["sandboxes.pool=0", "sandboxes.share_host_tree=true"];
+        let (home, server, client) = start(&settings, None).await;
+        let [(_, slow), (_, other)] =
+            [client.new_key("read", "slow").await, client.new_key("user", "other").await];
+        let other = client.with_key(&other);
+        let before = memory_kib(server.pid());
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {slow}\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\ncontent-length: 9000000\r\n\r\n",
+            server.address
+        );
+        let piece = vec![b' '; STALLED_BYTES];
+        let stall = async || {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            // The rest of one that is refused is still taken.
+            stream.write_all(&piece).await.unwrap();
+            stream
+        };
+        let stalled = futures::future::join_all((0..STALLED).map(|_| stall())).await;
+        let id = other.sandbox(&json!({ "timeout": 600 })).await;
+        assert_eq!(other.sh(&id, "echo lives").await, "lives\n");
+        assert_eq!(other.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, 204);
+        let grown = memory_kib(server.pid()).saturating_sub(before);
+        // The key's share, and what the connections and the sandbox take.
+        assert!(grown < 3 * MAX_GROWTH_KIB, "{grown} KiB");
+        drop(stalled);
+        crate::crash::shut_down(server, &home).await;
     });
 }
 

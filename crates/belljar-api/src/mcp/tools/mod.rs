@@ -9,7 +9,10 @@ mod patch;
 mod sandboxes;
 pub(super) mod stored;
 
-use super::call::BuiltIn;
+use super::call::{BuiltIn, Tool};
+
+/// Name of the tool that ends a sandbox.
+pub(super) const KILL: &str = <sandboxes::Kill as Tool>::NAME;
 
 /// Belljar's own tools, in the order in which they are listed.
 pub(super) const DEFAULT: &[BuiltIn] = &[
