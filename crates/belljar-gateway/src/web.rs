@@ -31,7 +31,7 @@ use crate::body::{Trailers, WithTrailers};
 use crate::dial;
 use crate::flow::Failed;
 use crate::gateway::{Flow, Gateway, InFlight, Target};
-use crate::relay::Resets;
+use crate::relay::{Resets, Scanned};
 use crate::terminate::{self, Termination};
 
 /// Maximum length of the head of a request or an answer, in bytes.
@@ -98,6 +98,7 @@ pub(crate) async fn serve_http1(
         None => None,
     };
     let upstream = Mutex::new(Upstream { sender, switched: None });
+    let stream = Scanned::new(stream, gateway.prepares);
     let left = serve_to_end(stream, async |request| {
         let forwarding = async |request| forward(gateway, flow, &site, &upstream, request).await;
         answer(gateway, flow, &site, request, forwarding).await

@@ -75,7 +75,7 @@ pub fn wants_upgrade(headers: &HeaderMap) -> bool {
 /// HTTP/1.1, and the only `TE` is `trailers` over HTTP/2.
 ///
 /// # Errors
-/// Fails if the request has a `Transfer-Encoding` that is not exactly `chunked`.
+/// Fails if the request has a `Transfer-Encoding` that is not exactly `chunked`, or a `Content-Length` besides.
 pub fn prepare_request(headers: &mut HeaderMap, version: Version) -> Result<(), Refusal> {
     let is_chunked = is_chunked(headers)?;
     let is_upgrade = version == Version::HTTP_11 && wants_upgrade(headers);
@@ -84,8 +84,6 @@ pub fn prepare_request(headers: &mut HeaderMap, version: Version) -> Result<(), 
     remove_hop_by_hop(headers);
     remove_all(headers, |name| *name == TRAILER || is_false_framing(name));
     if is_chunked {
-        // It does not count beside the coding (RFC 9112, 6.3).
-        headers.remove(CONTENT_LENGTH);
         headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     if takes_trailers {
@@ -149,6 +147,9 @@ fn is_chunked(headers: &HeaderMap) -> Result<bool, Refusal> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),
+        (Some(_), None) if headers.contains_key(CONTENT_LENGTH) => {
+            Err(Refusal("it has both transfer-encoding and content-length"))
+        }
         (Some(one), None) if is_word(one, "chunked") => Ok(true),
         _ => Err(Refusal("its transfer-encoding is not exactly chunked")),
     }
@@ -241,7 +242,7 @@ mod tests {
             check(&[("transfer-encoding", wrong)], None);
         }
         check(&[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")], None);
-        check(&[("transfer-encoding", "chunked"), ("content-length", "3")], Some(chunked));
+        check(&[("transfer-encoding", "chunked"), ("content-length", "3")], None);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 mod authority;
 #[cfg(any(test, feature = "cases"))]
 pub mod cases;
+mod framing;
 mod headers;
 mod method;
 mod names;
@@ -20,6 +21,7 @@ mod path;
 mod redact;
 
 pub use authority::split_authority;
+pub use framing::FramingScan;
 pub use headers::{Refusal, prepare_request, prepare_response, prepare_trailers, wants_upgrade};
 pub use method::{is_reflecting, refuse_reflection};
 pub use names::{is_alike, is_override, remove_alike, remove_other_spellings};

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use belljar_http_hop::FramingScan;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
@@ -114,7 +115,7 @@ impl Drop for InFlight {
     }
 }
 
-/// A stream with timeouts on heads and on stalled writes, and a limit on HTTP/2 frames that carry no request.
+/// A stream with timeouts on heads and on stalled writes, requests that are framed in one way, and a limit on HTTP/2 frames that carry no request.
 pub(super) struct WatchedIo<S> {
     stream: S,
     activity: Arc<Activity>,
@@ -123,12 +124,20 @@ pub(super) struct WatchedIo<S> {
     /// Deadline of the stalled write.
     stall: Option<Pin<Box<Sleep>>>,
     frames: ControlFrames,
+    framing: FramingScan,
 }
 
 impl<S> WatchedIo<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
         let head = Some(Box::pin(sleep(HEAD_TIMEOUT)));
-        Self { stream, activity, head, stall: None, frames: ControlFrames::new() }
+        Self {
+            stream,
+            activity,
+            head,
+            stall: None,
+            frames: ControlFrames::new(),
+            framing: FramingScan::default(),
+        }
     }
 
     /// Maintains the deadline of a head. A head begins with the first bytes that arrive while no request is in flight.
@@ -181,6 +190,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedIo<S> {
         if received && !self.frames.accept(&buffer.filled()[before..]) {
             let reason = "too many HTTP/2 frames without a request";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
+        }
+        if received {
+            self.framing.spoil(&mut buffer.filled_mut()[before..]);
         }
         read
     }

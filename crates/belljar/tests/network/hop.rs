@@ -74,7 +74,7 @@ fn n27_requests_arrive_as_the_table_says(fixture: &Fixture) {
     let mut arrived = requests(fixture).into_iter();
     for (case, status) in TABLE.iter().zip(statuses) {
         match case.gateway {
-            Outcome::Refused => assert_eq!(status, 403, "{}", case.name),
+            Outcome::Refused => assert!([400, 403].contains(&status), "{}: {status}", case.name),
             Outcome::Arrives(expected) => {
                 let mut expected = expected.to_vec();
                 expected.sort_unstable();
