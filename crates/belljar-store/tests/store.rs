@@ -116,6 +116,7 @@ const CASES: &[(&str, Run)] = cases![
     audit::database_tampering_is_detected,
     audit::records_cannot_be_updated_or_deleted,
     audit::append_to_forged_head_is_refused,
+    audit::removal_of_the_whole_chain_is_noticed,
     audit::head_changed_under_writer_is_detected,
     audit::noted_head_reveals_rewritten_chain,
     archive::records_move_to_files,

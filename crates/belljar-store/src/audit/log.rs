@@ -15,6 +15,7 @@ use super::journal_file::JournalFile;
 use super::mirror::{MirrorOptions, MirrorState};
 use super::record::{AuditRecord, NewRecord};
 use super::table;
+use super::verify::{check_base, check_head};
 use super::writer::{Message, Writer};
 use crate::database::Database;
 use crate::durability::Durability;
@@ -72,6 +73,7 @@ impl AuditLog {
         };
         table::begin_chain(&database, &secret).await?;
         let journal = open_journal(&database, secret, options.durability).await?;
+        note_head(&database, &secret).await;
         let (writer, mirror) =
             Writer::new(Arc::clone(&database), secret, options.durability, options.mirror).await?;
         let queue = match journal {
@@ -211,7 +213,27 @@ impl AuditLog {
         if self.queue.send(Message::Close { reply }).await.is_ok() {
             // If the writer ended without a reply, the log is closed as well.
             drop(answer.await);
+            note_head(&self.database, &self.secret).await;
         }
+    }
+}
+
+/// Notes the head of the chain, so that a later removal of the whole chain is noticed. A chain that is broken at its ends is reported.
+async fn note_head(database: &Database, secret: &[u8; 32]) {
+    let noting = async {
+        let ends = table::read_ends(database).await?;
+        match check_base(&ends, secret).and_then(|()| check_head(&ends, secret)) {
+            Ok(()) => table::note_head(database, ends.head()).await?,
+            Err(broken) => tracing::error!(
+                %broken,
+                "the audit log was tampered with; run `belljar audit verify`, and restore a backup"
+            ),
+        }
+        Ok::<_, StoreError>(())
+    };
+    // The log itself works without the note, such as on a full disk.
+    if let Err(error) = noting.await {
+        tracing::warn!(%error, "cannot note the head of the audit log");
     }
 }
 

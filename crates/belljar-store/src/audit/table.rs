@@ -13,12 +13,16 @@ use super::record::AuditRecord;
 use crate::database::{Backend, Database, Statement};
 use crate::error::{StoreError, failed};
 use crate::filter::Filter;
+use crate::meta::Meta;
 use crate::reader::{Reader, stored_time};
 
 /// Numbers of rows that one statement writes. Few sizes, as statements stay prepared.
 const ROWS_AT_ONCE: [usize; 4] = [64, 16, 4, 1];
 
 const COLUMNS: usize = 8;
+
+/// Name of the setting with the noted head.
+const NOTED: &str = "audit.head";
 
 /// Head with its MAC.
 pub(crate) struct StoredHead {
@@ -83,6 +87,8 @@ pub(crate) struct Ends {
     pub(crate) head: Option<StoredHead>,
     /// Last archived record. There is none before the first archive.
     pub(crate) base: Option<StoredHead>,
+    /// A head that was noted when the log was opened: that there was one is known even if all else is removed.
+    pub(crate) noted: Option<Head>,
     /// Numbers of the first and the last record; 0 if there are none.
     pub(crate) first: i64,
     pub(crate) last: i64,
@@ -103,10 +109,12 @@ impl Ends {
 /// Reads the ends in one snapshot.
 pub(crate) async fn read_ends(database: &Database) -> Result<Ends, StoreError> {
     let text = "SELECT (SELECT COALESCE(MIN(seq), 0) FROM audit) AS first, (SELECT COALESCE(MAX(seq), 0) FROM audit) AS last, \
-         head.seq, head.hash, head.mac, base.seq AS base_seq, base.hash AS base_hash, base.mac AS base_mac \
+         head.seq, head.hash, head.mac, base.seq AS base_seq, base.hash AS base_hash, base.mac AS base_mac, \
+         noted.value AS noted \
          FROM (SELECT 1 AS one) AS always LEFT JOIN audit_head AS head ON head.id = 1 \
-         LEFT JOIN audit_base AS base ON base.id = 1";
-    let Some(row) = database.read_one("read the ends of the audit log", sqlx::query(text)).await? else {
+         LEFT JOIN audit_base AS base ON base.id = 1 LEFT JOIN meta AS noted ON noted.name = $1";
+    let query = sqlx::query(text).bind(NOTED);
+    let Some(row) = database.read_one("read the ends of the audit log", query).await? else {
         return Ok(Ends::default());
     };
     let reader = Reader { table: "audit_head", row: &row };
@@ -117,6 +125,8 @@ pub(crate) async fn read_ends(database: &Database) -> Result<Ends, StoreError> {
     Ok(Ends {
         head: parse(HEAD_COLUMNS)?,
         base: parse(["base_seq", "base_hash", "base_mac"])?,
+        // Only this server writes it; another text is as good as none.
+        noted: reader.optional_bytes("noted")?.and_then(|text| String::from_utf8(text).ok()?.parse().ok()),
         first: reader.number("first")?,
         last: reader.number("last")?,
     })
@@ -163,14 +173,19 @@ pub(crate) async fn cut(
     Ok(true)
 }
 
-/// Writes the head of a new chain. Does nothing if there is a head, or if there are records or a base without one.
+/// Writes the head of a new chain. Does nothing if there is a head, or if there are records or a base without one, or there was a chain.
 pub(crate) async fn begin_chain(database: &Database, secret: &[u8; 32]) -> Result<(), StoreError> {
     let text = "INSERT INTO audit_head (id, seq, hash, mac) SELECT 1, 0, $1, $2 WHERE NOT EXISTS (SELECT 1 FROM audit) \
-         AND NOT EXISTS (SELECT 1 FROM audit_base) ON CONFLICT (id) DO NOTHING";
+         AND NOT EXISTS (SELECT 1 FROM audit_base) AND NOT EXISTS (SELECT 1 FROM meta WHERE name = $3) ON CONFLICT (id) DO NOTHING";
     let head = Head::EMPTY;
-    let statement = sqlx::query(text).bind(head.hash.as_slice().to_vec()).bind(head.mac(secret));
+    let statement = sqlx::query(text).bind(head.hash.as_slice().to_vec()).bind(head.mac(secret)).bind(NOTED);
     database.write(statement).await.map_err(failed("create the audit log"))?;
     Ok(())
+}
+
+/// Notes the head, which must be on the chain from now on.
+pub(crate) async fn note_head(database: &Database, head: Head) -> Result<(), StoreError> {
+    Meta { database }.set(NOTED, head.to_string().as_bytes()).await
 }
 
 /// Appends one record after `before` and makes it the head, in one statement (SQLite only). Returns false, without having

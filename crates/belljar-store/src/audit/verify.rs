@@ -56,11 +56,22 @@ pub(crate) fn check_base(ends: &Ends, secret: &[u8; 32]) -> Result<(), Broken> {
     }
 }
 
-/// Checks that the head was written by this server, and that the records end there.
+/// Checks that the chain goes on to the noted head at least.
+fn check_noted(ends: &Ends) -> Result<(), Broken> {
+    let last = ends.head.as_ref().map_or(ends.last, |stored| stored.head.seq);
+    match ends.noted {
+        Some(noted) if last < noted.seq => {
+            Err(Broken { seq: last.max(0).saturating_add(1), fault: Fault::Truncated { last: noted.seq } })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the head was written by this server, that the records end there, and that it is not before the noted one.
 pub(crate) fn check_head(ends: &Ends, secret: &[u8; 32]) -> Result<(), Broken> {
     let broken = |seq: i64, fault| Err(Broken { seq: seq.saturating_add(1), fault });
     match &ends.head {
-        None => broken(ends.last, Fault::HeadForged),
+        None => check_noted(ends).and_then(|()| broken(ends.last, Fault::HeadForged)),
         Some(StoredHead { head, mac }) if !head.is_authentic(secret, mac) => {
             broken(head.seq, Fault::HeadForged)
         }
@@ -68,7 +79,7 @@ pub(crate) fn check_head(ends: &Ends, secret: &[u8; 32]) -> Result<(), Broken> {
         Some(StoredHead { head, .. }) if head.seq == 0 && *head != Head::EMPTY => {
             broken(0, Fault::HeadForged)
         }
-        Some(_) => Ok(()),
+        Some(_) => check_noted(ends),
     }
 }
 

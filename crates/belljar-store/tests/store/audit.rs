@@ -303,7 +303,10 @@ pub(crate) async fn database_tampering_is_detected(fixture: Fixture) {
         (swap, "record 4: it was changed: the column seq"),
         (added, "record 11: it was added"),
         (rolled_back, "record 7: it may be missing"),
-        ("DELETE FROM audit; DELETE FROM audit_head", "record 1: it may be missing"),
+        (
+            "DELETE FROM audit; DELETE FROM audit_head",
+            "record 1: it is missing; the chain went on to record 10",
+        ),
         ("UPDATE audit_head SET seq = 0", "record 1: it may be missing"),
     ];
     let first = fixture.store().await;
@@ -353,6 +356,22 @@ pub(crate) async fn append_to_forged_head_is_refused(fixture: Fixture) {
     assert!(matches!(log.append(record(6)).await, Err(AuditError::HeadForged { .. })));
 }
 
+/// A new chain would hide that there was another one.
+pub(crate) async fn removal_of_the_whole_chain_is_noticed(fixture: Fixture) {
+    let store = fixture.store().await;
+    let log = open(&store).await;
+    fill(&log, 5).await;
+    log.close().await;
+    let text = "DELETE FROM audit; DELETE FROM audit_head; DELETE FROM audit_base";
+    fixture.run_sql(&without_triggers(fixture.backend, text)).await;
+    if fixture.backend == Backend::Sqlite {
+        std::fs::remove_file(fixture.file().with_extension("db.audit")).unwrap();
+    }
+    let log = open(&store).await;
+    assert_eq!(verify(&log).await, "record 1: it is missing; the chain went on to record 5");
+    assert!(matches!(log.append(record(6)).await, Err(AuditError::HeadForged { seq: 0 })));
+}
+
 pub(crate) async fn noted_head_reveals_rewritten_chain(fixture: Fixture) {
     let store = fixture.store().await;
     let log = open(&store).await;
@@ -363,7 +382,7 @@ pub(crate) async fn noted_head_reveals_rewritten_chain(fixture: Fixture) {
     log.close().await;
     store.close().await;
     // An attacker who can write the database, and so read its secret, can rewrite the chain. The noted head reveals it.
-    let text = "DELETE FROM audit; DELETE FROM audit_head";
+    let text = "DELETE FROM audit; DELETE FROM audit_head; DELETE FROM meta WHERE name = 'audit.head'";
     fixture.run_sql(&without_triggers(fixture.backend, text)).await;
     let log = open(&fixture.store().await).await;
     for number in 101..113 {
