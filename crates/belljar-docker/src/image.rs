@@ -66,7 +66,8 @@ pub(crate) async fn find(
     let options = CreateImageOptionsBuilder::new().from_image(&name).build();
     let mut pulling = client.create_image(Some(options), None, None);
     while let Some(progress) = pulling.next().await {
-        progress.map_err(failed(format!("pull the image {image}")))?;
+        let refusal = |error| unsupported("image", format!("the daemon cannot pull {image}: {error}"));
+        progress.map_err(refusal)?;
     }
     let found = client.inspect_image(&name).await;
     read(name, found.map_err(failed(format!("look for the image {image}, which was pulled")))?)

@@ -35,6 +35,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// guest has no timeout that it could enforce.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What a server that forwards the call has in addition, to find out why nothing starts.
+const SERVER_SLACK: Duration = Duration::from_secs(10);
+
 /// Maximum length of a guest's error message, in characters.
 const MAX_ERROR_CHARS: usize = 1024;
 
@@ -144,6 +147,8 @@ pub struct GuestClient {
     config: ClientConfig,
     /// Notified when a connection breaks, or is reported as broken.
     doubts: Arc<Notify>,
+    /// Timeout for the start of a process.
+    start_timeout: Duration,
 }
 
 impl std::fmt::Debug for GuestClient {
@@ -162,7 +167,9 @@ impl GuestClient {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        Self::from_connection(belljar_proto::connect(stream), belljar_proto::client_config(None))
+        let config = belljar_proto::client_config(None);
+        let client = Self::from_connection(belljar_proto::connect(stream), config);
+        Self { start_timeout: START_TIMEOUT, ..client }
     }
 
     /// Creates a client of the guest at the other end of `stream` that opens more connections with `dial`: others for
@@ -196,14 +203,15 @@ impl GuestClient {
     {
         let doubts = Arc::new(Notify::new());
         let links = Links::with_dialer(first, dial, &doubts);
-        Self { links, config: belljar_proto::client_config(None), doubts }
+        Self { links, config: belljar_proto::client_config(None), doubts, start_timeout: START_TIMEOUT }
     }
 
     /// Creates a client of a guest behind a server that forwards the calls: `config` has the server's address, and the
     /// headers that name the sandbox and its user.
     #[must_use]
     pub fn from_connection(connection: Connection, config: ClientConfig) -> Self {
-        Self { links: Links::single(connection), config, doubts: Arc::default() }
+        let start_timeout = START_TIMEOUT + SERVER_SLACK;
+        Self { links: Links::single(connection), config, doubts: Arc::default(), start_timeout }
     }
 
     /// Reports that the guest may have stopped answering.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
+use crate::ErrorCode;
 use crate::capabilities::Capabilities;
 use crate::client::{GuestClient, GuestError};
 use crate::engine_error::EngineError;
@@ -238,8 +239,8 @@ pub trait Walls: Send + Sync {
         Vec::new()
     }
 
-    /// Returns why the guest is gone, if the launch failed or the sandbox has ended. Waits a moment for the reason,
-    /// which may arrive after the loss of the connection.
+    /// Returns why the guest is gone or does not answer, if the launch failed, the sandbox has ended or somebody else has paused it. Waits a
+    /// moment for the reason, which may arrive after the loss of the connection.
     fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>>;
 
     /// Kills everything in the sandbox without waiting. The usage is still available until [`Walls::stop`], which has
@@ -420,11 +421,14 @@ impl Sandbox {
         self.walls.kill();
     }
 
-    /// Replaces an error by its cause, if that is a sandbox that failed to start or has ended.
+    /// Replaces an error by its cause, if that is a sandbox that failed to start, has ended or was stopped by somebody else.
     pub async fn explain(&self, error: EngineError) -> EngineError {
         match error {
             EngineError::Guest(
-                GuestError::Gone(_) | GuestError::Unreachable(_) | GuestError::Protocol { .. },
+                GuestError::Gone(_)
+                | GuestError::Unreachable(_)
+                | GuestError::Protocol { .. }
+                | GuestError::Refused { code: ErrorCode::DeadlineExceeded, .. },
             ) => self.walls.explain_end().await.unwrap_or(error),
             error => error,
         }

@@ -92,6 +92,12 @@ impl FromStr for ImageReference {
 
     fn from_str(text: &str) -> Result<Self, ImageReferenceError> {
         let refuse = |reason| ImageReferenceError { text: text.chars().take(300).collect(), reason };
+        let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|one| one.is_ascii_hexdigit());
+        if text.strip_prefix("sha256:").is_some_and(is_hex) || (text.len() == 64 && is_hex(text)) {
+            return Err(refuse(
+                "it is an image's id, and ids are not looked up; docker image ls shows names",
+            ));
+        }
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
             None => (text, None),
@@ -310,6 +316,9 @@ mod tests {
             "é",
             "ex.ample/a?b",
             "ex.ample/a%2e",
+            "sha256:4ad798f312c7",
+            &format!("sha256:{}", "ab".repeat(32)),
+            &"ab".repeat(32),
             &long,
         ] {
             let error = text.parse::<ImageReference>().unwrap_err().to_string();

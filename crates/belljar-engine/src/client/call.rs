@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::oneshot;
 
 use super::{
-    Archive, CALL_TIMEOUT, CHUNK_BYTES, Download, Execution, GuestClient, GuestError, Result, START_TIMEOUT,
-    Search, Watch, entry, read_started,
+    Archive, CALL_TIMEOUT, CHUNK_BYTES, Download, Execution, GuestClient, GuestError, Result, Search, Watch,
+    entry, read_started,
 };
 
 /// A call to a guest. Responses are checked: the guest is hostile once user code has run.
@@ -85,8 +85,8 @@ impl GuestCall for v1::StartRequest {
 
     async fn call(self, guest: &GuestClient) -> Result<Execution> {
         let starting = async { read_started(guest.processes(None).start(self).await?).await };
-        let started = tokio::time::timeout(START_TIMEOUT, starting).await;
-        started.unwrap_or(Err(GuestError::Protocol { what: "a process neither started nor failed to" }))
+        let started = tokio::time::timeout(guest.start_timeout, starting).await;
+        started.unwrap_or_else(|_| Err(timeout_error()))
     }
 }
 
@@ -95,8 +95,16 @@ impl GuestCall for v1::SessionRun {
 
     async fn call(self, guest: &GuestClient) -> Result<Execution> {
         let starting = async { read_started(guest.sessions(None).run(self).await?).await };
-        let started = tokio::time::timeout(START_TIMEOUT, starting).await;
-        started.unwrap_or(Err(GuestError::Protocol { what: "a command neither started nor failed to" }))
+        let started = tokio::time::timeout(guest.start_timeout, starting).await;
+        started.unwrap_or_else(|_| Err(timeout_error()))
+    }
+}
+
+fn timeout_error() -> GuestError {
+    GuestError::Refused {
+        code: belljar_proto::ErrorCode::DeadlineExceeded,
+        message: "the guest did not respond in time".to_owned(),
+        problem: None,
     }
 }
 
@@ -104,11 +112,6 @@ impl GuestCall for v1::SessionRun {
 async fn open_stream<T, E: Into<GuestError>>(
     opening: impl Future<Output = std::result::Result<T, E>> + Send,
 ) -> Result<T> {
-    let timeout_error = || GuestError::Refused {
-        code: belljar_proto::ErrorCode::DeadlineExceeded,
-        message: "the guest did not respond in time".to_owned(),
-        problem: None,
-    };
     tokio::time::timeout(CALL_TIMEOUT, opening).await.map_err(|_| timeout_error())?.map_err(Into::into)
 }
 

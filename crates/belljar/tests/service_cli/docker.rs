@@ -30,7 +30,7 @@ impl Daemon {
     fn home(&self) -> Home {
         Home::configured(&format!(
             "[server]\nlinger = '1s'\n[sandboxes]\nengines = ['docker']\npool = 0\ntemplate_pool = 0\n\
-             [engines.docker]\nhost = '{}'\n",
+             [images]\nregistries = ['127.0.0.1:1']\n[engines.docker]\nhost = '{}'\n",
             self.host
         ))
     }
@@ -42,12 +42,18 @@ impl Daemon {
         Done::of(command.output().unwrap())
     }
 
+    /// Runs a command of Docker's own client, and returns its output.
+    fn docker(&self, args: &[&str]) -> String {
+        let mut docker = std::process::Command::new("docker");
+        let done = docker.args(["--host", &self.host]).args(args).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    }
+
     /// Lists the containers of a sandbox.
     fn containers(&self, sandbox: &str) -> String {
-        let mut docker = std::process::Command::new("docker");
         let filter = format!("label=belljar.sandbox={sandbox}");
-        docker.args(["--host", &self.host, "ps", "--all", "--quiet", "--filter", &filter]);
-        String::from_utf8(docker.output().unwrap().stdout).unwrap()
+        self.docker(&["ps", "--all", "--quiet", "--filter", &filter])
     }
 }
 
@@ -115,5 +121,33 @@ fn sandboxes_outlive_the_server() {
     home.good(&format!("sandbox kill {sandbox} {}", fork.trim()));
     for ended in [sandbox.trim(), fork.trim()] {
         assert_eq!(daemon.containers(ended), "", "{ended}");
+    }
+}
+
+#[test]
+fn containers_that_others_paused_are_named() {
+    let Some(daemon) = daemon() else { return };
+    let home = daemon.home();
+    let sandbox = home.create(&format!("--engine docker --image {} --timeout 10m -q", daemon.image));
+    let container = format!("belljar-{}", sandbox.trim());
+    daemon.docker(&["pause", &container]);
+    let refused = home.run(&format!("sandbox exec {sandbox} -- true"));
+    assert!(refused.stderr.contains(&format!("docker unpause {container}")), "{refused:?}");
+    daemon.docker(&["unpause", &container]);
+    assert_eq!(home.inside(&sandbox, "echo again"), "again\n");
+    home.good(&format!("sandbox kill {sandbox}"));
+}
+
+#[test]
+fn images_that_cannot_be_used_are_named() {
+    let Some(daemon) = daemon() else { return };
+    let home = daemon.home();
+    let id = daemon.docker(&["image", "inspect", "--format", "{{.Id}}", &daemon.image]);
+    for (image, expected) in
+        [(id.trim(), "an image's id"), ("127.0.0.1:1/app", "cannot pull 127.0.0.1:1/app")]
+    {
+        let refused = home.run(&format!("sandbox create --engine docker --image {image}"));
+        assert_ne!(refused.status, Some(0), "{refused:?}");
+        assert!(refused.stderr.contains(expected), "{refused:?}");
     }
 }
