@@ -50,6 +50,7 @@ pub(crate) fn tests() -> Vec<Test> {
             killed_server_leaves_its_sandboxes + user,
             killed_server_ends_tied_sandboxes + user,
             killed_fork_server_is_replaced + user,
+            hung_fork_server_is_replaced + user,
             killed_launcher_ends_all_sandboxes + user,
             killed_launcher_leaves_no_lease,
             terminated_launcher_cleans_up + user,

@@ -113,6 +113,71 @@ fn c30_without_shares_volumes_leave_no_disk_for_others() {
     }));
 }
 
+/// Imports a template whose sandboxes are machines for the tenant of an administrator's key.
+async fn import_machine(admin: &Client) {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, layer) = (dir.path().join("tree"), dir.path().join("layer"));
+    for path in ["proc", "dev", "sys", "tmp", "run", "home/user", "etc", "var", "root"] {
+        std::fs::create_dir_all(tree.join(path)).unwrap();
+    }
+    for (file, text) in [
+        ("hosts", ""),
+        ("hostname", ""),
+        ("resolv.conf", ""),
+        ("passwd", "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"),
+        ("group", "root:x:0:\nuser:x:1000:\n"),
+    ] {
+        std::fs::write(tree.join("etc").join(file), text).unwrap();
+    }
+    let packed =
+        std::process::Command::new("mksquashfs").arg(&tree).arg(&layer).arg("-quiet").output().unwrap();
+    assert!(packed.status.success(), "{packed:?}");
+    let summed = std::process::Command::new("sha256sum").arg(&layer).output().unwrap();
+    let digest = String::from_utf8(summed.stdout).unwrap().split(' ').next().unwrap().to_owned();
+    let layer = std::fs::read(layer).unwrap();
+    let header = json!({
+        "name": "box", "description": "", "base": "own", "layers": [{"digest": digest, "bytes": layer.len()}],
+        "spec": {"machine": true}, "start": null, "ready": null, "warm": [],
+    });
+    let bundle = [format!("belljar-template 1\n{header}\n").as_bytes(), &layer].concat();
+    let request =
+        admin.request("POST", "/v1/templates/import").header("content-type", "application/octet-stream");
+    let imported = admin.send(request, bundle).await;
+    assert!(imported.status.is_success(), "{imported:?}");
+}
+
+#[test]
+fn c30_disks_of_machines_leave_disk_for_others() {
+    if crate::skipped("C30") || lacks_volumes("C30") {
+        return;
+    }
+    run(async {
+        let home = Home::new(&["sandboxes.pool=0", "head_room.disk=32m", "head_room.inodes_percent=0"]);
+        let disk = SmallDisk::mount(home.path(), "512m");
+        let fixture = Fixture::start(home, None).await;
+        for tenant in ["greedy", "modest"] {
+            import_machine(&fixture.admin.with_key(&fixture.admin.new_key("admin", tenant).await.1)).await;
+        }
+        let machine = json!({ "template": "box", "timeout": 600, "limits": { "disk": "32m" } });
+        let mut made = 0;
+        let last = loop {
+            let answer = fixture.greedy.post("/v1/sandboxes", &machine).await;
+            if answer.status != 201 {
+                break answer;
+            }
+            made += 1;
+        };
+        last.assert(429, "quota_exceeded");
+        assert!(last.text().contains("tenant_disk_bytes"), "{last:?}");
+        assert!(made >= 4, "{made} machines");
+        let own = fixture.modest.post("/v1/sandboxes", &machine).await;
+        assert_eq!(own.status, 201, "{own:?}");
+        fixture.others_go_on().await;
+        fixture.shut_down().await;
+        drop(disk);
+    });
+}
+
 /// Lets a tenant create sandboxes until it gets no more of eight; then runs `then`.
 async fn with_all_sandboxes(without: Option<&'static str>, then: impl AsyncFnOnce(&Fixture, usize, Answer)) {
     let fixture = Fixture::new(&["sandboxes.max_sandboxes=8"], without).await;
