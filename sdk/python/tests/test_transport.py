@@ -399,16 +399,17 @@ async def test_a_command_in_the_background_has_other_errors(network: Network) ->
 async def test_time_limits(network: Network) -> None:
     entry = {"path": "f", "kind": "file"}
     info = {**INFO, "limits": {"timeout_s": 60}}
-    client = network.client(ok(info), ok(RESULT), ok(RESULT), ok(RESULT), ok(entry), ok(entry), ok(entry))
+    client = network.client(ok(info), *[ok(RESULT)] * 4, ok(entry), ok(entry), ok(entry))
     sbx = await client.sandboxes.connect("x")
     await sbx.commands.run("x")
     await sbx.commands.run("x", timeout=10, request_timeout=5)
     await sbx.commands.run("x", timeout=0)
+    await sbx.commands.run("x", timeout=10**400, request_timeout=5)
     await sbx.files.get_info("f")
     await sbx.files.get_info("f", request_timeout=7)
     await sbx.files.write("f", "x", request_timeout=0)
     limits = [request.extensions["timeout"] for request in network.requests]
-    assert [limit["read"] for limit in limits[1:]] == [120, 15, None, 60, 7, None]
+    assert [limit["read"] for limit in limits[1:]] == [120, 15, None, (1 << 31) + 4, 60, 7, None]
     assert limits[0] == {"connect": 10, "read": 60, "write": 60, "pool": 60} and limits[-1]["write"] is None
 
 

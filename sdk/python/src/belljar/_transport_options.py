@@ -13,6 +13,9 @@ from ._config import CONNECT_TIMEOUT, ConnectionConfig
 KEEP_ALIVE_SECONDS = 5.0
 """Seconds to keep an idle connection. Shorter than the server's 10 seconds, so that no request meets a closing connection."""
 
+MAX_TIMEOUT = float((1 << 31) - 1)
+"""Maximum number of seconds that a request, or its work, can take. Much larger ones are an overflow in sockets."""
+
 
 def ssl_context(config: ConnectionConfig) -> Optional[ssl.SSLContext]:
     """Returns the TLS context, or None without TLS; loading the certificates takes a while."""
@@ -41,8 +44,8 @@ def transport_options(config: ConnectionConfig, context: Optional[ssl.SSLContext
 
 def request_limits(request_timeout: float, takes: float) -> Dict[str, Optional[float]]:
     """Returns the timeouts of a request for work of up to `takes` seconds. A `request_timeout` of 0 means none."""
-    whole = request_timeout or None
-    read = None if whole is None or takes == float("inf") else whole + takes
+    whole = min(request_timeout, MAX_TIMEOUT) or None
+    read = None if whole is None or takes == float("inf") else whole + min(takes, MAX_TIMEOUT)
     return {"connect": min(CONNECT_TIMEOUT, request_timeout or CONNECT_TIMEOUT), "read": read, "write": whole, "pool": whole}
 
 
