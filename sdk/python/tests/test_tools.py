@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 from typing import Any, Dict, List, Mapping, Tuple
 
 import pytest
@@ -94,6 +95,227 @@ async def test_text_editor_changes_files(sbx: Any) -> None:
         assert block["is_error"] is True and reason in text(block), block
     long = tool_use("str_replace_based_edit_tool", command="view", path="a/b.txt")
     assert "characters left out" in text(await sbx.tools.anthropic(long, max_characters=8))
+
+
+def deep(levels: int) -> Any:
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+HALF = "\ud83d"
+"""Half of a surrogate pair, which models send as an escape."""
+
+
+@pytest.mark.asyncio
+async def test_text_editor_bounds_what_it_reads(sbx: Any) -> None:
+    # Of code's choice, and free of charge there.
+    await sbx.commands.run("truncate -s 300M big; head -c 1048576 /dev/zero | tr '\\0' '\\n' > most; mkfifo fifo")
+    edits: List[Dict[str, Any]] = [
+        {"command": "view", "path": "big"},
+        {"command": "view", "path": "big", "view_range": [1, 2]},
+        {"command": "str_replace", "path": "big", "old_str": "a", "new_str": "b"},
+        {"command": "insert", "path": "big", "insert_line": 0, "insert_text": "a"},
+    ]
+    tracemalloc.start()
+    try:
+        for arguments in edits:
+            block = await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", **arguments))
+            assert block["is_error"] is True and "big has more than 1048576 bytes" in text(block), arguments
+            done = await sbx.tools.anthropic_code_execution(tool_use("text_editor_code_execution", **arguments))
+            assert done["content"]["error_code"] == "invalid_tool_input", arguments
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert (await sbx.files.get_info("big")).size == 300 << 20
+    # The longest file has a result that is bounded, too.
+    block = await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", command="view", path="most"))
+    assert block["is_error"] is False and text(block).endswith("characters left out]")
+    assert len(text(block)) < (1 << 20) + 100
+    block = await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", command="view", path="fifo"))
+    assert block["is_error"] is True and "not a regular file" in text(block)
+    with pytest.raises(belljar.InvalidArgumentException):
+        await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", command="view", path="most"), max_characters=-1)
+
+
+@pytest.mark.asyncio
+async def test_text_editor_bounds_directories(sbx: Any) -> None:
+    many = "mkdir -p many/.git few/.git && cd many && touch $(seq -f f%04g 1 1200) && cd .git && touch $(seq 1 1200)"
+    await sbx.commands.run(f"{many} && cd ../../few && touch .git/a b")
+    block = await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", command="view", path="many"))
+    lines = text(block).split("\n")
+    assert (lines[1], lines[1000], lines[1001:]) == (
+        "many/f0001", "many/f1000", ["[more entries; list a directory below]"],
+    )  # fmt: skip
+    block = await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", command="view", path="few"))
+    assert text(block).split("\n")[1:] == ["few/b"]
+
+
+@pytest.mark.asyncio
+async def test_lines_end_at_newlines_alone(sbx: Any) -> None:
+    async def edit(**arguments: Any) -> str:
+        block = await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", path="ls.txt", **arguments))
+        assert block["is_error"] is False, block
+        return text(block)
+
+    await edit(command="create", file_text="a\x0cb\r\nc\x0bd\u2028e\n")
+    assert await edit(command="view") == "     1\ta\x0cb\r\n     2\tc\x0bd\u2028e"
+    await edit(command="insert", insert_line=1, insert_text="x\x0cy\r\nz")
+    assert await sbx.files.read("ls.txt") == "a\x0cb\r\nx\x0cy\r\nz\nc\x0bd\u2028e\n"
+    await edit(command="str_replace", old_str="z\n", new_str="\x85\x1c\u2029\r\n")
+    assert await sbx.files.read("ls.txt") == "a\x0cb\r\nx\x0cy\r\n\x85\x1c\u2029\r\nc\x0bd\u2028e\n"
+    changed = await sbx.tools.anthropic_code_execution(
+        tool_use("text_editor_code_execution", command="str_replace", path="ls.txt", old_str="\x0cy", new_str="\x0c")
+    )
+    assert (changed["content"]["lines"], changed["content"]["old_start"]) == (["-\x0cy", "+\x0c"], 2)
+    # A newline is added only where a line has none.
+    for before, line, added, after in [
+        ("", 0, "a", "a\n"), ("a", 1, "b", "a\nb\n"), ("a", 0, "b\n", "b\na"), ("a", 1, "", "a"), ("a\n", 1, "\n", "a\n\n"),
+    ]:  # fmt: skip
+        await sbx.files.write("ls.txt", before)
+        await edit(command="insert", insert_line=line, insert_text=added)
+        assert await sbx.files.read("ls.txt") == after, (before, line, added)
+    operation = {"type": "create_file", "path": "form\x0cfeed", "diff": "+a\x0cb\n+c\u2028d\x85\n"}
+    done = await sbx.tools.openai({"type": "apply_patch_call", "call_id": "p", "operation": operation})
+    assert done["status"] == "completed", done
+    assert await sbx.files.read("form\x0cfeed") == "a\x0cb\nc\u2028d\x85\n"
+    update = {"type": "update_file", "path": "form\x0cfeed", "diff": "@@\r\n-c\u2028d\x85\r\n+\x0cc\r\n*** End of File\r\n"}
+    done = await sbx.tools.openai({"type": "apply_patch_call", "call_id": "p", "operation": update})
+    assert done["status"] == "completed", done
+    assert await sbx.files.read("form\x0cfeed") == "a\x0cb\n\x0cc\n"
+
+
+@pytest.mark.asyncio
+async def test_what_is_no_text_is_not_edited(sbx: Any) -> None:
+    latin = b"caf\xe9 x\n"
+    await sbx.files.write("latin", latin)
+    edits: List[Dict[str, Any]] = [
+        {"command": "view"},
+        {"command": "str_replace", "old_str": " x", "new_str": " y"},
+        {"command": "insert", "insert_line": 0, "insert_text": "x"},
+    ]
+    for arguments in edits:
+        block = await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", path="latin", **arguments))
+        assert block["is_error"] is True and "latin is no text in UTF-8" in text(block)
+        done = await sbx.tools.anthropic_code_execution(tool_use("text_editor_code_execution", path="latin", **arguments))
+        assert done["content"]["error_code"] == "invalid_tool_input"
+    assert await sbx.files.read("latin", "bytes") == latin
+    # A mark of the byte order is kept.
+    await sbx.files.write("marked", b"\xef\xbb\xbfone\n")
+    await sbx.tools.anthropic(
+        tool_use("str_replace_based_edit_tool", command="str_replace", path="marked", old_str="one", new_str="two")
+    )
+    assert await sbx.files.read("marked", "bytes") == b"\xef\xbb\xbftwo\n"
+
+
+@pytest.mark.asyncio
+async def test_whatever_a_model_sends_is_answered(sbx: Any) -> None:
+    await sbx.files.write("f", "one\n")
+    before = [entry.path for entry in await sbx.files.list()]
+    edits: List[Tuple[Dict[str, Any], str]] = [
+        ({"command": "create", "path": "q", "file_text": HALF}, "file_text: half of a surrogate pair"),
+        ({"command": "create", "path": f"q{HALF}", "file_text": ""}, "path: half of a surrogate pair"),
+        ({"command": "create", "path": "q\udc83", "file_text": ""}, "path: half of a surrogate pair"),
+        ({"command": "create", "path": "q" * 1_000_000, "file_text": ""}, "Error"),
+        ({"command": "create", "path": "q\0", "file_text": ""}, "NUL"),
+        ({"command": "create", "path": "", "file_text": ""}, "path"),
+        ({"command": "create", "path": "q", "file_text": ["one"]}, "file_text: give a string"),
+        ({"command": "str_replace", "path": "f", "old_str": "one", "new_str": 5}, "new_str: give a string"),
+        ({"command": "str_replace", "path": "f", "old_str": "one", "new_str": 0}, "new_str: give a string"),
+        ({"command": "str_replace", "path": "f", "old_str": "one", "new_str": ["a"]}, "new_str: give a string"),
+        ({"command": "str_replace", "path": "f", "old_str": "one", "new_str": HALF}, "new_str: half of a surrogate pair"),
+        ({"command": "insert", "path": "f", "insert_line": 10**400, "insert_text": "x"}, "insert_line"),
+        ({"command": "insert", "path": "f", "insert_line": float("nan"), "insert_text": "x"}, "insert_line"),
+        ({"command": "insert", "path": "f", "insert_line": 0, "insert_text": {"a": 1}}, "insert_text: give a string"),
+        ({"command": "view", "path": "f", "view_range": [1, -2]}, "view_range"),
+        ({"command": "view", "path": "f", "view_range": {"0": 1}}, "view_range"),
+        ({"command": "view", "path": "f", "view_range": [deep(5000), 1]}, "view_range"),
+        ({"command": deep(5000), "path": "f"}, "command: give a string"),
+        ({"command": HALF * 10, "path": "f"}, "command: half of a surrogate pair"),
+        ({"command": "x" * 3_000_000, "path": "f"}, "characters left out"),
+    ]
+    for arguments, reason in edits:
+        block = await sbx.tools.anthropic(tool_use("str_replace_based_edit_tool", **arguments))
+        assert block["is_error"] is True and reason in text(block), text(block)[:200]
+        done = await sbx.tools.anthropic_code_execution(tool_use("text_editor_code_execution", **arguments))
+        assert done["content"]["error_code"] == "invalid_tool_input", done
+    assert await sbx.files.read("f") == "one\n" and [entry.path for entry in await sbx.files.list()] == before
+    bad: List[Tuple[Any, str]] = [
+        (HALF, "half of a surrogate pair"), (deep(5000), "levels deep"), (deep(100), "levels deep"), (10**400, "too large"),
+        (float("inf"), "too large"), (["a"], "command"), (-1, "command"),
+    ]  # fmt: skip
+    # As deep as allowed: it is the server that refuses a list.
+    assert "a list is not allowed" in text(await sbx.tools.anthropic(tool_use("run_command", command=deep(99))))
+    for value, reason in bad:
+        for name in ("bash", "run_command"):
+            block = await sbx.tools.anthropic(tool_use(name, command=value))
+            assert block["is_error"] is True and reason in text(block), (name, text(block)[:200])
+        done = await sbx.tools.anthropic_code_execution(tool_use("bash_code_execution", command=value))
+        assert done["content"]["error_code"] == "invalid_tool_input"
+    for name in (" run_command ", "x" * 100_000, ""):
+        block = await sbx.tools.anthropic(tool_use(name, command="true"))
+        assert block["is_error"] is True and "is no name of a tool" in text(block)
+    call = {"type": "function_call", "call_id": "c", "name": "run_command"}
+    nested = '{"command":' + "[" * 5000 + "]" * 5000 + "}"
+    texts = [
+        nested,
+        nested[:3000],
+        '{"command": "\\ud83d"}',
+        '{"command": 1e999}',
+        "5",
+        "nul",
+        '{"command": NaN}',
+        5,
+        [],
+        0,
+        {},
+        False,
+    ]
+    for arguments_text in texts:
+        done = await sbx.tools.openai({**call, "arguments": arguments_text})
+        assert done["output"].startswith("Error: arguments: "), done["output"][:200]
+        chat = {"type": "function", "id": "c", "function": {"name": "run_command", "arguments": arguments_text}}
+        assert (await sbx.tools.openai(chat))["content"].startswith("Error: arguments: ")
+    actions: List[Tuple[Dict[str, Any], str]] = [
+        ({"timeout_ms": "1000"}, "timeout_ms: give an integer"), ({"timeout_ms": {}}, "timeout_ms: give an integer"),
+        ({"timeout_ms": 10**30}, "timeout_ms: give an integer"), ({"timeout_ms": 0}, "timeout_ms: give an integer"),
+        ({"timeout_ms": True}, "timeout_ms: give an integer"), ({"timeout_ms": 10**15}, "timeout"),
+        ({"max_output_length": "3"}, "max_output_length: give"), ({"max_output_length": -3}, "max_output_length: give"),
+    ]  # fmt: skip
+    for action, reason in actions:
+        done = await sbx.tools.openai({"type": "shell_call", "call_id": "c", "action": {"commands": ["touch q"] * 2, **action}})
+        fits(ShellCallOutput, done)
+        assert "max_output_length" not in done
+        assert [reason in one["stderr"] and one["outcome"]["exit_code"] for one in done["output"]] == [1, 1], done
+    done = await sbx.tools.openai({"type": "shell_call", "call_id": "c", "action": {"commands": [HALF, 5, "echo a"]}})
+    assert [one["stderr"][:15] for one in done["output"]] == ["Error: command:", "Error: command:", ""]
+    assert done["output"][2]["stdout"] == "a\n"
+    operations: List[Dict[str, Any]] = [
+        {"type": deep(5000)}, {"type": "move_file"}, {"path": HALF}, {"path": 5}, {"path": "a\nb"}, {"path": "a\r"},
+        {"path": "q\0"}, {"diff": HALF}, {"diff": ["+a"]}, {"diff": 0},
+    ]  # fmt: skip
+    for operation in operations:
+        whole = {"type": "create_file", "path": "q", "diff": "+a\n", **operation}
+        done = await sbx.tools.openai({"type": "apply_patch_call", "call_id": "c", "operation": whole})
+        fits(ApplyPatchCallOutput, done)
+        assert done["status"] == "failed" and done["output"], operation
+    assert [entry.path for entry in await sbx.files.list()] == before
+
+
+@pytest.mark.asyncio
+async def test_results_are_bounded(sbx: Any) -> None:
+    much = "head -c 3000000 /dev/zero | tr '\\0' a"
+    done = await sbx.tools.openai({"type": "shell_call", "call_id": "c", "action": {"commands": [much, f"{much} >&2"]}})
+    for one, name in zip(done["output"], ("stdout", "stderr")):
+        assert one[name].endswith("\n[1951424 characters left out]") and len(one[name]) < (1 << 20) + 100
+    action = {"commands": [much], "max_output_length": 2_000_000}
+    done = await sbx.tools.openai({"type": "shell_call", "call_id": "c", "action": action})
+    assert (len(done["output"][0]["stdout"]), done["max_output_length"]) == (1 << 20, 2_000_000)
+    done = await sbx.tools.anthropic_code_execution(tool_use("code_execution", code="'x' * 3_000_000"))
+    assert len(done["content"]["stdout"]) < (1 << 20) + 100
+    block = await sbx.tools.anthropic(tool_use("bash", command=much))
+    assert len(text(block)) < (1 << 20) + 100
 
 
 @pytest.mark.asyncio
@@ -215,6 +437,7 @@ async def test_langchain_gets_a_tool(sbx: Any) -> None:
     assert (await tool.ainvoke({"code": "x = 20"})) == "[no output]"
     assert (await tool.ainvoke({"code": "print('a'); x + 1"})) == "a\n21"
     assert "ZeroDivisionError" in await tool.ainvoke({"code": "1 / 0"})
+    assert (await tool.ainvoke({"code": "\0" * (5 << 20)})).startswith("Error: ")
 
 
 @pytest.mark.asyncio

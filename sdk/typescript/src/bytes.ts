@@ -38,6 +38,15 @@ export function text(bytes: Uint8Array): string {
   return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 }
 
+/** Decodes UTF-8, or returns undefined if the bytes are none. */
+export function wholeText(bytes: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
 /** Concatenates byte arrays. */
 export function concatenate(pieces: readonly Uint8Array[]): Uint8Array {
   const all = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));

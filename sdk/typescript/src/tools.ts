@@ -1,5 +1,6 @@
 // Executors of models' tool calls: a call as its vendor's interface has it, to its result in the same form.
 
+import { wholeText } from "./bytes.js";
 import type { Execution } from "./code.js";
 import { FileNotFoundError, InvalidArgumentError, RateLimitError, SandboxError, ServerError, TimeoutError } from "./errors.js";
 import { wrongType } from "./options.js";
@@ -16,6 +17,18 @@ const OFFERED: readonly string[] = ["run_code", "run_command", "read_file", "wri
 
 /** The server's own tools. All others are stored. */
 const OWN: readonly string[] = [...OFFERED, "create_sandbox", "list_sandboxes", "kill_sandbox"];
+
+/** Maximum length of a file that the text editor shows or changes, in bytes, as with `read_file`; of a text in a result, in UTF-16 code units. */
+const MAX_LENGTH = 2 ** 20;
+
+/** Maximum number of entries of a directory that the text editor shows, as with `list_directory`. */
+const MAX_ENTRIES = 1000;
+
+/** Maximum number of entries of a directory that are fetched, which is a page. Some may be hidden. */
+const MAX_FETCHED_ENTRIES = 10_000;
+
+/** Maximum depth of the arguments of a tool. The server reads messages of JSON to a depth of 127, its own part included. */
+const MAX_DEPTH = 100;
 
 /** Names of Anthropic's text editor. */
 const TEXT_EDITORS: readonly string[] = ["str_replace_based_edit_tool", "str_replace_editor"];
@@ -135,10 +148,13 @@ export class Tools {
    * Runs a `tool_use` block, and returns a `tool_result` block.
    *
    * `bash_20250124` runs in one shell, which keeps its directory and variables; `text_editor_20250728` changes files; any other name is
-   * one of `definitions`. `maxCharacters`: that of the text editor's definition.
+   * one of `definitions`. `maxCharacters`: that of the text editor's definition; 1 MiB if not given.
    */
   async anthropic(block: object, options: { maxCharacters?: number } = {}): Promise<ToolResultBlock> {
     const { id, name, input } = anthropicCall(block);
+    if (options.maxCharacters !== undefined && !isInteger(options.maxCharacters, 0)) {
+      throw new InvalidArgumentError("maxCharacters: give an integer from 0", { field: "maxCharacters" });
+    }
     const result = await answered(async () => {
       if (name === "bash") {
         return this.#mcp("claude", "bash", input);
@@ -213,23 +229,28 @@ export class Tools {
   }
 
   async #shell(item: Json): Promise<ShellCallOutput> {
-    const { commands, timeout_ms: timeoutMs, max_output_length: most } = item["action"] ?? {};
-    if (!Array.isArray(commands) || !commands.every((one): one is string => typeof one === "string")) {
+    const action = record(item["action"]);
+    const commands: unknown = action["commands"];
+    if (!Array.isArray(commands)) {
       throw new InvalidArgumentError("no shell_call: action.commands is missing", { field: "action" });
     }
     const output: ShellCallOutput["output"] = [];
+    let most: number | undefined;
     for (const command of commands) {
       try {
-        output.push(shellOutput(await this.#sandbox.commands.run(command, { check: false, ...(typeof timeoutMs === "number" ? { timeoutMs: Math.max(timeoutMs, 1) } : {}) }), most));
+        const timeoutMs = optionalInteger(action, "timeout_ms", 1);
+        most = optionalInteger(action, "max_output_length", 0);
+        output.push(shellOutput(await this.#sandbox.commands.run(required({ command }, "command"), { check: false, ...(timeoutMs === undefined ? {} : { timeoutMs }) }), most));
       } catch (error) {
-        output.push({ stdout: "", stderr: `Error: ${checked(error).message}`, outcome: { type: "exit", exit_code: 1 } });
+        output.push({ stdout: "", stderr: bounded(`Error: ${checked(error).message}`), outcome: { type: "exit", exit_code: 1 } });
       }
     }
-    return { type: "shell_call_output", call_id: item["call_id"], output, ...(typeof most === "number" ? { max_output_length: most } : {}) };
+    return { type: "shell_call_output", call_id: item["call_id"], output, ...(most === undefined ? {} : { max_output_length: most }) };
   }
 
   /** Calls a tool of a profile of the server. Which sandbox is never for the model to say. */
-  #mcp(profile: string, name: string, args: object): Promise<ToolCallResult> {
+  async #mcp(profile: string, name: string, args: object): Promise<ToolCallResult> {
+    checkArguments(args);
     const given = profile !== "default" || OFFERED.includes(name) ? { ...args, sandbox: this.#sandbox.sandboxId } : args;
     return this.#message(profile, "tools/call", { name, arguments: given });
   }
@@ -239,7 +260,7 @@ export class Tools {
     const headers: Record<string, string> = { Accept: "application/json, text/event-stream", "MCP-Protocol-Version": REVISION, "Mcp-Method": method };
     const name: unknown = params["name"];
     if (name !== undefined) {
-      if (typeof name !== "string" || !/^[ -~]+$/.test(name)) {
+      if (typeof name !== "string" || !/^[!-~]{1,128}$/.test(name)) {
         throw new InvalidArgumentError(`${JSON.stringify(name)} is no name of a tool`, { field: "name" });
       }
       headers["Mcp-Name"] = name;
@@ -261,25 +282,50 @@ export class Tools {
     const [command, path] = [required(args, "command"), required(args, "path")];
     const files = this.#sandbox.files;
     if (command === "view") {
-      const isDirectory = (await files.getInfo(path)).kind === "directory";
-      return isDirectory ? listed(path, await files.list(path, { depth: 2 })) : viewed(await files.read(path), args["view_range"]);
+      return (await files.getInfo(path)).kind === "directory" ? this.#list(path) : viewed(await this.#read(path), args["view_range"]);
     }
     if (command === "create") {
+      const content = required(args, "file_text");
       const isUpdate = await files.exists(path);
-      await files.write(path, required(args, "file_text"));
+      await files.write(path, content);
       return [`File created successfully at: ${path}`, { is_file_update: isUpdate }];
     }
-    const editing: Record<string, (text: string) => Edited> = {
-      str_replace: (text) => replaced(path, text, required(args, "old_str"), args["new_str"] ?? ""),
-      insert: (text) => inserted(text, args["insert_line"], required(args, "insert_text")),
-    };
-    const edit = Object.hasOwn(editing, command) ? editing[command] : undefined;
-    if (!edit) {
+    let edited: Edited;
+    if (command === "str_replace") {
+      const [old, replacement] = [required(args, "old_str"), required(args, "new_str", "")];
+      edited = replaced(path, await this.#read(path), old, replacement);
+    } else if (command === "insert") {
+      const insertion = required(args, "insert_text");
+      edited = inserted(await this.#read(path), args["insert_line"], insertion);
+    } else {
       throw new InvalidArgumentError(`${JSON.stringify(command)} is no command of the text editor`, { field: "command" });
     }
-    const [text, told] = edit(await files.read(path));
-    await files.write(path, text);
-    return [`The file ${path} has been edited successfully.`, told];
+    await files.write(path, edited[0]);
+    return [`The file ${path} has been edited successfully.`, edited[1]];
+  }
+
+  async #list(path: string): Promise<Edited> {
+    const entries: FileInfo[] = [];
+    for await (const entry of this.#sandbox.files.iterate(path, { depth: 2, pageSize: MAX_FETCHED_ENTRIES })) {
+      entries.push(entry);
+      if (entries.length > MAX_FETCHED_ENTRIES) {
+        break;
+      }
+    }
+    return listed(path, entries.slice(0, MAX_FETCHED_ENTRIES), entries.length <= MAX_FETCHED_ENTRIES);
+  }
+
+  /** Reads a file of text. Its length is bounded while it is read, as code may change it. */
+  async #read(path: string): Promise<string> {
+    const bytes = await this.#sandbox.files.read(path, { format: "bytes", end: MAX_LENGTH + 1 });
+    if (bytes.length > MAX_LENGTH) {
+      throw new InvalidArgumentError(`path: ${path} has more than ${MAX_LENGTH} bytes; use a command for it`, { field: "path" });
+    }
+    const content = wholeText(bytes);
+    if (content === undefined) {
+      throw new InvalidArgumentError(`path: ${path} is no text in UTF-8; use a command for it`, { field: "path" });
+    }
+    return content;
   }
 }
 
@@ -318,7 +364,7 @@ async function answered(run: () => Promise<ToolCallResult>): Promise<ToolCallRes
   try {
     return await run();
   } catch (error) {
-    return { content: [{ type: "text", text: `Error: ${checked(error).message}` }], isError: true };
+    return { ...textResult(`Error: ${checked(error).message}`), isError: true };
   }
 }
 
@@ -340,18 +386,21 @@ function definition(tool: Json, vendor: Vendor): ToolDefinition {
 
 function anthropicCall(block: object): { id: string; name: string; input: Json } {
   const { id, name, input } = (block ?? {}) as Json;
-  if (typeof id !== "string" || typeof name !== "string" || typeof input !== "object" || input === null) {
+  if (typeof id !== "string" || typeof name !== "string" || typeof input !== "object" || input === null || Array.isArray(input)) {
     throw new InvalidArgumentError("no tool_use block: id, name or input is missing", { field: "block" });
   }
   return { id, name, input };
 }
 
 function parsedArguments(text: unknown): Json {
+  const source = required({ arguments: text }, "arguments", "");
   let args: unknown;
   try {
-    args = JSON.parse(typeof text === "string" && text !== "" ? text : "{}");
+    args = JSON.parse(source || "{}");
   } catch (error) {
-    throw new InvalidArgumentError(`arguments: ${error instanceof Error ? error.message : error}`, { field: "arguments" });
+    // What it quotes may end within a character.
+    const reason = String(error instanceof Error ? error.message : error).replace(/\p{Surrogate}/gu, "\ufffd");
+    throw new InvalidArgumentError(`arguments: ${reason}`, { field: "arguments" });
   }
   if (typeof args !== "object" || args === null || Array.isArray(args)) {
     throw new InvalidArgumentError("arguments: give an object", { field: "arguments" });
@@ -359,58 +408,128 @@ function parsedArguments(text: unknown): Json {
   return args as Json;
 }
 
-function required(args: Json, name: string): string {
-  const value: unknown = args[name];
+/** Refuses arguments that a message to the server cannot have. */
+function checkArguments(args: object): void {
+  const refused = (reason: string): InvalidArgumentError => new InvalidArgumentError(`arguments: ${reason}`, { field: "arguments" });
+  const waiting: [unknown, number][] = [[args, 1]];
+  for (let next = waiting.pop(); next; next = waiting.pop()) {
+    const [value, depth] = next;
+    if (typeof value === "string") {
+      checkText("arguments", value);
+    } else if (typeof value === "object" && value !== null) {
+      if (depth > MAX_DEPTH) {
+        throw refused(`they are more than ${MAX_DEPTH} levels deep`);
+      }
+      for (const [key, one] of Object.entries(value)) {
+        waiting.push([key, depth], [one, depth + 1]);
+      }
+    } else if (typeof value === "number" && !Number.isFinite(value)) {
+      throw refused("a number is too large");
+    } else if (typeof value === "bigint" || typeof value === "function" || typeof value === "symbol") {
+      throw refused(`${typeof value} has no form in JSON`);
+    }
+  }
+}
+
+/** Refuses a string that UTF-8 cannot encode. Models can write one in JSON, as an escape. */
+function checkText(name: string, text: string): void {
+  if (/\p{Surrogate}/u.test(text)) {
+    throw new InvalidArgumentError(`${name}: half of a surrogate pair is no text in UTF-8`, { field: name });
+  }
+}
+
+/** Returns an argument that must be a string; if it is missing, `missing`. */
+function required(args: Json, name: string, missing?: string): string {
+  const value: unknown = args[name] ?? missing;
   if (typeof value !== "string") {
     throw new InvalidArgumentError(`${name}: give a string`, { field: name });
   }
+  checkText(name, value);
   return value;
+}
+
+function isInteger(value: unknown, least: number): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= least;
+}
+
+/** Returns an argument that must be an integer, or undefined if it is missing. */
+function optionalInteger(args: Json, name: string, least: number): number | undefined {
+  const value: unknown = args[name] ?? undefined;
+  if (value !== undefined && !isInteger(value, least)) {
+    throw new InvalidArgumentError(`${name}: give an integer from ${least} to ${Number.MAX_SAFE_INTEGER}`, { field: name });
+  }
+  return value;
+}
+
+/** Returns a part of an item, empty if there is none. */
+function record(value: unknown): Json {
+  return typeof value === "object" && value !== null ? value : {};
 }
 
 function texts(result: ToolCallResult): string {
   return result.content.flatMap((part) => (part.text ? [part.text] : [])).join("\n");
 }
 
-function textResult(text: string, most?: number): ToolCallResult {
-  const shown = most === undefined || text.length <= most ? text : `${text.slice(0, most)}\n[${text.length - most} characters left out]`;
-  return { content: [{ type: "text", text: shown }] };
+/** Returns the first code units of a text, without the half of a pair that the end has split. */
+function start(text: string, most: number): string {
+  const isSplit = most > 0 && most < text.length && /^[\ud800-\udbff][\udc00-\udfff]$/.test(text.slice(most - 1, most + 1));
+  return text.slice(0, isSplit ? most - 1 : most);
 }
 
-function shellOutput(done: CommandResult, most: unknown): ShellCallOutput["output"][number] {
-  const stdout = typeof most === "number" ? done.stdout.slice(0, most) : done.stdout;
-  const stderr = typeof most === "number" ? done.stderr.slice(0, Math.max(most - stdout.length, 0)) : done.stderr;
+/** Returns at most `most` code units of a text, and how many are left out. */
+function bounded(text: string, most = MAX_LENGTH): string {
+  const shown = start(text, most);
+  return shown.length === text.length ? text : `${shown}\n[${text.length - shown.length} characters left out]`;
+}
+
+function textResult(text: string, most?: number): ToolCallResult {
+  return { content: [{ type: "text", text: bounded(text, most) }] };
+}
+
+function shellOutput(done: CommandResult, most: number | undefined): ShellCallOutput["output"][number] {
+  const stdout = most === undefined ? bounded(done.stdout) : start(done.stdout, Math.min(most, MAX_LENGTH));
+  const stderr = most === undefined ? bounded(done.stderr) : start(done.stderr, Math.min(most - stdout.length, MAX_LENGTH));
   // A shell's own number for what did not end by itself.
   return { stdout, stderr, outcome: done.outcome.kind === "timed_out" ? { type: "timeout" } : { type: "exit", exit_code: done.exitCode ?? 137 } };
 }
 
 /** Returns the operation of an `apply_patch_call` as a patch. */
 function patch(item: Json): string {
-  const operation: Json = item["operation"] ?? {};
-  const [path, diff] = [required(operation, "path"), operation["diff"] ?? ""];
+  const operation = record(item["operation"]);
+  const [kind, path, diff] = [required(operation, "type"), required(operation, "path"), required(operation, "diff", "")];
   const heads: Record<string, string> = { create_file: "Add", update_file: "Update", delete_file: "Delete" };
-  const head = Object.hasOwn(heads, operation["type"]) ? heads[operation["type"]] : undefined;
-  // eslint-disable-next-line no-control-regex
-  if (head === undefined || typeof diff !== "string" || /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/.test(path)) {
-    throw new InvalidArgumentError("operation: its type, path or diff has no valid form", { field: "operation" });
+  const head = Object.hasOwn(heads, kind) ? heads[kind] : undefined;
+  if (head === undefined) {
+    throw new InvalidArgumentError(`type: ${JSON.stringify(kind)} is no operation`, { field: "type" });
   }
-  const lines = head === "Delete" || diff === "" ? [] : diff.replace(/\r?\n$/, "").split(/\r?\n/);
-  // Else a diff could have further operations in it.
-  if (lines.some((line) => line.startsWith("*** ") && line !== "*** End of File")) {
-    throw new InvalidArgumentError("operation.diff: a diff is of one file, without lines that begin with ***", { field: "diff" });
+  // Else the rest of a path, or a line of a diff, could be another operation.
+  if (/[\r\n]/.test(path)) {
+    throw new InvalidArgumentError("path: it has more than one line", { field: "path" });
+  }
+  const lines = head === "Delete" ? [] : linesOf(diff);
+  if (lines.some((line) => line.startsWith("*** ") && !["*** End of File", "*** End of File\r"].includes(line))) {
+    throw new InvalidArgumentError("diff: it is of one file, without lines that begin with ***", { field: "diff" });
   }
   return ["*** Begin Patch", `*** ${head} File: ${path}`, ...lines, "*** End Patch"].join("\n");
 }
 
-/** Returns the lines of a text, without their ends. */
+/** Returns the lines of a text without the newlines that end them. Nothing else ends a line. */
 function linesOf(text: string): string[] {
   const lines = text.split("\n");
   return lines.at(-1) === "" ? lines.slice(0, -1) : lines;
 }
 
-function listed(path: string, entries: readonly FileInfo[]): Edited {
-  const names = entries.filter((entry) => !entry.name.startsWith(".")).map((entry) => (entry.kind === "directory" ? `${entry.path}/` : entry.path));
-  const text = [`Files and directories in ${path}, down to two levels:`, ...names.sort()].join("\n");
-  return [text, { content: text, num_lines: names.length + 1, start_line: 1, total_lines: names.length + 1 }];
+/** Returns a directory as the text editor shows it. Hidden entries, and those below them, are left out. */
+function listed(path: string, entries: readonly FileInfo[], isWhole: boolean): Edited {
+  const prefix = path === "" || path === "." ? 0 : path.length;
+  const shown = entries.filter((entry) => !`/${entry.path.slice(prefix)}`.includes("/."));
+  const names = shown.slice(0, MAX_ENTRIES).map((entry) => (entry.kind === "directory" ? `${entry.path}/` : entry.path));
+  const lines = [`Files and directories in ${path}, down to two levels:`, ...names.sort()];
+  if (!isWhole || shown.length > MAX_ENTRIES) {
+    lines.push("[more entries; list a directory below]");
+  }
+  const text = lines.join("\n");
+  return [text, { content: text, num_lines: lines.length, start_line: 1, total_lines: lines.length }];
 }
 
 /** Returns lines of a file with their numbers; a last line of -1 is the end. */
@@ -430,28 +549,29 @@ function viewed(text: string, given: unknown): Edited {
 }
 
 /** Replaces a text that occurs once. */
-function replaced(path: string, text: string, old: string, replacement: unknown): Edited {
+function replaced(path: string, text: string, old: string, replacement: string): Edited {
   const count = old === "" ? 0 : text.split(old).length - 1;
-  if (count !== 1 || typeof replacement !== "string") {
+  if (count !== 1) {
     const reason = count === 0 ? "did not appear verbatim" : `appears ${count} times; it must be unique`;
-    throw new InvalidArgumentError(count === 1 ? "new_str: give a string" : `no replacement was performed: old_str ${reason} in ${path}`, { field: "old_str" });
+    throw new InvalidArgumentError(`no replacement was performed: old_str ${reason} in ${path}`, { field: "old_str" });
   }
-  const start = text.slice(0, text.indexOf(old)).split("\n").length;
+  const first = text.slice(0, text.indexOf(old)).split("\n").length;
   const [removed, added] = [linesOf(old), linesOf(replacement)];
   const lines = [...removed.map((line) => `-${line}`), ...added.map((line) => `+${line}`)];
-  return [text.split(old).join(replacement), { lines, old_start: start, old_lines: removed.length, new_start: start, new_lines: added.length }];
+  return [text.split(old).join(replacement), { lines, old_start: first, old_lines: removed.length, new_start: first, new_lines: added.length }];
 }
 
-/** Inserts lines after a line, or at the beginning after line 0. */
+/** Inserts lines after a line, or at the beginning after line 0. A newline is added only where a line has none. */
 function inserted(text: string, line: unknown, insertion: string): Edited {
   const lines = linesOf(text);
-  if (typeof line !== "number" || !Number.isInteger(line) || line < 0 || line > lines.length) {
+  if (!isInteger(line, 0) || line > lines.length) {
     throw new InvalidArgumentError(`insert_line: give a line from 0 to ${lines.length}`, { field: "insert_line" });
   }
+  const place = lines.slice(0, line).reduce((sum, one) => sum + one.length + 1, 0);
   const added = linesOf(insertion);
-  const end = text === "" || text.endsWith("\n") || line === lines.length ? "\n" : "";
   const told = { lines: added.map((one) => `+${one}`), old_start: line, old_lines: 0, new_start: line + 1, new_lines: added.length };
-  return [[...lines.slice(0, line), ...added, ...lines.slice(line)].join("\n") + end, told];
+  const parts = [text.slice(0, place), insertion].map((part) => (part === "" || part.endsWith("\n") ? part : `${part}\n`));
+  return [insertion === "" ? text : parts.join("") + text.slice(place), told];
 }
 
 function codeExecution(kind: string, done: Execution): CodeExecutionBlock["content"] {
@@ -459,7 +579,7 @@ function codeExecution(kind: string, done: Execution): CodeExecutionBlock["conte
     return { type: `${kind}_tool_result_error`, error_code: "execution_time_exceeded" };
   }
   const { stdout, stderr, exitCode, value } = toResult(done);
-  return { type: `${kind}_result`, stdout: stdout + (value ? `${value}\n` : ""), stderr, return_code: exitCode, content: [] };
+  return { type: `${kind}_result`, stdout: bounded(stdout + (value ? `${value}\n` : "")), stderr: bounded(stderr), return_code: exitCode, content: [] };
 }
 
 function editExecution(args: Json, [, told]: Edited): CodeExecutionBlock["content"] {
@@ -476,5 +596,5 @@ function executionError(kind: string, error: SandboxError): CodeExecutionBlock["
     [TimeoutError, "execution_time_exceeded"],
   ];
   const code = codes.find(([of]) => error instanceof of)?.[1] ?? "unavailable";
-  return { type: `${kind}_tool_result_error`, error_code: code, ...(isEditor ? { error_message: error.message } : {}) };
+  return { type: `${kind}_tool_result_error`, error_code: code, ...(isEditor ? { error_message: bounded(error.message) } : {}) };
 }

@@ -1,7 +1,7 @@
 // Tool calls of models, against a server.
 
 import assert from "node:assert/strict";
-import { type ApplyPatchCallOutput, type FunctionCallOutput, InvalidArgumentError, SandboxProvider, type ToolMessage, type ToolResultBlock } from "belljar";
+import { type ApplyPatchCallOutput, type FunctionCallOutput, InvalidArgumentError, SandboxProvider, type ShellCallOutput, type ToolMessage, type ToolResultBlock } from "belljar";
 import { LABELS, live, shared } from "./live.js";
 
 const place = shared();
@@ -45,6 +45,205 @@ live("a text editor of Anthropic's changes files", async () => {
     assert.match(text(block), reason);
   }
   assert.match(text(await tools().anthropic(use("str_replace_based_edit_tool", { command: "view", path }), { maxCharacters: 8 })), /left out/);
+});
+
+/** A list within lists. */
+const deep = (levels: number): unknown => JSON.parse("[".repeat(levels) + "]".repeat(levels));
+/** Half of a surrogate pair, which models send as an escape. */
+const HALF = "\ud83d";
+const edit = (input: object, options?: { maxCharacters?: number }) => tools().anthropic(use("str_replace_based_edit_tool", input), options);
+const run = (script: string) => place.sandbox.commands.run(script);
+
+live("the text editor bounds what it reads and shows", async () => {
+  // Of code's choice, and free of charge there.
+  await run("truncate -s 300M big; head -c 1048576 /dev/zero | tr '\\0' '\\n' > most; mkfifo fifo");
+  const before = process.memoryUsage.rss();
+  for (const input of [
+    { command: "view", path: "big" },
+    { command: "view", path: "big", view_range: [1, 2] },
+    { command: "str_replace", path: "big", old_str: "a", new_str: "b" },
+    { command: "insert", path: "big", insert_line: 0, insert_text: "a" },
+  ]) {
+    const block = await edit(input);
+    assert.equal(block.is_error, true);
+    assert.match(text(block), /big has more than 1048576 bytes/);
+    assert.equal((await tools().anthropicCodeExecution(use("text_editor_code_execution", input))).content["error_code"], "invalid_tool_input");
+  }
+  assert.ok(process.memoryUsage.rss() - before < 200 * 2 ** 20);
+  assert.equal((await files().getInfo("big")).size, 300 * 2 ** 20);
+  // The longest file has a result that is bounded, too.
+  const most = text(await edit({ command: "view", path: "most" }));
+  assert.match(most, /characters left out\]$/);
+  assert.ok(most.length < 2 ** 20 + 100);
+  assert.match(text(await edit({ command: "view", path: "fifo" })), /not a regular file/);
+  await assert.rejects(edit({ command: "view", path: "most" }, { maxCharacters: -1 }), InvalidArgumentError);
+  // No character is cut in two.
+  await files().write("bell", "🔔");
+  assert.equal(text(await edit({ command: "view", path: "bell" }, { maxCharacters: 8 })), "     1\t\n[2 characters left out]");
+  await run("mkdir -p many/.git few/.git && cd many && touch $(seq -f f%04g 1 1200) && cd .git && touch $(seq 1 1200) && cd ../../few && touch .git/a b");
+  const lines = text(await edit({ command: "view", path: "many" })).split("\n");
+  assert.deepEqual([lines[1], lines[1000], lines.slice(1001)], ["many/f0001", "many/f1000", ["[more entries; list a directory below]"]]);
+  assert.deepEqual(text(await edit({ command: "view", path: "few" })).split("\n").slice(1), ["few/b"]);
+  await run("rm -r big most fifo bell many few");
+});
+
+live("lines end at newlines alone", async () => {
+  const path = "ls.txt";
+  const good = async (input: object) => {
+    const block = await edit({ path, ...input });
+    assert.equal(block.is_error, false, text(block));
+    return text(block);
+  };
+  await good({ command: "create", file_text: "a\fb\r\nc\vd\u2028e\n" });
+  assert.equal(await good({ command: "view" }), "     1\ta\fb\r\n     2\tc\vd\u2028e");
+  await good({ command: "insert", insert_line: 1, insert_text: "x\fy\r\nz" });
+  assert.equal(await files().read(path), "a\fb\r\nx\fy\r\nz\nc\vd\u2028e\n");
+  await good({ command: "str_replace", old_str: "z\n", new_str: "\x85\x1c\u2029\r\n" });
+  assert.equal(await files().read(path), "a\fb\r\nx\fy\r\n\x85\x1c\u2029\r\nc\vd\u2028e\n");
+  const changed = await tools().anthropicCodeExecution(use("text_editor_code_execution", { command: "str_replace", path, old_str: "\fy", new_str: "\f" }));
+  assert.deepEqual([changed.content["lines"], changed.content["old_start"]], [["-\fy", "+\f"], 2]);
+  // A newline is added only where a line has none.
+  for (const [before, line, added, after] of [
+    ["", 0, "a", "a\n"],
+    ["a", 1, "b", "a\nb\n"],
+    ["a", 0, "b\n", "b\na"],
+    ["a", 1, "", "a"],
+    ["a\n", 1, "\n", "a\n\n"],
+  ] as const) {
+    await files().write(path, before);
+    await good({ command: "insert", insert_line: line, insert_text: added });
+    assert.equal(await files().read(path), after);
+  }
+  const patched = async (operation: object) => ((await tools().openai({ type: "apply_patch_call", call_id: "p", operation })) as ApplyPatchCallOutput).status;
+  assert.equal(await patched({ type: "create_file", path: "form\ffeed", diff: "+a\fb\n+c\u2028d\x85\n" }), "completed");
+  assert.equal(await files().read("form\ffeed"), "a\fb\nc\u2028d\x85\n");
+  assert.equal(await patched({ type: "update_file", path: "form\ffeed", diff: "@@\r\n-c\u2028d\x85\r\n+\fc\r\n*** End of File\r\n" }), "completed");
+  assert.equal(await files().read("form\ffeed"), "a\fb\n\fc\n");
+});
+
+live("what is no text is not edited", async () => {
+  const latin = new Uint8Array([0x63, 0x61, 0x66, 0xe9, 0x20, 0x78, 0x0a]);
+  await files().write("latin", latin);
+  for (const input of [
+    { command: "view", path: "latin" },
+    { command: "str_replace", path: "latin", old_str: " x", new_str: " y" },
+    { command: "insert", path: "latin", insert_line: 0, insert_text: "x" },
+  ]) {
+    const block = await edit(input);
+    assert.equal(block.is_error, true);
+    assert.match(text(block), /latin is no text in UTF-8/);
+    assert.equal((await tools().anthropicCodeExecution(use("text_editor_code_execution", input))).content["error_code"], "invalid_tool_input");
+  }
+  assert.deepEqual(await files().read("latin", { format: "bytes" }), latin);
+  // A mark of the byte order is kept.
+  await files().write("marked", "\ufeffone\n");
+  await edit({ command: "str_replace", path: "marked", old_str: "one", new_str: "two" });
+  assert.equal(await files().read("marked"), "\ufefftwo\n");
+});
+
+live("whatever a model sends is answered", async () => {
+  await files().write("kept", "one\n");
+  const names = async () => (await files().list()).map((entry) => entry.path);
+  const before = await names();
+  const edits: [object, RegExp][] = [
+    [{ command: "create", path: "q", file_text: HALF }, /file_text: half of a surrogate pair/],
+    [{ command: "create", path: `q${HALF}`, file_text: "" }, /path: half of a surrogate pair/],
+    [{ command: "create", path: "q".repeat(1_000_000), file_text: "" }, /Error/],
+    [{ command: "create", path: "q\0", file_text: "" }, /NUL/],
+    [{ command: "create", path: "", file_text: "" }, /path/],
+    [{ command: "create", path: "q", file_text: ["one"] }, /file_text: give a string/],
+    [{ command: "str_replace", path: "kept", old_str: "one", new_str: 5 }, /new_str: give a string/],
+    [{ command: "str_replace", path: "kept", old_str: "one", new_str: 0 }, /new_str: give a string/],
+    [{ command: "str_replace", path: "kept", old_str: "one", new_str: ["a"] }, /new_str: give a string/],
+    [{ command: "str_replace", path: "kept", old_str: "one", new_str: HALF }, /new_str: half of a surrogate pair/],
+    [{ command: "insert", path: "kept", insert_line: 1e300, insert_text: "x" }, /insert_line/],
+    [{ command: "insert", path: "kept", insert_line: Number.NaN, insert_text: "x" }, /insert_line/],
+    [{ command: "insert", path: "kept", insert_line: 0, insert_text: { a: 1 } }, /insert_text: give a string/],
+    [{ command: "view", path: "kept", view_range: [1, -2] }, /view_range/],
+    [{ command: "view", path: "kept", view_range: { 0: 1 } }, /view_range/],
+    [{ command: "view", path: "kept", view_range: [deep(5000), 1] }, /view_range/],
+    [{ command: deep(5000), path: "kept" }, /command: give a string/],
+    [{ command: HALF.repeat(10), path: "kept" }, /command: half of a surrogate pair/],
+    [{ command: "x".repeat(3_000_000), path: "kept" }, /characters left out/],
+  ];
+  for (const [input, reason] of edits) {
+    const block = await edit(input);
+    assert.equal(block.is_error, true);
+    assert.match(text(block).slice(-400), reason);
+    const done = await tools().anthropicCodeExecution(use("text_editor_code_execution", input));
+    assert.ok(done.content["error_code"], JSON.stringify(done).slice(0, 400));
+  }
+  assert.equal(await files().read("kept"), "one\n");
+  assert.deepEqual(await names(), before);
+  // As deep as allowed: it is the server that refuses a list.
+  assert.match(text(await tools().anthropic(use("run_command", { command: deep(99) }))), /a list is not allowed/);
+  for (const [command, reason] of [
+    [HALF, /half of a surrogate pair/],
+    [deep(5000), /levels deep/],
+    [deep(100), /levels deep/],
+    [Number.POSITIVE_INFINITY, /too large/],
+    [["a"], /command/],
+    [-1, /command/],
+  ] as const) {
+    for (const name of ["bash", "run_command"]) {
+      const block = await tools().anthropic(use(name, { command }));
+      assert.equal(block.is_error, true);
+      assert.match(text(block), reason);
+    }
+    assert.equal((await tools().anthropicCodeExecution(use("bash_code_execution", { command }))).content["error_code"], "invalid_tool_input");
+  }
+  for (const name of [" run_command ", "x".repeat(100_000), ""]) {
+    assert.match(text(await tools().anthropic(use(name, { command: "true" }))), /is no name of a tool/);
+  }
+  const nested = `{"command":${"[".repeat(5000)}${"]".repeat(5000)}}`;
+  for (const args of [nested, nested.slice(0, 3000), '{"command": "\\ud83d"}', '{"command": 1e999}', "5", "nul", '{"command": NaN}', "🔔".repeat(30), 5, [], 0, {}, false]) {
+    const called = { name: "run_command", arguments: args };
+    const done = (await tools().openai({ type: "function_call", call_id: "c", ...called })) as FunctionCallOutput;
+    assert.match(String(done.output), /^Error: arguments: \P{Surrogate}+$/u);
+    assert.match(((await tools().openai({ type: "function", id: "c", function: called })) as ToolMessage).content, /^Error: arguments: /);
+  }
+  const shell = async (action: object) => (await tools().openai({ type: "shell_call", call_id: "c", action })) as ShellCallOutput;
+  for (const [action, reason] of [
+    [{ timeout_ms: "1000" }, /timeout_ms: give an integer/],
+    [{ timeout_ms: {} }, /timeout_ms: give an integer/],
+    [{ timeout_ms: 1e30 }, /timeout_ms: give an integer/],
+    [{ timeout_ms: 0 }, /timeout_ms: give an integer/],
+    [{ timeout_ms: true }, /timeout_ms: give an integer/],
+    [{ timeout_ms: 1e15 }, /timeout/],
+    [{ max_output_length: "3" }, /max_output_length: give/],
+    [{ max_output_length: -3 }, /max_output_length: give/],
+  ] as const) {
+    const done = await shell({ commands: ["touch q", "touch q"], ...action });
+    assert.equal(done.max_output_length, undefined);
+    assert.equal(done.output.length, 2);
+    for (const one of done.output) {
+      assert.match(one.stderr, reason);
+      assert.deepEqual(one.outcome, { type: "exit", exit_code: 1 });
+    }
+  }
+  assert.deepEqual((await shell({ commands: [HALF, 5, "echo a"] })).output.map((one) => one.stdout + one.stderr.slice(0, 15)), ["Error: command:", "Error: command:", "a\n"]);
+  for (const operation of [{ type: deep(5000) }, { type: "move_file" }, { path: HALF }, { path: 5 }, { path: "a\nb" }, { path: "a\r" }, { path: "q\0" }, { diff: HALF }, { diff: ["+a"] }, { diff: 0 }]) {
+    const done = (await tools().openai({ type: "apply_patch_call", call_id: "c", operation: { type: "create_file", path: "q", diff: "+a\n", ...operation } })) as ApplyPatchCallOutput;
+    assert.equal(done.status, "failed");
+    assert.notEqual(done.output, "");
+  }
+  assert.deepEqual(await names(), before);
+});
+
+live("results are bounded", async () => {
+  const much = "head -c 3000000 /dev/zero | tr '\\0' a";
+  const shell = async (action: object) => (await tools().openai({ type: "shell_call", call_id: "c", action })) as ShellCallOutput;
+  const [first, second] = (await shell({ commands: [much, `${much} >&2`] })).output;
+  for (const output of [first?.stdout, second?.stderr]) {
+    assert.match(output ?? "", /\n\[1951424 characters left out\]$/);
+    assert.equal(output?.length, 2 ** 20 + 30);
+  }
+  const asked = await shell({ commands: [much], max_output_length: 2_000_000 });
+  assert.deepEqual([asked.output[0]?.stdout.length, asked.max_output_length], [2 ** 20, 2_000_000]);
+  assert.equal((await shell({ commands: ["printf 🔔🔔"], max_output_length: 3 })).output[0]?.stdout, "🔔");
+  const done = await tools().anthropicCodeExecution(use("bash_code_execution", { command: much }));
+  assert.ok(String(done.content["stdout"]).length < 2 ** 20 + 100);
+  assert.ok(text(await tools().anthropic(use("bash", { command: much }))).length < 2 ** 20 + 100);
 });
 
 live("code execution has Anthropic's shapes", async () => {

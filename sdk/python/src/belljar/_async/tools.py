@@ -35,8 +35,9 @@ class AsyncTools:
         """Runs a `tool_use` block, and returns a `tool_result` block.
 
         `bash_20250124` runs in one shell, which keeps its directory and variables; `text_editor_20250728` changes files; any
-        other name is one of `definitions`. `max_characters`: that of the text editor's definition.
+        other name is one of `definitions`. `max_characters`: that of the text editor's definition; 1 MiB if not given.
         """
+        forms.check_limit(max_characters)
         call_id, name, arguments = forms.anthropic_call(block)
         try:
             if name == "bash":
@@ -94,7 +95,10 @@ class AsyncTools:
         sandbox = self._sandbox
 
         async def run(code: str) -> str:
-            return forms.code_text(await sandbox.run_code(code, language))
+            try:
+                return forms.code_text(await sandbox.run_code(code, language))
+            except SandboxException as error:
+                return forms.bounded(f"Error: {error}")
 
         decorate: Callable[..., Any] = importlib.import_module("langchain_core.tools").tool
         return decorate(name, description=description)(run)
@@ -105,11 +109,13 @@ class AsyncTools:
         return await self._sandbox._transport.request(call)
 
     async def _shell(self, item: Mapping[str, Any]) -> Dict[str, Any]:
-        commands, timeout, most = forms.shell_call(item)
+        action, commands = forms.shell_commands(item)
         output: List[Dict[str, Any]] = []
+        most: Optional[int] = None
         for command in commands:
             try:
-                done = await self._sandbox.commands.run(command, timeout=timeout, check=False)
+                timeout, most = forms.shell_limits(action)
+                done = await self._sandbox.commands.run(forms.shell_command(command), timeout=timeout, check=False)
                 output.append(forms.shell_output(done, most))
             except SandboxException as error:
                 output.append(forms.shell_error(error))
@@ -128,22 +134,30 @@ class AsyncTools:
         files = self._sandbox.files
         if command == "view":
             if (await files.get_info(path)).is_dir:
-                return forms.listed(path, await files.list(path, depth=2))
-            return forms.viewed(await files.read(path), arguments.get("view_range"))
+                page = calls.files.page(files._place, path, 2, None, None)
+                entries, cursor = await self._sandbox._transport.request(page)
+                return forms.listed(path, entries, cursor is None)
+            return forms.viewed(await self._read(path), arguments.get("view_range"))
         if command == "create":
+            text = forms.required(arguments, "file_text")
             is_update = await files.exists(path)
-            await files.write(path, forms.required(arguments, "file_text"))
+            await files.write(path, text)
             return f"File created successfully at: {path}", {"is_file_update": is_update}
         if command == "str_replace":
-            old, new = forms.required(arguments, "old_str"), arguments.get("new_str") or ""
-            text, told = forms.replaced(path, await files.read(path), old, new)
+            old, new = forms.required(arguments, "old_str"), forms.required(arguments, "new_str", "")
+            text, told = forms.replaced(path, await self._read(path), old, new)
         elif command == "insert":
-            line, new = arguments.get("insert_line"), forms.required(arguments, "insert_text")
-            text, told = forms.inserted(await files.read(path), line, new)
+            new = forms.required(arguments, "insert_text")
+            text, told = forms.inserted(await self._read(path), arguments.get("insert_line"), new)
         else:
             raise InvalidArgumentException(f"{command!r} is no command of the text editor", field="command")
         await files.write(path, text)
         return f"The file {path} has been edited successfully.", told
+
+    async def _read(self, path: str) -> str:
+        """Reads a file of text. Its length is bounded while it is read, as code may change it."""
+        data = await self._sandbox.files.read(path, "bytes", end=forms.MAX_LENGTH + 1)
+        return forms.file_text(path, data)
 
 
 class AsyncSandboxProvider:

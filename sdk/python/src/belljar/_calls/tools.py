@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import (
@@ -23,6 +25,18 @@ OFFERED = ("run_code", "run_command", "read_file", "write_file", "list_directory
 
 OWN = (*OFFERED, "create_sandbox", "list_sandboxes", "kill_sandbox")
 """The server's own tools. All others are stored."""
+
+MAX_LENGTH = 1 << 20
+"""Maximum length of a file that the text editor shows or changes, in bytes, as with `read_file`; of a result, in characters."""
+
+MAX_ENTRIES = 1000
+"""Maximum number of entries of a directory that the text editor shows, as with `list_directory`."""
+
+MAX_DEPTH = 100
+"""Maximum depth of the arguments of a tool. The server reads messages of JSON to a depth of 127, its own part included."""
+
+MAX_INTEGER = (1 << 53) - 1
+"""Maximum value of an integer argument: JSON's numbers are exact up to it."""
 
 TEXT_EDITORS = ("str_replace_based_edit_tool", "str_replace_editor")
 """Names of Anthropic's text editor."""
@@ -47,7 +61,35 @@ def call(profile: str, name: str, arguments: Mapping[str, Any], sandbox_id: str)
         given["sandbox"] = sandbox_id
     elif name in OWN:
         raise InvalidArgumentException(f"{name} is no tool of a sandbox; use one of {', '.join(OFFERED)}", field="name")
+    _check_arguments(given)
     return _message(profile, "tools/call", {"name": name, "arguments": given}, dict)
+
+
+def _check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments that a message to the server cannot have."""
+    waiting: List[Tuple[Any, int]] = [(arguments, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        if isinstance(value, str):
+            check_text("arguments", value)
+        elif isinstance(value, (dict, list, tuple)):
+            if depth > MAX_DEPTH:
+                raise InvalidArgumentException(f"arguments: they are more than {MAX_DEPTH} levels deep", field="arguments")
+            inner = [*value, *value.values()] if isinstance(value, dict) else value
+            waiting.extend((one, depth + 1) for one in inner)
+        elif isinstance(value, (int, float)):
+            if not abs(value) <= sys.float_info.max:
+                raise InvalidArgumentException("arguments: a number is too large", field="arguments")
+        elif value is not None:
+            raise InvalidArgumentException(f"arguments: {type(value).__name__} has no form in JSON", field="arguments")
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuses a string that UTF-8 cannot encode. Models can write one in JSON, as an escape."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArgumentException(f"{name}: half of a surrogate pair is no text in UTF-8", field=name) from None
 
 
 def _message(profile: str, method: str, params: Dict[str, Any], parse: Callable[[Mapping[str, Any]], Any]) -> Call[Any]:
@@ -56,7 +98,7 @@ def _message(profile: str, method: str, params: Dict[str, Any], parse: Callable[
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": REVISION, "Mcp-Method": method}
     name = params.get("name")
     if name is not None:
-        if not isinstance(name, str) or not name.isascii() or not name.isprintable():
+        if not isinstance(name, str) or re.fullmatch("[!-~]{1,128}", name) is None:
             raise InvalidArgumentException(f"{name!r} is no name of a tool", field="name")
         headers["Mcp-Name"] = name
 
@@ -95,19 +137,42 @@ def definition(tool: Mapping[str, Any], vendor: str) -> Dict[str, Any]:
 
 
 def plain(value: Any) -> Dict[str, Any]:
-    """Returns a block or an item as a dictionary: it may be an object of the vendor's SDK."""
-    dump = getattr(value, "model_dump", None)
-    value = dump(mode="json", exclude_none=True) if callable(dump) else value
+    """Returns a block or an item as a dictionary: it may be an object of the vendor's SDK, whose values stay as they are."""
+    value = dict(value) if hasattr(value, "model_dump") else value
     if not isinstance(value, Mapping):
         raise InvalidArgumentException(f"{type(value).__name__} is no tool call", field="call")
     return dict(value)
 
 
-def required(arguments: Mapping[str, Any], name: str) -> str:
-    """Returns an argument that must be a string."""
+def _part(item: Mapping[str, Any], name: str) -> Dict[str, Any]:
+    """Returns a part of an item, empty if there is none."""
+    value = item.get(name)
+    return plain(value) if isinstance(value, Mapping) or hasattr(value, "model_dump") else {}
+
+
+def required(arguments: Mapping[str, Any], name: str, default: Optional[str] = None) -> str:
+    """Returns an argument that must be a string; if it is missing, `default`."""
     value = arguments.get(name)
+    value = default if value is None else value
     if not isinstance(value, str):
         raise InvalidArgumentException(f"{name}: give a string", field=name)
+    check_text(name, value)
+    return value
+
+
+def _integer(value: Any) -> Optional[int]:
+    """Returns a number of JSON as an integer, or None if it is none."""
+    whole = type(value) is int or (type(value) is float and value.is_integer())
+    return int(value) if whole else None
+
+
+def _optional_integer(arguments: Mapping[str, Any], name: str, least: int) -> Optional[int]:
+    """Returns an argument that must be an integer, or None if it is missing."""
+    if arguments.get(name) is None:
+        return None
+    value = _integer(arguments[name])
+    if value is None or not least <= value <= MAX_INTEGER:
+        raise InvalidArgumentException(f"{name}: give an integer from {least} to {MAX_INTEGER}", field=name)
     return value
 
 
@@ -133,23 +198,33 @@ def anthropic_result(call_id: str, result: Mapping[str, Any]) -> Dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": bool(result.get("isError"))}
 
 
+def check_limit(most: Optional[int]) -> None:
+    """Refuses a `max_characters` that is no length."""
+    if most is not None and (type(most) is not int or most < 0):
+        raise InvalidArgumentException("max_characters: give an integer from 0", field="max_characters")
+
+
+def bounded(text: str, most: Optional[int] = None) -> str:
+    """Returns at most `most` characters of a text, `MAX_LENGTH` if not given, and how many are left out."""
+    most = MAX_LENGTH if most is None else most
+    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} characters left out]"
+
+
 def text_result(text: str, most: Optional[int] = None) -> Dict[str, Any]:
     """Returns a result that is a text, of at most `most` characters."""
-    if most is not None and len(text) > most:
-        text = f"{text[:most]}\n[{len(text) - most} characters left out]"
-    return {"content": [{"type": "text", "text": text}], "isError": False}
+    return {"content": [{"type": "text", "text": bounded(text, most)}], "isError": False}
 
 
 def error_result(error: Exception) -> Dict[str, Any]:
     """Returns the result of a call that failed."""
-    return {"content": [{"type": "text", "text": f"Error: {error}"}], "isError": True}
+    return {**text_result(f"Error: {error}"), "isError": True}
 
 
 def openai_call(item: Mapping[str, Any]) -> Tuple[str, str, Any]:
     """Returns id, name and arguments of a function's call, of Responses or of Chat Completions."""
-    function = item.get("function") if item.get("type") == "function" else item
+    function = _part(item, "function") if item.get("type") == "function" else item
     call_id = item.get("id") if item.get("type") == "function" else item.get("call_id")
-    if item.get("type") not in ("function", "function_call") or not isinstance(function, Mapping):
+    if item.get("type") not in ("function", "function_call"):
         kind = item.get("type")
         raise InvalidArgumentException(
             f"{kind!r} cannot be run; give a function_call, shell_call, apply_patch_call or a tool call", field="type"
@@ -161,9 +236,10 @@ def openai_call(item: Mapping[str, Any]) -> Tuple[str, str, Any]:
 
 def parsed_arguments(text: Any) -> Dict[str, Any]:
     """Parses the arguments of a function, which models may get wrong."""
+    source = required({"arguments": text}, "arguments", "")
     try:
-        arguments = json.loads(text or "{}")
-    except (TypeError, ValueError) as error:
+        arguments = json.loads(source or "{}")
+    except (ValueError, RecursionError) as error:
         raise InvalidArgumentException(f"arguments: {error}", field="arguments") from None
     if not isinstance(arguments, dict):
         raise InvalidArgumentException("arguments: give an object", field="arguments")
@@ -187,15 +263,24 @@ def openai_result(item: Mapping[str, Any], call_id: str, result: Mapping[str, An
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def shell_call(item: Mapping[str, Any]) -> Tuple[List[str], Optional[float], Optional[int]]:
-    """Returns commands, time limit in seconds and longest output in characters of a `shell_call`."""
-    action = item.get("action")
-    action = action if isinstance(action, Mapping) else {}
+def shell_commands(item: Mapping[str, Any]) -> Tuple[Dict[str, Any], Sequence[Any]]:
+    """Returns the action of a `shell_call`, and its commands."""
+    action = _part(item, "action")
     commands = action.get("commands")
-    if not isinstance(commands, Sequence) or isinstance(commands, str) or not all(isinstance(one, str) for one in commands):
+    if not isinstance(commands, Sequence) or isinstance(commands, str):
         raise InvalidArgumentException("no shell_call: action.commands is missing", field="action")
-    timeout, most = action.get("timeout_ms"), action.get("max_output_length")
-    return list(commands), None if timeout is None else max(timeout, 1) / 1000, most
+    return action, commands
+
+
+def shell_limits(action: Mapping[str, Any]) -> Tuple[Optional[float], Optional[int]]:
+    """Returns time limit in seconds and longest output in characters of a `shell_call`."""
+    timeout_ms = _optional_integer(action, "timeout_ms", 1)
+    return None if timeout_ms is None else timeout_ms / 1000, _optional_integer(action, "max_output_length", 0)
+
+
+def shell_command(command: Any) -> str:
+    """Returns a command of a `shell_call`."""
+    return required({"command": command}, "command")
 
 
 def shell_output(done: CommandResult, most: Optional[int]) -> Dict[str, Any]:
@@ -204,16 +289,17 @@ def shell_output(done: CommandResult, most: Optional[int]) -> Dict[str, Any]:
     # A shell's own number for what did not end by itself.
     code = 137 if done.exit_code is None else done.exit_code
     outcome: Dict[str, Any] = {"type": "timeout"} if timed_out else {"type": "exit", "exit_code": code}
-    stdout, stderr = done.stdout, done.stderr
-    if most is not None:
-        stdout = stdout[:most]
-        stderr = stderr[: max(most - len(stdout), 0)]
+    if most is None:
+        stdout, stderr = bounded(done.stdout), bounded(done.stderr)
+    else:
+        stdout = done.stdout[: min(most, MAX_LENGTH)]
+        stderr = done.stderr[: min(most - len(stdout), MAX_LENGTH)]
     return {"stdout": stdout, "stderr": stderr, "outcome": outcome}
 
 
 def shell_error(error: Exception) -> Dict[str, Any]:
     """Returns the output of a command that could not be run."""
-    return {"stdout": "", "stderr": f"Error: {error}", "outcome": {"type": "exit", "exit_code": 1}}
+    return {"stdout": "", "stderr": bounded(f"Error: {error}"), "outcome": {"type": "exit", "exit_code": 1}}
 
 
 def shell_result(item: Mapping[str, Any], output: List[Dict[str, Any]], most: Optional[int]) -> Dict[str, Any]:
@@ -224,19 +310,17 @@ def shell_result(item: Mapping[str, Any], output: List[Dict[str, Any]], most: Op
 
 def patch(item: Mapping[str, Any]) -> str:
     """Returns the operation of an `apply_patch_call` as a patch."""
-    operation = item.get("operation")
-    operation = operation if isinstance(operation, Mapping) else {}
-    path, diff = required(operation, "path"), operation.get("diff") or ""
-    heads = {"create_file": "Add", "update_file": "Update", "delete_file": "Delete"}
-    head = heads.get(str(operation.get("type")))
+    operation = _part(item, "operation")
+    kind, path, diff = required(operation, "type"), required(operation, "path"), required(operation, "diff", "")
+    head = {"create_file": "Add", "update_file": "Update", "delete_file": "Delete"}.get(kind)
     if head is None:
-        raise InvalidArgumentException(f"operation.type: {operation.get('type')!r} is not known", field="operation")
-    if not isinstance(diff, str) or not path.isprintable():
-        raise InvalidArgumentException("operation: path or diff has no valid form", field="operation")
-    lines = [] if head == "Delete" else diff.splitlines()
-    # Else a diff could have further operations in it.
-    if any(line.startswith("*** ") and line != "*** End of File" for line in lines):
-        raise InvalidArgumentException("operation.diff: a diff is of one file, without lines that begin with ***", field="diff")
+        raise InvalidArgumentException(f"type: {kind!r} is no operation", field="type")
+    # Else the rest of a path, or a line of a diff, could be another operation.
+    if "\n" in path or "\r" in path:
+        raise InvalidArgumentException("path: it has more than one line", field="path")
+    lines = [] if head == "Delete" else lines_of(diff)
+    if any(line.startswith("*** ") and line not in ("*** End of File", "*** End of File\r") for line in lines):
+        raise InvalidArgumentException("diff: it is of one file, without lines that begin with ***", field="diff")
     return "\n".join(["*** Begin Patch", f"*** {head} File: {path}", *lines, "*** End Patch"])
 
 
@@ -247,20 +331,41 @@ def patch_result(item: Mapping[str, Any], result: Mapping[str, Any]) -> Dict[str
     return {"type": "apply_patch_call_output", "call_id": item.get("call_id"), "status": status, "output": text}
 
 
-def listed(path: str, entries: Sequence[FileEntry]) -> Tuple[str, Dict[str, Any]]:
-    """Returns a directory as the text editor shows it."""
-    names = [f"{entry.path}/" if entry.is_dir else entry.path for entry in entries if not entry.name.startswith(".")]
-    text = "\n".join([f"Files and directories in {path}, down to two levels:", *sorted(names)])
-    return text, {"content": text, "num_lines": len(names) + 1, "start_line": 1, "total_lines": len(names) + 1}
+def file_text(path: str, data: bytes) -> str:
+    """Returns the text of a file, of which at most one byte more than allowed was read."""
+    if len(data) > MAX_LENGTH:
+        raise InvalidArgumentException(f"path: {path} has more than {MAX_LENGTH} bytes; use a command for it", field="path")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidArgumentException(f"path: {path} is no text in UTF-8; use a command for it", field="path") from None
+
+
+def lines_of(text: str) -> List[str]:
+    """Returns the lines of a text without the newlines that end them. Nothing else ends a line."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def listed(path: str, entries: Sequence[FileEntry], is_whole: bool) -> Tuple[str, Dict[str, Any]]:
+    """Returns a directory as the text editor shows it. Hidden entries, and those below them, are left out."""
+    prefix = 0 if path in ("", ".") else len(path)
+    shown = [entry for entry in entries if "/." not in f"/{entry.path[prefix:]}"]
+    names = sorted(f"{entry.path}/" if entry.is_dir else entry.path for entry in shown[:MAX_ENTRIES])
+    lines = [f"Files and directories in {path}, down to two levels:", *names]
+    if not is_whole or len(shown) > MAX_ENTRIES:
+        lines.append("[more entries; list a directory below]")
+    text = "\n".join(lines)
+    return text, {"content": text, "num_lines": len(lines), "start_line": 1, "total_lines": len(lines)}
 
 
 def viewed(text: str, given: Any) -> Tuple[str, Dict[str, Any]]:
     """Returns lines of a file with their numbers; a last line of -1 is the end."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     first, last = 1, len(lines)
     if given is not None:
-        whole = isinstance(given, Sequence) and len(given) == 2 and all(type(one) is int for one in given)
-        first, last = (given[0], len(lines) if given[1] == -1 else given[1]) if whole else (0, 0)
+        pair = [_integer(one) for one in given] if isinstance(given, (list, tuple)) and len(given) == 2 else [None, None]
+        first, last = pair[0] or 0, len(lines) if pair[1] == -1 else pair[1] or 0
         if not 1 <= first <= last <= max(len(lines), 1):
             raise InvalidArgumentException(f"view_range: give two lines from 1 to {len(lines)}", field="view_range")
     shown = lines[first - 1 : last]
@@ -276,7 +381,7 @@ def replaced(path: str, text: str, old: str, new: str) -> Tuple[str, Dict[str, A
         reason = "did not appear verbatim" if count == 0 else f"appears {count} times; it must be unique"
         raise InvalidArgumentException(f"no replacement was performed: old_str {reason} in {path}", field="old_str")
     start = text[: text.index(old)].count("\n") + 1
-    removed, added = old.splitlines(), new.splitlines()
+    removed, added = lines_of(old), lines_of(new)
     lines = [*(f"-{line}" for line in removed), *(f"+{line}" for line in added)]
     told = {
         "lines": lines, "old_start": start, "old_lines": len(removed), "new_start": start, "new_lines": len(added),
@@ -285,18 +390,17 @@ def replaced(path: str, text: str, old: str, new: str) -> Tuple[str, Dict[str, A
 
 
 def inserted(text: str, line: Any, new: str) -> Tuple[str, Dict[str, Any]]:
-    """Inserts lines after a line, or at the beginning after line 0."""
-    lines = text.splitlines(keepends=True)
-    if type(line) is not int or not 0 <= line <= len(lines):
+    """Inserts lines after a line, or at the beginning after line 0. A newline is added only where a line has none."""
+    lines, line = lines_of(text), _integer(line)
+    if line is None or not 0 <= line <= len(lines):
         raise InvalidArgumentException(f"insert_line: give a line from 0 to {len(lines)}", field="insert_line")
-    if line > 0 and not lines[line - 1].endswith("\n"):
-        lines[line - 1] += "\n"
-    added = new.splitlines()
-    lines.insert(line, "".join(f"{one}\n" for one in added))
+    place = sum(len(one) + 1 for one in lines[:line])
+    before, after, added = text[:place], text[place:], lines_of(new)
     told = {
         "lines": [f"+{one}" for one in added], "old_start": line, "old_lines": 0, "new_start": line + 1, "new_lines": len(added),
     }  # fmt: skip
-    return "".join(lines), told
+    parts = [part if part.endswith("\n") else f"{part}\n" for part in (before, new) if part]
+    return "".join([*parts, after]) if new else text, told
 
 
 def code_execution(kind: str, done: Execution) -> Dict[str, Any]:
@@ -306,8 +410,8 @@ def code_execution(kind: str, done: Execution) -> Dict[str, Any]:
     result = ExecutionResult.of(done)
     return {
         "type": f"{kind}_result",
-        "stdout": result.stdout + (f"{result.value}\n" if result.value else ""),
-        "stderr": result.stderr,
+        "stdout": bounded(result.stdout + (f"{result.value}\n" if result.value else "")),
+        "stderr": bounded(result.stderr),
         "return_code": result.exit_code,
         "content": [],
     }
@@ -330,11 +434,11 @@ def execution_error(kind: str, error: Exception) -> Dict[str, Any]:
     ]
     code = next((code for of, code in codes if isinstance(error, of)), "unavailable")
     content = {"type": f"{kind}_tool_result_error", "error_code": code}
-    return {**content, "error_message": str(error)} if kind.startswith("text_editor") else content
+    return {**content, "error_message": bounded(str(error))} if kind.startswith("text_editor") else content
 
 
 def code_text(done: Execution) -> str:
     """Returns the outcome of code as a text for a model."""
     result = ExecutionResult.of(done)
     parts = [result.stdout.rstrip("\n"), result.value or "", result.stderr.rstrip("\n")]
-    return "\n".join(part for part in parts if part) or "[no output]"
+    return bounded("\n".join(part for part in parts if part)) or "[no output]"
