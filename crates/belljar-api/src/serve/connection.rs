@@ -227,6 +227,9 @@ impl Drop for DrainOnDrop {
 /// Keeps the request in flight until its response body has been sent, or, after a protocol upgrade, until the response
 /// head.
 fn count_response(response: Response, in_flight: InFlight, flight: &Arc<Flight>) -> Response {
+    if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+        in_flight.upgrade();
+    }
     let key = response.extensions().get::<KeyId>().map(|key| key.0.as_str());
     let outgoing = Outgoing::new(flight, key);
     response.map(|body| Body::new(CountedBody { body, outgoing, _in_flight: in_flight }))

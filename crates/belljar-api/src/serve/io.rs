@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,7 +37,9 @@ pub(super) struct Activity {
     /// Cancelled when the connection is evicted.
     evicted: tokio_util::sync::CancellationToken,
     /// The connection uses HTTP/2, which has its own pings.
-    is_http2: std::sync::atomic::AtomicBool,
+    is_http2: AtomicBool,
+    /// The connection has changed to another protocol, which has no heads.
+    is_upgraded: AtomicBool,
 }
 
 impl Activity {
@@ -51,6 +53,7 @@ impl Activity {
             idle_since: Mutex::new(Instant::now()),
             evicted: tokio_util::sync::CancellationToken::new(),
             is_http2: false.into(),
+            is_upgraded: false.into(),
         })
     }
 
@@ -108,6 +111,13 @@ impl Activity {
 /// A request in flight.
 pub(super) struct InFlight(Arc<Activity>);
 
+impl InFlight {
+    /// Records that the connection changes to another protocol after the response.
+    pub(super) fn upgrade(&self) {
+        self.0.is_upgraded.store(true, Ordering::Release);
+    }
+}
+
 impl Drop for InFlight {
     fn drop(&mut self) {
         *self.0.idle_since.lock() = Instant::now();
@@ -142,8 +152,9 @@ impl<S> WatchedIo<S> {
 
     /// Maintains the deadline of a head. A head begins with the first bytes that arrive while no request is in flight.
     fn watch_head(&mut self, context: &mut Context<'_>, received: bool) -> io::Result<()> {
-        let is_head = self.activity.idle().is_some();
-        if !is_head || self.activity.is_http2.load(Ordering::Acquire) {
+        let Activity { is_http2, is_upgraded, .. } = &*self.activity;
+        let is_head = self.activity.idle().is_some() && !is_upgraded.load(Ordering::Acquire);
+        if !is_head || is_http2.load(Ordering::Acquire) {
             self.head = None;
             return Ok(());
         }
@@ -272,6 +283,23 @@ mod tests {
         let waited = tokio::time::timeout(HEAD_TIMEOUT * 3, watched.read(&mut buffer)).await;
         assert!(waited.is_err(), "{waited:?}");
         client.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn upgraded_connections_have_no_heads() {
+        let (mut client, server) = duplex(64);
+        let activity = Activity::new(10);
+        let mut watched = WatchedIo::new(server, Arc::clone(&activity));
+        let request = activity.begin(false);
+        request.upgrade();
+        drop(request);
+        let mut buffer = [0; 64];
+        for _ in 0..3 {
+            client.write_all(b"input").await.unwrap();
+            assert_eq!(watched.read(&mut buffer).await.unwrap(), 5);
+            let waited = tokio::time::timeout(HEAD_TIMEOUT * 3, watched.read(&mut buffer)).await;
+            assert!(waited.is_err(), "{waited:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

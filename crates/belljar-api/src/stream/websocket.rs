@@ -163,7 +163,7 @@ impl OutputSender<'_> {
 async fn send(sink: &mut Sink, message: Message) -> Result<(), Closing> {
     match timeout(SEND_TIMEOUT, sink.send(message)).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err(closing(close_code::ABNORMAL, "the client has disconnected")),
+        Ok(Err(_)) => Err(closing(close_code::NORMAL, "the client has disconnected")),
         Err(_) => Err(closing(close_code::POLICY, "the client reads too slowly")),
     }
 }
@@ -257,7 +257,7 @@ fn read_error(error: &axum::Error) -> Closing {
             _ => cause = error.source(),
         }
     }
-    closing(close_code::ABNORMAL, "the client has disconnected")
+    closing(close_code::NORMAL, "the client has disconnected")
 }
 
 /// Applies a control message.
