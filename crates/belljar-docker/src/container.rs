@@ -230,7 +230,7 @@ impl Container<'_> {
             watched: (self.spec.grade == LimitsGrade::Watched).then(|| WatchedLimits {
                 memory_bytes: limits.memory.bytes(),
                 pids: limits.pids.get(),
-                is_backed: false,
+                own_kernel: false,
             }),
             ..guest_config(self.spec, HOME.as_ref(), self.environment(), self.is_long, deadline)
         }

@@ -105,9 +105,10 @@ pub struct WatchedLimits {
     pub memory_bytes: u64,
     /// Processes and threads.
     pub pids: u32,
-    /// True if something else limits the memory that the guest does not see, so that calls which make such memory are allowed.
+    /// True if the kernel is the sandbox's own, as gVisor's: it counts the sandbox's memory, pages that processes share once, and this
+    /// machine's kernel limits what is not resident, so that calls which make such memory are allowed.
     #[serde(default)]
-    pub is_backed: bool,
+    pub own_kernel: bool,
 }
 
 impl GuestConfig {

@@ -199,7 +199,7 @@ impl Guest {
             rustix::thread::set_no_new_privs(true).map_err(setup("give up new privileges"))?;
             let profile = match config.watched {
                 // The watcher would not see memory that is not resident.
-                Some(WatchedLimits { is_backed: false, .. }) => seccomp::Profile::Watched,
+                Some(WatchedLimits { own_kernel: false, .. }) => seccomp::Profile::Watched,
                 _ => seccomp::Profile::Default,
             };
             belljar_linux::install_seccomp(seccomp::program(profile))
@@ -369,7 +369,7 @@ impl Guest {
             let cause = match self.proc.sandbox_processes() {
                 Ok(members) => {
                     let threads: u32 = members.iter().map(|stat| stat.threads).sum();
-                    if self.used_memory(&members) > limits.memory_bytes {
+                    if self.used_memory(limits, &members) > limits.memory_bytes {
                         v1::Cause::CAUSE_MEMORY
                     } else if threads > limits.pids {
                         v1::Cause::CAUSE_PIDS
@@ -387,8 +387,11 @@ impl Guest {
         }
     }
 
-    /// Returns the memory that counts against a watched limit: resident pages, and files in memory.
-    fn used_memory(&self, members: &[crate::tree::Stat]) -> u64 {
+    /// Returns the memory that counts against a watched limit: resident pages, and files in memory. Where it cannot be told, all.
+    fn used_memory(&self, limits: WatchedLimits, members: &[crate::tree::Stat]) -> u64 {
+        if limits.own_kernel {
+            return self.proc.anonymous_bytes().unwrap_or(u64::MAX);
+        }
         let in_memory: u64 = self.memory_disks().map(|disk| disk.bytes_used).sum();
         members.iter().map(|stat| stat.resident_pages * page_bytes()).sum::<u64>() + in_memory
     }
@@ -427,7 +430,7 @@ impl Guest {
             cpus: cpus(),
             active: u32::try_from(members.iter().filter(|stat| stat.active).count()).unwrap_or(u32::MAX),
             memory_limit_bytes: self.config.watched.map_or(0, |limits| limits.memory_bytes),
-            memory_used_bytes: self.config.watched.map_or(0, |_| self.used_memory(&members)),
+            memory_used_bytes: self.config.watched.map_or(0, |limits| self.used_memory(limits, &members)),
             disks: [self.config.home.as_path(), "/tmp".as_ref()].into_iter().filter_map(disk_use).collect(),
             ..Default::default()
         }

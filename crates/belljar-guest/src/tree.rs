@@ -94,6 +94,14 @@ impl Proc {
         Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
     }
 
+    /// Returns the memory of all processes that no file on a disk backs, shared pages once, in bytes. gVisor's kernel counts files in memory,
+    /// too, and knows only its own sandbox (`meminfoData` in pkg/sentry/fsimpl/proc/tasks_files.go). `None` if it cannot be read.
+    pub(crate) fn anonymous_bytes(&self) -> Option<u64> {
+        let text = self.read("meminfo")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("AnonPages:"))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    }
+
     /// Returns the processor time of a process and of the children that it has waited for, in microseconds; 0 if it has
     /// ended.
     pub(crate) fn cpu_us(&self, pid: i32) -> u64 {

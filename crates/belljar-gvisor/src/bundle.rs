@@ -161,7 +161,7 @@ impl Bundle<'_> {
             watched: Some(WatchedLimits {
                 memory_bytes: limits.memory.bytes(),
                 pids: limits.pids.get().saturating_add(WATCH_SLACK),
-                is_backed: true,
+                own_kernel: true,
             }),
             ..guest_config(self.spec, HOST_HOME.as_ref(), env, self.is_long, deadline)
         }

@@ -426,7 +426,7 @@ impl Planner<'_> {
             watched: self.watched.then(|| WatchedLimits {
                 memory_bytes: self.spec.limits.memory.bytes(),
                 pids: self.spec.limits.pids.get(),
-                is_backed: false,
+                own_kernel: false,
             }),
             home,
             #[cfg(feature = "mutation")]

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 use crate::runsc::Machine;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [OwnTest<Machine>; 10] = [
+    let all: [OwnTest<Machine>; 11] = [
         ("six_in_a_row_leave_nothing", |machine| in_a_row_leave_nothing(machine, &engine(machine), 6)),
         ("rest::fifty_in_a_row_leave_nothing", |machine| {
             in_a_row_leave_nothing(machine, &engine(machine), 50)
@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("what_is_not_enforced_is_refused", what_is_not_enforced_is_refused),
         ("programs_that_cannot_run_are_errors", programs_that_cannot_run_are_errors),
         ("processes_are_limited_exactly", processes_are_limited_exactly),
+        ("memory_that_forks_share_counts_once", memory_that_forks_share_counts_once),
         ("processor_time_is_limited", processor_time_is_limited),
         ("user_code_does_not_reach_the_guest", user_code_does_not_reach_the_guest),
     ];
@@ -160,6 +161,33 @@ print(made)
         let sandbox = engine.create(CreateRequest::run(&spec)).await?;
         let ended = run(&sandbox, &["python3", "-c", code]).await?;
         assert_eq!(ended, ("25".to_owned(), 0));
+        sandbox.stop().await?;
+        Tested::Ok(())
+    })?
+}
+
+/// Twelve children of a program with 60 MiB are within 256 MiB, until each changes what it has.
+fn memory_that_forks_share_counts_once(machine: &Machine) -> Tested {
+    let engine = engine(machine);
+    let mut spec = spec();
+    spec.limits.memory = "256m".parse()?;
+    // The guest looks each 20 ms.
+    let code = "
+import os, sys, time
+data = bytearray(b'x' * (60 << 20))
+for number in range(12):
+    if os.fork() == 0:
+        if sys.argv[1:]: data[::4096] = b'y' * len(data[::4096])
+        time.sleep(1)
+        os._exit(0)
+for number in range(12): os.wait()
+print(len(data))
+";
+    block_on(async {
+        let sandbox = engine.create(CreateRequest::run(&spec)).await?;
+        assert_eq!(run(&sandbox, &["python3", "-c", code]).await?, (format!("{}", 60 << 20), 0));
+        let (output, status) = run(&sandbox, &["python3", "-c", code, "write"]).await?;
+        assert!(output.is_empty() && status != 0, "{output:?}, {status}");
         sandbox.stop().await?;
         Tested::Ok(())
     })?
