@@ -74,6 +74,7 @@ def test_both_spellings_of_a_key_and_both_headers(server):
         ("GET", "/templates/aliases/base", None, 200),
         ("POST", "/templates", {"dockerfile": "FROM x"}, 501),
         ("GET", "/templates/base", None, 501),
+        ("POST", "/v2/sandboxes", {"templateID": "mcp-gateway", "mcp": {"x": {}}}, 501),
         ("GET", f"/volumes/{MISSING}", None, 404),
         ("POST", "/volumes", {"name": "a b"}, 400),
         ("POST", "/volumes", {}, 400),

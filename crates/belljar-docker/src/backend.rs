@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use belljar_engine::backend::Backend;
-use belljar_engine::{EngineError, Usage};
+use belljar_engine::{EngineError, ErrorCode, GuestError, Usage};
 use belljar_linux::{CgroupUsage, ContainerGroups};
 use belljar_model::{ByteSize, LimitsChange, SandboxId};
 use bollard::errors::Error;
@@ -17,7 +17,7 @@ use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::container::own_pids_now;
+use crate::container::{self, own_pids_now};
 use crate::daemon::{Daemon, failed, status};
 use crate::reach::Reach;
 
@@ -221,6 +221,21 @@ impl Backend for DockerBackend {
             Some(_) => Err(failed(format!("{step} the sandbox {}", self.id))(error)),
             None => Ok(false),
         }
+    }
+
+    /// Somebody else may have paused the container.
+    async fn explain_silence(&self, frozen: bool) -> Option<EngineError> {
+        let is_paused = self.state().await?.paused == Some(true) && !frozen;
+        let name = container::name(&self.id);
+        is_paused.then(|| {
+            EngineError::Guest(GuestError::Refused {
+                code: ErrorCode::DeadlineExceeded,
+                message: format!(
+                    "the sandbox does not answer: its container was paused outside of Belljar; resume it with docker unpause {name}"
+                ),
+                problem: None,
+            })
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::engine::Engine;
 use crate::engine_error::EngineError;
+use crate::kind::Finding;
 
 /// Level of isolation between code in a sandbox and the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -185,6 +186,7 @@ impl Capabilities {
 pub struct Engines {
     /// The default is first.
     engines: Vec<(Arc<dyn Engine>, Offer)>,
+    obstacles: Vec<(EngineName, Vec<Finding>)>,
 }
 
 /// Availability of an engine for new sandboxes.
@@ -210,6 +212,19 @@ impl Engines {
             self.engines.push((engine, offer));
         }
         self
+    }
+
+    /// Adds what keeps an engine from creating sandboxes on this machine.
+    #[must_use]
+    pub fn with_obstacles(mut self, name: EngineName, obstacles: Vec<Finding>) -> Self {
+        self.obstacles.push((name, obstacles));
+        self
+    }
+
+    /// Returns what keeps an engine from creating the sandboxes that a request gets by default, as seen when the server was started.
+    #[must_use]
+    pub fn obstacles(&self, name: EngineName) -> &[Finding] {
+        self.obstacles.iter().find(|(of, _)| *of == name).map_or(&[], |(_, obstacles)| obstacles)
     }
 
     /// Returns the engine for requests that name none; `None` if there are no engines.

@@ -63,6 +63,7 @@ pub trait EngineKind: Debug + Sync {
 
 /// Result of one check of the machine.
 #[derive(Debug, Clone, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Obstacle))]
 pub struct Finding {
     /// Name of the check.
     pub name: &'static str,
@@ -76,6 +77,7 @@ pub struct Finding {
 
 /// State of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ObstacleState))]
 #[serde(rename_all = "snake_case")]
 pub enum FindingState {
     /// Available.

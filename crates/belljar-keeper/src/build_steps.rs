@@ -400,6 +400,7 @@ impl BuildRun<'_> {
         let row = TemplateRow {
             id,
             tenant: self.caller.tenant.clone(),
+            key_id: self.caller.key.clone(),
             name: Some(crate::plan::stored_name(name, first)),
             kind: TemplateKind::Snapshot,
             source_sandbox: None,

@@ -387,6 +387,7 @@ impl Keeper {
         let row = TemplateRow {
             id: new_template_id()?,
             tenant: caller.tenant.clone(),
+            key_id: caller.key.clone(),
             name: Some(name.to_owned()),
             kind: TemplateKind::Built,
             source_sandbox: None,

@@ -145,7 +145,7 @@ impl Keeper {
             None => None,
             Some(idempotency) => {
                 let what = format!("{EXEC}{}", entered.id());
-                match self.claim(&caller.tenant, &what, idempotency).await? {
+                match self.claim(caller, &what, idempotency).await? {
                     ClaimOutcome::New(claim) => Some(claim),
                     ClaimOutcome::Answered(answer) => return parse_answer(&answer),
                 }

@@ -118,7 +118,7 @@ impl Keeper {
         }
         let claim = match &request.idempotency {
             None => None,
-            Some(idempotency) => match self.claim(&caller.tenant, CREATE, idempotency).await? {
+            Some(idempotency) => match self.claim(caller, CREATE, idempotency).await? {
                 ClaimOutcome::New(claim) => Some(claim),
                 ClaimOutcome::Answered(answer) => {
                     let id = String::from_utf8_lossy(&answer).into_owned();
@@ -272,7 +272,10 @@ impl Keeper {
         if ServiceWall::Engines.allows(engines.offered().any(|engine| engine.name() == spec.engine)) {
             return Ok(());
         }
-        let reason = format!("this server makes sandboxes with the engine {} only", engines.names());
+        let reason = format!(
+            "this server makes sandboxes with the engine {} only; the operator adds others to sandboxes.engines",
+            engines.names()
+        );
         Err(KeeperError::Policy { field: "engine", reason })
     }
 

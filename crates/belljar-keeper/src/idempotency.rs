@@ -8,6 +8,7 @@ use belljar_model::SandboxId;
 use belljar_store::{Claimed, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
 
+use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
@@ -38,26 +39,28 @@ const MAX_ANSWERS: u32 = 128;
 const ANSWERS_SLACK: u32 = 32;
 
 impl Keeper {
-    /// Claims the request's idempotency key. `what` is [`CREATE`] or `exec/<sandbox>`.
+    /// Claims the request's idempotency key, which is the caller's own: others of the tenant may use the same one. `what` is [`CREATE`] or
+    /// `exec/<sandbox>`.
     pub(crate) async fn claim(
         &self,
-        tenant: &str,
+        caller: &Caller,
         what: &str,
         request: &Idempotency,
     ) -> Result<ClaimOutcome> {
         if request.key.is_empty() || request.key.len() > 255 {
             return Err(KeeperError::field("Idempotency-Key", "invalid key: give 1 to 255 characters"));
         }
-        let mut scope = scope(tenant, what);
+        let mut scope = scope(&caller.tenant, what);
         if ServiceWall::Idempotency.is_down() {
             scope.push_str(&Timestamp::now().to_string());
         }
         let owner = self.claim_owner(what == CREATE);
         let now = Timestamp::now();
         let expires_at = now.checked_add(self.inner.config.now().keep_idempotency).unwrap_or(Timestamp::MAX);
+        let own_key = format!("{}/{}", caller.key, request.key);
         let claim = belljar_store::Claim {
             scope: &scope,
-            key: &request.key,
+            key: &own_key,
             request: request.request_digest,
             owner: &owner,
             now,
@@ -74,7 +77,7 @@ impl Keeper {
                 Ok(ClaimOutcome::New(Claim {
                     store: self.inner.store.clone(),
                     scope,
-                    key,
+                    key: own_key,
                     answered: false,
                     count,
                 }))

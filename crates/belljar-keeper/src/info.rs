@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use belljar_engine::{Capabilities, StoredOutput};
+use belljar_engine::{Capabilities, Finding, StoredOutput};
 use belljar_image::Step;
 use belljar_model::{
     Approval, EngineName, Hostname, Isolation, LimitNumbers, Outcome, Role, SandboxId, SandboxSpec,
@@ -263,6 +263,9 @@ pub struct EngineInfo {
     /// Its capabilities.
     #[serde(flatten)]
     pub capabilities: Capabilities,
+    /// What keeps the machine from creating the sandboxes that a request gets by default, as seen when the server was started. Empty if
+    /// nothing does.
+    pub obstacles: Vec<Finding>,
 }
 
 /// Key metadata, without the secret.
@@ -327,8 +330,14 @@ pub struct Me {
     pub key: String,
     /// Its tenant, whose sandboxes it can access.
     pub tenant: String,
+    /// The person to whom it belongs, if it names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Its role.
     pub role: Role,
+    /// Whether its calls wait for approval.
+    #[schema(value_type = String, example = "never")]
+    pub approval: Approval,
     /// Quotas of all its sandboxes together.
     pub quotas: Quotas,
     /// Current usage of its sandboxes.

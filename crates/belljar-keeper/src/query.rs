@@ -330,6 +330,7 @@ impl Keeper {
             name: engine.name(),
             is_default: index == 0,
             capabilities: engine.capabilities(),
+            obstacles: self.inner.engines.obstacles(engine.name()).to_vec(),
         });
         Ok(info.collect())
     }
@@ -343,7 +344,9 @@ impl Keeper {
         Ok(Me {
             key: caller.key.clone(),
             tenant: caller.tenant.clone(),
+            owner: caller.owner.clone(),
             role: caller.role,
+            approval: caller.approval,
             quotas: caller.quotas.clone(),
             usage: self.inner.ledger.usage(&caller.key),
         })

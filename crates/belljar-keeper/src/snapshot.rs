@@ -173,6 +173,7 @@ impl Keeper {
         let row = TemplateRow {
             id,
             tenant: caller.tenant.clone(),
+            key_id: caller.key.clone(),
             name: request.name.map(|name| name.to_string()),
             kind: TemplateKind::Snapshot,
             source_sandbox: Some(entered.id().clone()),

@@ -13,6 +13,7 @@ use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::plan::{DEFAULT_TAG, TaggedName, check_tag, stored_name, tag_of};
 use crate::steps::run_detached;
+use crate::templates::check_maker;
 
 /// A tag of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,7 +154,7 @@ impl Keeper {
             rows.push(found.ok_or_else(|| missing(&stored_name(name, tag)))?);
         }
         for row in rows {
-            self.remove_tag(&row).await?;
+            self.remove_tag(caller, &row).await?;
         }
         Ok(())
     }
@@ -187,6 +188,7 @@ impl Keeper {
     ) -> Result<TemplateRow> {
         let row = TemplateRow {
             id: new_template_id()?,
+            key_id: caller.key.clone(),
             name: Some(stored_name(name, tag)),
             created_at: Timestamp::now(),
             ..of.clone()
@@ -210,7 +212,7 @@ impl Keeper {
         row: &TemplateRow,
     ) -> Result<()> {
         if let Some(old) = self.find_tag(caller, name, tag).await? {
-            self.remove_tag(&old).await?;
+            self.remove_tag(caller, &old).await?;
         }
         match self.inner.store.templates().insert(row).await {
             Err(StoreError::NameTaken { name, .. }) => Err(KeeperError::field(
@@ -221,7 +223,8 @@ impl Keeper {
         }
     }
 
-    async fn remove_tag(&self, row: &TemplateRow) -> Result<()> {
+    async fn remove_tag(&self, caller: &Caller, row: &TemplateRow) -> Result<()> {
+        check_maker(caller, row)?;
         match self.inner.store.templates().remove(&row.id).await {
             Err(StoreError::NotFound { .. }) | Ok(()) => self.inner.pools.discard(&row.id),
             Err(error) => return Err(error.into()),

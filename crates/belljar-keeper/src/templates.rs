@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use belljar_model::{ImageReference, ImageReferenceError, LimitsFile, SpecFile};
+use belljar_model::{ImageReference, ImageReferenceError, LimitsFile, Role, SpecFile};
 use belljar_store::{TemplateKind, TemplateRow};
 use jiff::Timestamp;
 
@@ -173,7 +173,8 @@ impl Keeper {
     /// Removes a template. Sandboxes created from it keep running.
     ///
     /// # Errors
-    /// Returns [`KeeperError::NotFound`]; fails for the built-in template, and for a built one unless the caller is an administrator.
+    /// Returns [`KeeperError::NotFound`]; fails for the built-in template, and for a built one or one that another key made unless the caller is
+    /// an administrator.
     pub async fn remove_template(&self, caller: &Caller, id: &str) -> Result<()> {
         self.transact(TEMPLATE_REMOVE, caller, id, move |keeper, caller, id| async move {
             if id == DEFAULT_TEMPLATE {
@@ -187,6 +188,7 @@ impl Keeper {
                 // Removal needs the same role as building.
                 keeper.require(&caller, TEMPLATE_REMOVE_BUILT)?;
             }
+            check_maker(&caller, &row)?;
             let removed = keeper.inner.store.templates().remove(&row.id).await;
             let removed = removed.map_err(KeeperError::from);
             keeper
@@ -207,6 +209,22 @@ impl Keeper {
         })
         .await
     }
+}
+
+/// Checks that the caller may remove a template: tools, and others of the tenant, start from what has its name.
+///
+/// # Errors
+/// [`KeeperError::Policy`] if another key made it and the caller is no administrator.
+pub(crate) fn check_maker(caller: &Caller, row: &TemplateRow) -> Result<()> {
+    if caller.role == Role::Admin || row.key_id.is_empty() || row.key_id == caller.key {
+        return Ok(());
+    }
+    let name = row.name.as_deref().unwrap_or(&row.id);
+    let reason = format!(
+        "{name} was made by the key {}; that key removes or replaces it, or an administrator does",
+        row.key_id
+    );
+    Err(KeeperError::Policy { field: "template", reason })
 }
 
 fn default_template() -> TemplateInfo {

@@ -127,9 +127,15 @@ pub fn max_pending_of_one(max_pending: u32) -> u32 {
     max_pending.div_ceil(2)
 }
 
+/// Returns how many approvals of a person that ended without a decision are kept, if `keep` are with one.
+fn keep_of_one(keep: u32) -> u32 {
+    keep.div_ceil(4)
+}
+
 impl Approvals<'_> {
     /// Inserts an approval, unless it is pending and its tenant has `max_pending` of these, or its person their part. Returns whether it was inserted. Of those
-    /// of the tenant that are over and give no budget, the newest `keep` stay. The change survives a power failure.
+    /// that are over and give no budget, the newest `keep` of the tenant stay about which somebody decided, and of the others a part of it for
+    /// each person: whoever asks cannot push out what others decided. The change survives a power failure.
     ///
     /// # Errors
     ///
@@ -161,12 +167,22 @@ impl Approvals<'_> {
             .bind(i64::from(max_pending))
             .bind(i64::from(max_pending_of_one(max_pending)));
         let inserted = self.database.write(statement).await.map_err(failed("write an approval"))?;
-        let text = "DELETE FROM approvals WHERE tenant = $1 AND ended_at IS NOT NULL AND usable_until < $2 AND created_at < \
-             (SELECT created_at FROM approvals WHERE tenant = $1 AND ended_at IS NOT NULL AND usable_until < $2 \
-             ORDER BY created_at DESC LIMIT 1 OFFSET $3)";
-        let last = i64::from(keep.saturating_sub(1));
-        let statement = sqlx::query(text).bind(&row.tenant).bind(stored_time(row.created_at)).bind(last);
-        self.database.write(statement).await.map_err(failed("remove old approvals"))?;
+        let kinds =
+            [("decider IS NOT NULL", keep), ("decider IS NULL AND requester = $4", keep_of_one(keep))];
+        for (kind, keep) in kinds {
+            let over = format!("tenant = $1 AND ended_at IS NOT NULL AND usable_until < $2 AND {kind}");
+            let text = format!(
+                "DELETE FROM approvals WHERE {over} AND created_at < \
+                 (SELECT created_at FROM approvals WHERE {over} ORDER BY created_at DESC LIMIT 1 OFFSET $3)"
+            );
+            let last = i64::from(keep.saturating_sub(1));
+            let statement = sqlx::query(sqlx::AssertSqlSafe(text))
+                .bind(&row.tenant)
+                .bind(stored_time(row.created_at))
+                .bind(last);
+            let statement = if kind.contains("$4") { statement.bind(&row.requester) } else { statement };
+            self.database.write(statement).await.map_err(failed("remove old approvals"))?;
+        }
         self.database.sync().await?;
         Ok(inserted > 0)
     }

@@ -91,6 +91,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0014_sessions.sql"),
         postgres: include_str!("../migrations/postgres/0014_sessions.sql"),
     },
+    Step {
+        version: 15,
+        description: "keys that made templates",
+        sqlite: include_str!("../migrations/sqlite/0015_template_keys.sql"),
+        postgres: include_str!("../migrations/postgres/0015_template_keys.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

@@ -8,7 +8,7 @@ use crate::error::{StoreError, failed};
 use crate::filter::Filter;
 use crate::reader::{Reader, refuse_nul, stored_time};
 
-/// Maximum number of sessions and links of one key. A new one replaces the oldest.
+/// Maximum number of sessions of one key, and of its links. A new session replaces the one that was used longest ago, a new link the oldest.
 const MAX_OF_KEY: i64 = 32;
 
 /// Session, or a link that begins one. Times are stored to the microsecond.
@@ -51,9 +51,13 @@ impl Sessions<'_> {
             .bind(stored_time(row.created_at))
             .bind(stored_time(row.expires_at));
         self.database.write(statement).await.map_err(failed("write a session"))?;
-        let text = "DELETE FROM sessions WHERE key_id = $1 AND hash NOT IN \
-             (SELECT hash FROM sessions WHERE key_id = $1 ORDER BY created_at DESC LIMIT $2)";
-        let statement = sqlx::query(text).bind(&row.key).bind(MAX_OF_KEY);
+        // Each use of a session makes it expire later.
+        let kind = if row.token.is_none() { "token IS NULL" } else { "token IS NOT NULL" };
+        let text = format!(
+            "DELETE FROM sessions WHERE key_id = $1 AND {kind} AND hash NOT IN \
+             (SELECT hash FROM sessions WHERE key_id = $1 AND {kind} ORDER BY expires_at DESC, created_at DESC LIMIT $2)"
+        );
+        let statement = sqlx::query(sqlx::AssertSqlSafe(text)).bind(&row.key).bind(MAX_OF_KEY);
         self.database.write(statement).await.map(|_| ()).map_err(failed("end old sessions"))
     }
 

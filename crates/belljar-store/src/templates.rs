@@ -59,6 +59,8 @@ pub struct TemplateRow {
     pub id: String,
     /// Tenant that owns it. One of the kind `builtin` belongs to everybody.
     pub tenant: String,
+    /// Key that made it; empty if it was made by an earlier version.
+    pub key_id: String,
     /// Name, unique within the tenant.
     pub name: Option<String>,
     /// Origin.
@@ -89,7 +91,7 @@ pub struct Templates<'s> {
 /// Column that may contain secrets.
 pub(crate) const SPEC: &str = "templates.spec";
 
-const SELECT: &str = "SELECT id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note, built FROM templates";
+const SELECT: &str = "SELECT id, tenant, key_id, name, kind, source_sandbox, digest, bytes, spec, created_at, note, built FROM templates";
 
 impl Templates<'_> {
     /// Adds a template.
@@ -101,6 +103,7 @@ impl Templates<'_> {
         refuse_nul([
             ("the template's id", row.id.as_str()),
             ("the tenant", &row.tenant),
+            ("the key", &row.key_id),
             ("the name", row.name.as_deref().unwrap_or_default()),
             ("the digest", &row.digest),
             ("the specification", &row.spec),
@@ -108,8 +111,8 @@ impl Templates<'_> {
             ("the tree", &row.built),
         ])?;
         let spec = self.sealer.seal(Place::new(SPEC, &[row.id.as_str()]), row.spec.as_bytes())?;
-        let text = "INSERT INTO templates (id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note, built) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+        let text = "INSERT INTO templates (id, tenant, name, kind, source_sandbox, digest, bytes, spec, created_at, note, built, \
+             key_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
         let statement = sqlx::query(text)
             .bind(&row.id)
             .bind(&row.tenant)
@@ -121,7 +124,8 @@ impl Templates<'_> {
             .bind(&spec)
             .bind(stored_time(row.created_at))
             .bind(&row.note)
-            .bind(&row.built);
+            .bind(&row.built)
+            .bind(&row.key_id);
         let written = self.database.write(statement).await;
         written.map(|_| ()).map_err(|error| match &row.name {
             Some(name) if is_clash(&error, "templates_name", "templates.name") => {
@@ -206,6 +210,7 @@ fn read_row(row: &AnyRow) -> Result<TemplateRow, StoreError> {
     Ok(TemplateRow {
         id: row.text("id")?,
         tenant: row.text("tenant")?,
+        key_id: row.text("key_id")?,
         name: row.optional_text("name")?,
         kind: row.parsed("kind")?,
         source_sandbox: row.optional_parsed("source_sandbox")?,

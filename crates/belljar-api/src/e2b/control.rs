@@ -97,6 +97,7 @@ async fn create<const GENERATION: usize>(
     domain: Domain,
     IdempotentJson { value, idempotency }: IdempotentJson<NewSandbox>,
 ) -> Result<Response, Problem> {
+    value.check()?;
     let template = templates::find(&shared, &caller, &value.template_id).await?;
     let default = DEFAULT_TIMEOUTS.get(GENERATION).copied().unwrap_or_default();
     let config = &shared.config;

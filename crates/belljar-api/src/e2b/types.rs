@@ -48,6 +48,21 @@ struct AutoResume {
 }
 
 impl NewSandbox {
+    /// Refuses what is not offered, before the template is looked up: the client names one of its own for `mcp`.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
+        if is_given(&self.mcp) {
+            return Err(not_offered("mcp"));
+        }
+        if is_given(&self.iam) {
+            return Err(not_offered("iam"));
+        }
+        if self.auto_pause_memory == Some(false) {
+            return Err(not_offered("autoPauseMemory: false (a pause keeps all of a sandbox)"));
+        }
+        Ok(())
+    }
+
     /// Converts the request for the keeper. `default` is the default timeout in seconds; `internet` gives the sandbox an
     /// open network by default, and `public_ports` public ports.
     pub(super) fn into_request(
@@ -58,15 +73,7 @@ impl NewSandbox {
         public_ports: bool,
         idempotency: Option<Idempotency>,
     ) -> Result<CreateSandbox, Problem> {
-        if self.mcp.is_some_and(|mcp| !mcp.is_null()) {
-            return Err(not_offered("mcp"));
-        }
-        if self.iam.is_some_and(|iam| !iam.is_null()) {
-            return Err(not_offered("iam"));
-        }
-        if self.auto_pause_memory == Some(false) {
-            return Err(not_offered("autoPauseMemory: false (a pause keeps all of a sandbox)"));
-        }
+        self.check()?;
         let network = self.network.unwrap_or_default();
         let ports = network.ports(public_ports)?;
         let network = network.into_file(self.allow_internet_access)?;

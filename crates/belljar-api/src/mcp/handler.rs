@@ -181,8 +181,15 @@ impl ServerHandler for Handler {
         let key = call.caller.key.clone();
         let parking = Parking::of(&context);
         let (waits, mut waiting) = mpsc::channel(1);
+        let has_begun = match &request.request_state {
+            Some(approval) => {
+                let asked = call.shared.keeper.approval(&call.caller, approval).await;
+                asked.is_ok_and(|asked| asked.started_at.is_some())
+            }
+            None => false,
+        };
         let mut running = match &request.request_state {
-            Some(state) => match self.parked.resume(&key, &request, state)? {
+            Some(state) => match self.parked.resume(&key, &request, state, has_begun)? {
                 Some(ended) => async move { ended.await.unwrap_or_else(|_| Err(cancelled())) }.boxed(),
                 None => {
                     return Ok(to_error(&Problem::new(

@@ -167,12 +167,14 @@ impl Parked {
         Ok(InputRequiredResult::new(question, Some(waiting.approval.clone())))
     }
 
-    /// Returns how a call ends that is repeated with this state; none if its client does not want to wait.
+    /// Returns how a call ends that is repeated with this state; none if its client does not want to wait. One that has begun meanwhile has a
+    /// result, whatever its client wants.
     pub(super) fn resume(
         &self,
         key: &str,
         request: &CallToolRequestParams,
         state: &str,
+        has_begun: bool,
     ) -> Result<Option<AbortOnDropHandle<Result<CallToolResult, ErrorData>>>, ErrorData> {
         let mut calls = self.calls.lock();
         let is_it = |call: &ParkedCall| {
@@ -185,7 +187,7 @@ impl Parked {
             return Err(ErrorData::invalid_params(reason, Some(json!({"requestState": shorten(state)}))));
         };
         let answer = request.input_responses.as_ref().and_then(|responses| responses.get(QUESTION));
-        if answer.is_some_and(|answer| answer["action"] != "accept") {
+        if answer.is_some_and(|answer| answer["action"] != "accept") && !has_begun {
             return Ok(None);
         }
         // Fails if it has ended already.

@@ -153,6 +153,8 @@ async fn keys_have_owners_and_rules(fixture: Fixture) {
     assert_eq!((&changed["owner"], &changed["approval"]), (&Value::Null, &json!("never")));
     for (more, field) in [
         (json!({"owner": ""}), "owner"),
+        (json!({"owner": "Operator"}), "owner"),
+        (json!({"owner": "ann\u{200b}"}), "owner"),
         (json!({"owner": "key_0123456789abcdef"}), "owner"),
         (json!({"owner": " ann"}), "owner"),
         (json!({"owner": "a\nb"}), "owner"),

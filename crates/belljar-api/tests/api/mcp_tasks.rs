@@ -133,6 +133,14 @@ async fn waiting_calls_are_repeated(fixture: Fixture) {
         let path = format!("/v1/approvals/{}", asked["id"].as_str().unwrap());
         until("it is cancelled", async || approver.get(&path).await.json()["state"] == "cancelled").await;
     }
+    // One that has run by then has its result.
+    let state = begin("echo done").await;
+    let asked = waiting(&approver).await;
+    approver.post(&decide(&asked, "approve"), &json!({})).await;
+    let path = format!("/v1/approvals/{}", asked["id"].as_str().unwrap());
+    until("it has run", async || approver.get(&path).await.json()["outcome"].is_string()).await;
+    let answer = again("echo done", &state, "decline").await;
+    assert!(texts(&answer["result"]).starts_with("done"), "{answer}");
 }
 
 async fn repeated_calls_are_the_same(fixture: Fixture) {

@@ -53,8 +53,8 @@ async fn requests_are_checked(fixture: Fixture) {
 
 async fn screenings_are_limited(fixture: Fixture) {
     let (greedy, modest) = (fixture.user().await, fixture.client("other", Role::User).await);
-    // Each takes as long as a screening may.
-    let slow: Value = json!({"language": "python", "code": "x = [f(a, 'b') for a in y]\n".repeat(30_000)});
+    // Each takes as long as a screening may; all together are less than the half of a key's memory with which calls are refused.
+    let slow: Value = json!({"language": "python", "code": "x = [f(a, 'b') for a in y]\n".repeat(13_000)});
     let many = (0..80).map(|_| {
         let (client, slow) = (greedy.apart(), slow.clone());
         tokio::spawn(async move { client.post("/v1/screen", &slow).await })

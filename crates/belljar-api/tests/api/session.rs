@@ -229,6 +229,9 @@ async fn links_are_used_once(fixture: Fixture) {
     assert_eq!((begun.len(), refused), (1, 3), "{all:?}");
     let page = Page::of(&fixture, begun[0]);
     assert_eq!(page.call("GET", "/v1/me").await.json()["key"], user.get("/v1/me").await.json()["key"]);
+    // Whoever has no key makes the server keep little.
+    let large = json!({"link": "x".repeat(2000)});
+    stranger.post("/v1/session/redeem", &large).await.refused(413, "too_large", None);
     // A link is no key, and a key or a session's cookie is no link.
     let cookie = page.cookie.split('=').nth(1).unwrap();
     for secret in ["", "bjl_", cookie, &page.token] {

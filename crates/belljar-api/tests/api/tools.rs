@@ -72,6 +72,9 @@ async fn tools_have_versions(fixture: Fixture) {
     let gone = user.post("/v1/tools/sh@2/call", &json!({"code": ""})).await;
     gone.refused(404, "tool_not_found", None);
     assert_eq!(gone.json()["detail"], "tool sh: version 2 not found; give sh@1");
+    for other in ["sh@+1", "sh@01", "sh@"] {
+        user.get(&format!("/v1/tools/{other}")).await.refused(404, "tool_not_found", None);
+    }
     let third =
         admin.json("PUT", "/v1/tools/sh", &json!({"description": "d", "languages": ["bash"]})).await.json();
     assert_eq!(third["version"], 3);

@@ -85,6 +85,12 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// # Errors
     /// See [`Walls::freeze`].
     fn set_frozen(&self, frozen: bool) -> impl Future<Output = Result<bool, EngineError>> + Send;
+
+    /// Returns why a guest does not answer that has not ended, if that is known. `frozen` is whether this host has frozen it.
+    fn explain_silence(&self, frozen: bool) -> impl Future<Output = Option<EngineError>> + Send {
+        let _ = frozen;
+        async { None }
+    }
 }
 
 /// State of a sandbox.
@@ -106,6 +112,8 @@ struct Held<B: Backend> {
     /// Whether everything is removed.
     removed: tokio::sync::Mutex<bool>,
     is_removing: AtomicBool,
+    /// Whether this host has frozen it.
+    is_frozen: AtomicBool,
 }
 
 /// Handle of one sandbox.
@@ -129,6 +137,7 @@ impl<B: Backend> BackendWalls<B> {
             last_usage: Mutex::default(),
             removed: tokio::sync::Mutex::new(false),
             is_removing: AtomicBool::new(false),
+            is_frozen: AtomicBool::new(false),
         });
         tokio::spawn(Arc::clone(&held).follow());
         tokio::spawn(Arc::clone(&held).enforce_deadline());
@@ -269,7 +278,10 @@ impl<B: Backend> Held<B> {
 
     async fn set_frozen(&self, frozen: bool) -> Result<(), EngineError> {
         match self.backend.set_frozen(frozen).await? {
-            true => Ok(()),
+            true => {
+                self.is_frozen.store(frozen, Ordering::Release);
+                Ok(())
+            }
             false => Err(EngineError::Ended { how: self.wait().await }),
         }
     }
@@ -332,8 +344,10 @@ impl<B: Backend> Walls for BackendWalls<B> {
 
     fn explain_end(&self) -> BoxFuture<'_, Option<EngineError>> {
         Box::pin(async {
-            let how = tokio::time::timeout(END_TIMEOUT, self.0.wait()).await.ok()?;
-            Some(EngineError::Ended { how })
+            match tokio::time::timeout(END_TIMEOUT, self.0.wait()).await {
+                Ok(how) => Some(EngineError::Ended { how }),
+                Err(_) => self.0.backend.explain_silence(self.0.is_frozen.load(Ordering::Acquire)).await,
+            }
         })
     }
 

@@ -130,7 +130,7 @@ impl Caller {
             return Ok(());
         }
         let reason = format!(
-            "calls with this key wait for approval, and {} cannot wait; run a command, code or a tool, which can",
+            "calls with this key wait for approval, and {} cannot wait; run a command in the foreground, code or a tool",
             action.name
         );
         Err(KeeperError::Policy { field: "approval", reason })

@@ -382,6 +382,12 @@ impl Keeper {
         if !is_same && !caller.is_operator() {
             return refuse("its key was revoked, has expired or was changed while it waited");
         }
+        if let Some(tool) = &row.tool
+            && let Err(KeeperError::NotFound { .. } | KeeperError::ToolVersion { .. }) =
+                self.find_tool(caller, tool).await
+        {
+            return refuse("its tool was removed while it waited");
+        }
         if let Some(entered) = entered {
             let state = entered.entry.state();
             if state != SandboxState::Running {

@@ -202,7 +202,7 @@ impl Keeper {
         }
     }
 
-    pub(super) async fn find_tool(&self, caller: &Caller, named: &str) -> Result<ToolInfo> {
+    pub(crate) async fn find_tool(&self, caller: &Caller, named: &str) -> Result<ToolInfo> {
         let (name, version) = named.split_once('@').map_or((named, None), |(name, rest)| (name, Some(rest)));
         if !ToolFile::is_name(name) {
             return Err(not_found(named));
@@ -211,7 +211,8 @@ impl Keeper {
         let newest = rows.first().map(|row| row.version).ok_or_else(|| not_found(named))?;
         let wanted = match version {
             None => Some(newest),
-            Some(text) => text.parse().ok(),
+            // In one spelling: not +1 or 01.
+            Some(text) => text.parse().ok().filter(|number: &i64| number.to_string() == text),
         };
         let there: Vec<i64> = rows.iter().map(|row| row.version).collect();
         let row = rows.into_iter().find(|row| Some(row.version) == wanted);

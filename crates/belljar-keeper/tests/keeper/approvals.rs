@@ -738,6 +738,15 @@ pub(crate) async fn templates_stay_as_they_were_shown(fixture: Fixture) {
     let second = keep("second").await;
     approve(&fixture, &ann, &asked.id).await.unwrap();
     assert_eq!(refusal(running.await.unwrap()).0, "template_not_found");
+    // Nor does it run when its tool is gone.
+    let file = ToolFile { template: Some("mine".to_owned()), ..tool_file(false) };
+    let running = call(&fixture, &user, code("cat word"));
+    let asked = waiting(&fixture).await;
+    keeper.remove_tool(&operator, &file.name).await.unwrap();
+    approve(&fixture, &ann, &asked.id).await.unwrap();
+    let (refused, reason) = refusal(running.await.unwrap());
+    assert!(refused == "not_approved" && reason.contains("its tool was removed"), "{reason}");
+    keeper.create_tool(&operator, file).await.unwrap();
     // Nor does a budget cover it.
     let budget = || Some(NewBudget { scope: BudgetScope::Tool, uses: 9, within: Duration::from_secs(600) });
     let running = call(&fixture, &user, code("cat word"));

@@ -98,7 +98,13 @@ pub(crate) async fn template_lifecycle(fixture: Fixture) {
     // Only a caller who may build can remove a built template.
     let refused = fixture.keeper.remove_template(&user("acme"), "one").await.unwrap_err();
     assert_eq!(refused.code(), "forbidden", "{refused}");
-    fixture.keeper.remove_template(&user("acme"), "kept").await.unwrap();
+    let other = Caller { key: "key_other".to_owned(), ..user("acme") };
+    let refused = fixture.keeper.remove_template(&other, "kept").await.unwrap_err();
+    assert!(
+        matches!(&refused, KeeperError::Policy { field: "template", reason } if reason.contains("made by the key")),
+        "{refused}"
+    );
+    fixture.keeper.remove_template(&caller, "kept").await.unwrap();
     fixture.keeper.remove_template(&caller, "one").await.unwrap();
     assert!(text(&fixture.sh(&caller, made.id.as_str(), look).await).starts_with("made\n"));
     check_unused_steps_are_collected(&fixture, &newer.digest).await;

@@ -55,6 +55,10 @@ pub(crate) async fn snapshot_creates_template(fixture: Fixture) {
         .filter_map(|one| one.name)
         .collect();
     assert_eq!(names, ["default", "deep"]);
+    // Others of the tenant start from it, and tools do: only its maker, or an administrator, takes its name away.
+    let other = Caller { key: "key_other".to_owned(), ..ann.clone() };
+    let refused = fixture.keeper.remove_template(&other, "deep").await.unwrap_err();
+    assert_eq!(refused.code(), "policy_refused", "{refused}");
     fixture.keeper.remove_template(&ann, "deep").await.unwrap();
     assert_eq!(fixture.keeper.template(&ann, "deep").await.unwrap_err().code(), "template_not_found");
     assert_eq!(std::fs::read_dir(fixture.config.state_dir.join("templates")).unwrap().count(), 0);

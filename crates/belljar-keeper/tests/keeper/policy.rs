@@ -333,6 +333,9 @@ pub(crate) async fn idempotent_execution_runs_once(fixture: Fixture) {
     assert_eq!((text(&first).trim(), text(&second)), ("1", text(&first)));
     assert_eq!((first.process, first.wall), (second.process, second.wall));
     assert_eq!(text(&fixture.sh(&ann, &id, "wc -l < f").await).trim(), "1");
+    // Another key of the tenant has idempotency keys of its own.
+    let other = Caller { key: "key_other".to_owned(), ..ann.clone() };
+    assert_eq!(text(&fixture.keeper.exec(&other, &id, request()).await.unwrap()).trim(), "2");
 }
 
 pub(crate) async fn quotas_are_enforced(fixture: Fixture) {

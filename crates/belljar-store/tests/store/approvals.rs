@@ -139,15 +139,18 @@ pub(crate) async fn old_ones_are_removed(fixture: Fixture) {
     approvals.decide("d", &decision(5, 10)).await.unwrap();
     approvals.start("d", time(11)).await.unwrap();
     approvals.end("d", ApprovalState::Approved, "ok", time(12)).await.unwrap();
-    // Of those that are over, the newest two stay, and those whose budget lasts.
+    // Of those that are over, the newest two stay about which somebody decided, of others a quarter for each person, and those whose budget lasts.
     approvals
         .insert(&ApprovalRow { state: ApprovalState::Approved, ..approval("g", 13) }, 4, 2)
         .await
         .unwrap();
-    assert_eq!(ids(all()).await, "gfdcb");
-    assert_eq!(approvals.forget_before(time(20)).await.unwrap(), 2);
-    assert_eq!(ids(all()).await, "gfd");
-    assert_eq!(approvals.forget_before(time(99)).await.unwrap(), 1);
+    assert_eq!(ids(all()).await, "gfdc");
+    for (at, id) in (14..).zip(["h", "i", "j"]) {
+        approvals.insert(&approval(id, at), 4, 2).await.unwrap();
+        approvals.close(id, ApprovalState::Cancelled, "gone", time(at + 1)).await.unwrap();
+    }
+    assert_eq!(ids(all()).await, "jigfd");
+    assert_eq!(approvals.forget_before(time(99)).await.unwrap(), 3);
 }
 
 pub(crate) async fn approvers_are_other_persons(fixture: Fixture) {

@@ -21,6 +21,7 @@ fn secret_template() -> TemplateRow {
     TemplateRow {
         id: "tpl_1".to_owned(),
         tenant: "acme".to_owned(),
+        key_id: "key-1".to_owned(),
         name: None,
         kind: TemplateKind::Snapshot,
         source_sandbox: Some(id(1)),

@@ -41,6 +41,18 @@ pub(crate) async fn sessions_of_a_key_are_bounded(fixture: Fixture) {
     // The oldest gave way, and another key's stays.
     assert_eq!(sessions.get(&[1; 32]).await.unwrap(), None);
     assert!(sessions.get(&[2; 32]).await.unwrap().is_some());
-    assert_eq!(sessions.remove_all("key_1").await.unwrap(), 32);
+    // Links end no session, and of sessions the one stays that was used lately.
+    for number in 40..=80 {
+        sessions.insert(&row(number, None)).await.unwrap();
+    }
+    assert!(
+        sessions.get(&[40; 32]).await.unwrap().is_none() && sessions.get(&[2; 32]).await.unwrap().is_some()
+    );
+    sessions.extend(&[2; 32], time(10_000)).await.unwrap();
+    sessions.insert(&row(34, Some(1))).await.unwrap();
+    assert!(
+        sessions.get(&[3; 32]).await.unwrap().is_none() && sessions.get(&[2; 32]).await.unwrap().is_some()
+    );
+    assert_eq!(sessions.remove_all("key_1").await.unwrap(), 64);
     assert!(sessions.get(&[200; 32]).await.unwrap().is_some());
 }

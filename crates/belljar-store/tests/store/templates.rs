@@ -7,6 +7,7 @@ fn template(number: i64) -> TemplateRow {
     TemplateRow {
         id: format!("t-{number}"),
         tenant: "acme".to_owned(),
+        key_id: "key-1".to_owned(),
         name: None,
         kind: TemplateKind::Snapshot,
         source_sandbox: Some(id(1)),

@@ -88,10 +88,17 @@ pub(crate) fn engines(loaded: &Loaded) -> Result<Engines, Quit> {
     let setup = setup(loaded)?;
     let mut kinds = engines::ALL;
     kinds.sort_by_key(|kind| kind.name() != sandboxes.engine);
+    let grade = loaded.config.template.grade.as_deref().and_then(|grade| grade.parse().ok());
     Ok(kinds.into_iter().fold(Engines::default(), |engines, kind| {
         let is_offered = kind.name() == sandboxes.engine || sandboxes.engines.contains(&kind.name());
-        let offer = if is_offered { Offer::Offered } else { Offer::Retired };
-        engines.with(kind.open(setup.clone()), offer)
+        if !is_offered {
+            return engines.with(kind.open(setup.clone()), Offer::Retired);
+        }
+        let mut obstacles = kind.obstacles(setup.clone(), grade.unwrap_or_default());
+        for fix in obstacles.iter_mut().filter_map(|found| found.fix.as_mut()) {
+            *fix = fix.replace(THIS_COMMAND, "belljar serve");
+        }
+        engines.with(kind.open(setup.clone()), Offer::Offered).with_obstacles(kind.name(), obstacles)
     }))
 }
 
@@ -114,14 +121,11 @@ fn setup(loaded: &Loaded) -> Result<EngineSetup, Quit> {
 }
 
 /// Warns if this machine cannot create the sandboxes that a request gets by default.
-pub(crate) fn warn_of_obstacles(loaded: &Loaded) -> Result<(), Quit> {
-    let grade = loaded.config.template.grade.as_deref().and_then(|grade| grade.parse().ok());
-    let Some(kind) = engines::find(loaded.config.sandboxes.engine.as_str()) else { return Ok(()) };
-    for Finding { name, detail, fix, .. } in kind.obstacles(setup(loaded)?, grade.unwrap_or_default()) {
-        let fix = fix.unwrap_or_default().replace(THIS_COMMAND, "belljar serve");
+pub(crate) fn warn_of_obstacles(engines: &Engines) {
+    let default = engines.default_engine().map(|engine| engine.name());
+    for Finding { name, detail, fix, .. } in default.map_or(&[][..], |name| engines.obstacles(name)) {
         tracing::warn!(missing = name, detail, fix, "no sandbox can be created here");
     }
-    Ok(())
 }
 
 /// Returns the directory of the launcher and its log.

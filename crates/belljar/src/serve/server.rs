@@ -103,8 +103,8 @@ impl Server {
         .await?;
         let name = store.lock_name(&loaded.config.store.keeper).await?;
         let audit = AuditLog::open(&store, parts::audit(loaded)).await?;
-        parts::warn_of_obstacles(loaded)?;
         let engines = parts::engines(loaded)?;
+        parts::warn_of_obstacles(&engines);
         let keeper = Keeper::open(parts::keeper(loaded), store.clone(), audit, engines.clone()).await?;
         keeper.warn_of_missing_default().await?;
         keeper.register_metrics(|registry| registry.register_collector(Box::new(ProcessMetrics::new())));

@@ -42,6 +42,17 @@ struct Engines {
 struct Engine {
     name: String,
     is_default: bool,
+    /// A server of an earlier version lists none.
+    #[serde(default)]
+    obstacles: Vec<Obstacle>,
+}
+
+/// What keeps an engine from creating sandboxes.
+#[derive(Deserialize, Serialize)]
+struct Obstacle {
+    name: String,
+    detail: String,
+    fix: Option<String>,
 }
 
 /// What `belljar status` shows.
@@ -77,6 +88,13 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<u8, Quit> {
         Err(error) => return Err(error.into()),
     };
     let Engines { engines } = link.client.fetch("/v1/engines").await?;
+    let obstacle =
+        engines.iter().filter(|engine| engine.is_default).find_map(|engine| engine.obstacles.first());
+    let reason = reason.or_else(|| {
+        let Obstacle { name, detail, fix } = obstacle?;
+        let fix = fix.as_ref().map_or_else(String::new, |fix| format!("; {fix}"));
+        Some(format!("no sandbox can be created here: {name}: {detail}{fix}"))
+    });
     let mut sandboxes = BTreeMap::new();
     for info in find_all(&link, &[], &[], false).await? {
         *sandboxes.entry(state(&info)).or_default() += 1;

@@ -208,7 +208,7 @@ fn mounts_in_a_specification_need_a_policy() {
     done.check(
         125,
         "",
-        &format!("belljar: cannot mount \"{dir}\": it is not in an allowed path; allowed: none\n"),
+        &format!("belljar: cannot mount \"{dir}\": it is not in an allowed path; allowed: none; the operator allows paths in a mount policy, /etc/belljar/policy.toml unless another is named\n"),
     );
     host.write("policy.toml", format!("read = ['{dir}']"));
     let done = host.run(&[

@@ -96,6 +96,9 @@ fn advice_for_an_ordinary_user_works_as_printed() {
         log.matches("no sandbox can be created here").count()
     };
     assert_eq!(warnings(), 1);
+    let status = as_nobody(&["status"], "");
+    assert!(status.stdout.contains("no: no sandbox can be created here: control groups: "), "{status:?}");
+    assert_eq!(status.status, Some(1), "{status:?}");
     let end = || {
         as_nobody(&["sandbox", "kill", "--all"], "").good();
         rustix::process::kill_process(home.holder().unwrap().0, Signal::TERM).unwrap();

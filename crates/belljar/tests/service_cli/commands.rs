@@ -485,7 +485,10 @@ fn status_and_top_show_what_is_used() {
     let id = home.create("--name busy --memory 96m");
     let status = home.json("status");
     assert_eq!((&status["ready"], &status["sandboxes"]["running"]), (&true.into(), &1.into()), "{status}");
-    assert_eq!(status["engines"][0], serde_json::json!({"name": "local", "is_default": true}));
+    assert_eq!(
+        status["engines"][0],
+        serde_json::json!({"name": "local", "is_default": true, "obstacles": []})
+    );
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     let table = home.good("status");
     assert!(table.contains("1 running") && table.contains("role admin"), "{table}");
