@@ -113,6 +113,10 @@ pub(crate) fn isolation(
         }
     }
     match kind {
+        LocalKind::Local if spec.disk.is_some() => {
+            let disk = format!("{} and {} inodes, on a disk of its own", limits.disk, limits.inodes);
+            layers.add("disk", LayerState::InForce, disk);
+        }
         LocalKind::Local => layers.add_memory_disk(limits),
         LocalKind::Process => {
             layers.add("disk", LayerState::Weaker, format!("each file at most {}", limits.disk));

@@ -110,7 +110,6 @@ pub(crate) const VARIANTS: &[Variant] = &[
             EnforcedPids,
             EnforcedCpu,
             OpenFilesLimit,
-            BoundedTerminals,
         ],
     },
     Variant {
@@ -128,7 +127,6 @@ pub(crate) const VARIANTS: &[Variant] = &[
             MemoryLimit,
             PidsLimit,
             OpenFilesLimit,
-            BoundedTerminals,
         ],
     },
     Variant {

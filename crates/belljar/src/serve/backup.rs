@@ -1,10 +1,11 @@
 //! `belljar backup` and `belljar restore`: what a server keeps, in one file.
 //!
 //! The file is a tar of the database, of archived audit records and of the files of templates and snapshots. Its last entry lists the
-//! others with their digests, so a file that was cut or changed is refused before anything of the home is touched.
+//! others with their digests, so a file that was cut or changed is refused before anything of the home is touched. Disks of machines are mostly
+//! empty: runs of zeros take no space on the disk, neither in the backup nor in what is restored.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
@@ -212,7 +213,7 @@ async fn write_backup(
     }
     progress.message("copying archived audit records, templates and snapshots");
     let list = tokio::task::spawn_blocking(move || {
-        let mut tar = tar::Builder::new(io::BufWriter::with_capacity(1 << 20, file));
+        let mut tar = tar::Builder::new(io::BufWriter::with_capacity(1 << 20, Sparse::new(file)));
         files_of(&audit, AUDIT, &[], &mut sources)?;
         files_of(&templates, TEMPLATES, &[PULLS], &mut sources)?;
         for (name, from) in sources {
@@ -223,8 +224,9 @@ async fn write_backup(
         let text = serde_json::to_vec(&list).map_err(io::Error::from).map_err(failed("write", &path))?;
         let mut header = header(text.len() as u64);
         tar.append_data(&mut header, LIST, &*text).map_err(failed("write", &path))?;
-        let mut buffered = tar.into_inner().map_err(failed("write", &path))?;
-        buffered.flush().and_then(|()| buffered.get_ref().sync_all()).map_err(failed("write", &path))?;
+        let buffered = tar.into_inner().map_err(failed("write", &path))?;
+        let file = buffered.into_inner().map_err(io::IntoInnerError::into_error);
+        file.and_then(Sparse::finish).map_err(failed("write", &path))?;
         Ok::<_, BackupError>(list)
     });
     let list = list.await.map_err(io::Error::other).map_err(failed("write", to))??;
@@ -291,6 +293,54 @@ fn append(
     Ok(Some(Entry { name, bytes: len, sha256: hex::encode(reader.digest.finalize()) }))
 }
 
+/// A new file in which whole blocks of zeros are left out.
+struct Sparse {
+    file: File,
+    /// Number of zeros since the last byte that was written.
+    zeros: u64,
+}
+
+impl Sparse {
+    /// Size of the blocks that are left out, in bytes: that of a file system's blocks.
+    const BLOCK: usize = 4096;
+
+    fn new(file: File) -> Self {
+        Self { file, zeros: 0 }
+    }
+
+    /// Gives the file its length, and waits until it is on the disk.
+    fn finish(mut self) -> io::Result<()> {
+        let end = self.file.stream_position()? + self.zeros;
+        self.file.set_len(end)?;
+        self.file.sync_all()
+    }
+}
+
+impl Write for Sparse {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let is_empty = |block: &[u8]| block.len() == Self::BLOCK && block.iter().all(|byte| *byte == 0);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let empty = rest.chunks(Self::BLOCK).take_while(|block| is_empty(block)).count() * Self::BLOCK;
+            self.zeros += empty as u64;
+            rest = &rest[empty..];
+            let full: usize =
+                rest.chunks(Self::BLOCK).take_while(|block| !is_empty(block)).map(<[u8]>::len).sum();
+            if full > 0 {
+                self.file.seek(SeekFrom::Current(self.zeros.cast_signed()))?;
+                self.zeros = 0;
+                self.file.write_all(&rest[..full])?;
+                rest = &rest[full..];
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// Digests what is read.
 struct Digested<R> {
     inner: R,
@@ -333,8 +383,12 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<u8, Quit> {
             say(&format!("what was there is in {}", path.display()));
         }
         say(&format!(
-            "restored {} files, as they were at {}; start the server, and check the audit log: belljar audit verify",
-            list.entries.len(),
+            "restored {}, as of {}; start the server, and check the audit log: belljar audit verify",
+            if list.entries.len() == 1 {
+                "1 file".to_owned()
+            } else {
+                format!("{} files", list.entries.len())
+            },
             list.created_at
         ));
     }
@@ -409,9 +463,9 @@ fn unpack(file: File, from: &Path, dir: &Path) -> Result<List> {
         let parent = path.parent().unwrap_or(dir);
         DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(failed("create", parent))?;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let mut file = file.map_err(failed("create", &path))?;
+        let mut file = Sparse::new(file.map_err(failed("create", &path))?);
         let mut reader = Digested { inner: &mut entry, digest: Sha256::new(), failed: false, read: 0 };
-        if let Err(error) = io::copy(&mut reader, &mut file).and_then(|_| file.sync_all()) {
+        if let Err(error) = io::copy(&mut reader, &mut file).and_then(|_| file.finish()) {
             return Err(if reader.failed { unread(error) } else { failed("write", &path)(error) });
         }
         let sha256 = hex::encode(reader.digest.finalize());
@@ -508,4 +562,29 @@ fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn zeros_take_no_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut content = vec![0; 8 << 20];
+        content[5 << 20] = 1;
+        content.extend([0; 100]);
+        let mut file = Sparse::new(File::create(&path).unwrap());
+        // In pieces that end within blocks, too.
+        for piece in content.chunks(100_000) {
+            file.write_all(piece).unwrap();
+        }
+        file.finish().unwrap();
+        assert!(std::fs::read(&path).unwrap() == content);
+        let used = path.metadata().unwrap().blocks() * 512;
+        assert!(used < 1 << 20, "{used} bytes");
+    }
 }

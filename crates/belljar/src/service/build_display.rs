@@ -104,7 +104,11 @@ impl BuildDisplay {
             ("step", _) => {
                 self.end_step("");
                 let step = CurrentStep {
-                    label: format!("[{}/{}]", number("number"), number("total")),
+                    // An image that is pulled by itself has no steps.
+                    label: match number("total") {
+                        0 => "[image]".to_owned(),
+                        total => format!("[{}/{total}]", number("number")),
+                    },
                     description: one_line(&format!("{} {}", text("kind"), text("summary")), MAX_LINE),
                     begin: Instant::now(),
                     packing: None,

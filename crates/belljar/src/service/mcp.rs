@@ -2,7 +2,7 @@
 //! standard output. All else is done there, so both transports have one implementation.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, Write as _};
+use std::io::{BufRead, Read as _, Write as _};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -30,6 +30,10 @@ const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// Error codes of JSON-RPC 2.0.
 const PARSE_ERROR: i32 = -32700;
 const INTERNAL_ERROR: i32 = -32603;
+
+/// Maximum length of a line of the client, in bytes. The server refuses shorter messages that are too large; its refusal has their id, which
+/// that of a line that is not kept cannot have.
+const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// Maximum length of a message of the server, in bytes: results are smaller, a stream is read message by message.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
@@ -81,6 +85,15 @@ pub(super) async fn run(link: &Link, args: &McpArgs) -> Result<u8, Quit> {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
+        if line.len() > MAX_LINE_BYTES {
+            let message = format!(
+                "the message is larger than {MAX_LINE_BYTES} bytes; write large content to a file in parts"
+            );
+            write(
+                &json!({"jsonrpc": "2.0", "id": null, "error": {"code": PARSE_ERROR, "message": message}}),
+            )?;
+            continue;
+        }
         match serde_json::from_slice(&line) {
             Ok(message) => bridge.pass(&mut running, message, line),
             Err(error) => {
@@ -110,13 +123,29 @@ fn finished(ended: Result<Result<(), Quit>, tokio::task::JoinError>) -> Result<(
 fn read_lines() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
     let (sender, lines) = mpsc::channel(MAX_WAITING_MESSAGES);
     std::thread::spawn(move || {
-        for line in std::io::stdin().lock().split(b'\n') {
+        let mut input = std::io::stdin().lock();
+        while let Some(line) = read_line(&mut input).transpose() {
             if sender.blocking_send(line).is_err() {
                 return;
             }
         }
     });
     lines
+}
+
+/// Reads a line; of one that is too long as much as shows that it is. None at the end.
+fn read_line(input: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let most = MAX_LINE_BYTES as u64 + 1;
+    if input.by_ref().take(most).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() > MAX_LINE_BYTES {
+        input.skip_until(b'\n')?;
+    }
+    Ok(Some(line))
 }
 
 /// Writes a message as one line.

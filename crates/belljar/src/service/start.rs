@@ -32,8 +32,8 @@ const STORE_FILE: &str = "belljar.db";
 const INHERITED_VARIABLES: [&str; 8] =
     ["HOME", "PATH", "TMPDIR", "TZ", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// Prefixes of inherited variables: the configuration, and the connection to a PostgreSQL server.
-const INHERITED_PREFIXES: [&str; 2] = ["BELLJAR_", "PG"];
+/// Prefixes of inherited variables: the configuration, and the connections to a PostgreSQL server and a Docker daemon.
+const INHERITED_PREFIXES: [&str; 3] = ["BELLJAR_", "PG", "DOCKER_"];
 
 /// Variables of the client, which are not inherited; one of them is a secret.
 const CLIENT_VARIABLES: [&str; 2] = ["BELLJAR_API_KEY", "BELLJAR_API_URL"];
