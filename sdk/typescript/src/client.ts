@@ -21,8 +21,12 @@ export interface Me {
   key: string;
   /** The tenant. */
   tenant: string;
+  /** The person to whom the key belongs, if it names one. */
+  owner?: string;
   /** The role. */
   role: Role;
+  /** Whether its calls wait for approval: `never`, `always`, `on-risk` or `on-medium-risk`. */
+  approval?: string;
   /** The quotas. */
   quotas: Quotas;
   /** The usage. */

@@ -1,5 +1,5 @@
 import { environment } from "./environment.js";
-import { AuthenticationError, InvalidArgumentError } from "./errors.js";
+import { AuthenticationError, InvalidArgumentError, SandboxError } from "./errors.js";
 import { names } from "./options.js";
 import { canStart, type OwnServer, ownServer } from "./own-server.js";
 
@@ -49,6 +49,8 @@ export function ofCommand(options: RequestOptions): RequestOptions {
 export type CallOptions = ConnectionOptions & RequestOptions;
 
 const DEFAULT_URL = "http://127.0.0.1:8787";
+/** The origin of requests through a socket, if the server has no address. */
+const NO_HOST = "http://localhost";
 const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
 /** Together these last for at least 3 s, longer than a restart of the server takes. */
 const DEFAULT_MAX_RETRIES = 5;
@@ -87,6 +89,26 @@ export class Configuration {
   /** The Unix socket of the server, if it is that of this user's home and has been found. */
   get socketPath(): string | undefined {
     return this.#own?.socketPath;
+  }
+
+  /**
+   * Returns the URL under which other programs reach what the server has named with `url`.
+   *
+   * @throws {@link SandboxError} if the server has no address but its socket.
+   */
+  publicUrl(url: string): string {
+    if (this.#own === undefined) {
+      return new URL(url, `${this.apiUrl}/`).href;
+    }
+    const full = new URL(url, `${NO_HOST}/`);
+    if (full.origin !== NO_HOST) {
+      return full.href;
+    }
+    const { address } = this.#own;
+    if (address === undefined) {
+      throw new SandboxError("this server has no address but its socket, so no URL leads to it; start one with `belljar serve`, or use `belljar sandbox port-forward`");
+    }
+    return `${address.replace(/\/+$/, "")}${full.href.slice(NO_HOST.length)}`;
   }
 
   /** The grade of limits that the user's environment asks for, which does not concern other users' servers. */

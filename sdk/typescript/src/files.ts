@@ -329,7 +329,7 @@ export class Files extends VolumeFiles {
   async sign(path: string, operation: "read" | "write", options: RequestOptions & { expires?: Span } = {}): Promise<SignedUrl> {
     const { expires, ...request } = options;
     const signed = await this.transport.json<{ url: string; expires_at: string }>({ method: "POST", path: this.route("/sign"), json: { path, operation, expires }, options: request });
-    return { url: new URL(signed.url, `${this.transport.configuration.apiUrl}/`).href, expiresAt: new Date(signed.expires_at) };
+    return { url: this.transport.configuration.publicUrl(signed.url), expiresAt: new Date(signed.expires_at) };
   }
 }
 

@@ -52,32 +52,44 @@ export function ownServer(): OwnServer {
 
 /** The server of this user's home. */
 export class OwnServer {
-  #socket: Promise<string> | undefined;
-  #path: string | undefined;
+  #server: Promise<Found> | undefined;
+  #found: Found | undefined;
 
   /** The path of its socket, once it has been found. */
   get socketPath(): string | undefined {
-    return this.#path;
+    return this.#found?.socketPath;
+  }
+
+  /** Its address for other programs, once it has been found, if it has one. */
+  get address(): string | undefined {
+    return this.#found?.address;
   }
 
   /** Sends a request to the server, which is found, or started, before the first one. Only path and query of the URL are used. */
   async fetch(url: string, init: RequestInit): Promise<Response> {
-    this.#socket ??= reach();
+    this.#server ??= reach();
     try {
-      this.#path = await this.#socket;
-      return await fetchFromSocket(this.#path, url, init);
+      this.#found = await this.#server;
+      return await fetchFromSocket(this.#found, url, init);
     } catch (error) {
       // A server in the background ends when it has had no sandboxes for a while. The next attempt starts one.
       if (!(init.signal?.aborted ?? false)) {
-        this.#socket = undefined;
+        this.#server = undefined;
       }
       throw error;
     }
   }
 }
 
-/** Returns the path of the server's socket. */
-async function reach(): Promise<string> {
+/** Where a server is. */
+interface Found {
+  socketPath: string;
+  /** Its URL, unless it has no address but the socket. */
+  address: string | undefined;
+}
+
+/** Finds the server, or starts it. */
+async function reach(): Promise<Found> {
   const program = await findProgram();
   if (program === undefined) {
     throw new AuthenticationError(NO_PROGRAM, { code: "unauthenticated" });
@@ -87,9 +99,9 @@ async function reach(): Promise<string> {
     execFile(program, ["status", "--start", "--format", "json"], { timeout: START_TIMEOUT_MS }, (error, stdout, stderr) => {
       try {
         // A server that cannot create sandboxes says why when it is asked for one.
-        const { socket } = JSON.parse(stdout) as { socket?: unknown };
+        const { socket, server } = JSON.parse(stdout) as { socket?: unknown; server?: unknown };
         if (typeof socket === "string") {
-          resolve(socket);
+          resolve({ socketPath: socket, address: typeof server === "string" && server.startsWith("http") ? server : undefined });
           return;
         }
       } catch {
@@ -102,7 +114,7 @@ async function reach(): Promise<string> {
 }
 
 /** Does what `fetch` does, through a Unix socket. A connection serves one request. */
-async function fetchFromSocket(socketPath: string, url: string, init: RequestInit): Promise<Response> {
+async function fetchFromSocket({ socketPath, address }: Found, url: string, init: RequestInit): Promise<Response> {
   const { request } = await import("node:http");
   const { Readable } = await import("node:stream");
   const signal = init.signal ?? undefined;
@@ -111,6 +123,10 @@ async function fetchFromSocket(socketPath: string, url: string, init: RequestIni
   const given = new Request("http://localhost", { ...init, duplex: "half" } as RequestInit);
   // If the server closed the connection, it could do so before all has been written, and the response would be lost.
   const headers: Record<string, string> = { ...Object.fromEntries(given.headers), connection: "keep-alive" };
+  // The server names itself in URLs as requests do.
+  if (address?.startsWith("http:")) {
+    headers["host"] = new URL(address).host;
+  }
   return new Promise((resolve, reject) => {
     const fail = (error: unknown): void => reject(signal?.aborted ? signal.reason : error);
     const sent = request({ socketPath, path: `${pathname}${search}`, method: given.method, headers, agent: false, signal }, (message) => {

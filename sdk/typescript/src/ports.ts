@@ -60,7 +60,7 @@ export class Ports {
       json: { expires },
       options: request,
     });
-    return { token: made.token, url: new URL(made.url, `${this.#transport.configuration.apiUrl}/`).href, expiresAt: new Date(made.expires_at) };
+    return { token: made.token, url: this.#transport.configuration.publicUrl(made.url), expiresAt: new Date(made.expires_at) };
   }
 
   /** Sends a request to a published port through the server, like `fetch`. The key is not passed into the sandbox. */

@@ -447,7 +447,7 @@ export class Sandbox {
     const { expires, ...rest } = options;
     const published = await this.ports.publish(port, rest);
     if (published.public) {
-      return published.url ?? published.pathUrl;
+      return this.#transport.configuration.publicUrl(published.url ?? published.pathUrl);
     }
     return (await this.ports.createToken(port, { ...rest, expires })).url;
   }

@@ -56,6 +56,9 @@ test("the server of the home is started when it is needed", { skip, timeout: 120
     await terminal.sendInput("echo $((6*7))\n");
     await until("the terminal shows the result", () => shown.includes("42"), GONE_MS);
     await terminal.kill();
+    // It has no address that a URL could name.
+    await assert.rejects(sandbox.downloadUrl("text"), /no address but its socket/);
+    await assert.rejects(sandbox.getUrl(8000), /no address but its socket/);
     const stopped = new AbortController();
     const running = sandbox.commands.run("sleep 100", { signal: stopped.signal });
     stopped.abort(new Error("enough"));
