@@ -136,14 +136,70 @@ inPage("a second person approves a call that waits", async (page) => {
   await page.locator(".detail .cm-content").getByText("approved ").waitFor();
   await page.getByText("for agent", { exact: false }).or(page.getByText(/agent \(key_/)).first().waitFor();
   await page.getByRole("heading", { level: 1, name: "Approvals" }).focus();
-  await page.keyboard.press("a");
-  assert.equal((await first).stdout.data, "approved code\n");
+  let done = false;
+  const output = first.then((result) => ((done = true), result.stdout.data));
+  await eventually("the key decides", async () => {
+    await page.keyboard.press("a");
+    return done;
+  });
+  assert.equal(await output, "approved code\n");
   await page.locator(".detail .state", { hasText: "approved" }).waitFor();
   const second = agent("POST", `/v1/sandboxes/${id}/code`, { code: "print('never')" }).catch((error) => error);
   await page.locator(".card.urgent").click();
   await page.getByLabel(/^Note/).fill("not this one");
   await page.getByRole("button", { name: "Deny" }).click();
   assert.match(String(await second), /not this one/);
+});
+
+inPage("each call is shown as a whole, and a key that is held decides one", async (page) => {
+  const agent = caller(server.url, (await makeKey("many", "user", { owner: "agent", approval: "always" })).key);
+  const approver = (await makeKey("bea", "approver", { owner: "bea" })).key;
+  const allow = [...Array(20).keys()].map((index) => `registry-mirror-${index}.packages.example.org`).concat("zz-last.example");
+  const filler = "# an ordinary comment line\n".repeat(3000);
+  // A sandbox is frozen while a call waits in it.
+  const waiting = [1, 2, 3].map(async (number) => {
+    const { id } = await admin("POST", "/v1/sandboxes", { timeout: "10m", network: { mode: "whitelist", allow } });
+    const argv = ["sh", "-c", `${filler}echo in-the-middle ${number}\n${filler}`];
+    await agent("POST", `/v1/sandboxes/${id}/exec`, { argv }).catch(() => null);
+  });
+  const pending = async () => (await admin("GET", "/v1/approvals?state=pending")).approvals.filter((one) => one.request.argv);
+  await eventually("three calls wait", async () => (await pending()).length === 3);
+  await signIn(page, server.url, approver);
+  await visit(page, "Approvals");
+  await page.locator(".card.urgent").first().click();
+  await page.getByLabel("Arguments 3").getByText("echo in-the-middle").waitFor();
+  await page.getByLabel("Network").getByText("zz-last.example").waitFor();
+  // Not at once: a call has to be in view for a moment.
+  await eventually("a key decides", async () => {
+    await page.keyboard.press("a");
+    return (await pending()).length < 3;
+  });
+  const before = (await pending()).length;
+  await page.locator(".detail .state", { hasText: "pending" }).waitFor();
+  for (let repeat = 0; repeat < 60; repeat += 1) await page.keyboard.down("a");
+  await page.keyboard.up("a");
+  assert.ok(before - (await pending()).length <= 1);
+  for (const one of await pending()) await admin("POST", `/v1/approvals/${one.id}/deny`, {});
+  await Promise.all(waiting);
+});
+
+inPage("a link does not take the place of a session unnoticed", async (page) => {
+  const other = caller(server.url, (await makeKey("elsewhere", "user", { owner: "mallory" })).key);
+  await signIn(page, server.url, (await makeKey("here", "user", { owner: "hanna" })).key);
+  const person = () => page.locator(".person summary");
+  await person().getByText("hanna").waitFor();
+  const follow = async () => {
+    const { path } = await other("POST", "/v1/session/links");
+    await page.evaluate((to) => (location.hash = new URL(to, location.href).hash), path);
+    await page.getByRole("dialog").getByText("signed in as hanna").waitFor();
+    assert.ok(!page.url().includes("bjl_"), page.url());
+  };
+  await follow();
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+  await person().getByText("hanna").waitFor();
+  await follow();
+  await page.getByRole("dialog").getByRole("button", { name: "Use the link" }).click();
+  await person().getByText("mallory").waitFor();
 });
 
 inPage("a denial appears by itself", async (page) => {

@@ -1,6 +1,7 @@
 // Cells of the run screen: code, and what it has shown.
 
 import { ApiError, call, events, path, post, reason, type Schemas } from "./api";
+import { session } from "./session.svelte";
 
 /** Maximum number of characters of a stream that a cell keeps: the beginning and the end are shown. */
 const MAX_KEPT = 200_000;
@@ -42,7 +43,9 @@ export class Cell {
   async run(sandbox: string, timeout: string) {
     this.clear();
     this.running = true;
-    const json: Schemas["CodeRequest"] = { code: this.code, allow_input: true, on_disconnect: "kill" };
+    // An approval covers no later input.
+    const waits = (session.me?.approval ?? "never") !== "never";
+    const json: Schemas["CodeRequest"] = { code: this.code, allow_input: !waits, on_disconnect: "kill" };
     if (this.context) json.context = this.context;
     else json.language = this.language;
     if (timeout) json.timeout = timeout;

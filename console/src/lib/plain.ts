@@ -23,6 +23,11 @@ export function line(text: string | null | undefined, max = 160): string {
   return shown.length > max ? `${shown.slice(0, max)}…` : shown;
 }
 
+/** All of a text on one line: nothing is removed, and line ends and characters that mislead are named. */
+export function exact(text: string | null | undefined): string {
+  return (text ?? "").replace(/\t/g, named).replace(/[\r\n]/g, named).replace(CONTROL, named).replace(INVISIBLE, named);
+}
+
 /** The beginning and the end of a text, with the number of characters that are left out between them. */
 export function bounded(text: string, max: number): { head: string; left: number; tail: string } {
   if (text.length <= max) return { head: text, left: 0, tail: "" };

@@ -1,3 +1,0 @@
-import{d as X,ab as q,a7 as z,C as u,i as b,j as i,k as B,v as c,g as r,h as p,ae as m,J as D,o as E,x as n,w as x,m as F,l as G,af as H,n as I,y as K}from"./index-B_BlXHh4.js";var L=x('<span class="left-out"> </span> ',1),N=x('<pre tabindex="0"> <!></pre>');function Q(h,a){X(a,!0);let g=q(a,"bad",3,!1);const O=4e4,e=G(()=>H(a.text,O));var o=z(),k=u(o);{var y=l=>{var s=N();let f;var d=F(s),j=c(d);{var w=t=>{var v=L(),_=u(v),A=K(_),C=c(_,1,!0);p((J,M)=>{n(A,`
-${J??""}
-`),n(C,M)},[()=>I.leftOut(r(e).left),()=>m(r(e).tail)]),i(t,v)};b(j,t=>{r(e).left&&t(w)})}p(t=>{f=D(s,1,"output",null,f,{bad:g()}),E(s,"aria-label",a.label),n(d,t)},[()=>m(r(e).head)]),i(l,s)};b(k,l=>{a.text&&l(y)})}i(h,o),B()}export{Q as O};
