@@ -331,6 +331,10 @@ bench-e2b: build $(TARGET_DIR)/e2b-python-newest/made ## Measures the service th
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) $(TARGET_DIR)/e2b-python-newest/bin/python bench/e2b_client.py --write $(BENCH_FLAGS)
 
+bench-agents: build ## Measures MCP against REST, screening, and approval rules that allow a call.
+	@scripts/install-deps.sh test
+	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/agents.py --write $(BENCH_FLAGS)
+
 bench-growth: build ## Measures how cost grows with sandboxes, keys, snapshots and subscribers (root).
 	@scripts/install-deps.sh test
 	@BELLJAR=$(RELEASE) /usr/bin/python3 bench/growth.py --write $(BENCH_FLAGS)
@@ -341,4 +345,4 @@ bench-service-peers: ## Runs `bench-service`, also against `docker run` (root, D
 fuzz: ## Fuzzes each parser for TIME seconds (60), JOBS (2) in parallel. Needs cargo-fuzz and g++.
 	@TIME=$(or $(TIME),60) JOBS=$(or $(JOBS),2) scripts/fuzz.sh $(TARGETS)
 
-.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust docker docker-all gvisor gvisor-all kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients mcp mcp-python mcp-conformance console console-check console-build e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b fuzz bench-growth
+.PHONY: help build build-demo demo dist install-packages packages debug-packages sdk-typescript-build test deps format lint test-build test-rust docker docker-all gvisor gvisor-all kernel-python kernel-javascript sdk-python sdk-typescript openapi e2b-python e2b-python-clients e2b-javascript e2b-javascript-clients mcp mcp-python mcp-conformance console console-check console-build e2b-frameworks e2b-frameworks-programs schemathesis long hostile conformance timing release golden registries properties leaks crash soak transfers bench bench-peers bench-service bench-service-peers bench-network bench-network-peers bench-interpreter bench-interpreter-peers bench-e2b bench-agents fuzz bench-growth

@@ -74,6 +74,7 @@ LONG: Dict[str, List[str]] = {
     "bench-network": ["build"],
     "bench-interpreter": ["build"],
     "bench-e2b": ["build"],
+    "bench-agents": ["build"],
 }
 
 # In seconds.
