@@ -52,6 +52,21 @@ fn readme_commands_work() {
 }
 
 #[test]
+fn picture_shows_what_is_printed() {
+    if !rustix::process::geteuid().is_root() {
+        // Without control groups the outputs say so.
+        return;
+    }
+    let home = Home::new();
+    let script = format!(
+        "python3 {0}/scripts/picture.py --belljar \"$(command -v belljar)\" --check {0}/docs/terminal.svg",
+        repository().display()
+    );
+    let (good, text) = run(&home, &script);
+    assert!(good, "{text}");
+}
+
+#[test]
 fn command_page_scripts_work() {
     let home = Home::new();
     let page = std::fs::read_to_string(repository().join("docs/commands.md")).unwrap();
