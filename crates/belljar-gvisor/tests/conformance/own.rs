@@ -177,7 +177,10 @@ import os, sys, time
 data = bytearray(b'x' * (60 << 20))
 for number in range(12):
     if os.fork() == 0:
-        if sys.argv[1:]: data[::4096] = b'y' * len(data[::4096])
+        if sys.argv[1:]:
+            # One after the other, so that the guest sees it before the control group ends the sentry.
+            time.sleep(number / 4)
+            data[::4096] = b'y' * len(data[::4096])
         time.sleep(1)
         os._exit(0)
 for number in range(12): os.wait()

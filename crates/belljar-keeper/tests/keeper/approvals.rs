@@ -781,15 +781,17 @@ pub(crate) async fn budgets_survive_failures_of_the_store(_: Fixture) {
     let asked = waiting(&fixture).await;
     keeper.approve(&ann, &asked.id, Approve { note: String::new(), budget: Some(budget) }).await.unwrap();
     running.await.unwrap().unwrap();
-    let rename = |from: &str, to: &str| {
+    let rename = async |from: &str, to: &str| {
         let text = format!(
             "import sqlite3; sqlite3.connect({file:?}, timeout=60, isolation_level=None).execute('alter table {from} rename to {to}')"
         );
-        assert!(std::process::Command::new("python3").args(["-c", &text]).status().unwrap().success());
+        // Not on this thread: a write of the keeper that has begun could not end, and would lock the database.
+        let run = move || std::process::Command::new("python3").args(["-c", &text]).status();
+        assert!(tokio::task::spawn_blocking(run).await.unwrap().unwrap().success());
     };
-    rename("keys", "away");
+    rename("keys", "away").await;
     assert_eq!(refusal(keeper.call_tool(&user, "sh", code("echo 2")).await).0, "store_failed");
-    rename("away", "keys");
+    rename("away", "keys").await;
     assert_eq!(output(&keeper.call_tool(&user, "sh", code("echo 3")).await.unwrap()), "3\n");
     assert_eq!(keeper.approval(&ann, &asked.id).await.unwrap().state, ApprovalState::Approved);
     keeper.close(OnShutdown::Kill).await.unwrap();
