@@ -8,6 +8,11 @@ from e2b import NotFoundException, TimeoutException
 from e2b_code_interpreter import Sandbox
 
 
+def test_code_of_some_size(sbx):
+    text = "y" * 100_000
+    assert sbx.run_code(f"len({text!r})").text == "100000"
+
+
 def test_expression(sbx):
     done = sbx.run_code("x = 1\nx + 1")
     assert (done.text, done.error, len(done.results)) == ("2", None, 1)

@@ -13,9 +13,6 @@ use tokio_util::io::StreamReader;
 use crate::guard::RequestMemory;
 use crate::problem::{Code, Problem};
 
-/// Maximum size of a body that is kept in memory for a request without a key, in bytes: a link's secret has 68.
-const MAX_OPEN_BYTES: usize = 1024;
-
 /// A body that is streamed as it arrives. Compressed bodies are refused.
 pub(crate) struct RawBody {
     body: Body,
@@ -47,9 +44,8 @@ impl RawBody {
         self.body.into_data_stream().map_err(io::Error::other)
     }
 
-    /// Reads all bytes, at most `limit` of them; of a request without a key, whose memory counts for nobody, at most [`MAX_OPEN_BYTES`].
+    /// Reads all bytes, at most `limit` of them.
     pub(crate) async fn read(self, limit: usize) -> Result<Bytes, Problem> {
-        let limit = if self.memory.is_some() { limit } else { limit.min(MAX_OPEN_BYTES) };
         let too_large =
             || Problem::new(Code::TooLarge, format!("body too large: more than the limit of {limit} bytes"));
         if self.length.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > limit)) {

@@ -13,14 +13,14 @@ use crate::rest::types::Object;
 /// Maximum length of a JSON body: 2 MiB.
 const MAX_JSON_BYTES: usize = 2 << 20;
 
-/// A JSON body.
-pub(crate) struct Json<T>(pub(crate) T);
+/// A JSON body, of at most `MAX_BYTES` bytes.
+pub(crate) struct Json<T, const MAX_BYTES: usize = MAX_JSON_BYTES>(pub(crate) T);
 
-impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+impl<S: Sync, T: DeserializeOwned, const MAX_BYTES: usize> FromRequest<S> for Json<T, MAX_BYTES> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let bytes = json_bytes(request, state, MAX_JSON_BYTES).await?;
+        let bytes = json_bytes(request, state, MAX_BYTES).await?;
         Ok(Self(parse(&bytes)?))
     }
 }

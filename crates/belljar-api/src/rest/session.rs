@@ -52,6 +52,9 @@ pub(super) async fn create(
     Ok(begun(&shared, session, &headers, &extensions))
 }
 
+/// Maximum size of the body that redeems a link, in bytes: the request has no key for which its memory would count, and a secret has 68.
+const MAX_REDEEM_BYTES: usize = 1024;
+
 /// A link.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -68,7 +71,7 @@ pub(super) async fn redeem(
     State(shared): State<Shared>,
     headers: HeaderMap,
     extensions: Extensions,
-    Json(body): Json<RedeemBody>,
+    Json(body): Json<RedeemBody, MAX_REDEEM_BYTES>,
 ) -> Result<Response, Problem> {
     let client = Client::from_request(&shared.config, &headers, &extensions);
     let request_id = RequestId::from_extensions(&extensions);
