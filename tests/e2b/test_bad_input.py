@@ -1,5 +1,6 @@
 """Invalid data over the wire: the client raises its own exception with the reason, and nothing is left behind."""
 
+import contextlib
 import io
 import os
 import re
@@ -234,6 +235,42 @@ def test_an_upload_that_stops_half_way(server, own, kind):
         ]
         connection.sendall("\r\n".join(lines).encode() + body)
     check_nothing_is_left(own)
+
+
+def test_bodies_that_do_not_end(server, own):
+    """The bodies that are kept of one sandbox's requests have a limit together."""
+    token = own.connection_config.sandbox_headers["X-Access-Token"]
+    host, _, port = server.address.partition(":")
+    # Below the limit of one of them.
+    length = 17 << 19
+    lines = [
+        "POST /execute HTTP/1.1",
+        f"Host: {server.address}",
+        f"E2b-Sandbox-Id: {own.sandbox_id}",
+        "E2b-Sandbox-Port: 49999",
+        f"X-Access-Token: {token}",
+        f"Content-Length: {length}",
+        "",
+        "",
+    ]
+    head = "\r\n".join(lines).encode()
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(8)]
+        answers = []
+
+        def send(connection):
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(head + b" " * (length - 1))
+            with contextlib.suppress(OSError):
+                answers.append(connection.recv(4096))
+
+        for connection in connections:
+            threading.Thread(target=send, args=[connection], daemon=True).start()
+        until(lambda: answers, "an answer to one of them")
+        assert answers[0].startswith(b"HTTP/1.1 429 ") and b"bytes of this key are in memory" in answers[0]
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def check_nothing_is_left(sandbox):

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::Shared;
-use crate::guard::{Client, RequestId, refuse};
+use crate::guard::{Client, RequestId, RequestMemory, refuse};
 use crate::problem::{Code, Problem};
 
 const ACCESS_TOKEN: &str = "x-access-token";
@@ -73,6 +73,17 @@ pub(super) async fn caller(shared: &Shared, id: &SandboxId, head: Head<'_>) -> R
     let is_for_it = |caller: &Caller| ServiceWall::TokenScope.allows(caller.only.as_ref() == Some(id));
     let found = found.and_then(|caller| if is_for_it(&caller) { Ok(caller) } else { Err(Denied::Unknown) });
     found.map_err(|why| refuse(shared, &origin.client, why, unauthenticated()))
+}
+
+/// Authenticates the caller as [`caller`] does. What is kept in memory of the request's body counts for the token.
+pub(super) async fn caller_with_body(
+    shared: &Shared,
+    id: &SandboxId,
+    request: &mut Request,
+) -> Result<Caller, Problem> {
+    let caller = caller(shared, id, Head::from_request(request)).await?;
+    request.extensions_mut().insert(RequestMemory::new(&shared.answers, &caller.key));
+    Ok(caller)
 }
 
 /// A signature in the URL of a file, and the values that it covers.

@@ -68,7 +68,7 @@ async fn environment(shared: &E2b, id: &SandboxId, request: Request) -> Result<R
 }
 
 /// Answers a call of Connect.
-async fn answer_call(shared: &E2b, id: &SandboxId, request: Request) -> Response {
+async fn answer_call(shared: &E2b, id: &SandboxId, mut request: Request) -> Response {
     let is_stream = connect::is_stream(request.headers());
     if request.method() != Method::POST {
         return Refusal::invalid("a call is sent with POST").answer(is_stream);
@@ -78,7 +78,7 @@ async fn answer_call(shared: &E2b, id: &SandboxId, request: Request) -> Response
         if shared.keeper.state_of(id).is_none() {
             return Err(Refusal::Missing(id.to_string()));
         }
-        let caller = access::caller(shared, id, Head::from_request(&request)).await?;
+        let caller = access::caller_with_body(shared, id, &mut request).await?;
         let path = request.uri().path().to_owned();
         let procedure = path.strip_prefix("/process.Process/");
         let entered = shared.keeper.enter(&caller, id.as_str()).await;

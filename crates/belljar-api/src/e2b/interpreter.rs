@@ -87,9 +87,9 @@ pub(super) async fn answer(shared: &E2b, id: &SandboxId, request: Request) -> Re
     route(shared, id.as_str(), request).await.unwrap_or_else(|refused| refused.0)
 }
 
-async fn route(shared: &E2b, id: &str, request: Request) -> Result<Response, Plain> {
+async fn route(shared: &E2b, id: &str, mut request: Request) -> Result<Response, Plain> {
     let sandbox = id.parse().map_err(|_| Problem::new(Code::SandboxNotFound, id))?;
-    let caller = access::caller(shared, &sandbox, access::Head::from_request(&request)).await?;
+    let caller = access::caller_with_body(shared, &sandbox, &mut request).await?;
     let path = request.uri().path().trim_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').collect();
     let failed = |error: KeeperError, context: &str| match &error {

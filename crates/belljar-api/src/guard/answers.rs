@@ -46,7 +46,8 @@ struct RequestBytes {
 }
 
 impl RequestMemory {
-    pub(super) fn new(answers: &Answers, key: &str) -> Self {
+    /// Counts for `key`.
+    pub(crate) fn new(answers: &Answers, key: &str) -> Self {
         Self { answers: answers.clone(), key: key.to_owned(), held: Arc::default() }
     }
 
