@@ -241,6 +241,8 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct ExitNotices {
     known: HashMap<SandboxId, Weak<ExitNotice>>,
+    /// Number of known ones at which those without a handle are removed.
+    sweep_at: usize,
     /// Ends of sandboxes without a handle here.
     missed: HashMap<SandboxId, String>,
 }
@@ -261,7 +263,10 @@ impl Shared {
         // One that has ended belongs to an earlier sandbox with that id.
         let lives = |notice: &Arc<ExitNotice>| notice.instance == instance && notice.ended.borrow().is_none();
         notices.known.get(id).and_then(Weak::upgrade).filter(lives).unwrap_or_else(|| {
-            notices.known.retain(|_, notice| notice.strong_count() > 0);
+            if notices.known.len() >= notices.sweep_at {
+                notices.known.retain(|_, notice| notice.strong_count() > 0);
+                notices.sweep_at = 2 * notices.known.len() + 64;
+            }
             let ended = watch::Sender::new(None);
             let notice = Arc::new(ExitNotice { instance: instance.to_owned(), ended });
             notices.known.insert(id.clone(), Arc::downgrade(&notice));
