@@ -28,12 +28,20 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Maximum time until the other end receives a message, and until it answers: a clone takes less than a millisecond.
 const TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
+/// Maximum time until one that has answered before answers [`PING`]: it does nothing that takes longer than a clone.
+/// Source: docs/spec.md; held by `crash::hung_fork_server_is_replaced` of the launcher's tests.
+const PING_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 /// A piece of a plan, which more pieces follow.
 const MORE: u8 = b'm';
 /// The last piece of a plan.
 const LAST: u8 = b'l';
 /// Nothing but a reason to reap.
 const REAP: u8 = b'r';
+/// Nothing but a question whether it answers.
+const PING: u8 = b'p';
+/// The answer to [`PING`], which is no process id.
+const PONG: i32 = 0;
 
 /// A fork server, as the process that uses it sees it. It ends when this is dropped.
 #[derive(Debug)]
@@ -66,6 +74,21 @@ impl ForkServer {
         Self { socket }
     }
 
+    /// Checks that it answers. One that `is_new` may have to begin first.
+    ///
+    /// # Errors
+    /// The reason why it cannot be used any more. It has got nothing.
+    pub fn check(&self, is_new: bool) -> Result<(), Errno> {
+        let timeout = if is_new { &TIMEOUT } else { &PING_TIMEOUT };
+        wait(self.socket.as_fd(), PollFlags::OUT, timeout)?;
+        send_with(self.socket.as_fd(), &[PING], &[])?;
+        let mut answer = [0; 4];
+        wait(self.socket.as_fd(), PollFlags::IN, timeout)?;
+        let received = receive_with(self.socket.as_fd(), &mut answer)?;
+        let is_pong = received.length == answer.len() && i32::from_ne_bytes(answer) == PONG;
+        if is_pong { Ok(()) } else { Err(Errno::PIPE) }
+    }
+
     /// Does what [`start`](crate::start) does, in the fork server. Blocks until it has cloned, and must not be called twice at the same time.
     ///
     /// # Errors
@@ -76,7 +99,7 @@ impl ForkServer {
         self.send(&encoded.bytes, &encoded.descriptors).map_err(ForkError::Lost)?;
         // The supervisor starts now, and everything waits for it.
         let mut answer = [0; 4];
-        wait(self.socket.as_fd(), PollFlags::IN).map_err(ForkError::Lost)?;
+        wait(self.socket.as_fd(), PollFlags::IN, &TIMEOUT).map_err(ForkError::Lost)?;
         let received = receive_with(self.socket.as_fd(), &mut answer).map_err(ForkError::Lost)?;
         let number = i32::from_ne_bytes(answer);
         match (received.length, Pid::from_raw(number)) {
@@ -98,7 +121,7 @@ impl ForkServer {
             let next = (pieces.next(), parcels.next());
             let kind = if matches!(next, (None, None)) { LAST } else { MORE };
             let message = [&[kind], piece.unwrap_or_default()].concat();
-            wait(self.socket.as_fd(), PollFlags::OUT)?;
+            wait(self.socket.as_fd(), PollFlags::OUT, &TIMEOUT)?;
             send_with(self.socket.as_fd(), &message, parcel.unwrap_or_default())?;
             if kind == LAST {
                 return Ok(());
@@ -115,10 +138,10 @@ impl ForkServer {
 }
 
 /// Waits until a socket is ready.
-fn wait(socket: BorrowedFd<'_>, flags: PollFlags) -> Result<(), Errno> {
+fn wait(socket: BorrowedFd<'_>, flags: PollFlags, timeout: &Timespec) -> Result<(), Errno> {
     let mut polls = [PollFd::new(&socket, flags)];
     loop {
-        match rustix::event::poll(&mut polls, Some(&TIMEOUT)) {
+        match rustix::event::poll(&mut polls, Some(timeout)) {
             Ok(0) => return Err(Errno::TIMEDOUT),
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
@@ -149,6 +172,10 @@ pub fn serve_forks(socket: &OwnedFd) -> Result<(), Errno> {
         let (kind, piece) = match buffer.get(..length).and_then(<[u8]>::split_first) {
             None => return Ok(()),
             Some((&REAP, _)) => continue,
+            Some((&PING, _)) => {
+                send_with(socket.as_fd(), &PONG.to_ne_bytes(), &[])?;
+                continue;
+            }
             Some((kind, piece)) => (*kind, piece),
         };
         bytes.extend_from_slice(piece);

@@ -27,7 +27,8 @@ struct Running {
 }
 
 impl Forks {
-    /// Starts a supervisor in the fork server, which is started first if there is none. Must be called within a runtime.
+    /// Starts a supervisor in the fork server, which is started first if there is none. If it does not answer, the supervisor is started
+    /// without it, and the next one in another fork server. Must be called within a runtime.
     pub(crate) fn start(&self, plan: &LaunchPlan, control: &OwnedFd) -> io::Result<Supervisor> {
         let mut current = self.current.lock();
         let mut is_new = current.is_none();
@@ -36,6 +37,15 @@ impl Forks {
                 Some(running) => running,
                 None => Running::start()?,
             };
+            if let Err(errno) = running.server.check(is_new) {
+                // It has got nothing. One that hangs must not go on later.
+                let _ = belljar_linux::pidfd_kill(running.pidfd.as_fd(), SIGKILL);
+                if errno != Errno::TIMEDOUT && !is_new {
+                    is_new = true;
+                    continue;
+                }
+                return belljar_linux::start(plan, control).map_err(io::Error::from);
+            }
             match running.server.start(plan, control) {
                 Err(ForkError::Lost(errno)) => {
                     // One that hangs must not go on later.
