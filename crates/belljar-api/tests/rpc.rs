@@ -5,6 +5,8 @@
 
 #[path = "rpc/access.rs"]
 mod access;
+#[path = "rpc/approvals.rs"]
+mod approvals;
 #[path = "rpc/code.rs"]
 mod code;
 #[path = "common/fixture.rs"]
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     let ignored = !rustix::process::geteuid().is_root();
     let lists = [
         access::all(),
+        approvals::all(),
         code::all(),
         guest::all(),
         hostile::all(),

@@ -436,8 +436,10 @@ fn webhooks(reader: &mut Reader<'_>) -> Option<WebhooksConfig> {
         Some(Ok(secret)) => Some(WebhooksConfig { url, secret, events, allowed_hosts }),
         Some(Err(_)) => None,
         None => {
-            reader
-                .refuse_combination("webhooks.url", "webhooks.secret is missing; messages have to be signed");
+            reader.refuse_combination(
+                "webhooks.secret",
+                "it is missing; messages to webhooks.url are signed with it",
+            );
             None
         }
     }

@@ -27,6 +27,7 @@ use futures::{Stream, StreamExt as _};
 use links::Links;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
+use v1::__buffa::oneof::process_event::Event;
 
 /// Timeout of a call that does not stream.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -149,7 +150,12 @@ pub struct GuestClient {
     doubts: Arc<Notify>,
     /// Timeout for the start of a process.
     start_timeout: Duration,
+    /// Told when a call begins to wait for approval; none if it is the guest itself that answers.
+    waits: Option<ReportWaiting>,
 }
+
+/// Function that is told when a call begins to wait for approval.
+type ReportWaiting = Arc<dyn Fn(v1::Waiting) + Send + Sync>;
 
 impl std::fmt::Debug for GuestClient {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -203,7 +209,8 @@ impl GuestClient {
     {
         let doubts = Arc::new(Notify::new());
         let links = Links::with_dialer(first, dial, &doubts);
-        Self { links, config: belljar_proto::client_config(None), doubts, start_timeout: START_TIMEOUT }
+        let config = belljar_proto::client_config(None);
+        Self { links, config, doubts, start_timeout: START_TIMEOUT, waits: None }
     }
 
     /// Creates a client of a guest behind a server that forwards the calls: `config` has the server's address, and the
@@ -211,7 +218,14 @@ impl GuestClient {
     #[must_use]
     pub fn from_connection(connection: Connection, config: ClientConfig) -> Self {
         let start_timeout = START_TIMEOUT + SERVER_SLACK;
-        Self { links: Links::single(connection), config, doubts: Arc::default(), start_timeout }
+        Self { links: Links::single(connection), config, doubts: Arc::default(), start_timeout, waits: None }
+    }
+
+    /// Sets what is told when a call begins to wait for another person's approval, which it may do at a server. A guest itself that says so
+    /// breaks the protocol, and so does a server that is not expected to.
+    #[must_use]
+    pub fn on_waiting(self, report: impl Fn(v1::Waiting) + Send + Sync + 'static) -> Self {
+        Self { waits: Some(Arc::new(report)), ..self }
     }
 
     /// Reports that the guest may have stopped answering.
@@ -474,13 +488,37 @@ impl GuestClient {
     }
 }
 
-/// Reads the start event of a process from its stream.
-async fn read_started(stream: EventStream) -> Result<Execution> {
-    let mut execution = Execution { stream: Box::new(stream), id: 0, pid: 0 };
-    match execution.next().await? {
-        Some(ProcessEvent::Started { id, pid }) => {
-            execution.id = id;
-            execution.pid = pid;
+/// Reports that a call waits for approval.
+fn report_waiting(waits: Option<&ReportWaiting>, waiting: v1::Waiting) -> Result<()> {
+    let Some(report) = waits else {
+        return Err(GuestError::Protocol { what: "a call waits for approval where nobody decides" });
+    };
+    report(waiting);
+    Ok(())
+}
+
+/// Opens the stream of a process, and reads its start event, within the time for that. Time in which the call waits for approval does not
+/// count.
+async fn start<E: Into<GuestError>>(
+    guest: &GuestClient,
+    opening: impl Future<Output = std::result::Result<EventStream, E>> + Send,
+) -> Result<Execution> {
+    let timeout = guest.start_timeout;
+    let begin = async {
+        let stream = Box::new(opening.await.map_err(Into::into)?);
+        let mut execution = Execution { stream, id: 0, pid: 0 };
+        let first = execution.message().await?;
+        Ok::<_, GuestError>((execution, first))
+    };
+    let late = |_| Err(call::timeout_error());
+    let (mut execution, mut first) = tokio::time::timeout(timeout, begin).await.unwrap_or_else(late)?;
+    if let Some(Event::Waiting(waiting)) = first {
+        report_waiting(guest.waits.as_ref(), *waiting)?;
+        first = execution.message().await?;
+    }
+    match first {
+        Some(Event::Started(started)) => {
+            (execution.id, execution.pid) = (started.id, started.pid);
             Ok(execution)
         }
         _ => Err(GuestError::Protocol { what: "the first event of a process was not its start" }),
@@ -547,23 +585,32 @@ impl Execution {
     /// # Errors
     /// See [`GuestError`].
     pub async fn next(&mut self) -> Result<Option<ProcessEvent>> {
-        use v1::__buffa::oneof::process_event::Event;
-        let Some(message) = self.stream.message::<v1::ProcessEvent>().await? else {
-            return match self.stream.error() {
-                Some(error) => Err(error.clone().into()),
-                None => Ok(None),
-            };
-        };
-        Ok(Some(match message.to_owned_message().event {
-            Some(Event::Started(started)) => ProcessEvent::Started { id: started.id, pid: started.pid },
-            Some(Event::Output(output)) => ProcessEvent::Output {
+        let Some(event) = self.message().await? else { return Ok(None) };
+        Ok(Some(match event {
+            Event::Started(started) => ProcessEvent::Started { id: started.id, pid: started.pid },
+            Event::Output(output) => ProcessEvent::Output {
                 stream: output.stream.as_known().unwrap_or_default(),
                 offset: output.offset,
                 data: output.data,
             },
-            Some(Event::Exited(exited)) => ProcessEvent::Exited(*exited),
-            None => return Err(GuestError::Protocol { what: "an event has no content" }),
+            Event::Exited(exited) => ProcessEvent::Exited(*exited),
+            Event::Waiting(_) => {
+                return Err(GuestError::Protocol { what: "a process waits for approval that has started" });
+            }
         }))
+    }
+
+    async fn message(&mut self) -> Result<Option<Event>> {
+        match self.stream.message::<v1::ProcessEvent>().await? {
+            Some(message) => {
+                let event = message.to_owned_message().event;
+                event.map(Some).ok_or(GuestError::Protocol { what: "an event has no content" })
+            }
+            None => match self.stream.error() {
+                Some(error) => Err(error.clone().into()),
+                None => Ok(None),
+            },
+        }
     }
 }
 

@@ -211,7 +211,7 @@ pub fn hint(
     done: &CodeExecution,
     events: LimitEvents,
     spec: &SandboxSpec,
-    reader: HintReader,
+    reader: &HintReader,
 ) -> Option<String> {
     // An uncaught error is all that a program would have written to standard error about it.
     let error = done.error.as_ref().map(|error| format!("{}: {}", error.name, error.value));

@@ -41,6 +41,7 @@ pub struct RunRequest<'a> {
     args: Vec<String>,
     env: Vec<(String, String)>,
     stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    input: Bytes,
     files: Vec<InputFile>,
     track_files: bool,
     log_dir: Option<PathBuf>,
@@ -58,6 +59,7 @@ impl<'a> RunRequest<'a> {
             args: Vec::new(),
             env: Vec::new(),
             stdin: None,
+            input: Bytes::new(),
             files: Vec::new(),
             track_files: false,
             log_dir: None,
@@ -87,6 +89,12 @@ impl<'a> RunRequest<'a> {
     /// Sets the program's standard input, which is empty by default.
     pub fn stdin(mut self, stdin: impl AsyncRead + Send + Unpin + 'static) -> Self {
         self.stdin = Some(Box::new(stdin));
+        self
+    }
+
+    /// Sets input that is sent with the start of the program, at most 64 KiB, in place of a stream.
+    pub fn input(mut self, input: Bytes) -> Self {
+        self.input = input;
         self
     }
 
@@ -236,6 +244,7 @@ async fn run_in<S: Sink>(
     let phase = if compiled {
         let mut command = runner.command(&request.language.run, spec.limits.memory, &request.args);
         command.files.extend(inline);
+        command.stdin = request.input;
         command.env.extend(request.env.into_iter().map(|(name, value)| v1::EnvVar {
             name: name.into(),
             value: value.into(),
@@ -272,7 +281,7 @@ async fn run_in<S: Sink>(
             .signal
             .map(|signal| signal_name(signal).map_or_else(|| format!("SIG{signal}"), str::to_owned)),
         exit_status: phase.outcome.exit_status_with(phase.exit_code),
-        hint: belljar_model::hint(&phase.outcome, phase.limit_events, &hint_text, spec, request.hint_reader),
+        hint: belljar_model::hint(&phase.outcome, phase.limit_events, &hint_text, spec, &request.hint_reader),
         outcome: phase.outcome.clone(),
         wall_ms: milliseconds(phase.wall),
         cpu_ms: usage.cpu.map(milliseconds).or_else(|| phase.cpu.map(milliseconds)),

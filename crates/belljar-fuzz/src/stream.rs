@@ -66,8 +66,13 @@ pub(crate) fn hint(data: &[u8]) {
         4 => Outcome::signalled(i32::from(input.byte())),
         code => Outcome::Exited { code: i32::from(code) - 5 },
     };
-    let reader = if input.0.len() % 2 == 0 { HintReader::CommandLine } else { HintReader::Program };
-    let found = hint_for(&outcome, LimitEvents::default(), input.0, &SandboxSpec::default(), reader);
+    let reader = match input.0.len() % 4 {
+        0 => HintReader::CommandLine,
+        1 => HintReader::Program,
+        2 => HintReader::Model { timeout: "timeout_ms", create: None },
+        _ => HintReader::Tool { name: "sh".to_owned(), timeout: belljar_model::Timeout::default() },
+    };
+    let found = hint_for(&outcome, LimitEvents::default(), input.0, &SandboxSpec::default(), &reader);
     if outcome.is_success() {
         assert_eq!(found, None);
     }

@@ -125,7 +125,7 @@ impl OutputLog {
 
     /// Reports whether an attached reader lags so far behind that the process must wait.
     pub(crate) fn must_wait(&self) -> bool {
-        self.readers.values().any(|offset| offset + READ_AHEAD < self.total)
+        self.readers.values().any(|offset| offset.saturating_add(READ_AHEAD) < self.total)
     }
 }
 

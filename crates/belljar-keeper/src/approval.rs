@@ -73,6 +73,9 @@ pub struct ApprovalRequest {
     /// The tool, as `NAME@VERSION`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
+    /// Whether the tool was named without a version: it has to be the current one then when the call begins.
+    #[serde(skip)]
+    pub(crate) is_by_name: bool,
     /// SHA-256 of the tool's definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_sha256: Option<String>,

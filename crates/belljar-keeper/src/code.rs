@@ -70,6 +70,8 @@ pub struct CodeRequest {
     pub on_disconnect: OnDisconnect,
     /// Number of bytes kept of each stream.
     pub keep_bytes: Option<u64>,
+    /// Who reads the hint of the result.
+    pub hint_reader: HintReader,
     /// Idempotency key: the same request with the same key runs once.
     pub idempotency: Option<Idempotency>,
 }
@@ -193,7 +195,8 @@ impl Keeper {
         };
         let spec = with_timeout(entered.spec(), timeout(&entered, &request));
         let limits = after.limit_events_since(&done.before);
-        done.execution.hint = belljar_engine::code::hint(&done.execution, limits, &spec, HintReader::Program);
+        done.execution.hint =
+            belljar_engine::code::hint(&done.execution, limits, &spec, &request.hint_reader);
         if let Some(claim) = claim {
             claim.finish(&stored_answer(&done.execution, self.has_disk())).await?;
         }

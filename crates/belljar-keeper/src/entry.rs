@@ -335,9 +335,13 @@ impl Entry {
                 reason: self.live().row.reason.clone().unwrap_or_else(|| "it is being removed".to_owned()),
             },
             state => {
-                let is_held = self.live().held_by.is_some();
-                let needed =
-                    if is_held { "released by a decision about the call that waits in it" } else { needed };
+                let needed = match &self.live().held_by {
+                    Some(approval) => format!(
+                        "released by a decision about the call that waits in it: belljar approval show {approval}"
+                    )
+                    .into(),
+                    None => needed.into(),
+                };
                 KeeperError::WrongState { id: self.id.clone(), state, action, needed }
             }
         }
@@ -345,13 +349,9 @@ impl Entry {
 
     pub(crate) fn info(&self) -> SandboxInfo {
         let live = self.live();
-        to_info(
-            &live.row,
-            &live.spec,
-            &live.settings,
-            live.sandbox.as_deref(),
-            live.ports.keys().copied().collect(),
-        )
+        let ports = live.ports.keys().copied().collect();
+        let info = to_info(&live.row, &live.spec, &live.settings, live.sandbox.as_deref(), ports);
+        SandboxInfo { held_by: live.held_by.clone(), ..info }
     }
 }
 
@@ -385,6 +385,7 @@ pub(crate) fn to_info(
         expires_at: row.deadline_at.filter(|_| row.state != SandboxState::Paused),
         paused_at: row.paused_at,
         ended_at: row.ended_at,
+        held_by: None,
         idle_timeout: settings.lifetime.idle_timeout,
         on_timeout: settings.lifetime.on_timeout,
         auto_resume: settings.lifetime.auto_resume,

@@ -1,5 +1,6 @@
 //! Errors of the keeper.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ pub enum KeeperError {
         /// The attempted action.
         action: &'static str,
         /// The required state.
-        needed: &'static str,
+        needed: Cow<'static, str>,
     },
     /// Illegal state transition, a bug of the server. Nothing was changed.
     #[error("sandbox {id} is {from} and cannot become {to}")]
@@ -152,13 +153,13 @@ pub enum KeeperError {
         retry_after: Duration,
     },
     /// The call was not approved.
-    #[error("approval {id} is {state}: {reason}")]
+    #[error("approval {id} is {}", reason_text(*state, reason))]
     NotApproved {
         /// The approval.
         id: String,
         /// Its state.
         state: ApprovalState,
-        /// Reason.
+        /// Reason; if a person has denied it, `by` whom.
         reason: String,
     },
     /// The caller has disconnected before the call was allowed to run. Nobody is told.
@@ -324,6 +325,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Formats the newest versions of a tool, as calls name them.
+/// Returns a state with the reason for it. A refusal by a person begins with who it was.
+fn reason_text(state: ApprovalState, reason: &str) -> String {
+    let separator = if state == ApprovalState::Denied { "" } else { ":" };
+    format!("{state}{separator} {reason}")
+}
+
 fn format_versions(name: &str, there: &[i64]) -> String {
     const MAX_LISTED: usize = 8;
     let versions: Vec<_> = there.iter().take(MAX_LISTED).map(|version| format!("{name}@{version}")).collect();

@@ -1,21 +1,19 @@
 //! Execution of commands in a sandbox.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{
-    Collector, Execution, GuestError, Judgement, OpenSpill, ProcessEvent, STOP_GRACE, Sandbox, StoredOutput,
-    Usage, judge, judge_lost, v1,
+    Collector, Execution, GuestError, Judgement, OpenSpill, ProcessEvent, STOP_GRACE, StoredOutput, Usage,
+    judge, judge_lost, v1,
 };
-use belljar_model::{HintReader, Outcome, OutputSize, Role, SandboxSpec, StreamOutput, Timeout};
+use belljar_model::{Outcome, Role, SandboxSpec, StreamOutput, Timeout};
 use belljar_store::ServiceWall;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
 use tracing::Instrument as _;
 
-use crate::action::{self, EXEC_START};
+use crate::action;
 use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::entry::{EXITED, Entry};
@@ -64,24 +62,6 @@ pub enum ExecEvent {
         data: Bytes,
     },
 }
-
-/// A command in the background.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Started {
-    /// Its number in the sandbox, which is never reused.
-    pub process: u64,
-    /// Its process id in the sandbox.
-    pub pid: u32,
-}
-
-/// Time for reading the last output of background commands before a sandbox is stopped.
-const FINAL_OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Maximum number of background commands asked about.
-const FINAL_OUTPUT_PROCESSES: usize = 16;
-
-/// Number of bytes read of each stream of the last one.
-const FINAL_OUTPUT_BYTES: u64 = 2048;
 
 /// A finished execution, with details for the audit log.
 struct Done {
@@ -209,7 +189,7 @@ impl Keeper {
             after.limit_events_since(&before),
             &stderr_tail,
             &with_timeout(entered.spec(), timeout(&entered, &request)),
-            HintReader::Program,
+            &request.hint_reader,
         );
         if let Some(claim) = claim {
             claim.finish(&stored_answer(&result, self.has_disk())).await?;
@@ -308,90 +288,6 @@ impl Keeper {
         Judgement { outcome, exit_code: None, signal: None }
     }
 
-    /// Starts a command in the background, once it is approved if it needs that. The guest keeps its output, which can be read by offset. When
-    /// the future is dropped before it is done, the command is killed: nobody knows its number.
-    ///
-    /// # Errors
-    /// Fails if it cannot be started.
-    pub async fn start(&self, caller: &Caller, id: &str, request: ExecRequest) -> Result<Started> {
-        self.run_call(caller, id, move |keeper, caller, id, mut gone| async move {
-            keeper.start_until_gone(&caller, &id, request, &mut gone).await
-        })
-        .await
-    }
-
-    async fn start_until_gone(
-        &self,
-        caller: &Caller,
-        id: &str,
-        request: ExecRequest,
-        gone: &mut oneshot::Receiver<()>,
-    ) -> Result<Started> {
-        if let Some(asked) = request.keep_bytes.filter(|asked| *asked > OutputSize::MAX.bytes()) {
-            let reason = format!(
-                "{asked} bytes are too many; at most {} are kept of each stream",
-                OutputSize::MAX.bytes()
-            );
-            return Err(KeeperError::field("output", reason));
-        }
-        self.check_reserve("run a command").await?;
-        // It waits itself, unlike the operation of the same name.
-        let entered = self.enter_for(&caller.approved(), id, EXEC_START).await?;
-        let clearance = self.approve_command(caller, &entered, EXEC_START, &request, |_| (), gone).await?;
-        let mut details = vec![(CODE_DIGEST, command_digest(&request))];
-        let timeout = request.timeout.filter(|timeout| !timeout.is_zero());
-        let started = Running::start(&entered, &request, timeout, true).await;
-        details.extend(clearance.details());
-        let finished = clearance.finish(&started, |_| "started".to_owned()).await;
-        self.audit(caller, EXEC_START, Some(entered.id()), &started, details).await?;
-        let mut running = started?;
-        finished?;
-        // Else it is killed with this.
-        running.is_over = gone.try_recv() == Err(TryRecvError::Empty);
-        entered.entry.note("exec", Some(running.id), "in the background");
-        entered.entry.live().has_background = true;
-        Ok(Started { process: running.id, pid: running.execution.pid })
-    }
-
-    /// Reads the last output of background commands, and logs their ends, before their sandbox is stopped.
-    pub(crate) async fn collect_last_output(&self, entry: &Arc<Entry>, sandbox: &Sandbox) {
-        let reading = async {
-            let processes = sandbox.guest().list_processes().await?;
-            let mut last = None;
-            // The guest's answer is not trusted.
-            for process in processes.into_iter().rev().take(FINAL_OUTPUT_PROCESSES).rev() {
-                if let Some(exited) = process.exited.as_option() {
-                    entry.note_exit(process.id, exited);
-                } else {
-                    entry.note("running", Some(process.id), "when the sandbox ended");
-                }
-                if process.stdout_bytes.max(process.stderr_bytes) > 0 {
-                    last = Some(process);
-                }
-            }
-            let Some(last) = last else { return Ok(()) };
-            let from = |bytes: u64| bytes.saturating_sub(FINAL_OUTPUT_BYTES);
-            let (stdout, stderr) = (from(last.stdout_bytes), from(last.stderr_bytes));
-            let mut left = last.stdout_bytes - stdout + last.stderr_bytes - stderr;
-            let mut execution = sandbox.guest().attach(last.id, [stdout, stderr, 0]).await?;
-            while left > 0
-                && let Some(event) = execution.next().await?
-            {
-                match event {
-                    ProcessEvent::Output { data, .. } => {
-                        left = left.saturating_sub(data.len() as u64);
-                        entry.record_output(&data);
-                    }
-                    ProcessEvent::Started { .. } => {}
-                    ProcessEvent::Exited(_) => break,
-                }
-            }
-            Ok::<_, GuestError>(())
-        };
-        // An unresponsive guest must not delay the stop.
-        let _ = tokio::time::timeout(FINAL_OUTPUT_TIMEOUT, reading).await;
-    }
-
     /// Judges the end of a process without knowing the sandbox's usage before it.
     #[must_use]
     pub fn judge(&self, exited: &v1::Exited) -> Judgement {
@@ -419,14 +315,14 @@ fn timeout(entered: &Entered, request: &ExecRequest) -> Option<Duration> {
 const MAX_REATTACHMENTS: u32 = 4;
 
 /// A running command. It is killed if this is dropped before its end.
-struct Running {
-    execution: Execution,
-    id: u64,
+pub(crate) struct Running {
+    pub(crate) execution: Execution,
+    pub(crate) id: u64,
     /// Offsets in its stdout, stderr and terminal up to which output has arrived.
     offsets: [u64; 3],
     guest: belljar_engine::GuestClient,
     feeding: Option<tokio::task::JoinHandle<()>>,
-    is_over: bool,
+    pub(crate) is_over: bool,
 }
 
 /// Why a command did not start: the guest refused it, or the keeper did before asking the guest.
@@ -442,7 +338,7 @@ impl From<KeeperError> for StartError {
 }
 
 impl Running {
-    async fn start(
+    pub(crate) async fn start(
         entered: &Entered,
         request: &ExecRequest,
         timeout: Option<Duration>,
@@ -673,7 +569,7 @@ impl CollectedOutput {
 }
 
 /// Returns the SHA-256 of the command and its input, in hexadecimal: the audit log identifies commands without revealing them.
-fn command_digest(request: &ExecRequest) -> String {
+pub(crate) fn command_digest(request: &ExecRequest) -> String {
     let mut hash = Sha256::new();
     let mut part = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_be_bytes());

@@ -63,6 +63,9 @@ pub struct SandboxInfo {
     pub ended_at: Option<Timestamp>,
     /// Reason for its end.
     pub reason: Option<String>,
+    /// Id of the approval for which a call waits in it. It stays paused until somebody has decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<String>,
     /// Its specification.
     #[serde(flatten, serialize_with = "serialize_spec")]
     #[schema(value_type = SpecInfo)]

@@ -523,16 +523,18 @@ fn check_text(field: &'static str, text: &str) -> Result<()> {
     Err(KeeperError::field(field, reason))
 }
 
-/// Checks the owner of a key. Ids of keys are no names of persons.
+/// Checks the owner of a new key, by the name under which a person decides: two of them must not look the same. Keys that have another owner
+/// since an earlier version keep it. Ids of keys are no names of persons.
 fn check_owner(owner: Option<&str>) -> Result<()> {
     let Some(owner) = owner else { return Ok(()) };
-    check_text("owner", owner)?;
-    // Names that look like others: of keys, of the operator, and with characters that cannot be seen.
-    let is_hidden = |letter| matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    let is_taken = owner.starts_with("key_") || owner.eq_ignore_ascii_case(crate::caller::OPERATOR);
-    if owner.trim() != owner || owner.is_empty() || is_taken || owner.contains(is_hidden) {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_@+".contains(&byte);
+    let begins = owner.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
+    let is_taken = owner.starts_with("key_") || owner == crate::caller::OPERATOR;
+    if !begins || is_taken || owner.len() > MAX_NAME_BYTES || !owner.bytes().all(allowed) {
         let reason = format!(
-            "{owner:?} is not allowed; give the name of a person or a program, without spaces around it or characters that cannot be seen"
+            "{owner:?} is not allowed; give 1 to {MAX_NAME_BYTES} characters from a to z, 0 to 9, ., -, _, @ and +, the first a letter or a \
+             digit, and not {} or the id of a key",
+            crate::caller::OPERATOR
         );
         return Err(KeeperError::field("owner", reason));
     }

@@ -6,6 +6,7 @@ mod approval;
 mod approvals;
 mod archive;
 mod audit;
+mod background;
 mod build_queue;
 mod build_steps;
 mod builds;
@@ -70,6 +71,7 @@ pub use approval::{
 };
 pub use approvals::ListApprovals;
 pub use archive::ArchivedFile;
+pub use background::Started;
 pub use belljar_engine::{ErrorCode, v1};
 pub use belljar_image::{BuildError, BuildEvent};
 pub use belljar_screen::{Modules, Report as ScreenReport};
@@ -89,7 +91,7 @@ pub use contexts::NewContext;
 pub use create::Created;
 pub use error::{GuestResource, KeeperError, chain};
 pub use events::{Event, EventFilter, Occurrence, Published};
-pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES, Started};
+pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES};
 pub use images::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, ImagesConfig, image_template};
 pub use info::{
     AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,

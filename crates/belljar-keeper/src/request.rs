@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use belljar_engine::Engines;
 use belljar_model::{
-    Cpus, DomainPattern, LimitsGrade, Memory, NetworkFile, Pids, SandboxId, SandboxSpec, SandboxState,
-    SpecFile,
+    Cpus, DomainPattern, HintReader, LimitsGrade, Memory, NetworkFile, Pids, SandboxId, SandboxSpec,
+    SandboxState, SpecFile,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -414,6 +414,8 @@ pub struct ExecRequest {
     pub keep_bytes: Option<u64>,
     /// The session to run in.
     pub session: Option<u64>,
+    /// Who reads the hint of the result.
+    pub hint_reader: HintReader,
     /// Idempotency key: the same request with the same key runs once.
     pub idempotency: Option<Idempotency>,
 }

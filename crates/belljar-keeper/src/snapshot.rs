@@ -127,7 +127,7 @@ impl Keeper {
     /// inconsistent.
     ///
     /// # Errors
-    /// As [`Keeper::enter`]; fails if the name is taken. Nothing is left behind then.
+    /// As [`Keeper::enter`]; fails if the name is taken, or if the engine has no snapshots. Nothing is left behind then.
     pub async fn snapshot(
         &self,
         caller: &Caller,
@@ -145,6 +145,13 @@ impl Keeper {
                 check_new_name(name.as_str(), None)?;
             }
             let entered = keeper.enter(&caller, &id).await?;
+            let engine = keeper.engine(entered.spec().engine)?;
+            if !engine.capabilities().snapshot {
+                let reason =
+                    "its files belong to an image of the engine's store, which a template does not have; a fork copies it";
+                let (what, reason) = ("a snapshot".into(), reason.into());
+                return Err(EngineError::Unsupported { what, engine: engine.name(), reason }.into());
+            }
             let kept = keeper.store_snapshot(&caller, &entered, request).await;
             let mut details = Vec::new();
             if let Ok(row) = &kept {

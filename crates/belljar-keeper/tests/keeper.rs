@@ -20,6 +20,8 @@ mod lifecycle;
 mod policy;
 #[path = "keeper/risk.rs"]
 mod risk;
+#[path = "keeper/starts.rs"]
+mod starts;
 #[path = "keeper/webhooks.rs"]
 mod webhooks;
 

@@ -4,6 +4,7 @@ use crate::limits::LimitsFile;
 use crate::network::NetworkMode;
 use crate::outcome::{LimitKind, Outcome};
 use crate::spec::SandboxSpec;
+use crate::timeout::Timeout;
 
 /// Maximum number of bytes searched at the end of standard error.
 const MAX_SEARCHED_BYTES: usize = 64 * 1024;
@@ -63,59 +64,120 @@ const NOT_FOUND: [(&str, &str); 4] = [
     ("there is no package called ", "R package"),
 ];
 
-/// Reader of a hint, which decides how the hint refers to limits and files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Reader of a hint, which decides how the hint refers to limits and files: only to what the reader has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum HintReader {
     /// A person at a command line, who uses flags.
     CommandLine,
     /// A program using the service or a library, with the fields of a specification.
     #[default]
     Program,
+    /// A model, which has tools.
+    Model {
+        /// The argument that sets the time of a call.
+        timeout: &'static str,
+        /// The tool that makes sandboxes with another memory limit and network, if it has one.
+        create: Option<&'static str>,
+    },
+    /// The caller of a stored tool, whose limits and network are those of the tool.
+    Tool {
+        /// The tool's name.
+        name: String,
+        /// Longest time of a call.
+        timeout: Timeout,
+    },
 }
 
+/// What to tell a model that cannot change something.
+const NO_TOOL: &str = "no tool here can change that";
+
 impl HintReader {
-    /// Returns how to allow another host.
-    fn allow_host(self) -> &'static str {
+    /// Returns how to allow another host, as a sentence.
+    fn allow_host(&self) -> String {
         match self {
-            Self::CommandLine => "Allow a host with --allow HOST or --allow HOST:PORT",
-            Self::Program => "Allow a host in network.allow",
+            Self::CommandLine => "Allow a host with --allow HOST or --allow HOST:PORT".to_owned(),
+            Self::Program => "Allow a host in network.allow".to_owned(),
+            Self::Model { create: Some(create), .. } => {
+                format!("{create} makes a sandbox that reaches the hosts in network.allow")
+            }
+            Self::Model { create: None, .. } => "No tool here can change that".to_owned(),
+            Self::Tool { name, .. } => {
+                format!("Whoever keeps the tool can allow a host: belljar tool edit {name} --allow HOST")
+            }
         }
     }
 
     /// Returns how to give a sandbox without network access some.
-    fn open_network(self) -> &'static str {
+    fn open_network(&self) -> String {
         match self {
             Self::CommandLine => {
                 "allow a host with --allow HOST, or a package index with --preset NAME, such as pip or npm"
+                    .to_owned()
             }
             Self::Program => {
                 "allow a host in network.allow, or a package index in network.presets, such as pip or npm"
+                    .to_owned()
+            }
+            Self::Model { create: Some(create), .. } => format!(
+                "make a sandbox with {create} that reaches a host (network.allow) or a package index (network.presets, such as pip or npm)"
+            ),
+            Self::Model { create: None, .. } => format!("do without the network: {NO_TOOL}"),
+            Self::Tool { name, .. } => {
+                format!("have whoever keeps the tool allow a host: belljar tool edit {name} --allow HOST")
             }
         }
     }
 
-    /// Returns how to raise the limit with this key.
-    fn raise(self, limit: &str) -> String {
-        format!("raise it with {}", self.name_of(limit))
+    /// Returns how to raise a limit. `set` is its present value, if it is the time of a call.
+    fn raise(&self, limit: &str, set: Option<Timeout>) -> String {
+        match (self, set) {
+            (Self::Tool { timeout, .. }, Some(set)) if set < *timeout => {
+                format!("raise it with timeout: the tool allows {timeout}")
+            }
+            (Self::Tool { timeout, .. }, Some(_)) => {
+                format!("the tool allows {timeout}; {}", self.raise_one_of(&[limit]))
+            }
+            (Self::Tool { .. }, None) => self.raise_one_of(&[limit]),
+            (Self::Model { timeout, .. }, Some(_)) => format!("raise it with {timeout}"),
+            (Self::Model { create: Some(create), .. }, None) if limit == MEMORY => {
+                format!("make a sandbox with {create} that has more: {limit}")
+            }
+            (Self::Model { .. }, None) => NO_TOOL.to_owned(),
+            (Self::CommandLine | Self::Program, _) => format!("raise it with {}", self.name_of(limit)),
+        }
     }
 
     /// Returns how to raise one of several limits.
-    fn raise_one_of(self, limits: &[&str]) -> String {
+    fn raise_one_of(&self, limits: &[&str]) -> String {
         let names: Vec<String> = limits.iter().map(|limit| self.name_of(limit)).collect();
-        let (last, first) = names.split_last().map_or(("", &[][..]), |(last, first)| (last.as_str(), first));
-        format!("raise {} or {last}", first.join(", "))
+        let names = match names.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, first)) => format!("{} or {last}", first.join(", ")),
+            None => String::new(),
+        };
+        match self {
+            Self::Model { .. } => NO_TOOL.to_owned(),
+            Self::Tool { name, .. } => {
+                format!("whoever keeps the tool can raise it: belljar tool edit {name} {names}")
+            }
+            Self::CommandLine | Self::Program => format!("raise {names}"),
+        }
     }
 
-    /// Returns the name under which the reader sets a limit.
-    fn name_of(self, limit: &str) -> String {
+    /// Returns the name under which the limit is set.
+    fn name_of(&self, limit: &str) -> String {
         match self {
-            Self::CommandLine => format!("--{}", limit.replace('_', "-")),
+            Self::CommandLine | Self::Tool { .. } => format!("--{}", limit.replace('_', "-")),
             // The time of one command is a field of the command.
-            Self::Program if limit == "timeout" => limit.to_owned(),
-            Self::Program => format!("limits.{limit}"),
+            Self::Program if limit == TIMEOUT => limit.to_owned(),
+            Self::Program | Self::Model { .. } => format!("limits.{limit}"),
         }
     }
 }
+
+/// Names of limits that some readers set otherwise than the rest.
+const MEMORY: &str = "memory";
+const TIMEOUT: &str = "timeout";
 
 /// Rewrites a hint for programs for a person at a command line, who sets a limit of a new sandbox and its network with flags.
 #[must_use]
@@ -124,8 +186,8 @@ pub fn for_command_line(hint: &str) -> String {
     let hint = LimitsFile::TABLE.iter().fold(hint.to_owned(), |hint, limit| {
         hint.replace(&program.name_of(limit.name), &person.name_of(limit.name))
     });
-    let hint = hint.replace(program.open_network(), person.open_network());
-    let hint = hint.replace(program.allow_host(), person.allow_host());
+    let hint = hint.replace(&program.open_network(), &person.open_network());
+    let hint = hint.replace(&program.allow_host(), &person.allow_host());
     let (Some((before, _)), true) = (hint.split_once(PACKAGE_IN_TEMPLATE), hint.contains(PYTHON_MODULE))
     else {
         return hint;
@@ -144,7 +206,7 @@ pub struct LimitEvents {
 
 impl LimitEvents {
     /// Returns a hint about what was counted besides the outcome, if there was something.
-    fn hint(self, outcome: &Outcome, spec: &SandboxSpec, reader: HintReader) -> Option<String> {
+    fn hint(self, outcome: &Outcome, spec: &SandboxSpec, reader: &HintReader) -> Option<String> {
         let text = match self {
             Self { oom_kills: 0, pids_denied: 0 } => return None,
             Self { oom_kills: 0, .. } => pids_hint(spec, reader),
@@ -157,7 +219,7 @@ impl LimitEvents {
                 let limit = memory_limit(spec);
                 format!(
                     "{were_killed} killed, because the sandbox exceeded its {limit}. If it needs more, {}.",
-                    reader.raise("memory")
+                    reader.raise(MEMORY, None)
                 )
             }
         };
@@ -177,7 +239,7 @@ pub fn hint(
     events: LimitEvents,
     stderr_tail: &[u8],
     spec: &SandboxSpec,
-    reader: HintReader,
+    reader: &HintReader,
 ) -> Option<String> {
     match outcome {
         Outcome::Exited { .. } | Outcome::Signalled { .. } | Outcome::TimedOut
@@ -197,13 +259,13 @@ pub fn hint(
             Some(format!(
                 "The code timed out after {}. If it needs longer, {}.{network}",
                 spec.limits.timeout,
-                reader.raise("timeout")
+                reader.raise(TIMEOUT, Some(spec.limits.timeout))
             ))
         }
         Outcome::OutOfMemory => Some(format!(
             "The code exceeded its {}. If it needs more, {}.",
             memory_limit(spec),
-            reader.raise("memory")
+            reader.raise(MEMORY, None)
         )),
         Outcome::Limit { limit } => Some(limit_hint(*limit, spec, reader)),
         Outcome::Denied { rule } => {
@@ -235,9 +297,9 @@ pub fn crash_name(signal: i32) -> Option<String> {
 }
 
 /// Returns the signal that ended the code, as a shell prints it. Programs have it in the outcome.
-fn signal_hint(outcome: &Outcome, reader: HintReader) -> Option<String> {
+fn signal_hint(outcome: &Outcome, reader: &HintReader) -> Option<String> {
     match outcome {
-        Outcome::Signalled { signal, .. } if reader == HintReader::CommandLine => {
+        Outcome::Signalled { signal, .. } if *reader == HintReader::CommandLine => {
             crash_name(*signal).map(|name| format!("The code was ended by signal {signal} ({name})."))
         }
         _ => None,
@@ -252,50 +314,51 @@ fn memory_limit(spec: &SandboxSpec) -> String {
     )
 }
 
-fn limit_hint(limit: LimitKind, spec: &SandboxSpec, reader: HintReader) -> String {
+fn limit_hint(limit: LimitKind, spec: &SandboxSpec, reader: &HintReader) -> String {
     let limits = &spec.limits;
     match limit {
         LimitKind::Pids => pids_hint(spec, reader),
         LimitKind::Disk => format!(
             "The code filled its disk of {}, the limit disk. If it needs more, {}.",
             limits.disk,
-            reader.raise("disk")
+            reader.raise("disk", None)
         ),
         LimitKind::Tmp => format!(
             "The code filled its /tmp of {}, the limit tmp. If it needs more, {}.",
             limits.tmp,
-            reader.raise("tmp")
+            reader.raise("tmp", None)
         ),
         LimitKind::Inodes => format!(
             "The code made more than {} files and directories, the limit inodes. If it needs more, {}.",
             limits.inodes,
-            reader.raise("inodes")
+            reader.raise("inodes", None)
         ),
         LimitKind::Output => format!(
             "The code wrote more than the limits output ({}) and log ({}) keep. Write less, or to a file.",
             limits.output, limits.log
         ),
         LimitKind::OpenFiles => format!(
-            "A process held {} open files, the limit open_files. Close files, or {}.",
+            "A process held {} open files, the limit open_files. Close files. If it needs more, {}.",
             limits.open_files,
-            reader.raise("open_files")
+            reader.raise("open_files", None)
         ),
         LimitKind::Cpu => format!(
-            "The code used up its processor time at {} CPU. If it needs more, raise the limits cpus or timeout.",
-            limits.cpus
+            "The code used up its processor time at {} CPU. If it needs more, {}.",
+            limits.cpus,
+            reader.raise_one_of(&["cpus", TIMEOUT])
         ),
     }
 }
 
-fn pids_hint(spec: &SandboxSpec, reader: HintReader) -> String {
+fn pids_hint(spec: &SandboxSpec, reader: &HintReader) -> String {
     format!(
         "The code could start no more processes or threads: the limit pids is {}. If it needs more, {}.",
         spec.limits.pids,
-        reader.raise("pids")
+        reader.raise("pids", None)
     )
 }
 
-fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<String> {
+fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: &HintReader) -> Option<String> {
     let has = |patterns: &[&str]| patterns.iter().any(|pattern| stderr.contains(pattern));
     if has(&NO_NETWORK) {
         return Some(match spec.network.mode() {
@@ -336,6 +399,11 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<S
         let (template, machine) = match reader {
             HintReader::CommandLine => ("belljar template build", "belljar sandbox create --machine"),
             HintReader::Program => ("a step apt", "machine = true"),
+            HintReader::Model { .. } | HintReader::Tool { .. } => {
+                return Some(
+                    "The code has no root rights. A system package must be in the template.".to_owned(),
+                );
+            }
         };
         return Some(format!(
             "The code has no root rights. Install system packages in a template ({template}), or use a sandbox that is a machine \
@@ -353,7 +421,8 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: HintReader) -> Option<S
                 ));
             }
             HintReader::CommandLine => "put it in with -f; a package must be installed on this machine",
-            HintReader::Program => PACKAGE_IN_TEMPLATE,
+            HintReader::Program | HintReader::Model { .. } => PACKAGE_IN_TEMPLATE,
+            HintReader::Tool { .. } => "give it with the files of the call; a package must be in the template",
         };
         let fetched = match spec.network.mode() {
             NetworkMode::Disabled => ", as nothing can be fetched (network = disabled)",
@@ -486,9 +555,9 @@ mod tests {
         let spec = SpecFile::from_json(flags).unwrap().resolve().unwrap();
         let none = LimitEvents::default();
         for (outcome, stderr, expected) in cases {
-            let found = hint(&outcome, none, stderr.as_bytes(), &spec, HintReader::CommandLine);
+            let found = hint(&outcome, none, stderr.as_bytes(), &spec, &HintReader::CommandLine);
             // Hints for programs mention no flags.
-            let program = hint(&outcome, none, stderr.as_bytes(), &spec, HintReader::Program);
+            let program = hint(&outcome, none, stderr.as_bytes(), &spec, &HintReader::Program);
             assert!(program.is_none_or(|text| !text.contains("--") && !text.contains(" -f")), "{found:?}");
             match (&found, expected) {
                 (None, None) => {}
@@ -506,7 +575,7 @@ mod tests {
         let spec = SandboxSpec::default();
         let find = |outcome: &Outcome, oom_kills, pids_denied| {
             let events = LimitEvents { oom_kills, pids_denied };
-            hint(outcome, events, b"Network is unreachable", &spec, HintReader::Program).unwrap_or_default()
+            hint(outcome, events, b"Network is unreachable", &spec, &HintReader::Program).unwrap_or_default()
         };
         let exited = |code| Outcome::Exited { code };
         let memory = "because the sandbox exceeded its 512 MiB memory limit, against which the files in its home directory and \
@@ -529,11 +598,11 @@ mod tests {
     fn hints_are_rewritten_for_the_command_line() {
         let spec = SandboxSpec::default();
         for outcome in [Outcome::OutOfMemory, Outcome::Limit { limit: LimitKind::OpenFiles }] {
-            let of = |reader| hint(&outcome, LimitEvents::default(), b"", &spec, reader).unwrap();
+            let of = |reader| hint(&outcome, LimitEvents::default(), b"", &spec, &reader).unwrap();
             assert_eq!(for_command_line(&of(HintReader::Program)), of(HintReader::CommandLine));
         }
         let of = |stderr: &[u8], reader| {
-            hint(&Outcome::Exited { code: 1 }, LimitEvents::default(), stderr, &spec, reader).unwrap()
+            hint(&Outcome::Exited { code: 1 }, LimitEvents::default(), stderr, &spec, &reader).unwrap()
         };
         let unreachable = b"Could not resolve host";
         assert_eq!(
@@ -548,6 +617,73 @@ mod tests {
         );
     }
 
+    /// A reader is told of nothing that it does not have.
+    #[test]
+    fn hints_name_what_their_reader_has() {
+        let flags = r#"{"limits": {"timeout": "20"}}"#;
+        let spec = SpecFile::from_json(flags).unwrap().resolve().unwrap();
+        let default = || HintReader::Model { timeout: "timeout", create: Some("create_sandbox") };
+        let claude = || HintReader::Model { timeout: "timeout_ms", create: None };
+        let tool =
+            |timeout: &str| HintReader::Tool { name: "sh".to_owned(), timeout: timeout.parse().unwrap() };
+        let of = |outcome: &Outcome, stderr: &[u8], reader: &HintReader| {
+            hint(outcome, LimitEvents::default(), stderr, &spec, reader).unwrap()
+        };
+        let late = |reader: &HintReader| of(&Outcome::TimedOut, b"", reader);
+        let needs = "The code timed out after 20 s. If it needs longer, ";
+        let waited = " If it waited for the network, which is disabled, ";
+        assert_eq!(
+            late(&tool("20s")),
+            format!(
+                "{needs}the tool allows 20 s; whoever keeps the tool can raise it: belljar tool edit sh --timeout.{waited}have whoever \
+                 keeps the tool allow a host: belljar tool edit sh --allow HOST."
+            )
+        );
+        assert!(
+            late(&tool("60s")).starts_with(&format!("{needs}raise it with timeout: the tool allows 60 s."))
+        );
+        assert_eq!(
+            late(&claude()),
+            format!(
+                "{needs}raise it with timeout_ms.{waited}do without the network: no tool here can change that."
+            )
+        );
+        assert!(
+            late(&default()).contains("raise it with timeout. ")
+                && late(&default()).contains("create_sandbox")
+        );
+        let failed = Outcome::Exited { code: 1 };
+        let limit = |limit| Outcome::Limit { limit };
+        for (outcome, stderr) in [
+            (Outcome::OutOfMemory, &b""[..]),
+            (limit(LimitKind::Pids), b""),
+            (limit(LimitKind::Disk), b""),
+            (limit(LimitKind::Tmp), b""),
+            (limit(LimitKind::Inodes), b""),
+            (limit(LimitKind::OpenFiles), b""),
+            (limit(LimitKind::Cpu), b""),
+            (failed.clone(), b"No space left on device"),
+            (failed.clone(), b"Network is unreachable"),
+            (failed.clone(), b"are you root?"),
+            (failed, b"ModuleNotFoundError: No module named 'x'"),
+        ] {
+            for (reader, absent) in [
+                (default(), &["--", "limits.", " -f"][..]),
+                (claude(), &["--", "limits.", " -f", "network.", "create_sandbox"]),
+                (tool("20s"), &["limits.", " -f", "network.", "create_sandbox", "--preset"]),
+            ] {
+                let text = of(&outcome, stderr, &reader);
+                assert!(!absent.iter().any(|word| text.contains(word)), "{reader:?}: {text}");
+                assert!(text.ends_with('.') && !text.contains("  "), "{reader:?}: {text}");
+            }
+        }
+        assert!(
+            of(&Outcome::OutOfMemory, b"", &default())
+                .ends_with("make a sandbox with create_sandbox that has more: memory.")
+        );
+        assert!(of(&Outcome::OutOfMemory, b"", &tool("20s")).ends_with("belljar tool edit sh --memory."));
+    }
+
     #[test]
     fn only_the_end_is_searched() {
         let spec = SandboxSpec::default();
@@ -555,8 +691,8 @@ mod tests {
         let mut stderr = b"Network is unreachable".to_vec();
         stderr.extend(vec![0xff; MAX_SEARCHED_BYTES]);
         let none = LimitEvents::default();
-        assert_eq!(hint(&failed, none, &stderr, &spec, HintReader::Program), None);
+        assert_eq!(hint(&failed, none, &stderr, &spec, &HintReader::Program), None);
         stderr.extend(b"Network is unreachable\xc3");
-        assert!(hint(&failed, none, &stderr, &spec, HintReader::Program).is_some());
+        assert!(hint(&failed, none, &stderr, &spec, &HintReader::Program).is_some());
     }
 }

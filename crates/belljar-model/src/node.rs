@@ -173,6 +173,11 @@ impl Fields {
         }
     }
 
+    /// Names keys from here on, instead of from the root.
+    pub(crate) fn rooted(self) -> Self {
+        Self { path: String::new(), ..self }
+    }
+
     /// Refuses the keys that were not taken.
     pub(crate) fn finish(self) -> Result<(), ModelError> {
         let Some(key) = self.values.into_keys().next() else { return Ok(()) };

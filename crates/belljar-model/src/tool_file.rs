@@ -74,9 +74,9 @@ pub enum ToolsError {
     /// The file.
     #[error(transparent)]
     File(#[from] ModelError),
-    /// One tool.
-    #[error(transparent)]
-    Tool(#[from] ToolListError),
+    /// Tools, each with its first error.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Tools(Vec<ToolListError>),
 }
 
 impl ToolFile {
@@ -84,7 +84,7 @@ impl ToolFile {
     ///
     /// # Errors
     ///
-    /// Fails if the text is too long, is no TOML or has other keys, if a tool is invalid, or if two have the same name.
+    /// Fails if the text is too long, is no TOML or has other keys, if tools are invalid, or if two have the same name.
     pub fn list_from_toml(text: &str) -> Result<Vec<Self>, ToolsError> {
         if text.len() > MAX_FILE_BYTES {
             let allowed = format!("at most {MAX_FILE_BYTES} bytes");
@@ -95,16 +95,20 @@ impl ToolFile {
         let tables = fields.table_list("tool")?.unwrap_or_default();
         fields.finish()?;
         let mut names = BTreeSet::new();
-        let mut tools = Vec::new();
+        let (mut tools, mut errors) = (Vec::new(), Vec::new());
         for (index, table) in tables.into_iter().enumerate() {
             let mut name = None;
-            let tool = Self::from_fields(table, &mut name).and_then(|tool| {
+            // The error names the tool by its number, and a key within it.
+            let tool = Self::from_fields(table.rooted(), &mut name).and_then(|tool| {
                 let unique = || ModelError::not_allowed("name", tool.name.clone(), "each name once");
                 if names.insert(tool.name.clone()) { Ok(tool) } else { Err(unique()) }
             });
-            tools.push(tool.map_err(|source| ToolListError { index: index + 1, name, source })?);
+            match tool {
+                Ok(tool) => tools.push(tool),
+                Err(source) => errors.push(ToolListError { index: index + 1, name, source }),
+            }
         }
-        Ok(tools)
+        if errors.is_empty() { Ok(tools) } else { Err(ToolsError::Tools(errors)) }
     }
 
     /// Reports whether a text can be the name of a tool.
@@ -151,22 +155,28 @@ impl ToolFile {
         Ok(self)
     }
 
-    /// Reads a tool, and sets `name` as soon as it is known.
+    /// Reads a tool, and sets `name` as soon as it is known. A key that does not exist is reported first: it may be a misspelt one that is
+    /// missing then.
     fn from_fields(mut fields: Fields, name: &mut Option<String>) -> Result<Self, ModelError> {
-        let given = fields.required_text("name")?;
-        *name = Some(given.clone()).filter(|given| Self::is_name(given));
-        let tool = Self {
-            name: given,
-            description: fields.required_text("description")?,
-            languages: fields.required_texts("languages")?,
-            template: fields.text("template")?,
-            timeout: fields.scalar("timeout")?.map(|text| text.parse()).transpose()?.unwrap_or_default(),
-            session: fields.flag("session")?.unwrap_or(false),
-            approval: fields.text("approval")?.map(|text| text.parse()).transpose()?.unwrap_or_default(),
-            limits: fields.table("limits")?.map(LimitsFile::from_fields).transpose()?.unwrap_or_default(),
-            network: fields.take("network").map(NetworkFile::from_node).transpose()?,
-        };
+        let given = fields.required_text("name");
+        *name = given.as_ref().ok().filter(|given| Self::is_name(given)).cloned();
+        let description = fields.required_text("description");
+        let languages = fields.required_texts("languages");
+        let (template, timeout) = (fields.text("template"), fields.scalar("timeout"));
+        let (session, approval) = (fields.flag("session"), fields.text("approval"));
+        let (limits, network) = (fields.table("limits"), fields.take("network"));
         fields.finish()?;
+        let tool = Self {
+            name: given?,
+            description: description?,
+            languages: languages?,
+            template: template?,
+            timeout: timeout?.map(|text| text.parse()).transpose()?.unwrap_or_default(),
+            session: session?.unwrap_or(false),
+            approval: approval?.map(|text| text.parse()).transpose()?.unwrap_or_default(),
+            limits: limits?.map(LimitsFile::from_fields).transpose()?.unwrap_or_default(),
+            network: network.map(NetworkFile::from_node).transpose()?,
+        };
         tool.check()
     }
 }
@@ -240,7 +250,7 @@ approval = "always"
         let many = format!("[{}]", "\"python\", ".repeat(MAX_TOOL_LANGUAGES + 1));
         for (key, value, expected) in [
             ("name", "\"A\"", "tool 1: name: \"A\" is not allowed; give 1 to 64 characters"),
-            ("name", "7", "tool 1: \"tool[0].name\": a number is not allowed; give a text"),
+            ("name", "7", "tool 1: \"name\": a number is not allowed; give a text"),
             ("description", "\"\"", "tool 1 (t): description: "),
             ("description", "\"a\\u0007\"", "tool 1 (t): description: "),
             ("description", &format!("\"{long}\""), "tool 1 (t): description: "),
@@ -258,14 +268,10 @@ approval = "always"
             ),
             ("timeout", "\"25h\"", "tool 1 (t): timeout: "),
             ("limits", "{ memory = \"1x\" }", "tool 1 (t): memory: "),
-            ("limits", "{ memroy = \"1g\" }", "tool 1 (t): \"tool[0].limits.memroy\": unknown key"),
+            ("limits", "{ memroy = \"1g\" }", "tool 1 (t): \"limits.memroy\": unknown key"),
             ("network", "{ presets = [\"nosuch\"] }", "tool 1 (t): "),
-            (
-                "session",
-                "\"yes\"",
-                "tool 1 (t): \"tool[0].session\": a text is not allowed; give true or false",
-            ),
-            ("mounts", "[\"/:/host\"]", "tool 1 (t): \"tool[0].mounts\": unknown key"),
+            ("session", "\"yes\"", "tool 1 (t): \"session\": a text is not allowed; give true or false"),
+            ("mounts", "[\"/:/host\"]", "tool 1 (t): \"mounts\": unknown key"),
             (
                 "approval",
                 "\"sometimes\"",
@@ -282,6 +288,15 @@ approval = "always"
         let twice = FILE.replace("\"shell\"", "\"analyse\"");
         let error = ToolFile::list_from_toml(&twice).unwrap_err().to_string();
         assert_eq!(error, "tool 2 (analyse): name: \"analyse\" is not allowed; give each name once");
+        // All tools are checked, and a misspelt key is named before the one that it leaves missing.
+        let both = "[[tool]]\nname = 'a'\n[[tool]]\nname = 'b'\ndesription = 'd'\n";
+        let error = ToolFile::list_from_toml(both).unwrap_err().to_string();
+        let (first, second) = error.split_once("; tool 2 (b): ").unwrap();
+        assert!(first.starts_with("tool 1 (a): \"description\""), "{error}");
+        assert!(
+            second.starts_with("\"desription\": unknown key") && second.contains("description"),
+            "{error}"
+        );
         let error = ToolFile::list_from_toml("[[tools]]\n").unwrap_err().to_string();
         assert!(error.contains("\"tools\": unknown key"), "{error}");
         assert!(ToolFile::list_from_toml("[[tool]").is_err());

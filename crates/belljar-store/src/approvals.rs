@@ -251,6 +251,16 @@ impl Approvals<'_> {
         self.change("decide about an approval", statement).await
     }
 
+    /// Gives a use of a budget back whose call did not run.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be written.
+    pub async fn return_use(&self, id: &str) -> Result<(), StoreError> {
+        let text = "UPDATE approvals SET uses = uses - 1 WHERE id = $1 AND uses > 1";
+        self.change("return a use of a budget", sqlx::query(text).bind(id)).await.map(drop)
+    }
+
     /// Ends the budget of an approval. Returns whether it had one.
     ///
     /// # Errors

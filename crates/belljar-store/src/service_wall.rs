@@ -53,6 +53,7 @@ walls! {
     Shares "shares" "A tenant leaves something of the machine for others.",
     SlowBodies "slow-bodies" "Request bodies must arrive at a minimum rate.",
     SlowHeads "slow-heads" "Request heads must arrive within a timeout.",
+    TemplateMakers "template-makers" "A key removes and replaces only the snapshots that it has made.",
     Tenants "tenants" "A tenant sees only its own objects.",
     TokenMac "token-mac" "The MACs of tokens are verified.",
     TokenScope "token-scope" "A sandbox's token opens that sandbox only.",

@@ -23,6 +23,32 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("", "start", "belljar serve starts a server, belljar sandbox create a sandbox"),
     ("", "stop", "belljar sandbox kill SANDBOX ends a sandbox"),
     ("", "repl", "belljar code runs code cell by cell"),
+    ("", "whoami", "belljar status shows the key and what it uses of its quotas"),
+    ("", "usage", "belljar status shows what the key uses of its quotas, belljar top what each sandbox uses"),
+    ("", "build", BUILD),
+    ("image", "prune", "belljar gc deletes what nothing uses; belljar image rm IMAGE removes one image"),
+    (
+        "image",
+        "tag",
+        "belljar image pull IMAGE pulls an image under its own name; a template has the name that its file gives it",
+    ),
+    ("image", "push", "images are pulled and run here, and never sent to a registry"),
+    ("image", "remove", "belljar image rm IMAGE removes an image"),
+    ("image", "inspect", "belljar image info IMAGE shows an image"),
+    (
+        "net",
+        "probe",
+        "belljar net check HOST shows whether a policy allows a host; in a sandbox, belljar sandbox exec SANDBOX curl URL tries it",
+    ),
+    ("tool", "diff", "belljar tool show NAME@VERSION shows a version; compare two of them"),
+    ("tool", "update", "belljar tool edit NAME changes a tool"),
+    ("tool", "delete", "belljar tool rm NAME removes a tool"),
+    ("tool", "run", "belljar tool call NAME calls a tool"),
+    (
+        "sandbox",
+        "update",
+        "belljar sandbox set SANDBOX changes limits, timeout and labels, belljar sandbox net SANDBOX the network",
+    ),
     ("", "python", "belljar code runs Python cell by cell, belljar run SCRIPT a script"),
     ("sandbox", "run", "belljar sandbox exec SANDBOX COMMAND runs a command in a sandbox"),
     (
@@ -58,6 +84,8 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+const BUILD: &str = "belljar template build FILE builds a template from a file that you write: base = \"image:NAME\" starts from an image";
+
 const TEMPLATE_FILE: &str = "belljar template build FILE builds one from a file that you write, with name, base and steps; belljar template build --help says more";
 
 const SANDBOX_NET: &str = "belljar sandbox net SANDBOX get shows the network policy of a sandbox, and belljar sandbox net SANDBOX --help what changes it";
@@ -87,6 +115,7 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("run", "--python", LANGUAGE),
     ("run", "--node", LANGUAGE),
     ("run", "--network", NETWORK),
+    ("run", "--machine", ROOT),
     ("run", "-u", ROOT),
     ("run", "--user", ROOT),
     ("run", "--privileged", ROOT),
@@ -125,11 +154,20 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("sandbox create", "", "--image IMAGE names an image, --template NAME a template of the server"),
     ("sandbox create", "-p", SANDBOX_PORTS),
     ("sandbox create", "--publish", SANDBOX_PORTS),
-    ("sandbox create", "--privileged", "--machine makes a machine, with a root user and services"),
+    (
+        "sandbox create",
+        "--privileged",
+        "--machine with --image IMAGE makes a machine, with a root user and services",
+    ),
     ("sandbox create", "--gpus", NO_GPU),
     ("sandbox create", "--network", NETWORK),
     ("sandbox net", "", SANDBOX_NET),
     ("key create", "", "--name NAME names the key"),
+    ("console", "--open", "open the printed link in a browser; it signs in once"),
+    ("tool call", "-f", TOOL_FILES),
+    ("tool call", "--file", TOOL_FILES),
+    ("tool call", "-o", TOOL_FILES),
+    ("tool call", "--out", TOOL_FILES),
     ("serve", "-p", LISTEN),
     ("serve", "--port", LISTEN),
     ("serve", "--host", LISTEN),
@@ -169,8 +207,10 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
 
 const DIRECTORY: &str =
     "code runs in its home directory; -f SRC:DEST puts files there, and cd in a script changes the directory";
-const ROOT: &str = "code has no root rights; belljar sandbox create --machine makes a sandbox that has a root user, and belljar sandbox exec -u root \
+const ROOT: &str = "code has no root rights; belljar sandbox create --machine --image debian:12 makes a sandbox that has a root user, and belljar sandbox exec -u root \
                     runs a command as root there";
+const TOOL_FILES: &str =
+    "calls have files over REST and MCP alone; belljar run -f and -o move files in and out";
 const NO_GPU: &str = "sandboxes have no GPU; leave it out";
 const SHELL_OF: &str = "belljar sandbox create makes a sandbox of an image (--image) or a template (--template), belljar sandbox shell SANDBOX opens \
                         a terminal in it";

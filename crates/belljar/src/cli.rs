@@ -77,6 +77,7 @@ Examples:
   belljar screen analyse.py
   belljar screen -c 'import os; os.system(\"rm -rf /\")' --json
   belljar screen install.sh --language bash
+  belljar screen *.py
   belljar screen analyse.py --allow-module numpy --allow-module pandas
 
 Advice, not a wall: code can do what its text does not show. The exit status does not depend on what is found.";
@@ -302,7 +303,7 @@ pub(crate) struct ScreenArgs {
     #[arg(short, long, value_name = "NAME")]
     pub(crate) language: Option<String>,
     /// Code to read, instead of a file
-    #[arg(short, long, value_name = "CODE", allow_hyphen_values = true, conflicts_with = "file")]
+    #[arg(short, long, value_name = "CODE", allow_hyphen_values = true, conflicts_with = "files")]
     pub(crate) code: Option<String>,
     /// Report the import of this module and of those below it
     #[arg(long, value_name = "MODULE")]
@@ -312,9 +313,9 @@ pub(crate) struct ScreenArgs {
     pub(crate) allow_module: Vec<String>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// File, or - for standard input
+    /// Files, or - for standard input
     #[arg(value_name = "FILE")]
-    pub(crate) file: Option<OsString>,
+    pub(crate) files: Vec<OsString>,
 }
 
 /// Arguments of `belljar shell`.

@@ -1,5 +1,6 @@
 //! A sandbox of a server for one run: `belljar run --template`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_client::Client;
@@ -12,6 +13,7 @@ use futures::future::BoxFuture;
 
 use crate::message::Quit;
 use crate::net::policy_message;
+use crate::progress::Progress;
 use crate::service::link::{Link, is_missing};
 
 /// Interval between two looks at a sandbox whose end is awaited.
@@ -25,12 +27,28 @@ pub(crate) struct RemoteRequest {
     pub(crate) language: &'static Language,
 }
 
+/// What the progress of a run shows while it waits for approval.
+const WAITING: &str = "waiting for approval";
+
+/// A sandbox that was created for a run.
+pub(crate) struct Created {
+    pub(crate) sandbox: Sandbox,
+    /// Its memory limit, if that is a server's.
+    pub(crate) memory: Option<Memory>,
+    /// Whether the run may have to wait for approval, which covers no later input.
+    pub(crate) may_wait: bool,
+}
+
 impl RemoteRequest {
-    /// Creates the sandbox, and returns its memory limit too. Limits that are not given are raised to the minimum of the language.
-    pub(crate) async fn create(self, link: Link) -> Result<(Sandbox, Option<Memory>), Quit> {
+    /// Creates the sandbox. Limits that are not given are raised to the minimum of the language.
+    pub(crate) async fn create(self, link: Link, progress: Arc<Progress>) -> Result<Created, Quit> {
+        let may_wait = link.may_wait().await?;
         let made = link.create(self.request).await?;
         let info = made.sandbox.into_option().unwrap_or_default();
-        let guest = link.client.guest(&info.id)?;
+        let guest = link.guest_preparing(&info.id, move || {
+            progress.hide();
+            progress.message(WAITING);
+        })?;
         let limits = info.limits.into_option().unwrap_or_default();
         let needs = &self.language.limits;
         let change = LimitsChange {
@@ -56,7 +74,7 @@ impl RemoteRequest {
             sandbox.stop().await?;
             return Err(error.into());
         }
-        Ok((sandbox, memory))
+        Ok(Created { sandbox, memory, may_wait })
     }
 }
 

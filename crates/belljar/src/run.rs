@@ -9,9 +9,10 @@ use belljar_client::v1::CreateSandboxRequest;
 use belljar_client::{MessageField, well_known};
 use belljar_engine::{CreateRequest, Engine, EngineError, Life, RunRequest, Sandbox, THIS_COMMAND};
 use belljar_model::{
-    ASK_TO_ALLOW, EngineName, Event, HintReader, ImageReference, Language, Memory, NetworkEvent, NetworkMode,
+    ASK_TO_ALLOW, EngineName, Event, HintReader, ImageReference, Language, NetworkEvent, NetworkMode,
     NetworkPolicy, Outcome, Phase, RunResult, SandboxSpec, Tree,
 };
+use bytes::Bytes;
 use futures::StreamExt as _;
 
 use crate::bring_out::bring_out;
@@ -25,7 +26,7 @@ use crate::net::policy_message;
 use crate::output::{Form, Output, Watch, write_failed};
 use crate::packages::Packages;
 use crate::progress::{Progress, STARTING};
-use crate::remote::RemoteRequest;
+use crate::remote::{Created, RemoteRequest};
 use crate::service::args::ServerArgs;
 use crate::service::image::{ensure, origin};
 use crate::service::link::Link;
@@ -97,24 +98,29 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     if let Some(dir) = &args.log_dir {
         check_dir(dir)?;
     }
-    let command = Command { args, template, spec: checked.spec.clone(), outputs, packages };
+    let command = Command { args, template, spec: checked.spec.clone(), outputs, packages, may_wait: false };
+    let progress = Arc::new(Progress::new(STARTING, args.sandbox.quiet));
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         match remote {
             Some(remote) => {
+                let shown = Arc::clone(&progress);
                 let creation = async {
                     let link = Link::open(&ServerArgs::new(args.sandbox.quiet)).await?;
                     ensure(&link, image.as_ref()).await?;
-                    remote.create(link).await
+                    remote.create(link, shown).await
                 };
-                command.execute(creation, program, inputs, timings).await
+                command.execute(creation, program, inputs, progress, timings).await
             }
             None => {
                 let engine = checked.engine();
                 let spec = SandboxSpec { network: created_network, ..checked.spec.clone() };
                 let request = CreateRequest { spec: &spec, life: Life::Run { wait: false } };
-                let creation = async { Ok((create(&*engine, request).await?, None)) };
-                command.execute(creation, program, inputs, timings).await
+                let creation = async {
+                    let sandbox = create(&*engine, request).await?;
+                    Ok(Created { sandbox, memory: None, may_wait: false })
+                };
+                command.execute(creation, program, inputs, progress, timings).await
             }
         }
     });
@@ -231,6 +237,16 @@ struct Command<'a> {
     spec: SandboxSpec,
     outputs: Outputs,
     packages: Packages,
+    /// Whether the run may have to wait for approval, which covers no later input.
+    may_wait: bool,
+}
+
+/// Input of the program.
+enum Input {
+    /// Standard input as it comes; none if it is empty.
+    Stream(Option<Stdin>),
+    /// What is sent with the start.
+    Sent(Bytes),
 }
 
 /// Result of a run.
@@ -252,18 +268,18 @@ impl Command<'_> {
 
     async fn execute(
         mut self,
-        creation: impl Future<Output = Result<(Sandbox, Option<Memory>), Quit>>,
+        creation: impl Future<Output = Result<Created, Quit>>,
         program: Program,
         inputs: Inputs,
+        progress: Arc<Progress>,
         mut timings: Timings,
     ) -> Result<u8, Quit> {
-        let quiet = self.args.sandbox.quiet;
         let mut signals = Signals::catch()?;
-        let progress = Arc::new(Progress::new(STARTING, quiet));
         let mut output = Output::new(self.form(), Arc::clone(&progress));
         timings.step("prepare");
-        let (sandbox, memory) =
+        let Created { sandbox, memory, may_wait } =
             wait_for_creation(creation, &mut signals, &progress).await.inspect_err(|_| progress.clear())?;
+        self.may_wait = may_wait;
         timings.step("create");
         if let Some(memory) = memory {
             self.spec.limits.memory = memory;
@@ -383,8 +399,13 @@ impl Command<'_> {
             timings.step("install");
             path
         };
+        let stdin = if program.took_stdin { None } else { Stdin::open() };
+        let input = match stdin {
+            Some(stdin) if self.may_wait => Input::Sent(stdin.read_ahead().await?),
+            stdin => Input::Stream(stdin),
+        };
         let result = {
-            let running = self.run_program(sandbox, program, inputs, path, output);
+            let running = self.run_program(sandbox, program, inputs, input, path, output);
             supervise(running, sandbox, &watch, signals, &progress).await?
         };
         let mut result = result;
@@ -414,6 +435,7 @@ impl Command<'_> {
         sandbox: &Sandbox,
         program: Program,
         mut inputs: Inputs,
+        input: Input,
         path: Option<String>,
         output: &mut Output,
     ) -> Result<RunResult, EngineError> {
@@ -430,11 +452,11 @@ impl Command<'_> {
             // A network's log is read after the run.
             .last(self.outputs.is_empty() && self.form() == Form::Plain && !self.has_network())
             .hint_reader(HintReader::CommandLine);
-        if !program.took_stdin
-            && let Some(stdin) = Stdin::open()
-        {
-            request = request.stdin(stdin);
-        }
+        request = match input {
+            Input::Stream(Some(stdin)) => request.stdin(stdin),
+            Input::Stream(None) => request,
+            Input::Sent(bytes) => request.input(bytes),
+        };
         if let Some(dir) = &self.args.log_dir {
             request = request.log_dir(dir.join(sandbox.id.as_str()));
         }

@@ -4,10 +4,15 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use rustix::fs::FileType;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use crate::descriptor::Inherited;
+use crate::message::Quit;
+
+/// Maximum length of the input that is sent with a call, in bytes: the guest's maximum.
+const MAX_SENT_BYTES: usize = 64 << 10;
 
 /// Device number of `/dev/null`: major 1, minor 3 (devices.txt of the kernel).
 const DEV_NULL: (u32, u32) = (1, 3);
@@ -24,6 +29,20 @@ impl Stdin {
         let is_null =
             FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && device == DEV_NULL;
         (!is_null).then(|| Self(Inherited::stdin()))
+    }
+
+    /// Reads all of it, for a call that waits for approval, which covers no later input. A terminal has no end, and is not read.
+    pub(crate) async fn read_ahead(self) -> Result<Bytes, Quit> {
+        let mut input = Vec::new();
+        if !rustix::termios::isatty(rustix::stdio::stdin()) {
+            self.take(MAX_SENT_BYTES as u64 + 1).read_to_end(&mut input).await?;
+        }
+        if input.len() > MAX_SENT_BYTES {
+            return Err(Quit::Usage(format!(
+                "standard input: it has more than {MAX_SENT_BYTES} bytes, which a call that waits for approval cannot have; give less"
+            )));
+        }
+        Ok(input.into())
     }
 }
 

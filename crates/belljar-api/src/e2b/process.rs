@@ -318,7 +318,8 @@ async fn start(call: &SandboxCall<'_>, request: Request) -> Result<Response, Ref
         }
     }
     let slot = call.shared.streams.take(call.caller)?;
-    let opened = call.shared.keeper.begin_in(call.caller, call.entered, asked).await;
+    // While it waits for approval nothing is sent: clients take the first event for the start.
+    let opened = call.shared.keeper.start_process(call.caller, call.entered, asked).await;
     let opened = opened.map_err(|error| call.refusal(error))?;
     let pid = opened.get().pid;
     if let Some(tag) = tag {

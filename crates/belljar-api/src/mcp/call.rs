@@ -8,7 +8,7 @@ use std::time::Duration;
 use belljar_keeper::{
     Caller, CreateSandbox, Labels, Lifetime, PortSettings, SESSION_IDLE_TIMEOUT, SandboxName, Waiting,
 };
-use belljar_model::{SpecFile, StreamOutput};
+use belljar_model::{HintReader, SpecFile, StreamOutput};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -38,6 +38,10 @@ pub(super) const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 
 /// Maximum length of the message of one progress notification, in characters. Longer output is cut at its beginning.
 const MAX_PROGRESS_CHARS: usize = 4096;
+
+/// Who reads the hints of Belljar's own tools. Held by `hints_are_for_callers` of the tests of tools.
+pub(super) const HINT_READER: HintReader =
+    HintReader::Model { timeout: "timeout", create: Some("create_sandbox") };
 
 /// What a tool does, for clients that ask a person first.
 #[derive(Debug, Clone, Copy)]

@@ -7,9 +7,9 @@ use futures::FutureExt as _;
 use http::request::Parts;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CreateTaskResult,
-    ElicitationCapability, ErrorData, GetTaskParams, GetTaskResult, Implementation, InitializeResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
-    UpdateTaskParams,
+    CustomRequest, CustomResult, DiscoverResult, ElicitationCapability, ErrorCode, ErrorData, GetTaskParams,
+    GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
@@ -25,10 +25,48 @@ use crate::guard::Peer;
 use crate::problem::{Code, Problem};
 use crate::rest;
 
-/// How a model is to use the tools.
-const INSTRUCTIONS: &str = "Tools that run code and commands in sandboxes, which are isolated from the machine. Files, variables of \
-     run_code and installed packages of a sandbox are kept between calls. Calls without `sandbox` share one default sandbox, whose id is in \
-     the answer; use create_sandbox for one with other settings, and give its id to the other tools.";
+/// Returns how a model is to use the tools that it is offered: others are not named.
+fn instructions(offer: &Offer) -> &'static str {
+    match offer.profile {
+        Profile::Default => {
+            "Tools that run code and commands in sandboxes, which are isolated from the machine. Files, variables of run_code and installed \
+             packages of a sandbox are kept between calls. Calls without `sandbox` share one default sandbox, whose id is in the answer; use \
+             create_sandbox for one with other settings, and give its id to the other tools."
+        }
+        Profile::Claude => {
+            "Tools that run commands and change files in a sandbox, which is isolated from the machine. Its files, and directory and \
+             variables of the shell of bash, are kept between calls. Calls without `sandbox` share one default sandbox, whose id is in the \
+             answer."
+        }
+        Profile::Codex => {
+            "Tools that run commands and change files in a sandbox, which is isolated from the machine. Its files are kept between calls. \
+             Calls without `sandbox` share one default sandbox, whose id is in the answer."
+        }
+        Profile::None => {
+            "Tools that run code in sandboxes, which are isolated from the machine. Each says what it is for; its languages, and the longest \
+             time of a call, are in the schema of its arguments."
+        }
+        Profile::Conformance => "",
+    }
+}
+
+/// Returns what the connection of a request is offered.
+fn offer(context: &RequestContext<RoleServer>) -> Offer {
+    let parts = context.extensions.get::<Parts>();
+    parts.and_then(|parts| parts.extensions.get::<Offer>()).cloned().unwrap_or_default()
+}
+
+/// Methods with parameters of a certain form. Requests whose parameters have another one arrive as custom ones.
+const KNOWN_METHODS: [&str; 8] = [
+    "initialize",
+    "server/discover",
+    "ping",
+    "tools/list",
+    "tools/call",
+    "tasks/get",
+    "tasks/update",
+    "tasks/cancel",
+];
 
 /// The server's side of the protocol.
 #[derive(Clone)]
@@ -49,7 +87,7 @@ impl Handler {
         let (Some(parts), Some(caller)) = (parts, caller) else {
             return Err(ErrorData::invalid_request("missing or invalid key", None));
         };
-        let offer = parts.extensions.get::<Offer>().cloned().unwrap_or_default();
+        let offer = offer(context);
         let by_socket = parts.extensions.get::<Peer>().is_some_and(|peer| peer.unix);
         let own = || (!by_socket).then(|| rest::base_url(&self.shared, &parts.headers, &parts.extensions));
         let progress =
@@ -156,7 +194,34 @@ impl ServerHandler for Handler {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_tasks().build();
         InitializeResult::new(capabilities)
             .with_server_info(Implementation::new("belljar", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let instructions = instructions(&offer(&context));
+        Ok(self.negotiate_initialize(&request)?.with_instructions(instructions))
+    }
+
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let info = self.get_info().with_instructions(instructions(&offer(&context)));
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), info))
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = request.method;
+        if KNOWN_METHODS.contains(&method.as_str()) {
+            let reason = format!("the parameters are not those of {method}");
+            return Err(ErrorData::invalid_params(reason, Some(json!({"method": method}))));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None))
     }
 
     async fn list_tools(
@@ -302,6 +367,25 @@ mod tests {
     use belljar_keeper::BUILT_IN_TOOLS;
 
     use super::*;
+
+    /// A model looks for each tool that is named to it.
+    #[test]
+    fn instructions_name_offered_tools_only() {
+        for profile in [Profile::Default, Profile::Claude, Profile::Codex, Profile::None] {
+            let text = instructions(&Offer { profile, ..Offer::default() });
+            let words: BTreeSet<_> =
+                text.split(|one: char| !(one.is_ascii_lowercase() || one == '_')).collect();
+            let offered = built_in(profile);
+            for name in BUILT_IN_TOOLS.iter().filter(|name| name.contains('_') || **name == "bash") {
+                assert!(
+                    !words.contains(name) || offered.iter().any(|tool| tool.name == *name),
+                    "{name}: {text}"
+                );
+            }
+            assert!(!text.contains("  "), "{text}");
+        }
+        assert!(instructions(&Offer::default()).contains("create_sandbox"));
+    }
 
     #[test]
     fn stored_tools_cannot_have_names_of_built_in_ones() {

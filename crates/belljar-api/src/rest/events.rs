@@ -60,7 +60,7 @@ impl EventsQuery {
 ///
 /// The name of each event is its kind: `sandbox.created`, `sandbox.paused`, `sandbox.resumed`, `sandbox.stopping`, `sandbox.gone`,
 /// `sandbox.adopted`, `process.started`, `process.exited`, `context.ended`, `approval.requested`, `approval.approved`,
-/// `approval.denied`, `approval.expired`, `approval.cancelled` (their detail is the approval's id), `network.deny` (host, port and rule), and actions of the audit log on
+/// `approval.denied`, `approval.budget_ended`, `approval.expired`, `approval.cancelled` (their detail is the approval's id), `network.deny` (host, port and rule), and actions of the audit log on
 /// templates, keys and ports. `missed` with `{"count"}` means that events are no longer available. An interrupted stream continues with `Last-Event-ID`.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(EventsQuery),
     responses((status = 200, description = "The events.", body = String, content_type = "text/event-stream",

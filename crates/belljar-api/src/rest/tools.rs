@@ -64,10 +64,11 @@ pub(super) async fn get(
     Ok(axum::Json(shared.keeper.tool(&caller, &id).await?.into()))
 }
 
-/// Stores a new version of a tool, which becomes the current one. Earlier versions stay, and can be called by their numbers.
+/// Stores a new version of a tool, which becomes the current one. Earlier versions stay, and can be called by their numbers. If nothing
+/// changes, there is no new version.
 #[utoipa::path(put, path = "/v1/tools/{id}", tag = "tools", request_body = ToolBody,
     params(("id" = String, Path, description = "The tool's name.")),
-    responses((status = 200, description = "The new version.", body = ToolInfoBody)))]
+    responses((status = 200, description = "The current version: the new one, or the one that is the same already.", body = ToolInfoBody)))]
 pub(super) async fn update(
     State(shared): State<Shared>,
     Auth(caller): Auth,

@@ -46,8 +46,11 @@ impl v1::Commands for Commands {
         let events = async_stream::stream! {
             while let Some(next) = run.next().await {
                 match next {
-                    // The client waits.
-                    RunEvent::Waiting(_) | RunEvent::Queued => {}
+                    RunEvent::Waiting(waiting) => {
+                        let event = convert::waiting(waiting).into();
+                        yield Ok(v1::ExecEvent { event, ..Default::default() });
+                    }
+                    RunEvent::Queued => {}
                     RunEvent::Progress(event) => if !result_only || matches!(event, ExecEvent::Started { .. }) {
                         yield Ok(to_event(event));
                     },
@@ -127,7 +130,7 @@ fn parse_request(request: v1::ExecRequest, max: u64) -> Result<ExecRequest, Prob
         timeout: convert::span("timeout", &request.timeout)?,
         keep_bytes: Some(request.output_bytes).filter(|bytes| *bytes != 0),
         session: Some(request.session).filter(|session| *session != 0),
-        idempotency: None,
+        ..ExecRequest::default()
     })
 }
 

@@ -19,6 +19,12 @@ pub(super) fn duration(duration: Duration) -> well_known::Duration {
     duration.into()
 }
 
+/// Converts what a call waits for to a message.
+pub(super) fn waiting(waiting: keeper::Waiting) -> v1::Waiting {
+    let keeper::Waiting { approval, expires_at } = waiting;
+    v1::Waiting { approval, expires_at: time(expires_at).into(), ..Default::default() }
+}
+
 /// Converts a time to a message.
 pub(super) fn time(time: Timestamp) -> well_known::Timestamp {
     well_known::Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond(), ..Default::default() }
@@ -128,6 +134,7 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
         paused_at: info.paused_at.map(time).into(),
         ended_at: info.ended_at.map(time).into(),
         reason: info.reason.unwrap_or_default(),
+        held_by: info.held_by.unwrap_or_default(),
         engine: info.spec.engine.as_str().to_owned(),
         limits: limits_message(&LimitsFile::from(&info.spec.limits)),
         network: info.spec.network.as_str().to_owned(),

@@ -151,6 +151,10 @@ async fn both_revisions_are_served(fixture: Fixture) {
     let versions = found["result"]["supportedVersions"].as_array().unwrap();
     assert!(versions.contains(&json!(REVISION)) && versions.contains(&json!("2025-11-25")), "{found}");
     assert_eq!(found["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "belljar");
+    assert!(found["result"]["instructions"].as_str().unwrap().contains("create_sandbox"), "{found}");
+    let claude = post(&user, "/mcp?tools=claude", "server/discover", json!({})).await.json();
+    let instructions = claude["result"]["instructions"].as_str().unwrap();
+    assert!(instructions.contains("bash") && !instructions.contains("create_sandbox"), "{claude}");
     // The older one begins with a handshake, and has no metadata in its requests.
     let old = |method: &str, params: Value| {
         let request = user.request("POST", "/mcp").header("content-type", "application/json");
@@ -166,6 +170,7 @@ async fn both_revisions_are_served(fixture: Fixture) {
         (&result["protocolVersion"], &result["serverInfo"]["name"]),
         (&json!("2025-11-25"), &json!("belljar"))
     );
+    assert!(result["instructions"].as_str().unwrap().contains("create_sandbox"), "{result}");
     assert_eq!(answer.header("mcp-session-id"), "");
     let (request, body) = old("tools/call", json!({"name": "list_sandboxes"}));
     let answer = user.send(request.header("mcp-protocol-version", "2025-11-25"), body).await.json();
@@ -492,6 +497,13 @@ async fn bad_messages_are_refused(fixture: Fixture) {
     assert_eq!(error(&answer), (404, -32601), "{answer:?}");
     let answer = post(&user, "/mcp", "tools/list", json!({"_meta": {"x": 1}})).await;
     assert_eq!(error(&answer), (400, -32602), "{answer:?}");
+    // A known method with parameters of another form is no unknown one.
+    for params in
+        [json!({"name": "run_code", "inputResponses": []}), json!({"name": "run_code", "requestState": 5})]
+    {
+        let answer = post(&user, "/mcp", "tools/call", params).await;
+        assert_eq!(error(&answer).1, -32602, "{answer:?}");
+    }
     let send = async |method: &str, name: &str, body: String| {
         user.send(request(&user, "/mcp", method, name), body).await
     };

@@ -15,6 +15,7 @@ cases![
     sessions_are_kept,
     forbidden_calls_are_recorded,
     calls_can_be_tested,
+    hints_are_for_callers,
     definitions_are_checked,
     tools_are_bounded,
     tools_belong_to_their_tenant,
@@ -58,6 +59,8 @@ async fn tools_have_versions(fixture: Fixture) {
     let second = admin.json("PUT", "/v1/tools/sh", &changed).await.json();
     assert_eq!((&second["version"], &second["languages"]), (&json!(2), &json!(["python"])), "{second}");
     assert_ne!(first["digest"], second["digest"]);
+    // What changes nothing is no version.
+    assert_eq!(admin.json("PUT", "/v1/tools/sh", &changed).await.json(), second);
     let old = admin.get("/v1/tools/sh@1").await.json();
     assert_eq!((&old["current"], &old["digest"]), (&json!(false), &first["digest"]));
     assert_eq!(admin.get("/v1/tools").await.json()["tools"], json!([second]));
@@ -177,6 +180,7 @@ async fn sessions_are_kept(fixture: Fixture) {
     assert_eq!((&info["idle_timeout_s"], &info["labels"]["tool"]), (&json!(1800.0), &json!("sh@1")));
     // Another key, and another version, have their own.
     assert_ne!(run(&other, "sh", json!({"code": ""})).await["sandbox"], id);
+    tool["description"] = json!("Another version.");
     admin.json("PUT", "/v1/tools/sh", &tool).await;
     assert_ne!(run(&user, "sh", json!({"code": ""})).await["sandbox"], id);
     // A sandbox of that name which the tool has not made is not used.
@@ -233,6 +237,31 @@ async fn calls_can_be_tested(fixture: Fixture) {
     assert_eq!(verdict["reason"], "timeout: 60s is not allowed; the tool allows at most 20s");
     // Nothing has run.
     assert_eq!(user.get("/v1/sandboxes?state=running,gone").await.json()["sandboxes"], json!([]));
+}
+
+/// Callers can raise nothing themselves, and are told who can.
+async fn hints_are_for_callers(fixture: Fixture) {
+    let admin = admin(&fixture).await;
+    let mut tool = shell("sh");
+    tool["timeout"] = json!("1s");
+    add(&admin, &tool).await;
+    let user = fixture.user().await;
+    let late = run(&user, "sh", json!({"code": "sleep 60"})).await;
+    let hint = late["hint"].as_str().unwrap();
+    let advice = "the tool allows 1 s; whoever keeps the tool can raise it: belljar tool edit sh --timeout.";
+    assert!(hint.contains(advice) && !hint.contains("network.allow"), "{hint}");
+    let result = call_at(&user, "/mcp", "sh", json!({"code": "sleep 60"})).await;
+    assert!(texts(&result).contains(advice), "{result}");
+    // The tools of a profile have arguments of their own.
+    for (profile, name, arguments, advice) in [
+        ("default", "run_command", json!({"command": "sleep 60", "timeout": 1}), "raise it with timeout. "),
+        ("claude", "bash", json!({"command": "sleep 60", "timeout_ms": 1000}), "raise it with timeout_ms. "),
+    ] {
+        let result = call_at(&user, &format!("/mcp?tools={profile}"), name, arguments).await;
+        let text = texts(&result);
+        assert!(text.contains(advice) && !text.contains("--"), "{profile}: {text}");
+        assert_eq!(text.contains("create_sandbox"), profile == "default", "{profile}: {text}");
+    }
 }
 
 async fn definitions_are_checked(fixture: Fixture) {
@@ -301,7 +330,12 @@ async fn tools_are_bounded(fixture: Fixture) {
     statuses.sort_unstable();
     assert_eq!(statuses, [201, 429, 429, 429, 429, 429, 429, 429]);
     // A new version of one that is there counts no more. Versions have numbers of their own, and an end.
-    let change = async || admin.json("PUT", "/v1/tools/t1", &shell("t1")).await;
+    let number = std::sync::atomic::AtomicUsize::new(0);
+    let change = async || {
+        let mut tool = shell("t1");
+        tool["description"] = json!(number.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string());
+        admin.json("PUT", "/v1/tools/t1", &tool).await
+    };
     let changed = futures::future::join_all((0..8).map(|_| change())).await;
     let mut versions: Vec<_> = changed.iter().map(|one| one.json()["version"].as_i64()).collect();
     versions.sort_unstable();
@@ -358,7 +392,9 @@ async fn tools_are_offered_over_mcp(fixture: Fixture) {
     let refused = call_at(&user, "/mcp", "sh", json!({"code": "", "timeout": 60})).await;
     assert_eq!(texts(&refused), "invalid_field: timeout: 60s is not allowed; the tool allows at most 20s");
     // One alone, in a version.
-    admin.json("PUT", "/v1/tools/sh", &shell("sh")).await;
+    admin
+        .json("PUT", "/v1/tools/sh", &json!({"description": "d", "languages": ["bash"], "timeout": "20s"}))
+        .await;
     assert_eq!(tools(&user, "/mcp?tool=sh@1").await.len(), 1);
     let done = call_at(&user, "/mcp?tool=sh@1", "sh", json!({"code": ""})).await;
     assert_eq!(done["structuredContent"]["version"], 1);

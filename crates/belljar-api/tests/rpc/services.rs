@@ -592,6 +592,7 @@ async fn output_is_streamed_while_it_runs(fixture: Fixture) {
                 }
             }
             Event::Result(result) => assert_eq!(result.process, process),
+            Event::Waiting(waiting) => panic!("{waiting:?}"),
         }
     }
     assert_eq!(output, b"first\nsecond\n");

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Archive, CALL_TIMEOUT, CHUNK_BYTES, Download, Execution, GuestClient, GuestError, Result, Search, Watch,
-    entry, read_started,
+    entry, start,
 };
 
 /// A call to a guest. Responses are checked: the guest is hostile once user code has run.
@@ -84,9 +84,7 @@ impl GuestCall for v1::StartRequest {
     type Response = Execution;
 
     async fn call(self, guest: &GuestClient) -> Result<Execution> {
-        let starting = async { read_started(guest.processes(None).start(self).await?).await };
-        let started = tokio::time::timeout(guest.start_timeout, starting).await;
-        started.unwrap_or_else(|_| Err(timeout_error()))
+        start(guest, guest.processes(None).start(self)).await
     }
 }
 
@@ -94,13 +92,11 @@ impl GuestCall for v1::SessionRun {
     type Response = Execution;
 
     async fn call(self, guest: &GuestClient) -> Result<Execution> {
-        let starting = async { read_started(guest.sessions(None).run(self).await?).await };
-        let started = tokio::time::timeout(guest.start_timeout, starting).await;
-        started.unwrap_or_else(|_| Err(timeout_error()))
+        start(guest, guest.sessions(None).run(self)).await
     }
 }
 
-fn timeout_error() -> GuestError {
+pub(super) fn timeout_error() -> GuestError {
     GuestError::Refused {
         code: belljar_proto::ErrorCode::DeadlineExceeded,
         message: "the guest did not respond in time".to_owned(),

@@ -4,7 +4,7 @@ use belljar_proto::v1::__buffa::oneof::code_event::Event;
 use belljar_proto::{Connection, ServerStream, v1};
 use bytes::{Bytes, BytesMut};
 
-use super::{CALL_TIMEOUT, GuestClient, GuestError, Result};
+use super::{CALL_TIMEOUT, GuestClient, GuestError, ReportWaiting, Result, report_waiting};
 
 /// Maximum number of contexts in a list.
 const MAX_CONTEXTS: usize = 64;
@@ -53,6 +53,7 @@ type CodeStream = ServerStream<v1::__buffa::view::CodeEventView<'static>>;
 pub struct CodeExecution {
     stream: Box<CodeStream>,
     validator: EventValidator,
+    waits: Option<ReportWaiting>,
 }
 
 /// Checks the order and the limits of events, and assembles large results.
@@ -140,7 +141,7 @@ impl GuestClient {
     /// See [`GuestError`]. An error in the request may only be returned in place of the first event.
     pub async fn execute_code(&self, request: v1::ExecuteCodeRequest) -> Result<CodeExecution> {
         let stream = Box::new(self.interpreters(None).execute(request).await?);
-        Ok(CodeExecution { stream, validator: EventValidator::new() })
+        Ok(CodeExecution { stream, validator: EventValidator::new(), waits: self.waits.clone() })
     }
 }
 
@@ -167,6 +168,13 @@ impl CodeExecution {
                 };
             };
             let event = message.to_owned_message().event.ok_or(protocol_error("an event has no content"))?;
+            let event = match event {
+                Event::Waiting(waiting) if self.validator.step == Step::Waiting => {
+                    report_waiting(self.waits.as_ref(), *waiting)?;
+                    continue;
+                }
+                event => event,
+            };
             if let Some(event) = self.validator.accept(event)? {
                 return Ok(Some(event));
             }

@@ -121,7 +121,7 @@ impl Shell {
                         match found {
                             Event::Output(output) => outlet.push(event(*output)),
                             Event::Exited(exited) => break *exited,
-                            Event::Started(_) => {}
+                            Event::Started(_) | Event::Waiting(_) => {}
                         }
                     }
                     Some(Err(error)) => return Err(error),

@@ -1,12 +1,15 @@
 //! Calls that wait: which do, and what the person who decides sees of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_engine::v1;
 use belljar_model::{Approval, Role};
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::{Permit, waits};
-use crate::action::{Action, CODE};
+use crate::action::{Action, CODE, EXEC_START};
 use crate::approval::{ApprovalContent, ApprovalRequest, ApprovalScreening};
 use crate::caller::Caller;
 use crate::code::CodeRequest;
@@ -99,6 +102,43 @@ fn of_command(entered: &Entered, action: Action, request: &ExecRequest) -> Appro
     }
 }
 
+/// Permission bits of files that are written with the start of a process: nobody is shown others.
+const SHOWN_MODES: [u32; 2] = [0, 0o644];
+
+/// Returns a request to start a process in a sandbox.
+fn of_start(entered: &Entered, request: &v1::StartRequest) -> Result<ApprovalRequest> {
+    let mut own = in_sandbox(EXEC_START, entered);
+    let text = |field, bytes: &Bytes| match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => {
+            Err(KeeperError::field(field, "it is not UTF-8; nobody could read it before approving the call"))
+        }
+    };
+    for variable in &request.env {
+        own.env.insert(text("env", &variable.name)?, text("env", &variable.value)?);
+    }
+    for file in &request.files {
+        if !SHOWN_MODES.contains(&file.mode) {
+            let reason =
+                format!("the mode {:o} is not for calls that wait for approval; give 644", file.mode);
+            return Err(KeeperError::field("files", reason));
+        }
+        own.files.insert(text("files", &file.path)?, ApprovalContent::new(&file.data));
+    }
+    let content =
+        |bytes: &Bytes| Some(bytes).filter(|bytes| !bytes.is_empty()).map(|one| ApprovalContent::new(one));
+    let argv = request.argv.iter().map(|argument| ApprovalContent::new(argument));
+    Ok(ApprovalRequest {
+        command: content(&request.shell),
+        argv: Some(argv.collect()).filter(|argv: &Vec<_>| !argv.is_empty()),
+        cwd: content(&request.cwd),
+        user: Some(request.user.clone()).filter(|user| !user.is_empty()),
+        stdin: content(&request.stdin),
+        timeout_ms: Some(request.timeout_ms),
+        ..own
+    })
+}
+
 /// Returns a request for something in a sandbox that is there already.
 pub(crate) fn in_sandbox(action: Action, entered: &Entered) -> ApprovalRequest {
     let template = entered.entry.live().row.template.clone();
@@ -130,7 +170,7 @@ impl Caller {
             return Ok(());
         }
         let reason = format!(
-            "calls with this key wait for approval, and {} cannot wait; run a command in the foreground, code or a tool",
+            "calls with this key wait for approval, and {} cannot wait; commands, code and calls of tools can, with all of their input",
             action.name
         );
         Err(KeeperError::Policy { field: "approval", reason })
@@ -172,6 +212,13 @@ impl Clearance {
     pub(crate) fn details(&self) -> Vec<(&'static str, String)> {
         let screened = self.screening.iter().flat_map(ApprovalScreening::details);
         screened.chain(self.permit.iter().flat_map(Permit::details)).collect()
+    }
+
+    /// Keeps the right to run until a process ends that goes on by itself.
+    pub(crate) fn keep_until_exit(self, entered: &Entered, process: u64) {
+        if let Some(permit) = self.permit {
+            permit.keep_until_exit(Arc::clone(entered.sandbox()), Some(process));
+        }
     }
 
     /// Records how the call ended.
@@ -239,6 +286,24 @@ impl Keeper {
         }
         caller.check_complete("stdin_open", request.stdin_open)?;
         let shown = of_command(entered, action, request);
+        let (rule, has_env) = (caller.approval, !request.env.is_empty());
+        self.clear(Attempt { caller, rule, shown, language: SHELL, has_env }, entered, waiting, gone).await
+    }
+
+    /// Waits for the approval of the start of a process, if it needs one.
+    pub(crate) async fn approve_start(
+        &self,
+        caller: &Caller,
+        entered: &Entered,
+        request: &v1::StartRequest,
+        waiting: impl FnOnce(Waiting),
+        gone: &mut oneshot::Receiver<()>,
+    ) -> Result<Clearance> {
+        if caller.approval == Approval::Never {
+            return Ok(Clearance::default());
+        }
+        caller.check_complete("stdin_open", request.stdin_open)?;
+        let shown = of_start(entered, request)?;
         let (rule, has_env) = (caller.approval, !request.env.is_empty());
         self.clear(Attempt { caller, rule, shown, language: SHELL, has_env }, entered, waiting, gone).await
     }

@@ -167,7 +167,12 @@ impl Keeper {
             let state = if is_late { ApprovalState::Expired } else { row.state };
             return Err(KeeperError::ApprovalDecided { id: row.id, state });
         }
-        let kind = if approve.is_some() { "approval.approved" } else { "approval.denied" };
+        let kind = match (approve.is_some(), row.state) {
+            (true, _) => "approval.approved",
+            (false, ApprovalState::Denied) => "approval.denied",
+            // The call itself has begun: only its budget is over.
+            (false, _) => "approval.budget_ended",
+        };
         self.publish_approval(kind, &row);
         to_info(row)
     }

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use belljar_engine::GuestError;
+use belljar_engine::{ErrorCode, GuestError, ProcessEvent, Sandbox, Usage, judge};
 use belljar_model::{ApprovalState, Role, SandboxState};
 use belljar_store::{ApprovalRow, Covered, Store, max_pending_of_one};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
-use crate::action::{APPROVAL_CANCEL, APPROVAL_EXPIRE, APPROVAL_REQUEST};
+use crate::action::{APPROVAL_CANCEL, APPROVAL_EXPIRE, APPROVAL_REQUEST, EXEC_START};
 use crate::approval::{ApprovalRequest, ApprovalScreening, MAX_APPROVAL_BYTES, policy_digest};
 use crate::audit::{AuditEvent, CODE_DIGEST, POLICY_DIGEST};
 use crate::caller::Caller;
@@ -92,6 +92,31 @@ impl Permit {
         self.as_shown = Some(as_shown);
     }
 
+    /// Keeps the right to run, and the sandbox as it was shown, until a process has ended that goes on by itself, or all that run now if none
+    /// is given. Then records how.
+    fn keep_until_exit(self, sandbox: Arc<Sandbox>, process: Option<u64>) {
+        tokio::spawn(async move {
+            let exited = async {
+                let processes = match process {
+                    Some(process) => vec![process],
+                    None => running(&sandbox).await,
+                };
+                let mut outcome = EXITED.to_owned();
+                for process in processes {
+                    outcome = exit(&sandbox, process).await;
+                }
+                outcome
+            };
+            let outcome = tokio::select! {
+                outcome = exited => outcome,
+                how = sandbox.wait_ended() => how,
+            };
+            if let Err(error) = self.finish(&Ok(()), |_| outcome).await {
+                tracing::warn!(error = %crate::error::chain(&error), "cannot record the end of an approved command");
+            }
+        });
+    }
+
     /// Returns the details for the audit record of the call.
     pub(crate) fn details(&self) -> Vec<(&'static str, String)> {
         let grant = self.grant.clone().map(|grant| ("granted_by", grant));
@@ -114,6 +139,45 @@ impl Permit {
         };
         self.store.approvals().end(&self.id, state, &outcome, Timestamp::now()).await?;
         Ok(())
+    }
+}
+
+/// Outcome of a process of which nobody knows more than that it has ended.
+const EXITED: &str = "exited";
+
+/// Offset in the output of a process behind all that it may write, for those who wait for its end alone.
+const BEHIND_ALL_OUTPUT: u64 = u64::MAX >> 1;
+
+/// Returns the processes that the guest has started and that run, once it says so.
+async fn running(sandbox: &Sandbox) -> Vec<u64> {
+    loop {
+        match sandbox.guest().list_processes().await {
+            Ok(all) => return all.into_iter().filter(|one| one.running).map(|one| one.id).collect(),
+            Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
+        }
+    }
+}
+
+/// Waits until a process has exited, and returns how.
+async fn exit(sandbox: &Sandbox, process: u64) -> String {
+    loop {
+        let watching = async {
+            let mut execution = sandbox.guest().attach(process, [BEHIND_ALL_OUTPUT; 3]).await?;
+            while let Some(event) = execution.next().await? {
+                if let ProcessEvent::Exited(exited) = event {
+                    let nothing = Usage::default();
+                    return Ok(Some(judge(&exited, &nothing, &nothing).outcome.as_str().to_owned()));
+                }
+            }
+            Ok::<_, GuestError>(None)
+        };
+        match watching.await {
+            Ok(Some(outcome)) => return outcome,
+            // So many have ended since that the guest has forgotten it.
+            Err(error) if error.is(ErrorCode::NotFound) => return EXITED.to_owned(),
+            // The connection broke, or the sandbox is paused.
+            Ok(None) | Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
+        }
     }
 }
 
@@ -192,7 +256,9 @@ impl Keeper {
             None => Ok(()),
         };
         let begun = match (verdict, released) {
-            (Ok(Verdict::Approved), Ok(())) => self.begin_approved(caller, &row, entered).await,
+            (Ok(Verdict::Approved), Ok(())) => {
+                self.begin_approved(caller, &row, request.is_by_name, entered).await
+            }
             (Ok(Verdict::Refused(error)), _) => match error {
                 Some(error) => Err(error),
                 None => Err(self.refusal(&row).await?),
@@ -266,17 +332,31 @@ impl Keeper {
             now: Timestamp::now(),
         };
         let Some(grant) = approvals.use_budget(covered).await? else { return Ok(None) };
-        if !self.may_still_decide(&grant).await? {
-            approvals.end_budget(&grant.id, Timestamp::now()).await?;
-            return Ok(None);
-        }
         let row = ApprovalRow {
             state: ApprovalState::Approved,
             grant_id: Some(grant.id.clone()),
             started_at: Some(row.created_at),
             ..row.clone()
         };
-        approvals.insert(&row, 0, MAX_KEPT).await?;
+        let begun: Result<bool> = async {
+            if !self.may_still_decide(&grant).await? {
+                approvals.end_budget(&grant.id, Timestamp::now()).await?;
+                return Ok(false);
+            }
+            Ok(approvals.insert(&row, 0, MAX_KEPT).await?)
+        }
+        .await;
+        match begun {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => {
+                // The call does not run. If the store fails here, too, one use is lost.
+                if let Err(lost) = approvals.return_use(&grant.id).await {
+                    tracing::warn!(error = %crate::error::chain(&lost), "cannot return a use of a budget");
+                }
+                return Err(error);
+            }
+        }
         let store = self.inner.store.clone();
         Ok(Some(Permit { store, id: row.id, grant: Some(grant.id), is_over: false, as_shown: None }))
     }
@@ -372,6 +452,7 @@ impl Keeper {
         &self,
         caller: &Caller,
         row: &ApprovalRow,
+        is_by_name: bool,
         entered: Option<&Entered>,
     ) -> Result<()> {
         let refuse = |reason: &str| Err(KeeperError::not_approved(&row.id, ApprovalState::Cancelled, reason));
@@ -382,11 +463,17 @@ impl Keeper {
         if !is_same && !caller.is_operator() {
             return refuse("its key was revoked, has expired or was changed while it waited");
         }
-        if let Some(tool) = &row.tool
-            && let Err(KeeperError::NotFound { .. } | KeeperError::ToolVersion { .. }) =
-                self.find_tool(caller, tool).await
-        {
-            return refuse("its tool was removed while it waited");
+        if let Some(tool) = &row.tool {
+            match self.find_tool(caller, tool).await {
+                Err(KeeperError::NotFound { .. } | KeeperError::ToolVersion { .. }) => {
+                    return refuse("its tool was removed while it waited");
+                }
+                // Whoever has named a version gets that one.
+                Ok(found) if is_by_name && !found.current => {
+                    return refuse("its tool was changed while it waited; call again");
+                }
+                _ => {}
+            }
         }
         if let Some(entered) = entered {
             let state = entered.entry.state();
@@ -404,8 +491,10 @@ impl Keeper {
     async fn refusal(&self, row: &ApprovalRow) -> Result<KeeperError> {
         let now = self.approval_row(None, &row.id).await?;
         let reason = match &now.decision {
-            Some(decision) if !decision.note.is_empty() => format!("denied: {}", decision.note),
-            Some(_) => "denied".to_owned(),
+            Some(decision) if !decision.note.is_empty() => {
+                format!("by {}: {}", decision.person, decision.note)
+            }
+            Some(decision) => format!("by {}", decision.person),
             None => now.outcome.unwrap_or_else(|| now.state.to_string()),
         };
         Ok(KeeperError::not_approved(&row.id, now.state, reason))
@@ -462,6 +551,24 @@ impl Keeper {
         found.ok_or_else(|| KeeperError::NotFound { what: "approval", id: id.chars().take(64).collect() })
     }
 
+    /// Keeps the sandbox of an approved command in the background as it was shown, if the command may still run after a restart: until all
+    /// processes have ended that run now. Reports whether it does.
+    async fn resume_permit(&self, row: &ApprovalRow, entry: Option<&Arc<Entry>>) -> bool {
+        let Ok(request) = serde_json::from_str::<ApprovalRequest>(&row.request) else { return false };
+        let Some(entry) = entry.filter(|_| request.action == EXEC_START.name) else { return false };
+        let Some(sandbox) = entry.live().sandbox.clone() else { return false };
+        let Ok(as_shown) = AsShown::keep(entry, &request.policy_sha256).await else { return false };
+        let permit = Permit {
+            store: self.inner.store.clone(),
+            id: row.id.clone(),
+            grant: row.grant_id.clone(),
+            is_over: false,
+            as_shown: Some(as_shown),
+        };
+        permit.keep_until_exit(sandbox, None);
+        true
+    }
+
     /// Closes the approvals that were open when this server ended: a call that waited is cancelled, and how one that ran has ended is
     /// not known. Resumes the sandboxes that were frozen for them. Call it after sandboxes have been adopted.
     pub(crate) async fn recover_approvals(&self) -> Result<()> {
@@ -472,12 +579,15 @@ impl Keeper {
                 tenant: row.tenant.clone(),
                 ..Caller::operator("server", "restart")
             };
+            let entry = row.sandbox.as_ref().and_then(|id| self.entry(&id.parse().ok()?));
+            if row.started_at.is_some() && self.resume_permit(&row, entry.as_ref()).await {
+                continue;
+            }
             if row.started_at.is_some() {
                 let reason = "the server ended while it ran";
                 approvals.end(&row.id, ApprovalState::OutcomeUnknown, reason, Timestamp::now()).await?;
                 continue;
             }
-            let entry = row.sandbox.as_ref().and_then(|id| self.entry(&id.parse().ok()?));
             if let Some(entry) = entry.filter(|entry| entry.state() == SandboxState::Paused)
                 && let Err(error) = self.thaw(&entry, None).await
             {

@@ -312,10 +312,21 @@ impl Keeper {
         &self,
         caller: &Caller,
         entered: &Entered,
+        operation: O,
+    ) -> Result<Opened<O::Response>> {
+        self.check(caller, O::KIND.action)?;
+        self.begin_checked(caller, entered, operation, Vec::new()).await
+    }
+
+    /// Begins an operation whose caller has passed the checks. The further details are recorded with it.
+    pub(crate) async fn begin_checked<O: Operation>(
+        &self,
+        caller: &Caller,
+        entered: &Entered,
         mut operation: O,
+        further: Vec<(&'static str, String)>,
     ) -> Result<Opened<O::Response>> {
         let (kind, entered) = (O::KIND, entered.clone());
-        self.check(caller, kind.action)?;
         if entered.volume().is_some() {
             keep_in_volume(kind, &mut operation)?;
         }
@@ -326,6 +337,7 @@ impl Keeper {
         };
         operation.complete(&entered);
         let mut details = operation.details();
+        details.extend(further.into_iter().map(|(name, text)| (name, Detail::Text(text))));
         // A content sandbox belongs to no tenant.
         let sandbox = entered.volume().is_none().then(|| entered.id().clone());
         details.extend(entered.volume().map(|volume| number("volume", volume)));

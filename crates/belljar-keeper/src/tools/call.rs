@@ -1,7 +1,7 @@
 //! A call, from its arguments to its result.
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_model::CodeExecution;
+use belljar_model::{CodeExecution, HintReader};
 use futures::{StreamExt as _, stream};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
@@ -73,7 +73,8 @@ impl Keeper {
             let info = keeper.find_tool(&caller, &named).await?;
             let mut details = tool_details(&info.tool.name, Some(&info));
             details.push((CODE_DIGEST, hex::encode(Sha256::digest(&call.code))));
-            let called = keeper.run_tool(&caller, info, call, report, gone, &mut details).await;
+            let is_by_name = !named.contains('@');
+            let called = keeper.run_tool(&caller, (info, is_by_name), call, report, gone, &mut details).await;
             if let Ok(result) = &called {
                 details.push(("outcome", result.execution.status.as_str().to_owned()));
             }
@@ -87,13 +88,13 @@ impl Keeper {
     async fn run_tool(
         &self,
         caller: &Caller,
-        info: ToolInfo,
+        (info, is_by_name): (ToolInfo, bool),
         call: ToolCall,
         report: Reporter<CodeEvent>,
         mut gone: oneshot::Receiver<()>,
         details: &mut Vec<(&'static str, String)>,
     ) -> Result<ToolResult> {
-        let checked = check_call(&info.tool, &call)?;
+        let checked = CheckedCall { is_by_name, ..check_call(&info.tool, &call)? };
         let request = self.tool_sandbox(caller, &info.tool, info.version)?;
         let (rule, _) = approval_rule(caller, &info.tool);
         let screening = match attempt(caller, rule, &info, &call, &checked) {
@@ -146,7 +147,9 @@ impl Keeper {
                         .await?,
                     );
                 }
-                self.run_in(&caller.approved(), &sandbox, call, checked, report, gone).await
+                let tool = &info.tool;
+                let reader = HintReader::Tool { name: tool.name.clone(), timeout: tool.timeout };
+                self.run_in(&caller.approved(), &sandbox, call, (checked, reader), report, gone).await
             };
             let ran = ran.await;
             if !info.tool.session {
@@ -189,7 +192,7 @@ impl Keeper {
         caller: &Caller,
         sandbox: &str,
         call: ToolCall,
-        CheckedCall { language, timeout }: CheckedCall,
+        (CheckedCall { language, timeout, .. }, hint_reader): (CheckedCall, HintReader),
         report: Reporter<CodeEvent>,
         gone: oneshot::Receiver<()>,
     ) -> Result<(CodeExecution, Vec<WrittenFile>, bool)> {
@@ -203,6 +206,7 @@ impl Keeper {
             language: Some(language),
             timeout: Some(timeout),
             on_disconnect: OnDisconnect::Kill,
+            hint_reader,
             ..CodeRequest::default()
         };
         let execution = self.run_code_until_gone(caller, sandbox, request, report, gone).await?;

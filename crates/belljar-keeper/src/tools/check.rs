@@ -61,6 +61,8 @@ pub struct ToolVerdict {
 pub(super) struct CheckedCall {
     pub(super) language: String,
     pub(super) timeout: Duration,
+    /// Whether the tool was named without a version.
+    pub(super) is_by_name: bool,
 }
 
 impl Keeper {
@@ -140,7 +142,7 @@ pub(super) fn check_call(tool: &ToolFile, call: &ToolCall) -> Result<CheckedCall
             format!("{path:?} is not allowed; give a path below the home directory, such as data/in.csv");
         return Err(KeeperError::field("files", reason));
     }
-    Ok(CheckedCall { language: name.to_owned(), timeout })
+    Ok(CheckedCall { language: name.to_owned(), timeout, is_by_name: false })
 }
 
 /// Returns the rule for approvals of a call, the stricter one of the tool and the caller's key, and whose it is.
@@ -176,6 +178,7 @@ pub(super) fn of_call(
     let files = call.files.iter().map(|(path, content)| (path.clone(), ApprovalContent::new(content)));
     ApprovalRequest {
         tool: Some(format!("{}@{}", info.tool.name, info.version)),
+        is_by_name: checked.is_by_name,
         tool_sha256: Some(info.digest.clone()),
         language: Some(checked.language.clone()),
         code: Some(ApprovalContent::new(&call.code)),

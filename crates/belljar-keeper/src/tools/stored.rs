@@ -78,7 +78,8 @@ impl Keeper {
         self.store_tool(caller, tool, None).await
     }
 
-    /// Stores a new version of the tool `name`, which becomes the current one.
+    /// Stores a new version of the tool `name`, which becomes the current one. One that is as the current one is, is not stored: the result
+    /// is the current one.
     ///
     /// # Errors
     /// Needs the role admin; [`KeeperError::NotFound`], and a definition that is not allowed or has another name.
@@ -140,6 +141,10 @@ impl Keeper {
         let definition = serde_json::to_string(&tool)
             .map_err(|source| KeeperError::Record { what: format!("tool {}", tool.name), source })?;
         let versions = tools.versions(&caller.tenant, &tool.name).await?;
+        // A version that changes nothing would end budgets for nothing.
+        if let Some(newest) = versions.first().filter(|newest| newest.definition == definition) {
+            return to_info(newest.clone(), true);
+        }
         if versions.len() >= MAX_TOOL_VERSIONS {
             let (used, limit) = (versions.len() as u64, MAX_TOOL_VERSIONS as u64);
             return Err(KeeperError::Quota { quota: "versions of a tool", used, limit, retry_after: None });

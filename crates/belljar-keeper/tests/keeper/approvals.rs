@@ -144,7 +144,7 @@ pub(crate) async fn approved_call_runs_once(fixture: Fixture) {
     fixture.keeper.deny(&ann, &second.id, "not again".to_owned()).await.unwrap();
     let (code_of, said) = refusal(again.await.unwrap());
     assert_eq!(code_of, "not_approved");
-    assert_eq!(said, format!("approval {} is denied: denied: not again", second.id));
+    assert_eq!(said, format!("approval {} is denied by {}: not again", second.id, ann.key));
     assert!(fixture.keeper.is_empty());
     // Each decision is on record, with who, why and what.
     let operator = Caller::operator("test", "request");
@@ -407,7 +407,11 @@ pub(crate) async fn sandbox_is_frozen_while_a_call_waits(fixture: Fixture) {
     for caller in [&other, &operator] {
         let (code_of, said) = refusal(fixture.keeper.resume(caller, &id, None).await);
         assert_eq!(code_of, "wrong_state");
-        assert!(said.contains("released by a decision about the call that waits in it"), "{said}");
+        let advice = format!(
+            "released by a decision about the call that waits in it: belljar approval show {}",
+            asked.id
+        );
+        assert!(said.ends_with(&advice), "{said}");
         assert_eq!(refusal(fixture.keeper.perform(caller, &id, write()).await).0, "wrong_state");
         assert_eq!(refusal(fixture.keeper.exec(caller, &id, shell("true")).await.map(drop)).0, "wrong_state");
         let network = serde_json::from_str("{\"mode\": \"open\"}").unwrap();
@@ -746,7 +750,23 @@ pub(crate) async fn templates_stay_as_they_were_shown(fixture: Fixture) {
     approve(&fixture, &ann, &asked.id).await.unwrap();
     let (refused, reason) = refusal(running.await.unwrap());
     assert!(refused == "not_approved" && reason.contains("its tool was removed"), "{reason}");
-    keeper.create_tool(&operator, file).await.unwrap();
+    keeper.create_tool(&operator, file.clone()).await.unwrap();
+    // Nor when it was changed, unless the call names its version.
+    let running = call(&fixture, &user, code("cat word"));
+    let asked = waiting(&fixture).await;
+    let changed = ToolFile { description: "changed".to_owned(), ..file.clone() };
+    keeper.update_tool(&operator, "sh", changed).await.unwrap();
+    approve(&fixture, &ann, &asked.id).await.unwrap();
+    let (refused, reason) = refusal(running.await.unwrap());
+    assert!(refused == "not_approved" && reason.contains("its tool was changed"), "{reason}");
+    let named = keeper.tool(&operator, "sh").await.unwrap().version - 1;
+    let (own, caller) = (keeper.clone(), user.clone());
+    let running =
+        tokio::spawn(async move { own.call_tool(&caller, &format!("sh@{named}"), code("cat word")).await });
+    let asked = waiting(&fixture).await;
+    approve(&fixture, &ann, &asked.id).await.unwrap();
+    assert_eq!(output(&running.await.unwrap().unwrap()), "second\n");
+    keeper.update_tool(&operator, "sh", file).await.unwrap();
     // Nor does a budget cover it.
     let budget = || Some(NewBudget { scope: BudgetScope::Tool, uses: 9, within: Duration::from_secs(600) });
     let running = call(&fixture, &user, code("cat word"));
@@ -793,7 +813,9 @@ pub(crate) async fn budgets_survive_failures_of_the_store(_: Fixture) {
     assert_eq!(refusal(keeper.call_tool(&user, "sh", code("echo 2")).await).0, "store_failed");
     rename("away", "keys").await;
     assert_eq!(output(&keeper.call_tool(&user, "sh", code("echo 3")).await.unwrap()), "3\n");
-    assert_eq!(keeper.approval(&ann, &asked.id).await.unwrap().state, ApprovalState::Approved);
+    let given = keeper.approval(&ann, &asked.id).await.unwrap();
+    // The call that failed has used nothing.
+    assert_eq!((given.state, given.decision.unwrap().budget.unwrap().used), (ApprovalState::Approved, 2));
     keeper.close(OnShutdown::Kill).await.unwrap();
 }
 

@@ -27,6 +27,8 @@ cases![
     approvals::templates_stay_as_they_were_shown,
     approvals::budgets_survive_failures_of_the_store,
     approvals::waiting_calls_are_bounded,
+    starts::background_commands_keep_their_sandbox,
+    starts::started_processes_wait,
     risk::risky_calls_of_tools_wait,
     risk::risky_calls_of_keys_wait,
     risk::busy_screening_makes_calls_wait,

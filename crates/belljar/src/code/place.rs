@@ -52,7 +52,7 @@ pub(super) enum PlaceRequest {
 
 /// A sandbox that code runs in.
 pub(super) enum Place {
-    Server { link: Box<Link>, guest: Box<GuestClient>, sandbox: String, made: bool },
+    Server { link: Box<Link>, guest: Box<GuestClient>, sandbox: String, made: bool, may_wait: bool },
     Embedded { sandbox: Box<Sandbox> },
 }
 
@@ -189,18 +189,20 @@ impl Place {
         let place = match request {
             PlaceRequest::Existing { server, sandbox } => {
                 let link = Link::open(&server).await?;
-                let guest = link.client.guest(&sandbox)?;
-                Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: false }
+                let guest = link.guest(&sandbox)?;
+                let may_wait = link.may_wait().await?;
+                Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: false, may_wait }
             }
             PlaceRequest::Server { server, image, request } => {
                 let link = Link::open(&server).await?;
                 ensure(&link, image.as_ref()).await?;
+                let may_wait = link.may_wait().await?;
                 let made = link.create(*request).await?;
                 let info = made.sandbox.into_option().unwrap_or_default();
                 memory = info.limits.as_option().and_then(|limits| limits.memory_bytes);
                 let sandbox = info.id;
-                let guest = link.client.guest(&sandbox)?;
-                Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: true }
+                let guest = link.guest(&sandbox)?;
+                Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: true, may_wait }
             }
             PlaceRequest::Embedded { engine, spec, quiet } => {
                 memory = (spec.engine == EngineName::LOCAL).then(|| spec.limits.memory.bytes());
@@ -271,6 +273,11 @@ impl Place {
             Self::Server { guest, .. } => guest,
             Self::Embedded { sandbox } => sandbox.guest(),
         }
+    }
+
+    /// Reports whether code may ask for input while it runs: an approval, for which a call may have to wait, covers none.
+    pub(super) fn allows_input(&self) -> bool {
+        !matches!(self, Self::Server { may_wait: true, .. })
     }
 
     /// Returns the usage of an embedded sandbox. A server measures its own.

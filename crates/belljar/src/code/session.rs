@@ -98,7 +98,7 @@ pub(super) async fn session(
         if code.trim().is_empty() {
             continue;
         }
-        let request = CodeRequest { code: code.into(), allow_input: true, ..request.clone() };
+        let request = CodeRequest { code: code.into(), allow_input: place.allows_input(), ..request.clone() };
         let done = run_cell(place, request, screen, signals, Some(&mut lines)).await?;
         // A fresh interpreter counts anew.
         number = if done.state == Survival::Lost { 1 } else { done.count + 1 };

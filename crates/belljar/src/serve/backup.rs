@@ -202,7 +202,7 @@ async fn write_backup(
     let mut list = List {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        created_at: jiff::Timestamp::now().to_string(),
+        created_at: format!("{:.0}", jiff::Timestamp::now()),
         entries: Vec::new(),
     };
     let path = partial.0.clone();

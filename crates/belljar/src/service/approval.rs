@@ -6,13 +6,14 @@ use belljar_client::{Method, v1};
 use belljar_keeper::{ApprovalContent, ApprovalFinding, ApprovalInfo, ApprovalRequest, ApprovalScreening};
 use belljar_model::ApprovalState;
 use belljar_screen::Finding;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::build::in_path;
 use super::link::Link;
 use super::server_args::{ApprovalCommand, ApproveArgs};
-use super::show::{Table, away, print};
+use super::show::{Table, away, print, rough};
 use super::values;
 use crate::message::{Quit, clean, one_line};
 
@@ -34,7 +35,15 @@ pub(crate) async fn approvals(link: &Link, command: &ApprovalCommand) -> Result<
         ApprovalCommand::Ls { all } => list(link, *all).await?,
         ApprovalCommand::Show { id } => show(link, &link.client.fetch(&path(id)).await?)?,
         ApprovalCommand::Approve(args) => approve(link, args).await?,
-        ApprovalCommand::Deny { id, note } => decide(link, id, "deny", &json!({ "note": note })).await?,
+        ApprovalCommand::Deny { id, note } => {
+            let decided = decide(link, id, "deny", &json!({ "note": note })).await?;
+            if decided.state != ApprovalState::Denied {
+                let by = decided.decision.map(|decision| decision.person).unwrap_or_default();
+                link.remark(&format!(
+                    "it was too late to deny the call, which {by} has approved and which has begun; only its budget for further calls is ended"
+                ));
+            }
+        }
         ApprovalCommand::Watch => watch(link).await?,
     }
     Ok(0)
@@ -45,7 +54,7 @@ fn path(id: &str) -> String {
 }
 
 async fn list(link: &Link, all: bool) -> Result<(), Quit> {
-    let mut table = Table::new(&["ID", "STATE", "WHO", "CALL", "CODE", "UNTIL"]);
+    let mut table = Table::new(&["ID", "STATE", "WHO", "CALL", "CODE", "EXPIRES"]);
     let state = if all { "" } else { "&state=pending" };
     let mut cursor = String::new();
     loop {
@@ -100,7 +109,7 @@ fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
     row("state", Some(approval.state.to_string()));
     row("who", Some(format!("{} (key {}, tenant {})", approval.requester, approval.key, approval.tenant)));
     row("call", Some(name(request)));
-    row("until", Some(away(approval.expires_at)).filter(|_| approval.state == ApprovalState::Pending));
+    row("expires", Some(away(approval.expires_at)).filter(|_| approval.state == ApprovalState::Pending));
     row("template", Some(request.template.clone()));
     row("network", Some(request.network.clone()));
     row("language", request.language.clone());
@@ -123,8 +132,9 @@ fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
         row(
             "budget",
             decision.budget.as_ref().map(|budget| {
+                let ends = if budget.until > Timestamp::now() { "ends" } else { "ended" };
                 format!(
-                    "{} of {} for {}, until {}",
+                    "{} of {} for {}, {ends} {}",
                     budget.used,
                     budget.uses,
                     budget.scope,
@@ -170,22 +180,33 @@ fn part(name: &str, content: &ApprovalContent) -> Result<(), Quit> {
 
 async fn approve(link: &Link, args: &ApproveArgs) -> Result<(), Quit> {
     let mut body = json!({ "note": args.note });
+    let within = match &args.within {
+        Some(within) => values::lifetime("within", within)?,
+        None => BUDGET_TIME,
+    };
     if let Some(uses) = args.uses {
-        let within = match &args.within {
-            Some(within) => values::lifetime("within", within)?,
-            None => BUDGET_TIME,
-        };
         body["uses"] = json!(uses);
         body["within"] = json!(within.as_secs_f64());
         body["scope"] = json!(args.scope);
     }
-    decide(link, &args.id, "approve", &body).await
+    let decided = decide(link, &args.id, "approve", &body).await?;
+    if let Some(budget) = decided.decision.and_then(|decision| decision.budget) {
+        let (calls, time) = (budget.uses, rough(within));
+        link.remark(&format!(
+            "{calls} calls with this one may begin within {time}; belljar approval deny {} ends that",
+            decided.id
+        ));
+    }
+    Ok(())
 }
 
-async fn decide(link: &Link, id: &str, decision: &str, body: &Value) -> Result<(), Quit> {
+async fn decide(link: &Link, id: &str, decision: &str, body: &Value) -> Result<ApprovalInfo, Quit> {
     let decided: ApprovalInfo =
         link.client.send(Method::POST, &format!("{}/{decision}", path(id)), body).await?;
-    if link.json(&decided)? { Ok(()) } else { print(&format!("{}\n", decided.id)) }
+    if !link.json(&decided)? {
+        print(&format!("{}\n", decided.id))?;
+    }
+    Ok(decided)
 }
 
 /// Prints each call that begins to wait, and what becomes of it.

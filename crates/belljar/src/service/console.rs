@@ -1,17 +1,20 @@
 //! `belljar console`: a link that signs in to the console.
 
+use std::time::Duration;
+
 use belljar_client::Method;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::link::Link;
-use super::show::print;
+use super::show::{print, rough};
 use crate::message::{Quit, say};
 
 #[derive(Deserialize)]
 struct SessionLink {
     path: String,
-    expires_at: String,
+    expires_at: Timestamp,
 }
 
 /// Prints a link that signs in to the console as the caller, once.
@@ -28,7 +31,8 @@ pub(crate) async fn print_link(link: &Link) -> Result<u8, Quit> {
     if !link.json(&json!({"url": whole, "expires_at": expires_at}))? {
         print(&format!("{whole}\n"))?;
         if !link.quiet {
-            say(&format!("it can be used once, until {expires_at}"));
+            let left = Duration::try_from(expires_at.duration_since(Timestamp::now())).unwrap_or_default();
+            say(&format!("it can be used once, within {}", rough(left)));
         }
     }
     Ok(0)

@@ -36,7 +36,7 @@ pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
     if args.detach {
         return background(link, args, env).await;
     }
-    let guest = link.client.guest(&args.sandbox)?;
+    let guest = link.guest(&args.sandbox)?;
     let variable = |(name, value): (String, String)| v1::EnvVar {
         name: name.into_bytes().into(),
         value: value.into_bytes().into(),
@@ -51,18 +51,24 @@ pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
         ..Default::default()
     };
     (request.argv, request.shell) = command(args);
-    foreground(link, args, &guest, request).await
+    let may_wait = link.may_wait().await?;
+    foreground(link, args, &guest, request, may_wait).await
 }
 
-/// Runs the command with this terminal's streams, and waits for its end. Ctrl-C goes to the command.
+/// Runs the command with this terminal's streams, and waits for its end. Ctrl-C goes to the command. If it may have to wait for approval, its
+/// input is sent with it.
 async fn foreground(
     link: &Link,
     args: &ExecArgs,
     guest: &GuestClient,
     mut request: v1::StartRequest,
+    may_wait: bool,
 ) -> Result<u8, Quit> {
     let mut signals = Signals::catch()?;
-    let stdin = Stdin::open();
+    let mut stdin = Stdin::open();
+    if let Some(input) = stdin.take_if(|_| may_wait) {
+        request.stdin = input.read_ahead().await?;
+    }
     request.stdin_open = stdin.is_some();
     let (before, execution) = futures::join!(metrics(link, &args.sandbox), guest.start(request));
     let mut execution = match execution {
@@ -195,6 +201,9 @@ async fn background(
     args: &ExecArgs,
     env: std::collections::HashMap<String, String>,
 ) -> Result<u8, Quit> {
+    if link.may_wait().await? {
+        link.remark("the command may wait for another person: belljar approval ls shows calls that wait");
+    }
     let (argv, command) = command(args);
     let request = v1::ExecRequest {
         sandbox: args.sandbox.clone(),

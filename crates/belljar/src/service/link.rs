@@ -3,13 +3,18 @@
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use belljar_client::v1::{CreateSandboxRequest, CreateSandboxResponse};
+use belljar_client::v1::{CreateSandboxRequest, CreateSandboxResponse, Waiting};
 use belljar_client::{Client, ClientError, Credential, Target};
 use belljar_config::home_dir;
-use belljar_engine::GuestError;
+use belljar_engine::{GuestClient, GuestError};
+use belljar_model::Approval;
+use jiff::Timestamp;
+use serde::Deserialize;
 
 use super::args::{Format, ServerArgs};
+use super::show::rough;
 use super::start::{Reached, reach};
 use crate::message::{Quit, say};
 use crate::serve::holder;
@@ -27,6 +32,8 @@ pub(crate) struct Link {
     pub(crate) is_own: bool,
     /// The server's address, if it has one besides a socket.
     pub(crate) url: Option<String>,
+    /// Whether a key is given; without one, the caller is the operator.
+    has_key: bool,
     /// The server's socket, if the connection uses one.
     socket: Option<PathBuf>,
     /// Keeps a server in the background from ending.
@@ -63,8 +70,58 @@ impl Link {
             }
         };
         // On the socket, the client acts as the operator unless a key is given.
+        let has_key = key.is_some();
         let client = Client::connect(target, key.map_or(Credential::None, Credential::key))?;
-        Ok(Self { client, format: args.format(), quiet: args.quiet, is_own, url, socket, _lease: lease })
+        let (format, quiet) = (args.format(), args.quiet);
+        Ok(Self { client, format, quiet, is_own, url, has_key, socket, _lease: lease })
+    }
+}
+
+/// What a key says of its calls.
+#[derive(Deserialize)]
+struct Me {
+    #[serde(default)]
+    approval: Approval,
+}
+
+/// Tells the user that a call waits for another person.
+pub(crate) fn say_waiting(approval: &str, expires_at: Timestamp) {
+    let left = Duration::try_from(expires_at.duration_since(Timestamp::now())).unwrap_or_default();
+    say(&format!(
+        "the call waits for approval {approval}, for {} at most; another person decides: belljar approval approve {approval}",
+        rough(left)
+    ));
+}
+
+impl Link {
+    /// Returns a client of a sandbox's guest. Before a call waits for approval, `prepare` is called, and the user is told.
+    pub(crate) fn guest_preparing(
+        &self,
+        sandbox: &str,
+        prepare: impl Fn() + Send + Sync + 'static,
+    ) -> Result<GuestClient, ClientError> {
+        let quiet = self.quiet;
+        let report = move |waiting: Waiting| {
+            let at = waiting.expires_at.as_option().and_then(|at| Timestamp::from_second(at.seconds).ok());
+            prepare();
+            if !quiet {
+                say_waiting(&waiting.approval, at.unwrap_or_default());
+            }
+        };
+        Ok(self.client.guest(sandbox)?.on_waiting(report))
+    }
+
+    /// Returns a client of a sandbox's guest. If a call waits for approval, the user is told.
+    pub(crate) fn guest(&self, sandbox: &str) -> Result<GuestClient, ClientError> {
+        self.guest_preparing(sandbox, || ())
+    }
+
+    /// Reports whether calls with the key may wait for approval, which covers no later input.
+    pub(crate) async fn may_wait(&self) -> Result<bool, ClientError> {
+        if !self.has_key {
+            return Ok(false);
+        }
+        Ok(self.client.fetch::<Me>("/v1/me").await?.approval != Approval::Never)
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::link::Link;
 use super::server_args::{McpArgs, McpTools};
+use super::tool::find;
 use crate::message::{Quit, chain};
 
 /// What the server may answer with.
@@ -52,6 +53,8 @@ pub(super) async fn run(link: &Link, args: &McpArgs) -> Result<u8, Quit> {
         if !ToolFile::is_name(name) || !named.split('@').skip(1).all(is_version) {
             return Err(Quit::Usage(format!("--tool: {named:?} is not allowed; give NAME or NAME@VERSION")));
         }
+        // Else each message would be refused, which few clients show.
+        find::<Value>(link, named).await?;
         path.push_str(&format!("tool={named}&"));
     }
     if let Some(label) = &args.sandbox {

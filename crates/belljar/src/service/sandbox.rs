@@ -143,7 +143,7 @@ async fn list(link: &Link, states: &[String], labels: &[String], all: bool) -> R
         }
         let labels: std::collections::BTreeMap<_, _> = info.labels.iter().collect();
         let labels: Vec<String> = labels.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let ends = if state(&info) == "gone" { info.reason.clone() } else { distance(&info.expires_at) };
+        let ends = if state(&info) == "gone" { info.reason.clone() } else { end(&info) };
         table.row(vec![
             info.id.clone(),
             if info.name.is_empty() { "-".to_owned() } else { info.name.clone() },
@@ -155,6 +155,16 @@ async fn list(link: &Link, states: &[String], labels: &[String], all: bool) -> R
         ]);
     }
     link.list(&table, 0)
+}
+
+/// Returns when a sandbox ends, or what it waits for.
+fn end(info: &v1::SandboxInfo) -> String {
+    let at = distance(&info.expires_at);
+    match span(&info.idle_timeout) {
+        _ if !info.held_by.is_empty() => format!("waits for {}", info.held_by),
+        Some(idle) => format!("{at}, or {} unused", rough(idle)),
+        None => at,
+    }
 }
 
 async fn info(link: &Link, sandbox: &str) -> Result<(), Quit> {
@@ -181,7 +191,7 @@ async fn info(link: &Link, sandbox: &str) -> Result<(), Quit> {
     row("created", distance(&info.created_at));
     match info.ended_at.is_set() {
         true => row("ended", distance(&info.ended_at)),
-        false => row("ends", distance(&info.expires_at)),
+        false => row("ends", end(&info)),
     }
     row("engine", info.engine.clone());
     row("network", info.network.clone());

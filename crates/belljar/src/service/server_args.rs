@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use belljar_model::ImageReference;
+use belljar_model::{ImageReference, ModelError};
 use belljar_store::Head;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
@@ -621,6 +621,16 @@ pub(crate) struct ToolDefinitionArgs {
     pub(crate) limits: CreateLimits,
     #[command(flatten)]
     pub(crate) net: crate::cli::NetArgs,
+}
+
+impl ToolDefinitionArgs {
+    /// Reports whether nothing is given.
+    pub(crate) fn is_empty(&self) -> Result<bool, ModelError> {
+        let Self { description, languages, template, timeout, session, approval, limits, net } = self;
+        let texts = [description, template, timeout, approval];
+        let has_own = !languages.is_empty() || session.is_some() || texts.into_iter().any(Option::is_some);
+        Ok(!has_own && limits.is_empty() && net.file()?.is_none())
+    }
 }
 
 /// Arguments of a call.

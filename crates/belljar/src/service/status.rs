@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use belljar_client::{ClientError, v1};
 use belljar_keeper::Me;
 use futures::{StreamExt as _, stream};
+use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt as _;
 
 use super::args::Format;
 use super::keys::of_quota;
@@ -17,6 +19,8 @@ use super::server_args::{StatusArgs, TopArgs};
 use super::show::{Table, print, rough, span, state};
 use super::values;
 use crate::message::{Quit, one_line};
+use crate::signals::{self, Signals};
+use crate::stdin::Stdin;
 use crate::units::bytes;
 
 /// Exit status if no server runs, or none that can create sandboxes.
@@ -165,12 +169,18 @@ struct Line {
 pub(crate) async fn top(link: &Link, args: &TopArgs) -> Result<u8, Quit> {
     let delay = values::time("delay", &args.delay)?;
     let clears = link.format == Format::Table && std::io::stdout().is_terminal();
+    let mut signals = Signals::catch()?;
+    let mut keys = if clears { Keys::read()? } else { None };
     let mut before = HashMap::new();
     let (mut lines, mut shown) = (measure(link, &mut before).await?, 0);
     loop {
         // The use of processors is known from the second time on.
         if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = Keys::quit(&mut keys) => return Ok(0),
+                signal = signals.next() => return Err(Quit::Status(signals::status(signal))),
+            }
             lines = measure(link, &mut before).await?;
         }
         draw(link, &lines, clears)?;
@@ -178,6 +188,44 @@ pub(crate) async fn top(link: &Link, args: &TopArgs) -> Result<u8, Quit> {
         if args.count.is_some_and(|count| shown >= count) || delay.is_zero() {
             return Ok(0);
         }
+    }
+}
+
+/// Keys that are typed on the terminal, one by one and without echo, until this is dropped.
+struct Keys {
+    input: Stdin,
+    before: Termios,
+}
+
+impl Keys {
+    /// Begins to read keys, if standard input is a terminal.
+    fn read() -> Result<Option<Self>, Quit> {
+        let stdin = rustix::stdio::stdin();
+        let Some(input) = Stdin::open().filter(|_| isatty(stdin)) else { return Ok(None) };
+        let before = tcgetattr(stdin)?;
+        let mut single = before.clone();
+        single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        tcsetattr(stdin, OptionalActions::Now, &single)?;
+        Ok(Some(Self { input, before }))
+    }
+
+    /// Waits for the key that ends a display.
+    async fn quit(keys: &mut Option<Self>) {
+        if let Some(keys) = keys {
+            while let Ok(key) = keys.input.read_u8().await {
+                if matches!(key, b'q' | b'Q') {
+                    return;
+                }
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no restoring.
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
     }
 }
 

@@ -3,22 +3,23 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use belljar_client::{Method, RestBody};
+use belljar_client::{ClientError, Method, RestBody};
 use belljar_keeper::ToolVerdict;
 use belljar_model::{
-    Approval, CodeError, CodeResult, LimitsFile, ModelError, NetworkFile, StreamOutput, ToolFile,
-    for_command_line,
+    Approval, CodeError, CodeResult, LimitsFile, ModelError, NetworkFile, StreamOutput, ToolFile, nearest,
 };
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::build::in_path;
-use super::link::Link;
+use super::link::{Link, say_waiting};
 use super::server_args::{ToolCallArgs, ToolCommand, ToolDefinitionArgs};
 use super::show::{Table, away, print};
 use super::values;
 use crate::message::{Quit, clean};
+use crate::output::write_failed;
 
 /// Exit status if a call would be refused.
 const REFUSED: u8 = 1;
@@ -90,16 +91,31 @@ pub(crate) async fn tools(link: &Link, command: &ToolCommand) -> Result<u8, Quit
                 limits: LimitsFile::default(),
                 network: None,
             };
-            let created = link.client.send(Method::POST, "/v1/tools", &apply(new, definition)?).await?;
-            named(link, &created)?;
+            match link.client.send(Method::POST, "/v1/tools", &apply(new, definition)?).await {
+                Ok(created) => named(link, &created)?,
+                Err(error) if error.is("name_taken") => {
+                    let text = format!("tool {name:?} already exists; belljar tool edit {name} changes it");
+                    return Err(anyhow::anyhow!(text).into());
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         ToolCommand::Edit { name, definition } => {
-            let known: Tool = link.client.fetch(&path(name)).await?;
+            if definition.is_empty()? {
+                let text = "nothing to change; give what is to be changed, such as --timeout 1m";
+                return Err(Quit::Usage(text.to_owned()));
+            }
+            let known: Tool = find(link, name).await?;
+            let current = find::<Tool>(link, &known.name).await?.version;
             let changed = apply(known.file()?, definition)?;
-            named(link, &link.client.send(Method::PUT, &path(&changed.name), &changed).await?)?;
+            let stored: Tool = link.client.send(Method::PUT, &path(&changed.name), &changed).await?;
+            if stored.version == current {
+                link.remark(&format!("{}@{current} is unchanged", stored.name));
+            }
+            named(link, &stored)?;
         }
         ToolCommand::Ls => table(link, link.client.fetch::<Tools>("/v1/tools").await?.tools)?,
-        ToolCommand::Show { name } => show(link, link.client.fetch(&path(name)).await?)?,
+        ToolCommand::Show { name } => show(link, find(link, name).await?)?,
         ToolCommand::Rm { name } => {
             link.client.value::<()>(Method::DELETE, &path(name), RestBody::Empty).await?;
         }
@@ -114,6 +130,34 @@ pub(crate) async fn tools(link: &Link, command: &ToolCommand) -> Result<u8, Quit
         ToolCommand::Call { name, call } => return run(link, name, call).await,
     }
     Ok(0)
+}
+
+/// Returns a tool by its name, or one version by `NAME@VERSION`.
+pub(super) async fn find<T: DeserializeOwned>(link: &Link, name: &str) -> Result<T, Quit> {
+    match link.client.fetch(&path(name)).await {
+        Ok(tool) => Ok(tool),
+        Err(error) => Err(explain(link, name, error).await),
+    }
+}
+
+/// Adds to the error of a tool that does not exist which there are.
+async fn explain(link: &Link, name: &str, error: ClientError) -> Quit {
+    if !error.is("tool_not_found") {
+        return error.into();
+    }
+    let Ok(Tools { tools }) = link.client.fetch("/v1/tools").await else { return error.into() };
+    let name = name.split('@').next().unwrap_or_default();
+    let names: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    if names.contains(&name) {
+        // It is one of its versions that does not exist, and the error has those that do.
+        return error.into();
+    }
+    let advice = match (nearest(name, names.iter().copied()), names.as_slice()) {
+        (Some(near), _) => format!("did you mean {near}? belljar tool ls lists tools"),
+        (None, []) => "there is none; belljar tool add makes one".to_owned(),
+        (None, _) => "belljar tool ls lists tools".to_owned(),
+    };
+    anyhow::anyhow!("{error}; {advice}").into()
 }
 
 fn path(name: &str) -> String {
@@ -161,8 +205,16 @@ fn network_text(network: Option<&NetworkFile>) -> String {
 }
 
 fn table(link: &Link, tools: Vec<Tool>) -> Result<(), Quit> {
-    let mut table =
-        Table::new(&["NAME", "VERSION", "LANGUAGES", "TEMPLATE", "TIMEOUT", "NETWORK", "CHANGED"]);
+    let mut table = Table::new(&[
+        "NAME",
+        "VERSION",
+        "LANGUAGES",
+        "TEMPLATE",
+        "TIMEOUT",
+        "NETWORK",
+        "APPROVAL",
+        "CHANGED",
+    ]);
     for tool in tools {
         if link.json(&tool)? {
             continue;
@@ -174,6 +226,7 @@ fn table(link: &Link, tools: Vec<Tool>) -> Result<(), Quit> {
             tool.template.unwrap_or_else(|| "-".to_owned()),
             format!("{} s", tool.timeout_s),
             network_text(tool.network.as_ref()),
+            tool.approval.to_string(),
             away(tool.created_at),
         ]);
     }
@@ -198,7 +251,7 @@ fn to_toml(tool: Vec<ToolFile>) -> Result<String, Quit> {
 async fn export(link: &Link, names: &[String]) -> Result<(), Quit> {
     let mut tools = Vec::new();
     for name in names {
-        tools.push(link.client.fetch::<Tool>(&path(name)).await?);
+        tools.push(find::<Tool>(link, name).await?);
     }
     if names.is_empty() {
         tools = link.client.fetch::<Tools>("/v1/tools").await?.tools;
@@ -280,15 +333,18 @@ struct Shown {
 /// Calls a tool, and returns the exit status of its code.
 async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
     let path = format!("{}/call", path(name));
-    let mut events = link.client.send_for_events(Method::POST, &path, &arguments(call)?).await?;
+    let events = link.client.send_for_events(Method::POST, &path, &arguments(call)?).await;
+    let mut events = match events {
+        Ok(events) => events,
+        Err(error) => return Err(explain(link, name, error).await),
+    };
     let called: Called = loop {
         match events.next().await? {
             Some((name, data)) if name == "waiting" => {
                 let Waiting { approval, expires_at } = serde_json::from_slice(&data)?;
-                link.remark(&format!(
-                    "the call waits for another person, until {}: belljar approval approve {approval}",
-                    away(expires_at)
-                ));
+                if !link.quiet {
+                    say_waiting(&approval, expires_at);
+                }
             }
             Some((name, data)) if name == "ended" => break serde_json::from_slice(&data)?,
             Some(_) => {}
@@ -296,18 +352,18 @@ async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
         }
     };
     if !link.json(&called)? {
-        let text = |output: &StreamOutput| {
-            String::from_utf8_lossy(&output.decode().unwrap_or_default()).into_owned()
-        };
-        print(&text(&called.stdout))?;
+        // Both streams are the program's own, byte for byte, as with `belljar run`.
+        let bytes = |output: &StreamOutput| output.decode().unwrap_or_default();
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(&bytes(&called.stdout)).and_then(|()| stdout.flush()).map_err(write_failed)?;
+        drop(stdout);
+        let mut stderr = std::io::stderr().lock();
+        // If standard error cannot be written, nothing else can be done.
+        let _ = stderr.write_all(&bytes(&called.stderr)).and_then(|()| stderr.flush());
+        drop(stderr);
         let to_stderr = |text: &str| {
-            // If standard error cannot be written, nothing else can be done.
             let _ = writeln!(std::io::stderr(), "{}", clean(text));
         };
-        let errors = text(&called.stderr);
-        if !errors.is_empty() {
-            to_stderr(&errors);
-        }
         let Shown { results, error, files } = serde_json::from_value(Value::Object(called.rest))?;
         let is_picture = |result: &CodeResult| result.data.keys().any(|mime| mime.starts_with("image/"));
         let mut left_out = files.len();
@@ -326,7 +382,7 @@ async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
             ));
         }
         if let Some(hint) = &called.hint {
-            link.remark(&format!("hint: {}", for_command_line(hint)));
+            link.remark(&format!("hint: {hint}"));
         }
     }
     Ok(called.exit_code)
@@ -335,10 +391,18 @@ async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
 /// Shows what would be decided about a call.
 async fn test(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
     let path = format!("{}/test", path(name));
-    let verdict: ToolVerdict = link.client.send(Method::POST, &path, &arguments(call)?).await?;
+    let decided = link.client.send(Method::POST, &path, &arguments(call)?).await;
+    let verdict: ToolVerdict = match decided {
+        Ok(verdict) => verdict,
+        Err(error) => return Err(explain(link, name, error).await),
+    };
     if !link.json(&verdict)? {
-        let decided = if verdict.allowed { "allowed" } else { "refused" };
         let ToolVerdict { rule, reason, tool, version, .. } = &verdict;
+        let decided = match (verdict.allowed, rule.as_str()) {
+            (true, "approval") => "would wait",
+            (true, _) => "allowed",
+            (false, _) => "refused",
+        };
         print(&format!("{decided} by {rule} of {tool}@{version}: {reason}\n"))?;
     }
     Ok(if verdict.allowed { 0 } else { REFUSED })

@@ -26,6 +26,25 @@ fn code_is_read_and_not_run() {
 }
 
 #[test]
+fn several_files_are_read() {
+    let host = Host::new();
+    host.write("a.py", "import os\nos.system('rm -rf /')\n");
+    host.write("b.sh", "echo hi\n");
+    let done = host.run(&["screen", "a.py", "b.sh"]);
+    assert_eq!((done.status, done.stderr.as_str()), (0, ""));
+    let (first, second) = done.text().split_once("b.sh:\n").unwrap();
+    assert!(first.starts_with("a.py:\n") && first.contains("destructive-command"), "{first}");
+    assert!(second.starts_with("risk: low, nothing found\n"), "{second}");
+    let done = host.run(&["screen", "a.py", "b.sh", "--json"]);
+    let reports: Vec<Value> = done.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> = reports.iter().map(|report| (&report["file"], &report["risk"])).collect();
+    assert_eq!(seen, [(&"a.py".into(), &"high".into()), (&"b.sh".into(), &"low".into())]);
+    // If one cannot be read, none is reported.
+    let done = host.run(&["screen", "a.py", "none.py"]);
+    assert!(done.status == 125 && done.text().is_empty() && done.stderr.contains("none.py"), "{done:?}");
+}
+
+#[test]
 fn wrong_input_is_refused() {
     let host = Host::new();
     host.write("a.c", "int main(void) { return 0; }\n");

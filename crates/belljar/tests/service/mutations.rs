@@ -156,6 +156,35 @@ fn c05_without_a_bound_large_bodies_are_accepted() {
     });
 }
 
+/// Returns the status of a request without a key whose body is far larger than a link.
+async fn redeem_large(fixture: &Fixture) -> u16 {
+    let stranger = fixture.server.stranger();
+    let link = format!("bjl_{}", "0".repeat(100 << 10));
+    stranger.post("/v1/session/redeem", &json!({ "link": link })).await.status.as_u16()
+}
+
+#[test]
+fn c05_without_a_bound_anybody_sends_large_bodies() {
+    attack("C05", "service:body-bounds", async |fixture| assert_eq!(redeem_large(fixture).await, 401));
+    attack("C05", "", async |fixture| assert_eq!(redeem_large(fixture).await, 413));
+}
+
+/// Returns the status of another key of the tenant removing a snapshot, from which the tenant's tools may start.
+async fn replace_snapshot(fixture: &Fixture) -> u16 {
+    let path = format!("/v1/sandboxes/{}/snapshot", fixture.id);
+    assert_eq!(fixture.first.post(&path, &json!({ "name": "shared" })).await.status, 201);
+    let other = fixture.admin.with_key(&fixture.admin.new_key("user", "first").await.1);
+    other.delete("/v1/templates/shared").await.status.as_u16()
+}
+
+#[test]
+fn x02_without_makers_another_key_replaces_a_snapshot() {
+    attack("X02", "service:template-makers", async |fixture| {
+        assert_eq!(replace_snapshot(fixture).await, 204)
+    });
+    attack("X02", "", async |fixture| assert_eq!(replace_snapshot(fixture).await, 403));
+}
+
 #[test]
 fn c19_without_the_offer_a_tenant_runs_without_walls() {
     attack("C19", "service:engines", async |fixture| {

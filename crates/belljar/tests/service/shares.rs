@@ -172,6 +172,15 @@ fn c30_disks_of_machines_leave_disk_for_others() {
         assert!(made >= 4, "{made} machines");
         let own = fixture.modest.post("/v1/sandboxes", &machine).await;
         assert_eq!(own.status, 201, "{own:?}");
+        // A machine says where its files are.
+        let layers = own.json()["isolation"]["layers"].clone();
+        let is_disk = |layer: &&Value| layer["name"] == "disk";
+        let disk_layer = layers.as_array().unwrap().iter().find(is_disk).unwrap();
+        let detail = disk_layer["detail"].as_str().unwrap();
+        assert!(
+            detail.starts_with("32 MiB and ") && detail.ends_with(" inodes, on a disk of its own"),
+            "{detail}"
+        );
         fixture.others_go_on().await;
         fixture.shut_down().await;
         drop(disk);

@@ -42,6 +42,16 @@ fn command_starts_a_server_that_ends_when_idle() {
     assert_ne!(home.holder().unwrap().0, pid);
 }
 
+/// The daemon that a user names is that of a server which a command starts, too.
+#[test]
+fn docker_host_reaches_the_server() {
+    let home = Home::configured("[server]\nlinger = '1s'\n[sandboxes]\nengines = ['docker']\npool = 0\n");
+    let mut command = home.belljar(&["sandbox", "create", "--engine", "docker", "--image", "debian:12"]);
+    command.env("DOCKER_HOST", "unix:///no/such.sock").env_remove("DOCKER_CONTEXT");
+    let done = Done::of(command.output().unwrap());
+    done.refused(125, &["unix:///no/such.sock"]);
+}
+
 /// An ordinary user without control groups gets sandboxes by the advice as it is printed, also from a server that runs already.
 #[test]
 fn advice_for_an_ordinary_user_works_as_printed() {

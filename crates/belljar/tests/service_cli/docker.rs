@@ -103,6 +103,9 @@ fn sandboxes_outlive_the_server() {
     let image = &daemon.image;
     let sandbox = home.create(&format!("--engine docker --image {image} --timeout 10m --memory 128m -q"));
     assert_eq!(home.inside(&sandbox, "echo kept > file; echo $OF_THE_IMAGE"), "yes\n");
+    // A template of its files alone would lack the image.
+    home.run(&format!("sandbox snapshot {sandbox} --name snap"))
+        .refused(125, &["a snapshot", "docker", "a fork copies it"]);
     let info = home.json(&format!("sandbox info {sandbox}"));
     assert_eq!((&info["engine"], &info["isolation"]["tree"]), (&"docker".into(), &"image".into()), "{info}");
     home.good(&format!("sandbox pause {sandbox}"));

@@ -2,6 +2,7 @@
 //! has a home of its own, and so a background server of its own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
+mod approvals;
 mod background;
 mod code;
 mod commands;

@@ -48,6 +48,18 @@ fn shell_runs_on_a_terminal_in_the_sandbox() {
 }
 
 #[test]
+fn q_ends_top() {
+    let home = Home::new();
+    let id = home.create("");
+    let mut terminal = Terminal::start(home.belljar(&["top", "--delay", "100ms"]));
+    terminal.expect(&id);
+    terminal.write("q");
+    assert_eq!(wait(&mut terminal), 0);
+    // What is typed is shown again.
+    assert!(!terminal.is_raw());
+}
+
+#[test]
 fn ctrl_c_ends_only_the_command() {
     let home = Home::new();
     let id = home.create("");

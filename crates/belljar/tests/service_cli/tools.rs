@@ -57,11 +57,21 @@ fn tools_are_imported_and_exported() {
             && edited.contains("One."),
         "{edited}"
     );
+    // A version that changes nothing is none.
+    home.run("tool edit one").refused(2, &["nothing to change"]);
+    let same = home.run("tool edit one --timeout 30s");
+    assert_eq!((same.status, same.stdout.as_str()), (Some(0), "one@2\n"), "{same:?}");
+    assert!(same.stderr.contains("one@2 is unchanged"), "{same:?}");
     assert_eq!(home.good("tool edit one@1 --description Uno"), "one@3\n");
     home.good("tool rm one@2");
     home.run("tool show one@2").refused(125, &["tool one: version 2 not found; give one@3 or one@1"]);
     home.good("tool rm one");
-    home.run("tool show one").refused(125, &["tool \"one\" not found"]);
+    home.run("tool show one").refused(125, &["tool \"one\" not found; belljar tool ls lists tools"]);
+    home.run("tool call tow -c true").refused(125, &["tool \"tow\" not found; did you mean two?"]);
+    home.run("tool add two --language bash")
+        .refused(125, &["tool \"two\" already exists; belljar tool edit two changes it"]);
+    home.run("mcp --tool two --tool tow").refused(125, &["tool \"tow\" not found; did you mean two?"]);
+    assert!(home.good("tool ls").contains("APPROVAL"));
 }
 
 #[test]
@@ -110,7 +120,7 @@ fn calls_wait_for_another_person() {
     let verdict = home.good(&format!("tool test one -c true --api-key {agent}"));
     assert_eq!(
         verdict,
-        "allowed by approval of one@1: it waits until another person approves it, by the tool's rule always\n"
+        "would wait by approval of one@1: it waits until another person approves it, by the tool's rule always\n"
     );
     let call = |code: &str| {
         let args = ["tool", "call", "one", "-c", code, "--api-key", &agent];
@@ -160,7 +170,7 @@ fn calls_wait_for_another_person() {
     assert_eq!(home.good(&format!("approval deny {id} --note enough --api-key {ann}")), format!("{id}\n"));
     let output = running.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");
-    assert!(text(&output.stderr).contains("denied: enough"), "{output:?}");
+    assert!(text(&output.stderr).contains("is denied by ann: enough"), "{output:?}");
     until(&id, "denied");
     watch.kill().unwrap();
     watch.wait().unwrap();
@@ -176,10 +186,7 @@ fn calls_wait_for_another_person() {
 fn errors_in_files_name_the_tool_and_the_key() {
     let home = Home::new();
     for (text, expected) in [
-        (
-            TOOLS.replace("memory =", "memroy ="),
-            "tools.toml: tool 2 (two): \"tool[1].limits.memroy\": unknown key",
-        ),
+        (TOOLS.replace("memory =", "memroy ="), "tools.toml: tool 2 (two): \"limits.memroy\": unknown key"),
         (
             TOOLS.replace("\"bash\"]", "\"cobol\"]"),
             "tools.toml: tool 1 (one): languages: \"cobol\" is not allowed",
@@ -219,6 +226,35 @@ fn exchange(home: &Home, args: &[&str], lines: &str) -> Vec<Value> {
     let mut messages: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     messages.sort_by_key(|message| message["id"].as_i64());
     messages
+}
+
+/// A line that is too long is refused, and does not end the connection.
+#[test]
+fn too_long_lines_are_refused() {
+    let home = Home::new();
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
+    let mut command = home.belljar(&["mcp"]);
+    let mut program =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = program.stdin.take().unwrap();
+    let feeding = std::thread::spawn(move || {
+        let piece = vec![b'x'; 1 << 20];
+        for _ in 0..65 {
+            stdin.write_all(&piece).unwrap();
+        }
+        stdin.write_all(format!("\n{list}\n").as_bytes()).unwrap();
+    });
+    let output = program.wait_with_output().unwrap();
+    feeding.join().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut messages: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    messages.sort_by_key(|message| message["id"].as_i64());
+    let [refused, listed] = messages.as_slice() else { panic!("{messages:?}") };
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32700)));
+    let said = refused["error"]["message"].as_str().unwrap();
+    assert!(said.starts_with("the message is larger than 67108864 bytes"), "{said}");
+    assert!(listed["result"]["tools"].is_array(), "{listed}");
 }
 
 #[test]

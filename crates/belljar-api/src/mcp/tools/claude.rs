@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_engine::v1;
 use belljar_keeper::{CodeRequest, KeeperError};
-use belljar_model::{CodeExecution, CodeStatus};
+use belljar_model::{CodeExecution, CodeStatus, HintReader};
 use bytes::Bytes;
 use rmcp::model::ContentBlock;
 use schemars::JsonSchema;
@@ -100,6 +100,7 @@ impl Tool for Bash {
             code: command.into(),
             language: Some(SHELL.to_owned()),
             timeout: Some(input.timeout_ms.map_or(DEFAULT_TIMEOUT, |ms| Duration::from_millis(ms.max(1)))),
+            hint_reader: HintReader::Model { timeout: "timeout_ms", create: None },
             ..CodeRequest::default()
         };
         let done = run_code(call, &place.id, request).await?;

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::mcp::call::{Call, Hints, MAX_OUTPUT_BYTES, Place, Reply, Tool, output_text};
+use crate::mcp::call::{Call, HINT_READER, Hints, MAX_OUTPUT_BYTES, Place, Reply, Tool, output_text};
 use crate::problem::Problem;
 use crate::stream::Pieces;
 
@@ -113,6 +113,7 @@ impl Tool for RunCode {
             context: input.context,
             language: input.language,
             timeout: input.timeout.map(|seconds| Duration::from_secs(seconds.max(1).into())),
+            hint_reader: HINT_READER,
             ..CodeRequest::default()
         };
         let done = run_code(call, &place.id, request).await?;

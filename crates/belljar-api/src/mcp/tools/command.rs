@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::code::{join_lines, report};
-use crate::mcp::call::{Call, Hints, MAX_OUTPUT_BYTES, Place, Reply, Tool, output_text};
+use crate::mcp::call::{Call, HINT_READER, Hints, MAX_OUTPUT_BYTES, Place, Reply, Tool, output_text};
 use crate::problem::Problem;
 use crate::rest::types::{UniqueMap, check_path, parse_env};
 use crate::stream::Pieces;
@@ -87,6 +87,7 @@ impl Tool for RunCommand {
             env: parse_env(input.env.map(UniqueMap))?,
             stdin: input.stdin.unwrap_or_default().into(),
             timeout: input.timeout.map(|seconds| Duration::from_secs(seconds.max(1).into())),
+            hint_reader: HINT_READER,
             ..ExecRequest::default()
         };
         let place = call.place(input.sandbox).await?;

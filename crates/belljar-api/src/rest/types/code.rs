@@ -86,7 +86,6 @@ impl CodeBody {
             cwd: parse_cwd(self.cwd)?,
             env: parse_env(self.env)?,
             timeout: self.timeout.map(|timeout| timeout.0),
-            grace: None,
             allow_input: self.allow_input.unwrap_or(false),
             on_disconnect: match self.on_disconnect {
                 Some(OnDisconnectBody::Kill) => OnDisconnect::Kill,
@@ -94,6 +93,7 @@ impl CodeBody {
             },
             keep_bytes: self.output.map(ByteSize::bytes),
             idempotency,
+            ..CodeRequest::default()
         })
     }
 }

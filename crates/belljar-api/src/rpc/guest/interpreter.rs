@@ -108,8 +108,11 @@ impl v1::Interpreter for Interpreter {
         let events = async_stream::stream! {
             while let Some(next) = run.next().await {
                 match next {
-                    // The client waits.
-                    RunEvent::Waiting(_) | RunEvent::Queued => {}
+                    RunEvent::Waiting(waiting) => {
+                        let event = convert::waiting(waiting).into();
+                        yield Ok(v1::CodeEvent { event, ..Default::default() });
+                    }
+                    RunEvent::Queued => {}
                     RunEvent::Progress(event) => for event in to_events(event) { yield Ok(event) },
                     RunEvent::Ended(Ok(done)) => {
                         yield Ok(v1::CodeEvent { event: to_code_ended(&done).into(), ..Default::default() });
@@ -192,7 +195,7 @@ fn parse_request(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem
             None => return Err(Problem::field("on_disconnect", "give CONTINUE or KILL")),
         },
         keep_bytes: Some(0),
-        idempotency: None,
+        ..CodeRequest::default()
     })
 }
 

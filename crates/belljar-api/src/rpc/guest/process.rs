@@ -1,7 +1,11 @@
 //! The service `Process`.
 
+use std::pin::pin;
+
 use belljar_engine::{Execution, ProcessEvent, v1};
 use belljar_keeper::operation::{Feed, Operation};
+use belljar_keeper::{Caller, RunEvent};
+use belljar_model::Approval;
 use belljar_proto::{
     ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
 };
@@ -9,6 +13,7 @@ use futures::StreamExt as _;
 use v1::__buffa::oneof::process_event::Event;
 
 use super::super::call::Call;
+use super::super::convert;
 use super::relay::messages;
 use crate::api::Shared;
 
@@ -21,7 +26,12 @@ impl v1::Process for Process {
         context: RequestContext,
         request: ServiceRequest<'_, v1::StartRequest>,
     ) -> ServiceResult<ServiceStream<v1::ProcessEvent>> {
-        Response::ok(start_stream(&self.0, &context, request.to_owned_message()).await?)
+        let request = request.to_owned_message();
+        let waits = context.extensions().get::<Caller>().is_some_and(|one| one.approval != Approval::Never);
+        Response::ok(match waits {
+            true => start_approved(&self.0, &context, request).await?,
+            false => start_stream(&self.0, &context, request).await?,
+        })
     }
 
     async fn attach(
@@ -86,6 +96,42 @@ pub(super) async fn start_stream<O: Operation<Response = Execution>>(
     let Execution { id, pid, .. } = *opened.get();
     let first = to_message(ProcessEvent::Started { id, pid });
     Ok(call.relay(slot, opened, Some(first), to_message, |_| None))
+}
+
+/// Starts a process once it is approved, and streams its events.
+async fn start_approved(
+    shared: &Shared,
+    context: &RequestContext,
+    request: v1::StartRequest,
+) -> Result<ServiceStream<v1::ProcessEvent>, ConnectError> {
+    let call = Call::new(shared, context)?;
+    let slot = call.slot()?;
+    let entered = call.enter(context).await?;
+    let mut run = shared.keeper.stream_start(&call.caller, &entered, request);
+    // An immediate refusal is the response itself.
+    run.begun().await.map_err(|error| call.operation_error(error))?;
+    let starting = call.clone();
+    let events = async_stream::stream! {
+        while let Some(next) = run.next().await {
+            match next {
+                RunEvent::Waiting(waiting) => {
+                    let event = convert::waiting(waiting).into();
+                    yield Ok(v1::ProcessEvent { event, ..Default::default() });
+                }
+                RunEvent::Queued | RunEvent::Progress(()) => {}
+                RunEvent::Ended(Ok(opened)) => {
+                    let Execution { id, pid, .. } = *opened.get();
+                    let first = to_message(ProcessEvent::Started { id, pid });
+                    let mut messages = pin!(starting.messages(opened, Some(first), to_message, |_| None));
+                    while let Some(message) = messages.next().await {
+                        yield message;
+                    }
+                }
+                RunEvent::Ended(Err(error)) => yield Err(starting.operation_error(error)),
+            }
+        }
+    };
+    Ok(call.until_stopped(slot, events))
 }
 
 fn to_message(event: ProcessEvent) -> v1::ProcessEvent {

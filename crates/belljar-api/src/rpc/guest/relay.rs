@@ -71,7 +71,7 @@ impl Call {
     pub(super) fn relay<A, T>(
         &self,
         slot: StreamSlot,
-        mut opened: Opened<A>,
+        opened: Opened<A>,
         first: Option<T>,
         message: impl Fn(A::Piece) -> T + Send + 'static,
         last: impl FnOnce(&A) -> Option<T> + Send + 'static,
@@ -80,8 +80,23 @@ impl Call {
         A: Pieces + Sync + 'static,
         T: Send + 'static,
     {
+        self.until_stopped(slot, self.messages(opened, first, message, last))
+    }
+
+    /// Returns the messages that [`Self::relay`] forwards.
+    pub(super) fn messages<A, T>(
+        &self,
+        mut opened: Opened<A>,
+        first: Option<T>,
+        message: impl Fn(A::Piece) -> T + Send + 'static,
+        last: impl FnOnce(&A) -> Option<T> + Send + 'static,
+    ) -> impl Stream<Item = Result<T, ConnectError>> + Send + 'static
+    where
+        A: Pieces + Sync + 'static,
+        T: Send + 'static,
+    {
         let call = self.clone();
-        let messages = async_stream::stream! {
+        async_stream::stream! {
             if let Some(first) = first {
                 yield Ok(first);
             }
@@ -98,8 +113,7 @@ impl Call {
             if let Some(last) = last(opened.get()) {
                 yield Ok(last);
             }
-        };
-        self.until_stopped(slot, messages)
+        }
     }
 }
 
