@@ -14,7 +14,7 @@ use std::time::Duration;
 use belljar_engine::Engine;
 use belljar_model::{
     LimitsFile, LimitsGrade, MAX_TREE_LAYERS, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TREE_BEFORE,
-    TREE_CHANGES, TemplateStart, TlsMode, TreeBase,
+    TREE_CHANGES, TemplateStart, TemplateTree, TlsMode, TreeBase,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ use crate::bundle::BundleHeader;
 use crate::definition::{CopyStep, Definition, Step, StepKind};
 use crate::error::BuildError;
 use crate::layers::{Layer, Layers, NewLayer};
-use crate::sandbox::{BuildSandbox, BuildSandboxParams, CommandResult, Job, Log};
+use crate::sandbox::{BuildSandbox, BuildSandboxParams, CommandResult, Job, Log, check_starts};
 use crate::steps::{self, script};
 
 /// Name of the package mirror in the home directory of a build sandbox.
@@ -471,6 +471,18 @@ impl Builder<'_> {
             let closed = workshop.close().await;
             layers.push(result?);
             closed?;
+        }
+        if header.base == TreeBase::Own {
+            // One that lacks a directory to mount on would only fail later, in each of its sandboxes.
+            let tree = TemplateTree {
+                base: header.base,
+                layers: self.layers.tree(&layers),
+                owner: self.owner.to_owned(),
+                build: None,
+                warm: Vec::new(),
+                start: TemplateStart::default(),
+            };
+            check_starts(self.engine, tree, self.grade).await?;
         }
         Ok(layers)
     }

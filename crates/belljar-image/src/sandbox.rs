@@ -1,6 +1,7 @@
 //! A sandbox of a build: running commands in it, and reading bounded output and layers from it.
 
 use std::collections::VecDeque;
+use std::error::Error as _;
 use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
@@ -102,6 +103,27 @@ impl CommandResult {
 
 /// Receives lines of output.
 pub(crate) type Log<'a> = &'a mut (dyn FnMut(&str) + Send);
+
+/// Starts a sandbox with a finished tree, and ends it. Returns why none can be started.
+pub(crate) async fn check_starts(
+    engine: &dyn Engine,
+    tree: TemplateTree,
+    grade: LimitsGrade,
+) -> Result<(), BuildError> {
+    let spec = SandboxSpec { grade, tree: Tree::Template(Box::new(tree)), ..SandboxSpec::default() };
+    match engine.create(CreateRequest::run(&spec)).await {
+        Ok(sandbox) => Ok(sandbox.stop().await?),
+        Err(error) => {
+            let (mut reason, mut source) = (error.to_string(), error.source());
+            while let Some(cause) = source {
+                reason = format!("{reason}: {cause}");
+                source = cause.source();
+            }
+            let reason = format!("no sandbox can start in its tree: {}", sanitize(&reason, 1000));
+            Err(BuildError::Bundle { reason })
+        }
+    }
+}
 
 impl BuildSandbox {
     pub(crate) async fn open(

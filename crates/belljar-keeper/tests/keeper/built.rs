@@ -10,6 +10,7 @@ use belljar_keeper::{
 use belljar_model::{Approval, LimitsFile, Role};
 use belljar_testing::wait::DEADLINE;
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 
 use crate::fixture::{Fixture, plain, text, user};
 
@@ -294,6 +295,37 @@ pub(crate) async fn template_round_trips_through_a_file(fixture: Fixture) {
         let error = fixture.keeper.import_template(&other, None, source).await.unwrap_err();
         assert_eq!(error.code(), "invalid_field", "{error}");
     }
+}
+
+/// A tree in which no sandbox can start is refused when it comes, and not by each of its sandboxes.
+pub(crate) async fn imported_trees_start_a_sandbox(fixture: Fixture) {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, file) = (dir.path().join("tree"), dir.path().join("layer"));
+    std::fs::create_dir_all(tree.join("bin")).unwrap();
+    let args = [
+        tree.as_os_str(),
+        file.as_os_str(),
+        "-quiet".as_ref(),
+        "-no-progress".as_ref(),
+        "-all-root".as_ref(),
+    ];
+    let packed = std::process::Command::new("mksquashfs").args(args).output().unwrap();
+    assert!(packed.status.success(), "{packed:?}");
+    let bytes = std::fs::read(&file).unwrap();
+    let header = serde_json::json!({
+        "name": "bare", "description": "", "base": "own", "start": null, "ready": null, "warm": [],
+        "layers": [{"digest": hex::encode(Sha256::digest(&bytes)), "bytes": bytes.len()}],
+        "spec": {},
+    });
+    let whole = [format!("belljar-template 1\n{header}\n").into_bytes(), bytes].concat();
+    let caller = admin("acme");
+    let source = std::io::Cursor::new(whole);
+    let error = fixture.keeper.import_template(&caller, None, source).await.unwrap_err();
+    let said = error.to_string();
+    assert_eq!(error.code(), "invalid_field", "{said}");
+    assert!(said.starts_with("bundle: no sandbox can start in its tree: "), "{said}");
+    let error = fixture.keeper.create(&caller, request_for("bare")).await.unwrap_err();
+    assert_eq!(error.code(), "template_not_found", "{error}");
 }
 
 /// A second build waits for the first, which can be followed and cancelled; what it had finished stays cached.

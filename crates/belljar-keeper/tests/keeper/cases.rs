@@ -64,6 +64,7 @@ cases![
     built::template_lifecycle,
     built::invalid_builds_are_refused,
     built::template_round_trips_through_a_file,
+    built::imported_trees_start_a_sandbox,
     built::template_based_on_another_inherits_from_it,
     built::template_is_built_step_by_step,
     built::builds_are_queued_followed_and_cancelled,
