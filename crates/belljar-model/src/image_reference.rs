@@ -45,7 +45,13 @@ impl ImageReference {
     /// Returns the host that serves the registry, with a port if it has one.
     #[must_use]
     pub fn host(&self) -> &str {
-        if self.registry == DEFAULT_REGISTRY { DEFAULT_REGISTRY_HOST } else { &self.registry }
+        Self::host_of(&self.registry)
+    }
+
+    /// Returns the host that serves a registry, with a port if it has one.
+    #[must_use]
+    pub fn host_of(registry: &str) -> &str {
+        if registry == DEFAULT_REGISTRY { DEFAULT_REGISTRY_HOST } else { registry }
     }
 
     /// Returns the repository in the registry, such as `library/python`.

@@ -83,10 +83,12 @@ impl std::fmt::Debug for RegistryClient {
     }
 }
 
-/// Requests for one image.
+/// Requests to one registry, for one image unless only its account is checked.
 pub(crate) struct Session<'a> {
     client: &'a RegistryClient,
-    pub(crate) reference: &'a ImageReference,
+    /// The registry's name.
+    name: &'a str,
+    image: Option<&'a ImageReference>,
     registry: Origin,
     credentials: Option<&'a Credentials>,
     /// Value of the header, once the registry has asked for one.
@@ -114,8 +116,21 @@ impl RegistryClient {
         reference: &'a ImageReference,
         credentials: Option<&'a Credentials>,
     ) -> Result<Session<'a>, RegistryError> {
-        let registry = self.hosts.registry(reference)?;
-        Ok(Session { client: self, reference, registry, credentials, authorization: Mutex::default() })
+        let (name, image) = (reference.registry(), Some(reference));
+        let registry = self.hosts.registry(name)?;
+        Ok(Session { client: self, name, image, registry, credentials, authorization: Mutex::default() })
+    }
+
+    /// Checks that a registry accepts an account, without asking for an image.
+    ///
+    /// # Errors
+    /// Returns [`RegistryError::Login`] if it does not, or another [`RegistryError`].
+    pub async fn check_login(&self, name: &str, credentials: &Credentials) -> Result<(), RegistryError> {
+        let registry = self.hosts.registry(name)?;
+        let credentials = Some(credentials);
+        let (image, authorization) = (None, Mutex::default());
+        let session = Session { client: self, name, image, registry, credentials, authorization };
+        session.get("/v2/", &[]).await.map(drop)
     }
 
     /// Asks which image a name stands for now, for this machine's architecture.
@@ -258,13 +273,18 @@ where
 }
 
 impl Session<'_> {
+    /// Returns the image's repository, without which none is asked for.
+    pub(crate) fn repository(&self) -> &str {
+        self.image.map_or("", ImageReference::repository)
+    }
+
     pub(crate) fn invalid(&self, what: impl Into<String>) -> RegistryError {
-        RegistryError::Invalid { registry: self.reference.registry().to_owned(), what: what.into() }
+        RegistryError::Invalid { registry: self.name.to_owned(), what: what.into() }
     }
 
     /// Returns a manifest with its digest and its type.
     async fn manifest(&self, version: &str) -> Result<(Vec<u8>, String, String), RegistryError> {
-        let path = format!("/v2/{}/manifests/{version}", self.reference.repository());
+        let path = format!("/v2/{}/manifests/{version}", self.repository());
         let answer = self.get(&path, &[(header::ACCEPT, &manifest::accept())]).await?;
         let media_type = answer
             .headers()
@@ -355,14 +375,13 @@ impl Session<'_> {
         let origin = self.client.hosts.referred(&uri)?;
         let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let mut path = uri.path_and_query().ok_or_else(no_realm)?.as_str().to_owned();
-        path.push(if path.contains('?') { '&' } else { '?' });
-        if let Some(service) = service {
-            path.push_str(&format!("service={}&", encode(service)));
+        let scope = self.image.map(|image| format!("repository:{}:pull", image.repository()));
+        for (name, value) in [("service", service), ("scope", scope.as_deref())] {
+            if let Some(value) = value {
+                path.push(if path.contains('?') { '&' } else { '?' });
+                path.push_str(&format!("{name}={}", encode(value)));
+            }
         }
-        path.push_str(&format!(
-            "scope={}",
-            encode(&format!("repository:{}:pull", self.reference.repository()))
-        ));
         let basic = credentials.map(Credentials::header);
         let headers: Vec<_> =
             basic.as_deref().map(|value| (header::AUTHORIZATION, value)).into_iter().collect();
@@ -395,14 +414,18 @@ impl Session<'_> {
     }
 
     pub(crate) fn broken(&self, source: io::Error) -> RegistryError {
-        RegistryError::Connection { action: "read from", host: self.reference.registry().to_owned(), source }
+        RegistryError::Connection { action: "read from", host: self.name.to_owned(), source }
     }
 
     fn unauthorized(&self, said: &str) -> RegistryError {
-        RegistryError::Unauthorized {
-            registry: self.reference.registry().to_owned(),
-            repository: self.reference.repository().to_owned(),
-            said: said.to_owned(),
+        let (registry, said) = (self.name.to_owned(), said.to_owned());
+        let has_account = self.credentials.is_some();
+        match self.image {
+            Some(image) => {
+                let repository = image.repository().to_owned();
+                RegistryError::Unauthorized { registry, repository, said, has_account }
+            }
+            None => RegistryError::Login { registry, said },
         }
     }
 
@@ -413,12 +436,14 @@ impl Session<'_> {
             answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let text = self.read(answer, MAX_ANSWER_BYTES).await.unwrap_or_default();
         let said = reason(&text).unwrap_or_else(|| status.to_string());
-        match status {
-            StatusCode::TOO_MANY_REQUESTS => {
-                RegistryError::Limited { registry: self.reference.registry().to_owned(), after }
+        match (status, self.image) {
+            (StatusCode::TOO_MANY_REQUESTS, _) => {
+                RegistryError::Limited { registry: self.name.to_owned(), after }
             }
-            StatusCode::NOT_FOUND => RegistryError::NotFound { reference: self.reference.to_string(), said },
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.unauthorized(&said),
+            (StatusCode::NOT_FOUND, Some(image)) => {
+                RegistryError::NotFound { reference: image.to_string(), said }
+            }
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => self.unauthorized(&said),
             _ => self.invalid(format!("{status}: {said}")),
         }
     }

@@ -26,12 +26,22 @@ pub enum RegistryError {
         said: String,
     },
     /// The registry refused the credentials, or wants some.
-    #[error("{registry} refuses access to {repository}: {said}")]
+    #[error("{registry} refuses access to {repository}: {said}; {}", account_advice(registry, *has_account))]
     Unauthorized {
         /// The registry.
         registry: String,
         /// The repository.
         repository: String,
+        /// The registry's reason.
+        said: String,
+        /// Whether it had an account.
+        has_account: bool,
+    },
+    /// The registry refused an account.
+    #[error("{registry} refuses the account: {said}")]
+    Login {
+        /// The registry.
+        registry: String,
         /// The registry's reason.
         said: String,
     },
@@ -103,6 +113,13 @@ pub enum RegistryError {
         /// The reason, with the file if it is one.
         reason: String,
     },
+}
+
+fn account_advice(registry: &str, has_account: bool) -> String {
+    match has_account {
+        true => format!("the account of belljar image login {registry} may lack the right"),
+        false => format!("log in with belljar image login {registry}"),
+    }
 }
 
 fn list(offered: &[String]) -> String {

@@ -41,15 +41,14 @@ impl Origin {
 }
 
 impl RegistryHosts {
-    /// Returns where the registry of an image is.
-    pub(crate) fn registry(&self, reference: &ImageReference) -> Result<Origin, RegistryError> {
-        let named = self.registries.iter().find(|one| one.host() == Some(reference.registry()));
+    /// Returns where a registry is.
+    pub(crate) fn registry(&self, registry: &str) -> Result<Origin, RegistryError> {
+        let named = self.registries.iter().find(|one| one.host() == Some(registry));
         let all = || self.registries.iter().find(|one| one.host().is_none());
-        let found = named.or_else(all).ok_or_else(|| RegistryError::NotAllowed {
-            host: reference.registry().to_owned(),
-            reason: String::new(),
-        })?;
-        origin(reference.host(), found.is_plain(), found.host().is_some())
+        let found = named
+            .or_else(all)
+            .ok_or_else(|| RegistryError::NotAllowed { host: registry.to_owned(), reason: String::new() })?;
+        origin(ImageReference::host_of(registry), found.is_plain(), found.host().is_some())
     }
 
     /// Returns where a registry refers to: a token's realm, or the place of a blob. That needs TLS, unless the operator has named the
@@ -139,7 +138,7 @@ mod tests {
     fn registries_are_allowed_by_name() {
         let some = hosts(&["docker.io", "http://127.0.0.1:5000", "Registry.corp.example"]);
         let to = |hosts: &RegistryHosts, name: &str| {
-            let origin = hosts.registry(&name.parse().unwrap()).ok()?;
+            let origin = hosts.registry(name.parse::<ImageReference>().unwrap().registry()).ok()?;
             Some((origin.to_string(), origin.port, origin.is_plain, origin.is_named))
         };
         let docker = ("registry-1.docker.io".to_owned(), 443, false, true);

@@ -254,7 +254,7 @@ impl Part {
         blob: &Blob,
         add: &(impl Fn(u64) + Sync),
     ) -> Result<(), RegistryError> {
-        let path = format!("/v2/{}/blobs/{}", session.reference.repository(), blob.digest);
+        let path = format!("/v2/{}/blobs/{}", session.repository(), blob.digest);
         let range = format!("bytes={}-", self.length);
         let headers: &[_] = if self.length > 0 { &[(header::RANGE, range.as_str())] } else { &[] };
         let answer = session.get(&path, headers).await?;

@@ -387,6 +387,36 @@ async fn credentials_stay_with_the_registry() {
 }
 
 #[tokio::test]
+async fn accounts_are_checked_without_an_image() {
+    let registry = Registry::start(|host, (path, headers)| {
+        let account = headers.get("authorization").map(String::as_str).unwrap_or_default();
+        match (path.as_str(), account) {
+            // "user:secret"
+            ("/token?service=a", "Basic dXNlcjpzZWNyZXQ=") => answer("200 OK", r#"{"access_token":"t0ken"}"#),
+            ("/token?service=a", _) => answer("401 Unauthorized", r#"{"errors":[{"code":"DENIED"}]}"#),
+            ("/v2/", "Bearer t0ken") => answer("200 OK", "{}"),
+            ("/v2/", _) => {
+                let challenge = format!(r#"Bearer realm="http://{host}/token",service="a""#);
+                answer("401 Unauthorized", "").with("www-authenticate", challenge)
+            }
+            _ => panic!("{path}"),
+        }
+    })
+    .await;
+    let client = registry.client(&[]);
+    let check = async |host: &str, password: &str| {
+        let credentials = Credentials { user: "user".to_owned(), password: password.to_owned() };
+        client.check_login(host, &credentials).await
+    };
+    check(&registry.host, "secret").await.unwrap();
+    let error = check(&registry.host, "wrong").await.unwrap_err();
+    assert!(matches!(error, RegistryError::Login { .. }), "{error}");
+    assert_eq!(error.to_string(), format!("{} refuses the account: DENIED", registry.host));
+    let error = check("ghcr.io", "secret").await.unwrap_err();
+    assert!(matches!(error, RegistryError::NotAllowed { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn refusals_say_what_failed() {
     let no_layer = r#"{"schemaVersion":2,"config":{"digest":"sha256:00","size":1},"layers":[]}"#;
     let windows = format!(

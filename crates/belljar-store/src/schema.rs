@@ -97,6 +97,12 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("../migrations/sqlite/0015_template_keys.sql"),
         postgres: include_str!("../migrations/postgres/0015_template_keys.sql"),
     },
+    Step {
+        version: 17,
+        description: "accounts at registries of images",
+        sqlite: include_str!("../migrations/sqlite/0017_registry_logins.sql"),
+        postgres: include_str!("../migrations/postgres/0017_registry_logins.sql"),
+    },
 ];
 
 /// Migrates the tables to the newest version. With PostgreSQL other keepers wait meanwhile.

@@ -12,6 +12,7 @@ use crate::keys::Keys;
 use crate::meta::Meta;
 use crate::name_lock::{self, NameLock};
 use crate::ports::Ports;
+use crate::registry_logins::RegistryLogins;
 use crate::reserve::Reserve;
 use crate::sandboxes::Sandboxes;
 use crate::seal::{self, KeyFile, Sealer};
@@ -106,6 +107,11 @@ impl Store {
     /// Returns the table of secrets of tenants.
     pub fn secrets(&self) -> Secrets<'_> {
         Secrets { database: &self.database, sealer: &self.sealer }
+    }
+
+    /// Returns the table of accounts of tenants at registries.
+    pub fn registry_logins(&self) -> RegistryLogins<'_> {
+        RegistryLogins { database: &self.database, sealer: &self.sealer }
     }
 
     /// Returns the table of tools of tenants.

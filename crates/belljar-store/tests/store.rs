@@ -37,6 +37,8 @@ mod mirror;
 mod ports;
 #[path = "store/postgres.rs"]
 mod postgres;
+#[path = "store/registry_logins.rs"]
+mod registry_logins;
 #[path = "store/samples.rs"]
 mod samples;
 #[path = "store/sandboxes.rs"]
@@ -147,6 +149,7 @@ const CASES: &[(&str, Run)] = cases![
     secrets::secrets_are_listed_by_name,
     secrets::secret_names_and_numbers_are_bounded,
     secrets::concurrent_inserts_of_a_secret_take_its_name_once,
+    registry_logins::logins_are_of_one_tenant_and_registry,
     tools::tools_have_versions,
     sessions::sessions_end_once,
     sessions::sessions_of_a_key_are_bounded,

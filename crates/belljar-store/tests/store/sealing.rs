@@ -97,8 +97,13 @@ fn files_with_marker(dir: &Path) -> Vec<String> {
 
 /// Reports whether the marker is in the database's tables or, if they can be read, in its files.
 async fn is_exposed(fixture: &Fixture) -> bool {
-    let tables =
-        [("sandboxes", "spec"), ("templates", "spec"), ("secrets", "value"), ("idempotency", "response")];
+    let tables = [
+        ("sandboxes", "spec"),
+        ("templates", "spec"),
+        ("secrets", "value"),
+        ("idempotency", "response"),
+        ("registry_logins", "password"),
+    ];
     for (table, column) in tables {
         let text = match fixture.backend {
             Backend::Sqlite => format!("CAST({column} AS TEXT)"),
