@@ -149,6 +149,8 @@ targets! {
     users in cli;
     /// A template file.
     template_file in template;
+    /// A Dockerfile.
+    dockerfile in template;
     /// The header of an exported template.
     bundle_head in template;
     /// The documents of an OCI image.

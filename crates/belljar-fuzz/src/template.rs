@@ -1,7 +1,10 @@
 //! Templates: their files, exported templates, and images.
 
+use std::collections::BTreeMap;
+
 use belljar_image::{
-    Base, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, StepKind, parse_header, write_header,
+    Base, Definition, DockerStepKind, Dockerfile, MAX_DEFINITION_BYTES, MAX_STEPS, StepKind, parse_header,
+    write_header,
 };
 
 use crate::data::{check_refusal, check_text, text};
@@ -42,6 +45,38 @@ pub(crate) fn template_file(data: &[u8]) {
         }
     }
     definition.spec.resolve().expect("a template contains a valid specification");
+}
+
+pub(crate) fn dockerfile(data: &[u8]) {
+    let text = text(data);
+    let env = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
+    let parsed = match Dockerfile::parse(&text, &BTreeMap::new()) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            check_text(&error.to_string());
+            assert!(error.line > 0 && error.line <= text.matches('\n').count() + 1, "{error}");
+            assert!(!error.instruction.is_empty() && !error.reason.is_empty(), "{error}");
+            return;
+        }
+    };
+    // Values of the image may make a step invalid, but in no other way.
+    let Ok(steps) = parsed.steps(&env, Some("/srv")) else { return };
+    assert!(steps.windows(2).all(|pair| pair[0].line < pair[1].line), "{steps:?}");
+    for step in steps {
+        let is_absolute = |path: &str| path.starts_with('/') && !path.split('/').any(|part| part == "..");
+        match step.kind {
+            DockerStepKind::Run(line) => assert!(!line.is_empty()),
+            DockerStepKind::Copy { sources, to, .. } => {
+                assert!(is_absolute(&to) && !sources.is_empty(), "{to:?}");
+                let leaves =
+                    |source: &String| source.starts_with('/') || source.split('/').any(|part| part == "..");
+                assert!(!sources.iter().any(leaves), "{sources:?}");
+            }
+            DockerStepKind::Workdir(dir) => assert!(is_absolute(&dir), "{dir:?}"),
+            DockerStepKind::Env(env) => assert!(!env.is_empty()),
+            DockerStepKind::User(name) => assert!(!name.is_empty()),
+        }
+    }
 }
 
 fn is_name(name: &str) -> bool {

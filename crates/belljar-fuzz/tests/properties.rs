@@ -148,7 +148,7 @@ properties! {
     spec_toml spec_json tool_file screening screening_query tool_patch size timeout cpus count word mount env mount_targets mount_policy policy_file language
     command_template script result_json event_json stream_output collector hint seccomp_policy launch_report
     cgroup_tables cgroup_number proc_stat tcp_table guest_path archive_tar archive_zip glob guest_config message guest_frames guest_answer guest_run
-    copy_out file_pair terminal_text users template_file bundle_head oci_documents
+    copy_out file_pair terminal_text users template_file dockerfile bundle_head oci_documents
     network_policy network_flag network_name dns_query client_hello request_head
     next_hop request_path redaction
     e2b_frames e2b_call e2b_sandbox e2b_signature e2b_filter e2b_upload

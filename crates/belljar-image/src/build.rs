@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use belljar_engine::Engine;
 use belljar_model::{
-    LimitsFile, LimitsGrade, MAX_TREE_LAYERS, NetworkFile, NetworkPolicy, ShownDir, SpecFile, TREE_BEFORE,
-    TREE_CHANGES, TemplateStart, TemplateTree, TlsMode, TreeBase,
+    ImageInfo, LimitsFile, LimitsGrade, MAX_TREE_LAYERS, NetworkFile, NetworkPolicy, ShownDir, SpecFile,
+    TREE_BEFORE, TREE_CHANGES, TemplateStart, TemplateTree, TlsMode, TreeBase,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ const WORK: &str = "/opt/template";
 /// Time between reports of packed bytes.
 const PACK_INTERVAL: Duration = Duration::from_millis(500);
 /// Paths that are excluded from the layers of a separate tree.
-const EXCLUDED_PATHS: &[&str] = &["proc/*", "dev/*", "sys/*", "tmp/*", "run/*", "home/user/*"];
+pub(crate) const EXCLUDED_PATHS: &[&str] = &["proc/*", "dev/*", "sys/*", "tmp/*", "run/*", "home/user/*"];
 
 /// Inputs of a build besides the definition.
 #[derive(Debug, Default)]
@@ -126,6 +126,8 @@ pub struct Built {
     pub start: TemplateStart,
     /// Modules that warm interpreters import in advance.
     pub warm: Vec<String>,
+    /// The image that is its base, unless that is a template.
+    pub image: Option<ImageInfo>,
 }
 
 /// Builds templates and imports bundles.
@@ -149,6 +151,7 @@ struct State {
     key: String,
     env: BTreeMap<String, String>,
     workdir: Option<String>,
+    image: Option<ImageInfo>,
     /// Whether the base or a step was not cached, so that all steps after it run.
     is_new: bool,
 }
@@ -170,7 +173,7 @@ fn assemble(definition: &Definition, base: Option<&BaseTemplate>, state: State) 
     warm.extend(more);
     spec.env = Some(state.env).filter(|env| !env.is_empty());
     let start = TemplateStart { command, ready, workdir: state.workdir };
-    Built { base: state.base, layers: state.layers, spec, start, warm }
+    Built { base: state.base, layers: state.layers, spec, start, warm, image: state.image }
 }
 
 impl Builder<'_> {
@@ -553,13 +556,8 @@ fn show_dir(name: &str, source: Option<&Path>) -> Vec<ShownDir> {
 
 /// Writes the files of a `copy` step into the sandbox.
 async fn copy_files(sandbox: &BuildSandbox, copy: &CopyStep, input: &BuildInput) -> Result<(), BuildError> {
-    let below = format!("{}/", copy.from);
     for (name, (mode, content)) in &input.files {
-        let place = match name.strip_prefix(&below) {
-            Some(rest) => format!("{}/{rest}", copy.to),
-            None if *name == copy.from => copy.to.clone(),
-            None => continue,
-        };
+        let Some(place) = copy.target(name) else { continue };
         let write = sandbox.sandbox.guest().write(Path::new(&place), *mode, content.clone());
         write.await.map_err(BuildError::guest("copying a file"))?;
     }

@@ -107,10 +107,24 @@ pub enum StepKind {
 /// Source and destination of a `copy` step, each a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyStep {
-    /// The path next to the definition file: relative, without `..`.
+    /// The path next to the definition file: relative, without `..`; `.` is everything that came with the template.
     pub from: String,
     /// The absolute path inside the sandbox.
     pub to: String,
+}
+
+impl CopyStep {
+    /// Returns the path to which a file that came with the template is copied; `None` if it is not part of this step.
+    pub(crate) fn target(&self, name: &str) -> Option<String> {
+        let below = |rest: &str| format!("{}/{rest}", self.to.trim_end_matches('/'));
+        if self.from == "." {
+            return Some(below(name));
+        }
+        match name.strip_prefix(&self.from)? {
+            "" => Some(self.to.clone()),
+            rest => rest.strip_prefix('/').map(below),
+        }
+    }
 }
 
 impl StepKind {
@@ -466,10 +480,10 @@ fn parse_step(
         source.check(
             &field("copy.from"),
             copy,
-            is_below(from),
+            from == "." || is_below(from),
             "give a relative path without .. or control characters",
         )?;
-        let to_fits = to.strip_prefix('/').is_some_and(is_below);
+        let to_fits = to == "/" || to.strip_prefix('/').is_some_and(is_below);
         source.check(
             &field("copy.to"),
             copy,

@@ -162,15 +162,15 @@ impl Layers {
     }
 
     /// Removes every layer that is neither in `used` nor the result of a cached step, cached steps that were not used for
-    /// `keep_steps`, and partial files left by a killed server. With `dry_run` it only returns what would be removed.
-    /// No build may run meanwhile.
+    /// `keep_steps`, and partial files left by a killed server. Without `keep_steps`, cached steps are kept only if that takes no layer
+    /// that is not in `used`. With `dry_run` it only returns what would be removed. No build may run meanwhile.
     ///
     /// # Errors
     /// Fails if a file cannot be removed.
     pub fn sweep(
         &self,
         used: &BTreeSet<String>,
-        keep_steps: Duration,
+        keep_steps: Option<Duration>,
         dry_run: bool,
     ) -> Result<Swept, BuildError> {
         let remove = |path: &Path| {
@@ -184,8 +184,12 @@ impl Layers {
             // A time in the future counts as just used.
             let age = age.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
             let layers = std::fs::read(&path).ok();
+            let is_kept = |layers: &[Layer]| match keep_steps {
+                Some(keep_steps) => age <= keep_steps,
+                None => layers.iter().all(|layer| used.contains(&layer.digest)),
+            };
             match layers.and_then(|text| serde_json::from_slice::<Vec<Layer>>(&text).ok()) {
-                Some(layers) if age <= keep_steps => {
+                Some(layers) if is_kept(&layers) => {
                     keep.extend(layers.into_iter().map(|layer| layer.digest));
                 }
                 _ => {
@@ -222,6 +226,16 @@ impl NewLayer {
         self.file.write_all(piece).await.map_err(file_error("write", &self.path))
     }
 
+    /// Returns the number of bytes written so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes what is still in memory, for those who open the file.
+    pub(crate) async fn flush(&mut self) -> Result<(), BuildError> {
+        self.file.flush().await.map_err(file_error("write", &self.path))
+    }
+
     /// Returns the temporary path, valid until the layer is finished.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -251,21 +265,26 @@ mod tests {
         assert_eq!(layers.find_cached("k").await, Some(vec![layer.clone()]));
         drop(layers.begin().await.unwrap());
         let day = Duration::from_secs(24 * 3600);
-        let swept = layers.sweep(&BTreeSet::new(), day, false).unwrap();
+        let swept = layers.sweep(&BTreeSet::new(), Some(day), false).unwrap();
         assert_eq!(swept, Swept::default());
         assert!(layers.path(&layer.digest).exists());
         let entry = std::fs::File::open(layers.cache_path("k")).unwrap();
         entry.set_modified(SystemTime::now() - 2 * day).unwrap();
         // A used layer is kept, and so is its step if it was used a moment ago.
         assert_eq!(layers.find_cached("k").await, Some(vec![layer.clone()]));
-        assert_eq!(layers.sweep(&BTreeSet::new(), day, false).unwrap(), Swept::default());
+        assert_eq!(layers.sweep(&BTreeSet::new(), Some(day), false).unwrap(), Swept::default());
         entry.set_modified(SystemTime::now() - 2 * day).unwrap();
         let used = BTreeSet::from([layer.digest.clone()]);
-        assert_eq!(layers.sweep(&used, day, true).unwrap(), Swept { steps: 1, layers: Vec::new() });
+        assert_eq!(layers.sweep(&used, Some(day), true).unwrap(), Swept { steps: 1, layers: Vec::new() });
         let all = Swept { steps: 1, layers: vec![(layers.path(&layer.digest), 4)] };
-        assert_eq!(layers.sweep(&BTreeSet::new(), day, true).unwrap(), all);
+        entry.set_modified(SystemTime::now()).unwrap();
+        // Without a time, a step that was just used is kept only with the layers of others.
+        assert_eq!(layers.sweep(&used, None, true).unwrap(), Swept::default());
+        assert_eq!(layers.sweep(&BTreeSet::new(), None, true).unwrap(), all);
+        entry.set_modified(SystemTime::now() - 2 * day).unwrap();
+        assert_eq!(layers.sweep(&BTreeSet::new(), Some(day), true).unwrap(), all);
         assert!(layers.path(&layer.digest).exists());
-        assert_eq!(layers.sweep(&BTreeSet::new(), day, false).unwrap(), all);
+        assert_eq!(layers.sweep(&BTreeSet::new(), Some(day), false).unwrap(), all);
         assert!(!layers.path(&layer.digest).exists());
         assert_eq!(layers.find_cached("k").await, None);
     }

@@ -3,18 +3,25 @@
 //! ```text
 //! definition.rs   a TOML text ──► Definition            strict, each error with line, column and field
 //! build.rs        Definition ──► steps in sandboxes ──► tar of their changes ──► squashfs, made in another sandbox
+//! dockerfile.rs   a Dockerfile, as far as a definition can express it
 //! layers.rs       squashfs files by their SHA-256, and a cache from step keys to layers
 //! bundle.rs       a template as one file
+//! image_export.rs a template as an image
+//! image_file.rs   an image in a file, as a layout directory
 //! ```
 //!
-//! Nothing that a template supplies is run, unpacked or interpreted outside a sandbox. The result is a file that is
+//! Nothing that a template supplies is run, unpacked or interpreted outside a sandbox, but for the names and documents of an image in a
+//! file, which are read as those of a registry are. The result is a file that is
 //! stored under its digest, and only ever mounted without devices and without set-uid programs.
 #![forbid(unsafe_code)]
 
 mod build;
 mod bundle;
 mod definition;
+mod dockerfile;
 mod error;
+mod image_export;
+mod image_file;
 mod layers;
 mod oci;
 mod sandbox;
@@ -47,6 +54,9 @@ pub use build::{
 };
 pub use bundle::{BundleHeader, MAX_HEADER_BYTES, parse_header, write_header};
 pub use definition::{Base, CopyStep, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, Step, StepKind};
+pub use dockerfile::{DockerStep, DockerStepKind, Dockerfile, DockerfileError, MAX_DOCKERFILE_BYTES};
 pub use error::{BuildError, DefinitionError};
+pub use image_export::{ImageExport, ImageSettings};
+pub use image_file::{ImageFile, ImageFileLimits, read_image_file};
 pub use layers::{Layer, Layers, Swept, bytes_of, digest_of};
 pub use sandbox::Lines;

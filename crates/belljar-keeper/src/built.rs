@@ -550,7 +550,7 @@ impl Keeper {
             }
         }
         let (layers, keep_steps) = (self.layers(), self.inner.config.now().keep_steps);
-        let swept = tokio::task::spawn_blocking(move || layers.sweep(&used, keep_steps, dry_run)).await;
+        let swept = tokio::task::spawn_blocking(move || layers.sweep(&used, Some(keep_steps), dry_run)).await;
         match swept {
             Ok(swept) => Ok(swept?),
             Err(_) => Ok(Swept::default()),

@@ -29,17 +29,19 @@ impl Builder<'_> {
             key: String::new(),
             env: BTreeMap::new(),
             workdir: None,
+            image: None,
             is_new: false,
         };
-        match &definition.base {
-            Base::Host => {
+        match (&definition.base, &input.base) {
+            (Base::Host, _) => {
                 state.base = TreeBase::Host;
                 state.key = next_key(GENERATION, &format!("host {}", host_digest()));
             }
-            Base::Template(name) => {
-                let Some(base) = &input.base else {
-                    return Err(BuildError::input("base", format!("there is no template {name}")));
-                };
+            (Base::Template(name), None) => {
+                return Err(BuildError::input("base", format!("there is no template {name}")));
+            }
+            // An image that was imported is there as a template.
+            (Base::Template(_) | Base::Image(_), Some(base)) => {
                 state.base = base.base;
                 state.env = base.spec.env.clone().unwrap_or_default();
                 state.workdir = base.start.workdir.clone();
@@ -49,7 +51,7 @@ impl Builder<'_> {
                 let text = format!("template {} {digest} {settings}", base.base.as_str());
                 state.key = next_key(GENERATION, &text);
             }
-            Base::Debian { suite } => {
+            (Base::Debian { suite }, _) => {
                 let mirror = input.mirror.as_deref();
                 let scripts = format!("{} {} {}", steps::DEBIAN, steps::CONFIGURE, steps::FINISH);
                 let text = format!("debian {suite} {scripts} {}", mirror_digest(mirror, "apt")?);
@@ -67,7 +69,7 @@ impl Builder<'_> {
                 let result = self.configure_debian(&sandbox, &state, definition, total).await;
                 self.finish_base(sandbox, result, &mut state).await?;
             }
-            Base::Oci { .. } | Base::Image(_) => {
+            (Base::Oci { .. } | Base::Image(_), _) => {
                 let reference = match &definition.base {
                     Base::Oci { reference, .. } => reference.as_deref(),
                     // Its layout has this image alone.
@@ -169,6 +171,7 @@ impl Builder<'_> {
         let (config, layers) = oci::parse_manifest(&text)?;
         let config =
             oci::parse_config(&read_document(workshop, &format!("blobs/sha256/{}", config.hex()?)).await?)?;
+        state.image = Some(config.describe(&found.digest, &layers));
         for line in config.env.unwrap_or_default() {
             let variable: belljar_model::EnvVar = line
                 .parse()

@@ -40,8 +40,7 @@ pub fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), Bu
     }
     for step in &definition.steps {
         if let StepKind::Copy(copy) = &step.kind {
-            let below = format!("{}/", copy.from);
-            let exists = input.files.keys().any(|name| *name == copy.from || name.starts_with(&below));
+            let exists = input.files.keys().any(|name| copy.target(name).is_some());
             if !exists {
                 let field = format!("step.{}.copy.from", step.number);
                 return Err(BuildError::input(

@@ -50,9 +50,8 @@ pub(super) fn step_text(step: &Step, input: &BuildInput) -> Result<String, Build
         text = format!("{text} {}", step.network.canonical_json());
     }
     if let StepKind::Copy(copy) = kind {
-        let below = format!("{}/", copy.from);
         for (name, (mode, content)) in &input.files {
-            if *name == copy.from || name.starts_with(&below) {
+            if copy.target(name).is_some() {
                 text = format!("{text} {name:?} {mode:o} {}", hex::encode(Sha256::digest(content)));
             }
         }
