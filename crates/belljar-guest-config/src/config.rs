@@ -42,6 +42,9 @@ pub struct GuestConfig {
     /// ids protects the guest from user code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUser>,
+    /// The user of [`GuestConfig::machine`] as whom programs run that name none, by name or number; its own if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Maximum heap of a JavaScript interpreter, in MiB; 0 is the interpreter's default.
     #[serde(default)]
     pub heap_mib: u64,

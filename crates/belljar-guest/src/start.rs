@@ -191,7 +191,11 @@ pub(crate) struct Command {
 impl Command {
     pub(crate) fn from_request(guest: &Guest, request: &v1::StartRequest) -> Result<Self, ConnectError> {
         let words = parse_words(request)?;
-        let other = other_user(guest, &request.user)?;
+        let user = match request.user.as_str() {
+            "" => guest.config.user.as_deref().unwrap_or(USER),
+            named => named,
+        };
+        let other = other_user(guest, user)?;
         let mut env: BTreeMap<Vec<u8>, Vec<u8>> = guest
             .config
             .env
@@ -207,7 +211,7 @@ impl Command {
                     path.drain(..own.len());
                 }
             }
-            let name = if account.user.uid == 0 { "root" } else { &request.user };
+            let name = if account.user.uid == 0 { "root" } else { user };
             for (key, value) in
                 [("HOME", &*account.home), ("USER", name), ("LOGNAME", name), ("SHELL", &account.shell)]
             {
@@ -259,11 +263,11 @@ impl Command {
 }
 
 /// Name of the sandbox's user, who is the only one except in machines.
-const USER: &str = "user";
+pub(crate) const USER: &str = "user";
 
 /// Returns the user that a request names, if that is not the sandbox's own.
 fn other_user(guest: &Guest, name: &str) -> Result<Option<Account>, ConnectError> {
-    if name.is_empty() || name == USER {
+    if name == USER {
         return Ok(None);
     }
     let Some(machine) = guest.config.machine.filter(|machine| machine.ids > 0) else {

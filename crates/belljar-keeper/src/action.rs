@@ -133,6 +133,12 @@ actions! {
     TEMPLATE_IMPORT = admin("template.import").audited();
     TEMPLATE_REMOVE = user("template.remove").audited();
     TEMPLATE_REMOVE_BUILT = admin("template.remove").audited();
+    IMAGE_IMPORT = admin("image.import").audited();
+    IMAGE_EXPORT = user("image.export").audited();
+    IMAGE_COLLECT = admin("image.gc").audited();
+    IMAGE_LOGIN = admin("image.login").audited();
+    IMAGE_LOGOUT = admin("image.logout").audited();
+    IMAGE_LOGINS = admin("image.logins");
     VOLUME_CREATE = user("volume.create").audited();
     VOLUME_LIST = read("volume.list");
     VOLUME_GET = read("volume.get");

@@ -10,18 +10,22 @@ use belljar_image::{
     Base, BaseTemplate, BuildEvent, BuildInput, Builder, Built, BundleHeader, Definition, Layer, Layers,
     MAX_HEADER_BYTES, Swept, bytes_of, check_input, digest_of, parse_header, write_header,
 };
-use belljar_model::{SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, one_or_several};
+use belljar_model::{
+    ImageInfo, ImageReference, SpecFile, TemplateStart, TemplateTree, Tree, TreeBase, one_or_several,
+};
 use belljar_store::{StoreError, TemplateKind, TemplateRow};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use crate::action::{TEMPLATE_BUILD, TEMPLATE_BUILD_FILE, TEMPLATE_EXPORT, TEMPLATE_IMPORT};
+use crate::action::{Action, TEMPLATE_BUILD, TEMPLATE_BUILD_FILE, TEMPLATE_EXPORT, TEMPLATE_IMPORT};
 use crate::build_queue::{QueuedBuild, TemplateBuild};
 use crate::caller::Caller;
 use crate::error::KeeperError;
 use crate::head_room::Purpose;
+use crate::images::image_template;
 use crate::info::{TemplateInfo, TemplateStep};
 use crate::keeper::{Keeper, Result};
 use crate::query::network_details;
@@ -66,14 +70,17 @@ pub(crate) struct BuiltRecord {
     /// Its file's steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) steps: Vec<TemplateStep>,
+    /// The image that its file is based on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<ImageInfo>,
 }
 
 impl BuiltRecord {
     /// Returns the record of an unchanged tree on `base`.
     pub(crate) fn unchanged(base: TreeBase) -> Self {
         let (start, ready, workdir, build, parent) = (None, None, None, None, None);
-        let (layers, warm, steps) = (Vec::new(), Vec::new(), Vec::new());
-        Self { base, layers, start, ready, warm, workdir, build, parent, steps }
+        let (layers, warm, steps, image) = (Vec::new(), Vec::new(), Vec::new(), None);
+        Self { base, layers, start, ready, warm, workdir, build, parent, steps, image }
     }
 }
 
@@ -157,8 +164,23 @@ impl Keeper {
         self.check_name(caller, &name).await?;
         let base = self.base_template(caller, &definition, &name).await?;
         let BuildTemplate { mirror, image, files, fresh, .. } = request;
+        // An image by its name is pulled.
+        let image = image.filter(|_| matches!(definition.base, Base::Oci { .. }));
         let input = BuildInput { mirror, image, base, files, fresh };
         check_input(&definition, &input)?;
+        self.queue_build(caller, TEMPLATE_BUILD, name, definition, input, None)
+    }
+
+    /// Puts a build into the queue, and records its end as `action`. The layout of an imported image is removed then.
+    pub(crate) fn queue_build(
+        &self,
+        caller: &Caller,
+        action: Action,
+        name: String,
+        definition: Definition,
+        input: BuildInput,
+        imported: Option<TempDir>,
+    ) -> Result<TemplateBuild> {
         let (build, follower) = self.inner.build_queue.add(caller, &name)?;
         let (keeper, caller) = (self.clone(), caller.clone());
         self.inner.tasks.spawn(async move {
@@ -176,7 +198,8 @@ impl Keeper {
                 details.push(("template", info.id.clone()));
                 details.push(("sha256", info.digest.clone()));
             }
-            let result = match keeper.audit(&caller, TEMPLATE_BUILD, None, &result, details).await {
+            drop(imported);
+            let result = match keeper.audit(&caller, action, None, &result, details).await {
                 Ok(()) => result,
                 Err(error) => Err(error),
             };
@@ -201,6 +224,7 @@ impl Keeper {
         mut input: BuildInput,
         build: &QueuedBuild,
     ) -> Result<TemplateInfo> {
+        let is_import = input.image.is_some() && matches!(definition.base, Base::Image(_));
         let building = async {
             // While it waited, its base may have been built, or removed.
             input.base = self.base_template(caller, definition, name).await?;
@@ -211,7 +235,11 @@ impl Keeper {
             () = build.cancelled.cancelled() => Err(KeeperError::Cancelled),
             built = building => built,
         };
-        self.store_built(caller, name, definition, built?).await
+        let mut built = built?;
+        if let Some(image) = &mut built.image {
+            image.imported = is_import;
+        }
+        self.store_built(caller, name, definition, built).await
     }
 
     fn check_build(&self, request: &BuildTemplate) -> Result<()> {
@@ -251,7 +279,7 @@ impl Keeper {
     }
 
     /// Returns the engine that builds templates.
-    fn builder_engine(&self) -> Result<&Arc<dyn Engine>> {
+    pub(crate) fn builder_engine(&self) -> Result<&Arc<dyn Engine>> {
         let with_trees = || self.inner.engines.offered().filter(|engine| engine.capabilities().own_tree);
         // Layers are mounted as volumes are.
         with_trees().find(|engine| engine.capabilities().volumes).ok_or_else(|| {
@@ -269,12 +297,12 @@ impl Keeper {
     }
 
     /// Locks out other builds: each takes memory for all of its files.
-    fn lock_build(&self) -> Result<tokio::sync::OwnedMutexGuard<()>> {
+    pub(crate) fn lock_build(&self) -> Result<tokio::sync::OwnedMutexGuard<()>> {
         Arc::clone(&self.inner.building).try_lock_owned().map_err(|_| KeeperError::Building)
     }
 
     /// Checks a name for a built template. Returns the built template of that name, which is replaced; any other kind is an error.
-    async fn check_name(&self, caller: &Caller, name: &str) -> Result<Option<TemplateRow>> {
+    pub(crate) async fn check_name(&self, caller: &Caller, name: &str) -> Result<Option<TemplateRow>> {
         let found = self.inner.store.templates().get(&caller.tenant, name).await?;
         let found = found.filter(|row| row.tenant == caller.tenant && row.name.as_deref() == Some(name));
         match found {
@@ -293,7 +321,11 @@ impl Keeper {
         definition: &Definition,
         name: &str,
     ) -> Result<Option<BaseTemplate>> {
-        let Base::Template(base) = &definition.base else { return Ok(None) };
+        let base = match &definition.base {
+            Base::Template(base) => base,
+            Base::Image(image) => return self.imported_image(caller, image, name).await,
+            Base::Host | Base::Debian { .. } | Base::Oci { .. } => return Ok(None),
+        };
         if base == name || *base == definition.name {
             return Err(KeeperError::field("base", format!("the template {base} would start from itself")));
         }
@@ -301,13 +333,27 @@ impl Keeper {
             || KeeperError::field("base", format!("built template {base} not found; build it first"));
         let row = self.inner.store.templates().get(&caller.tenant, base).await?.ok_or_else(missing)?;
         let built = built_record(&row)?.filter(|_| row.kind == TemplateKind::Built).ok_or_else(missing)?;
-        Ok(Some(BaseTemplate {
-            base: built.base,
-            layers: built.layers,
-            spec: SpecFile::from_json(&row.spec)?,
-            start: TemplateStart { command: built.start, ready: built.ready, workdir: built.workdir },
-            warm: built.warm,
-        }))
+        to_base(&row, built).map(Some)
+    }
+
+    /// Returns the template of an image that was imported under this name, as the base of the template `name`. Others are looked up at
+    /// their registry.
+    async fn imported_image(
+        &self,
+        caller: &Caller,
+        image: &ImageReference,
+        name: &str,
+    ) -> Result<Option<BaseTemplate>> {
+        let template = image_template(image);
+        let found = match template == name {
+            // What replaces it comes from elsewhere.
+            true => None,
+            false => self.inner.store.templates().get(&caller.tenant, &template).await?,
+        };
+        let Some(row) = found else { return Ok(None) };
+        let imported =
+            built_record(&row)?.filter(|built| built.image.as_ref().is_some_and(|image| image.imported));
+        imported.map(|built| to_base(&row, built)).transpose()
     }
 
     /// Builds, after pulling the image of the base if it is one.
@@ -321,6 +367,9 @@ impl Keeper {
         let Base::Image(reference) = &definition.base else {
             return self.build(caller, definition, input, build).await;
         };
+        if input.image.is_some() || input.base.is_some() {
+            return self.build(caller, definition, input, build).await;
+        }
         let dir = self.pull_image(caller, reference, input.fresh, &|event| build.report(event)).await?;
         input.image = Some(dir.clone());
         let built = self.build(caller, definition, input, build).await?;
@@ -367,6 +416,7 @@ impl Keeper {
                 Base::Host | Base::Debian { .. } | Base::Oci { .. } | Base::Image(_) => None,
             },
             steps: definition.steps.iter().map(TemplateStep::from).collect(),
+            image: built.image,
         };
         self.insert_built(caller, name, &definition.description, built.spec, record).await
     }
@@ -538,6 +588,16 @@ impl Keeper {
     }
 
     async fn sweep_layers_locked(&self, dry_run: bool) -> Result<Swept> {
+        let keep_steps = self.inner.config.now().keep_steps;
+        self.sweep_unused_layers(Some(keep_steps), dry_run).await
+    }
+
+    /// Removes layers that no template and no sandbox uses, as [`Layers::sweep`] does. Only while nothing is built.
+    pub(crate) async fn sweep_unused_layers(
+        &self,
+        keep_steps: Option<Duration>,
+        dry_run: bool,
+    ) -> Result<Swept> {
         let mut used = std::collections::BTreeSet::new();
         for row in self.inner.store.templates().list(None).await? {
             used.extend(
@@ -549,8 +609,8 @@ impl Keeper {
                 used.extend(tree.layers.iter().map(|layer| layer.digest.clone()));
             }
         }
-        let (layers, keep_steps) = (self.layers(), self.inner.config.now().keep_steps);
-        let swept = tokio::task::spawn_blocking(move || layers.sweep(&used, Some(keep_steps), dry_run)).await;
+        let layers = self.layers();
+        let swept = tokio::task::spawn_blocking(move || layers.sweep(&used, keep_steps, dry_run)).await;
         match swept {
             Ok(swept) => Ok(swept?),
             Err(_) => Ok(Swept::default()),
@@ -624,6 +684,17 @@ impl<'a> Services<'a> {
             ..Default::default()
         }
     }
+}
+
+/// Returns a built template as the base of another.
+fn to_base(row: &TemplateRow, built: BuiltRecord) -> Result<BaseTemplate> {
+    Ok(BaseTemplate {
+        base: built.base,
+        layers: built.layers,
+        spec: SpecFile::from_json(&row.spec)?,
+        start: TemplateStart { command: built.start, ready: built.ready, workdir: built.workdir },
+        warm: built.warm,
+    })
 }
 
 /// Parses the record of a built template, or of a snapshot of one of its sandboxes.

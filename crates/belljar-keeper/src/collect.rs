@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_image::Swept;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use crate::keeper::{Keeper, Result};
 /// A resource that is no longer in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Leftover {
-    /// Its kind: `archive`, `record`, `answer`, `upload`, `volume`, `step` or `layer`.
+    /// Its kind: `archive`, `record`, `answer`, `upload`, `volume`, `step`, `layer` or `pull`.
     pub kind: Cow<'static, str>,
     /// Path, if it is a file.
     #[schema(value_type = Option<String>)]
@@ -56,6 +57,14 @@ impl Drop for ArchiveInUse {
     fn drop(&mut self) {
         self.archives.0.lock().remove(&self.path);
     }
+}
+
+/// Returns what was swept of templates' layers.
+pub(crate) fn to_leftovers(swept: Swept) -> impl Iterator<Item = Leftover> {
+    let steps =
+        (swept.steps > 0).then(|| Leftover { kind: "step".into(), path: None, bytes: 0, count: swept.steps });
+    let layer = |(path, bytes)| Leftover { kind: "layer".into(), path: Some(path), bytes, count: 1 };
+    steps.into_iter().chain(swept.layers.into_iter().map(layer))
 }
 
 impl Keeper {
@@ -100,12 +109,7 @@ impl Keeper {
         }
         leftovers.extend(self.sweep_uploads(true, dry_run)?);
         leftovers.extend(self.sweep_volumes(dry_run).await?);
-        let swept = self.sweep_layers(dry_run).await?;
-        if swept.steps > 0 {
-            leftovers.push(Leftover { kind: "step".into(), path: None, bytes: 0, count: swept.steps });
-        }
-        let layer = |(path, bytes)| Leftover { kind: "layer".into(), path: Some(path), bytes, count: 1 };
-        leftovers.extend(swept.layers.into_iter().map(layer));
+        leftovers.extend(to_leftovers(self.sweep_layers(dry_run).await?));
         Ok(leftovers)
     }
 

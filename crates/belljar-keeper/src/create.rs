@@ -573,6 +573,7 @@ fn policy_details(info: &SandboxInfo) -> Vec<(&'static str, String)> {
     if spec.machine {
         details.push(("machine", true.to_string()));
     }
+    details.extend(spec.user.clone().map(|user| ("user", user)));
     let volumes = spec.volumes.iter().filter_map(|volume| {
         let image = volume.image.as_ref()?;
         Some(format!("{}:{}", image.id, volume.mode.as_str()))

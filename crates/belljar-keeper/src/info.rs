@@ -7,8 +7,8 @@ use std::time::Duration;
 use belljar_engine::{Capabilities, Finding, StoredOutput};
 use belljar_image::Step;
 use belljar_model::{
-    Approval, EngineName, Hostname, Isolation, LimitNumbers, Outcome, Role, SandboxId, SandboxSpec,
-    SandboxState, StreamOutput, VolumeMount,
+    Approval, EngineName, Hostname, ImageInfo, Isolation, LimitNumbers, Outcome, Role, SandboxId,
+    SandboxSpec, SandboxState, StreamOutput, VolumeMount,
 };
 use belljar_store::{Head, TemplateKind, Verification};
 use jiff::Timestamp;
@@ -102,6 +102,9 @@ pub struct SpecInfo {
     /// Its host name.
     #[schema(value_type = String)]
     hostname: Hostname,
+    /// User as whom programs run that name none, if that is not its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
     /// Its volumes.
     volumes: Vec<MountedVolume>,
 }
@@ -136,6 +139,7 @@ fn serialize_spec<S: Serializer>(spec: &SandboxSpec, serializer: S) -> Result<S:
         engine: spec.engine,
         limits: (&spec.limits).into(),
         hostname: spec.hostname.clone(),
+        user: spec.user.clone(),
         volumes: spec.volumes.iter().map(Into::into).collect(),
     };
     info.serialize(serializer)
@@ -238,6 +242,8 @@ pub struct TemplateInfo {
     pub env: BTreeMap<String, String>,
     /// Whether its sandboxes are machines.
     pub machine: bool,
+    /// The image that it was made of, if its file is based on one.
+    pub image: Option<ImageInfo>,
 }
 
 /// A step of a built template.

@@ -7,6 +7,7 @@ mod approvals;
 mod archive;
 mod audit;
 mod background;
+mod bounds;
 mod build_queue;
 mod build_steps;
 mod builds;
@@ -73,11 +74,12 @@ pub use approvals::ListApprovals;
 pub use archive::ArchivedFile;
 pub use background::Started;
 pub use belljar_engine::{ErrorCode, v1};
-pub use belljar_image::{BuildError, BuildEvent};
+pub use belljar_image::{BuildError, BuildEvent, ImageExport};
 pub use belljar_screen::{Modules, Report as ScreenReport};
 pub use belljar_store::{
     ArchiveUntil, AuditFilter, AuditRecord, Head, SecretValue, ServiceWall, TemplateKind, Verification,
 };
+pub use bounds::{AskedPolicy, NetworkBounds, NetworkForecast};
 pub use build_queue::{BuildInfo, BuildProgress, BuildState, ReachedStep, TemplateBuild};
 pub use builds::{
     BASE_STEP, BuildLine, BuildReport, BuildStatus, FINAL_STEP, LogLevel, RequestedBuild, StepFailure,
@@ -92,7 +94,7 @@ pub use create::Created;
 pub use error::{GuestResource, KeeperError, chain};
 pub use events::{Event, EventFilter, Occurrence, Published};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES};
-pub use images::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, ImagesConfig, image_template};
+pub use images::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, ImagesConfig, RegistryLogin, image_template};
 pub use info::{
     AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,
     PublishedPort, SandboxInfo, SandboxMetrics, SpecInfo, TemplateInfo, TemplateStep,
@@ -120,8 +122,8 @@ pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;
 pub use templates::DEFAULT_TEMPLATE;
 pub use tools::{
-    BUILT_IN_TOOLS, MAX_TOOL_FILES, MAX_TOOL_VERSIONS, MAX_TOOLS, SESSION_IDLE_TIMEOUT, ToolCall, ToolInfo,
-    ToolResult, ToolVerdict, WrittenFile,
+    BUILT_IN_TOOLS, CodeTools, MAX_TOOL_FILES, MAX_TOOL_VERSIONS, MAX_TOOLS, SESSION_IDLE_TIMEOUT, ToolCall,
+    ToolInfo, ToolResult, ToolVerdict, WrittenFile,
 };
 pub use uploads::{MAX_UPLOAD_BYTES, OpenUpload, UploadLink};
 pub use volumes::{NewVolume, VolumeInfo, VolumesConfig};

@@ -113,6 +113,7 @@ impl Keeper {
         // Before anything that publishes events.
         keeper.spawn_webhooks()?;
         keeper.sweep_archives().await?;
+        keeper.sweep_imports().await?;
         keeper.sweep_disks().await?;
         keeper.sweep_uploads(false, false)?;
         keeper.recover_volumes().await?;

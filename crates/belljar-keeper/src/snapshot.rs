@@ -107,6 +107,7 @@ impl ForkSource {
                 spec: SpecFile {
                     env: Some(env.collect()),
                     machine: Some(self.spec.machine),
+                    user: self.spec.user.clone(),
                     ..SpecFile::default()
                 },
                 archive: Some(self.archive.path.clone()),
@@ -412,6 +413,7 @@ pub(crate) fn spec_file(entered: &Entered) -> SpecFile {
         screening: Some(spec.screening).filter(|one| *one != Screening::default()),
         approval: Some(spec.approval).filter(|one| *one != Approval::default()),
         machine: Some(spec.machine).filter(|is_machine| *is_machine),
+        user: spec.user.clone(),
         env: Some(spec.env.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()),
         limits: (&spec.limits).into(),
         ..SpecFile::default()

@@ -246,6 +246,7 @@ fn default_template() -> TemplateInfo {
         steps: Vec::new(),
         limits: BTreeMap::new(),
         env: BTreeMap::new(),
+        image: None,
     }
 }
 
@@ -272,6 +273,7 @@ pub(crate) fn template_info(row: &TemplateRow) -> TemplateInfo {
         kind: row.kind,
         base: built.as_ref().map_or("host", |built| built.base.as_str()),
         build: built.as_ref().and_then(|built| built.build.clone()),
+        image: built.as_ref().and_then(|built| built.image.clone()),
         warm: built.map(|built| built.warm).unwrap_or_default(),
         source: row.source_sandbox.as_ref().map(ToString::to_string),
         digest: row.digest.clone(),

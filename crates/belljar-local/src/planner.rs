@@ -418,6 +418,7 @@ impl Planner<'_> {
                 ids: MACHINE_IDS,
                 capabilities: MACHINE_CAPABILITIES,
             }),
+            user: self.spec.user.clone().filter(|_| self.is_machine()),
             // Same as `{heap}` of a language: node cannot see the limit.
             heap_mib: self.spec.limits.memory.bytes() / 4 * 3 / (1 << 20),
             open_files: (kind != LocalKind::None && !self.without.has(Wall::Rlimits))

@@ -32,6 +32,8 @@ pub struct SandboxSpec {
     /// Whether it is a machine: its whole tree is writable, and root inside has some of a root's privileges within it. Needs a template with
     /// a tree of its own.
     pub machine: bool,
+    /// User of a machine as whom programs run that name none, by name or number; the sandbox's own if absent.
+    pub user: Option<String>,
     /// File with the disk of a machine, which a server makes. Without one, what changes is in memory.
     pub disk: Option<PathBuf>,
     /// Network policy.
@@ -72,6 +74,25 @@ impl SandboxSpec {
     pub fn from_json(text: &str) -> Result<SpecFile, ModelError> {
         SpecFile::from_json(text)
     }
+}
+
+/// Name of the user that every sandbox has.
+const OWN_USER: &str = "user";
+
+/// Checks the user as whom programs run by default; `None` is the sandbox's own. Whether the machine has the user shows when it runs.
+pub(crate) fn check_user(user: String, is_machine: bool) -> Result<Option<String>, ModelError> {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    if user == OWN_USER {
+        return Ok(None);
+    }
+    let allowed = if !(1..=32).contains(&user.len()) || !user.bytes().all(letters) || user.starts_with('-') {
+        "a user's name or number of 1 to 32 letters, digits, _, . and -, such as root"
+    } else if !is_machine {
+        "\"user\", or make it a machine, which has root and the users of its tree"
+    } else {
+        return Ok(Some(user));
+    };
+    Err(ModelError::not_allowed("user", user, allowed))
 }
 
 /// Host name of one label according to RFC 1123: 1 to 63 letters, digits and hyphens, no hyphen at either end.

@@ -13,7 +13,7 @@ use crate::limits::LimitsFile;
 use crate::mounts::Mount;
 use crate::network::{NetworkFile, NetworkPolicy};
 use crate::node::{Fields, Node};
-use crate::spec::{Hostname, SandboxSpec};
+use crate::spec::{Hostname, SandboxSpec, check_user};
 use crate::volumes::{VolumeFile, VolumeMount, check_volumes};
 
 /// Maximum length of a specification, in bytes: 1 MiB.
@@ -39,6 +39,9 @@ pub struct SpecFile {
     /// Whether it is a machine: root inside, and a tree that is writable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<bool>,
+    /// User as whom programs run that name none, such as `root`; only in machines another than the sandbox's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Network policy: a mode such as `disabled`, or a table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkFile>,
@@ -123,6 +126,7 @@ impl SpecFile {
             limits: self.limits.merge(over.limits),
             grade: over.grade.or(self.grade),
             machine: over.machine.or(self.machine),
+            user: over.user.or(self.user),
             network: over.network.or(self.network),
             mounts,
             volumes: append(self.volumes, over.volumes),
@@ -159,6 +163,7 @@ impl SpecFile {
             limits: self.limits.resolve(),
             grade: parse_or_default(self.grade)?,
             machine: self.machine.unwrap_or(false),
+            user: self.user.map(|user| check_user(user, self.machine == Some(true))).transpose()?.flatten(),
             disk: None,
             network: self.network.map(resolve_network).transpose()?.unwrap_or_default(),
             mounts,
@@ -180,6 +185,7 @@ impl SpecFile {
             limits: fields.table("limits")?.map(LimitsFile::from_fields).transpose()?.unwrap_or_default(),
             grade: fields.text("grade")?,
             machine: fields.flag("machine")?,
+            user: fields.text("user")?,
             network: fields.take("network").map(NetworkFile::from_node).transpose()?,
             mounts: fields.texts("mounts")?,
             volumes: fields.take("volumes").map(VolumeFile::list).transpose()?,
@@ -203,6 +209,7 @@ impl fmt::Debug for SpecFile {
             .field("limits", &self.limits)
             .field("grade", &self.grade)
             .field("machine", &self.machine)
+            .field("user", &self.user)
             .field("network", &self.network)
             .field("mounts", &self.mounts)
             .field("volumes", &self.volumes)

@@ -14,7 +14,7 @@ use crate::limits::{Limits, LimitsGrade};
 use crate::mount_policy::MountPolicy;
 use crate::mounts::{Mount, MountMode};
 use crate::network::NetworkPolicy;
-use crate::spec::{Hostname, SandboxSpec};
+use crate::spec::{Hostname, SandboxSpec, check_user};
 use crate::tree::{TemplateTree, Tree};
 use crate::volumes::{VolumeMount, check_volumes};
 
@@ -26,6 +26,8 @@ pub(crate) struct SpecWire {
     grade: LimitsGrade,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     machine: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disk: Option<FilePath>,
     network: NetworkPolicy,
@@ -68,6 +70,7 @@ impl From<SandboxSpec> for SpecWire {
             limits: spec.limits,
             grade: spec.grade,
             machine: spec.machine,
+            user: spec.user,
             disk: spec.disk.as_deref().map(FilePath::from),
             network: spec.network,
             mounts: mounts.collect(),
@@ -114,6 +117,7 @@ impl TryFrom<SpecWire> for SandboxSpec {
             limits: wire.limits,
             grade: wire.grade,
             machine: wire.machine,
+            user: wire.user.map(|user| check_user(user, wire.machine)).transpose()?.flatten(),
             disk: wire.disk.map(|disk| disk.to_path_buf()),
             network: wire.network,
             mounts,
@@ -196,6 +200,7 @@ mod tests {
             hostname: "box".parse().unwrap(),
             interactive: true,
             machine: true,
+            user: Some("root".to_owned()),
             disk: Some("/disks/a".into()),
             ..SandboxSpec::default()
         }
@@ -216,6 +221,8 @@ mod tests {
             ("\"process\"", "\"No\""),
             ("512 MiB", "1 MiB"),
             ("\"box\"", "\"-box\""),
+            ("\"root\"", "\"no:user\""),
+            ("\"machine\":true,", ""),
             ("\"A\"", "\"A=\""),
             ("\"A\"", "\"B\""),
             ("\"/data/in:ner\"", "\"/data\""),

@@ -172,6 +172,9 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("serve", "--port", LISTEN),
     ("serve", "--host", LISTEN),
     ("serve", "--bind", LISTEN),
+    ("image login", "-p", PASSWORD),
+    ("image login", "--password", PASSWORD),
+    ("image pull", "--platform", "leave it out: images are those for the server's machine"),
     ("template build", "-t", "leave it out: the file has the template's name"),
     ("template build", "--tag", "leave it out: the file has the template's name"),
     ("run", "--cpu", "--cpus NUMBER limits the processors"),
@@ -225,6 +228,7 @@ const NETWORK: &str = "--net MODE sets the network: disabled (the default, as Do
 const MOUNT: &str = "--mount SRC:DST[:rw] shows a directory of this machine inside; belljar sandbox create --volume mounts a volume of a \
                      server";
 const TERMINAL: &str = "leave it out: belljar run passes standard input on; belljar shell opens a terminal";
+const PASSWORD: &str = "a password is no argument, because other users could see it; write it to standard input with --password-stdin";
 const BACKGROUND: &str = "belljar sandbox create makes a sandbox that stays, belljar sandbox exec -d runs a command in its background";
 const PORTS: &str =
     "belljar sandbox create makes a sandbox that stays, belljar sandbox port publishes a port of it";

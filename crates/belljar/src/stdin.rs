@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use rustix::fs::FileType;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use crate::descriptor::Inherited;
@@ -55,5 +56,27 @@ impl AsyncRead for Stdin {
         let count = ready!(self.0.poll_read(context, buffer.initialize_unfilled()))?;
         buffer.advance(count);
         Poll::Ready(Ok(()))
+    }
+}
+
+/// Turns off the terminal's echo until dropped.
+pub(crate) struct Hidden(rustix::termios::Termios);
+
+impl Hidden {
+    pub(crate) fn enter() -> io::Result<Self> {
+        let stdin = rustix::stdio::stdin();
+        let before = tcgetattr(stdin)?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        hidden.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(stdin, OptionalActions::Now, &hidden)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no restoring.
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.0);
     }
 }

@@ -36,6 +36,7 @@ REQUESTS: Dict[str, Callable[[belljar.Belljar], Any]] = {
         engine="local",
         grade="cgroup",
         machine=True,
+        user="root",
         hostname="h",
         port_host="localhost:{port}",
         mounts=["/a:/b"],

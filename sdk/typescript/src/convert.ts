@@ -3,8 +3,8 @@
 import { fromBase64 } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
 import { checkMapping, known, names } from "./options.js";
-import type { ApprovalInfo, ApprovalRule, ApprovalState, BudgetScope, FileInfo, FileKind, FileMode, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, Usage, VolumeInfo } from "./types.js";
-import type { WireApproval, WireFile, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireUsage, WireVolume } from "./wire.js";
+import type { ApprovalInfo, ApprovalRule, ApprovalState, BudgetScope, FileInfo, FileKind, FileMode, ImageInfo, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, Usage, VolumeInfo } from "./types.js";
+import type { WireApproval, WireFile, WireImage, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireUsage, WireVolume } from "./wire.js";
 
 const QUOTA_NAMES = names<Quotas>({ sandboxes: true, memoryBytes: true, diskBytes: true, cpuSecondsPerHour: true, executionsPerMinute: true, network: true, storedSecrets: true });
 
@@ -94,6 +94,7 @@ export function sandboxInfo(wire: WireSandbox): SandboxInfo {
     isolation: wire.isolation ?? null,
     home: wire.home,
     hostname: wire.hostname,
+    user: wire.user ?? null,
     ports: wire.ports ?? [],
     volumes: (wire.volumes ?? []).map(({ id, name, path, mode }) => ({ volumeId: id, name, path, mode: mode as "rw" | "ro" })),
     host: wire.host ?? null,
@@ -153,6 +154,24 @@ export function templateInfo(wire: WireTemplate): TemplateInfo {
     steps: (wire.steps ?? []).map(({ kind, summary }) => ({ kind, summary })),
     limits: wire.limits ?? {},
     envs: wire.env ?? {},
+    image: wire.image ? imageInfo(wire.image) : null,
+  };
+}
+
+function imageInfo(wire: WireImage): ImageInfo {
+  return {
+    digest: wire.digest,
+    imported: wire.imported ?? false,
+    layers: (wire.layers ?? []).map(({ digest, bytes }) => ({ digest, size: bytes ?? null })),
+    envs: wire.env ?? [],
+    workdir: wire.workdir ?? null,
+    user: wire.user ?? null,
+    entrypoint: wire.entrypoint ?? [],
+    cmd: wire.cmd ?? [],
+    volumes: wire.volumes ?? [],
+    ports: wire.ports ?? [],
+    stopSignal: wire.stop_signal ?? null,
+    ignored: wire.ignored ?? [],
   };
 }
 

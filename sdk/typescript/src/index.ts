@@ -115,6 +115,7 @@ export type {
   FileInfo,
   FileKind,
   FileMode,
+  ImageInfo,
   InitialFile,
   Isolation,
   IsolationLayer,

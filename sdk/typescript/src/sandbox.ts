@@ -2,7 +2,7 @@ import "./dispose.js";
 import { toBase64 } from "./bytes.js";
 import { Code, type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type RunCodeOptions } from "./code.js";
 import { Commands } from "./commands.js";
-import { type CallOptions, Configuration, CONNECTION_OPTIONS, ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
+import { type CallOptions, Configuration, CONNECTION_OPTIONS, ofCommand, ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
 import { errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { Files } from "./files.js";
@@ -55,6 +55,8 @@ export interface CreateOptions extends RequestOptions {
   grade?: string;
   /** Whether it is a machine: root inside, and a tree that is writable. Needs a template with a tree of its own. */
   machine?: boolean;
+  /** The user as whom programs run that name none, such as `root`, in a machine; by default the sandbox's own, `user`. */
+  user?: string;
   /** The host name inside. */
   hostname?: string;
   /** Host that programs on its ports see, such as `localhost:{port}`, instead of the one that the client used. */
@@ -564,6 +566,7 @@ export class SandboxApi {
       engine: options.engine,
       grade: options.grade ?? this.#transport.configuration.defaultGrade,
       machine: options.machine,
+      user: options.user,
       hostname: options.hostname,
       port_host: options.portHost,
       mounts: checkList("mounts", options.mounts, "/srv/data:/mnt/data"),
@@ -575,7 +578,7 @@ export class SandboxApi {
       })),
     };
     const idempotencyKey = options.idempotencyKey ?? newIdempotencyKey();
-    const made = await this.#transport.json<WireSandbox>({ method: "POST", path: "/v1/sandboxes", json, idempotencyKey, options: ofRequest(options) });
+    const made = await this.#transport.json<WireSandbox>({ method: "POST", path: "/v1/sandboxes", json, idempotencyKey, options: ofCommand(options) });
     return new Sandbox(this.#transport, sandboxInfo(made));
   }
 

@@ -118,4 +118,14 @@ export class Templates {
     const headers = { "Content-Type": "application/octet-stream" };
     return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: "/v1/templates/import", query: { name }, headers, body: file, options: request }));
   }
+
+  /**
+   * Imports an image from a tar of `docker save`, or of an OCI image layout. Needs a key with the role admin. The name is that in the file,
+   * or `name`; of a file with several images, it selects one. Sandboxes start from the template that is returned.
+   */
+  async importImage(file: Blob | Uint8Array | ReadableStream<Uint8Array>, options: RequestOptions & { name?: string } = {}): Promise<TemplateInfo> {
+    const { name, ...request } = options;
+    const headers = { "Content-Type": "application/octet-stream" };
+    return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: "/v1/images/import", query: { name }, headers, body: file, options: request }));
+  }
 }

@@ -170,6 +170,8 @@ export interface SandboxInfo {
   home: string;
   /** The host name inside. */
   hostname: string;
+  /** The user as whom programs run that name none; null if that is its own, `user`. */
+  user: string | null;
   /** Published ports. */
   ports: number[];
   /** Mounted volumes. */
@@ -418,6 +420,36 @@ export interface TemplateInfo {
   limits: Record<string, string>;
   /** Environment variables of its sandboxes. */
   envs: Record<string, string>;
+  /** The image that it was made of, if its file is based on one. */
+  image: ImageInfo | null;
+}
+
+/** An image that a template was made of, and its settings. */
+export interface ImageInfo {
+  /** Digest of its manifest. */
+  digest: string;
+  /** Whether it was imported from a file. */
+  imported: boolean;
+  /** Its layers, the lowest first, each with its size in bytes if the image has it. */
+  layers: { digest: string; size: number | null }[];
+  /** `ENV`, each as `NAME=value`. */
+  envs: string[];
+  /** `WORKDIR`. */
+  workdir: string | null;
+  /** `USER`. */
+  user: string | null;
+  /** `ENTRYPOINT`. */
+  entrypoint: string[];
+  /** `CMD`. */
+  cmd: string[];
+  /** `VOLUME`. */
+  volumes: string[];
+  /** `EXPOSE`. */
+  ports: string[];
+  /** `STOPSIGNAL`. */
+  stopSignal: string | null;
+  /** Settings that have no effect on sandboxes, such as `ENTRYPOINT`. */
+  ignored: string[];
 }
 
 /** A published port of a sandbox. */

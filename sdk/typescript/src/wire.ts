@@ -34,6 +34,7 @@ export interface WireSandbox {
   isolation: { engine: string; grade: string; tree: string; layers: { name: string; state: string; detail: string }[] } | null;
   home: string;
   hostname: string;
+  user?: string | null;
   ports: number[];
   volumes?: { id: string; name: string; path: string; mode: string }[];
   host: string | null;
@@ -136,6 +137,23 @@ export interface WireTemplate {
   steps?: { kind: string; summary: string }[];
   limits?: Record<string, string>;
   env?: Record<string, string>;
+  image?: WireImage | null;
+}
+
+/** An image that a template was made of. */
+export interface WireImage {
+  digest: string;
+  imported?: boolean;
+  layers?: { digest: string; bytes?: number | null }[];
+  env?: string[];
+  workdir?: string | null;
+  user?: string | null;
+  entrypoint?: string[];
+  cmd?: string[];
+  volumes?: string[];
+  ports?: string[];
+  stop_signal?: string | null;
+  ignored?: string[];
 }
 
 /** A published port. */

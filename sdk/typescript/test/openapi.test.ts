@@ -40,6 +40,7 @@ const requests: Record<string, (client: Belljar, sandbox: Sandbox) => Promise<un
       engine: "local",
       grade: "cgroup",
       machine: true,
+      user: "root",
       hostname: "h",
       portHost: "localhost:{port}",
       mounts: ["/a:/b"],

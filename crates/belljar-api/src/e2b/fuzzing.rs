@@ -104,6 +104,7 @@ pub fn new_sandbox(body: &[u8], internet: bool) -> Result<CreateSandbox, Problem
         steps: Vec::new(),
         limits: BTreeMap::new(),
         env: BTreeMap::new(),
+        image: None,
     };
     parse_json::<NewSandbox>(body)?.into_request(&template, 300, internet, false, None)
 }

@@ -13,5 +13,5 @@ pub(crate) use body::RawBody;
 pub(crate) use body::{BodyFailure, failure_of};
 pub(crate) use form::Form;
 pub(crate) use json::{IdempotentJson, Json, parse as parse_json};
-pub(crate) use path::{BuildId, ContextId, Hash, Id, PathNumber, PathOf, Token};
+pub(crate) use path::{BuildId, ContextId, Hash, Id, PathNumber, PathOf, Registry, Token};
 pub(crate) use query::{Query, parse as parse_query};

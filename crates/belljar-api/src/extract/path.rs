@@ -63,6 +63,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Hash {
     }
 }
 
+/// The path parameter `registry`.
+pub(crate) struct Registry(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Registry {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        read_parameter(parts, state, "registry", MAX_PART_BYTES).await.map(Self)
+    }
+}
+
 /// The path parameter `token`.
 pub(crate) struct Token(pub(crate) String);
 

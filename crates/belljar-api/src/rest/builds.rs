@@ -4,7 +4,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
-use belljar_keeper::{BuildInfo, BuildProgress, Exported, SandboxName, TemplateBuild};
+use belljar_keeper::{
+    BuildInfo, BuildProgress, Caller, Exported, MAX_BUILD_FILE_BYTES, SandboxName, TemplateBuild,
+};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -17,8 +19,12 @@ use super::exec::accepts_events;
 use super::types::{BuildBody, BuildEventBody, TemplateInfoBody};
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query, RawBody};
+use crate::guard::StreamSlot;
 use crate::problem::Problem;
 use crate::stream::{event, events, problem_event};
+
+/// Maximum length of a request to build a template: its files in base64, and the rest.
+const MAX_BODY_BYTES: usize = MAX_BUILD_FILE_BYTES / 3 * 4 + (2 << 20);
 
 /// Builds a template. With `Accept: text/event-stream`, its steps and their output are streamed; the last event is
 /// `template` or `error`. The build continues if the client disconnects.
@@ -32,16 +38,25 @@ pub(super) async fn build(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     headers: HeaderMap,
-    Json(body): Json<BuildBody>,
+    Json(body): Json<BuildBody, MAX_BODY_BYTES>,
 ) -> Result<Response, Problem> {
     let request = body.into_request()?;
     let slot = shared.streams.take(&caller)?;
     let building = shared.keeper.build_template(&caller, request).await?;
-    if accepts_events(&headers) {
+    respond(slot, caller, &headers, building).await
+}
+
+/// Returns the events of a build, if the request asks for such, or else its result.
+pub(super) async fn respond(
+    slot: StreamSlot,
+    caller: Caller,
+    headers: &HeaderMap,
+    mut building: TemplateBuild,
+) -> Result<Response, Problem> {
+    if accepts_events(headers) {
         return Ok(events(slot, caller.request_id.clone(), follow(building, caller.request_id)));
     }
     let _slot = slot;
-    let mut building = building;
     while let Some(progress) = building.next().await {
         if let BuildProgress::Done(result) = progress {
             return match result.as_ref() {
@@ -145,15 +160,19 @@ pub(super) async fn export(
     let rest = futures::stream::iter(files).flatten().inspect(move |_| {
         let _ = &slot;
     });
-    let body = Body::from_stream(begin.chain(rest));
+    Ok(attachment(Body::from_stream(begin.chain(rest)), bytes, &format!("{name}.belljar")))
+}
+
+/// Returns a file of so many bytes as a response.
+pub(super) fn attachment(body: Body, bytes: u64, name: &str) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
-    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}.belljar\"")) {
+    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
         headers.insert(header::CONTENT_DISPOSITION, value);
     }
-    Ok(response)
+    response
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

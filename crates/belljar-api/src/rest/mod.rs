@@ -13,6 +13,7 @@ mod disposition;
 mod events;
 mod exec;
 mod files;
+mod images;
 mod keys;
 mod openapi;
 mod ports;
@@ -111,6 +112,11 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(builds::list))
         .routes(routes!(builds::get, builds::cancel))
         .routes(routes!(templates::get, templates::remove))
+        .routes(routes!(images::import))
+        .routes(routes!(images::export))
+        .routes(routes!(images::collect))
+        .routes(routes!(images::logins))
+        .routes(routes!(images::log_in, images::log_out))
         .routes(routes!(volumes::create, volumes::list))
         .routes(routes!(volumes::get, volumes::remove))
         .routes(routes!(volumes::list_files, volumes::remove_files))

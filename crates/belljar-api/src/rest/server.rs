@@ -141,14 +141,14 @@ pub(super) async fn engines(
 #[schema(as = Collect, example = json!({"dry_run": true}))]
 pub(super) struct CollectBody {
     /// Whether to report only what would be removed. `false` if not given.
-    dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 /// Leftovers.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Leftovers)]
 pub(super) struct LeftoversBody {
-    leftovers: Vec<Leftover>,
+    pub(super) leftovers: Vec<Leftover>,
 }
 
 /// Removes unused leftovers of sandboxes, templates, volumes and stored responses. Needs the role admin.

@@ -411,6 +411,7 @@ fn parse_create(request: v1::CreateSandboxRequest, timeout: Duration) -> Result<
         limits: limits.unwrap_or_default(),
         grade: convert::non_empty(request.grade),
         machine: Some(request.machine).filter(|is_machine| *is_machine),
+        user: convert::non_empty(request.user),
         network: parse_network(convert::non_empty(request.network), request.network_policy.into_option())?,
         mounts: Some(request.mounts).filter(|mounts| !mounts.is_empty()),
         volumes: Some(request.volumes.into_iter().map(convert::volume_file).collect::<Vec<_>>())

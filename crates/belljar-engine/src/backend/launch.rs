@@ -206,6 +206,7 @@ pub fn guest_config(
         own_proc: false,
         own_filter: true,
         machine: None,
+        user: None,
         // Same as `{heap}` of a language: node cannot see the limit.
         heap_mib: limits.memory.bytes() / 4 * 3 / (1 << 20),
         open_files: Some(limits.open_files.get()),

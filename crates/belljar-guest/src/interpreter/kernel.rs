@@ -21,7 +21,7 @@ use crate::guest::Guest;
 use crate::process::{NewProcess, Process, Stdin};
 use belljar_linux::Spawned;
 
-use crate::start::{Command, DRAIN_BYTES, non_blocking, output_pipe, read, read_buffer, read_some};
+use crate::start::{Command, DRAIN_BYTES, USER, non_blocking, output_pipe, read, read_buffer, read_some};
 use crate::tree::SIGKILL;
 
 /// Timeout for an interpreter to become ready.
@@ -265,6 +265,8 @@ impl Kernel {
             argv: language.argv(guest.config.heap_mib),
             cwd: cwd.clone(),
             env: all,
+            // The files of a context are those of the sandbox's own user, whoever runs other programs.
+            user: USER.to_owned(),
             ..Default::default()
         };
         Command::from_request(guest, &start)

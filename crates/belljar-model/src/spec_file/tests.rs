@@ -139,7 +139,7 @@ fn message_with_causes(error: &ModelError) -> String {
 
 #[test]
 fn invalid_files_are_refused() {
-    let top = "allowed here: approval, engine, env, grade, hostname, interactive, language, limits, machine, mounts, network, screening, volumes";
+    let top = "allowed here: approval, engine, env, grade, hostname, interactive, language, limits, machine, mounts, network, screening, user, volumes";
     let limits = "allowed here: cpus, disk, inodes, log, memory, open_files, output, pids, timeout, tmp";
     let cases = [
         (r#"{"memory": "1g"}"#, format!("\"memory\": unknown key; {top}")),
@@ -241,6 +241,24 @@ fn invalid_values_are_refused() {
     for (text, expected) in cases {
         let error = SandboxSpec::from_toml(text).and_then(SpecFile::resolve).unwrap_err();
         assert_eq!(error.to_string(), expected, "{text}");
+    }
+}
+
+#[test]
+fn users_are_those_of_machines() {
+    let user = |json: &str| {
+        let resolved = SandboxSpec::from_json(json).unwrap().resolve();
+        resolved.map(|spec| spec.user).map_err(|error| error.to_string())
+    };
+    assert_eq!(user(r#"{"user": "root", "machine": true}"#).unwrap().as_deref(), Some("root"));
+    assert_eq!(user(r#"{"user": "user"}"#).unwrap(), None);
+    for (json, expected) in [
+        (r#"{"user": "root"}"#, "user: \"root\" is not allowed; give \"user\", or make it a machine"),
+        (r#"{"user": "a:b", "machine": true}"#, "user: \"a:b\" is not allowed; give a user's name or number"),
+        (r#"{"user": "", "machine": true}"#, "user: \"\" is not allowed"),
+    ] {
+        let error = user(json).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
     }
 }
 

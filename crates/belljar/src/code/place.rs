@@ -77,7 +77,7 @@ pub(crate) fn server_request(
     }
     Ok(CreateSandboxRequest {
         grade: sandbox.limits.clone().unwrap_or_default(),
-        env: values::variables(&sandbox.env)?.into_iter().collect(),
+        env: values::variables("env", &sandbox.env)?.into_iter().collect(),
         limits: limits_message(&sandbox.resources.file()?),
         network_policy: sandbox.net.message()?.map_or_else(Default::default, Into::into),
         mounts: sandbox.mounts.clone(),
@@ -113,7 +113,7 @@ impl PlaceRequest {
         let request = CreateSandboxRequest {
             template: origin(args.template.as_deref(), args.image.as_ref()).unwrap_or_default(),
             timeout: values::span("life", Some(args.life.as_deref().unwrap_or(LIFE)))?,
-            env: values::variables(&new.env)?.into_iter().collect(),
+            env: values::variables("env", &new.env)?.into_iter().collect(),
             limits: limits_message(&new.limits.file()?),
             network_policy: new.net.message()?.map_or_else(Default::default, Into::into),
             mounts: new.mounts.clone(),

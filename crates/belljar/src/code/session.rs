@@ -1,7 +1,6 @@
 //! An interactive session: cells that are typed one after the other.
 
 use belljar_model::Survival;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::cell::{CodeRequest, Screen, run_cell};
@@ -10,7 +9,7 @@ use super::lexical::is_complete;
 use super::place::Place;
 use crate::message::{Quit, say};
 use crate::signals::{self, SIGINT, Signals};
-use crate::stdin::Stdin;
+use crate::stdin::{Hidden, Stdin};
 
 /// Maximum length of an input line, in bytes.
 const MAX_LINE_BYTES: u64 = 1 << 20;
@@ -41,28 +40,6 @@ impl Lines {
         let line = std::mem::take(&mut self.partial);
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
         Ok(Some(String::from_utf8_lossy(line).into_owned()))
-    }
-}
-
-/// Turns off the terminal's echo until dropped.
-struct Hidden(rustix::termios::Termios);
-
-impl Hidden {
-    fn enter() -> Result<Self, Quit> {
-        let stdin = rustix::stdio::stdin();
-        let before = tcgetattr(stdin)?;
-        let mut hidden = before.clone();
-        hidden.local_modes.remove(LocalModes::ECHO);
-        hidden.local_modes.insert(LocalModes::ECHONL);
-        tcsetattr(stdin, OptionalActions::Now, &hidden)?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Hidden {
-    fn drop(&mut self) {
-        // A terminal that is gone needs no restoring.
-        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.0);
     }
 }
 

@@ -328,6 +328,9 @@ pub(crate) struct CreateArgs {
     /// Make it a machine: root inside, and a tree that is writable
     #[arg(long)]
     pub(crate) machine: bool,
+    /// User to run as unless a command names another, such as root, in a machine
+    #[arg(short, long, value_name = "USER")]
+    pub(crate) user: Option<String>,
     /// Name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

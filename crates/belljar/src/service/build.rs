@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use belljar_client::{Method, RestBody, RestResponse};
 use belljar_image::{Base, Definition, StepKind};
+use belljar_keeper::MAX_BUILD_FILE_BYTES;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ use crate::message::{Quit, say};
 use crate::signals::{self, SIGINT, SIGTERM, Signals};
 
 /// Maximum total size of the files that are sent with a build, in bytes.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = MAX_BUILD_FILE_BYTES as u64;
 /// Maximum length of a line of the response, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
@@ -60,23 +61,42 @@ pub(crate) async fn build(
         _ => None,
     };
     let mirror = mirror.map(absolute).transpose()?;
-    let files: Vec<Value> = files(&definition, dir)?
-        .into_iter()
-        .map(|(path, (mode, content))| {
-            let content = base64::engine::general_purpose::STANDARD.encode(content);
-            json!({"path": path, "mode": format!("{mode:04o}"), "content_base64": content})
-        })
-        .collect();
-    let body = json!({
-        "definition": text, "mirror": mirror, "image": image, "name": name, "fresh": fresh, "files": files,
-    });
+    let body = to_body(&text, mirror, image, name, fresh, files(&definition, dir)?);
     show(link, &run(link, &body, progress).await?)
+}
+
+/// Returns the request of a build, with files by their names.
+pub(super) fn to_body(
+    definition: &str,
+    mirror: Option<PathBuf>,
+    image: Option<PathBuf>,
+    name: Option<&str>,
+    fresh: bool,
+    files: BTreeMap<String, (u32, Vec<u8>)>,
+) -> Value {
+    let file = |(path, (mode, content)): (String, (u32, Vec<u8>))| {
+        let content = base64::engine::general_purpose::STANDARD.encode(content);
+        json!({"path": path, "mode": format!("{mode:04o}"), "content_base64": content})
+    };
+    let files: Vec<Value> = files.into_iter().map(file).collect();
+    json!({
+        "definition": definition, "mirror": mirror, "image": image, "name": name, "fresh": fresh, "files": files,
+    })
 }
 
 /// Sends a build, shows its progress, and returns the template.
 pub(super) async fn run(link: &Link, body: &Value, progress: ProgressStyle) -> Result<Value, Quit> {
-    let body = RestBody::Json(serde_json::to_vec(body)?.into());
-    let answer = link.client.rest(Method::POST, "/v1/templates", "text/event-stream", body).await?;
+    send(link, "/v1/templates", RestBody::Json(serde_json::to_vec(body)?.into()), progress).await
+}
+
+/// Sends a request that begins a build, shows its progress, and returns the template.
+pub(super) async fn send(
+    link: &Link,
+    path: &str,
+    body: RestBody,
+    progress: ProgressStyle,
+) -> Result<Value, Quit> {
+    let answer = link.client.rest(Method::POST, path, "text/event-stream", body).await?;
     follow(link, answer, BuildDisplay::new(link.quiet, progress), OnInterrupt::Cancel).await
 }
 
@@ -291,13 +311,14 @@ fn files(definition: &Definition, dir: &Path) -> Result<BTreeMap<String, (u32, V
                     let below = entry.file_name().into_string().map_err(|name| {
                         Quit::Usage(format!("step {}: {} is not UTF-8", step.number, name.display()))
                     })?;
-                    left.push((format!("{name}/{below}"), entry.path()));
+                    let name = if name == "." { below } else { format!("{name}/{below}") };
+                    left.push((name, entry.path()));
                 }
             } else if metadata.is_file() {
                 use std::os::unix::fs::PermissionsExt as _;
                 left_bytes = left_bytes.checked_sub(metadata.len()).ok_or_else(|| {
                     Quit::Usage(format!(
-                        "step {}: more than 1 MiB of files would be sent; put them into the mirror",
+                        "step {}: more than 8 MiB of files would be sent; put them into the mirror",
                         step.number
                     ))
                 })?;
@@ -316,9 +337,12 @@ fn files(definition: &Definition, dir: &Path) -> Result<BTreeMap<String, (u32, V
 
 /// Exports a built template to a file.
 pub(crate) async fn export(link: &Link, template: &str, file: &Path) -> Result<u8, Quit> {
-    let path = format!("/v1/templates/{}/export", in_path(template));
-    let mut answer =
-        link.client.rest(Method::GET, &path, "application/octet-stream", RestBody::Empty).await?;
+    download(link, &format!("/v1/templates/{}/export", in_path(template)), file).await
+}
+
+/// Writes what the server sends to a new file, or to standard output.
+pub(super) async fn download(link: &Link, path: &str, file: &Path) -> Result<u8, Quit> {
+    let mut answer = link.client.rest(Method::GET, path, "application/octet-stream", RestBody::Empty).await?;
     let mut out: Box<dyn std::io::Write> = match file.to_str() {
         Some("-") => Box::new(std::io::stdout().lock()),
         _ => {
@@ -335,10 +359,31 @@ pub(crate) async fn export(link: &Link, template: &str, file: &Path) -> Result<u
 
 /// Imports a template from a file.
 pub(crate) async fn import(link: &Link, file: &Path, name: Option<&str>) -> Result<u8, Quit> {
+    let query = name.map_or_else(String::new, |name| format!("?name={}", in_path(name)));
+    let path = format!("/v1/templates/import{query}");
+    let body = file_body(file)?;
+    let mut answer = link.client.rest(Method::POST, &path, "application/json", body).await?;
+    let mut text = Vec::new();
+    while let Some(piece) = answer.next().await? {
+        text.extend_from_slice(&piece);
+        if text.len() > MAX_LINE_BYTES {
+            return Err(Quit::Error(anyhow::anyhow!("the server's answer is too long")));
+        }
+    }
+    show(link, &serde_json::from_slice(&text)?)
+}
+
+/// Returns a file, or standard input, as the body of a request.
+pub(super) fn file_body(file: &Path) -> Result<RestBody, Quit> {
     let source: Box<dyn std::io::Read + Send + Sync> = match file.to_str() {
         Some("-") => Box::new(std::io::stdin()),
         _ => Box::new(std::fs::File::open(file).with_context(|| format!("cannot open {}", file.display()))?),
     };
+    Ok(pieces(source))
+}
+
+/// Returns what a source gives as the body of a request.
+pub(super) fn pieces(source: Box<dyn std::io::Read + Send + Sync>) -> RestBody {
     let pieces = futures::stream::unfold(Some(source), |source| async move {
         let mut source = source?;
         let mut buffer = vec![0u8; 256 << 10];
@@ -351,18 +396,7 @@ pub(crate) async fn import(link: &Link, file: &Path, name: Option<&str>) -> Resu
             Err(error) => Some((Err(error), None)),
         }
     });
-    let query = name.map_or_else(String::new, |name| format!("?name={}", in_path(name)));
-    let path = format!("/v1/templates/import{query}");
-    let body = RestBody::Stream(Box::pin(pieces));
-    let mut answer = link.client.rest(Method::POST, &path, "application/json", body).await?;
-    let mut text = Vec::new();
-    while let Some(piece) = answer.next().await? {
-        text.extend_from_slice(&piece);
-        if text.len() > MAX_LINE_BYTES {
-            return Err(Quit::Error(anyhow::anyhow!("the server's answer is too long")));
-        }
-    }
-    show(link, &serde_json::from_slice(&text)?)
+    RestBody::Stream(Box::pin(pieces))
 }
 
 /// Percent-encodes a name for a URL path of the server.

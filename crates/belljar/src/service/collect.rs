@@ -7,13 +7,11 @@ use belljar_keeper::Leftover;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::Format;
 use super::link::{Link, home};
 use super::server_args::CollectArgs;
-use super::show::{Table, print};
+use super::show::show_leftovers;
 use crate::message::Quit;
 use crate::serve::OLD_LOG_FILE;
-use crate::units::bytes;
 
 /// Error from removing a leftover.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +34,7 @@ pub(crate) async fn run(link: &Link, args: &CollectArgs) -> Result<u8, Quit> {
     if link.is_own {
         leftovers.extend(old_log(&home(&args.server)?, args.dry_run)?);
     }
-    show(link, args, &leftovers)?;
+    show_leftovers(link, args.dry_run, &leftovers)?;
     Ok(0)
 }
 
@@ -50,33 +48,4 @@ fn old_log(home: &Path, dry_run: bool) -> Result<Option<Leftover>, CollectError>
         std::fs::remove_file(&path).map_err(|source| CollectError::Remove { path: path.clone(), source })?;
     }
     Ok(Some(Leftover { kind: "log".into(), path: Some(path), bytes: metadata.len(), count: 1 }))
-}
-
-fn show(link: &Link, args: &CollectArgs, leftovers: &[Leftover]) -> Result<(), Quit> {
-    if link.format == Format::Json {
-        for leftover in leftovers {
-            link.json(leftover)?;
-        }
-        return Ok(());
-    }
-    if link.quiet {
-        let paths = leftovers.iter().filter_map(|one| one.path.as_ref());
-        return print(&paths.map(|path| format!("{}\n", path.display())).collect::<String>());
-    }
-    let mut table = Table::new(&["KIND", "COUNT", "SIZE", "NAME"]);
-    for one in leftovers {
-        let name = one.path.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string());
-        let size = if one.bytes == 0 { "-".to_owned() } else { bytes(one.bytes) };
-        table.row(vec![one.kind.to_string(), one.count.to_string(), size, name]);
-    }
-    if !leftovers.is_empty() {
-        table.print()?;
-    }
-    let sum = leftovers.iter().map(|one| one.bytes).sum();
-    link.remark(&match (leftovers.is_empty(), args.dry_run) {
-        (true, _) => "nothing is left over".to_owned(),
-        (false, true) => format!("{} can be freed", bytes(sum)),
-        (false, false) => format!("{} freed", bytes(sum)),
-    });
-    Ok(())
 }

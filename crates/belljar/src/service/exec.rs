@@ -31,7 +31,7 @@ const OUT_OF_MEMORY: u8 = 137;
 
 /// Runs a command, and returns its status.
 pub(crate) async fn exec(link: &Link, args: &ExecArgs) -> Result<u8, Quit> {
-    let env = values::variables(&args.env)?;
+    let env = values::variables("env", &args.env)?;
     let timeout = args.timeout.as_deref().map(|text| values::time("timeout", text)).transpose()?;
     if args.detach {
         return background(link, args, env).await;

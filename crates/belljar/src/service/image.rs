@@ -1,18 +1,29 @@
 //! `belljar image`, and `--image` of other commands. An image that was pulled is a template of the server, with a name that follows from
 //! the image's.
 
-use belljar_client::{ClientError, v1};
-use belljar_keeper::{IMAGE_PREFIX, image_template};
-use belljar_model::ImageReference;
-use serde_json::json;
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
 
-use super::build;
+use anyhow::Context as _;
+use belljar_client::{ClientError, Method, RestBody, v1};
+use belljar_keeper::{IMAGE_PREFIX, Leftover, image_template};
+use belljar_model::{ImageInfo, ImageReference};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::build::{self, in_path};
 use super::build_display::ProgressStyle;
+use super::dockerfile::{DockerBuild, DockerSource};
 use super::link::Link;
 use super::server_args::ImageCommand;
-use super::show::{Table, distance};
+use super::show::{Table, distance, print, show_leftovers};
 use crate::message::{Quit, chain};
+use crate::net::{MAX_SECRET_BYTES, without_line_end};
+use crate::stdin::Hidden;
 use crate::units::bytes;
+
+/// Size of the pieces in which a directory is packed, in bytes.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Runs `belljar image`.
 pub(crate) async fn images(link: &Link, command: &ImageCommand) -> Result<u8, Quit> {
@@ -29,15 +40,41 @@ pub(crate) async fn images(link: &Link, command: &ImageCommand) -> Result<u8, Qu
             }
             return Ok(0);
         }
-        ImageCommand::Info { image } => {
-            let template = image_template(image);
-            let request = v1::GetTemplateRequest { template, ..Default::default() };
-            let found = link
-                .client
-                .template(request)
-                .await
-                .map_err(|error| if is_missing(&error) { not_pulled(image) } else { error.into() })?;
-            show(link, vec![found])?;
+        ImageCommand::Info { image } => return info(link, image).await,
+        ImageCommand::Import { file, name, progress } => {
+            return import(link, file, name.as_ref(), *progress).await;
+        }
+        ImageCommand::Export { image, file } => return export(link, image, file).await,
+        ImageCommand::Build(args) => {
+            let build = DockerBuild::read(DockerSource {
+                context: &args.context,
+                file: args.file.as_deref(),
+                name: args.name.as_deref(),
+                build_args: &args.build_args,
+                network: args.net.file()?,
+            })?;
+            ensure(link, Some(build.base())).await?;
+            let template: Value = link.client.fetch(&template_path(build.base())).await?;
+            let (definition, files) = build.definition_on(&template)?;
+            let body = build::to_body(&definition, None, None, None, args.fresh, files);
+            return build::show(link, &build::run(link, &body, args.progress).await?);
+        }
+        ImageCommand::Login { registry, user, password_stdin } => {
+            let (user, password) = account(user.as_deref(), *password_stdin)?;
+            let account = json!({ "user": user, "password": password });
+            let stored: Value = link.client.send(Method::PUT, &registry_path(registry), &account).await?;
+            if !link.json(&stored)? {
+                print(&format!("{}\n", stored.get("registry").and_then(Value::as_str).unwrap_or(registry)))?;
+            }
+        }
+        ImageCommand::Logout { registry } => {
+            link.client.value::<()>(Method::DELETE, &registry_path(registry), RestBody::Empty).await?;
+        }
+        ImageCommand::Gc { dry_run } => {
+            let request = json!({ "dry_run": dry_run });
+            let request = link.client.send(Method::POST, "/v1/images/gc", &request);
+            let swept: Leftovers = link.with_progress("looking for what is left over", request).await?;
+            show_leftovers(link, *dry_run, &swept.leftovers)?;
         }
         ImageCommand::Ls => {
             let mut all = link.client.templates(v1::ListTemplatesRequest::default()).await?.templates;
@@ -59,6 +96,168 @@ fn show(link: &Link, found: Vec<v1::TemplateInfo>) -> Result<(), Quit> {
         }
     }
     link.list(&table, 0)
+}
+
+/// What is left over of images.
+#[derive(Deserialize)]
+struct Leftovers {
+    leftovers: Vec<Leftover>,
+}
+
+/// What is shown of an image.
+#[derive(Deserialize)]
+struct Shown {
+    id: String,
+    name: Option<String>,
+    bytes: u64,
+    note: Option<String>,
+    image: Option<ImageInfo>,
+}
+
+/// Shows an image in full: its settings, and which of them have an effect.
+async fn info(link: &Link, image: &ImageReference) -> Result<u8, Quit> {
+    let found: Value = link
+        .client
+        .fetch(&template_path(image))
+        .await
+        .map_err(|error| if is_missing(&error) { not_pulled(image) } else { error.into() })?;
+    if link.json(&found)? {
+        return Ok(0);
+    }
+    let Shown { id, name, bytes: size, note, image } = serde_json::from_value(found)?;
+    if link.quiet {
+        print(&format!("{id}\n"))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["id", &id]);
+    let mut row = |name: &str, value: String, effect: &str| {
+        if !value.is_empty() {
+            table.row(vec![name.to_owned(), value, effect.to_owned()]);
+        }
+    };
+    row("image", note.unwrap_or_default(), "");
+    row("template", name.unwrap_or_default(), "");
+    row("size", bytes(size), "unpacked");
+    let Some(image) = image else {
+        row("settings", "not recorded by the version that pulled it; pull it again".to_owned(), "");
+        table.print()?;
+        return Ok(0);
+    };
+    row("digest", image.digest.clone(), if image.imported { "imported from a file" } else { "" });
+    for layer in &image.layers {
+        row("layer", layer.digest.clone(), &layer.bytes.map(bytes).unwrap_or_default());
+    }
+    let effect = |name: &str, honoured: &'static str| {
+        if image.ignored.iter().any(|ignored| ignored == name) { "ignored" } else { honoured }
+    };
+    for variable in &image.env {
+        row("ENV", variable.clone(), "honoured: in all programs");
+    }
+    row("WORKDIR", image.workdir.clone().unwrap_or_default(), "honoured in templates based on it");
+    row("USER", image.user.clone().unwrap_or_default(), effect("USER", ""));
+    let words = |words: &[String]| if words.is_empty() { String::new() } else { format!("{words:?}") };
+    row("ENTRYPOINT", words(&image.entrypoint), effect("ENTRYPOINT", ""));
+    row("CMD", words(&image.cmd), effect("CMD", ""));
+    row("VOLUME", image.volumes.join(" "), effect("VOLUME", ""));
+    row("EXPOSE", image.ports.join(" "), effect("EXPOSE", ""));
+    row("STOPSIGNAL", image.stop_signal.clone().unwrap_or_default(), effect("STOPSIGNAL", ""));
+    table.print()?;
+    Ok(0)
+}
+
+fn template_path(image: &ImageReference) -> String {
+    format!("/v1/templates/{}", image_template(image))
+}
+
+fn registry_path(registry: &str) -> String {
+    format!("/v1/registries/{}", in_path(registry))
+}
+
+/// Imports an image from a file, or from a directory, which is packed on the way.
+async fn import(
+    link: &Link,
+    file: &Path,
+    name: Option<&ImageReference>,
+    progress: ProgressStyle,
+) -> Result<u8, Quit> {
+    let body = match file.is_dir() {
+        true => directory_body(file)?,
+        false => build::file_body(file)?,
+    };
+    let query = name.map_or_else(String::new, |name| format!("?name={}", in_path(&name.to_string())));
+    let path = format!("/v1/images/import{query}");
+    build::show(link, &build::send(link, &path, body, progress).await?)
+}
+
+/// Writes an image, or else the template of that name, to a file.
+async fn export(link: &Link, name: &str, file: &Path) -> Result<u8, Quit> {
+    let pulled = match name.parse::<ImageReference>() {
+        Ok(image) => {
+            let request = v1::GetTemplateRequest { template: image_template(&image), ..Default::default() };
+            match link.client.template(request).await {
+                Err(error) if is_missing(&error) => None,
+                found => Some(found?.id),
+            }
+        }
+        Err(_) => None,
+    };
+    let path = format!("/v1/templates/{}/image", in_path(pulled.as_deref().unwrap_or(name)));
+    link.with_progress("packing the image", build::download(link, &path, file)).await
+}
+
+/// Returns an image layout as a tar.
+fn directory_body(dir: &Path) -> Result<RestBody, Quit> {
+    if !dir.join("index.json").is_file() {
+        let reason = "has no index.json; give the directory of an OCI image layout, or a tar of docker save";
+        return Err(Quit::Usage(format!("FILE: {} {reason}", dir.display())));
+    }
+    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    let dir = dir.to_owned();
+    // Ends with an error if the reader is gone.
+    std::thread::spawn(move || {
+        let mut tar = tar::Builder::new(std::io::BufWriter::with_capacity(PIECE_BYTES, writer));
+        tar.follow_symlinks(false);
+        let packed = tar.append_dir_all(".", &dir).and_then(|()| tar.into_inner()?.flush());
+        if let Err(error) = packed {
+            crate::message::say(&format!("cannot pack {}: {error}", dir.display()));
+        }
+    });
+    Ok(build::pieces(Box::new(reader)))
+}
+
+/// Returns the name and the password of an account. A password is no argument, because other users can see those.
+fn account(user: Option<&str>, password_stdin: bool) -> Result<(String, String), Quit> {
+    if password_stdin {
+        let missing = "user: missing; --password-stdin needs -u NAME, as standard input is the password";
+        let user = user.ok_or_else(|| Quit::Usage(missing.to_owned()))?;
+        let mut password = String::new();
+        let read = std::io::stdin().take(MAX_SECRET_BYTES).read_to_string(&mut password);
+        read.map_err(|error| Quit::Usage(format!("password: cannot read standard input: {error}")))?;
+        return Ok((user.to_owned(), without_line_end(password)));
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Quit::Usage(
+            "password: standard input is not a terminal; write the password to it, and give -u NAME --password-stdin".to_owned(),
+        ));
+    }
+    let user = match user {
+        Some(user) => user.to_owned(),
+        None => ask("Username: ")?,
+    };
+    let hidden = Hidden::enter()?;
+    let password = ask("Password: ")?;
+    drop(hidden);
+    Ok((user, password))
+}
+
+/// Asks for a line on the terminal.
+fn ask(prompt: &str) -> Result<String, Quit> {
+    let mut out = std::io::stderr();
+    write!(out, "{prompt}")?;
+    out.flush()?;
+    let mut line = String::new();
+    std::io::stdin().lock().take(MAX_SECRET_BYTES).read_line(&mut line)?;
+    Ok(without_line_end(line))
 }
 
 fn is_missing(error: &ClientError) -> bool {

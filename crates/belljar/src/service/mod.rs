@@ -9,6 +9,7 @@ mod collect;
 mod console;
 pub(crate) mod copy;
 mod create;
+mod dockerfile;
 mod events;
 mod exec;
 pub(crate) mod image;

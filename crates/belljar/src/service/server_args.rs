@@ -280,6 +280,81 @@ pub(crate) enum ImageCommand {
         #[arg(required = true)]
         images: Vec<ImageReference>,
     },
+    /// Import an image from a file: a tar of docker save, or an OCI image layout as a tar or a directory
+    Import {
+        /// The file or directory; - is standard input
+        file: PathBuf,
+        /// Name of the image, if not the one in the file; of several in the file, the one to import
+        #[arg(long, value_name = "IMAGE")]
+        name: Option<ImageReference>,
+        /// How to show progress; auto is tty on a terminal, else plain
+        #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
+        progress: ProgressStyle,
+    },
+    /// Write an image, or a built template, as a tar that docker load and other programs read
+    Export {
+        /// The image, or the name or id of a template with a tree of its own
+        #[arg(value_name = "NAME")]
+        image: String,
+        /// The file; - is standard output
+        file: PathBuf,
+    },
+    /// Build a template from a Dockerfile with FROM, RUN, COPY, ENV, WORKDIR, USER and ARG
+    #[command(after_help = IMAGE_BUILD_EXAMPLES)]
+    Build(Box<ImageBuildArgs>),
+    /// Store an account at a registry, with which its images are pulled
+    Login {
+        /// The registry, such as docker.io or registry.corp.example:5000
+        registry: String,
+        /// Name of the account; asked for if not given
+        #[arg(short, long, visible_alias = "username", value_name = "NAME")]
+        user: Option<String>,
+        /// Read the password, or a token in place of one, from standard input
+        #[arg(long)]
+        password_stdin: bool,
+    },
+    /// Remove the account at a registry
+    Logout {
+        /// The registry
+        registry: String,
+    },
+    /// Remove what no sandbox, template or tag needs of images
+    Gc {
+        /// Only print what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+const IMAGE_BUILD_EXAMPLES: &str = "\
+Examples:
+  belljar image build --preset pip .           the Dockerfile of this directory; its steps reach the Python index
+  belljar image build -t app -f app.dockerfile src
+  belljar sandbox create --template app        a sandbox of it";
+
+/// Arguments of `belljar image build`.
+#[derive(Debug, Args)]
+pub(crate) struct ImageBuildArgs {
+    /// Directory with the files that COPY names
+    #[arg(value_name = "DIR")]
+    pub(crate) context: PathBuf,
+    /// The Dockerfile [default: Dockerfile in DIR]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Name of the template [default: that of DIR]
+    #[arg(short = 't', long, visible_alias = "tag", value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Set the value of an ARG; NAME alone takes it from here
+    #[arg(long = "build-arg", value_name = "NAME[=VALUE]")]
+    pub(crate) build_args: Vec<String>,
+    /// Run all steps, including those with a cached result
+    #[arg(long, visible_alias = "no-cache")]
+    pub(crate) fresh: bool,
+    /// How to show progress; auto is tty on a terminal, else plain, with the steps' whole output
+    #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
+    pub(crate) progress: ProgressStyle,
+    #[command(flatten)]
+    pub(crate) net: crate::cli::NetArgs,
 }
 
 /// The commands of `belljar template`.

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use belljar_client::{MessageField, v1, well_known};
+use belljar_keeper::Leftover;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -12,6 +13,7 @@ use super::args::Format;
 use super::link::Link;
 use crate::colour;
 use crate::message::{Quit, clean, without_controls};
+use crate::units::bytes;
 
 /// Keys of maps, whose own keys are defined by the caller and stay unchanged.
 const MAPS: [&str; 6] = ["labels", "env", "details", "metadata", "requests", "secrets"];
@@ -95,6 +97,36 @@ impl Table {
         }
         text
     }
+}
+
+/// Shows what is left over, or was, and how much of the disk that takes.
+pub(super) fn show_leftovers(link: &Link, dry_run: bool, leftovers: &[Leftover]) -> Result<(), Quit> {
+    if link.format == Format::Json {
+        for leftover in leftovers {
+            link.json(leftover)?;
+        }
+        return Ok(());
+    }
+    if link.quiet {
+        let paths = leftovers.iter().filter_map(|one| one.path.as_ref());
+        return print(&paths.map(|path| format!("{}\n", path.display())).collect::<String>());
+    }
+    let mut table = Table::new(&["KIND", "COUNT", "SIZE", "NAME"]);
+    for one in leftovers {
+        let name = one.path.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string());
+        let size = if one.bytes == 0 { "-".to_owned() } else { bytes(one.bytes) };
+        table.row(vec![one.kind.to_string(), one.count.to_string(), size, name]);
+    }
+    if !leftovers.is_empty() {
+        table.print()?;
+    }
+    let sum = leftovers.iter().map(|one| one.bytes).sum();
+    link.remark(&match (leftovers.is_empty(), dry_run) {
+        (true, _) => "nothing is left over".to_owned(),
+        (false, true) => format!("{} can be freed", bytes(sum)),
+        (false, false) => format!("{} freed", bytes(sum)),
+    });
+    Ok(())
 }
 
 /// Spaces between two columns.

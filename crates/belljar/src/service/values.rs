@@ -76,7 +76,7 @@ pub(crate) fn volumes(texts: &[String]) -> Result<Vec<v1::VolumeMount>, Quit> {
 }
 
 /// Parses environment variables as `NAME=VALUE`, or `NAME` for the value in this process's environment.
-pub(crate) fn variables(texts: &[String]) -> Result<HashMap<String, String>, Quit> {
+pub(crate) fn variables(flag: &str, texts: &[String]) -> Result<HashMap<String, String>, Quit> {
     let mut variables = HashMap::new();
     for text in texts {
         let variable = match text.split_once('=') {
@@ -84,7 +84,7 @@ pub(crate) fn variables(texts: &[String]) -> Result<HashMap<String, String>, Qui
             None => match std::env::var(text) {
                 Ok(value) => EnvVar::new(text.clone(), value)?,
                 Err(_) => {
-                    return Err(Quit::Usage(format!("--env: {text} is not set here; give {text}=VALUE")));
+                    return Err(Quit::Usage(format!("--{flag}: {text} is not set here; give {text}=VALUE")));
                 }
             },
         };

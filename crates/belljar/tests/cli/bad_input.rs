@@ -244,7 +244,7 @@ fn specifications() {
         (
             "a.toml",
             "memroy = 1",
-            "spec: \"a.toml\" cannot be used: \"memroy\": unknown key; allowed here: approval, engine, env, grade, hostname, interactive, language, limits, machine, mounts, network, screening, volumes",
+            "spec: \"a.toml\" cannot be used: \"memroy\": unknown key; allowed here: approval, engine, env, grade, hostname, interactive, language, limits, machine, mounts, network, screening, user, volumes",
         ),
         (
             "b.toml",

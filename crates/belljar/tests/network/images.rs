@@ -15,6 +15,12 @@ cases![
     templates_are_based_on_images,
     images_are_machines,
     other_registries_are_refused,
+    private_images_need_an_account,
+    images_are_imported_from_files,
+    unused_layers_of_images_are_removed,
+    settings_of_images_are_shown,
+    machines_have_a_default_user,
+    dockerfiles_become_templates,
 ];
 
 const HOST: &str = "127.0.0.1:5000";
@@ -25,11 +31,25 @@ const ALLOWED: &str = "[images]\nregistries = [\"http://127.0.0.1:5000\"]";
 /// A registry, which ends with this.
 struct Registry(Child);
 
+/// An account `bob` with the password `s3cret-pass`, in the form of `htpasswd -B`.
+const ACCOUNTS: &str = "bob:$2y$05$abcdefghijklmnopqrstuuV7fpPozvyqJfnY19y0802WTlXUm6Rjy\n";
+
 impl Registry {
     fn start(dir: &Path) -> Self {
+        Self::start_with(dir, "")
+    }
+
+    /// Starts one that accepts only the account of [`ACCOUNTS`].
+    fn start_private(dir: &Path) -> Self {
+        let accounts = dir.join("accounts");
+        std::fs::write(&accounts, ACCOUNTS).unwrap();
+        Self::start_with(dir, &format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", accounts.display()))
+    }
+
+    fn start_with(dir: &Path, more: &str) -> Self {
         let config = dir.join("registry.yml");
         let text = format!(
-            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{HOST}'}}\n",
+            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{HOST}'}}\n{more}",
             dir.join("registry").display()
         );
         std::fs::write(&config, text).unwrap();
@@ -42,11 +62,16 @@ impl Registry {
 
     /// Pushes an image, and returns its digest.
     fn push(name: &str, tag: &str, more: &[&str]) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/push.py");
-        let done = Command::new("python3").arg(script).args([HOST, name, tag]).args(more).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+        make(HOST, name, tag, more)
     }
+}
+
+/// Makes an image, and pushes or saves it.
+fn make(place: &str, name: &str, tag: &str, more: &[&str]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/push.py");
+    let done = Command::new("python3").arg(script).args([place, name, tag]).args(more).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim().to_owned()
 }
 
 impl Drop for Registry {
@@ -196,4 +221,259 @@ fn other_registries_are_refused(fixture: &Fixture) {
         home.run(&format!("image pull {image}")).refused(125, words);
     }
     home.run("image pull Not/A@Name").refused(2, &["is not the name of an image"]);
+}
+
+fn private_images_need_an_account(fixture: &Fixture) {
+    const PASSWORD: &[u8] = b"s3cret-pass\n";
+    let home = home(fixture, ALLOWED);
+    drop({
+        let registry = Registry::start(fixture.dir());
+        Registry::push("org/app", "1.0", &[]);
+        registry
+    });
+    let _registry = Registry::start_private(fixture.dir());
+    let image = format!("{HOST}/org/app:1.0");
+    let advice = format!("log in with belljar image login {HOST}");
+    home.run(&format!("image pull {image}")).refused(125, &["refuses access to org/app", &advice]);
+    let login = format!("image login -u bob --password-stdin {HOST}");
+    home.feed(&login, b"wrong\n").refused(2, &["password: ", "refuses the account"]);
+    home.run(&format!("image pull {image}")).refused(125, &["refuses access"]);
+    let done = home.feed(&login, PASSWORD);
+    assert_eq!((done.status, done.stdout.as_str()), (Some(0), format!("{HOST}\n").as_str()), "{done:?}");
+    home.good(&format!("image pull {image}"));
+    let done = home.run_args(&["run", "-q", "--image", &image, "-l", "sh", "-c", "cat /app/kept"]);
+    assert_eq!(done.stdout, "kept\n", "{done:?}");
+    // It is nowhere in plain text: neither in answers nor in the audit log nor in the store.
+    let shown = home.good("audit tail --format json");
+    assert!(
+        shown.contains("image.login") && shown.contains("\"account\":\"bob\"") && !shown.contains("s3cret"),
+        "{shown}"
+    );
+    for entry in std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path()) {
+        let content = std::fs::read(&entry).unwrap_or_default();
+        assert!(!content.windows(11).any(|window| window == b"s3cret-pass"), "{}", entry.display());
+    }
+    home.good(&format!("image logout {HOST}"));
+    home.run(&format!("image logout {HOST}")).refused(125, &["account at \"127.0.0.1:5000\" not found"]);
+    home.run(&format!("image pull {image}")).refused(125, &["refuses access", &advice]);
+    for (line, status, words) in [
+        (
+            format!("image login {HOST}"),
+            2,
+            &["password: standard input is not a terminal", "--password-stdin"][..],
+        ),
+        (format!("image login --password-stdin {HOST}"), 2, &["user: missing", "-u NAME"]),
+        (format!("image login -u a:b --password-stdin {HOST}"), 2, &["user: give 1 to 256 bytes"]),
+        (format!("image login -u bob -p x {HOST}"), 2, &["a password is no argument"]),
+        ("image login -u bob --password-stdin https://ghcr.io".to_owned(), 2, &["registry: ", "give a host"]),
+        (
+            "image login -u bob --password-stdin ghcr.io".to_owned(),
+            125,
+            &["images from ghcr.io are not allowed here"],
+        ),
+    ] {
+        home.feed(&line, PASSWORD).refused(status, words);
+    }
+}
+
+fn images_are_imported_from_files(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let file = fixture.dir().join("app.tar");
+    let dir = fixture.dir().join("layout");
+    make(&format!("docker:{}", file.display()), "org/app", "1.0", &["app/word", "saved"]);
+    make(&format!("oci:{}", dir.display()), "org/app", "1.0", &["app/word", "layout"]);
+    let (file, dir) = (file.to_str().unwrap(), dir.to_str().unwrap());
+    let word = |image: &str| {
+        let line = "cat /app/word; echo $FROM_IMAGE";
+        home.run_args(&["run", "-q", "--image", image, "-l", "sh", "-c", line]).good()
+    };
+    home.good(&format!("image import {file}"));
+    assert_eq!(word("org/app:1.0"), "savedyes\n");
+    // A directory has to be named: its own name is a tag alone.
+    home.run(&format!("image import {dir}")).refused(2, &["name: the file gives the image none"]);
+    home.good(&format!("image import {dir} --name local/app:2"));
+    assert_eq!(word("local/app:2"), "layoutyes\n");
+    // From standard input, compressed, in the place of what had the name.
+    let packed = Command::new("gzip").args(["-c", file]).output().unwrap().stdout;
+    home.feed("image import - --name local/app:2", &packed).good();
+    assert_eq!(word("local/app:2"), "savedyes\n");
+    let shown = home.good("image info local/app:2");
+    assert!(shown.contains("imported from a file"), "{shown}");
+    // Templates are based on it without a registry.
+    home.write(
+        "mine.toml",
+        "name = \"mine\"\nbase = \"image:local/app:2\"\n[[step]]\nrun = \"cat word > made\"\n",
+    );
+    home.good("template build mine.toml");
+    let done = home.run_args(&["run", "-q", "--template", "mine", "-l", "sh", "-c", "cat /app/made"]);
+    assert_eq!(done.stdout, "saved", "{done:?}");
+    // What is exported is imported again, with what the step has made.
+    home.good("image export mine mine.tar");
+    home.good("image import mine.tar --name again");
+    let done = home.run_args(&[
+        "run",
+        "-q",
+        "--image",
+        "again",
+        "-l",
+        "sh",
+        "-c",
+        "cat /app/made; echo $FROM_IMAGE",
+    ]);
+    assert_eq!(done.stdout, "savedyes\n", "{done:?}");
+    home.run("image export mine mine.tar").refused(125, &["cannot create mine.tar"]);
+    home.run("image export default x.tar").refused(2, &["template: ", "tree of their own"]);
+    home.run("image export none x.tar").refused(125, &["not found"]);
+    // What is no image is refused, also a large one, and nothing is left of it.
+    let content = std::fs::read(file).unwrap();
+    home.write("half.tar", "");
+    std::fs::write(home.file("half.tar"), &content[..content.len() / 2]).unwrap();
+    std::fs::write(home.file("noise"), vec![7; 64 << 20]).unwrap();
+    home.run("image import half.tar").refused(2, &["image: "]);
+    home.run("image import noise").refused(2, &["image: it cannot be read"]);
+    home.run("image import nothing.tar").refused(125, &["cannot open nothing.tar"]);
+    home.run("image import . --name a").refused(2, &["FILE: ", "has no index.json"]);
+    home.run(&format!("image import {file} --name A@b")).refused(2, &["is not the name of an image"]);
+    let left = std::fs::read_dir(home.path().join("templates/imports")).unwrap().count();
+    assert_eq!(left, 0);
+    let audit = home.good("audit tail --format json");
+    assert!(audit.contains("image.import") && audit.contains("invalid_field"), "{audit}");
+}
+
+fn unused_layers_of_images_are_removed(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let _registry = Registry::start(fixture.dir());
+    Registry::push("app", "1", &["app/word", "first"]);
+    Registry::push("app", "2", &["app/word", "second"]);
+    let [first, second] = ["1", "2"].map(|tag| format!("{HOST}/app:{tag}"));
+    home.good(&format!("image pull {first}"));
+    home.good(&format!("image pull {second}"));
+    let layers = || {
+        let layers = std::fs::read_dir(home.path().join("templates/layers")).unwrap();
+        layers.filter(|entry| entry.as_ref().unwrap().file_name().len() == 64).count()
+    };
+    let gc = |more: &str| home.run(&format!("image gc{more}"));
+    assert!(gc(" --dry-run").stderr.contains("nothing is left over"));
+    let sandbox = home.create(&format!("--image {first} -q"));
+    home.good(&format!("image rm {first}"));
+    home.good(&format!("image rm {second}"));
+    // The cache of steps would keep both; a sandbox uses one.
+    assert_eq!(layers(), 2);
+    let done = gc(" --dry-run");
+    assert!(done.stdout.contains("layer") && done.stderr.contains("can be freed"), "{done:?}");
+    assert_eq!(layers(), 2);
+    let done = gc("");
+    assert!(done.status == Some(0) && done.stderr.contains(" freed"), "{done:?}");
+    assert_eq!((layers(), home.inside(&sandbox, "cat /app/word")), (1, "first".to_owned()));
+    home.good(&format!("sandbox kill {sandbox}"));
+    assert!(gc("").stdout.contains("layer"));
+    assert_eq!(layers(), 0);
+    let audit = home.good("audit tail --format json");
+    assert!(audit.contains("\"image.gc\""), "{audit}");
+    home.good(&format!("image pull {first}"));
+    assert_eq!(layers(), 1);
+}
+
+fn settings_of_images_are_shown(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let _registry = Registry::start(fixture.dir());
+    let digest = Registry::push("org/app", "1.0", &[]);
+    let image = format!("{HOST}/org/app:1.0");
+    home.good(&format!("image pull {image}"));
+    let shown = home.good(&format!("image info {image}"));
+    let row = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    for (name, words) in [
+        ("digest", &[digest.as_str()][..]),
+        ("ENV", &["PATH=/bin", "honoured"]),
+        ("WORKDIR", &["/app", "honoured"]),
+        ("USER", &["www", "ignored"]),
+        ("ENTRYPOINT", &["/bin/entry", "ignored"]),
+        ("CMD", &["/bin/sh", "ignored"]),
+        ("VOLUME", &["/data", "ignored"]),
+        ("STOPSIGNAL", &["SIGINT", "ignored"]),
+    ] {
+        assert!(words.iter().all(|word| row(name).contains(word)), "{name}: {shown}");
+    }
+    let json = home.json(&format!("image info {image}"));
+    assert_eq!(
+        json["image"]["ignored"],
+        serde_json::json!(["USER", "ENTRYPOINT", "CMD", "VOLUME", "STOPSIGNAL"])
+    );
+    assert_eq!(json["image"]["layers"].as_array().map(Vec::len), Some(3));
+}
+
+fn machines_have_a_default_user(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let _registry = Registry::start(fixture.dir());
+    Registry::push("org/app", "1.0", &[]);
+    let image = format!("{HOST}/org/app:1.0");
+    let root = home.create(&format!("--image {image} --machine --user root --memory 128m --disk 100m -q"));
+    let who = |sandbox: &str| home.inside(sandbox, "id -u; pwd; echo $HOME; echo made > /srv/made");
+    assert_eq!(who(&root), "0\n/\n/root\n");
+    let user = |name: &str| home.run(&format!("sandbox exec -u {name} {root} -- id -u"));
+    assert_eq!((user("user").good().as_str(), user("www").good().as_str()), ("1000\n", "33\n"));
+    assert_eq!(home.json(&format!("sandbox info {root}"))["user"], "root");
+    // Copies have it too.
+    let forked = home.good(&format!("sandbox fork {root} -q"));
+    assert_eq!(who(forked.trim()), "0\n/\n/root\n");
+    home.good(&format!("sandbox snapshot {root} --name kept"));
+    let made = home.create("--template kept -q");
+    assert_eq!(who(&made), "0\n/\n/root\n");
+    for sandbox in [&root, forked.trim(), &made] {
+        home.good(&format!("sandbox kill {sandbox}"));
+    }
+    home.good("template rm kept");
+    let www = home.create(&format!("--image {image} --machine -u www -q"));
+    assert_eq!(home.inside(&www, "id -u; pwd"), "33\n/srv\n");
+    home.good(&format!("sandbox kill {www}"));
+    home.run(&format!("sandbox create --image {image} --user root"))
+        .refused(2, &["user: \"root\" is not allowed", "make it a machine"]);
+    home.run("sandbox create --user root").refused(2, &["user: ", "make it a machine"]);
+    home.run(&format!("sandbox create --image {image} --machine --user a:b")).refused(2, &["user: \"a:b\""]);
+}
+
+fn dockerfiles_become_templates(fixture: &Fixture) {
+    let home = home(fixture, ALLOWED);
+    let _registry = Registry::start(fixture.dir());
+    Registry::push("org/app", "1.0", &[]);
+    let image = format!("{HOST}/org/app:1.0");
+    let text = format!(
+        "ARG TAG\nFROM {HOST}/org/app:$TAG\nENV PATH=/opt/tools:$PATH GREETING=\"hello there\"\nWORKDIR sub\n\
+         COPY tools/ /opt/tools/\nCOPY *.txt .\nARG WHO=nobody\n# a comment\nRUN echo \"$GREETING $WHO\" \\\n  > made\n\
+         RUN <<EOF\nmy-tool >> made\nEOF\n"
+    );
+    home.write("src/Dockerfile", &text);
+    home.write("src/tools/my-tool", "#!/bin/sh\ncat a.txt b.txt\n");
+    home.write("src/a.txt", "a\n");
+    home.write("src/b.txt", "b\n");
+    home.write("src/secret.txt", "secret\n");
+    home.write("src/.dockerignore", "secret.txt\n");
+    let tool = home.file("src/tools/my-tool");
+    std::fs::set_permissions(tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let built = home.run("image build --build-arg TAG=1.0 --build-arg WHO=world src");
+    assert!(built.status == Some(0), "{built:?}");
+    let line = "cat /app/sub/made; ls /app/sub; echo $PATH";
+    let done = home.run_args(&["run", "-q", "--template", "src", "-l", "sh", "-c", line]);
+    assert_eq!(done.stdout, "hello there world\na\nb\na.txt\nb.txt\nmade\n/opt/tools:/bin\n", "{done:?}");
+    // Again, all steps are cached; another argument runs those that see it.
+    let cached = |line: &str| home.run(line).stderr.matches("cached").count();
+    assert!(cached("image build --build-arg TAG=1.0 --build-arg WHO=world -t src src") >= 4);
+    let file = home.file("src/Dockerfile");
+    let with = |more: &str| std::fs::write(&file, format!("FROM {image}\n{more}\n")).unwrap();
+    for (more, words) in [
+        ("RUN true\nCMD [\"x\"]", &["line 3: CMD: not supported"][..]),
+        ("ADD a.txt /", &["line 2: ADD: not supported"]),
+        ("RUN --mount=type=cache,target=/c x", &["line 2: RUN: not supported: --mount"]),
+        ("COPY none /x", &["line 2: COPY: \"none\" is not in src"]),
+        ("COPY secret.txt /x", &["line 2: COPY: \"secret.txt\"", ".dockerignore"]),
+        ("ENV =2", &["line 2: "]),
+    ] {
+        with(more);
+        home.run("image build src").refused(2, &[words, &["src/Dockerfile: "]].concat());
+    }
+    with("RUN false");
+    home.run("image build src").refused(125, &["step 1 of 1 (run): false", "exit code 1"]);
+    home.run("image build -f none src").refused(125, &["cannot read none"]);
+    home.run("image build none").refused(2, &["DIR: none is not a directory"]);
+    home.run("image build --build-arg NOT_SET src").refused(2, &["--build-arg: NOT_SET is not set here"]);
 }

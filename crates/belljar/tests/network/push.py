@@ -1,9 +1,13 @@
-"""Makes a small image of programs of this machine, and pushes it to a registry without TLS: HOST REPOSITORY TAG [NAME CONTENT]."""
+"""Makes a small image of programs of this machine, and pushes it to a registry without TLS: HOST REPOSITORY TAG [NAME CONTENT].
+
+With docker:FILE for HOST it writes the tar that docker save writes, with oci:DIR an image layout.
+"""
 
 import gzip
 import hashlib
 import io
 import json
+import pathlib
 import platform
 import shutil
 import subprocess
@@ -20,8 +24,16 @@ def request(method, url, body=None, kind="application/octet-stream"):
     return urllib.request.urlopen(asked)
 
 
+blobs = {}
+kind, _, place = host.partition(":")
+is_saved = kind in ("docker", "oci")
+
+
 def push(content):
     digest = "sha256:" + hashlib.sha256(content).hexdigest()
+    if is_saved:
+        blobs[digest] = content
+        return {"digest": digest, "size": len(content)}
     place = request("POST", f"http://{host}/v2/{repository}/blobs/uploads/", b"").headers["Location"]
     request("PUT", place + ("&" if "?" in place else "?") + "digest=" + digest, content)
     return {"digest": digest, "size": len(content)}
@@ -59,7 +71,22 @@ people = {
 }
 layers = [layer(programs), layer(people), layer({"app/kept": (0o644, b"kept\n")})]
 layers += [layer({name: (0o644, content.encode())}) for name, content in more.items()]
-config = {"config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "WorkingDir": "/app", "Cmd": ["/bin/sh"]}}
+machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+diff_ids = ["sha256:" + hashlib.sha256(gzip.decompress(one)).hexdigest() for one in layers]
+config = {
+    "architecture": machine,
+    "os": "linux",
+    "config": {
+        "Env": ["PATH=/bin", "FROM_IMAGE=yes"],
+        "WorkingDir": "/app",
+        "User": "www",
+        "Entrypoint": ["/bin/entry"],
+        "Cmd": ["/bin/sh"],
+        "Volumes": {"/data": {}},
+        "StopSignal": "SIGINT",
+    },
+    "rootfs": {"type": "layers", "diff_ids": diff_ids},
+}
 image = "application/vnd.oci.image"
 manifest = json.dumps(
     {
@@ -69,10 +96,34 @@ manifest = json.dumps(
         "layers": [{"mediaType": f"{image}.layer.v1.tar+gzip", **push(one)} for one in layers],
     }
 ).encode()
-url = f"http://{host}/v2/{repository}/manifests/"
 digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
+if kind == "docker":
+    text = json.dumps(config).encode()
+    name = hashlib.sha256(text).hexdigest() + ".json"
+    files = {name: text}
+    for number, one in enumerate(layers):
+        files[f"{number}/layer.tar"] = gzip.decompress(one)
+    saved = [{"Config": name, "RepoTags": [f"{repository}:{tag}"], "Layers": [f"{n}/layer.tar" for n in range(len(layers))]}]
+    files["manifest.json"] = json.dumps(saved).encode()
+    with tarfile.open(place, "w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    sys.exit()
+if kind == "oci":
+    push(manifest)
+    saved = pathlib.Path(place)
+    (saved / "blobs/sha256").mkdir(parents=True)
+    for digest, content in blobs.items():
+        (saved / "blobs/sha256" / digest.removeprefix("sha256:")).write_bytes(content)
+    (saved / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    entry = {"mediaType": f"{image}.manifest.v1+json", "digest": "sha256:" + hashlib.sha256(manifest).hexdigest()}
+    entry |= {"size": len(manifest), "annotations": {"org.opencontainers.image.ref.name": tag}}
+    (saved / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
+    sys.exit()
+url = f"http://{host}/v2/{repository}/manifests/"
 request("PUT", url + digest, manifest, f"{image}.manifest.v1+json")
-machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 index = json.dumps(
     {
         "schemaVersion": 2,

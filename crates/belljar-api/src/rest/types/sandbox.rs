@@ -68,6 +68,8 @@ pub(crate) struct CreateSandboxBody {
     /// Whether it is a machine: root inside, and a tree that is writable. Needs a template with a tree of its own. For keys with the role
     /// admin.
     machine: Option<bool>,
+    /// User as whom programs run that name none, such as `root`, in a machine. The sandbox's own user, `user`, if not given.
+    user: Option<String>,
     /// Its host name.
     #[schema(example = "box")]
     hostname: Option<String>,
@@ -119,6 +121,7 @@ impl CreateSandboxBody {
             limits: self.limits.unwrap_or_default(),
             grade: self.grade,
             machine: self.machine,
+            user: self.user,
             network: self.network.map(NetworkBody::into_file),
             mounts: self.mounts,
             volumes: self.volumes,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use belljar_keeper::{TemplateInfo, TemplateStep};
+use belljar_model::ImageInfo;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -41,6 +42,9 @@ pub(crate) struct TemplateInfoBody {
     limits: BTreeMap<String, String>,
     /// Environment variables of its sandboxes.
     env: BTreeMap<String, String>,
+    /// The image that it was made of, if its file is based on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<ImageInfo>,
 }
 
 impl From<TemplateInfo> for TemplateInfoBody {
@@ -60,6 +64,7 @@ impl From<TemplateInfo> for TemplateInfoBody {
             steps: info.steps,
             limits: info.limits,
             env: info.env,
+            image: info.image,
         }
     }
 }

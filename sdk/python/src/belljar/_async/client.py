@@ -422,6 +422,15 @@ class AsyncTemplates:
         with open(local_path, "rb") as file:
             return await self._client._transport.request(calls.admin.import_template(name), _io.body_chunks(file))
 
+    async def import_image(self, local_path: LocalPath, name: Optional[str] = None) -> TemplateInfo:
+        """Imports an image from a tar of `docker save`, or of an OCI image layout; needs a key with the role admin.
+
+        The name is that in the file, or `name`; of a file with several images, it selects one. Sandboxes start from the template
+        that is returned.
+        """
+        with open(local_path, "rb") as file:
+            return await self._client._transport.request(calls.admin.import_image(name), _io.body_chunks(file))
+
 
 class AsyncVolumes:
     """Volumes: files that outlive sandboxes and that several sandboxes can mount: `Sandbox.create(volumes=[…])`."""

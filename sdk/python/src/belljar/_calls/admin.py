@@ -104,6 +104,18 @@ def import_template(name: Optional[str]) -> Call[TemplateInfo]:
     )
 
 
+def import_image(name: Optional[str]) -> Call[TemplateInfo]:
+    """Imports an image from a file."""
+    return Call(
+        "POST",
+        "/v1/images/import",
+        TemplateInfo.from_json,
+        query=given_query(("name", name)),
+        headers={"Content-Type": "application/octet-stream"},
+        takes=float("inf"),
+    )
+
+
 def create_volume(name: str, size: Optional[Size]) -> Call[VolumeInfo]:
     """Creates a volume."""
     return post("/v1/volumes", VolumeInfo.from_json, name=name, size=size)

@@ -65,6 +65,7 @@ class SandboxOptions(TypedDict, total=False):
     engine: Optional[str]
     grade: Optional[str]
     machine: Optional[bool]
+    user: Optional[str]
     hostname: Optional[str]
     port_host: Optional[str]
     mounts: Optional[Sequence[str]]
@@ -190,6 +191,7 @@ class Sandbox(Code):
         engine: Optional[str] = None,
         grade: Optional[str] = None,
         machine: Optional[bool] = None,
+        user: Optional[str] = None,
         hostname: Optional[str] = None,
         port_host: Optional[str] = None,
         mounts: Optional[Sequence[str]] = None,
@@ -217,6 +219,7 @@ class Sandbox(Code):
             engine: The engine that builds its walls.
             grade: How limits are enforced: `cgroup` or `watched`.
             machine: Whether it has root inside, and a tree that is writable. Needs a template with a tree of its own.
+            user: The user as whom programs run that name none, such as `root`, in a machine; default: the sandbox's own, `user`.
             hostname: Its host name.
             port_host: Host that programs on its ports see, such as `localhost:{port}`, instead of the one that the client used.
             mounts: Directories of the server's machine, for keys with the role `admin`.
@@ -242,6 +245,7 @@ class Sandbox(Code):
                 engine=engine,
                 grade=grade or leased.config.default_grade,
                 machine=machine,
+                user=user,
                 hostname=hostname,
                 port_host=port_host,
                 mounts=mounts,

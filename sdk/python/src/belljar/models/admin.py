@@ -24,12 +24,59 @@ class TemplateStep:
 
 
 @dataclass(frozen=True)
+class ImageInfo:
+    """An image that a template was made of, and its settings.
+
+    `layers` has the digest of each layer and its size in bytes, if the image has it. `imported` tells whether it came from a
+    file. `ignored` names the settings that have no effect on sandboxes, such as `ENTRYPOINT`.
+    """
+
+    digest: str
+    imported: bool = False
+    layers: Tuple[Tuple[str, Optional[int]], ...] = ()
+    envs: Tuple[str, ...] = ()
+    workdir: Optional[str] = None
+    user: Optional[str] = None
+    entrypoint: Tuple[str, ...] = ()
+    cmd: Tuple[str, ...] = ()
+    volumes: Tuple[str, ...] = ()
+    ports: Tuple[str, ...] = ()
+    stop_signal: Optional[str] = None
+    ignored: Tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Any) -> ImageInfo:
+        """Parses an image."""
+        value = read.mapping(value, "the image")
+
+        def words(key: str) -> Tuple[str, ...]:
+            return tuple(str(word) for word in value.get(key) or ())
+
+        layers = (read.mapping(layer, "the layer") for layer in value.get("layers") or ())
+        return cls(
+            digest=read.text(value, "digest"),
+            imported=bool(value.get("imported")),
+            layers=tuple((read.text(layer, "digest"), read.optional_integer(layer, "bytes")) for layer in layers),
+            envs=words("env"),
+            workdir=read.optional_text(value, "workdir"),
+            user=read.optional_text(value, "user"),
+            entrypoint=words("entrypoint"),
+            cmd=words("cmd"),
+            volumes=words("volumes"),
+            ports=words("ports"),
+            stop_signal=read.optional_text(value, "stop_signal"),
+            ignored=words("ignored"),
+        )
+
+
+@dataclass(frozen=True)
 class TemplateInfo:
     """A template: built in, built, or a snapshot of a sandbox.
 
     `base` is the base of its files: `host`, the machine's own file system, or `own`, none. `warm` has the modules that a
     pre-warmed interpreter of it has imported. `parent` is the template that its file is based on, and `steps` has the steps of
     its file, each with its packages or a summary. `limits` and `envs` are those of its sandboxes, where the request sets none.
+    `image` is the image that it was made of, if its file is based on one.
     """
 
     template_id: str
@@ -46,6 +93,7 @@ class TemplateInfo:
     steps: Tuple[TemplateStep, ...] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
+    image: Optional[ImageInfo] = None
 
     @property
     def snapshot_id(self) -> str:
@@ -56,6 +104,7 @@ class TemplateInfo:
     def from_json(cls, value: Any) -> TemplateInfo:
         """Parses a template."""
         value = read.mapping(value, "the template")
+        image = value.get("image")
         return cls(
             template_id=read.text(value, "id"),
             name=read.optional_text(value, "name"),
@@ -71,6 +120,7 @@ class TemplateInfo:
             steps=tuple(TemplateStep.from_json(step) for step in value.get("steps") or ()),
             limits={str(name): str(limit) for name, limit in (value.get("limits") or {}).items()},
             envs={str(name): str(text) for name, text in (value.get("env") or {}).items()},
+            image=None if image is None else ImageInfo.from_json(image),
         )
 
 

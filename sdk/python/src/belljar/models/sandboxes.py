@@ -178,7 +178,8 @@ class SandboxLimits:
 class SandboxInfo:
     """What the server knows of a sandbox.
 
-    `key` is the id of the key that created it. `raw` is the whole answer, for what has no attribute here.
+    `user` is the user as whom programs run that name none, if that is not its own. `key` is the id of the key that created it.
+    `raw` is the whole answer, for what has no attribute here.
     """
 
     sandbox_id: str
@@ -201,6 +202,7 @@ class SandboxInfo:
     isolation: Mapping[str, Any]
     home: Optional[str]
     hostname: Optional[str]
+    user: Optional[str]
     ports: Tuple[int, ...]
     volumes: Tuple[MountedVolume, ...]
     host: Optional[str]
@@ -240,6 +242,7 @@ class SandboxInfo:
             isolation=read.mapping(value.get("isolation") or {}, "`isolation`"),
             home=read.optional_text(value, "home"),
             hostname=read.optional_text(value, "hostname"),
+            user=read.optional_text(value, "user"),
             ports=tuple(int(port) for port in value.get("ports") or ()),
             volumes=tuple(MountedVolume.from_json(volume) for volume in value.get("volumes") or ()),
             host=read.optional_text(value, "host"),
