@@ -1,6 +1,6 @@
 //! Descriptions of stored tools for models, in the forms of several interfaces, from the same data.
 
-use belljar_keeper::ToolInfo;
+use belljar_model::ToolFile;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -18,8 +18,7 @@ pub(crate) enum Dialect {
 }
 
 /// Returns the JSON schema of a tool's arguments.
-pub(crate) fn input_schema(info: &ToolInfo) -> Map<String, Value> {
-    let tool = &info.tool;
+pub(crate) fn input_schema(tool: &ToolFile) -> Map<String, Value> {
     let seconds = tool.timeout.duration().as_secs_f64();
     let languages = &tool.languages;
     let first = languages.first().map(String::as_str).unwrap_or_default();
@@ -50,8 +49,8 @@ pub(crate) fn input_schema(info: &ToolInfo) -> Map<String, Value> {
 }
 
 /// Returns the description of a tool in a form.
-pub(crate) fn schema_for(info: &ToolInfo, dialect: Dialect) -> Value {
-    let (name, description, schema) = (&info.tool.name, &info.tool.description, input_schema(info));
+pub(crate) fn schema_for(tool: &ToolFile, dialect: Dialect) -> Value {
+    let (name, description, schema) = (&tool.name, &tool.description, input_schema(tool));
     match dialect {
         // Strict schemas would need every argument in each call.
         Dialect::Openai => json!({

@@ -32,6 +32,8 @@ mod guards;
 mod mcp;
 #[path = "api/mcp_tasks.rs"]
 mod mcp_tasks;
+#[path = "api/network.rs"]
+mod network;
 #[path = "api/ports.rs"]
 mod ports;
 #[path = "api/profiles.rs"]
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         guards::all(),
         mcp::all(),
         mcp_tasks::all(),
+        network::all(),
         ports::all(),
         profiles::all(),
         property::all(),

@@ -174,6 +174,8 @@ actions! {
     SECRET_GET = read("secret.get");
     SECRET_UPDATE = user("secret.update").audited();
     SECRET_REMOVE = user("secret.remove").audited();
+    NETWORK_GET = read("network.get");
+    NETWORK_CHECK = read("network.check");
     EVENTS_FOLLOW = read("events.follow");
     ENGINE_LIST = read("engine.list");
     AUDIT_READ = admin("audit.read");

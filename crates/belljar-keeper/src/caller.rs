@@ -98,7 +98,7 @@ pub struct Quotas {
 }
 
 /// Returns the schema of a network ceiling: a mode, or presets and rules.
-fn network_ceiling() -> Schema {
+pub(crate) fn network_ceiling() -> Schema {
     let of = |kind| ObjectBuilder::new().schema_type(SchemaType::Type(kind));
     let list_or_null = SchemaType::from_iter([Type::Array, Type::Null]);
     let texts = || ArrayBuilder::new().schema_type(list_or_null.clone()).items(of(Type::String));

@@ -68,6 +68,8 @@ pub struct KeeperConfig {
     pub machines: bool,
     /// Network ceiling of sandboxes, except for administrators' keys.
     pub max_network: NetworkCeiling,
+    /// Ranges of addresses that network policies may allow although they are not public. Engines have them from their start on.
+    pub network_exceptions: Vec<Cidr>,
     /// Quotas of a key created without any.
     pub default_quotas: Quotas,
     /// How long calls wait for approval, and how many.
@@ -116,7 +118,9 @@ impl Current {
         let mut current = self.0.write();
         let (name, state_dir) = (current.name.clone(), current.state_dir.clone());
         let (template, webhooks) = (current.template.clone(), current.webhooks.clone());
-        *current = Arc::new(KeeperConfig { name, state_dir, template, webhooks, ..config });
+        let network_exceptions = current.network_exceptions.clone();
+        *current =
+            Arc::new(KeeperConfig { name, state_dir, template, webhooks, network_exceptions, ..config });
         Arc::clone(&current)
     }
 }
@@ -170,6 +174,7 @@ impl KeeperConfig {
             share_host_tree: false,
             machines: false,
             max_network: NetworkCeiling::default(),
+            network_exceptions: Vec::new(),
             default_quotas: Quotas::default(),
             approvals: ApprovalsConfig::default(),
             volumes: VolumesConfig::default(),

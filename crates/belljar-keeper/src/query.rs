@@ -80,20 +80,21 @@ impl Keeper {
     ///
     /// # Errors
     /// As [`Keeper::get`]; limits below the current use are refused. Nothing is changed then.
-    pub async fn update(&self, caller: &Caller, id: &str, update: SandboxUpdate) -> Result<SandboxInfo> {
+    pub async fn update(&self, caller: &Caller, id: &str, mut update: SandboxUpdate) -> Result<SandboxInfo> {
         self.transact(SANDBOX_UPDATE, caller, id, move |keeper, caller, id| async move {
             let entry = keeper.find(&caller, &id).await?;
+            let changed = keeper.change(&caller, &entry, &mut update).await;
             // The record of the sandbox has the whole policy; the audit log has its digest only.
-            let policy = update.network.as_ref().and_then(|network| network.clone().resolve().ok());
+            let policy = update.network.and_then(|network| network.resolve().ok());
             let details = network_details(policy.iter());
-            let changed = keeper.change(&caller, &entry, update).await;
             keeper.audit(&caller, SANDBOX_UPDATE, Some(&entry.id), &changed, details).await?;
             changed.map(|()| entry.info())
         })
         .await
     }
 
-    async fn change(&self, caller: &Caller, entry: &Arc<Entry>, update: SandboxUpdate) -> Result<()> {
+    /// Changes a sandbox. The policy of `update` gets the values of secrets that it leaves as they are.
+    async fn change(&self, caller: &Caller, entry: &Arc<Entry>, update: &mut SandboxUpdate) -> Result<()> {
         let _step = entry.step.lock().await;
         if update.network.is_some()
             || update.memory.is_some()
@@ -106,7 +107,7 @@ impl Keeper {
             let live = entry.live();
             (live.row.labels.clone(), (*live.spec).clone(), live.settings.clone())
         };
-        for (key, value) in update.labels {
+        for (key, value) in std::mem::take(&mut update.labels) {
             match value {
                 Some(value) => drop(labels.insert(key, value)),
                 None => drop(labels.remove(&key)),
@@ -128,7 +129,10 @@ impl Keeper {
             pids: update.pids,
             ..LimitsChange::default()
         };
-        let network = update.network.map(NetworkFile::resolve).transpose()?;
+        if let Some(network) = &mut update.network {
+            network.keep_values(&spec.network);
+        }
+        let network = update.network.clone().map(NetworkFile::resolve).transpose()?;
         let replaced = match network.filter(|policy| *policy != spec.network) {
             Some(policy) => {
                 policy.check_available()?;

@@ -77,12 +77,12 @@ pub use mount_policy::{FORBIDDEN_IN_HOME, MountPolicy, MountRefusal};
 pub use mounts::{Mount, MountMode, check_targets};
 pub use nearest::nearest;
 pub use network::{
-    ALWAYS_DENIED, ASK_TO_ALLOW, Cidr, DecidedBy, Decision, DeniedRange, DomainName, DomainPattern,
-    MAX_RULES, Matcher, NetworkCeiling, NetworkEvent, NetworkEventKind, NetworkFile, NetworkMode,
-    NetworkPolicy, NetworkRecord, NetworkReport, NetworkSetup, NetworkTotals, Ports, Preset, PresetHost,
-    ProxyHost, ProxyProtocol, RequestRule, Rule, Secret, SecretFile, SecretScope, SecretSource, SecretUse,
-    SetHeader, Target, TlsMode, UpstreamProxy, always_denied, always_denied_name, check_secret_value,
-    is_link_local, is_metadata, is_secret_name, placeholder, presets, presets_version,
+    ALWAYS_DENIED, ASK_TO_ALLOW, Cidr, DecidedBy, Decision, DeniedRange, Destination, DomainName,
+    DomainPattern, MAX_RULES, Matcher, NetworkCeiling, NetworkEvent, NetworkEventKind, NetworkFile,
+    NetworkMode, NetworkPolicy, NetworkRecord, NetworkReport, NetworkSetup, NetworkTotals, Ports, Preset,
+    PresetHost, ProxyHost, ProxyProtocol, RequestRule, Rule, Secret, SecretFile, SecretScope, SecretSource,
+    SecretUse, SetHeader, Target, TlsMode, UpstreamProxy, always_denied, always_denied_name,
+    check_secret_value, is_link_local, is_metadata, is_secret_name, placeholder, presets, presets_version,
 };
 pub use outcome::{LimitKind, Outcome, signal_name};
 pub use result::{Phase, PhaseResult, RESULT_SCHEMA, RunResult, milliseconds};

@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
 use std::path::Path;
 
 use belljar_client::v1;
 use belljar_model::{
-    Decision, DomainName, Matcher, ModelError, NetworkFile, NetworkPolicy, Preset, PresetHost, SecretFile,
+    Decision, Destination, Matcher, ModelError, NetworkFile, NetworkPolicy, Preset, PresetHost, SecretFile,
     TlsMode, presets, presets_version,
 };
 use serde_json::json;
@@ -17,9 +16,6 @@ use crate::input::read_text;
 use crate::message::{Quit, clean};
 use crate::output::write_failed;
 use crate::spec::read_spec;
-
-/// Default port of a host.
-const DEFAULT_PORT: u16 = 443;
 
 /// Exit status if a connection is denied.
 const DENIED: u8 = 1;
@@ -84,57 +80,35 @@ fn format_preset(preset: &Preset, text: &mut String) {
     }
 }
 
-/// A host or an address, and a port.
-enum Goal {
-    Name(DomainName, u16),
-    Address(Ipv4Addr, u16),
+/// Reads a destination of a connection.
+fn read(text: &str) -> Result<Destination, Quit> {
+    text.parse().map_err(|error| match error {
+        ModelError::NotAllowed { allowed, .. } => {
+            Quit::Usage(format!("{text:?} is not allowed; give {allowed}"))
+        }
+        other => other.into(),
+    })
 }
 
-impl Goal {
-    fn read(text: &str) -> Result<Self, Quit> {
-        let usage = |reason: &str| Quit::Usage(format!("{text:?} is not allowed; give {reason}"));
-        let (host, port) = match text.rsplit_once(':') {
-            None => (text, DEFAULT_PORT),
-            Some((host, port)) => {
-                // Ports are written as in rules.
-                let port = port.parse::<u16>().ok().filter(|_| !port.starts_with(['+', '0']));
-                (host, port.ok_or_else(|| usage("HOST or HOST:PORT, with a port from 1 to 65535"))?)
-            }
-        };
-        if let Ok(address) = host.parse() {
-            return Ok(Self::Address(address, port));
-        }
-        match host.parse() {
-            Ok(name) => Ok(Self::Name(name, port)),
-            Err(ModelError::NotAllowed { allowed, .. }) => Err(usage(&allowed)),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn decide(&self, matcher: &Matcher) -> (String, Decision) {
-        match self {
-            Self::Name(name, port) => (format!("{name}:{port}"), matcher.name(name, *port)),
-            Self::Address(address, port) => (format!("{address}:{port}"), matcher.address(*address, *port)),
-        }
-    }
-}
-
-/// Prints for each goal whether the policy allows it, and by which rule. The exit status is 1 if one is denied.
+/// Prints for each destination whether the policy allows it, and by which rule. The exit status is 1 if one is denied.
 fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
     let policy = args.policy.file()?.resolve()?;
-    let goals = args.hosts.iter().map(|host| Goal::read(host)).collect::<Result<Vec<_>, _>>()?;
+    let destinations = args.hosts.iter().map(|host| read(host)).collect::<Result<Vec<_>, _>>()?;
     let exceptions = crate::policy::network(args.operator.as_deref())?.exceptions;
     let matcher = Matcher::new(&policy, &exceptions);
     let (mut text, mut status) = (String::new(), 0);
-    for goal in &goals {
-        let (host, decision) = goal.decide(&matcher);
-        if !decision.allowed {
+    for host in &destinations {
+        let Decision { allowed, by, reason } = host.decide(&matcher);
+        if !allowed {
             status = DENIED;
         }
-        let Decision { allowed, by, reason } = decision;
         let _ = if args.format.is_json() {
             let by = by.to_string();
-            writeln!(text, "{}", json!({"host": host, "allowed": allowed, "by": by, "reason": reason}))
+            writeln!(
+                text,
+                "{}",
+                json!({"host": host.to_string(), "allowed": allowed, "by": by, "reason": reason})
+            )
         } else if allowed {
             writeln!(text, "allowed  {host}  ({by})")
         } else {

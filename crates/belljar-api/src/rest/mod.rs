@@ -15,6 +15,7 @@ mod exec;
 mod files;
 mod images;
 mod keys;
+mod network;
 mod openapi;
 mod ports;
 mod processes;
@@ -132,10 +133,12 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(session::link))
         .routes(routes!(secrets::create, secrets::list))
         .routes(routes!(secrets::get, secrets::update, secrets::remove))
+        .routes(routes!(network::offer))
+        .routes(routes!(network::check))
         .routes(routes!(screen::screen))
         .routes(routes!(tools::create, tools::list))
         .routes(routes!(tools::get, tools::update, tools::remove))
-        .routes(routes!(tools::schema))
+        .routes(routes!(tools::schema, tools::draft_schema))
         .routes(routes!(tools::test))
         .routes(routes!(tools::call))
         .routes(routes!(approvals::list))

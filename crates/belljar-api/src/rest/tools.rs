@@ -110,7 +110,31 @@ pub(super) async fn schema(
     Id(id): Id,
     Query(query): Query<SchemaQuery>,
 ) -> Result<axum::Json<Value>, Problem> {
-    Ok(axum::Json(schema_for(&shared.keeper.tool(&caller, &id).await?, query.r#for)))
+    Ok(axum::Json(schema_for(&shared.keeper.tool(&caller, &id).await?.tool, query.r#for)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DraftQuery {
+    /// Whose form: `openai`, `anthropic` or `mcp`, which it is if not given.
+    #[param(inline)]
+    r#for: Option<Dialect>,
+}
+
+/// Returns the description that a tool with this definition would have. Nothing is stored.
+#[utoipa::path(post, path = "/v1/tools/{id}/schema", tag = "tools", request_body = ToolBody,
+    params(("id" = String, Path, description = "The tool's name."), DraftQuery),
+    responses((status = 200, description = "The description.", body = Value)))]
+pub(super) async fn draft_schema(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    Query(query): Query<DraftQuery>,
+    Json(body): Json<ToolBody>,
+) -> Result<axum::Json<Value>, Problem> {
+    let tool = shared.keeper.check_tool(&caller, body.into_file(Some(&id))?)?;
+    Ok(axum::Json(schema_for(&tool, query.r#for.unwrap_or(Dialect::Mcp))))
 }
 
 /// Decides about a call without running anything.

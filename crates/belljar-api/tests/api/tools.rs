@@ -437,5 +437,13 @@ async fn schemas_have_the_forms_of_vendors(fixture: Fixture) {
     });
     assert_eq!(schema("openai").await, openai);
     admin.get("/v1/tools/sh/schema?for=x").await.refused(400, "invalid_field", Some("for"));
+    // A definition that is not stored has the description that it would have.
+    let draft = json!({"description": "Runs Ruby.", "languages": ["ruby"], "timeout": "3s"});
+    let drafted = admin.post("/v1/tools/draft/schema?for=anthropic", &draft).await.json();
+    assert_eq!((&drafted["name"], &drafted["description"]), (&json!("draft"), &json!("Runs Ruby.")));
+    assert_eq!(drafted["input_schema"]["properties"]["timeout"]["maximum"], 3.0, "{drafted}");
+    admin.get("/v1/tools/draft").await.refused(404, "tool_not_found", None);
+    let bad = json!({"description": "Runs Ruby.", "languages": ["rubi"]});
+    admin.post("/v1/tools/draft/schema?for=mcp", &bad).await.refused(400, "invalid_field", Some("languages"));
     admin.get("/v1/tools/sh/schema").await.refused(400, "invalid_field", Some("for"));
 }

@@ -162,6 +162,15 @@ impl Keeper {
         to_info(row, true)
     }
 
+    /// Checks a definition as far as it can be without what it names, and returns it in canonical form. Nothing is stored.
+    ///
+    /// # Errors
+    /// Needs the role read; a definition that is not allowed.
+    pub fn check_tool(&self, caller: &Caller, tool: ToolFile) -> Result<ToolFile> {
+        self.require(caller, TOOL_GET)?;
+        Ok(tool.check()?)
+    }
+
     /// Returns a tool of the caller's tenant by its name, or one version by `NAME@VERSION`.
     ///
     /// # Errors

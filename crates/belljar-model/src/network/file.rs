@@ -80,6 +80,21 @@ impl NetworkFile {
         Ok(policy)
     }
 
+    /// Returns the error of each preset and rule that is invalid, or else the first one of the policy as a whole.
+    pub fn problems(&self) -> Vec<ModelError> {
+        let presets = self.presets.iter().flatten().filter_map(|name| Preset::parse(name).err());
+        let rules = |list: List, rules: &Option<Vec<String>>| -> Vec<ModelError> {
+            let rules = rules.iter().flatten();
+            rules.filter_map(|rule| list.parse(std::slice::from_ref(rule)).err()).collect()
+        };
+        let [allow, deny] = [rules(List::Allow, &self.allow), rules(List::Deny, &self.deny)];
+        let mut found: Vec<_> = presets.chain(allow).chain(deny).collect();
+        if found.is_empty() {
+            found.extend(self.clone().resolve().err());
+        }
+        found
+    }
+
     /// Adds a secret in the form of a flag, `NAME=HOST:HEADER[:env=VARIABLE|:file=PATH|:secret=STORED]`; without a source it is in the variable `NAME`.
     /// Errors show only the name, as the rest may be a value that was given by mistake.
     ///
@@ -102,6 +117,19 @@ impl NetworkFile {
     pub fn add_header(&mut self, text: &str) -> Result<(), ModelError> {
         self.headers.get_or_insert_default().push(SecretFile::parse_header_flag(text)?);
         Ok(())
+    }
+
+    /// Gives secrets and headers that are as a policy shows its own, without their values, the values that they have there.
+    pub fn keep_values(&mut self, old: &NetworkPolicy) {
+        let (mut full, mut shown) = (Self::from(old), old.without_values());
+        let shown = shown.sources_mut().map(|(name, one)| (name, one.clone()));
+        let known: Vec<_> = shown.zip(full.sources_mut().map(|(_, one)| one.clone())).collect();
+        for (name, one) in self.sources_mut() {
+            let is_shown = |shown: &(String, SecretFile)| shown.0 == name && shown.1 == *one;
+            if let Some((_, value)) = known.iter().find(|(shown, _)| is_shown(shown)) {
+                *one = value.clone();
+            }
+        }
     }
 
     /// Iterates over secrets and headers, each with its name in errors.

@@ -9,6 +9,7 @@
 mod ceiling;
 mod cidr;
 mod decision;
+mod destination;
 mod file;
 mod header;
 mod matcher;
@@ -32,6 +33,7 @@ mod tls;
 pub use ceiling::NetworkCeiling;
 pub use cidr::Cidr;
 pub use decision::{DecidedBy, Decision};
+pub use destination::Destination;
 pub use file::NetworkFile;
 pub use header::SetHeader;
 pub use matcher::{ASK_TO_ALLOW, Matcher};

@@ -166,6 +166,7 @@ pub(crate) fn keeper(loaded: &Loaded) -> KeeperConfig {
         share_host_tree: sandboxes.share_host_tree,
         machines: sandboxes.machines,
         max_network: sandboxes.network_ceiling.clone(),
+        network_exceptions: sandboxes.network_exceptions.clone(),
         default_quotas: Quotas {
             sandboxes: config.quotas.sandboxes,
             memory_bytes: config.quotas.memory_bytes,

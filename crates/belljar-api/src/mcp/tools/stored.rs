@@ -58,7 +58,7 @@ pub(in crate::mcp) fn info(info: &ToolInfo) -> Tool {
         .destructive(info.tool.session)
         .idempotent(false)
         .open_world(info.reaches_network());
-    Tool::new(info.tool.name.clone(), info.tool.description.clone(), input_schema(info))
+    Tool::new(info.tool.name.clone(), info.tool.description.clone(), input_schema(&info.tool))
         .with_raw_output_schema(schema_for_output::<StoredOutput>())
         .with_annotations(annotations)
 }

@@ -218,3 +218,35 @@ fn stored_secrets_are_filled_in() {
     filled.check_filled().unwrap();
     assert!(policy.fill(&BTreeMap::new()).secrets().is_empty());
 }
+
+#[test]
+fn policies_as_they_are_shown_keep_their_values() {
+    let text = format!(
+        r#"{{{ALLOW}, "secrets": {{"A": {{"host": "a.example", "header": "x", "value": "v"}}}}, "headers": [
+            {{"host": "a.example", "header": "y", "value": "Bearer ${{secrets.key}}"}},
+            {{"host": "*.wild.example", "header": "y", "value": "w"}}]}}"#
+    );
+    let old = policy(&text).unwrap();
+    let mut shown = old.without_values();
+    shown.allow.as_mut().unwrap().push("b.example:443".to_owned());
+    assert!(shown.clone().resolve().is_err());
+    shown.keep_values(&old);
+    let new = shown.resolve().unwrap();
+    assert_eq!((new.secrets(), new.headers()), (old.secrets(), old.headers()));
+    // What was changed is as given.
+    for (key, value) in [("host", "x.wild.example"), ("header", "z")] {
+        let mut other = old.without_values();
+        let secret = other.secrets.as_mut().unwrap().get_mut("A").unwrap();
+        match key {
+            "host" => secret.host = Some(value.to_owned()),
+            _ => secret.header = Some(value.to_owned()),
+        }
+        other.keep_values(&old);
+        assert!(other.resolve().is_err(), "{key}");
+    }
+    let mut other = old.without_values();
+    other.secrets.as_mut().unwrap().get_mut("A").unwrap().value = Some("another".to_owned());
+    other.keep_values(&old);
+    let new = other.resolve().unwrap();
+    assert_eq!(new.secrets()["A"].source(), &SecretSource::Value("another".to_owned()));
+}
