@@ -1,7 +1,7 @@
 // What people do with the console, in a browser, against a server with sandboxes.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { browse, caller, DEADLINE, elsewhere, eventually, linkOf, open, serve, signIn, violations, visit } from "./fixture.mjs";
+import { browse, caller, DEADLINE, elsewhere, eventually, exec, linkOf, open, serve, signIn, type, violations, visit, withPage } from "./fixture.mjs";
 
 let server, browser, admin;
 
@@ -15,20 +15,9 @@ after(async () => {
 });
 
 /** Runs a test in a page of its own, which must stay whole. */
-function inPage(name, act, options) {
-  test(name, async () => {
-    const { page, context, trouble } = await open(browser, server.url, options);
-    try {
-      await act(page, trouble);
-      assert.deepEqual(trouble, []);
-    } finally {
-      await context.close();
-    }
-  });
-}
+const inPage = (name, act, options) => test(name, () => withPage(browser, server.url, act, options));
 
 const makeKey = (name, role, more = {}) => admin("POST", "/v1/keys", { name, role, ...more });
-const exec = (call, id, command) => call("POST", `/v1/sandboxes/${id}/exec`, { command });
 
 inPage("a link signs in once", async (page) => {
   const link = linkOf(server);
@@ -81,14 +70,6 @@ inPage("code shows text, a table and a picture", async (page) => {
   await page.keyboard.press("Shift+Enter");
   await page.locator(".trouble").getByText("ZeroDivisionError").first().waitFor();
 });
-
-/** Replaces the code of the first cell. */
-async function type(page, lines) {
-  const editor = page.locator(".cm-content").first();
-  await editor.click();
-  await page.keyboard.press("Control+a");
-  await page.keyboard.insertText(lines.join("\n"));
-}
 
 inPage("a sandbox shows its files, which can be edited", async (page) => {
   const { id } = await admin("POST", "/v1/sandboxes", { name: "files-here", timeout: "10m" });
@@ -393,6 +374,12 @@ describe("every screen in both themes", () => {
     pending = agent("POST", `/v1/sandboxes/${id}/code`, { code }).catch(() => null);
     const report = await admin("POST", "/v1/sandboxes", { name: "report", timeout: "20m" });
     await exec(admin, report.id, "mkdir data; printf 'print(1)\\n' > main.py; printf 'a,b\\n1,2\\n' > data.csv");
+    const network = { mode: "whitelist", presets: ["pip"], allow: ["api.example.com:443", "*.corp.example"], deny: ["admin.corp.example"] };
+    const fetching = await admin("POST", "/v1/sandboxes", { name: "fetching", timeout: "20m", network });
+    await exec(admin, fetching.id, "python3 -c 'import socket; socket.create_connection((\"files.example\", 443), 3)' 2>&1 | tail -1");
+    const tool = { description: "Analyses data.", languages: ["python"], limits: { memory: "512m" }, network: { presets: ["pip"] } };
+    await admin("POST", "/v1/tools", { name: "analyse", ...tool });
+    await admin("PUT", "/v1/tools/analyse", { ...tool, approval: "on-risk", limits: { memory: "1g" } });
     await admin("POST", "/v1/volumes", { name: "data", size: "64m" });
     await admin("POST", "/v1/secrets", { name: "example-key", value: "a value", hosts: ["api.example.com"] });
     await eventually("a call waits", async () => (await admin("GET", "/v1/approvals?state=pending")).approvals[0]);
@@ -437,6 +424,26 @@ describe("every screen in both themes", () => {
       await page.getByRole("button", { name: "main.py" }).click();
       await page.getByRole("textbox", { name: "main.py" }).waitFor();
       await look("Sandbox");
+      await visit(page, "Now");
+      await page.getByRole("link", { name: "fetching" }).click();
+      await page.getByRole("navigation", { name: "Sandbox" }).getByRole("link", { name: "Network" }).click();
+      await page.getByRole("button", { name: "Allow files.example:443" }).first().waitFor();
+      await page.getByLabel("Would this be reached?").fill("files.pythonhosted.org");
+      await page.locator(".verdict .good").waitFor();
+      await look("Network");
+      await page.getByRole("button", { name: "Change" }).click();
+      await page.locator(".modes").waitFor();
+      await look("NetworkEdit");
+      await visit(page, "Tools");
+      const card = page.locator("li.card", { has: page.getByText("analyse", { exact: true }) });
+      await card.getByRole("button", { name: "Dry test" }).click();
+      await card.locator(".diff").waitFor();
+      await card.getByRole("button", { name: "Change" }).click();
+      await page.getByText('"description": "Analyses data."').waitFor();
+      await look("ToolEdit");
+      await visit(page, "Keys");
+      await page.getByRole("button", { name: "Change" }).first().click();
+      await look("KeyEdit");
       assert.deepEqual(found, []);
     }, { colorScheme: theme, viewport: { width, height: 900 } });
   }

@@ -10,12 +10,12 @@ export const DEADLINE = 30_000;
 const CHROMIUM = process.env.BELLJAR_CHROMIUM ?? "/usr/bin/chromium";
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Starts a server, without the protections of the service that are named. */
-export async function serve(without = "") {
+/** Starts a server, without the protections of the service that are named, and with more arguments. */
+export async function serve(without = "", more = []) {
   const before = process.env.BELLJAR_TEST_WITHOUT;
   if (without) process.env.BELLJAR_TEST_WITHOUT = without;
   try {
-    return await startServer(process.env.BELLJAR_BIN);
+    return await startServer(process.env.BELLJAR_BIN, more);
   } finally {
     if (before === undefined) delete process.env.BELLJAR_TEST_WITHOUT;
     else process.env.BELLJAR_TEST_WITHOUT = before;
@@ -62,6 +62,27 @@ export async function open(browser, url, options = {}) {
   });
   return { page, context, trouble };
 }
+
+/** Uses a page of its own, which must stay whole. */
+export async function withPage(browser, url, act, options) {
+  const { page, context, trouble } = await open(browser, url, options);
+  try {
+    await act(page, trouble);
+    assert.deepEqual(trouble, []);
+  } finally {
+    await context.close();
+  }
+}
+
+/** Replaces the code of the first cell. */
+export async function type(page, lines) {
+  const editor = page.locator(".cm-content").first();
+  await editor.click();
+  await page.keyboard.press("Control+a");
+  await page.keyboard.insertText(lines.join("\n"));
+}
+
+export const exec = (call, id, command) => call("POST", `/v1/sandboxes/${id}/exec`, { command });
 
 export async function signIn(page, url, key) {
   await page.goto(`${url}/console`);

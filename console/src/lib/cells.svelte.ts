@@ -8,10 +8,13 @@ const MAX_KEPT = 200_000;
 /** Maximum number of results that a cell keeps. */
 const MAX_RESULTS = 100;
 
+let made = 0;
+
 export type Piece = { offset: number; data: string; encoding: string };
 
 export class Cell {
-  id = crypto.randomUUID();
+  /** Unique in the page. */
+  id = (made += 1);
   code = $state("");
   language = $state("python");
   context = $state("");

@@ -49,7 +49,7 @@ const colours = (dark: boolean) =>
     { tag: [tags.keyword, tags.controlKeyword], color: dark ? "#c49bff" : "#7a2da8" },
     { tag: [tags.string, tags.special(tags.string)], color: dark ? "#8fd6a0" : "#176b36" },
     { tag: [tags.number, tags.bool, tags.null], color: dark ? "#f2b27a" : "#964308" },
-    { tag: tags.comment, color: dark ? "#9aa3ae" : "#5b636d", fontStyle: "italic" },
+    { tag: tags.comment, color: dark ? "#aeb7c2" : "#5b636d", fontStyle: "italic" },
     { tag: [tags.function(tags.variableName), tags.definition(tags.variableName)], color: dark ? "#8ab4ff" : "#1b4fb3" },
     { tag: [tags.className, tags.typeName], color: dark ? "#7fd3e0" : "#0b6275" },
   ]);

@@ -28,6 +28,9 @@ export function exact(text: string | null | undefined): string {
   return (text ?? "").replace(/\t/g, named).replace(/[\r\n]/g, named).replace(CONTROL, named).replace(INVISIBLE, named);
 }
 
+/** A line of code: as exact, with its tabs. */
+export const coded = (text: string): string => text.split("\t").map(exact).join("\t");
+
 /** The beginning and the end of a text, with the number of characters that are left out between them. */
 export function bounded(text: string, max: number): { head: string; left: number; tail: string } {
   if (text.length <= max) return { head: text, left: 0, tail: "" };

@@ -1,6 +1,7 @@
 // Who is signed in, and whether the server is there.
 
 import { ApiError, call, post, remove, type Schemas, send, token, watch } from "./api";
+import { forget } from "./kept";
 import { stop } from "./live.svelte";
 
 export const session = $state<{
@@ -103,6 +104,7 @@ export async function signOut(everywhere: boolean) {
     await remove(`/v1/session?everywhere=${everywhere}`);
   } finally {
     token.remove();
+    forget();
     stop();
     location.hash = "";
     location.reload();

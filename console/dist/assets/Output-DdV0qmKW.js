@@ -1,3 +1,0 @@
-import{f as M,ac as u,a8 as X,D as c,i as b,k as i,l as B,w as m,g as l,j as p,af as x,K as C,q as E,y as n,x as h,n as F,m as G,ag as H,o as J,z as L}from"./index-DhSFYtmo.js";var N=h('<span class="left-out"> </span> ',1),P=h('<pre tabindex="0"> <!></pre>');function R(g,a){M(a,!0);let w=u(a,"bad",3,!1),y=u(a,"whole",3,!1);const O=4e4,e=G(()=>H(a.text,y()?1/0:O));var f=X(),k=c(f);{var j=r=>{var s=P();let o;var _=F(s),q=m(_);{var z=t=>{var d=N(),v=c(d),A=L(v),D=m(v,1,!0);p((I,K)=>{n(A,`
-${I??""}
-`),n(D,K)},[()=>J.leftOut(l(e).left),()=>x(l(e).tail)]),i(t,d)};b(q,t=>{l(e).left&&t(z)})}p(t=>{o=C(s,1,"output",null,o,{bad:w()}),E(s,"aria-label",a.label),n(_,t)},[()=>x(l(e).head)]),i(r,s)};b(k,r=>{a.text&&r(j)})}i(g,f),B()}export{R as O};
