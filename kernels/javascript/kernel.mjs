@@ -6554,6 +6554,12 @@ var InputError = class extends Error {
     this.name = name;
   }
 };
+var ToolError = class extends Error {
+  constructor(message) {
+    super(message);
+    this.name = "ToolError";
+  }
+};
 function errorFields(error, kernelUrl2, maps2) {
   try {
     return fieldsOf(error, kernelUrl2, maps2);
@@ -6836,6 +6842,7 @@ var kernelUrl = import.meta.url;
 var stdout = process.stdout;
 var stderr = process.stderr;
 var MAX_PROMPT = 4096;
+var MAX_ARGUMENTS = 256 * 1024;
 var MAX_MAPS = 200;
 var loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
 var maps = /* @__PURE__ */ new Map();
@@ -6845,6 +6852,8 @@ var strip;
 var armed;
 var cell2;
 var count = 0;
+var calls = 0;
+var belljar;
 start();
 function start() {
   const fd = Number(process.env.BELLJAR_KERNEL_FD ?? "9");
@@ -6896,13 +6905,18 @@ function replaceStdin() {
 }
 function onFrame(frame) {
   if (frame?.op === "execute" && !cell2) {
-    const one = { id: frame.id, frame, cancelled: false, done: false };
+    const one = { id: frame.id, frame, cancelled: false, done: false, calls: /* @__PURE__ */ new Map() };
     cell2 = one;
     armed.then(() => later(() => execute(one)));
   } else if (frame?.op === "input" && cell2?.question && frame.id === cell2.id) {
     const { answer } = cell2.question;
     cell2.question = void 0;
     answer(frame);
+  } else if (frame?.op === "tool" && cell2 && frame.id === cell2.id) {
+    const call = cell2.calls.get(frame.call);
+    cell2.calls.delete(frame.call);
+    if (frame.error !== void 0) call?.reject(new ToolError(String(frame.error)));
+    else call?.resolve(frame.result);
   }
 }
 async function execute(one) {
@@ -6914,6 +6928,7 @@ async function execute(one) {
   wire.send(JSON.stringify({ op: "started", id: one.id, count }));
   try {
     enter(one);
+    belljar.tools = toolsOf(one);
     const code = prepared(one);
     const { value } = await run(one, code);
     if (one.cancelled) return;
@@ -7071,6 +7086,25 @@ function ask(prompt, password) {
     wire.send(JSON.stringify({ op: "input", id: one.id, prompt: [...String(prompt ?? "")].slice(0, MAX_PROMPT / 4).join(""), password }));
   });
 }
+function toolsOf(one) {
+  const names = Array.isArray(one.frame.tools) ? one.frame.tools : [];
+  return Object.freeze(Object.fromEntries(names.map((name) => [name, (given) => callTool(one, name, given)])));
+}
+async function callTool(one, name, given = {}) {
+  if (one.done || cell2 !== one) throw new ToolError("the execution that could call this tool has ended");
+  if (typeof given !== "object" || given === null || Array.isArray(given)) {
+    throw new TypeError(`${name}() takes its arguments by name, in an object`);
+  }
+  const text2 = JSON.stringify(given);
+  const length = Buffer.byteLength(text2);
+  if (length > MAX_ARGUMENTS) throw new RangeError(`the arguments of ${name}() have ${length} bytes as JSON; at most ${MAX_ARGUMENTS} are allowed`);
+  calls += 1;
+  const call = calls;
+  return new Promise((resolve, reject) => {
+    one.calls.set(call, { resolve, reject });
+    wire.send(`{"op":"tool","id":${one.id},"call":${call},"name":${JSON.stringify(name)},"arguments":${text2}}`);
+  });
+}
 async function input(prompt = "", { password = false } = {}) {
   return ask(prompt, Boolean(password));
 }
@@ -7171,6 +7205,8 @@ function globals() {
   hidden("require", require2);
   hidden("display", display);
   hidden("input", input);
+  belljar = { tools: {}, ToolError };
+  hidden("belljar", belljar);
   hidden("prompt", promptInPlace);
   const module = { exports: {}, children: [], id: "<cell>" };
   hidden("module", module);

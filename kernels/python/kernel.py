@@ -1314,18 +1314,20 @@ def _pillow(module):
 
 SOURCES['kernel'] = r'''"""The kernel: one Python context behind a control socket."""
 
+import json
 import os
 import sys
 import threading
 import time
 
-from _belljar import extras, loops, wire
+from _belljar import extras, loops, tools, wire
 from _belljar.bundle import Budget, plain, shorten
 from _belljar.errors import Describer, exit_status
 from _belljar.place import Place
 from _belljar.streams import flush, forget_descriptors, keep_descriptors, repair_streams
 
 MAX_PROMPT = 4 * 1024
+MAX_ARGUMENTS = 256 * 1024
 PROTOCOL = 1
 
 
@@ -1345,6 +1347,7 @@ class Kernel:
         self.budget = Budget()
         self.loop = None
         self.answers = False
+        self.calls = 0
         self._warned = False
         self._main_sent = False
         shell.sink = self.show
@@ -1397,6 +1400,31 @@ class Kernel:
                 raise EOFError("the client answered with an end of input")
             return str(frame.get("value", ""))
 
+    def call_tool(self, name, arguments):
+        """Calls a tool, and waits for the answer: a value of JSON."""
+        if os.getpid() != self.pid:
+            raise tools.ToolError("tools can be called in the interpreter's own process only, not in a child process")
+        if threading.current_thread() is not threading.main_thread():
+            raise tools.ToolError("tools can be called in the main thread only")
+        if self.current is None:
+            raise tools.ToolError("no execution runs that could call a tool")
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        length = len(text.encode("utf-8", "backslashreplace"))
+        if length > MAX_ARGUMENTS:
+            raise ValueError(f"the arguments of {name}() have {length:,} bytes as JSON; at most {MAX_ARGUMENTS:,} are allowed")
+        self.calls += 1
+        call = self.calls
+        frame = {"op": "tool", "id": self.current, "call": call, "name": name, "arguments": arguments}
+        flush()
+        self.wire.send(frame)
+        while True:
+            frame = self.wire.receive()
+            if frame.get("op") != "tool" or frame.get("call") != call or frame.get("id") != self.current:
+                continue
+            if "error" in frame:
+                raise tools.ToolError(str(frame["error"]))
+            return frame.get("result")
+
     def run_async(self, coroutine):
         """Runs a cell with `await`, on the kernel's event loop."""
         import asyncio
@@ -1447,6 +1475,7 @@ class Kernel:
         error = None
         try:
             place.enter(request.get("env"), request.get("cwd"))
+            tools.offer(self.shell, self.call_tool, request.get("tools") or ())
             extras.begin()
             if self.loop is not None or not loops.is_on_demand(self):
                 self.event_loop()
@@ -2785,6 +2814,105 @@ def _fit(rows):
         if used > MAX_TABLE:
             return at
     return len(rows)
+'''
+
+SOURCES['tools'] = r'''"""`belljar.tools`: what the code of an execution may call outside the sandbox."""
+
+import importlib.util
+import sys
+import types
+
+_MODULE = "belljar"
+
+
+class ToolError(Exception):
+    """Raised if a call fails: with the reason, as who answered it gave it."""
+
+
+ToolError.__module__ = _MODULE
+
+
+class _Tool:
+    """One tool or function. Its arguments are given by name, and are values of JSON."""
+
+    def __init__(self, call, name):
+        self._call = call
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *given, **arguments):
+        if given:
+            raise TypeError(f"{self.__name__}() takes its arguments by name, such as {self.__name__}(code=…)")
+        return self._call(self.__name__, arguments)
+
+    def __repr__(self):
+        return f"<tool {self.__name__}>"
+
+
+class Tools:
+    """The tools of the running execution, as attributes and by index."""
+
+    def __init__(self, call):
+        """Has no tools until `offer`."""
+        self._call = call
+        self._names = ()
+
+    def __getattr__(self, name):
+        if name.startswith("__") or name not in self._names:
+            raise AttributeError(self._lacks(name), name=name, obj=self)
+        return _Tool(self._call, name)
+
+    def __getitem__(self, name):
+        if name not in self._names:
+            raise KeyError(self._lacks(name))
+        return _Tool(self._call, name)
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
+
+    def __dir__(self):
+        return [name for name in self._names if name.isidentifier()]
+
+    def __repr__(self):
+        return f"<tools: {', '.join(self._names) or 'none'}>"
+
+    def _lacks(self, name):
+        return (
+            f"this execution may not call {name!r}, but {', '.join(self._names)}"
+            if self._names
+            else "this execution may call no tools"
+        )
+
+
+def offer(shell, call, names):
+    """Makes tools callable for one execution: as `belljar.tools`, where the code has no `belljar` of its own."""
+    module = sys.modules.get(_MODULE)
+    if module is None:
+        if not names:
+            return
+        module = _module()
+    tools = getattr(module, "tools", None)
+    if not isinstance(tools, Tools):
+        if not names:
+            return
+        tools = module.tools = Tools(call)
+        module.ToolError = ToolError
+    tools._names = tuple(names)
+    if names:
+        shell.user_ns.setdefault(_MODULE, module)
+
+
+def _module():
+    """Returns the module: the SDK, if it is installed here, or one with the tools alone."""
+    if importlib.util.find_spec(_MODULE) is not None:
+        try:
+            return importlib.import_module(_MODULE)
+        except Exception:
+            pass
+    module = sys.modules[_MODULE] = types.ModuleType(_MODULE, "Tools that this execution may call, in `tools`.")
+    return module
 '''
 
 SOURCES['warm'] = r'''"""Preparation before any user is known, and the first steps of a forked kernel."""

@@ -54,7 +54,7 @@ impl CodeCollector {
             CodeEvent::Output { data, .. } => self.stdout.push(data),
             CodeEvent::Result(result) => self.results.push(to_result(result)),
             CodeEvent::Error(error) => self.error = Some(to_error(error)),
-            CodeEvent::InputRequested(_) | CodeEvent::Ended(_) => {}
+            CodeEvent::InputRequested(_) | CodeEvent::ToolCalled(_) | CodeEvent::Ended(_) => {}
         }
     }
 

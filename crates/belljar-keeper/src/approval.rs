@@ -109,6 +109,12 @@ pub struct ApprovalRequest {
     /// The session in which the command runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
+    /// Tools that the code may call, as `NAME@VERSION`. Each of its calls may wait for approval itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// How often it may call them, if not 100 times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tool_calls: Option<u32>,
     /// Working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<ApprovalContent>,

@@ -22,6 +22,7 @@ use crate::program::{SHELL, may_have_kernel, not_installed, to_program};
 use crate::request::Idempotency;
 use crate::run::{Reporter, Run};
 use crate::steps::step;
+use crate::tools::{CallsFromCode, CodeTools, OfferedTools};
 
 /// Maximum size of code in bytes: that of one message to a guest, without what is sent along with it.
 pub const MAX_CODE_BYTES: usize = (4 << 20) - MAX_BESIDE_CODE_BYTES;
@@ -66,6 +67,8 @@ pub struct CodeRequest {
     pub grace: Option<Duration>,
     /// Whether the caller answers requests for input.
     pub allow_input: bool,
+    /// What the code may call.
+    pub tools: CodeTools,
     /// What happens if the caller disconnects before the end.
     pub on_disconnect: OnDisconnect,
     /// Number of bytes kept of each stream.
@@ -153,13 +156,16 @@ impl Keeper {
                 }
             }
         };
-        let asked = execute_requests(&entered, &request)?;
+        let offered = self.offer_tools(caller, &request.tools).await?;
+        let asked = execute_requests(&entered, &request, &offered)?;
         self.check(caller, CODE)?;
         let waiting = |waiting| report.waiting(waiting);
-        let clearance = self.approve_code(caller, &entered, &request, waiting, &mut gone).await?;
-        let running = self.run_requests(&entered, &request, asked, report, gone);
+        let clearance = self.approve_code(caller, &entered, (&request, &offered), waiting, &mut gone).await?;
+        let calls = CallsFromCode::new(self, caller, &entered, report.clone(), &offered);
+        let running = self.run_requests(&entered, &request, asked, report, calls, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
         let mut details = vec![(CODE_DIGEST, code_digest(&request.code))];
+        details.extend(request.tools.details(&offered));
         details.extend(clearance.details());
         let finished = clearance.finish(&outcome, |done| done.audit_outcome().to_owned()).await;
         match &outcome {
@@ -209,6 +215,7 @@ impl Keeper {
         request: &CodeRequest,
         (asked, program): (v1::ExecuteCodeRequest, Option<v1::ExecuteCodeRequest>),
         report: Reporter<CodeEvent>,
+        calls: CallsFromCode<'_>,
         gone: oneshot::Receiver<()>,
     ) -> Result<Done> {
         let mut watch = Watch {
@@ -220,6 +227,7 @@ impl Keeper {
             ),
             hash: Sha256::new(),
             report,
+            calls,
             gone,
             kill: request.on_disconnect == OnDisconnect::Kill,
             limit: timeout(entered, request)
@@ -245,6 +253,9 @@ impl Keeper {
         {
             // The sandbox has no kernel for the language, so each execution is a program.
             watched = watch.run(entered, guest.execute_code(program).await).await;
+        }
+        if let Err(error) = watch.calls.end().await {
+            tracing::warn!(sandbox = %entered.id(), error = %crate::error::chain(&error), "cannot resume a sandbox that was frozen for a call");
         }
         let wall = watch.started_at.map_or(Duration::ZERO, |started_at| started_at.elapsed());
         let mut abandoned = false;
@@ -340,10 +351,11 @@ impl Done {
 }
 
 /// Watches running code.
-struct Watch {
+struct Watch<'a> {
     collector: CodeCollector,
     hash: Sha256,
     report: Reporter<CodeEvent>,
+    calls: CallsFromCode<'a>,
     gone: oneshot::Receiver<()>,
     kill: bool,
     /// Time from the start within which the guest must report the end.
@@ -355,7 +367,7 @@ struct Watch {
     is_missing: bool,
 }
 
-impl Watch {
+impl Watch<'_> {
     async fn run(
         &mut self,
         entered: &Entered,
@@ -379,6 +391,7 @@ impl Watch {
         loop {
             let next = tokio::select! {
                 biased;
+                () = self.calls.next() => continue,
                 next = stream.next() => next,
                 _ = &mut self.gone, if self.kill => return WatchOutcome::Abandoned,
                 _ = ticks.tick() => {
@@ -407,6 +420,7 @@ impl Watch {
                     self.started_at = Some(Instant::now());
                     repeat_reason(entered, started);
                     let context = started.context.as_option().map_or("", |context| context.id.as_str());
+                    self.calls.set_place(context, started.execution);
                     entered.entry.note(
                         "code",
                         None,
@@ -430,6 +444,7 @@ impl Watch {
                     "LanguageNotInstalled".clone_into(&mut error.name);
                     error.value = self.missing.clone().unwrap_or_default();
                 }
+                CodeEvent::ToolCalled(called) => self.calls.begin(called),
                 CodeEvent::Error(_) | CodeEvent::InputRequested(_) => {}
             }
             self.collector.push(&event);
@@ -481,6 +496,7 @@ pub(crate) fn check_code(request: &CodeRequest) -> Result<()> {
             false => Err(no_context(context)),
         };
     }
+    request.tools.check()?;
     check_name("language", request.language.as_deref())
 }
 
@@ -539,6 +555,7 @@ fn timeout(entered: &Entered, request: &CodeRequest) -> Option<Duration> {
 fn execute_requests(
     entered: &Entered,
     request: &CodeRequest,
+    offered: &OfferedTools,
 ) -> Result<(v1::ExecuteCodeRequest, Option<v1::ExecuteCodeRequest>)> {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
     let program = request.language.as_deref().and_then(|language| {
@@ -559,6 +576,9 @@ fn execute_requests(
         timeout_ms: timeout(entered, request).map_or(0, ms),
         grace_ms: ms(request.grace.unwrap_or(CODE_GRACE)),
         allow_input: request.allow_input,
+        tools: offered.names(),
+        functions: request.tools.functions.clone(),
+        max_tool_calls: request.tools.max_calls.unwrap_or_default(),
         on_disconnect: match request.on_disconnect {
             OnDisconnect::Continue => v1::OnDisconnect::ON_DISCONNECT_CONTINUE,
             OnDisconnect::Kill => v1::OnDisconnect::ON_DISCONNECT_KILL,
@@ -566,6 +586,10 @@ fn execute_requests(
         .into(),
         ..Default::default()
     };
+    if !asked.tools.is_empty() || !asked.functions.is_empty() {
+        // Programs call no tools, and a context that cannot refuses it.
+        return Ok((asked, None));
+    }
     let Some(program) = program else { return Ok((asked, None)) };
     let program =
         v1::ExecuteCodeRequest { language: SHELL.to_owned(), code: program.into(), ..asked.clone() };
@@ -588,6 +612,9 @@ pub(crate) async fn explain_context_error(
                 (ErrorCode::NotFound, Some(context)) => no_context(context),
                 (ErrorCode::FailedPrecondition, _) => KeeperError::Kernel { reason: message },
                 (ErrorCode::ResourceExhausted, _) => KeeperError::Contexts { reason: message },
+                (ErrorCode::InvalidArgument, _) if message.starts_with("tools: ") => {
+                    KeeperError::field("tools", message.trim_start_matches("tools: "))
+                }
                 (ErrorCode::InvalidArgument, None) if message.contains("language") => {
                     // The guest knows only languages with contexts.
                     let name = message.split('"').nth(1).filter(|name| !name.starts_with("jupyter:"));

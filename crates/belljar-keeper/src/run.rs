@@ -147,6 +147,12 @@ enum Reported<E> {
 /// Where a run reports its events: a reader, or nowhere.
 pub(crate) struct Reporter<E>(Option<mpsc::Sender<Reported<E>>>);
 
+impl<E> Clone for Reporter<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
 impl<E> Reporter<E> {
     /// Returns one for a run whose result alone is wanted.
     pub(crate) fn none() -> Self {
@@ -161,7 +167,7 @@ impl<E> Reporter<E> {
         }
     }
 
-    /// Reports that the run waits for approval. Call it before any other event.
+    /// Reports that the run, or a call of its code, waits for approval.
     pub(crate) fn waiting(&self, waiting: Waiting) {
         if let Some(events) = &self.0 {
             // There is room, unless the reader is gone.

@@ -8,6 +8,8 @@ mod approvals;
 mod built;
 #[path = "keeper/cases.rs"]
 mod cases;
+#[path = "keeper/code_tools.rs"]
+mod code_tools;
 #[path = "keeper/copies.rs"]
 mod copies;
 #[path = "keeper/engines.rs"]

@@ -21,6 +21,14 @@ export class InputError extends Error {
   }
 }
 
+/** Thrown by a tool that cannot be called, or whose call fails. */
+export class ToolError extends Error {
+  constructor(message) {
+    super(message);
+    this.name = "ToolError";
+  }
+}
+
 /** Converts any thrown value to the fields of a frame. `maps` returns the source map for a cell's name. */
 export function errorFields(error, kernelUrl, maps) {
   try {

@@ -9,7 +9,7 @@ import vm from "node:vm";
 import threads from "node:worker_threads";
 import { CellSyntaxError, HELPERS, rewrite } from "./rewrite.mjs";
 import { DISPLAY, Results, formsOf, isBundle, plainForms, tableForms } from "./results.mjs";
-import { InputError, Interrupted, errorFields } from "./errors.mjs";
+import { InputError, Interrupted, ToolError, errorFields } from "./errors.mjs";
 import { typeStripper } from "./typescript.mjs";
 import { leaveStackUnchecked, nowRunning, quietly, watchInterrupts } from "./interrupt.mjs";
 import { Wire } from "./wire.mjs";
@@ -24,6 +24,7 @@ const kernelUrl = import.meta.url;
 const stdout = process.stdout;
 const stderr = process.stderr;
 const MAX_PROMPT = 4096;
+const MAX_ARGUMENTS = 256 * 1024;
 const MAX_MAPS = 200;
 // Absent in Node 18.
 const loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
@@ -35,6 +36,9 @@ let strip;
 let armed;
 let cell;
 let count = 0;
+let calls = 0;
+/** What code may call outside the sandbox: `tools` has the functions of the running execution. */
+let belljar;
 
 start();
 
@@ -93,13 +97,18 @@ function replaceStdin() {
 
 function onFrame(frame) {
   if (frame?.op === "execute" && !cell) {
-    const one = { id: frame.id, frame, cancelled: false, done: false };
+    const one = { id: frame.id, frame, cancelled: false, done: false, calls: new Map() };
     cell = one;
     armed.then(() => later(() => execute(one)));
   } else if (frame?.op === "input" && cell?.question && frame.id === cell.id) {
     const { answer } = cell.question;
     cell.question = undefined;
     answer(frame);
+  } else if (frame?.op === "tool" && cell && frame.id === cell.id) {
+    const call = cell.calls.get(frame.call);
+    cell.calls.delete(frame.call);
+    if (frame.error !== undefined) call?.reject(new ToolError(String(frame.error)));
+    else call?.resolve(frame.result);
   }
 }
 
@@ -112,6 +121,7 @@ async function execute(one) {
   wire.send(JSON.stringify({ op: "started", id: one.id, count }));
   try {
     enter(one);
+    belljar.tools = toolsOf(one);
     const code = prepared(one);
     // Wrapped in an object, because a promise returned by synchronous code is shown and not awaited.
     const { value } = await run(one, code);
@@ -290,6 +300,27 @@ function ask(prompt, password) {
   });
 }
 
+function toolsOf(one) {
+  const names = Array.isArray(one.frame.tools) ? one.frame.tools : [];
+  return Object.freeze(Object.fromEntries(names.map((name) => [name, (given) => callTool(one, name, given)])));
+}
+
+async function callTool(one, name, given = {}) {
+  if (one.done || cell !== one) throw new ToolError("the execution that could call this tool has ended");
+  if (typeof given !== "object" || given === null || Array.isArray(given)) {
+    throw new TypeError(`${name}() takes its arguments by name, in an object`);
+  }
+  const text = JSON.stringify(given);
+  const length = Buffer.byteLength(text);
+  if (length > MAX_ARGUMENTS) throw new RangeError(`the arguments of ${name}() have ${length} bytes as JSON; at most ${MAX_ARGUMENTS} are allowed`);
+  calls += 1;
+  const call = calls;
+  return new Promise((resolve, reject) => {
+    one.calls.set(call, { resolve, reject });
+    wire.send(`{"op":"tool","id":${one.id},"call":${call},"name":${JSON.stringify(name)},"arguments":${text}}`);
+  });
+}
+
 async function input(prompt = "", { password = false } = {}) {
   return ask(prompt, Boolean(password));
 }
@@ -400,6 +431,8 @@ function globals() {
   hidden("require", require);
   hidden("display", display);
   hidden("input", input);
+  belljar = { tools: {}, ToolError };
+  hidden("belljar", belljar);
   hidden("prompt", promptInPlace);
   const module = { exports: {}, children: [], id: "<cell>" };
   hidden("module", module);

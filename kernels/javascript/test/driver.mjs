@@ -108,14 +108,16 @@ export class Kernel {
   }
 
   /** Waits for the end of the execution, and returns its whole outcome. */
-  async end({ onInput } = {}) {
+  async end({ onInput, onTool } = {}) {
     const out = { results: [], inputs: [] };
     for (;;) {
       const frame = await this.until(() => this.frames.shift() ?? (this.exit ? { op: "gone" } : undefined), "frame");
       if (frame.op === "started") out.count = frame.count;
       else if (frame.op === "result") out.results.push(frame);
       else if (frame.op === "error") out.error = frame;
-      else if (frame.op === "input") {
+      else if (frame.op === "tool") {
+        this.send({ op: "tool", id: frame.id, call: frame.call, ...onTool?.(frame) });
+      } else if (frame.op === "input") {
         out.inputs.push(frame);
         onInput?.(frame);
       } else {

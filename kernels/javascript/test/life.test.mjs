@@ -78,6 +78,26 @@ describe("life", () => {
     assert.equal((await kernel.end()).status, "interrupted");
   });
 
+  test("tools are called", async () => {
+    const answers = { f: ({ x }) => ({ result: { y: x + 1 } }), g: () => ({ error: "no such city" }) };
+    const onTool = (frame) => answers[frame.name](frame.arguments);
+    const code = "const all = await Promise.all([belljar.tools.f({ x: 1 }), belljar.tools.g().catch((error) => error instanceof belljar.ToolError && error.message)]); [all, Object.keys(belljar.tools)]";
+    kernel.begin(code, { tools: ["f", "g"] });
+    assert.deepEqual((await kernel.end({ onTool })).json, [[{ y: 2 }, "no such city"], ["f", "g"]]);
+    const failed = async (text, more) => {
+      kernel.begin(text, more);
+      return (await kernel.end({ onTool })).error;
+    };
+    assert.equal((await failed("await belljar.tools.g()", { tools: ["g"] })).name, "ToolError");
+    assert.equal((await failed("await belljar.tools.f([1])", { tools: ["f"] })).value, "f() takes its arguments by name, in an object");
+    assert.match((await failed("await belljar.tools.f({ x: 'y'.repeat(300000) })", { tools: ["f"] })).value, /300008 bytes as JSON/);
+    assert.equal((await failed("belljar.tools.f()", {})).name, "TypeError");
+    // One that is kept calls nothing in a later execution.
+    kernel.begin("globalThis.kept = belljar.tools.f; 1", { tools: ["f"] });
+    await kernel.end();
+    assert.match((await failed("await kept({})", { tools: ["f"] })).value, /has ended/);
+  });
+
   test("input and prompt are answered", async () => {
     kernel.begin("const a = await input('a? '); const b = prompt('b? '); const c = await input('c? ', {password: true}); [a, b, c]", { input: true });
     const got = await kernel.end({ onInput: (frame) => kernel.send({ op: "input", id: frame.id, value: `<${frame.prompt}>` }) });

@@ -1,17 +1,19 @@
 """The kernel: one Python context behind a control socket."""
 
+import json
 import os
 import sys
 import threading
 import time
 
-from _belljar import extras, loops, wire
+from _belljar import extras, loops, tools, wire
 from _belljar.bundle import Budget, plain, shorten
 from _belljar.errors import Describer, exit_status
 from _belljar.place import Place
 from _belljar.streams import flush, forget_descriptors, keep_descriptors, repair_streams
 
 MAX_PROMPT = 4 * 1024
+MAX_ARGUMENTS = 256 * 1024
 PROTOCOL = 1
 
 
@@ -31,6 +33,7 @@ class Kernel:
         self.budget = Budget()
         self.loop = None
         self.answers = False
+        self.calls = 0
         self._warned = False
         self._main_sent = False
         shell.sink = self.show
@@ -83,6 +86,31 @@ class Kernel:
                 raise EOFError("the client answered with an end of input")
             return str(frame.get("value", ""))
 
+    def call_tool(self, name, arguments):
+        """Calls a tool, and waits for the answer: a value of JSON."""
+        if os.getpid() != self.pid:
+            raise tools.ToolError("tools can be called in the interpreter's own process only, not in a child process")
+        if threading.current_thread() is not threading.main_thread():
+            raise tools.ToolError("tools can be called in the main thread only")
+        if self.current is None:
+            raise tools.ToolError("no execution runs that could call a tool")
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        length = len(text.encode("utf-8", "backslashreplace"))
+        if length > MAX_ARGUMENTS:
+            raise ValueError(f"the arguments of {name}() have {length:,} bytes as JSON; at most {MAX_ARGUMENTS:,} are allowed")
+        self.calls += 1
+        call = self.calls
+        frame = {"op": "tool", "id": self.current, "call": call, "name": name, "arguments": arguments}
+        flush()
+        self.wire.send(frame)
+        while True:
+            frame = self.wire.receive()
+            if frame.get("op") != "tool" or frame.get("call") != call or frame.get("id") != self.current:
+                continue
+            if "error" in frame:
+                raise tools.ToolError(str(frame["error"]))
+            return frame.get("result")
+
     def run_async(self, coroutine):
         """Runs a cell with `await`, on the kernel's event loop."""
         import asyncio
@@ -133,6 +161,7 @@ class Kernel:
         error = None
         try:
             place.enter(request.get("env"), request.get("cwd"))
+            tools.offer(self.shell, self.call_tool, request.get("tools") or ())
             extras.begin()
             if self.loop is not None or not loops.is_on_demand(self):
                 self.event_loop()

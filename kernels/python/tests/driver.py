@@ -115,6 +115,8 @@ class Kernel:
             os.set_blocking(fd, False)
         self._buffer = b""
         self._next = 0
+        # Answers a call of a tool, given its frame.
+        self.answer_call = None
         self.ready = self.frame() if wait else None
 
     def close(self):
@@ -238,6 +240,8 @@ class Kernel:
                 answer = answers.pop(0) if answers else None
                 reply = {"op": "input", "id": number}
                 self.send({**reply, "eof": True} if answer is None else {**reply, "value": answer})
+            elif frame["op"] == "tool" and self.answer_call is not None:
+                self.send({"op": "tool", "id": number, "call": frame["call"], **self.answer_call(frame)})
             elif frame["op"] == "done":
                 outcome.status = frame["status"]
                 break

@@ -394,6 +394,55 @@ def test_old_answer_is_ignored(kernel):
     assert kernel.finish(number, answers=["right"]).text == "'right'"
 
 
+def test_tools_are_called(kernel):
+    calls = []
+
+    def answer(frame):
+        calls.append((frame["name"], frame["arguments"]))
+        # Answers to other calls, and to questions, are ignored.
+        kernel.send({"op": "tool", "id": frame["id"], "call": frame["call"] + 1, "result": 0})
+        kernel.send({"op": "input", "id": frame["id"], "value": "x"})
+        return {"result": [None, "ü"]} if frame["arguments"] else {"result": None}
+
+    kernel.answer_call = answer
+    outcome = kernel.run("(belljar.tools.f(a=1), belljar.tools['g-h'](), repr(belljar.tools))", tools=["f", "g-h"])
+    assert outcome.text == "([None, 'ü'], None, '<tools: f, g-h>')"
+    assert calls == [("f", {"a": 1}), ("g-h", {})]
+    refused = kernel.run("belljar.tools.f()")
+    assert refused.error["name"] == "AttributeError" and "may call no tools" in refused.error["value"]
+
+
+def test_tool_that_fails(kernel):
+    kernel.answer_call = lambda frame: {"error": "no such city"}
+    outcome = kernel.run("import belljar\nbelljar.tools.f()", tools=["f"])
+    assert (outcome.status, outcome.error["name"], outcome.error["value"]) == ("error", "ToolError", "no such city")
+
+
+def test_output_comes_before_the_call(kernel):
+    number = kernel.start("print('first', end='')\nbelljar.tools.f()", tools=["f"])
+    assert kernel.frame()["op"] == "started"
+    call = kernel.frame()
+    assert (call["op"], kernel.printed()[0]) == ("tool", "first")
+    kernel.send({"op": "tool", "id": number, "call": call["call"], "result": 5})
+    assert [kernel.frame()["op"], kernel.frame()["op"]] == ["result", "done"]
+
+
+def test_call_that_is_interrupted(kernel):
+    kernel.answer_call = None
+    number = kernel.start("print('here', flush=True)\nbelljar.tools.f()", tools=["f"])
+    outcome = kernel.finish(number, interrupt="here")
+    assert outcome.status == "interrupted"
+    # Its answer comes too late.
+    call = next(frame for frame in outcome.frames if frame["op"] == "tool")
+    kernel.send({"op": "tool", "id": number, "call": call["call"], "result": 1})
+    assert kernel.run("1 + 1").text == "2"
+
+
+def test_name_of_the_code_is_kept(kernel):
+    assert kernel.run("belljar = 5\nbelljar", tools=["f"]).text == "5"
+    assert kernel.run("del belljar\nimport belljar\nsorted(belljar.tools)", tools=["f"]).text == "['f']"
+
+
 def test_unknown_frames_are_ignored(kernel):
     kernel.send({"op": "dance", "id": 99999})
     kernel.send({})

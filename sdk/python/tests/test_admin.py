@@ -212,7 +212,7 @@ async def test_approvals(client: Any, api: Any, real: None) -> None:
         running = asyncio.ensure_future(sbx.run_code("echo yes", language="bash"))
         denied = await approver.approvals.deny((await waiting()).approval_id, note="not now")
         assert denied.state == "denied"
-        with pytest.raises(ForbiddenException, match="denied by .*: not now"):
+        with pytest.raises(ForbiddenException, match=r"denied by .*: not now"):
             await running
         with pytest.raises(NotFoundException):
             await approver.approvals.get("apr_0")

@@ -278,6 +278,30 @@ class TestReal:
         assert done.text == "'<name? >'"
         assert (await sbx.run_code("input('name? ')")).status == "error"
 
+    async def test_functions(self, sbx: Any) -> None:
+        def lookup(city: str, size: int = 1) -> Any:
+            return {"city": city, "size": size, "none": None}
+
+        def fail() -> Any:
+            raise LookupError("no such city")
+
+        lines = [
+            "import belljar",
+            "said = [belljar.tools.lookup(city='Köln', size=2)]",
+            "for name in ['fail', 'other', 'lookup']:",
+            "    try: belljar.tools[name]()",
+            "    except belljar.ToolError as error: said.append(str(error))",
+            "said",
+        ]
+        done = await sbx.run_code("\n".join(lines), functions={"lookup": lookup, "fail": fail, "other": object})
+        said = done.results[0].data["text/plain"] if done.results else done
+        assert "{'city': 'Köln', 'size': 2, 'none': None}" in said, said
+        assert "LookupError: no such city" in said and "other() returned what is no JSON" in said and "TypeError: " in said
+        done = await sbx.run_code("belljar.tools.fail()", functions=[fail])
+        assert (done.error.name, done.error.value) == ("ToolError", "LookupError: no such city")
+        with pytest.raises(belljar.InvalidArgumentException, match="give a mapping of names"):
+            await sbx.run_code("1", functions=[lambda: 1])
+
     async def test_timeout_then_rebuilt(self, sbx: Any) -> None:
         await sbx.run_code("kept = 1")
         done = await sbx.run_code("while True: pass", timeout=1)

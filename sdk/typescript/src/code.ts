@@ -4,7 +4,7 @@ import { decodeData, fromBase64, text, toBase64 } from "./bytes.js";
 import { type Chart, CHART, chartFromWire, type Table, TABLE, tableFromWire } from "./code-data.js";
 import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { seconds } from "./convert.js";
-import { ConnectionError, InvalidArgumentError, ServerError } from "./errors.js";
+import { ConflictError, ConnectionError, InvalidArgumentError, ServerError } from "./errors.js";
 import { checkText, checkTexts, known, names } from "./options.js";
 import { errorFromEvent, type OnText, parseEvent, readEvent, TextOutput } from "./output.js";
 import type { ServerSentEvent } from "./sse.js";
@@ -197,11 +197,27 @@ export interface RunCodeOptions extends RequestOptions {
   onError?: (error: ExecutionError) => unknown;
   /** Answers a question of the code (`input()`) with a line, or with null to refuse. Without it a question is an error. */
   onInput?: (prompt: string, password: boolean) => string | null | Promise<string | null>;
+  /**
+   * Stored tools that the code may call as `belljar.tools.NAME(…)`: `NAME` or `NAME@VERSION`. Each call is one of this client's key, and
+   * may wait for approval.
+   */
+  tools?: string[];
+  /** Functions of this program that the code may call in the same way, by name: the code gets the result, or a `ToolError`. */
+  functions?: Record<string, ToolFunction>;
+  /** How often the code may call them together: 100 if not given, at most 1,000. */
+  maxToolCalls?: number;
   /** Behaviour if the connection breaks: the code continues (default), or is ended. */
   onDisconnect?: "continue" | "kill";
   /** Bytes of each output stream that the server keeps, such as `"4m"`. Listeners get everything. */
   output?: Size;
 }
+
+/** A function that code may call: it gets the arguments by name, and its result is a value of JSON. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any -- the arguments are what the code gives.
+export type ToolFunction = (args: any) => unknown;
+
+/** Maximum length of an error that code gets, in characters: 64 KiB at most. */
+const MAX_ERROR = 16_000;
 
 const CONTEXT_OPTIONS = names<Omit<CodeContextOptions, keyof RequestOptions>>({ language: true, cwd: true, envs: true, env: true });
 
@@ -217,6 +233,9 @@ const RUN_CODE_OPTIONS = names<Omit<RunCodeOptions, keyof RequestOptions>>({
   onResult: true,
   onError: true,
   onInput: true,
+  tools: true,
+  functions: true,
+  maxToolCalls: true,
   onDisconnect: true,
   output: true,
 });
@@ -428,6 +447,7 @@ export class Code {
     if (options.context !== undefined && options.language !== undefined) {
       throw new InvalidArgumentError("give either a language or a context, which has its own language", { field: "language" });
     }
+    const functions = Object.keys(options.functions ?? {});
     const request: ApiRequest = {
       method: "POST",
       path: route`/v1/sandboxes/${this.#sandboxId}/code`,
@@ -439,6 +459,9 @@ export class Code {
         cwd: options.cwd,
         timeout: seconds("timeoutMs", options.timeoutMs),
         allow_input: options.onInput === undefined ? undefined : true,
+        tools: options.tools,
+        functions: functions.length === 0 ? undefined : functions,
+        max_tool_calls: options.maxToolCalls,
         on_disconnect: options.onDisconnect,
         output: options.output,
       },
@@ -447,10 +470,10 @@ export class Code {
     };
     const timeoutMs = options.timeoutMs ?? this.#defaultTimeoutMs;
     const listened = [options.onStdout, options.onStderr, options.onResult, options.onError, options.onInput].some((one) => one !== undefined);
-    if (!listened && isShort(timeoutMs)) {
+    if (!listened && functions.length === 0 && isShort(timeoutMs)) {
       return executionFromWire(await this.#transport.work<WireExecution>(request, timeoutMs));
     }
-    const running = new Running(options, (execution, context, value) => this.#answer(execution, context, value));
+    const running = new Running(options, (context, answer) => this.#answer(context, answer));
     for await (const event of this.#transport.events(request)) {
       const done = await running.take(event);
       if (done) {
@@ -460,25 +483,25 @@ export class Code {
     throw new ConnectionError("the stream ended before the code; the state of its context is unknown");
   }
 
-  async #answer(execution: number, context: string, value: string | null): Promise<void> {
+  async #answer(context: string, answer: Record<string, unknown>): Promise<void> {
     const path = route`/v1/sandboxes/${this.#sandboxId}/contexts/${context}/answer`;
-    await this.#transport.done({ method: "POST", path, json: value === null ? { execution, end_of_file: true } : { execution, value } });
+    await this.#transport.done({ method: "POST", path, json: answer });
   }
 }
 
 /** Running code and its results. */
 class Running {
   readonly #options: RunCodeOptions;
-  readonly #answer: (execution: number, context: string, value: string | null) => Promise<void>;
+  readonly #send: (context: string, answer: Record<string, unknown>) => Promise<void>;
   readonly #output: TextOutput;
   readonly #results: Result[] = [];
   readonly #texts = { stdout: "", stderr: "" };
   #head: WireHead = {};
   #error: ExecutionError | undefined;
 
-  constructor(options: RunCodeOptions, answer: (execution: number, context: string, value: string | null) => Promise<void>) {
+  constructor(options: RunCodeOptions, send: (context: string, answer: Record<string, unknown>) => Promise<void>) {
     this.#options = options;
-    this.#answer = answer;
+    this.#send = send;
     const keep = (stream: "stdout" | "stderr", listener: OnText | undefined) => (text: string) => {
       this.#texts[stream] += text.slice(0, Math.max(0, MOST_KEPT_CHARACTERS - this.#texts[stream].length));
       return listener?.(text);
@@ -511,6 +534,9 @@ class Running {
       case "input_requested":
         await this.#ask(parseEvent<{ prompt?: string; password?: boolean }>(event));
         return undefined;
+      case "tool_called":
+        await this.#call(parseEvent<{ call: number; name: string; arguments: unknown }>(event));
+        return undefined;
       case "ended": {
         await this.#output.end();
         const execution = executionFrom(this.#head, this.#results, this.#texts.stdout, this.#texts.stderr, this.#error, parseEvent<WireEnd>(event));
@@ -530,8 +556,7 @@ class Running {
   }
 
   async #ask(question: { prompt?: string; password?: boolean }): Promise<void> {
-    const context = this.#head.context;
-    const answer = (value: string | null) => this.#answer(this.#head.execution ?? 0, typeof context === "object" ? context.id : (context ?? ""), value);
+    const answer = (value: string | null) => this.#answer(value === null ? { end_of_file: true } : { value });
     let value: string | null;
     try {
       value = (await this.#options.onInput?.(question.prompt ?? "", question.password === true)) ?? null;
@@ -542,6 +567,42 @@ class Running {
     }
     await answer(value);
   }
+
+  async #answer(answer: Record<string, unknown>): Promise<void> {
+    const context = this.#head.context;
+    await this.#send(typeof context === "object" ? context.id : (context ?? ""), { execution: this.#head.execution ?? 0, ...answer });
+  }
+
+  async #call(called: { call: number; name: string; arguments: unknown }): Promise<void> {
+    const functions = this.#options.functions ?? {};
+    // Others are stored tools, which the server calls.
+    if (!Object.hasOwn(functions, called.name)) {
+      return;
+    }
+    let answer: Record<string, unknown>;
+    try {
+      const result = (await functions[called.name]?.(called.arguments)) ?? null;
+      if (JSON.stringify(result) === undefined) {
+        throw new TypeError(`${called.name}() returned what is no JSON`);
+      }
+      answer = { result };
+    } catch (error) {
+      answer = failure(error);
+    }
+    try {
+      await this.#answer({ call: called.call, ...answer });
+    } catch (error) {
+      // The code has ended meanwhile, which the next event says; or the result is too long, and the code must not wait for another.
+      if (!(error instanceof ConflictError)) {
+        await this.#answer({ call: called.call, ...failure(error) });
+      }
+    }
+  }
+}
+
+function failure(error: unknown): { error: string } {
+  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return { error: (text || "the function has failed").slice(0, MAX_ERROR) };
 }
 
 function id(context: ContextRef): string {

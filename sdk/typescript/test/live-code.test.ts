@@ -30,6 +30,11 @@ live("variables live on in a context", async (context) => {
   assert.deepEqual([failed.error?.name, failed.error?.value, failed.state], ["TypeError", "no", "preserved"]);
   const asked = await at.sandbox.runCode("await input('name? ')", { context: made, onInput: (prompt) => `<${prompt}>` });
   assert.equal(asked.text, "'<name? >'");
+  const calling = await at.sandbox.runCode(
+    "const found = await belljar.tools.lookup({ city: 'Köln' }); [found.size, await Promise.all(['fail', 'odd'].map((name) => belljar.tools[name]().catch(String)))].flat().join('; ')",
+    { context: made, functions: { lookup: ({ city }: { city: string }) => ({ size: city.length }), fail: () => Promise.reject(new RangeError("no")), odd: () => () => 1 } },
+  );
+  assert.equal(calling.text, "'4; ToolError: RangeError: no; ToolError: TypeError: odd() returned what is no JSON'");
   const late = await at.sandbox.runCode("while (true) {}", { context: made, timeoutMs: 500 });
   assert.deepEqual([late.status, late.state], ["timed_out", "preserved"]);
   const ended = await at.sandbox.runCode("process.exit(3)", { context: made });

@@ -26,7 +26,7 @@ use super::entry::{HOME, absolute};
 use super::error::{self, Plain, json_answer};
 use super::{E2b, access, envd};
 use crate::extract::{RawBody, parse_json};
-use crate::guard::StreamSlot;
+use crate::guard::{ENDED, StreamSlot};
 use crate::problem::{Code, Problem};
 use crate::stream::{Piece, Pieces};
 
@@ -212,6 +212,10 @@ fn lines(
         let done = loop {
             tokio::select! {
                 biased;
+                () = slot.wait_for_caller() => {
+                    yield Err(io::Error::other(ENDED));
+                    return;
+                }
                 Some(next) = run.next() => match next {
                     // The client waits.
                     RunEvent::Waiting(_) | RunEvent::Queued => {}
@@ -309,7 +313,7 @@ fn to_lines(pieces: &mut Pieces, event: CodeEvent) -> Vec<Bytes> {
             json!({"type": "error", "name": error.name, "value": error.value, "traceback": error.traceback})
         }
         // No client can answer: the code gets an error.
-        CodeEvent::InputRequested(_) | CodeEvent::Ended(_) => return Vec::new(),
+        CodeEvent::InputRequested(_) | CodeEvent::ToolCalled(_) | CodeEvent::Ended(_) => return Vec::new(),
     };
     // Earlier output goes first.
     let mut all = flush(pieces);

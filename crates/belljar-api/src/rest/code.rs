@@ -9,6 +9,7 @@ use belljar_model::CodeExecution;
 use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::approvals::WaitingBody;
 use super::exec::accepts_events;
@@ -22,7 +23,8 @@ use crate::stream::{Pieces, event, events, problem_event};
 const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
 
 /// Runs code in a context and waits for its end. With `Accept: text/event-stream`, events are streamed while it runs:
-/// `waiting` if it waits for approval, `started`, then `stdout`, `stderr`, `result`, `error` and `input_requested` in order, then `ended`.
+/// `waiting` if it waits for approval, `started`, then `stdout`, `stderr`, `result`, `error`, `input_requested` and `tool_called` in order, then
+/// `ended`.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/code", tag = "code", operation_id = "run_code", request_body = CodeBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
@@ -41,6 +43,11 @@ pub(super) async fn run(
     if accepts_events(&headers) {
         return stream_events(shared, caller, id, request).await;
     }
+    if !request.tools.functions.is_empty() {
+        let reason =
+            "they are answered while the code runs; ask for its events, with Accept: text/event-stream";
+        return Err(Problem::field("functions", reason));
+    }
     let done = shared.keeper.run_code(&caller, &id, request).await?;
     Ok(axum::Json(ExecutionBody::from(done)).into_response())
 }
@@ -52,6 +59,13 @@ struct StartedBody {
     count: u64,
     #[serde(skip_serializing_if = "String::is_empty")]
     rebuilt: String,
+}
+
+#[derive(Serialize)]
+struct ToolCalledBody {
+    call: u64,
+    name: String,
+    arguments: Value,
 }
 
 #[derive(Serialize)]
@@ -137,6 +151,11 @@ pub(super) fn to_events(pieces: &mut Pieces, code_event: CodeEvent) -> Vec<Event
         CodeEvent::Error(error) => event("error", &CodeErrorBody::from(code::to_error(&error))),
         CodeEvent::InputRequested(asked) => {
             event("input_requested", &InputBody { prompt: asked.prompt, password: asked.password })
+        }
+        CodeEvent::ToolCalled(called) => {
+            // The guest has checked that it is an object.
+            let arguments = serde_json::from_slice(&called.arguments).unwrap_or_default();
+            event("tool_called", &ToolCalledBody { call: called.call, name: called.name, arguments })
         }
         CodeEvent::Ended(_) => return Vec::new(),
     };

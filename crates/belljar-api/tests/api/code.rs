@@ -20,6 +20,7 @@ cases![
     timeout_reports_the_state_of_the_variables,
     ended_interpreter_is_restarted,
     questions_are_answered,
+    functions_are_answered,
     client_disconnect_is_audited,
     idempotent_code_runs_once,
     pause_preserves_variables,
@@ -397,6 +398,48 @@ async fn questions_are_answered(fixture: Fixture) {
     let rest = events.rest().await;
     let result = rest.iter().find(|(name, _)| name == "result").unwrap();
     assert_eq!(result.1["data"]["text/plain"], "'hello Ada'");
+}
+
+async fn functions_are_answered(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
+    let answer = format!("/v1/sandboxes/{id}/contexts/python/answer");
+    let text = "import belljar\nfound = belljar.tools.lookup(city='Köln')\ntry:\n    belljar.tools.lookup()\nexcept belljar.ToolError as error:\n    why = str(error)\n(found, why)";
+    let body = json!({"code": text, "functions": ["lookup"], "max_tool_calls": 2});
+    let path = format!("/v1/sandboxes/{id}/code");
+    user.post(&path, &body).await.refused(400, "invalid_field", Some("functions"));
+    for (wrong, field) in [
+        (json!({"code": "1", "functions": ["a-b"]}), "functions"),
+        (json!({"code": "1", "max_tool_calls": 5}), "max_tool_calls"),
+        (json!({"code": "1", "tools": ["calc"], "max_tool_calls": 1001}), "max_tool_calls"),
+    ] {
+        user.post(&path, &wrong).await.refused(400, "invalid_field", Some(field));
+    }
+    user.post(&path, &json!({"code": "1", "tools": ["nosuch"]})).await.refused(404, "tool_not_found", None);
+    let mut events = user.events(streamed(&user, &id, &body)).await;
+    let execution = events.next().await.unwrap().1["execution"].as_u64().unwrap();
+    let called = events.next().await.unwrap();
+    assert_eq!(called.0, "tool_called");
+    assert_eq!(called.1, json!({"call": 1, "name": "lookup", "arguments": {"city": "Köln"}}));
+    for (wrong, field) in [
+        (json!({"execution": execution, "call": 1}), "result"),
+        (json!({"execution": execution, "call": 0, "result": 1}), "call"),
+        (json!({"execution": execution, "call": 1, "result": 1, "error": "x"}), "error"),
+        (json!({"execution": execution, "call": 1, "result": 1, "value": "x"}), "value"),
+        (json!({"execution": execution, "result": 1}), "result"),
+        (json!({"execution": execution, "call": 1, "result": "x".repeat(1 << 20)}), "result"),
+    ] {
+        user.post(&answer, &wrong).await.refused(400, "invalid_field", Some(field));
+    }
+    let other = json!({"execution": execution, "call": 2, "result": 1});
+    user.post(&answer, &other).await.refused(409, "failed_precondition", None);
+    let first = json!({"execution": execution, "call": 1, "result": {"a": 18_446_744_073_709_551_615_u64, "z": null}});
+    assert_eq!(user.post(&answer, &first).await.status, 204);
+    while events.next().await.unwrap().0 != "tool_called" {}
+    let second = json!({"execution": execution, "call": 2, "error": "no city"});
+    assert_eq!(user.post(&answer, &second).await.status, 204);
+    let rest = events.rest().await;
+    let result = rest.iter().find(|(name, _)| name == "result").unwrap();
+    assert_eq!(result.1["data"]["text/plain"], "({'a': 18446744073709551615, 'z': None}, 'no city')");
 }
 
 async fn client_disconnect_is_audited(fixture: Fixture) {

@@ -22,6 +22,9 @@ const MAX_JSON_BYTES: usize = 4 << 20;
 const MAX_RESULTS: usize = 1000;
 /// Maximum number of forms of one result.
 const MAX_FORMS: usize = 64;
+/// Maximum number of calls of tools by one execution, and maximum length of the arguments of one, in bytes, as in the guest.
+const MAX_CALLS: usize = 1000;
+const MAX_ARGUMENTS_BYTES: usize = 256 << 10;
 
 /// Event of running code. Values are within their limits, and events are in order.
 #[derive(Debug, Clone)]
@@ -43,6 +46,8 @@ pub enum CodeEvent {
     Error(v1::CodeError),
     /// The code waits for input.
     InputRequested(v1::InputRequested),
+    /// The code calls a tool, and waits for the answer.
+    ToolCalled(v1::ToolCalled),
     /// The code has ended.
     Ended(v1::CodeEnded),
 }
@@ -65,6 +70,7 @@ struct EventValidator {
     results: usize,
     bytes: usize,
     json: usize,
+    calls: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,10 +132,10 @@ impl GuestClient {
         Ok(())
     }
 
-    /// Sends input to an execution that waits for it.
+    /// Sends input, or the answer to a call of a tool, to an execution that waits for it.
     ///
     /// # Errors
-    /// See [`GuestError`]; `FailedPrecondition` if it does not wait for input.
+    /// See [`GuestError`]; `FailedPrecondition` if it does not wait for it.
     pub async fn answer_code(&self, request: v1::AnswerRequest) -> Result<()> {
         self.interpreters(Some(CALL_TIMEOUT)).answer(request).await?;
         Ok(())
@@ -184,7 +190,7 @@ impl CodeExecution {
 
 impl EventValidator {
     const fn new() -> Self {
-        Self { step: Step::Waiting, partial: None, results: 0, bytes: 0, json: 0 }
+        Self { step: Step::Waiting, partial: None, results: 0, bytes: 0, json: 0, calls: 0 }
     }
 
     /// Validates the next event of the guest; returns it if it is complete.
@@ -217,6 +223,13 @@ impl EventValidator {
             },
             (Step::Running, Event::Error(error)) => CodeEvent::Error(*error),
             (Step::Running, Event::InputRequested(request)) => CodeEvent::InputRequested(*request),
+            (Step::Running, Event::ToolCalled(called)) => {
+                self.calls += 1;
+                if self.calls > MAX_CALLS || called.arguments.len() > MAX_ARGUMENTS_BYTES {
+                    return Err(protocol_error("the calls of an execution exceed their limit"));
+                }
+                CodeEvent::ToolCalled(*called)
+            }
             (Step::Running, Event::Ended(ended)) => {
                 self.step = Step::Ended;
                 CodeEvent::Ended(*ended)

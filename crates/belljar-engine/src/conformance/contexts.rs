@@ -61,7 +61,7 @@ pub(super) struct Done {
     pub(super) results: Vec<v1::CodeResult>,
     pub(super) error: Option<v1::CodeError>,
     pub(super) ended: v1::CodeEnded,
-    /// Order of events: `o` output, `r` result, `e` error, `i` input request.
+    /// Order of events: `o` output, `r` result, `e` error, `i` input request, `t` call of a tool.
     order: String,
 }
 
@@ -94,7 +94,15 @@ pub(super) fn in_context(context: &str, text: &str) -> v1::ExecuteCodeRequest {
     v1::ExecuteCodeRequest { context: context.to_owned(), ..code(text) }
 }
 
-pub(super) async fn collect(mut execution: CodeExecution) -> Checked<Done> {
+pub(super) async fn collect(execution: CodeExecution) -> Checked<Done> {
+    collect_answering(execution, async |_, _| Ok(())).await
+}
+
+/// Collects an execution, whose calls of tools are answered: the function gets the execution's number and the call.
+pub(super) async fn collect_answering(
+    mut execution: CodeExecution,
+    answer: impl AsyncFn(u64, v1::ToolCalled) -> Checked,
+) -> Checked<Done> {
     let mut done = Done::default();
     loop {
         let what = format!("execution {} after {:?}", done.started.execution, done.order);
@@ -119,6 +127,10 @@ pub(super) async fn collect(mut execution: CodeExecution) -> Checked<Done> {
                 done.order.push('e');
             }
             CodeEvent::InputRequested(_) => done.order.push('i'),
+            CodeEvent::ToolCalled(called) => {
+                done.order.push('t');
+                answer(done.started.execution, called).await?;
+            }
             CodeEvent::Ended(ended) => done.ended = ended,
         }
     }
@@ -377,7 +389,7 @@ async fn context_input_requests_are_answered_or_refused(context: &Context) -> Ch
                     .into_owned();
             }
             CodeEvent::Ended(ended) => equal!(ended.status, OK),
-            CodeEvent::Output { .. } | CodeEvent::Error(_) => {}
+            CodeEvent::Output { .. } | CodeEvent::Error(_) | CodeEvent::ToolCalled(_) => {}
         }
     }
     equal!(shown, "('Ada ü', '', 'end')");

@@ -11,6 +11,7 @@ mod context;
 mod contexts;
 mod contexts_hostile;
 mod contexts_jupyter;
+mod contexts_tools;
 mod files;
 mod files_hostile;
 mod health;
@@ -53,6 +54,7 @@ pub fn cases() -> Vec<Case> {
         contexts::CASES,
         contexts_hostile::CASES,
         contexts_jupyter::CASES,
+        contexts_tools::CASES,
         sessions::CASES,
         stopping::CASES,
         limits::CASES,

@@ -1,11 +1,13 @@
 //! One context: its interpreter, its queue and its public state.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use belljar_proto::{ConnectError, v1};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
+use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::kernel::{Kernel, Language};
@@ -17,7 +19,7 @@ use crate::process::Process;
 const MAX_QUEUED: usize = 32;
 
 /// Capacity of the channel of control messages to an execution.
-const CONTROL_CAPACITY: usize = 8;
+const CONTROL_CAPACITY: usize = 32;
 
 /// A context.
 pub(super) struct Context {
@@ -62,6 +64,8 @@ struct Running {
     controls: mpsc::Sender<Control>,
     /// True while it waits for input.
     awaits_input: bool,
+    /// Calls of tools that wait for their answers.
+    open_calls: HashSet<u64>,
 }
 
 /// Control message to an execution.
@@ -71,6 +75,8 @@ pub(super) enum Control {
     End(&'static str),
     /// Input; `None` is an end of file.
     Answer(Option<String>),
+    /// The answer to a call of a tool: its result, or the message of an error.
+    ToolAnswer(u64, Result<Box<RawValue>, String>),
 }
 
 /// A position in the queue. Dropping it leaves the queue.
@@ -251,7 +257,8 @@ impl Context {
         let (controls, receiver) = mpsc::channel(CONTROL_CAPACITY);
         let mut state = self.state();
         state.executions += 1;
-        state.running = Some(Running { execution, controls, awaits_input: false });
+        state.running =
+            Some(Running { execution, controls, awaits_input: false, open_calls: HashSet::new() });
         (state.executions, state.lost.take().unwrap_or_default(), receiver)
     }
 
@@ -266,6 +273,25 @@ impl Context {
         if let Some(running) = &mut self.state().running {
             running.awaits_input = awaits_input;
         }
+    }
+
+    /// Records that the running execution waits for the answer to a call.
+    pub(super) fn add_call(&self, call: u64) {
+        if let Some(running) = &mut self.state().running {
+            running.open_calls.insert(call);
+        }
+    }
+
+    /// Checks that code in this context can call the tools that a request names.
+    pub(super) fn check_tools(&self, request: &v1::ExecuteCodeRequest) -> Result<(), ConnectError> {
+        if request.tools.is_empty() && request.functions.is_empty() || self.language.has_tools() {
+            return Ok(());
+        }
+        let reason = format!(
+            "tools: code in contexts of {} cannot call any; Python, JavaScript and TypeScript can",
+            self.language.name()
+        );
+        Err(ConnectError::invalid_argument(reason))
     }
 
     /// Interrupts the running execution; returns false if there is none.
@@ -297,6 +323,27 @@ impl Context {
                 self.id
             ))),
         }
+    }
+
+    /// Sends the answer to a call to the execution that waits for it.
+    pub(super) fn answer_call(
+        &self,
+        execution: u64,
+        call: u64,
+        answer: Result<Box<RawValue>, String>,
+    ) -> Result<(), ConnectError> {
+        let mut state = self.state();
+        let running = state.running.as_mut().filter(|running| running.execution == execution);
+        let waiting = running.and_then(|running| running.open_calls.remove(&call).then_some(running));
+        let Some(running) = waiting else {
+            return Err(ConnectError::failed_precondition(format!(
+                "call: {call} of execution {execution} does not wait for an answer"
+            )));
+        };
+        running
+            .controls
+            .try_send(Control::ToolAnswer(call, answer))
+            .map_err(|_| ConnectError::failed_precondition(format!("execution: {execution} is ending")))
     }
 
     pub(super) fn info(&self) -> v1::ContextInfo {

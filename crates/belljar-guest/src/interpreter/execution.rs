@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::calls::ToolCalls;
 use super::context::{Context, Control, Interpreter, QueueTicket};
 use super::frame::{self, KernelMessage, ResultBudget};
 use super::kernel::{Kernel, KernelEvent};
@@ -144,6 +145,9 @@ struct Execution<'a> {
     /// Number of bytes of each stream so far.
     offsets: [u64; 2],
     budget: ResultBudget,
+    calls: ToolCalls,
+    /// Refused calls, as frames for the kernel.
+    refusals: Vec<Vec<u8>>,
     started_at: Instant,
     /// Start time in clock ticks: processes that were started before are not interrupted.
     started_ticks: u64,
@@ -181,6 +185,8 @@ impl<'a> Execution<'a> {
             id: wire_id(guest, execution),
             offsets: [0; 2],
             budget: ResultBudget::default(),
+            calls: ToolCalls::new(&job.request),
+            refusals: Vec::new(),
             started_at,
             started_ticks: Proc::ticks_now(),
             cpu_before,
@@ -194,14 +200,20 @@ impl<'a> Execution<'a> {
 
     async fn run(mut self, mut controls: mpsc::Receiver<Control>) -> v1::CodeEnded {
         let frame = frame::execute(self.id, &self.job.code, &self.job.request);
-        if let Err(why) = self.kernel.send(&frame).await {
-            self.fail(why);
-        }
+        self.send(&frame).await;
         loop {
             match self.process_messages() {
                 Ok(Some((status, exiting))) => return self.finish(status, exiting, &mut controls).await,
                 Ok(None) => {}
                 Err(why) => self.fail(format!("it broke the protocol: {why}")),
+            }
+            if !self.refusals.is_empty() {
+                for refusal in std::mem::take(&mut self.refusals) {
+                    if let Err(why) = self.kernel.refuse(&refusal).await {
+                        self.fail(why);
+                    }
+                }
+                continue;
             }
             if self.kernel.is_control_closed() && self.exit_deadline.is_none() {
                 // An exiting process closes it, too, and its exit is noticed somewhat later.
@@ -289,10 +301,21 @@ impl<'a> Execution<'a> {
             Control::End(why) => self.end_context(why),
             Control::Answer(value) => {
                 let frame = frame::answer(self.id, value.as_deref());
-                if let Err(why) = self.kernel.send(&frame).await {
-                    self.fail(why);
+                self.send(&frame).await;
+            }
+            Control::ToolAnswer(number, answer) => {
+                if let Some(call) = self.calls.end(number) {
+                    let answer = answer.as_ref().map(AsRef::as_ref).map_err(String::as_str);
+                    let frame = frame::tool_answer(self.id, call, answer);
+                    self.send(&frame).await;
                 }
             }
+        }
+    }
+
+    async fn send(&mut self, frame: &[u8]) {
+        if let Err(why) = self.kernel.send(frame).await {
+            self.fail(why);
         }
     }
 
@@ -381,6 +404,20 @@ impl<'a> Execution<'a> {
                     self.drain();
                     self.context.set_awaits_input(true);
                     self.outlet.push(event(request));
+                }
+                KernelMessage::Tool { id, call, name, arguments } if id == self.id => {
+                    self.drain();
+                    match arguments.and_then(|arguments| self.calls.begin(call, name, arguments)) {
+                        Ok(called) => {
+                            self.context.add_call(called.call);
+                            self.outlet.push(event(called));
+                        }
+                        Err(why) => self.refusals.push(frame::tool_answer(self.id, call, Err(&why))),
+                    }
+                    // A refusal is sent before more is read.
+                    if !self.refusals.is_empty() {
+                        return Ok(None);
+                    }
                 }
                 KernelMessage::Done { id, status, exiting } if id == self.id => {
                     self.drain();
@@ -483,8 +520,9 @@ impl<'a> Execution<'a> {
                     done = Some(found);
                     break;
                 }
-                Ok(None) if self.outlet.is_empty() => break,
-                Ok(None) => {}
+                Ok(None) if self.outlet.is_empty() && self.refusals.is_empty() => break,
+                // Nobody reads them any more.
+                Ok(None) => self.refusals.clear(),
                 Err(_) => break,
             }
         }

@@ -6,7 +6,7 @@ mod lazy;
 use base64::Engine as _;
 use belljar_proto::v1;
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -28,6 +28,7 @@ const MAX_MESSAGE_BYTES: usize = 2048;
 const MAX_DISPLAY_ID_BYTES: usize = 256;
 const MAX_METADATA_BYTES: usize = 64 * 1024;
 const MAX_CUT_BYTES: usize = 512;
+const MAX_ARGUMENTS_BYTES: usize = 256 * 1024;
 
 /// Maximum number of forms of one result, and of notes on what was cut.
 const MAX_FORMS: usize = 64;
@@ -66,6 +67,13 @@ pub(super) enum KernelMessage {
     Input {
         id: u64,
         request: v1::InputRequested,
+    },
+    /// A call of a tool, with the kernel's number for it, or the reason why it is none.
+    Tool {
+        id: u64,
+        call: u64,
+        name: String,
+        arguments: Result<Bytes, String>,
     },
     Done {
         id: u64,
@@ -117,6 +125,10 @@ struct Raw<'a> {
     prompt: String,
     #[serde(default)]
     password: bool,
+    #[serde(default)]
+    call: u64,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
     #[serde(default)]
     status: String,
     #[serde(default)]
@@ -176,6 +188,12 @@ impl Raw<'_> {
                 let request = v1::InputRequested { prompt, password: self.password, ..Default::default() };
                 KernelMessage::Input { id, request }
             }
+            "tool" => KernelMessage::Tool {
+                id,
+                call: self.call,
+                name: truncate(self.name, MAX_NAME_BYTES),
+                arguments: arguments(self.arguments),
+            },
             "done" => {
                 let status = match self.status.as_str() {
                     "ok" => v1::CodeStatus::CODE_STATUS_OK,
@@ -232,6 +250,21 @@ impl Raw<'_> {
         add_cut(&mut result, more);
         Ok(result)
     }
+}
+
+/// Returns the arguments of a call, as JSON.
+fn arguments(given: Option<&RawValue>) -> Result<Bytes, String> {
+    let text = given.map_or("{}", RawValue::get);
+    if text.len() > MAX_ARGUMENTS_BYTES {
+        return Err(format!(
+            "the arguments have {} bytes as JSON; at most {MAX_ARGUMENTS_BYTES} are allowed",
+            text.len()
+        ));
+    }
+    if !text.starts_with('{') {
+        return Err("the arguments are no object".to_owned());
+    }
+    Ok(Bytes::copy_from_slice(text.as_bytes()))
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a RawValue) -> serde_json::Result<T> {
@@ -337,7 +370,10 @@ impl ResultBudget {
 }
 
 fn frame(message: &Value) -> Vec<u8> {
-    let text = message.to_string();
+    encode(&message.to_string())
+}
+
+fn encode(text: &str) -> Vec<u8> {
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     [length.to_be_bytes().as_slice(), text.as_bytes()].concat()
 }
@@ -353,6 +389,10 @@ pub(super) fn execute(id: u64, code: &str, request: &v1::ExecuteCodeRequest) -> 
     }
     if !request.cwd.is_empty() {
         message["cwd"] = text(&request.cwd).into();
+    }
+    let tools: Vec<&String> = request.tools.iter().chain(&request.functions).collect();
+    if !tools.is_empty() {
+        message["tools"] = json!(tools);
     }
     frame(&message)
 }
@@ -376,6 +416,24 @@ pub(super) fn answer(id: u64, value: Option<&str>) -> Vec<u8> {
         Some(value) => json!({"op": "input", "id": id, "value": value}),
         None => json!({"op": "input", "id": id, "eof": true}),
     })
+}
+
+/// Encodes the answer to a call: its result as JSON, or the message of an error.
+pub(super) fn tool_answer(id: u64, call: u64, answer: Result<&RawValue, &str>) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        op: &'static str,
+        id: u64,
+        call: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<&'a RawValue>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<&'a str>,
+    }
+    let (result, error) = (answer.ok(), answer.err());
+    // Cannot fail: numbers and text only.
+    let text = serde_json::to_string(&Answer { op: "tool", id, call, result, error }).unwrap_or_default();
+    encode(&text)
 }
 
 #[cfg(test)]

@@ -30,6 +30,9 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for an idle interpreter to read a message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Timeout for running code to read a refusal.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Maximum output of a kernel before it is ready that is kept for the error, in bytes.
 const MAX_STARTUP_OUTPUT_BYTES: usize = 1024;
 
@@ -82,6 +85,11 @@ impl Language {
                 )));
             }
         })
+    }
+
+    /// Reports whether code of the language can call tools.
+    pub(super) const fn has_tools(&self) -> bool {
+        matches!(self, Self::Python | Self::JavaScript | Self::TypeScript)
     }
 
     pub(super) fn name(&self) -> &str {
@@ -452,6 +460,18 @@ impl Kernel {
     /// # Errors
     /// Fails if the interpreter does not read it and is therefore unusable.
     pub(super) async fn send(&mut self, frame: &[u8]) -> Result<(), String> {
+        self.send_within(frame, WRITE_TIMEOUT).await
+    }
+
+    /// Sends a refusal, which running code that asks and does not read must not hold up.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(super) async fn refuse(&mut self, frame: &[u8]) -> Result<(), String> {
+        self.send_within(frame, REFUSAL_TIMEOUT).await
+    }
+
+    async fn send_within(&mut self, frame: &[u8], timeout: Duration) -> Result<(), String> {
         let mut changed = self.process.watch();
         let write = async {
             tokio::select! {
@@ -459,9 +479,9 @@ impl Kernel {
                 () = async { while self.process.is_running() && changed.changed().await.is_ok() {} } => Ok(()),
             }
         };
-        match tokio::time::timeout(WRITE_TIMEOUT, write).await {
+        match tokio::time::timeout(timeout, write).await {
             Ok(written) => written,
-            Err(_) => Err(format!("it did not read its input for {} seconds", WRITE_TIMEOUT.as_secs())),
+            Err(_) => Err(format!("it did not read its input for {} seconds", timeout.as_secs())),
         }
     }
 

@@ -10,6 +10,7 @@
 //! An interpreter is a process like any other of the sandbox, and its messages are controlled by user code
 //! (`frame.rs`). Its pipes are not read while it is idle: output of its threads then appears in the next execution.
 
+mod calls;
 mod context;
 mod execution;
 mod frame;
@@ -27,6 +28,7 @@ use belljar_proto::{
 use bytes::Bytes;
 use futures::Stream;
 use parking_lot::{Mutex, MutexGuard};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use self::context::Context;
@@ -48,6 +50,9 @@ const MAX_CODE_BYTES: usize = 4 << 20;
 
 /// Maximum length of input, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// Maximum length of the answer to a call of a tool, in bytes.
+const MAX_TOOL_ANSWER_BYTES: usize = 1 << 20;
 
 /// Capacity of the channel of events to a reader.
 const EVENT_CAPACITY: usize = 16;
@@ -206,6 +211,7 @@ impl v1::Interpreter for Service {
         check_env(&request.env)?;
         check_env(&request.context_env)?;
         check_cwd(&request.cwd)?;
+        calls::check(&request)?;
         let kill_on_disconnect = match request.on_disconnect.as_known() {
             Some(v1::OnDisconnect::ON_DISCONNECT_KILL) => true,
             Some(_) => false,
@@ -233,6 +239,7 @@ impl v1::Interpreter for Service {
             }
         };
         context.strip_fixed_environment(&mut request);
+        context.check_tools(&request)?;
         let ticket = context.enqueue()?;
         let (events, receiver) = mpsc::channel(EVENT_CAPACITY);
         let guest = Arc::clone(&self.guest);
@@ -252,11 +259,18 @@ impl v1::Interpreter for Service {
         request: ServiceRequest<'_, v1::AnswerRequest>,
     ) -> ServiceResult<v1::AnswerResponse> {
         let request = request.to_owned_message();
-        if request.value.len() > MAX_ANSWER_BYTES {
-            let bytes = request.value.len();
+        let limit = if request.call == 0 { MAX_ANSWER_BYTES } else { MAX_TOOL_ANSWER_BYTES };
+        let bytes = request.value.len().max(request.error.len());
+        if bytes > limit {
             return Err(ConnectError::invalid_argument(format!(
-                "value: too large: {bytes} bytes > limit {MAX_ANSWER_BYTES}"
+                "value: too large: {bytes} bytes > limit {limit}"
             )));
+        }
+        let context = self.guest.table.contexts.get(&request.context)?;
+        if request.call != 0 {
+            let answer = tool_answer(&request)?;
+            context.answer_call(request.execution, request.call, answer)?;
+            return Response::ok(v1::AnswerResponse::default());
         }
         let value = match (request.end_of_file, request.value.is_empty()) {
             (true, true) => None,
@@ -270,8 +284,20 @@ impl v1::Interpreter for Service {
                     .map_err(|_| ConnectError::invalid_argument("value: it is not UTF-8"))?,
             ),
         };
-        self.guest.table.contexts.get(&request.context)?.answer(request.execution, value)?;
+        context.answer(request.execution, value)?;
         Response::ok(v1::AnswerResponse::default())
+    }
+}
+
+/// Returns the answer to a call: a value of JSON, or the message of an error.
+fn tool_answer(request: &v1::AnswerRequest) -> Result<Result<Box<RawValue>, String>, ConnectError> {
+    match (request.value.is_empty(), request.error.is_empty()) {
+        (true, false) => Ok(Err(request.error.clone())),
+        (false, true) => match serde_json::from_slice(&request.value) {
+            Ok(value) => Ok(Ok(value)),
+            Err(error) => Err(ConnectError::invalid_argument(format!("value: it is not JSON: {error}"))),
+        },
+        _ => Err(ConnectError::invalid_argument("value and error: give one of them for a call")),
     }
 }
 

@@ -135,8 +135,8 @@ impl Shell {
                         outlet.start_flush_timeout();
                         self.end(guest).await;
                     }
-                    // The input of commands is empty.
-                    Control::Answer(_) => {}
+                    // The input of commands is empty, and they call no tools.
+                    Control::Answer(_) | Control::ToolAnswer(..) => {}
                 },
                 () = stop.next(), if stop.next_interrupt.is_some() => {
                     if stop.kill_at.is_some_and(|kill_at| kill_at <= Instant::now()) {

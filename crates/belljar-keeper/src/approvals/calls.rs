@@ -18,6 +18,7 @@ use crate::keeper::{Entered, Keeper, Result};
 use crate::program::SHELL;
 use crate::request::{Command, ExecRequest};
 use crate::run::Waiting;
+use crate::tools::OfferedTools;
 
 /// Actions that a key whose calls wait for approval may do, besides those of the role read: they run nothing, and put nothing into a
 /// sandbox that a call could use.
@@ -65,13 +66,15 @@ const WITHOUT_RUNNING: &[&str] = &[
 ];
 
 /// Returns a request to run code in a sandbox.
-fn of_code(entered: &Entered, request: &CodeRequest) -> ApprovalRequest {
+fn of_code(entered: &Entered, request: &CodeRequest, offered: &OfferedTools) -> ApprovalRequest {
     let mut own = in_sandbox(CODE, entered);
     own.env.extend(request.env.clone());
     ApprovalRequest {
         language: request.language.clone(),
         context: request.context.clone(),
         code: Some(ApprovalContent::new(&request.code)),
+        tools: offered.versions(),
+        max_tool_calls: request.tools.max_calls,
         cwd: request.cwd.as_deref().map(ApprovalContent::new),
         timeout_ms: request.timeout.map(milliseconds),
         ..own
@@ -252,7 +255,7 @@ impl Keeper {
         &self,
         caller: &Caller,
         entered: &Entered,
-        request: &CodeRequest,
+        (request, offered): (&CodeRequest, &OfferedTools),
         waiting: impl FnOnce(Waiting),
         gone: &mut oneshot::Receiver<()>,
     ) -> Result<Clearance> {
@@ -260,7 +263,8 @@ impl Keeper {
             return Ok(Clearance::default());
         }
         caller.check_complete("allow_input", request.allow_input)?;
-        let shown = of_code(entered, request);
+        caller.check_complete("functions", !request.tools.functions.is_empty())?;
+        let shown = of_code(entered, request, offered);
         let language = match (&request.language, &request.context) {
             (Some(language), _) => language.clone(),
             (None, None) => "python".to_owned(),

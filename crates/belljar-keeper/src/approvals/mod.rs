@@ -524,7 +524,7 @@ impl Keeper {
     }
 
     /// Freezes a sandbox for a call that waits in it. Nothing but [`Self::release_hold`] resumes it.
-    async fn hold(&self, entry: &Arc<Entry>, approval: &str) -> Result<()> {
+    pub(crate) async fn hold(&self, entry: &Arc<Entry>, approval: &str) -> Result<()> {
         let step = entry.step.lock().await;
         self.freeze_in(entry, &step).await?;
         entry.live().held_by = Some(approval.to_owned());
@@ -532,7 +532,7 @@ impl Keeper {
     }
 
     /// Resumes a sandbox that was frozen for a call.
-    async fn release_hold(&self, entry: &Arc<Entry>, approval: &str) -> Result<()> {
+    pub(crate) async fn release_hold(&self, entry: &Arc<Entry>, approval: &str) -> Result<()> {
         let step = entry.step.lock().await;
         if entry.live().held_by.take_if(|by| by == approval).is_none() {
             return Ok(());

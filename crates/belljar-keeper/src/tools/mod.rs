@@ -9,11 +9,14 @@
 mod call;
 mod check;
 mod files;
+mod from_code;
 mod sandbox;
 mod stored;
 
 pub use call::ToolResult;
 pub use check::{MAX_TOOL_FILES, ToolCall, ToolVerdict};
 pub use files::WrittenFile;
+pub use from_code::CodeTools;
+pub(crate) use from_code::{CallsFromCode, OfferedTools};
 pub use sandbox::SESSION_IDLE_TIMEOUT;
 pub use stored::{BUILT_IN_TOOLS, MAX_TOOL_VERSIONS, MAX_TOOLS, ToolInfo};

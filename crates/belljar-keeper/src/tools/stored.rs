@@ -216,6 +216,12 @@ impl Keeper {
         }
     }
 
+    /// Returns all versions of a tenant's tools.
+    pub(crate) async fn all_tools(&self, tenant: &str) -> Result<Vec<ToolInfo>> {
+        let rows = self.inner.store.tools().list_versions(tenant).await?;
+        rows.into_iter().map(|row| to_info(row, false)).collect()
+    }
+
     pub(crate) async fn find_tool(&self, caller: &Caller, named: &str) -> Result<ToolInfo> {
         let (name, version) = named.split_once('@').map_or((named, None), |(name, rest)| (name, Some(rest)));
         if !ToolFile::is_name(name) {

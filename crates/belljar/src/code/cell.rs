@@ -281,6 +281,8 @@ async fn execute(
                 };
                 guest.answer_code(answer).await?;
             }
+            // It was offered none.
+            CodeEvent::ToolCalled(_) => {}
             CodeEvent::Ended(ended) => {
                 let after = place.usage().await;
                 let mut done = collector.finish(CodeEnd::judge(&ended, &before, &after));

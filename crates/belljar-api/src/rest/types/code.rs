@@ -1,10 +1,11 @@
 //! Code in contexts, and its results.
 
 use belljar_engine::v1;
-use belljar_keeper::{CodeRequest, Idempotency, NewContext, OnDisconnect};
+use belljar_keeper::{CodeRequest, CodeTools, Idempotency, NewContext, OnDisconnect};
 use belljar_model::{ByteSize, CodeContext, CodeError, CodeExecution, CodeResult, Scalar, milliseconds};
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -15,6 +16,9 @@ use crate::problem::Problem;
 
 /// Maximum length of an answer to a question, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// Maximum length of the answer to a call of a function, in bytes.
+const MAX_TOOL_ANSWER_BYTES: usize = 1 << 20;
 
 /// A context to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -60,6 +64,14 @@ pub(crate) struct CodeBody {
     /// Whether questions (`input()`) are sent as events, to be answered. `false` if not given: they are errors in the
     /// code.
     allow_input: Option<bool>,
+    /// Stored tools that the code may call as `belljar.tools.NAME(…)`, as `NAME` or `NAME@VERSION`: each call is one of this key. At
+    /// most 64, with the functions. In Python, JavaScript and TypeScript alone.
+    tools: Option<Vec<String>>,
+    /// Functions that it may call in the same way, by name: a call is the event `tool_called`, and its answer is posted to the
+    /// context. Needs `Accept: text/event-stream`.
+    functions: Option<Vec<String>>,
+    /// How often the code may call them together: 1 to 1,000, 100 if not given.
+    max_tool_calls: Option<u32>,
     /// Action if the client disconnects before the end: `continue`, the default, lets the code run to its end,
     /// `kill` interrupts it, and kills its interpreter if that does not help.
     on_disconnect: Option<OnDisconnectBody>,
@@ -87,6 +99,11 @@ impl CodeBody {
             env: parse_env(self.env)?,
             timeout: self.timeout.map(|timeout| timeout.0),
             allow_input: self.allow_input.unwrap_or(false),
+            tools: CodeTools {
+                tools: self.tools.unwrap_or_default(),
+                functions: self.functions.unwrap_or_default(),
+                max_calls: self.max_tool_calls,
+            },
             on_disconnect: match self.on_disconnect {
                 Some(OnDisconnectBody::Kill) => OnDisconnect::Kill,
                 Some(OnDisconnectBody::Continue) | None => OnDisconnect::Continue,
@@ -98,13 +115,21 @@ impl CodeBody {
     }
 }
 
-/// An answer to a question of running code.
+/// An answer to a question of running code, or to a call of a function.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = CodeAnswer, example = json!({"execution": 7, "value": "Ada"}))]
 pub(crate) struct AnswerBody {
     /// The execution that asked, as in the event `started`.
     execution: u64,
+    /// The call that is answered, as in the event `tool_called`. With either `result` or `error`.
+    call: Option<u64>,
+    /// The result of the call, any JSON of at most 1 MiB.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>)]
+    result: Option<Box<RawValue>>,
+    /// The message of the error that the code gets instead, at most 64 KiB.
+    error: Option<String>,
     /// A line without its end, at most 64 KiB. Either this or `end_of_file`.
     value: Option<String>,
     /// No answer will follow: the code gets an end of file.
@@ -114,6 +139,14 @@ pub(crate) struct AnswerBody {
 impl AnswerBody {
     /// Converts the body to the guest's request.
     pub(crate) fn into_request(self, context: String) -> Result<v1::AnswerRequest, Problem> {
+        if let Some(call) = self.call {
+            return self.into_call_answer(context, call);
+        }
+        for (field, given) in [("result", self.result.is_some()), ("error", self.error.is_some())] {
+            if given {
+                return Err(Problem::field(field, "it answers a call; give call"));
+            }
+        }
         let end_of_file = self.end_of_file.unwrap_or(false);
         let value = match (self.value, end_of_file) {
             (Some(_), true) => return Err(Problem::field("end_of_file", "give either value or end_of_file")),
@@ -136,6 +169,41 @@ impl AnswerBody {
             ..Default::default()
         })
     }
+}
+
+impl AnswerBody {
+    fn into_call_answer(self, context: String, call: u64) -> Result<v1::AnswerRequest, Problem> {
+        if call == 0 {
+            return Err(Problem::field("call", "calls have numbers from 1 on"));
+        }
+        for (field, given) in [("value", self.value.is_some()), ("end_of_file", self.end_of_file.is_some())] {
+            if given {
+                return Err(Problem::field(field, "it answers a question; give result or error for a call"));
+            }
+        }
+        let (value, error) = match (self.result, self.error) {
+            (Some(result), None) => (Bytes::from(String::from(Box::<str>::from(result))), String::new()),
+            (None, Some(error)) if !error.is_empty() => (Bytes::new(), error),
+            (None, _) => return Err(Problem::field("result", "give it, or an error that is not empty")),
+            (Some(_), Some(_)) => return Err(Problem::field("error", "give either result or error")),
+        };
+        for (field, bytes, most) in
+            [("result", value.len(), MAX_TOOL_ANSWER_BYTES), ("error", error.len(), MAX_ANSWER_BYTES)]
+        {
+            if bytes > most {
+                return Err(Problem::field(
+                    field,
+                    format!("it has {bytes} bytes; at most {most} are allowed"),
+                ));
+            }
+        }
+        Ok(v1::AnswerRequest { context, execution: self.execution, call, value, error, ..Default::default() })
+    }
+}
+
+/// Reads a field that may be `null`, which is not the same as missing.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
 fn parse_cwd(cwd: Option<String>) -> Result<Option<Bytes>, Problem> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_keeper::{CodeRequest, KeeperError, NewContext, OnDisconnect, RunEvent};
+use belljar_keeper::{CodeRequest, CodeTools, KeeperError, NewContext, OnDisconnect, RunEvent};
 use belljar_model::{CodeExecution, CodeStatus, Survival};
 use belljar_proto::{
     ConnectError, MAX_MESSAGE_BYTES, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
@@ -21,6 +21,9 @@ const MAX_PART_BYTES: usize = MAX_MESSAGE_BYTES / 4;
 
 /// Maximum length of an answer to a question, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// Maximum length of the answer to a call of a function, in bytes.
+const MAX_TOOL_ANSWER_BYTES: usize = 1 << 20;
 
 /// The service `Interpreter` of a sandbox.
 pub(in super::super) struct Interpreter(pub(in super::super) Shared);
@@ -131,10 +134,11 @@ impl v1::Interpreter for Interpreter {
     ) -> ServiceResult<v1::AnswerResponse> {
         let (call, id) = parse_call(&self.0, &context)?;
         let request = request.to_owned_message();
-        if request.value.len() > MAX_ANSWER_BYTES {
-            let reason =
-                format!("it has {} bytes; at most {MAX_ANSWER_BYTES} are allowed", request.value.len());
-            return Err(call.field("value", reason));
+        let limit = if request.call == 0 { MAX_ANSWER_BYTES } else { MAX_TOOL_ANSWER_BYTES };
+        for (field, bytes) in [("value", request.value.len()), ("error", request.error.len())] {
+            if bytes > limit {
+                return Err(call.field(field, format!("it has {bytes} bytes; at most {limit} are allowed")));
+            }
         }
         let done = self.0.keeper.answer_code(&call.caller, &id, request).await;
         done.map_err(|error| call.keeper_error(error))?;
@@ -189,6 +193,11 @@ fn parse_request(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem
         timeout: Some(Duration::from_millis(request.timeout_ms)),
         grace: Some(request.grace_ms).filter(|ms| *ms != 0).map(Duration::from_millis),
         allow_input: request.allow_input,
+        tools: CodeTools {
+            tools: request.tools,
+            functions: request.functions,
+            max_calls: Some(request.max_tool_calls).filter(|most| *most != 0),
+        },
         on_disconnect: match request.on_disconnect.as_known() {
             Some(v1::OnDisconnect::ON_DISCONNECT_KILL) => OnDisconnect::Kill,
             Some(_) => OnDisconnect::Continue,
@@ -209,6 +218,7 @@ fn to_events(event: CodeEvent) -> Vec<v1::CodeEvent> {
         CodeEvent::Result(result) => return split_result(result),
         CodeEvent::Error(error) => error.into(),
         CodeEvent::InputRequested(asked) => asked.into(),
+        CodeEvent::ToolCalled(called) => called.into(),
         CodeEvent::Ended(_) => return Vec::new(),
     };
     vec![v1::CodeEvent { event, ..Default::default() }]

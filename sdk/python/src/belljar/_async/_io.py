@@ -84,6 +84,12 @@ async def ask(callback: Callable[[T], Any], value: T) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+async def call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Calls a user's function with its arguments by name, and awaits it if it is a coroutine."""
+    result = function(**arguments)
+    return await result if inspect.isawaitable(result) else result
+
+
 async def run_blocking(function: Callable[..., R], *arguments: Any) -> R:
     """Calls a blocking function, such as reading a local file, without blocking the event loop."""
     loop = asyncio.get_running_loop()
@@ -297,6 +303,7 @@ __all__ = [
     "Socket",
     "at_exit",
     "body_chunks",
+    "call",
     "interrupt_response",
     "make_pool",
     "notify",

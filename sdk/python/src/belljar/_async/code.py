@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Literal, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _calls as calls
 from .. import _json as read
 from .._calls._call import Duration, Size
-from .._calls.code import ContextRef
+from .._calls.code import ContextRef, Function
 from .._output import DEFAULT_KEPT_BYTES, OutputCollector
 from .._sse import ServerEvent
-from ..errors import ConnectionException, InvalidArgumentException, error_from_problem
+from ..errors import ConflictException, ConnectionException, InvalidArgumentException, SandboxException, error_from_problem
 from ..models import CodeContext, Execution, ExecutionError, Logs, Question, Result, SandboxInfo
 from . import _io
 from ._io import EventCallback, InputCallback, OutputCallback
@@ -43,6 +43,9 @@ class AsyncCode:
         on_result: Optional[EventCallback[Result]] = None,
         on_error: Optional[EventCallback[ExecutionError]] = None,
         on_input: Optional[InputCallback] = None,
+        tools: Optional[Sequence[str]] = None,
+        functions: Union[Mapping[str, Function], Iterable[Function], None] = None,
+        max_tool_calls: Optional[int] = None,
         on_disconnect: Optional[Literal["continue", "kill"]] = None,
         output: Optional[Size] = None,
         request_timeout: Optional[float] = None,
@@ -69,13 +72,19 @@ class AsyncCode:
             on_error: Called with the error, if there is one.
             on_input: Answers questions (`input()`): receives the question, a string with the attribute `password`, and returns
                 a line, or None to refuse. Without it a question is an error in the code.
+            tools: Stored tools that the code may call as `belljar.tools.NAME(…)`: `NAME` or `NAME@VERSION`. Each call is one of
+                this client's key, and may wait for approval.
+            functions: Functions of this program that the code may call in the same way, by name or as they are called here. The
+                code gets the result, or what was raised as a `ToolError`.
+            max_tool_calls: How often the code may call them together: 100 if not given, at most 1,000.
             on_disconnect: Behaviour if the connection breaks: the code continues (`continue`), or is ended (`kill`).
             output: Number of bytes kept of each stream; callbacks get everything.
             request_timeout: Seconds without data from the server beyond the code's own time, 0 for no limit.
         """
         if env is not None and envs is not None:
             raise InvalidArgumentException("env is another name of envs; pass only one", field="env")
-        streamed = any(one is not None for one in (on_stdout, on_stderr, on_result, on_error, on_input))
+        offered = calls.code.named(functions)
+        streamed = bool(offered) or any(one is not None for one in (on_stdout, on_stderr, on_result, on_error, on_input))
         call = calls.code.run(
             self.sandbox_id,
             code,
@@ -85,6 +94,9 @@ class AsyncCode:
             cwd=cwd,
             timeout=timeout,
             allow_input=on_input is not None,
+            tools=tools,
+            functions=list(offered),
+            max_tool_calls=max_tool_calls,
             on_disconnect=on_disconnect,
             output=output,
             default_timeout=self._info.limits.timeout_s,
@@ -92,7 +104,7 @@ class AsyncCode:
         )
         if not streamed:
             return await self._transport.request(call, request_timeout=request_timeout)
-        running = AsyncRunning(self._transport, self.sandbox_id, on_stdout, on_stderr, on_result, on_error, on_input)
+        running = AsyncRunning(self._transport, self.sandbox_id, on_stdout, on_stderr, on_result, on_error, on_input, offered)
         return await running.follow(call)
 
     async def create_code_context(
@@ -145,6 +157,7 @@ class AsyncRunning:
         on_result: Optional[EventCallback[Result]],
         on_error: Optional[EventCallback[ExecutionError]],
         on_input: Optional[InputCallback],
+        functions: Mapping[str, Function],
     ) -> None:
         self._transport = transport
         self._sandbox_id = sandbox_id
@@ -154,6 +167,7 @@ class AsyncRunning:
         self._on_result = on_result
         self._on_error = on_error
         self._on_input = on_input
+        self._functions = functions
         self._started: Mapping[str, Any] = {}
         self._results: List[Result] = []
         self._error: Optional[ExecutionError] = None
@@ -202,9 +216,46 @@ class AsyncRunning:
                 raise
             await self._answer(answer)
 
-    async def _answer(self, value: Optional[str]) -> None:
+        elif event.name == "tool_called":
+            await self._called(event.data)
+
+    async def _called(self, data: Mapping[str, Any]) -> None:
+        name = read.text(data, "name")
+        function = self._functions.get(name)
+        if function is None:
+            # A stored tool, which the server calls.
+            return
+        try:
+            answer = calls.code.to_answer(name, await _io.call(function, read.mapping(data.get("arguments"), "`arguments`")))
+        except Exception as error:
+            answer = calls.code.to_failure(error)
+        except BaseException as error:
+            # Do not leave the code waiting.
+            await self._answer_call(data, calls.code.to_failure(error))
+            raise
+        await self._answer_call(data, answer)
+
+    async def _answer_call(self, data: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        context, number = self._place()
+        call = read.integer(data, "call")
+        try:
+            await self._transport.request(calls.code.answer_call(self._sandbox_id, context, number, call, answer))
+        except ConflictException:
+            # The code has ended meanwhile, which the next event says.
+            pass
+        except SandboxException as refused:
+            # Such as a result that is too long: the code must not wait for another.
+            if "error" in answer:
+                raise
+            failure = calls.code.to_failure(refused)
+            await self._transport.request(calls.code.answer_call(self._sandbox_id, context, number, call, failure))
+
+    def _place(self) -> Tuple[str, int]:
         context = read.text(read.mapping(self._started.get("context"), "`context`"), "id")
-        number = read.integer(self._started, "execution")
+        return context, read.integer(self._started, "execution")
+
+    async def _answer(self, value: Optional[str]) -> None:
+        context, number = self._place()
         await self._transport.request(calls.code.answer(self._sandbox_id, context, number, value))
 
     async def _text(self, name: str, text: str) -> None:

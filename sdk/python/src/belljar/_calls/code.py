@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List, Mapping, Optional, Union
+import json
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from .. import _json as read
-from .._arguments import text, texts
+from .._arguments import text, text_list, texts
 from ..errors import InvalidArgumentException
 from ..models import CodeContext, Execution
 from ._call import Call, Duration, Size, delete, duration, get, given, new_idempotency_key, nothing, post, sandbox_path, segment
@@ -13,6 +14,12 @@ from .commands import work_seconds
 
 ContextRef = Union[str, CodeContext]
 """A context, or its id."""
+
+Function = Callable[..., Any]
+"""A function that code may call, with arguments by name. Its result is JSON; it may be a coroutine in the asynchronous client."""
+
+MAX_ERROR = 16_000
+"""Maximum length of an error that code gets, in characters: 64 KiB at most."""
 
 
 def context_id(context: ContextRef) -> str:
@@ -54,6 +61,46 @@ def answer(sandbox_id: str, context: str, execution: int, value: Optional[str]) 
     return post(path, nothing, execution=execution, value=value)
 
 
+def answer_call(sandbox_id: str, context: str, execution: int, call: int, answer: Mapping[str, Any]) -> Call[None]:
+    """Answers a call of a function; `answer` has its `result`, or an `error`."""
+    body = {"execution": execution, "call": call, **answer}
+    return Call("POST", _path(sandbox_id, context, "answer"), nothing, body=body)
+
+
+def named(functions: Union[Mapping[str, Function], Iterable[Function], None]) -> Dict[str, Function]:
+    """Returns functions by the names by which code calls them."""
+    if functions is None:
+        return {}
+    if isinstance(functions, Mapping):
+        pairs = list(functions.items())
+    else:
+        pairs = [(getattr(function, "__name__", ""), function) for function in functions]
+    found: Dict[str, Function] = {}
+    for name, function in pairs:
+        if not callable(function):
+            raise InvalidArgumentException(f"functions: {name!r} cannot be called", field="functions")
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidArgumentException(f"functions: {name!r} is no name; give a mapping of names", field="functions")
+        if name in found:
+            raise InvalidArgumentException(f"functions: {name!r} is given twice", field="functions")
+        found[name] = function
+    return found
+
+
+def to_answer(name: str, result: object) -> Dict[str, Any]:
+    """Returns the answer to a call: the function's result, or an error if it is no JSON."""
+    try:
+        json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return {"error": f"{name}() returned what is no JSON: {error}"[:MAX_ERROR]}
+    return {"result": result}
+
+
+def to_failure(error: BaseException) -> Dict[str, Any]:
+    """Returns the answer to a call whose function has failed."""
+    return {"error": f"{type(error).__name__}: {error}"[:MAX_ERROR]}
+
+
 def run(
     sandbox_id: str,
     code: str,
@@ -64,6 +111,9 @@ def run(
     cwd: Optional[str],
     timeout: Optional[Duration],
     allow_input: bool,
+    tools: Optional[Sequence[str]],
+    functions: Sequence[str],
+    max_tool_calls: Optional[int],
     on_disconnect: Optional[str],
     output: Optional[Size],
     default_timeout: Optional[float],
@@ -84,6 +134,9 @@ def run(
         cwd=cwd,
         timeout=duration(timeout, "timeout"),
         allow_input=True if allow_input else None,
+        tools=text_list(tools, "tools", '["analyse"]'),
+        functions=list(functions) or None,
+        max_tool_calls=max_tool_calls,
         on_disconnect=on_disconnect,
         output=output,
     )

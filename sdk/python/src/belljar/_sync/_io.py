@@ -68,6 +68,11 @@ def ask(callback: Callable[[T], Any], value: T) -> Any:
     return callback(value)
 
 
+def call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Calls a user's function with its arguments by name."""
+    return function(**arguments)
+
+
 def run_blocking(function: Callable[..., R], *arguments: Any) -> R:
     """Calls a blocking function."""
     return function(*arguments)
@@ -278,6 +283,7 @@ __all__ = [
     "Socket",
     "at_exit",
     "body_chunks",
+    "call",
     "interrupt_response",
     "make_pool",
     "notify",

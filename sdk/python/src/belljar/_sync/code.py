@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Literal, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _calls as calls
 from .. import _json as read
 from .._calls._call import Duration, Size
-from .._calls.code import ContextRef
+from .._calls.code import ContextRef, Function
 from .._output import DEFAULT_KEPT_BYTES, OutputCollector
 from .._sse import ServerEvent
-from ..errors import ConnectionException, InvalidArgumentException, error_from_problem
+from ..errors import ConflictException, ConnectionException, InvalidArgumentException, SandboxException, error_from_problem
 from ..models import CodeContext, Execution, ExecutionError, Logs, Question, Result, SandboxInfo
 from . import _io
 from ._io import EventCallback, InputCallback, OutputCallback
@@ -44,6 +44,9 @@ class Code:
         on_result: Optional[EventCallback[Result]] = None,
         on_error: Optional[EventCallback[ExecutionError]] = None,
         on_input: Optional[InputCallback] = None,
+        tools: Optional[Sequence[str]] = None,
+        functions: Union[Mapping[str, Function], Iterable[Function], None] = None,
+        max_tool_calls: Optional[int] = None,
         on_disconnect: Optional[Literal["continue", "kill"]] = None,
         output: Optional[Size] = None,
         request_timeout: Optional[float] = None,
@@ -70,13 +73,19 @@ class Code:
             on_error: Called with the error, if there is one.
             on_input: Answers questions (`input()`): receives the question, a string with the attribute `password`, and returns
                 a line, or None to refuse. Without it a question is an error in the code.
+            tools: Stored tools that the code may call as `belljar.tools.NAME(…)`: `NAME` or `NAME@VERSION`. Each call is one of
+                this client's key, and may wait for approval.
+            functions: Functions of this program that the code may call in the same way, by name or as they are called here. The
+                code gets the result, or what was raised as a `ToolError`.
+            max_tool_calls: How often the code may call them together: 100 if not given, at most 1,000.
             on_disconnect: Behaviour if the connection breaks: the code continues (`continue`), or is ended (`kill`).
             output: Number of bytes kept of each stream; callbacks get everything.
             request_timeout: Seconds without data from the server beyond the code's own time, 0 for no limit.
         """
         if env is not None and envs is not None:
             raise InvalidArgumentException("env is another name of envs; pass only one", field="env")
-        streamed = any(one is not None for one in (on_stdout, on_stderr, on_result, on_error, on_input))
+        offered = calls.code.named(functions)
+        streamed = bool(offered) or any(one is not None for one in (on_stdout, on_stderr, on_result, on_error, on_input))
         call = calls.code.run(
             self.sandbox_id,
             code,
@@ -86,6 +95,9 @@ class Code:
             cwd=cwd,
             timeout=timeout,
             allow_input=on_input is not None,
+            tools=tools,
+            functions=list(offered),
+            max_tool_calls=max_tool_calls,
             on_disconnect=on_disconnect,
             output=output,
             default_timeout=self._info.limits.timeout_s,
@@ -93,7 +105,7 @@ class Code:
         )
         if not streamed:
             return self._transport.request(call, request_timeout=request_timeout)
-        running = Running(self._transport, self.sandbox_id, on_stdout, on_stderr, on_result, on_error, on_input)
+        running = Running(self._transport, self.sandbox_id, on_stdout, on_stderr, on_result, on_error, on_input, offered)
         return running.follow(call)
 
     def create_code_context(
@@ -146,6 +158,7 @@ class Running:
         on_result: Optional[EventCallback[Result]],
         on_error: Optional[EventCallback[ExecutionError]],
         on_input: Optional[InputCallback],
+        functions: Mapping[str, Function],
     ) -> None:
         self._transport = transport
         self._sandbox_id = sandbox_id
@@ -155,6 +168,7 @@ class Running:
         self._on_result = on_result
         self._on_error = on_error
         self._on_input = on_input
+        self._functions = functions
         self._started: Mapping[str, Any] = {}
         self._results: List[Result] = []
         self._error: Optional[ExecutionError] = None
@@ -203,9 +217,46 @@ class Running:
                 raise
             self._answer(answer)
 
-    def _answer(self, value: Optional[str]) -> None:
+        elif event.name == "tool_called":
+            self._called(event.data)
+
+    def _called(self, data: Mapping[str, Any]) -> None:
+        name = read.text(data, "name")
+        function = self._functions.get(name)
+        if function is None:
+            # A stored tool, which the server calls.
+            return
+        try:
+            answer = calls.code.to_answer(name, _io.call(function, read.mapping(data.get("arguments"), "`arguments`")))
+        except Exception as error:
+            answer = calls.code.to_failure(error)
+        except BaseException as error:
+            # Do not leave the code waiting.
+            self._answer_call(data, calls.code.to_failure(error))
+            raise
+        self._answer_call(data, answer)
+
+    def _answer_call(self, data: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        context, number = self._place()
+        call = read.integer(data, "call")
+        try:
+            self._transport.request(calls.code.answer_call(self._sandbox_id, context, number, call, answer))
+        except ConflictException:
+            # The code has ended meanwhile, which the next event says.
+            pass
+        except SandboxException as refused:
+            # Such as a result that is too long: the code must not wait for another.
+            if "error" in answer:
+                raise
+            failure = calls.code.to_failure(refused)
+            self._transport.request(calls.code.answer_call(self._sandbox_id, context, number, call, failure))
+
+    def _place(self) -> Tuple[str, int]:
         context = read.text(read.mapping(self._started.get("context"), "`context`"), "id")
-        number = read.integer(self._started, "execution")
+        return context, read.integer(self._started, "execution")
+
+    def _answer(self, value: Optional[str]) -> None:
+        context, number = self._place()
         self._transport.request(calls.code.answer(self._sandbox_id, context, number, value))
 
     def _text(self, name: str, text: str) -> None:
