@@ -263,6 +263,7 @@ export const t = {
     more: (count: number) => `${plural(count, "line more differs or is", "lines more differ or are")} near a difference.`,
   },
   approvals: {
+    callable: "May call",
     pending: "Waiting",
     recent: "Decided lately",
     nothing: "Nothing waits. Calls of tools and keys with approval always appear here by themselves.",
