@@ -67,6 +67,11 @@ pub trait Facade: Send + Sync + 'static {
         false
     }
 
+    /// Reports whether the body of a request that is open is kept in memory. There is a limit on the number of those at a time.
+    fn keeps_open_body(&self, _head: Head<'_>) -> bool {
+        false
+    }
+
     /// Reports whether pages with a session may use it, besides callers with a key.
     fn takes_sessions(&self) -> bool {
         false

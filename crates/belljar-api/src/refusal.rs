@@ -6,6 +6,7 @@ use belljar_keeper::{BuildError, KeeperError};
 use belljar_model::{LimitsFile, ModelError};
 use http::StatusCode;
 
+use crate::extract::{BodyFailure, failure_of};
 use crate::problem::{Code, Problem};
 
 impl From<belljar_model::ModelError> for Problem {
@@ -35,6 +36,11 @@ impl From<&KeeperError> for Problem {
             }
             KeeperError::Build(BuildError::Bundle { .. }) => {
                 Self::new(code, error.to_string()).with_field("bundle")
+            }
+            KeeperError::Guest { .. }
+                if code == Code::UploadFailed && failure_of(error) == BodyFailure::Ended =>
+            {
+                BodyFailure::Ended.problem()
             }
             KeeperError::Guest { .. } if code == Code::NotRegular => {
                 Self::new(code, error.to_string()).with_field("path")

@@ -149,7 +149,7 @@ pub(crate) struct Scanned<S> {
 
 impl<S> Scanned<S> {
     pub(crate) fn new(stream: S, prepares: bool) -> Self {
-        Self { stream, scan: prepares.then(FramingScan::default) }
+        Self { stream, scan: prepares.then(FramingScan::with_tunnels) }
     }
 }
 

@@ -9,6 +9,8 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 /// Follows the requests of one connection of HTTP/1.
 #[derive(Debug, Default)]
 pub struct FramingScan {
+    /// Whether a tunnel follows the method CONNECT.
+    has_tunnels: bool,
     state: State,
     /// The line that is being read.
     line: Vec<u8>,
@@ -42,6 +44,12 @@ struct Head {
 }
 
 impl FramingScan {
+    /// Follows a connection to a proxy, where a tunnel follows the method CONNECT. A server refuses that, and reads on.
+    #[must_use]
+    pub fn with_tunnels() -> Self {
+        Self { has_tunnels: true, ..Self::default() }
+    }
+
     /// Looks at the next bytes of the connection. In a request that has both headers, the end of the second one's line is replaced by a byte
     /// with which no parser accepts the request: it is answered with 400, and the connection is closed.
     pub fn spoil(&mut self, bytes: &mut [u8]) {
@@ -81,7 +89,7 @@ impl FramingScan {
         match self.state {
             State::Head if line.is_empty() && !self.head.has_lines => {}
             State::Head if line.is_empty() => self.state = std::mem::take(&mut self.head).followed_by(),
-            State::Head => return self.head.add(line),
+            State::Head => return self.head.add(line, self.has_tunnels),
             State::ChunkSize => {
                 let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
                 let digits = std::str::from_utf8(digits.trim_ascii()).unwrap_or_default();
@@ -100,10 +108,11 @@ impl FramingScan {
 
 impl Head {
     /// Adds a line. Reports whether the head has both headers.
-    fn add(&mut self, line: &[u8]) -> bool {
+    fn add(&mut self, line: &[u8], has_tunnels: bool) -> bool {
         if !self.has_lines {
             self.has_lines = true;
-            self.switches = line.starts_with(b"CONNECT ") || line.starts_with(b"PRI ");
+            self.switches =
+                has_tunnels && line.starts_with(b"CONNECT ") || line.trim_ascii_end() == b"PRI * HTTP/2.0";
             return false;
         }
         let mut parts = line.splitn(2, |byte| *byte == b':');
@@ -136,7 +145,10 @@ mod tests {
 
     /// Returns what parts of a text become, with `!` for a byte that was replaced.
     fn scan(parts: &[&str]) -> String {
-        let mut scan = FramingScan::default();
+        scan_with(FramingScan::default(), parts)
+    }
+
+    fn scan_with(mut scan: FramingScan, parts: &[&str]) -> String {
         let mut whole = Vec::new();
         for part in parts {
             let mut bytes = part.as_bytes().to_vec();
@@ -152,6 +164,8 @@ mod tests {
             "",
             "\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "PRI /health HTTP/1.1\r\n\r\n",
+            "CONNECT a:1 HTTP/1.1\r\n\r\n",
             "POST / HTTP/1.1\r\ncontent-length: 50\r\n\r\n/ HTTP/1.1\r\ncontent-length: 1\ntransfer-encoding: \n",
             "POST / HTTP/1.1\nTransfer-Encoding: chunked\n\n5;x=y\r\na\r\nb\n\r\nA\r\n0123456789\r\n0\r\nx: y\r\n\r\n",
         ] {
@@ -178,12 +192,13 @@ mod tests {
         for text in [
             format!("PRI * HTTP/2.0\r\n\r\nSM{both}"),
             format!("GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n{both}"),
-            format!("CONNECT a:1 HTTP/1.1\r\n\r\nGET / HTTP/1.1{both}"),
             format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n/{both}", both.len() + 1),
             format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n/{both}\r\n0\r\n\r\n", both.len() + 1),
             "GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\nPOST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
         ] {
             assert_eq!(scan(&[&text]), text);
         }
+        let tunnel = format!("CONNECT a:1 HTTP/1.1\r\n\r\nGET / HTTP/1.1{both}");
+        assert_eq!(scan_with(FramingScan::with_tunnels(), &[&tunnel]), tunnel);
     }
 }

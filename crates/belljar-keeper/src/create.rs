@@ -177,7 +177,7 @@ impl Keeper {
             labels: request.labels.into_inner(),
             files: request.files,
             origin,
-            idempotency: request.idempotency.map(|idempotency| idempotency.key),
+            idempotency: request.idempotency.map(|idempotency| idempotency.key_of(caller)),
             for_build: false,
             ports: request.ports,
         })

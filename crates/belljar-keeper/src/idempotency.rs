@@ -57,7 +57,7 @@ impl Keeper {
         let owner = self.claim_owner(what == CREATE);
         let now = Timestamp::now();
         let expires_at = now.checked_add(self.inner.config.now().keep_idempotency).unwrap_or(Timestamp::MAX);
-        let own_key = format!("{}/{}", caller.key, request.key);
+        let own_key = request.key_of(caller);
         let claim = belljar_store::Claim {
             scope: &scope,
             key: &own_key,

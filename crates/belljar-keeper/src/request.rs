@@ -353,6 +353,13 @@ pub struct Idempotency {
     pub request_digest: [u8; 32],
 }
 
+impl Idempotency {
+    /// Returns the key with that of the caller, as others of the tenant may use the same one.
+    pub(crate) fn key_of(&self, caller: &crate::caller::Caller) -> String {
+        format!("{}/{}", caller.key, self.key)
+    }
+}
+
 /// A request to list sandboxes.
 #[derive(Debug, Clone, Default)]
 pub struct ListSandboxes {

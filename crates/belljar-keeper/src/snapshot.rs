@@ -145,6 +145,9 @@ impl Keeper {
             if let Some(name) = &request.name {
                 check_new_name(name.as_str(), None)?;
             }
+            if let Some(name) = &request.name {
+                keeper.check_unclaimed(&caller, name.as_str()).await?;
+            }
             let entered = keeper.enter(&caller, &id).await?;
             let engine = keeper.engine(entered.spec().engine)?;
             if !engine.capabilities().snapshot {

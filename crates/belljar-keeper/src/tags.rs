@@ -13,7 +13,6 @@ use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::plan::{DEFAULT_TAG, TaggedName, check_tag, stored_name, tag_of};
 use crate::steps::run_detached;
-use crate::templates::check_maker;
 
 /// A tag of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,8 +210,9 @@ impl Keeper {
         tag: &str,
         row: &TemplateRow,
     ) -> Result<()> {
-        if let Some(old) = self.find_tag(caller, name, tag).await? {
-            self.remove_tag(caller, &old).await?;
+        match self.find_tag(caller, name, tag).await? {
+            Some(old) => self.remove_tag(caller, &old).await?,
+            None => self.check_unclaimed(caller, &stored_name(name, tag)).await?,
         }
         match self.inner.store.templates().insert(row).await {
             Err(StoreError::NameTaken { name, .. }) => Err(KeeperError::field(
@@ -224,7 +224,7 @@ impl Keeper {
     }
 
     async fn remove_tag(&self, caller: &Caller, row: &TemplateRow) -> Result<()> {
-        check_maker(caller, row)?;
+        self.check_maker(caller, row).await?;
         match self.inner.store.templates().remove(&row.id).await {
             Err(StoreError::NotFound { .. }) | Ok(()) => self.inner.pools.discard(&row.id),
             Err(error) => return Err(error.into()),

@@ -16,6 +16,7 @@ use crate::images::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, image_template};
 use crate::info::TemplateInfo;
 use crate::keeper::{Keeper, Result};
 use crate::query::{Page, Part};
+use crate::tools::ToolInfo;
 
 /// Name of the built-in template: an empty home in the machine's own tree.
 pub const DEFAULT_TEMPLATE: &str = "default";
@@ -188,7 +189,7 @@ impl Keeper {
                 // Removal needs the same role as building.
                 keeper.require(&caller, TEMPLATE_REMOVE_BUILT)?;
             }
-            check_maker(&caller, &row)?;
+            keeper.check_maker(&caller, &row).await?;
             let removed = keeper.inner.store.templates().remove(&row.id).await;
             let removed = removed.map_err(KeeperError::from);
             keeper
@@ -211,21 +212,54 @@ impl Keeper {
     }
 }
 
-/// Checks that the caller may remove a template: tools, and others of the tenant, start from what has its name.
-///
-/// # Errors
-/// [`KeeperError::Policy`] if another key made it and the caller is no administrator.
-pub(crate) fn check_maker(caller: &Caller, row: &TemplateRow) -> Result<()> {
-    let may = caller.role == Role::Admin || row.key_id.is_empty() || row.key_id == caller.key;
-    if ServiceWall::TemplateMakers.allows(may) {
-        return Ok(());
+impl Keeper {
+    /// Checks that the caller may remove a template: tools, and others of the tenant, start from what has its name.
+    ///
+    /// # Errors
+    /// [`KeeperError::Policy`] if another person made it and the caller is no administrator.
+    pub(crate) async fn check_maker(&self, caller: &Caller, row: &TemplateRow) -> Result<()> {
+        let mut may = caller.role == Role::Admin || row.key_id.is_empty() || row.key_id == caller.key;
+        if !may && caller.owner.is_some() {
+            // Another key of the same person, such as the one before.
+            let maker = self.find_key(&row.key_id).await?.filter(|key| key.tenant == caller.tenant);
+            may = maker.is_some_and(|key| key.owner == caller.owner);
+        }
+        if ServiceWall::TemplateMakers.allows(may) {
+            return Ok(());
+        }
+        let name = row.name.as_deref().unwrap_or(&row.id);
+        let reason = format!(
+            "{name} was made by the key {}; that key removes or replaces it, another one of its owner, or an administrator does",
+            row.key_id
+        );
+        Err(KeeperError::Policy { field: "template", reason })
     }
-    let name = row.name.as_deref().unwrap_or(&row.id);
-    let reason = format!(
-        "{name} was made by the key {}; that key removes or replaces it, or an administrator does",
-        row.key_id
-    );
-    Err(KeeperError::Policy { field: "template", reason })
+
+    /// Checks that the caller may give a template a name that is free: what a tool, or a sandbox without a template, starts from is an
+    /// administrator's to name.
+    ///
+    /// # Errors
+    /// [`KeeperError::Policy`] if there is such a tool, or the operator has named it, and the caller is no administrator.
+    pub(crate) async fn check_unclaimed(&self, caller: &Caller, name: &str) -> Result<()> {
+        if caller.role == Role::Admin {
+            return Ok(());
+        }
+        let who = if self.inner.config.now().default_template == name {
+            Some("sandboxes.default_template names it".to_owned())
+        } else {
+            let tools = self.all_tools(&caller.tenant).await?.into_iter();
+            let named = |info: &ToolInfo| info.tool.template.as_deref() == Some(name);
+            let mut tools = tools.filter(named);
+            tools.next().map(|info| format!("the tool {}@{} starts from it", info.tool.name, info.version))
+        };
+        match who {
+            None => Ok(()),
+            Some(who) => {
+                let reason = format!("{name:?} is for an administrator to give: {who}; give another");
+                Err(KeeperError::Policy { field: "name", reason })
+            }
+        }
+    }
 }
 
 fn default_template() -> TemplateInfo {

@@ -127,6 +127,11 @@ pub fn max_pending_of_one(max_pending: u32) -> u32 {
     max_pending.div_ceil(2)
 }
 
+/// Approvals about which somebody decided; those of calls of a person that a budget allowed; and others of a person.
+const DECIDED: &str = "decider IS NOT NULL";
+const GRANTED_TO_ONE: &str = "decider IS NULL AND grant_id IS NOT NULL AND requester = $4";
+const UNDECIDED_OF_ONE: &str = "decider IS NULL AND grant_id IS NULL AND requester = $4";
+
 /// Returns how many approvals of a person that ended without a decision are kept, if `keep` are with one.
 fn keep_of_one(keep: u32) -> u32 {
     keep.div_ceil(4)
@@ -167,8 +172,7 @@ impl Approvals<'_> {
             .bind(i64::from(max_pending))
             .bind(i64::from(max_pending_of_one(max_pending)));
         let inserted = self.database.write(statement).await.map_err(failed("write an approval"))?;
-        let kinds =
-            [("decider IS NOT NULL", keep), ("decider IS NULL AND requester = $4", keep_of_one(keep))];
+        let kinds = [(DECIDED, keep), (GRANTED_TO_ONE, keep), (UNDECIDED_OF_ONE, keep_of_one(keep))];
         for (kind, keep) in kinds {
             let over = format!("tenant = $1 AND ended_at IS NOT NULL AND usable_until < $2 AND {kind}");
             let text = format!(

@@ -109,6 +109,18 @@ impl Tools<'_> {
         rows.iter().map(|row| self.tool(row)).collect()
     }
 
+    /// Returns all versions of a tenant's tools that are there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub async fn list_versions(&self, tenant: &str) -> Result<Vec<ToolRow>, StoreError> {
+        let mut query = of_tenant(SELECT, tenant)?;
+        query.and("removed_at IS NULL", &[] as &[String])?;
+        let rows = self.database.read("list tools", query.finish()).await?;
+        rows.iter().map(|row| self.tool(row)).collect()
+    }
+
     /// Removes a version of a tool, or all. Returns how many were there.
     ///
     /// # Errors

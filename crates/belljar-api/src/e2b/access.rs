@@ -83,7 +83,14 @@ pub(super) async fn caller_with_body(
 ) -> Result<Caller, Problem> {
     let caller = caller(shared, id, Head::from_request(request)).await?;
     request.extensions_mut().insert(RequestMemory::new(&shared.answers, &caller.key));
+    bind(shared, &caller, request);
     Ok(caller)
+}
+
+/// Makes the body of a request break off when its caller may not send it any more.
+pub(super) fn bind(shared: &Shared, caller: &Caller, request: &mut Request) {
+    let body = std::mem::take(request.body_mut());
+    *request.body_mut() = shared.streams.bind(caller, body);
 }
 
 /// A signature in the URL of a file, and the values that it covers.

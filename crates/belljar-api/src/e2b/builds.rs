@@ -133,6 +133,7 @@ pub(super) async fn upload(
     let opened = opened.map_err(|why| refuse(&shared, &client, why, denied()))?;
     let _slot = shared.streams.take(&opened.caller)?;
     let length = body.length;
+    let body = body.bound(&shared.streams, &opened.caller);
     shared.keeper.receive_upload(&opened, length, body.stream().boxed()).await?;
     Ok(StatusCode::OK)
 }

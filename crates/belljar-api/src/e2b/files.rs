@@ -73,7 +73,7 @@ pub(super) async fn answer(shared: &E2b, id: Option<&SandboxId>, request: Reques
     }
 }
 
-async fn transfer(shared: &E2b, id: Option<&SandboxId>, request: Request) -> Result<Response, Plain> {
+async fn transfer(shared: &E2b, id: Option<&SandboxId>, mut request: Request) -> Result<Response, Plain> {
     let query = FilesQuery::parse(request.uri().query().unwrap_or_default())?;
     let operation = match *request.method() {
         Method::GET | Method::HEAD => "read",
@@ -81,6 +81,7 @@ async fn transfer(shared: &E2b, id: Option<&SandboxId>, request: Request) -> Res
         _ => return Err(Problem::new(Code::MethodNotAllowed, "give GET or POST").into()),
     };
     let caller = caller(shared, id, &query, operation, Head::from_request(&request)).await?;
+    access::bind(shared, &caller, &mut request);
     let user = query.username.clone().or_else(|| access::user(request.headers()));
     access::check_user(user.as_deref())?;
     // Without an id in the URL, the signature determines the sandbox.

@@ -491,14 +491,14 @@ pub(super) fn with_keep_alive(
         loop {
             tokio::select! {
                 biased;
-                frame = frames.next() => match frame {
-                    Some(frame) => yield frame,
-                    None => return,
+                frame = slot.next(&mut frames) => match frame {
+                    Ok(Some(frame)) => yield frame,
+                    Ok(None) => return,
+                    Err(problem) => {
+                        yield connect::end(Some(&problem.into()));
+                        return;
+                    }
                 },
-                problem = slot.wait_for_end() => {
-                    yield connect::end(Some(&problem.into()));
-                    return;
-                }
                 () = tokio::time::sleep(alive.interval) => yield alive.frame.clone(),
             }
         }

@@ -4,13 +4,14 @@ use std::io;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
+use belljar_keeper::Caller;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use http::header;
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
-use crate::guard::RequestMemory;
+use crate::guard::{ENDED, RequestMemory, StreamSlots};
 use crate::problem::{Code, Problem};
 
 /// A body that is streamed as it arrives. Compressed bodies are refused.
@@ -42,6 +43,12 @@ impl RawBody {
     /// Returns the bytes as a stream.
     pub(crate) fn stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
         self.body.into_data_stream().map_err(io::Error::other)
+    }
+
+    /// Makes it break off when the caller may not send it any more. For callers that the guard does not know.
+    pub(crate) fn bound(mut self, streams: &StreamSlots, caller: &Caller) -> Self {
+        self.body = streams.bind(caller, self.body);
+        self
     }
 
     /// Reads all bytes, at most `limit` of them.
@@ -82,6 +89,8 @@ pub(crate) enum BodyFailure {
     Slow,
     /// The body broke off before its end.
     Broken,
+    /// Its caller may not send it any more.
+    Ended,
 }
 
 impl BodyFailure {
@@ -89,6 +98,7 @@ impl BodyFailure {
         match self {
             Self::Slow => Problem::new(Code::RequestTimeout, "the body arrived too slowly; send it again"),
             Self::Broken => Problem::new(Code::InvalidRequest, "the body broke off; send it again"),
+            Self::Ended => Problem::new(Code::Unauthenticated, ENDED),
         }
     }
 }
@@ -97,8 +107,10 @@ impl BodyFailure {
 pub(crate) fn failure_of(error: &(dyn std::error::Error + 'static)) -> BodyFailure {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            return BodyFailure::Slow;
+        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::TimedOut) => return BodyFailure::Slow,
+            Some(io::ErrorKind::PermissionDenied) => return BodyFailure::Ended,
+            _ => {}
         }
         cause = error.source();
     }

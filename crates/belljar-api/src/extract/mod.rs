@@ -9,7 +9,6 @@ mod query;
 
 pub(crate) use auth::Auth;
 pub(crate) use body::RawBody;
-#[cfg(test)]
 pub(crate) use body::{BodyFailure, failure_of};
 pub(crate) use form::Form;
 pub(crate) use json::{IdempotentJson, Json, parse as parse_json};

@@ -43,6 +43,7 @@ pub(crate) struct RequestMemory {
 struct RequestBytes {
     bytes: usize,
     held: Vec<Held>,
+    refused: Option<Problem>,
 }
 
 impl RequestMemory {
@@ -66,9 +67,19 @@ impl RequestMemory {
         Ok(())
     }
 
-    /// Counts a body that somebody else collects.
-    fn count(&self, body: Body) -> Body {
-        Body::new(CollectedBody { body, memory: self.clone() })
+    /// Returns why the body was refused while it was collected, if it was: who collects it may take that for a fault of the server.
+    pub(super) fn refusal(&self) -> Option<Problem> {
+        self.held.lock().refused.take()
+    }
+
+    /// Counts no bytes any more, as those that have arrived are not kept.
+    fn release(&self) {
+        *self.held.lock() = RequestBytes::default();
+    }
+
+    /// Counts a body that somebody else collects: all of it, or one message at a time.
+    fn count(&self, body: Body, messages: Option<Messages>) -> Body {
+        Body::new(CollectedBody { body, memory: self.clone(), messages })
     }
 }
 
@@ -76,6 +87,46 @@ impl RequestMemory {
 struct CollectedBody {
     body: Body,
     memory: RequestMemory,
+    messages: Option<Messages>,
+}
+
+/// The place in a body of messages, each of which follows a flag and its length (gRPC over HTTP/2, "Length-Prefixed-Message"; Connect,
+/// "Enveloped-Message").
+#[derive(Debug, Default)]
+struct Messages {
+    /// What has arrived of the head of the next message.
+    head: Vec<u8>,
+    /// Bytes of the current message that have not arrived.
+    left: usize,
+}
+
+/// Length of the flag and the length before a message, in bytes.
+const MESSAGE_HEAD_BYTES: usize = 5;
+
+impl Messages {
+    /// Counts the bytes of the message that arrives; the last one counts until the next begins.
+    fn count(&mut self, mut data: &[u8], memory: &RequestMemory) -> Result<(), Problem> {
+        while !data.is_empty() {
+            if self.left == 0 {
+                if self.head.is_empty() {
+                    memory.release();
+                }
+                let (head, rest) = data.split_at(data.len().min(MESSAGE_HEAD_BYTES - self.head.len()));
+                self.head.extend_from_slice(head);
+                data = rest;
+                if let [_, a, b, c, d] = self.head[..] {
+                    self.left = u32::from_be_bytes([a, b, c, d]) as usize;
+                    self.head.clear();
+                }
+            } else {
+                let (message, rest) = data.split_at(data.len().min(self.left));
+                memory.grow(message.len())?;
+                self.left -= message.len();
+                data = rest;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl HttpBody for CollectedBody {
@@ -87,11 +138,17 @@ impl HttpBody for CollectedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let length = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
-            _ => 0,
+        let data = match &frame {
+            Some(Ok(frame)) => frame.data_ref().cloned().unwrap_or_default(),
+            _ => Bytes::new(),
         };
-        if let Err(problem) = self.memory.grow(length) {
+        let this = &mut *self;
+        let counted = match &mut this.messages {
+            Some(messages) => messages.count(&data, &this.memory),
+            None => this.memory.grow(data.len()),
+        };
+        if let Err(problem) = counted {
+            self.memory.held.lock().refused = Some(problem.clone());
             let error = std::io::Error::other(problem.detail().to_owned());
             return Poll::Ready(Some(Err(axum::Error::new(error))));
         }
@@ -107,14 +164,15 @@ impl HttpBody for CollectedBody {
     }
 }
 
-/// Counts the body of a request that is collected as a whole: not that of a stream of messages.
+/// Counts the body of a request that is collected, as a whole or message by message.
 pub(crate) fn count_collected(request: Request) -> Request {
     let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     let is_stream =
         |kind: &[u8]| kind.starts_with(b"application/connect+") || kind.starts_with(b"application/grpc");
     let memory = request.extensions().get::<RequestMemory>().cloned();
-    match memory.filter(|_| !kind.is_some_and(is_stream)) {
-        Some(memory) => request.map(|body| memory.count(body)),
+    let messages = kind.is_some_and(is_stream).then(Messages::default);
+    match memory {
+        Some(memory) => request.map(|body| memory.count(body, messages)),
         None => request,
     }
 }
@@ -291,7 +349,7 @@ mod tests {
     #[tokio::test]
     async fn bodies_count_until_their_requests_are_answered() {
         let answers = Answers::default();
-        let body = |memory: &RequestMemory, length| memory.count(Body::from(vec![b'x'; length]));
+        let body = |memory: &RequestMemory, length| memory.count(Body::from(vec![b'x'; length]), None);
         let read = async |body: Body| body.collect().await.is_ok();
         let small = RequestMemory::new(&answers, "a");
         assert!(read(body(&small, MIN_COUNTED_BODY)).await && answers.0.lock().is_empty());
@@ -303,6 +361,41 @@ mod tests {
         drop(first);
         assert!(read(body(&RequestMemory::new(&answers, "a"), MAX_KEY_BYTES)).await);
         assert!(answers.0.lock().is_empty());
+    }
+
+    #[test]
+    fn messages_count_one_at_a_time() {
+        let answers = Answers::default();
+        let memory = RequestMemory::new(&answers, "a");
+        let held = || answers.0.lock().get("a").copied().unwrap_or_default();
+        let message = |length: usize| {
+            let mut bytes = vec![0];
+            bytes.extend(u32::try_from(length).unwrap().to_be_bytes());
+            bytes.resize(bytes.len() + length, b'x');
+            bytes
+        };
+        let mut messages = Messages::default();
+        let all = [message(300_000), message(0), message(200_000)].concat();
+        for piece in all[..300_005].chunks(7001) {
+            messages.count(piece, &memory).unwrap();
+        }
+        assert!((300_000 - MIN_COUNTED_BODY..=300_000).contains(&held()), "{}", held());
+        // It counts until the next one begins.
+        messages.count(&all[300_005..300_006], &memory).unwrap();
+        assert_eq!(held(), 0);
+        for byte in &all[300_006..] {
+            messages.count(&[*byte], &memory).unwrap();
+        }
+        assert!((200_000 - MIN_COUNTED_BODY..=200_000).contains(&held()), "{}", held());
+        // One that is announced and does not come counts as far as it has come.
+        let mut messages = Messages::default();
+        messages.count(&message(usize::from(u16::MAX) * 1000)[..MAX_KEY_BYTES / 2], &memory).unwrap();
+        let other = RequestMemory::new(&answers, "a");
+        assert!(
+            Messages::default()
+                .count(&message(MAX_KEY_BYTES)[..MAX_KEY_BYTES / 2 + MIN_COUNTED_BODY], &other)
+                .is_err()
+        );
     }
 
     #[tokio::test]

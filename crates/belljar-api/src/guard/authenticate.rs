@@ -5,6 +5,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use belljar_keeper::{Caller, Denied};
 use http::{Extensions, HeaderMap, Method, header};
+use http_body::Body as _;
 
 use super::Guarded;
 use super::answers::RequestMemory;
@@ -34,10 +35,16 @@ pub(crate) enum PresentedCredential {
 }
 
 /// Forwards a request with a valid key, with the [`Caller`] in its extensions.
-pub(super) async fn guard(State(guarded): State<Guarded>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(guarded): State<Guarded>, request: Request, next: Next) -> Response {
     let Guarded { shared, own, .. } = guarded;
     if own.is_open(Head::of(&request)) {
-        return next.run(request).await;
+        let address = Client::from_request(&shared.config, request.headers(), request.extensions()).address;
+        let keeps = own.keeps_open_body(Head::of(&request)) && !request.body().is_end_stream();
+        let slots = keeps.then(|| shared.streams.take_open(address)).transpose();
+        return match slots {
+            Ok(_slots) => next.run(request).await,
+            Err(problem) => problem.into_response(),
+        };
     }
     let (headers, extensions) = (request.headers(), request.extensions());
     match caller(&shared, own.takes_sessions(), headers, extensions).await {
@@ -50,10 +57,16 @@ pub(super) async fn guard(State(guarded): State<Guarded>, mut request: Request, 
             {
                 return problem.into_response();
             }
+            let mut request = request.map(|body| shared.streams.bind(&caller, body));
             request.extensions_mut().insert(caller);
             let memory = RequestMemory::new(&shared.answers, &key.0);
             request.extensions_mut().insert(memory.clone());
-            let response = next.run(request).await;
+            let mut response = next.run(request).await;
+            if response.status().is_server_error()
+                && let Some(problem) = memory.refusal()
+            {
+                response = problem.into_response();
+            }
             drop(memory);
             let mut response = shared.answers.count(&key.0, response);
             response.extensions_mut().insert(key);

@@ -28,7 +28,7 @@ pub(crate) use envelope::RequestId;
 pub use host::PortHost;
 pub(crate) use host::{HostName, authority, canonical_port};
 pub(crate) use session::{SESSION_COOKIE, SESSION_PROTOCOL, set_cookie};
-pub(crate) use streams::{StreamSlot, StreamSlots};
+pub(crate) use streams::{ENDED, StreamSlot, StreamSlots};
 
 use crate::api::Shared;
 use crate::facade::{Facade, Head};

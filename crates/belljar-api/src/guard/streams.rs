@@ -1,10 +1,15 @@
 //! Limit on the open streams of one key, which end when the key is revoked, expires or may do less, or the server shuts down.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::body::{Body, HttpBody as _};
 use belljar_keeper::{Caller, ServiceWall, Session};
 use belljar_model::SandboxId;
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -16,9 +21,22 @@ const PORT_OF: &str = "port of ";
 /// Beginning of the names under which connections to ports end with their key.
 const PORTS_OF: &str = "ports opened by ";
 
-fn ports_of(key: &str) -> String {
-    format!("{PORTS_OF}{key}")
-}
+/// Beginning of the names under which requests without a key are counted by address, and the name of all.
+const OPEN_OF: &str = "open of ";
+const OPEN: &str = "open of all";
+
+/// Maximum numbers of requests without a key whose bodies are kept in memory at a time: of one address, and of all. Each takes some 40 KiB.
+const MAX_OPEN_OF_ADDRESS: usize = 32;
+const MAX_OPEN: usize = 512;
+
+/// Beginning of the names under which bodies that are being sent end with their key.
+const BODIES_OF: &str = "bodies of ";
+
+/// Why a stream ends early.
+pub(crate) const ENDED: &str = "the key was revoked or changed, or has expired";
+
+/// Maximum length of a body that is not watched while it arrives, in bytes.
+const MAX_UNBOUND_BYTES: u64 = 64 << 10;
 
 /// Counter of open streams by key.
 #[derive(Clone)]
@@ -53,9 +71,9 @@ impl StreamSlots {
         Self { max, stopping, open: Arc::default() }
     }
 
-    /// Ends the open streams of a key, and connections to ports that it has opened.
+    /// Ends the open streams of a key, the bodies that it sends, and connections to ports that it has opened.
     pub(crate) fn end(&self, key: &str) {
-        for name in [key.to_owned(), ports_of(key)] {
+        for name in [key.to_owned(), format!("{PORTS_OF}{key}"), format!("{BODIES_OF}{key}")] {
             let open = self.open().remove(&name);
             if let Some(open) = open.filter(|_| !ServiceWall::RevokedStreams.is_down()) {
                 open.end.cancel();
@@ -63,11 +81,15 @@ impl StreamSlots {
         }
     }
 
-    /// Returns the keys that have open streams, or connections to ports.
+    /// Returns the keys that have open streams, send bodies, or have connections to ports.
     pub(crate) fn keys(&self) -> BTreeSet<String> {
         let open = self.open();
-        let names = open.keys().filter(|name| !name.starts_with(PORT_OF));
-        names.map(|name| name.strip_prefix(PORTS_OF).unwrap_or(name).to_owned()).collect()
+        let names = open.keys().filter(|name| !name.starts_with(PORT_OF) && !name.starts_with(OPEN_OF));
+        let key = |name: &str| {
+            let bare = [PORTS_OF, BODIES_OF].iter().find_map(|prefix| name.strip_prefix(prefix));
+            bare.unwrap_or(name).to_owned()
+        };
+        names.map(|name| key(name)).collect()
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, OpenStreams>> {
@@ -90,8 +112,34 @@ impl StreamSlots {
     /// Fails if the sandbox has the maximum number of open connections.
     pub(crate) fn take_port(&self, sandbox: &SandboxId, key: Option<&str>) -> Result<StreamSlot, Problem> {
         let mut slot = self.take_for(&format!("{PORT_OF}{sandbox}"), self.max)?;
-        slot.opened_by = key.map(|key| self.take_for(&ports_of(key), usize::MAX)).transpose()?.map(Box::new);
+        let opened_by = key.map(|key| self.take_for(&format!("{PORTS_OF}{key}"), usize::MAX));
+        slot.opened_by = opened_by.transpose()?.map(Box::new);
         Ok(slot)
+    }
+
+    /// Makes the body of a request break off when the caller's key is not valid any more or may do less, or its session ends. One that has
+    /// arrived, or nearly so, is left as it is.
+    pub(crate) fn bind(&self, caller: &Caller, body: Body) -> Body {
+        if body.size_hint().upper().is_some_and(|most| most <= MAX_UNBOUND_BYTES) {
+            return body;
+        }
+        match self.take_for(&format!("{BODIES_OF}{}", caller.key), usize::MAX) {
+            Ok(mut slot) => {
+                slot.session = caller.session.clone();
+                Body::from_stream(slot.break_off(body.into_data_stream().map_err(io::Error::other)))
+            }
+            // There is no limit on their number.
+            Err(_) => body,
+        }
+    }
+
+    /// Counts a request without a key whose body is kept in memory.
+    ///
+    /// # Errors
+    /// Fails if its address, or all together, have the maximum number of them.
+    pub(crate) fn take_open(&self, address: IpAddr) -> Result<[StreamSlot; 2], Problem> {
+        let of_address = self.take_for(&format!("{OPEN_OF}{address}"), MAX_OPEN_OF_ADDRESS)?;
+        Ok([of_address, self.take_for(OPEN, MAX_OPEN)?])
     }
 
     fn take_for(&self, key: &str, max: usize) -> Result<StreamSlot, Problem> {
@@ -99,7 +147,7 @@ impl StreamSlots {
         let new = || OpenStreams { count: 0, end: self.stopping.child_token() };
         let of_key = open.entry(key.to_owned()).or_insert_with(new);
         if of_key.count >= max {
-            let detail = format!("streams: {} of {} are open; close one and try again", self.max, self.max);
+            let detail = format!("streams: {max} of {max} are open; close one and try again");
             return Err(Problem::new(Code::QuotaExceeded, detail)
                 .with_retry_after(Some(std::time::Duration::from_secs(1))));
         }
@@ -127,6 +175,62 @@ impl StreamSlot {
         }
     }
 
+    /// Waits until its caller's key is not valid any more or may do less, or its session ends; not for a shutdown.
+    pub(crate) async fn wait_for_caller(&self) {
+        let session_end = async {
+            match &self.session {
+                Some(session) => session.wait_for_end().await,
+                None => std::future::pending().await,
+            }
+        };
+        let key_end = async {
+            self.end.cancelled().await;
+            if self.slots.stopping.is_cancelled() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = key_end => {}
+            () = self.key_end() => {}
+            () = session_end => {}
+        }
+    }
+
+    /// Returns a stream of bytes that fails when the caller may not have it any more. At a shutdown it is completed.
+    pub(crate) fn break_off(
+        self,
+        stream: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        async_stream::stream! {
+            let mut stream = std::pin::pin!(stream);
+            let mut ended = std::pin::pin!(self.wait_for_caller());
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut ended => {
+                        yield Err(io::Error::new(io::ErrorKind::PermissionDenied, ENDED));
+                        return;
+                    }
+                    next = stream.next() => match next {
+                        Some(piece) => yield piece,
+                        None => return,
+                    },
+                }
+            }
+        }
+    }
+
+    /// Returns the next item of a stream, or why it ends early. A caller that may not have it any more gets nothing else, however
+    /// much is ready; at a shutdown what is ready comes first.
+    pub(crate) async fn next<S: Stream + Unpin>(&self, stream: &mut S) -> Result<Option<S::Item>, Problem> {
+        tokio::select! {
+            biased;
+            () = self.wait_for_caller() => Err(self.wait_for_end().await),
+            next = stream.next() => Ok(next),
+            problem = self.wait_for_end() => Err(problem),
+        }
+    }
+
     /// Waits until the stream has to end, and returns why.
     pub(crate) async fn wait_for_end(&self) -> Problem {
         let session_end = async {
@@ -143,7 +247,7 @@ impl StreamSlot {
         if self.slots.stopping.is_cancelled() {
             Problem::new(Code::ShuttingDown, "the server is shutting down; connect again soon")
         } else {
-            Problem::new(Code::Unauthenticated, "the key was revoked or changed, or has expired")
+            Problem::new(Code::Unauthenticated, ENDED)
         }
     }
 }
@@ -191,6 +295,63 @@ mod tests {
         assert!(!other.end.is_cancelled());
         stopping.cancel();
         assert_eq!(other.wait_for_end().await.code(), Code::ShuttingDown);
+    }
+
+    #[test]
+    fn requests_without_a_key_are_few() {
+        let slots = StreamSlots::new(1, CancellationToken::new());
+        let address = |number: u8| IpAddr::from([10, 0, 0, number]);
+        let mut held: Vec<_> = (0..32).map(|_| slots.take_open(address(0)).unwrap()).collect();
+        assert!(slots.take_open(address(0)).is_err() && slots.take_open(address(1)).is_ok());
+        held.extend(
+            (1..16)
+                .flat_map(|number| (0..32).map(move |_| number))
+                .map(|number| slots.take_open(address(number)).unwrap()),
+        );
+        assert!(slots.take_open(address(99)).is_err());
+        assert!(slots.keys().is_empty());
+        drop(held);
+        assert!(slots.take_open(address(99)).is_ok() && slots.open().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_does_not_keep_a_stream_open() {
+        let stopping = CancellationToken::new();
+        let slots = StreamSlots::new(2, stopping.clone());
+        let slot = slots.take_for("a", 2).unwrap();
+        let mut ready = futures::stream::repeat(7);
+        assert_eq!(slot.next(&mut ready).await.unwrap(), Some(7));
+        slots.end("a");
+        assert_eq!(slot.next(&mut ready).await.unwrap_err().code(), Code::Unauthenticated);
+        // At a shutdown it is read to its end.
+        let slot = slots.take_for("b", 2).unwrap();
+        stopping.cancel();
+        let mut ready = futures::stream::iter([1]);
+        assert_eq!(slot.next(&mut ready).await.unwrap(), Some(1));
+        assert_eq!(
+            slot.next(&mut futures::stream::pending::<u8>()).await.unwrap_err().code(),
+            Code::ShuttingDown
+        );
+    }
+
+    #[tokio::test]
+    async fn bodies_break_off_with_their_key() {
+        let slots = StreamSlots::new(1, CancellationToken::new());
+        let caller = |key: &str| Caller { key: key.to_owned(), ..Caller::operator("test", "request") };
+        let endless =
+            || Body::from_stream(futures::stream::repeat_with(|| io::Result::Ok(Bytes::from_static(b"x"))));
+        let mut body = slots.bind(&caller("a"), endless()).into_data_stream();
+        let mut other = slots.bind(&caller("b"), endless()).into_data_stream();
+        assert_eq!(body.next().await.unwrap().unwrap(), "x");
+        assert_eq!(slots.keys().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        slots.end("a");
+        let error = body.next().await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("revoked"), "{error}");
+        assert!(body.next().await.is_none() && other.next().await.unwrap().is_ok());
+        drop((body, other));
+        // What has arrived is not watched.
+        let _small = slots.bind(&caller("a"), Body::from("small"));
+        assert!(slots.keys().is_empty());
     }
 
     #[tokio::test]

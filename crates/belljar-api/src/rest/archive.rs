@@ -66,7 +66,6 @@ pub(super) async fn pack(
     let mut archive = shared.keeper.begin(&caller, &id, pack).await?;
     let id = archive.sandbox().id().clone();
     let stream = async_stream::stream! {
-        let _slot = slot;
         while let Some(piece) = archive.next().await.transpose() {
             let failed = piece.is_err();
             yield piece.map_err(std::io::Error::other);
@@ -75,7 +74,7 @@ pub(super) async fn pack(
             }
         }
     };
-    let mut response = Response::new(Body::from_stream(stream));
+    let mut response = Response::new(Body::from_stream(slot.break_off(stream)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(

@@ -162,13 +162,10 @@ pub(super) async fn export(
     let lines = async_stream::stream! {
         futures::pin_mut!(lines);
         loop {
-            tokio::select! {
-                biased;
-                line = futures::StreamExt::next(&mut lines) => match line {
-                    Some(line) => yield line.map_err(std::io::Error::other),
-                    None => break,
-                },
-                problem = slot.wait_for_end() => {
+            match slot.next(&mut lines).await {
+                Ok(Some(line)) => yield line.map_err(std::io::Error::other),
+                Ok(None) => break,
+                Err(problem) => {
                     yield Err(std::io::Error::other(problem.detail().to_owned()));
                     break;
                 }

@@ -157,10 +157,8 @@ pub(super) async fn export(
     let files = layers.into_iter().map(|(file, length)| {
         ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(length), 256 << 10)
     });
-    let rest = futures::stream::iter(files).flatten().inspect(move |_| {
-        let _ = &slot;
-    });
-    Ok(attachment(Body::from_stream(begin.chain(rest)), bytes, &format!("{name}.belljar")))
+    let all = begin.chain(futures::stream::iter(files).flatten());
+    Ok(attachment(Body::from_stream(slot.break_off(all)), bytes, &format!("{name}.belljar")))
 }
 
 /// Returns a file of so many bytes as a response.

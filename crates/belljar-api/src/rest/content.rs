@@ -73,7 +73,6 @@ pub(crate) async fn send_file(
     method: &Method,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut slot = Some(slot);
     for _ in 0..MAX_ATTEMPTS {
         let entry = match stat_regular(shared, caller, entered, &path).await {
             Err(problem) if method != Method::HEAD => {
@@ -112,8 +111,7 @@ pub(crate) async fn send_file(
             if tag(&download.get().entry) != tag(&entry) {
                 continue;
             }
-            let pieces = pieces(download, sized.then_some(length), slot.take());
-            Body::from_stream(pieces)
+            Body::from_stream(slot.break_off(pieces(download, sized.then_some(length))))
         };
         let mut response = with_headers(status, body, &entry, &path);
         if part.is_some() {
@@ -144,14 +142,12 @@ async fn stat_regular(
     Err(Problem::new(Code::NotRegular, detail).with_field("path"))
 }
 
-/// Returns the bytes of a file, which must match the promised length. `held` is kept that long.
-fn pieces<T: Send + 'static>(
+/// Returns the bytes of a file, which must match the promised length.
+fn pieces(
     mut download: Opened<Download>,
     promised: Option<u64>,
-    held: T,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     async_stream::stream! {
-        let _held = held;
         let mut left = promised;
         loop {
             match download.next().await {

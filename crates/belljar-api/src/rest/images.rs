@@ -74,10 +74,8 @@ pub(super) async fn export(
     let length = head.len() as u64 + layer_bytes + tail.len() as u64;
     let part = |bytes: Vec<u8>| futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(bytes))]);
     let layer = ReaderStream::with_capacity(tokio::fs::File::from_std(layer).take(layer_bytes), PIECE_BYTES);
-    let whole = part(head).chain(layer).chain(part(tail)).inspect(move |_| {
-        let _ = &slot;
-    });
-    Ok(builds::attachment(Body::from_stream(whole), length, &format!("{name}.tar")))
+    let whole = part(head).chain(layer).chain(part(tail));
+    Ok(builds::attachment(Body::from_stream(slot.break_off(whole)), length, &format!("{name}.tar")))
 }
 
 /// Removes what no sandbox, template or tag needs of images: layers, also those that only cached steps of builds have, and what is left of

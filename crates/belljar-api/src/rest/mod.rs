@@ -183,7 +183,7 @@ impl Facade for Rest {
     fn is_open(&self, head: Head<'_>) -> bool {
         let config = &self.0.config;
         match head.path {
-            "/health" | "/ready" | "/version" | "/v1/session/redeem" => true,
+            "/health" | "/ready" | "/version" | REDEEM => true,
             "/" => head.method == Method::GET && wants_page(head.headers),
             "/metrics" => config.open_metrics,
             "/openapi.json" | "/docs" => config.open_docs,
@@ -191,7 +191,14 @@ impl Facade for Rest {
             path => path.starts_with("/v1/signed/") || proxy::is_by_path(path),
         }
     }
+
+    fn keeps_open_body(&self, head: Head<'_>) -> bool {
+        head.path == REDEEM
+    }
 }
+
+/// The path that turns a link into a session.
+const REDEEM: &str = "/v1/session/redeem";
 
 /// Last segments of paths with the method POST that end something.
 const ENDING: [&str; 4] = ["signal", "interrupt", "pause", "deny"];

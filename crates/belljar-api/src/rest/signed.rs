@@ -117,5 +117,6 @@ pub(super) async fn upload(
     let signed = open_signed_file(&shared, &token, &headers, &extensions, FileOperation::Write).await?;
     let slot = shared.streams.take(&signed.caller)?;
     let open = v1::WriteOpen { path: signed.path, make_parents: true, ..Default::default() };
+    let body = body.bound(&shared.streams, &signed.caller);
     receive_file(&shared, &signed.caller, slot, &signed.entered, open, &headers, body).await
 }

@@ -2,7 +2,6 @@
 
 use belljar_keeper::{Caller, Idempotency, KeeperError};
 use belljar_proto::{ConnectError, RequestContext, ServiceStream};
-use futures::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 
 use super::error;
@@ -103,13 +102,10 @@ impl Call {
         let stream = async_stream::stream! {
             futures::pin_mut!(stream);
             loop {
-                tokio::select! {
-                    biased;
-                    item = stream.next() => match item {
-                        Some(item) => yield item,
-                        None => break,
-                    },
-                    problem = slot.wait_for_end() => {
+                match slot.next(&mut stream).await {
+                    Ok(Some(item)) => yield item,
+                    Ok(None) => break,
+                    Err(problem) => {
                         yield Err(call.problem(&problem));
                         break;
                     }

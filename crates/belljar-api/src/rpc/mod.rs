@@ -47,6 +47,10 @@ impl Facade for Rpc {
         router::OPEN.contains(&head.path)
     }
 
+    fn keeps_open_body(&self, head: Head<'_>) -> bool {
+        self.is_open(head)
+    }
+
     fn may_always_begin(&self, head: Head<'_>) -> bool {
         router::ENDING.contains(&head.path)
     }

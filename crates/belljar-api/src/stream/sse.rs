@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use futures::{Stream, StreamExt as _};
+use futures::Stream;
 use http::{HeaderName, HeaderValue, header};
 use serde::Serialize;
 
@@ -34,13 +34,10 @@ where
     let stream = async_stream::stream! {
         let mut stream = std::pin::pin!(stream);
         loop {
-            tokio::select! {
-                biased;
-                next = stream.next() => match next {
-                    Some(event) => yield Ok::<_, Infallible>(event),
-                    None => break,
-                },
-                problem = slot.wait_for_end() => {
+            match slot.next(&mut stream).await {
+                Ok(Some(event)) => yield Ok::<_, Infallible>(event),
+                Ok(None) => break,
+                Err(problem) => {
                     yield Ok(problem_event(&problem, &request_id));
                     break;
                 }

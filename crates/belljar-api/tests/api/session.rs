@@ -15,6 +15,7 @@ cases![
     pages_of_other_origins_have_no_session,
     sessions_end_with_their_key,
     streams_end_with_what_their_key_may_do,
+    uploads_end_with_their_key,
     sessions_end_when_signed_out,
     links_are_used_once,
     sessions_begin_no_others,
@@ -190,6 +191,35 @@ async fn streams_end_with_what_their_key_may_do(fixture: Fixture) {
             sandbox(&key).await;
             assert_eq!(events.next().await.unwrap().0, "sandbox.created", "{change}");
         }
+    }
+}
+
+async fn uploads_end_with_their_key(fixture: Fixture) {
+    let admin = fixture.client("default", Role::Admin).await;
+    let id = sandbox(&admin).await;
+    for change in [None, Some(json!({"role": "read"})), Some(json!({"approval": "always"}))] {
+        let made = admin.post("/v1/keys", &json!({"name": "k", "role": "user"})).await.json();
+        let key = fixture.stranger().with_key(made["key"].as_str().unwrap());
+        let (mut pieces, received) =
+            futures::channel::mpsc::channel::<Result<bytes::Bytes, std::io::Error>>(1);
+        let path = format!("/v1/sandboxes/{id}/files/content?path=late.txt");
+        let sending = tokio::spawn(async move {
+            let request = key.request("PUT", &path).body(Body::from_stream(received)).unwrap();
+            key.send_request(request).await
+        });
+        // The second is taken once the first is on its way.
+        for piece in ["before", "before"] {
+            futures::SinkExt::send(&mut pieces, Ok(piece.into())).await.unwrap();
+        }
+        let path = format!("/v1/keys/{}", made["id"].as_str().unwrap());
+        let changed = match &change {
+            None => admin.delete(&path).await,
+            Some(change) => admin.json("PATCH", &path, change).await,
+        };
+        assert!(changed.status.is_success(), "{changed:?}");
+        sending.await.unwrap().refused(401, "unauthenticated", None);
+        let found = admin.get(&format!("/v1/sandboxes/{id}/files/stat?path=late.txt")).await;
+        found.refused(404, "path_not_found", None);
     }
 }
 

@@ -42,7 +42,7 @@ async fn run_with(
         };
         // Only this call of this execution is answered, with one of the two, and once.
         for wrong in [
-            v1::AnswerRequest { call: called.call + 1, ..own.clone() },
+            v1::AnswerRequest { call: called.call + 1000, ..own.clone() },
             v1::AnswerRequest { execution: execution + 1, ..own.clone() },
         ] {
             expect_refused(

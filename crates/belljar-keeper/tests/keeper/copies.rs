@@ -6,8 +6,9 @@ use belljar_keeper::{
     AuditFilter, Caller, CreateSandbox, ForkRequest, KeeperError, Labels, ListSandboxes, OnShutdown, Part,
     SnapshotRequest, TemplateKind,
 };
-use belljar_model::SandboxState;
+use belljar_model::{Approval, Role, SandboxState, ToolFile};
 
+use crate::approvals;
 use crate::fixture::{Fixture, plain, shell, text, until, user};
 
 pub(crate) async fn snapshot_creates_template(fixture: Fixture) {
@@ -77,12 +78,40 @@ pub(crate) async fn default_template_is_the_operators_choice(fixture: Fixture) {
     let id = keeper.create(&ann, machine).await.unwrap().info.id.to_string();
     keeper.exec(&ann, &id, shell("echo kept > f")).await.unwrap();
     let named = SnapshotRequest { name: Some("Team/mine_1.0".parse().unwrap()), note: None };
-    keeper.snapshot(&ann, &id, named).await.unwrap();
+    // What others start from without asking for it is an administrator's to give.
+    let refused = keeper.snapshot(&ann, &id, named.clone()).await.unwrap_err();
+    assert!(refused.to_string().contains("sandboxes.default_template names it"), "{refused}");
+    let admin = Caller { role: Role::Admin, ..ann.clone() };
+    keeper.snapshot(&admin, &id, named).await.unwrap();
     let made = keeper.create(&ann, plain()).await.unwrap().info;
     assert_eq!(made.template, "Team/mine_1.0");
     let seen = keeper.exec(&ann, made.id.as_str(), shell("cat f")).await.unwrap();
     assert_eq!(text(&seen), "kept\n");
     keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
+pub(crate) async fn templates_belong_to_persons_and_names_to_tools(fixture: Fixture) {
+    let key = async |role, owner| approvals::caller(&fixture, role, owner, Approval::Never).await;
+    let (first, second) = (key(Role::User, Some("pia")).await, key(Role::User, Some("pia")).await);
+    let (other, admin) = (key(Role::User, None).await, key(Role::Admin, None).await);
+    let id = fixture.create(&first).await.id.to_string();
+    let named = |name: &str| SnapshotRequest { name: Some(name.parse().unwrap()), note: None };
+    // Another key of the same person, also when that of the template is revoked.
+    fixture.keeper.snapshot(&first, &id, named("base")).await.unwrap();
+    let refused = fixture.keeper.remove_template(&other, "base").await.unwrap_err();
+    assert_eq!(refused.code(), "policy_refused", "{refused}");
+    fixture.keeper.revoke_key(&Caller::operator("test", "request"), &first.key).await.unwrap();
+    fixture.keeper.remove_template(&second, "base").await.unwrap();
+    // What a tool starts from has a name that no user takes when it is free.
+    fixture.keeper.snapshot(&admin, &id, named("shared")).await.unwrap();
+    let tool = "[[tool]]\nname = 't'\ndescription = 'd'\nlanguages = ['bash']\ntemplate = 'shared'\n";
+    let tool = ToolFile::list_from_toml(tool).unwrap().remove(0);
+    fixture.keeper.create_tool(&admin, tool).await.unwrap();
+    fixture.keeper.remove_template(&admin, "shared").await.unwrap();
+    let refused = fixture.keeper.snapshot(&second, &id, named("shared")).await.unwrap_err();
+    assert!(refused.to_string().contains("the tool t@1 starts from it"), "{refused}");
+    fixture.keeper.snapshot(&admin, &id, named("shared")).await.unwrap();
+    fixture.keeper.snapshot(&second, &id, named("unclaimed")).await.unwrap();
 }
 
 pub(crate) async fn snapshots_have_the_names_that_clients_make(_: Fixture) {

@@ -150,7 +150,21 @@ pub(crate) async fn old_ones_are_removed(fixture: Fixture) {
         approvals.close(id, ApprovalState::Cancelled, "gone", time(at + 1)).await.unwrap();
     }
     assert_eq!(ids(all()).await, "jigfd");
-    assert_eq!(approvals.forget_before(time(99)).await.unwrap(), 3);
+    // Those that end without a decision push out none that ran within a budget.
+    let granted = ApprovalRow {
+        state: ApprovalState::Approved,
+        grant_id: Some("d".to_owned()),
+        started_at: Some(time(20)),
+        ..approval("k", 20)
+    };
+    approvals.insert(&granted, 4, 2).await.unwrap();
+    approvals.end("k", ApprovalState::Approved, "ok", time(21)).await.unwrap();
+    for (at, id) in (22..).zip(["l", "m"]) {
+        approvals.insert(&approval(id, at), 4, 2).await.unwrap();
+        approvals.close(id, ApprovalState::Cancelled, "gone", time(at + 1)).await.unwrap();
+    }
+    assert_eq!(ids(all()).await, "mlkgfd");
+    assert_eq!(approvals.forget_before(time(99)).await.unwrap(), 4);
 }
 
 pub(crate) async fn approvers_are_other_persons(fixture: Fixture) {

@@ -34,7 +34,7 @@ fn rest_page_commands_work() {
         return say(&lack);
     }
     let mut blocks = blocks(&page("rest.md"), "sh");
-    assert_eq!(blocks.len(), 12);
+    assert_eq!(blocks.len(), 13);
     if !rustix::process::geteuid().is_root() {
         blocks.retain(|block| !block.contains("/v1/volumes"));
         say("SKIPPED: volumes need a server of root");

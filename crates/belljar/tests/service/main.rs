@@ -21,6 +21,7 @@ mod policy;
 mod programs;
 mod races;
 mod raw;
+mod repeated;
 mod routes;
 mod secrets;
 mod server;
