@@ -294,7 +294,7 @@ class TestReal:
             "said",
         ]
         done = await sbx.run_code("\n".join(lines), functions={"lookup": lookup, "fail": fail, "other": object})
-        said = done.results[0].data["text/plain"] if done.results else done
+        said = done.text
         assert "{'city': 'Köln', 'size': 2, 'none': None}" in said, said
         assert "LookupError: no such city" in said and "other() returned what is no JSON" in said and "TypeError: " in said
         done = await sbx.run_code("belljar.tools.fail()", functions=[fail])

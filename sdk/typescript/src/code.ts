@@ -213,8 +213,7 @@ export interface RunCodeOptions extends RequestOptions {
 }
 
 /** A function that code may call: it gets the arguments by name, and its result is a value of JSON. */
-// eslint-disable-next-line @typescript-eslint/no-explicit-any -- the arguments are what the code gives.
-export type ToolFunction = (args: any) => unknown;
+export type ToolFunction = { call(args: Record<string, unknown>): unknown }["call"];
 
 /** Maximum length of an error that code gets, in characters: 64 KiB at most. */
 const MAX_ERROR = 16_000;
@@ -535,7 +534,7 @@ class Running {
         await this.#ask(parseEvent<{ prompt?: string; password?: boolean }>(event));
         return undefined;
       case "tool_called":
-        await this.#call(parseEvent<{ call: number; name: string; arguments: unknown }>(event));
+        await this.#call(parseEvent<{ call: number; name: string; arguments: Record<string, unknown> }>(event));
         return undefined;
       case "ended": {
         await this.#output.end();
@@ -573,7 +572,7 @@ class Running {
     await this.#send(typeof context === "object" ? context.id : (context ?? ""), { execution: this.#head.execution ?? 0, ...answer });
   }
 
-  async #call(called: { call: number; name: string; arguments: unknown }): Promise<void> {
+  async #call(called: { call: number; name: string; arguments: Record<string, unknown> }): Promise<void> {
     const functions = this.#options.functions ?? {};
     // Others are stored tools, which the server calls.
     if (!Object.hasOwn(functions, called.name)) {

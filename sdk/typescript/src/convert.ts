@@ -76,6 +76,7 @@ export function sandboxInfo(wire: WireSandbox): SandboxInfo {
     onTimeout: wire.on_timeout as OnTimeout,
     autoResume: wire.auto_resume,
     pausedAt: dateOrNull(wire.paused_at),
+    heldBy: wire.held_by ?? null,
     endedAt: dateOrNull(wire.ended_at),
     reason: wire.reason ?? null,
     engine: wire.engine,

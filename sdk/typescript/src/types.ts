@@ -154,6 +154,8 @@ export interface SandboxInfo {
   autoResume: boolean;
   /** Time at which it was paused. */
   pausedAt: Date | null;
+  /** Id of the approval for which a call waits in it: it stays paused until somebody has decided. */
+  heldBy: string | null;
   /** Time at which it ended. */
   endedAt: Date | null;
   /** Why it ended or was paused. */

@@ -16,6 +16,7 @@ export interface WireSandbox {
   on_timeout: string;
   auto_resume: boolean;
   paused_at: string | null;
+  held_by?: string | null;
   ended_at: string | null;
   reason: string | null;
   engine: string;

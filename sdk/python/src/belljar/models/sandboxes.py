@@ -178,7 +178,8 @@ class SandboxLimits:
 class SandboxInfo:
     """What the server knows of a sandbox.
 
-    `user` is the user as whom programs run that name none, if that is not its own. `key` is the id of the key that created it.
+    `user` is the user as whom programs run that name none, if that is not its own. `held_by` is the id of the approval for which
+    a call waits in it: it stays paused until somebody has decided. `key` is the id of the key that created it.
     `raw` is the whole answer, for what has no attribute here.
     """
 
@@ -194,6 +195,7 @@ class SandboxInfo:
     on_timeout: Optional[str]
     auto_resume: bool
     paused_at: Optional[datetime]
+    held_by: Optional[str]
     ended_at: Optional[datetime]
     reason: Optional[str]
     engine: Optional[str]
@@ -234,6 +236,7 @@ class SandboxInfo:
             on_timeout=read.optional_text(value, "on_timeout"),
             auto_resume=bool(value.get("auto_resume")),
             paused_at=read.optional_time(value, "paused_at"),
+            held_by=read.optional_text(value, "held_by"),
             ended_at=read.optional_time(value, "ended_at"),
             reason=read.optional_text(value, "reason"),
             engine=read.optional_text(value, "engine"),
