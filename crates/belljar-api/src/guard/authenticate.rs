@@ -38,9 +38,12 @@ pub(crate) enum PresentedCredential {
 pub(super) async fn guard(State(guarded): State<Guarded>, request: Request, next: Next) -> Response {
     let Guarded { shared, own, .. } = guarded;
     if own.is_open(Head::of(&request)) {
-        let address = Client::from_request(&shared.config, request.headers(), request.extensions()).address;
-        let keeps = own.keeps_open_body(Head::of(&request)) && !request.body().is_end_stream();
-        let slots = keeps.then(|| shared.streams.take_open(address)).transpose();
+        let slots = if own.keeps_open_body(Head::of(&request)) && !request.body().is_end_stream() {
+            let client = Client::from_request(&shared.config, request.headers(), request.extensions());
+            shared.streams.take_open(client.address).map(Some)
+        } else {
+            Ok(None)
+        };
         return match slots {
             Ok(_slots) => next.run(request).await,
             Err(problem) => problem.into_response(),
