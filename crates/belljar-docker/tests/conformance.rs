@@ -12,33 +12,10 @@ use std::sync::Arc;
 
 use belljar_docker::{DockerEngine, Route};
 use belljar_engine::Engine;
-use belljar_engine::conformance::{Capability, case_trial, cases};
+use belljar_engine::conformance::{DOCKER, case_trial, cases};
 use libtest_mimic::Arguments;
 
-use Capability::{
-    Confined, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids, HiddenHost, Loopback, MemoryLimit,
-    OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest, Siblings, VisibleContexts,
-};
 use daemon::Daemon;
-
-const CAPABILITIES: &[Capability] = &[
-    OwnTree,
-    OwnPids,
-    OwnNetwork,
-    Loopback,
-    HiddenHost,
-    ProtectedGuest,
-    Siblings,
-    VisibleContexts,
-    Confined,
-    MemoryLimit,
-    EnforcedMemory,
-    PidsLimit,
-    EnforcedPids,
-    EnforcedCpu,
-    OpenFilesLimit,
-    DiskQuota,
-];
 
 /// Cases that do not hold through the daemon: each connection is a process in the container, so the limit of processes leaves room for
 /// some.
@@ -62,7 +39,7 @@ fn main() -> ExitCode {
             let open = move |daemon: &Daemon| -> Arc<dyn Engine> {
                 Arc::new(DockerEngine::new(daemon.config(route)))
             };
-            trials.push(case_trial(name, case.clone(), CAPABILITIES, false, open));
+            trials.push(case_trial(name, case.clone(), &DOCKER, open));
         }
     }
     trials.extend(own::trials());

@@ -12,6 +12,7 @@ mod contexts;
 mod contexts_hostile;
 mod contexts_jupyter;
 mod contexts_tools;
+mod engines;
 mod files;
 mod files_hostile;
 mod health;
@@ -39,6 +40,7 @@ use crate::capabilities::Capabilities;
 
 pub use case::{Capability, Case, Checked, Outcome, Stop};
 pub use context::{Context, HostDirs};
+pub use engines::{Conforming, DOCKER, GVISOR, LOCAL, NONE, PROCESS, cases_by_engine};
 pub use setup::{
     OwnTest, Setup, Tested, block_on, case_trial, guest_program, id, in_a_row_leave_nothing, nothing_is_left,
     own_trial, run, sandbox_outlives_its_server, spec,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use belljar_model::{EngineName, SandboxId, SandboxSpec};
 use libtest_mimic::{Completion, Failed, Trial};
 
-use super::{Capability, Case, Context, Outcome};
+use super::{Case, Conforming, Context, Outcome};
 use crate::client::ProcessEvent;
 use crate::engine::{CreateRequest, Engine, Sandbox};
 use crate::engine_error::EngineError;
@@ -103,23 +103,22 @@ fn with<S: Setup>(test: impl FnOnce(&S) -> Tested<Completion>) -> Tested<Complet
     }
 }
 
-/// Returns a case as a test, which is ignored if the engine lacks what the case needs, or if `is_exception`.
+/// Returns a case as a test, which is ignored if the engine lacks what the case needs, or if it is an exception there.
 #[must_use]
 pub fn case_trial<S: Setup>(
     name: String,
     case: Case,
-    capabilities: &'static [Capability],
-    is_exception: bool,
+    engine: &'static Conforming,
     open: impl FnOnce(&S) -> Arc<dyn Engine> + Send + 'static,
 ) -> Trial {
-    let is_ignored = is_exception || case.missing_capability(capabilities).is_some();
+    let is_ignored = engine.is_exception(&case) || case.missing_capability(engine.capabilities).is_some();
     let test = move |setup: &S| {
         let dir = tempfile::tempdir()?;
         let scratch = dir.path().canonicalize()?.join("scratch");
         std::fs::create_dir(&scratch)?;
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
-        let context =
-            Context::new(open(setup), spec::<S>(), capabilities, scratch, programs).with_leftovers(|id| {
+        let context = Context::new(open(setup), spec::<S>(), engine.capabilities, scratch, programs)
+            .with_leftovers(|id| {
                 S::find().map_or_else(|error| vec![error], |setup| setup.leftovers(id.as_str()))
             });
         match block_on(case.run(&context))? {

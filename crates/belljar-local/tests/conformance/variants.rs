@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome, cases};
+use belljar_engine::conformance::{
+    Capability, Case, Context, HostDirs, LOCAL, NONE, Outcome, PROCESS, cases,
+};
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Sandbox};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{EngineName, LimitsGrade, SandboxSpec};
@@ -31,28 +33,6 @@ use Capability::{
     MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
     ShownLimits, Siblings, VisibleContexts,
 };
-
-const LOCAL_ROOT: &[Capability] = &[
-    OwnTree,
-    OwnPids,
-    OwnNetwork,
-    Loopback,
-    HiddenHost,
-    ProtectedGuest,
-    Siblings,
-    VisibleContexts,
-    Confined,
-    MemoryLimit,
-    EnforcedMemory,
-    PidsLimit,
-    EnforcedPids,
-    EnforcedCpu,
-    OpenFilesLimit,
-    ShownLimits,
-    BoundedTerminals,
-    DiskQuota,
-    Mounts,
-];
 
 const LOCAL_USER: &[Capability] = &[
     OwnTree,
@@ -81,7 +61,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: false,
         is_warm: false,
-        capabilities: LOCAL_ROOT,
+        capabilities: LOCAL.capabilities,
     },
     Variant {
         name: "local_user",
@@ -99,18 +79,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: false,
         is_warm: false,
-        capabilities: &[
-            HiddenHost,
-            ProtectedGuest,
-            VisibleContexts,
-            Confined,
-            MemoryLimit,
-            EnforcedMemory,
-            PidsLimit,
-            EnforcedPids,
-            EnforcedCpu,
-            OpenFilesLimit,
-        ],
+        capabilities: PROCESS.capabilities,
     },
     Variant {
         name: "process_user",
@@ -136,7 +105,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: false,
         is_warm: false,
-        capabilities: &[Loopback, Siblings, VisibleContexts],
+        capabilities: NONE.capabilities,
     },
     Variant {
         name: "launcher_root",
@@ -145,7 +114,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: true,
         is_warm: false,
-        capabilities: LOCAL_ROOT,
+        capabilities: LOCAL.capabilities,
     },
     Variant {
         name: "launcher_user",
