@@ -91,14 +91,14 @@ test-rust: ## Runs the Rust tests of the gate.
 	@rm -f $(NEXTEST_JUNIT)
 	@$(SEEDS) BELLJAR_RELEASE=$(PLAIN) $(NEXTEST) --profile ci || status=$$?; $(KEEP_JUNIT) || true; exit $${status:-0}
 
-DOCKER_TESTS = (package(belljar-docker) & binary(conformance)) + (package(belljar) & binary(service_cli) & test(/^docker::/))
+DOCKER_TESTS = (package(belljar-docker) & binary(conformance)) + (package(belljar) & (binary(service_cli) + binary(network) + binary(hostile)) & test(/^docker::/))
 
 docker: ## Runs the tests of the engine docker in the gate, with a daemon of their own.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
 	@rm -f $(NEXTEST_JUNIT)
 	@tests/docker/with-daemon.sh $(NEXTEST) --profile ci --ignore-default-filter -E '($(DOCKER_TESTS)) - test(/(^|::)rest::/)' || status=$$?; $(KEEP_JUNIT) || true; exit $${status:-0}
 
-GVISOR_TESTS = (package(belljar-gvisor) & binary(conformance)) + (package(belljar) & binary(service_cli) & test(/^gvisor::/))
+GVISOR_TESTS = (package(belljar-gvisor) & binary(conformance)) + (package(belljar) & (binary(service_cli) + binary(network) + binary(hostile)) & test(/^gvisor::/))
 
 gvisor: ## Runs the tests of the engine gvisor in the gate, where there is a runsc.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)
@@ -253,7 +253,7 @@ long: ## Runs everything that needs much time, real clocks, new seeds or an idle
 	@$(PYTHON) scripts/gate.py --long --logs $(TARGET_DIR)/long $(ONLY)
 
 conformance: ## Runs all conformance cases in all configurations, and through the service.
-	@$(NEXTEST) -E 'test(/(^|::)rest::/) - package(belljar-docker) - package(belljar-gvisor)'
+	@$(NEXTEST) -E 'test(/(^|::)rest::/) - package(belljar-docker) - package(belljar-gvisor) - test(/^(docker|gvisor)::/)'
 
 docker-all: ## Runs all conformance cases with a Docker daemon, directly and through the daemon.
 	@$(DEBUG_BUILD) $(TEST_FEATURES)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs a command with a Docker daemon of its own, which has a network and a mount namespace to itself and all its files in a temporary
-# directory; nothing is left of it afterwards. The command gets BELLJAR_TEST_DOCKER, the daemon's address, BELLJAR_TEST_IMAGE, an image with
+# directory; nothing is left of it afterwards. The command gets BELLJAR_TEST_DOCKER and DOCKER_HOST, the daemon's address, BELLJAR_TEST_IMAGE, an image with
 # a shell and Python, and BELLJAR_TEST_ENV_IMAGE, the same with OF_THE_IMAGE=yes in its environment. Where no daemon can run, it gets BELLJAR_TEST_DOCKER_LACKS, the reason, and its tests are skipped.
 set -euo pipefail
 
@@ -66,7 +66,7 @@ trap 'exit 130' INT
 
 unshare --mount --net -- "${BASH_SOURCE[0]}" --daemon "$dir" &
 pid=$!
-export BELLJAR_TEST_DOCKER=unix://$dir/docker.sock
+export BELLJAR_TEST_DOCKER=unix://$dir/docker.sock DOCKER_HOST=unix://$dir/docker.sock
 for _ in $(seq 600); do
   docker --host "$BELLJAR_TEST_DOCKER" version >/dev/null 2>&1 && break
   if ! kill -0 "$pid" 2>/dev/null; then
@@ -81,6 +81,8 @@ done
 export BELLJAR_TEST_IMAGE=belljar-test:1 BELLJAR_TEST_ENV_IMAGE=belljar-test:env
 "$here/image.sh" | docker --host "$BELLJAR_TEST_DOCKER" import - "$BELLJAR_TEST_IMAGE" >/dev/null
 container=$(docker --host "$BELLJAR_TEST_DOCKER" create "$BELLJAR_TEST_IMAGE" /bin/sh)
+# The first container makes the daemon's control groups, which stay for as long as it runs.
+docker --host "$BELLJAR_TEST_DOCKER" start --attach "$container" >/dev/null
 docker --host "$BELLJAR_TEST_DOCKER" commit --change 'ENV OF_THE_IMAGE=yes' "$container" "$BELLJAR_TEST_ENV_IMAGE" >/dev/null
 docker --host "$BELLJAR_TEST_DOCKER" rm "$container" >/dev/null
 

@@ -3,9 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use belljar_engine::backend::Backend;
+use belljar_engine::backend::{Backend, NetworkControl};
 use belljar_engine::{EngineError, ErrorCode, GuestError, Usage};
 use belljar_linux::{CgroupUsage, ContainerGroups};
+use belljar_local::{Network, NetworkFacts, UNACCEPTED};
 use belljar_model::{ByteSize, LimitsChange, SandboxId};
 use bollard::errors::Error;
 use bollard::models::{ContainerState, ContainerUpdateBody};
@@ -42,6 +43,9 @@ const CPU_SHARES: (u16, u16) = (1024, 2);
 pub(crate) struct ContainerFacts {
     /// Its user inside.
     pub(crate) user: u32,
+    /// Those of its network, if it has one, and its limit of memory when it was created, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) network: Option<(NetworkFacts, u64)>,
 }
 
 /// A container that has been started.
@@ -56,6 +60,7 @@ pub(crate) struct DockerBackend {
     /// Its control groups, if it is on this machine.
     pub(crate) groups: Option<ContainerGroups>,
     pub(crate) own_pids: u32,
+    pub(crate) network: Option<Network>,
 }
 
 impl DockerBackend {
@@ -109,6 +114,10 @@ impl Backend for DockerBackend {
         &self.reach
     }
 
+    fn network(&self) -> Option<&dyn NetworkControl> {
+        Some(self.network.as_ref()?)
+    }
+
     async fn failed_start(&self) -> Option<(String, Option<io::Error>)> {
         let state = self.state().await;
         if state.as_ref().is_some_and(|state| state.running == Some(true)) {
@@ -136,6 +145,7 @@ impl Backend for DockerBackend {
 
     fn describe_end(&self, status: Option<i64>, _: &Usage) -> String {
         match status {
+            _ if self.network.as_ref().is_some_and(Network::has_exceeded) => UNACCEPTED.to_owned(),
             Some(0) => "its guest has ended".to_owned(),
             Some(137) => "its first process was killed".to_owned(),
             Some(code) => format!("its guest ended with the status {code}"),
@@ -153,6 +163,9 @@ impl Backend for DockerBackend {
     }
 
     async fn remove(&self) -> Result<(), EngineError> {
+        if let Some(network) = &self.network {
+            network.end().await;
+        }
         remove_container(&self.daemon, &self.container).await
     }
 
@@ -205,7 +218,11 @@ impl Backend for DockerBackend {
             field: "limits".into(),
             value: "those requested".to_owned(),
             source: io::Error::other(error),
-        })
+        })?;
+        if let (Some(network), Some(memory)) = (&self.network, change.memory) {
+            network.set_memory(memory.bytes());
+        }
+        Ok(())
     }
 
     async fn set_frozen(&self, frozen: bool) -> Result<bool, EngineError> {

@@ -8,7 +8,9 @@ use belljar_engine::backend::guest_config;
 use belljar_guest_config::{
     Domain, GUEST_ARGUMENT, GuestConfig, LISTEN_ARGUMENT, WatchedLimits, guest_threads,
 };
-use belljar_model::{LimitsGrade, SandboxId, SandboxSpec};
+use belljar_linux::NETWORK_ADDRESS;
+use belljar_local::{RESOLVER_OPTIONS, TRUST_DIR, Trust};
+use belljar_model::{LimitsGrade, NetworkMode, SandboxId, SandboxSpec};
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
     ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
@@ -39,6 +41,9 @@ const FIRST_USER: u32 = 1_800_000_000;
 
 /// Number of them.
 const USERS: u32 = 1 << 24;
+
+/// Size of the file system with what programs trust in addition, in bytes.
+const TRUST_DIR_BYTES: u64 = 8 << 20;
 
 /// User id where the daemon maps users to others outside.
 const MAPPED_USER: u32 = 1000;
@@ -94,6 +99,8 @@ pub(crate) struct Container<'a> {
     pub(crate) user: u32,
     /// Number of processes and threads of the engine's own in the container.
     pub(crate) own_pids: u32,
+    /// What its programs trust in addition.
+    pub(crate) trust: Option<&'a Trust>,
 }
 
 /// Number of threads of a program that connects the host to the guest through the daemon.
@@ -159,6 +166,11 @@ impl Container<'_> {
     fn host_config(&self) -> HostConfig {
         let limits = &self.spec.limits;
         let is_limited = self.spec.grade == LimitsGrade::Cgroup;
+        // Without a network, the machine's own resolvers are none of the sandbox's business, and it cannot reach them.
+        let (resolver, options) = match self.spec.network.mode() {
+            NetworkMode::Disabled => ("127.0.0.1".to_owned(), None),
+            _ => (NETWORK_ADDRESS.to_string(), Some(RESOLVER_OPTIONS.map(str::to_owned).into())),
+        };
         let limit = |value: u64| is_limited.then(|| i64::try_from(value).unwrap_or(i64::MAX));
         HostConfig {
             memory: limit(limits.memory.bytes()),
@@ -175,8 +187,8 @@ impl Container<'_> {
             }),
             log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
             network_mode: Some("none".to_owned()),
-            // The machine's own resolvers are none of the sandbox's business, and it cannot reach them.
-            dns: Some(vec!["127.0.0.1".to_owned()]),
+            dns: Some(vec![resolver]),
+            dns_options: options,
             dns_search: Some(vec![".".to_owned()]),
             extra_hosts: Some(vec![format!("{}:127.0.0.1", self.spec.hostname)]),
             // Docker turns it off where it gives no address, also on loopback.
@@ -217,6 +229,11 @@ impl Container<'_> {
                 format!("rw,nosuid,nodev,noexec,size={SOCKET_DIR_BYTES},mode=0711,uid={user},gid={user}"),
             ),
         ]);
+        if self.trust.is_some() {
+            let options =
+                format!("rw,nosuid,nodev,noexec,size={TRUST_DIR_BYTES},mode=0755,uid={user},gid={user}");
+            disks.insert(TRUST_DIR.to_owned(), options);
+        }
         disks
     }
 
@@ -242,6 +259,9 @@ impl Container<'_> {
         let mut env = Environment::default();
         env.extend(self.image.env.iter().cloned());
         env.extend(Environment::new(self.id, HOME.as_ref(), path).into_variables());
+        if self.trust.is_some() {
+            env.extend(Trust::environment());
+        }
         env
     }
 }
@@ -289,6 +309,7 @@ mod tests {
             is_long: false,
             user: user(&facts, 5),
             own_pids: own_pids(true),
+            trust: None,
         })
     }
 
@@ -342,6 +363,17 @@ mod tests {
         let watched = host(&spec);
         assert_eq!((watched.memory, watched.nano_cpus, watched.pids_limit), (None, None, None));
         assert!(container(&spec, |container| container.guest_config(None)).watched.is_some());
+    }
+
+    /// Whatever a policy allows, the daemon connects nothing: the gateway enters the container's own namespace.
+    #[test]
+    fn network_is_never_the_daemons() {
+        let network = belljar_model::NetworkFile { mode: Some("open".to_owned()), ..Default::default() };
+        let spec = SandboxSpec { network: network.resolve().unwrap(), ..SandboxSpec::default() };
+        let host = container(&spec, |container| container.body().host_config.unwrap());
+        assert_eq!(host.network_mode.as_deref(), Some("none"));
+        assert_eq!(host.dns, Some(vec![NETWORK_ADDRESS.to_string()]));
+        assert_eq!(host.dns_options.unwrap(), RESOLVER_OPTIONS);
     }
 
     #[test]

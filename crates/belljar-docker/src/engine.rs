@@ -10,7 +10,10 @@ use belljar_engine::{
     Capabilities, CreateRequest, Engine, EngineError, EngineKind as _, Records, Sandbox, Survivor,
 };
 use belljar_linux::ContainerGroups;
-use belljar_model::{DockerSettings, EngineName, LimitsGrade, SandboxId};
+use belljar_local::{Network, NetworkFacts};
+use belljar_model::{
+    DockerSettings, EngineName, LimitsGrade, NetworkMode, NetworkPolicy, NetworkSetup, SandboxId,
+};
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum, ContainerUpdateBody};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, ListContainersOptionsBuilder};
 use futures::future::BoxFuture;
@@ -36,6 +39,8 @@ const SWEEP_EVERY: u32 = 16;
 pub struct DockerConfig {
     /// The operator's settings.
     pub settings: DockerSettings,
+    /// The operator's network setup.
+    pub network: NetworkSetup,
     /// Directory in which a server records its sandboxes, to take them over after a restart. Without one they end with this process.
     pub run_dir: Option<PathBuf>,
     /// The guest's program. By default it is `belljar-guest` in this program's directory, or this program itself.
@@ -43,6 +48,10 @@ pub struct DockerConfig {
     /// How guests are reached.
     pub route: Route,
 }
+
+/// What a network needs, the beginning of a sentence.
+const NEEDS_HERE: &str =
+    "its gateway enters the container's network, as root and on the machine of a daemon at unix://";
 
 /// How guests are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,12 +85,39 @@ impl DockerEngine {
         Self { config, daemon: OnceCell::new(), guest: OnceCell::new(), launches: Launches::default() }
     }
 
+    /// Returns the address of the daemon.
+    fn host(&self) -> String {
+        self.config.settings.host.clone().unwrap_or_else(host::from_environment)
+    }
+
     async fn daemon(&self) -> Result<&Daemon, EngineError> {
-        let connect = || async {
-            let host = self.config.settings.host.clone().unwrap_or_else(host::from_environment);
-            Daemon::connect(&host).await
-        };
-        self.daemon.get_or_try_init(connect).await
+        self.daemon.get_or_try_init(|| async { Daemon::connect(&self.host()).await }).await
+    }
+
+    /// Reports whether containers can have a network: its gateway enters their network namespace, which takes root on the daemon's
+    /// machine. That a daemon with a socket here is on another machine shows only once a container runs.
+    fn has_networks(&self) -> bool {
+        let is_here = self.config.route == Route::Shortest && self.host().starts_with("unix://");
+        is_here && rustix::process::geteuid().is_root()
+    }
+
+    fn capabilities_with(&self, has_networks: bool) -> Capabilities {
+        // Until the daemon was asked, it is assumed to have control groups: otherwise a sandbox fails with an error that says so.
+        let has_groups = self.daemon.get().is_none_or(|daemon| daemon.facts.cgroups.is_some());
+        let none = Capabilities::none(DockerKind.isolation(), DockerKind.default_timeout());
+        Capabilities {
+            network: match has_networks {
+                true => NetworkMode::ALL.map(|mode| mode.as_str().into()).into(),
+                false => none.network.clone(),
+            },
+            pause: has_groups,
+            live_limits: has_groups,
+            // There is no snapshot: a template of files alone would lack the image that they belong to.
+            fork: true,
+            images: true,
+            held_by: self.config.run_dir.as_ref().map(|_| "the Docker daemon".into()),
+            ..none
+        }
     }
 
     async fn guest(&self) -> Result<&Guest, EngineError> {
@@ -115,6 +151,13 @@ impl DockerEngine {
 
     async fn launch(&self, CreateRequest { spec, life }: CreateRequest<'_>) -> Result<Sandbox, EngineError> {
         let begin = Instant::now();
+        if spec.network.mode() != NetworkMode::Disabled && !self.has_networks() {
+            let host = self.host();
+            return Err(unsupported(
+                "network",
+                format!("{NEEDS_HERE}; this process is not root, or {host} is none there"),
+            ));
+        }
         self.capabilities().require(DOCKER, spec)?;
         let wanted = image::requested(spec, &self.config.settings)?;
         let daemon = self.daemon().await?;
@@ -136,6 +179,9 @@ impl DockerEngine {
             ));
         }
         let guest = self.guest().await?;
+        let network = NetworkFacts::new(&spec.network, &self.config.network)?;
+        let trust = network.as_ref().map_or(Ok(None), NetworkFacts::trust)?;
+        let network = network.map(|facts| (facts, spec.limits.memory.bytes()));
         let image = image::find(&daemon.client, &wanted, &self.config.settings).await?;
         let launching = self.launches.begin(life)?;
         let Launching { id, deadline, is_long, .. } = &launching;
@@ -157,8 +203,9 @@ impl DockerEngine {
             is_long: *is_long,
             user: container::user(&daemon.facts, number),
             own_pids: container::own_pids(is_direct),
+            trust: trust.as_ref(),
         };
-        let facts = ContainerFacts { user: request.user };
+        let facts = ContainerFacts { user: request.user, network };
         let record = Record::new(layers::isolation(&request, is_direct), *deadline, facts)?;
         let records = holder.as_ref().map(|holder| &holder.records);
         if let Some(records) = records {
@@ -240,7 +287,8 @@ impl DockerEngine {
         deadline: Option<Duration>,
     ) -> Result<Sandbox, EngineError> {
         let Started { container, phases, begin } = started;
-        let (groups, reach) = self.reach(daemon, &container, request.user).await?;
+        let (groups, reach, pid) = self.reach(daemon, &container, request.user).await?;
+        let network = self.network(&record.facts, &request.spec.network, &container, pid, &reach).await?;
         let own_pids = container::own_pids(reach.is_direct());
         if own_pids != request.own_pids {
             let limit = request.spec.limits.pids.get().saturating_add(own_pids);
@@ -257,17 +305,41 @@ impl DockerEngine {
         }
         let (id, config) = (request.id.clone(), request.guest_config(deadline));
         let daemon = daemon.clone();
-        let backend = DockerBackend { id: id.clone(), daemon, container, reach, groups, own_pids };
-        start(New { id, home: HOME.into(), record, records, phases, backend }, config, deadline, begin).await
+        let backend = DockerBackend { id: id.clone(), daemon, container, reach, groups, own_pids, network };
+        let new = New { id, home: HOME.into(), record, records, phases, backend };
+        let sandbox = start(new, config, deadline, begin).await?;
+        for (path, content) in request.trust.iter().flat_map(|trust| trust.files()) {
+            sandbox.write_file(path, content.to_vec()).await?;
+        }
+        Ok(sandbox)
     }
 
-    /// Returns the control groups of a container, if they are on this machine, and how its guest is reached.
+    /// Starts the gateway of a container that is to have a network, in its namespace.
+    async fn network(
+        &self,
+        facts: &ContainerFacts,
+        policy: &NetworkPolicy,
+        container: &str,
+        pid: Option<i32>,
+        reach: &Reach,
+    ) -> Result<Option<Network>, EngineError> {
+        let Some((facts, memory_bytes)) = &facts.network else { return Ok(None) };
+        let Some(pid) = pid.filter(|_| reach.is_direct()) else {
+            return Err(unsupported("network", format!("{NEEDS_HERE}; its containers are not here")));
+        };
+        let network = Network::start(facts, policy, &self.config.network, *memory_bytes, None)?;
+        network.open(pid, container).await?;
+        network.ready(pid, container).await?;
+        Ok(Some(network))
+    }
+
+    /// Returns the control groups of a container, if they are on this machine, how its guest is reached, and the guest's process.
     async fn reach(
         &self,
         daemon: &Daemon,
         container: &str,
         user: u32,
-    ) -> Result<(Option<ContainerGroups>, Reach), EngineError> {
+    ) -> Result<(Option<ContainerGroups>, Reach, Option<i32>), EngineError> {
         let found = daemon.client.inspect_container(container, None).await;
         let state = found.map_err(failed("look at the container"))?.state.unwrap_or_default();
         let pid = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
@@ -278,7 +350,7 @@ impl DockerEngine {
         let direct = pid.filter(|_| is_here).and_then(|pid| Reach::direct(pid).ok());
         // The process id may have been given to another process meanwhile.
         let is_same = pid.is_some_and(|pid| ContainerGroups::find(pid, container).is_some());
-        Ok((groups, direct.filter(|_| is_same).unwrap_or_else(bridge)))
+        Ok((groups, direct.filter(|_| is_same).unwrap_or_else(bridge), pid))
     }
 
     /// Lists the containers of this engine with this label.
@@ -360,10 +432,13 @@ impl DockerEngine {
         let is_id = |one: &ContainerSummary| one.id.as_deref().is_some_and(is_container_id);
         found.retain(|(found, one)| found == id && is_running(one) && is_id(one));
         let Some(container) = found.pop().and_then(|(_, one)| one.id) else { return Ok(None) };
-        let (groups, reach) = self.reach(daemon, &container, record.facts.user).await?;
+        let (groups, reach, pid) = self.reach(daemon, &container, record.facts.user).await?;
+        // It denies everything until it gets the policy.
+        let policy = NetworkPolicy::default();
+        let network = self.network(&record.facts, &policy, &container, pid, &reach).await?;
         let own_pids = container::own_pids(reach.is_direct());
         let (daemon, records) = (daemon.clone(), Some(records));
-        let backend = DockerBackend { id: id.clone(), daemon, container, reach, groups, own_pids };
+        let backend = DockerBackend { id: id.clone(), daemon, container, reach, groups, own_pids, network };
         let home = HOME.into();
         Ok(Some(adopt(New { id: id.clone(), home, record, records, phases: Vec::new(), backend })))
     }
@@ -395,17 +470,7 @@ impl Engine for DockerEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // Until the daemon was asked, it is assumed to have control groups: otherwise a sandbox fails with an error that says so.
-        let has_groups = self.daemon.get().is_none_or(|daemon| daemon.facts.cgroups.is_some());
-        Capabilities {
-            pause: has_groups,
-            live_limits: has_groups,
-            // There is no snapshot: a template of files alone would lack the image that they belong to.
-            fork: true,
-            images: true,
-            held_by: self.config.run_dir.as_ref().map(|_| "the Docker daemon".into()),
-            ..Capabilities::none(DockerKind.isolation(), DockerKind.default_timeout())
-        }
+        self.capabilities_with(self.has_networks())
     }
 
     fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
@@ -428,7 +493,8 @@ mod tests {
     #[test]
     fn documentation_lists_capabilities() {
         let run_dir = Some("/run".into());
-        let can = DockerEngine::new(DockerConfig { run_dir, ..DockerConfig::default() }).capabilities();
+        let engine = DockerEngine::new(DockerConfig { run_dir, ..DockerConfig::default() });
+        let can = engine.capabilities_with(true);
         belljar_engine::conformance::check_documented("docker", &can);
     }
 }

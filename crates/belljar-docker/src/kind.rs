@@ -28,9 +28,10 @@ impl EngineKind for DockerKind {
     }
 
     fn open(&self, setup: EngineSetup) -> Arc<dyn Engine> {
-        let EngineSetup { docker, run_dir, .. } = setup;
+        let EngineSetup { docker, network, run_dir, .. } = setup;
         let config = DockerConfig {
             settings: docker,
+            network,
             run_dir: run_dir.map(|dir| dir.join("docker")),
             ..DockerConfig::default()
         };

@@ -23,7 +23,7 @@ pub(crate) fn isolation(container: &Container<'_>, is_direct: bool) -> Isolation
     };
     layers.add("user", InForce, user);
     layers.add("tree", InForce, format!("the image {}, read-only", image.name));
-    layers.add_disabled_network("a network namespace");
+    layers.add_network("a network namespace", &spec.network);
     let is_watched = spec.grade == LimitsGrade::Watched;
     let profile = if is_watched { seccomp::Profile::Watched } else { seccomp::Profile::Default };
     let filter = ", installed by the guest within the daemon's own filter";

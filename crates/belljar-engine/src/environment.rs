@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use belljar_model::{Limits, SandboxId, SandboxSpec};
+use belljar_model::{Limits, SandboxId, SandboxSpec, placeholder};
 
 /// Environment of the programs of one sandbox: each name once, and later values replace earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,6 +62,11 @@ impl Environment {
         self.set("OMP_NUM_THREADS", processors.to_string());
         self.set("GOMAXPROCS", processors.to_string());
         self.set("JDK_JAVA_OPTIONS", java);
+    }
+
+    /// Adds the variables in which programs find the placeholders of their secrets.
+    pub fn add_placeholders(&mut self, spec: &SandboxSpec) {
+        spec.network.secrets().keys().for_each(|name| self.set(name, placeholder(name)));
     }
 
     /// Adds the variables of the specification.

@@ -34,7 +34,8 @@ pub enum AuthorityError {
     Tls(#[from] rustls::Error),
 }
 
-/// The certificate authority of one sandbox. Its key is kept only in memory: of the process that creates the sandbox, and of its gateway.
+/// The certificate authority of one sandbox. Its key is kept in memory, of the process that creates the sandbox and of its gateway, and where
+/// the gateway ends with the server, in the server's record of the sandbox, which only its user may read.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authority {

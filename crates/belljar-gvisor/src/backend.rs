@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
-use belljar_engine::backend::Backend;
+use belljar_engine::backend::{Backend, NetworkControl};
 use belljar_engine::{EngineError, Usage};
 use belljar_linux::CgroupLayout;
-use belljar_local::set_frozen;
+use belljar_local::{Network, NetworkFacts, UNACCEPTED, set_frozen};
 use belljar_model::{LimitsChange, SandboxId};
 use parking_lot::Mutex;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -25,6 +25,9 @@ use crate::runsc::GVISOR;
 pub(crate) struct RunFacts {
     /// The process that runs it; none until it was started.
     pub(crate) pid: Option<i32>,
+    /// Those of its network, if it has one, and its limit of memory, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) network: Option<(NetworkFacts, u64)>,
 }
 
 /// A process that was started.
@@ -72,6 +75,7 @@ pub(crate) struct GvisorBackend {
     pub(crate) layout: CgroupLayout,
     pub(crate) reach: Reach,
     pub(crate) runner: Runner,
+    pub(crate) network: Option<Network>,
 }
 
 impl Backend for GvisorBackend {
@@ -80,6 +84,10 @@ impl Backend for GvisorBackend {
 
     fn reach(&self) -> &Reach {
         &self.reach
+    }
+
+    fn network(&self) -> Option<&dyn NetworkControl> {
+        Some(self.network.as_ref()?)
     }
 
     async fn failed_start(&self) -> Option<(String, Option<io::Error>)> {
@@ -98,6 +106,7 @@ impl Backend for GvisorBackend {
 
     fn describe_end(&self, status: Option<i64>, usage: &Usage) -> String {
         match status {
+            _ if self.network.as_ref().is_some_and(Network::has_exceeded) => UNACCEPTED.to_owned(),
             _ if usage.oom_kills > 0 => "it used more memory than its control group allows".to_owned(),
             Some(0) => "its guest has ended".to_owned(),
             Some(code) => format!("runsc ended with the status {code}"),
@@ -114,6 +123,9 @@ impl Backend for GvisorBackend {
     }
 
     async fn remove(&self) -> Result<(), EngineError> {
+        if let Some(network) = &self.network {
+            network.end().await;
+        }
         remove(&self.layout, &self.id, &self.dir).await
     }
 
@@ -121,7 +133,7 @@ impl Backend for GvisorBackend {
         let now = self.layout.usage(self.id.as_str());
         Some(Usage {
             memory_bytes: Some(now.memory?),
-            gateway_memory_bytes: None,
+            gateway_memory_bytes: now.gateway_memory,
             peak_memory_bytes: now.peak_memory,
             // Those of the sentry are not those inside.
             pids: None,

@@ -17,8 +17,8 @@ use belljar_guest_config::{
     GUEST_ARGUMENT, GUEST_PROGRAM, GuestConfig, LISTEN_ARGUMENT, MachineUser, WatchedLimits,
 };
 use belljar_linux::{CgroupLimits, MountSource, Node};
-use belljar_local::{HOST_HOME, HOST_PATH, HOST_USER, host_tree};
-use belljar_model::{SandboxId, SandboxSpec};
+use belljar_local::{HOST_HOME, HOST_PATH, HOST_USER, TRUST_DIR, Trust, host_tree};
+use belljar_model::{NetworkMode, SandboxId, SandboxSpec};
 use serde_json::{Value, json};
 
 /// The guest's program inside.
@@ -67,6 +67,8 @@ pub(crate) struct Bundle<'a> {
     pub(crate) guest: &'a Path,
     /// Whether the sandbox outlives its first connection.
     pub(crate) is_long: bool,
+    /// What its programs trust in addition.
+    pub(crate) trust: Option<&'a Trust>,
 }
 
 impl Bundle<'_> {
@@ -77,20 +79,24 @@ impl Bundle<'_> {
         dir(&self.dir.join(RUN_DIR), 0o700)?;
         let root = self.dir.join("root");
         make_dir(&root)?;
-        let (nodes, binds) = host_tree(self.spec);
+        let (nodes, binds) = host_tree(self.spec, self.trust);
         for node in &nodes {
             write_node(&root, node)?;
         }
         let mut mounts = self.own_mounts();
-        for bind in &binds {
-            if let MountSource::Path(source) = &bind.source {
-                mounts.push(json!({
-                    "destination": format!("/{}", bind.target.to_string_lossy()),
-                    "type": "bind",
-                    "source": source.to_string_lossy(),
-                    "options": READ_ONLY,
-                }));
-            }
+        let own = |path: &str| root.join(path.trim_start_matches('/'));
+        let bind = |target: &str, source: &Path| json!({ "destination": target, "type": "bind", "source": source, "options": READ_ONLY });
+        for step in &binds {
+            let source = match &step.source {
+                MountSource::Path(source) => source.to_string_lossy().into_owned().into(),
+                MountSource::Own(source) => own(&source.to_string_lossy()),
+                _ => continue,
+            };
+            mounts.push(bind(&format!("/{}", step.target.to_string_lossy()), &source));
+        }
+        if self.trust.is_some() {
+            // The sentry has a `/dev` of its own.
+            mounts.push(bind(TRUST_DIR, &own(TRUST_DIR)));
         }
         for mount in &mounts {
             make_target(&root, mount)?;
@@ -128,7 +134,10 @@ impl Bundle<'_> {
     }
 
     fn config(&self, mounts: &[Value]) -> Value {
-        let namespaces = ["pid", "network", "ipc", "uts", "mount"].map(|kind| json!({ "type": kind }));
+        // A network is that of the namespace that it is started in.
+        let network = (self.spec.network.mode() == NetworkMode::Disabled).then_some("network");
+        let namespaces = ["pid", "ipc", "uts", "mount"].into_iter().chain(network);
+        let namespaces: Vec<Value> = namespaces.map(|kind| json!({ "type": kind })).collect();
         json!({
             "ociVersion": "1.0.2",
             "hostname": self.spec.hostname.to_string(),
@@ -150,7 +159,10 @@ impl Bundle<'_> {
     /// Returns the configuration of the guest. `deadline` is that of a long-lived sandbox.
     pub(crate) fn guest_config(&self, deadline: Option<Duration>) -> GuestConfig {
         let limits = &self.spec.limits;
-        let env = Environment::new(self.id, HOST_HOME.as_ref(), HOST_PATH);
+        let mut env = Environment::new(self.id, HOST_HOME.as_ref(), HOST_PATH);
+        if self.trust.is_some() {
+            env.extend(Trust::environment());
+        }
         GuestConfig {
             // The sentry has no Landlock. What it stands in for: the guest is another user, and its files are another user's.
             machine: Some(MachineUser { uid: HOST_USER, gid: HOST_USER, ids: 0, capabilities: CAP_KILL }),
@@ -250,7 +262,7 @@ mod tests {
         spec.limits.disk = "8m".parse().unwrap();
         spec.limits.pids = "10".parse().unwrap();
         let guest = Path::new("/bin/true");
-        let bundle = Bundle { id: &id, spec: &spec, dir: &dir, guest, is_long: false };
+        let bundle = Bundle { id: &id, spec: &spec, dir: &dir, guest, is_long: false, trust: None };
         bundle.write().unwrap();
         let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
         assert_eq!(config["root"], json!({ "path": "root", "readonly": true }));

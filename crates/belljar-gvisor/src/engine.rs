@@ -11,9 +11,12 @@ use belljar_engine::backend::{Launches, Launching, New, Record, adopt, start};
 use belljar_engine::{
     Capabilities, CreateRequest, Dial, Engine, EngineError, EngineKind as _, Records, Sandbox, Survivor,
 };
-use belljar_linux::{CgroupLayout, ContainerGroups};
-use belljar_local::HOST_HOME;
-use belljar_model::{EngineName, GvisorSettings, LimitsGrade, SandboxId, SandboxSpec, Tree};
+use belljar_linux::{CgroupLayout, ContainerGroups, MAX_DATA_BYTES};
+use belljar_local::{HOST_HOME, Network, NetworkFacts, Trust};
+use belljar_model::{
+    EngineName, GvisorSettings, LimitsGrade, NetworkMode, NetworkPolicy, NetworkSetup, SandboxId,
+    SandboxSpec, Tree,
+};
 use futures::future::BoxFuture;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -38,6 +41,8 @@ const MIN_SWEEP_AGE: Duration = Duration::from_secs(60);
 pub struct GvisorConfig {
     /// The operator's settings.
     pub settings: GvisorSettings,
+    /// The operator's network setup.
+    pub network: NetworkSetup,
     /// A delegated v2 control group in which groups are created, instead of this process's own.
     pub cgroup_base: Option<PathBuf>,
     /// Directory in which a server records its sandboxes, to take them over after a restart. Without one they end with this process.
@@ -95,6 +100,26 @@ struct Started {
     reach: Reach,
     lock: OwnedFd,
     phases: Vec<(&'static str, Duration)>,
+    network: Option<Network>,
+}
+
+/// What is to be started.
+#[derive(Debug, Clone)]
+struct Launch {
+    spec: SandboxSpec,
+    id: SandboxId,
+    dir: PathBuf,
+    guest: PathBuf,
+    is_long: bool,
+    network: Option<(NetworkFacts, u64)>,
+    trust: Option<Arc<Trust>>,
+}
+
+impl Launch {
+    fn bundle(&self) -> Bundle<'_> {
+        let Self { spec, id, dir, guest, is_long, trust, .. } = self;
+        Bundle { id, spec, dir, guest, is_long: *is_long, trust: trust.as_deref() }
+    }
 }
 
 /// Returns what keeps sandboxes with limits of this grade from being created here, as a name, the reason and the fix.
@@ -188,25 +213,42 @@ impl GvisorEngine {
         let runsc = self.runsc().await?;
         let guest = guest_program(self.config.guest.as_deref())
             .map_err(EngineError::launch("find the guest's program"))?;
+        let network = NetworkFacts::new(&spec.network, &self.config.network)?;
+        let trust = network.as_ref().map_or(Ok(None), NetworkFacts::trust)?.map(Arc::new);
+        let network = network.map(|facts| (facts, spec.limits.memory.bytes()));
         let launching = self.launches.begin(life)?;
         let Launching { id, deadline, is_long, .. } = &launching;
         let base = self.records()?;
         let records = (*is_long && self.config.run_dir.is_some()).then(|| base.clone());
-        let mut record =
-            Record::new(layers::isolation(spec, runsc, layout), *deadline, RunFacts { pid: None })?;
+        let mut record = Record::new(
+            layers::isolation(spec, runsc, layout),
+            *deadline,
+            RunFacts { pid: None, network: network.clone() },
+        )?;
         let dir = self.base().join(id.as_str());
-        let Started { child, reach, lock, phases } =
-            self.start(spec, id, dir.clone(), guest.clone(), *is_long, begin).await?;
+        let launch = Launch {
+            spec: spec.clone(),
+            id: id.clone(),
+            dir: dir.clone(),
+            guest,
+            is_long: *is_long,
+            network,
+            trust,
+        };
+        let Started { child, reach, lock, phases, network } = self.start(launch.clone(), begin).await?;
         let made = async {
             record.facts.pid = i32::try_from(child.id()).ok();
             if let Some(records) = &records {
                 records.put(id, &record).map_err(EngineError::launch("record the sandbox"))?;
             }
-            let bundle = Bundle { id, spec, dir: &dir, guest: &guest, is_long: *is_long };
-            let config = bundle.guest_config(*deadline);
+            if let (Some(network), Some(pid)) = (&network, record.facts.pid) {
+                network.ready(pid, id.as_str()).await?;
+            }
+            let config = launch.bundle().guest_config(*deadline);
             let runner = Runner::child(child).map_err(EngineError::launch("watch runsc"))?;
             let (layout, id, dir) = (layout.clone(), id.clone(), dir.clone());
-            let backend = GvisorBackend { id: id.clone(), dir, _lock: Some(lock), layout, reach, runner };
+            let backend =
+                GvisorBackend { id: id.clone(), dir, _lock: Some(lock), layout, reach, runner, network };
             let (home, records) = (HOST_HOME.into(), records.clone());
             start(New { id, home, record, records, phases, backend }, config, *deadline, begin).await
         };
@@ -219,45 +261,51 @@ impl GvisorEngine {
     }
 
     /// Writes a bundle, and runs it in control groups of its own. After an error nothing is left.
-    async fn start(
-        &self,
-        spec: &SandboxSpec,
-        id: &SandboxId,
-        dir: PathBuf,
-        guest: PathBuf,
-        is_long: bool,
-        begin: Instant,
-    ) -> Result<Started, EngineError> {
+    async fn start(&self, launch: Launch, begin: Instant) -> Result<Started, EngineError> {
         let (runsc, layout) = (self.runsc().await?.clone(), self.layout().await.clone());
-        let (spec, id, is_private) = (spec.clone(), id.clone(), self.config.run_dir.is_none());
+        let (setup, is_private) = (self.config.network.clone(), self.config.run_dir.is_none());
         let base = self.base();
         let starting = tokio::task::spawn_blocking(move || {
             if is_private {
                 sweep(&layout, &base);
             }
-            let bundle = Bundle { id: &id, spec: &spec, dir: &dir, guest: &guest, is_long };
-            bundle.write().map_err(|source| match source.kind() {
+            let Launch { spec, id, dir, network, .. } = &launch;
+            launch.bundle().write().map_err(|source| match source.kind() {
                 io::ErrorKind::AlreadyExists => EngineError::IdInUse { id: id.clone() },
                 _ => {
-                    let _ = std::fs::remove_dir_all(&dir);
+                    let _ = std::fs::remove_dir_all(dir);
                     EngineError::Launch { step: format!("write {}", dir.display()), source }
                 }
             })?;
             let written = begin.elapsed();
+            let undo = || {
+                let _ = layout.remove(id.as_str());
+                let _ = std::fs::remove_dir_all(dir);
+            };
+            let network =
+                network.as_ref().map(|facts| start_gateway(facts, &spec.network, &setup, &layout, id));
+            let network = network.transpose();
+            let network = network.inspect_err(|_| undo())?;
             let run = || {
-                let lock = lock(&dir)?.ok_or(io::ErrorKind::WouldBlock)?;
-                let reach = Reach::open(&dir)?;
-                let mut command = runsc.command(&dir, &format!("belljar-{id}"));
+                let lock = lock(dir)?.ok_or(io::ErrorKind::WouldBlock)?;
+                let reach = Reach::open(dir)?;
+                let mut command = runsc.command(dir, &format!("belljar-{id}"), network.is_some());
                 let log = std::fs::File::create(dir.join(LOG))?;
                 command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-                layout.make_for(id.as_str(), &group_limits(&spec), &mut command)?;
-                let child = command.spawn()?;
+                layout.make_for(id.as_str(), &group_limits(spec), &mut command)?;
+                let child = match &network {
+                    Some(network) => {
+                        let made = network.make_namespace(|| command.spawn());
+                        let failed = |error| io::Error::other(format!("make the sandbox's network: {error}"));
+                        made.map_err(failed).flatten()?
+                    }
+                    None => command.spawn()?,
+                };
                 let phases = vec![("bundle", written), ("start", begin.elapsed().saturating_sub(written))];
-                Ok(Started { child, reach, lock, phases })
+                Ok(Started { child, reach, lock, phases, network })
             };
             run().map_err(|source| {
-                let _ = layout.remove(id.as_str());
-                let _ = std::fs::remove_dir_all(&dir);
+                undo();
                 EngineError::Launch { step: "run runsc".to_owned(), source }
             })
         });
@@ -308,9 +356,33 @@ impl GvisorEngine {
             Reach::open(&dir).map_err(EngineError::launch("open the directory of the guest's socket"))?;
         let runner = Runner::other(pid).map_err(EngineError::launch("watch runsc"))?;
         let (layout, home, phases) = (self.layout().await.clone(), HOST_HOME.into(), Vec::new());
-        let backend = GvisorBackend { id: id.clone(), dir, _lock: None, layout, reach, runner };
+        let network = match &record.facts.network {
+            Some(facts) => {
+                // It denies everything until it gets the policy.
+                let policy = NetworkPolicy::default();
+                let network = start_gateway(facts, &policy, &self.config.network, &layout, id)?;
+                network.open(pid, id.as_str()).await?;
+                network.ready(pid, id.as_str()).await?;
+                Some(network)
+            }
+            None => None,
+        };
+        let backend = GvisorBackend { id: id.clone(), dir, _lock: None, layout, reach, runner, network };
         Ok(Some(adopt(New { id: id.clone(), home, record, records: Some(records), phases, backend })))
     }
+}
+
+/// Starts the gateway of a sandbox, in a control group beside that of the sandbox.
+fn start_gateway(
+    (facts, memory_bytes): &(NetworkFacts, u64),
+    policy: &NetworkPolicy,
+    setup: &NetworkSetup,
+    layout: &CgroupLayout,
+    id: &SandboxId,
+) -> Result<Network, EngineError> {
+    let group = layout.make_gateway_group(id.as_str(), MAX_DATA_BYTES.saturating_add(*memory_bytes));
+    let group = group.map_err(EngineError::launch("make the control group of the network's gateway"))?;
+    Network::start(facts, policy, setup, *memory_bytes, group)
 }
 
 /// Kills all processes of a sandbox, and removes its control groups and its directory.
@@ -375,6 +447,7 @@ impl Engine for GvisorEngine {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            network: NetworkMode::ALL.map(|mode| mode.as_str().into()).into(),
             pause: true,
             // There are no live limits: the guest watches memory, and is not told of another limit.
             snapshot: true,

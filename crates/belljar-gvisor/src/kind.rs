@@ -49,6 +49,7 @@ impl EngineKind for GvisorKind {
 fn config(setup: EngineSetup) -> GvisorConfig {
     GvisorConfig {
         settings: setup.gvisor,
+        network: setup.network,
         cgroup_base: setup.cgroup_base,
         run_dir: setup.run_dir.map(|dir| dir.join("gvisor")),
         ..GvisorConfig::default()

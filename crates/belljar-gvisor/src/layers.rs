@@ -2,7 +2,7 @@
 
 use belljar_linux::{CgroupLayout, seccomp};
 use belljar_model::LayerState::{Absent, InForce, Weaker};
-use belljar_model::{HOST_TREE, Isolation, Layers, SandboxSpec};
+use belljar_model::{HOST_TREE, Isolation, Layers, NetworkMode, SandboxSpec};
 
 use crate::bundle::SENTRY_BYTES;
 use crate::runsc::{GVISOR, Runsc};
@@ -19,7 +19,11 @@ pub(crate) fn isolation(spec: &SandboxSpec, runsc: &Runsc, layout: &CgroupLayout
     let user = "uid 1000 of that kernel, which is none of this machine; the guest is its root";
     layers.add("user", InForce, user);
     layers.add("tree", Weaker, HOST_TREE);
-    layers.add_disabled_network("a network stack of that kernel");
+    let has = match spec.network.mode() {
+        NetworkMode::Disabled => "a network stack of that kernel",
+        _ => "a network namespace, which that kernel uses,",
+    };
+    layers.add_network(has, &spec.network);
     layers.add_filter(
         seccomp::program(seccomp::Profile::Default).len(),
         ", installed by the guest; that kernel makes its own calls behind gVisor's filter",

@@ -55,13 +55,14 @@ impl Runsc {
         }
     }
 
-    /// Returns what runs a bundle, in whose directory all is kept.
-    pub(crate) fn command(&self, bundle: &Path, name: &str) -> Command {
+    /// Returns what runs a bundle, in whose directory all is kept. With a network, the sentry uses that of the namespace that it is started in.
+    pub(crate) fn command(&self, bundle: &Path, name: &str, has_network: bool) -> Command {
         let mut command = Command::new(&self.path);
         command.env_clear().current_dir(bundle).arg("--root").arg(bundle.join("state"));
         command.arg(format!("--platform={}", self.platform));
+        command.arg(if has_network { "--network=host" } else { "--network=none" });
         // Groups are made here; a socket is all that a program makes outside.
-        command.args(["--network=none", "--ignore-cgroups", "--host-uds=create", "--overlay2=none", "run"]);
+        command.args(["--ignore-cgroups", "--host-uds=create", "--overlay2=none", "run"]);
         command.arg("--bundle").arg(bundle).arg(name);
         command
     }

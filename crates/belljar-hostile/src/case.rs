@@ -50,6 +50,22 @@ pub enum Class {
 pub enum Engine {
     /// The engine `local`.
     Local,
+    /// The engine `docker`.
+    Docker,
+    /// The engine `gvisor`.
+    Gvisor,
+}
+
+impl Engine {
+    /// Returns its name, if it is not the default.
+    #[must_use]
+    pub const fn other(self) -> Option<&'static str> {
+        match self {
+            Self::Local => None,
+            Self::Docker => Some("docker"),
+            Self::Gvisor => Some("gvisor"),
+        }
+    }
 }
 
 /// Enforcement of limits that a case requires.
@@ -404,7 +420,7 @@ without = ["seccomp"]
         check(dir, "budget = \"20s\"", "budget = \"20\"", "invalid budget");
         check(dir, "budget = \"20s\"", "budget = \"20s\"\nwhat = 1", "unknown field");
         check(dir, "\"Escape\"", "\"Bad\"", "unknown variant");
-        check(dir, "\"local\"", "\"docker\"", "unknown variant");
+        check(dir, "\"local\"", "\"process\"", "unknown variant");
         check(dir, "\"sh\"", "\"cobol\"", "unknown language");
         check(dir, "program.sh", "gone.sh", "not found");
         check(dir, "program.sh", "../K01-new-namespaces/program.sh", "not found");

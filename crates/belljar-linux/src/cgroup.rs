@@ -162,7 +162,7 @@ impl CgroupLayout {
         Ok(())
     }
 
-    /// Makes the group of the gateways of the sandbox `id`, which may take this much memory, with the kernel's buffers of their
+    /// Makes the group of the gateways of the sandbox `id`, unless an earlier server has left it, which may take this much memory, with the kernel's buffers of their
     /// connections; v1 counts those separately, with a limit of a share of it. Returns `None` where no group limits memory.
     ///
     /// # Errors
@@ -173,7 +173,10 @@ impl CgroupLayout {
         let settings = if is_v2 { v2_settings(&limits) } else { v1_settings("memory", &limits) };
         let mut group =
             GatewayGroup { dir: sandbox.with_file_name(gateway_group_name(id)), counts_sockets: true };
-        std::fs::create_dir(&group.dir)?;
+        match std::fs::create_dir(&group.dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
         for CgroupSetting { file, value, optional } in settings {
             let file = file.to_string_lossy();
             if !file.starts_with("memory.") {

@@ -15,15 +15,17 @@
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable, clippy::string_slice)]
 
 use std::ffi::{CStr, OsStr};
+use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::network_unsafe::set_transparent;
+use crate::network_unsafe::{loopback_up, set_transparent};
+use crate::passing::send_with;
 
 /// The address of every sandbox with a network, and of its resolver. The first of the range for benchmarks (RFC 2544), which
 /// is not public.
@@ -61,6 +63,10 @@ impl GatewayPlan {
     pub(crate) fn redirect(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
         self.routes.send(None)?;
         self.rules.send(Some(rustix::net::netlink::NETFILTER))?;
+        Self::open_sockets()
+    }
+
+    fn open_sockets() -> Result<(OwnedFd, OwnedFd), Errno> {
         let open = |kind| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             rustix::net::socket_with(AddressFamily::INET, kind, flags, None)
@@ -74,6 +80,77 @@ impl GatewayPlan {
         rustix::net::bind(&resolver, &at)?;
         Ok((listener, resolver))
     }
+
+    /// Makes a network namespace with the sockets, which are sent, and returns the result of `run` on a thread in it: what it starts is in
+    /// the namespace, which goes with the last process in it.
+    ///
+    /// # Errors
+    /// The kernel's reason, also if the machine lacks `nf_tables` or `nft_tproxy`.
+    pub fn in_new_namespace<T: Send>(&self, run: impl FnOnce() -> T + Send) -> io::Result<T> {
+        on_own_thread(|| {
+            crate::kernel::unshare(libc::CLONE_NEWNET)?;
+            loopback_up()?;
+            crate::supervise::set_receive_buffers(None)?;
+            self.send(&self.redirect()?)?;
+            Ok(run())
+        })
+    }
+
+    /// Opens the sockets in a network namespace that somebody else has made, with nothing but a loopback that is up, and sends them. Where
+    /// that was done before, the earlier sockets must be closed.
+    ///
+    /// # Errors
+    /// As [`Self::in_new_namespace`], and if the namespace is this process's own or leads anywhere.
+    pub fn in_namespace(&self, namespace: BorrowedFd<'_>) -> io::Result<()> {
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let own = identity(rustix::fs::stat(c"/proc/self/ns/net")?);
+        if identity(rustix::fs::fstat(namespace)?) == own {
+            return Err(io::Error::other("it has no network namespace of its own"));
+        }
+        on_own_thread(|| {
+            crate::kernel::enter_namespace(namespace, libc::CLONE_NEWNET)?;
+            let table = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+            // The second is missing without IPv6.
+            let (routes, addresses) = (table("route")?, table("if_inet6").unwrap_or_default());
+            if let Some(interface) = other_interface(&routes, &addresses) {
+                return Err(io::Error::other(format!("it has the interface {interface}, past the gateway")));
+            }
+            crate::supervise::set_receive_buffers(None)?;
+            let sockets = match self.redirect() {
+                // The addresses, routes and rules of an earlier server.
+                Err(Errno::EXIST) => {
+                    remove_rules().send(Some(rustix::net::netlink::NETFILTER))?;
+                    self.rules.send(Some(rustix::net::netlink::NETFILTER))?;
+                    Self::open_sockets()?
+                }
+                opened => opened?,
+            };
+            self.send(&sockets)
+        })
+    }
+
+    fn send(&self, (listener, resolver): &(OwnedFd, OwnedFd)) -> io::Result<()> {
+        send_with(self.sockets.as_fd(), &[GATEWAY_SOCKETS], &[listener.as_fd(), resolver.as_fd()])?;
+        Ok(())
+    }
+}
+
+/// Runs `run` on a thread of its own, which may enter other namespaces, as it ends then.
+fn on_own_thread<T: Send>(run: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("belljar-netns".to_owned()).spawn_scoped(scope, run)?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread in the network namespace has failed")))
+    })
+}
+
+/// Returns an interface besides the loopback that has a route or an address, by these files of a network namespace (`fib_route_seq_show` in
+/// net/ipv4/fib_trie.c, `if6_seq_show` in net/ipv6/addrconf.c).
+fn other_interface<'a>(routes: &'a str, addresses: &'a str) -> Option<&'a str> {
+    let routes = routes.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next());
+    let mut names = routes.chain(addresses.lines().filter_map(|line| line.split_ascii_whitespace().last()));
+    names.find(|name| *name != "lo")
 }
 
 /// Netlink messages to the kernel, which acknowledges them one by one.
@@ -206,17 +283,34 @@ fn generic(family: u8, subsystem: u16) -> [u8; 4] {
     [family, 0, high, low]
 }
 
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const NEW_TABLE: u16 = 0;
+const DELETE_TABLE: u16 = 2;
+
+/// Returns the type of a message to nf_tables.
+const fn message(kind: u16) -> u16 {
+    NF_TABLES << 8 | kind
+}
+
+/// Returns messages that remove the table, whether it is there or not.
+fn remove_rules() -> Batch {
+    let family = generic(IPV4, 0);
+    let mut batch = Batch::default();
+    batch.push(BATCH_BEGIN, 0, &[&generic(0, NF_TABLES)]);
+    batch.push(message(NEW_TABLE), ACKNOWLEDGE | CREATE, &[&family, &text(1, TABLE)]);
+    batch.push(message(DELETE_TABLE), ACKNOWLEDGE, &[&family, &text(1, TABLE)]);
+    batch.push(BATCH_END, 0, &[&generic(0, NF_TABLES)]);
+    batch
+}
+
 /// Returns messages that add one prerouting chain: packets to this namespace's own addresses pass, all other TCP goes to the
 /// listening socket.
 fn rules() -> Batch {
-    const BATCH_BEGIN: u16 = 0x10;
-    const BATCH_END: u16 = 0x11;
-    const NEW_TABLE: u16 = 0;
     const NEW_CHAIN: u16 = 3;
     const NEW_RULE: u16 = 6;
     /// Offset of the destination address in the IPv4 header.
     const DESTINATION: u32 = 16;
-    let message = |kind| NF_TABLES << 8 | kind;
     let family = generic(IPV4, 0);
     let [first, second, third] = REGISTERS;
     let mut batch = Batch::default();
@@ -305,7 +399,7 @@ pub fn enter_test_network(own: &[Ipv4Addr]) -> std::io::Result<()> {
         std::fs::write("/proc/self/uid_map", format!("{0} {0} 1", uid.as_raw()))?;
         std::fs::write("/proc/self/gid_map", format!("{0} {0} 1", gid.as_raw()))?;
     }
-    crate::network_unsafe::loopback_up()?;
+    loopback_up()?;
     let mut batch = routes();
     own.iter().for_each(|address| add_address(&mut batch, *address));
     Ok(batch.send(None)?)
@@ -317,7 +411,7 @@ mod tests {
 
     #[test]
     fn messages_are_complete_and_counted() {
-        for (batch, messages) in [(routes(), 2), (rules(), 7)] {
+        for (batch, messages) in [(routes(), 2), (rules(), 7), (remove_rules(), 4)] {
             let mut bytes = batch.bytes.as_slice();
             let mut count = 0;
             while let Some((_, _, rest)) = next_message(bytes) {
@@ -328,6 +422,52 @@ mod tests {
             assert!(batch.bytes.len() < 4096 && batch.bytes.len().is_multiple_of(4));
         }
         assert_eq!((routes().acknowledged, rules().acknowledged), (2, 5));
+    }
+
+    #[test]
+    fn other_interfaces_are_found() {
+        let routes = "Iface\tDestination\tGateway\nlo\t00000000\t00000000\n";
+        let addresses = "00000000000000000000000000000001 01 80 10 80       lo\n";
+        assert_eq!(other_interface(routes, addresses), None);
+        assert_eq!(other_interface("Iface\tDestination\n", ""), None);
+        assert_eq!(other_interface(&format!("{routes}eth0\t000011AC\t00000000\n"), addresses), Some("eth0"));
+        let more = format!("{addresses}fe800000000000000042acfffe110002 02 40 20 80     eth1\n");
+        assert_eq!(other_interface(routes, &more), Some("eth1"));
+    }
+
+    fn plan() -> (GatewayPlan, OwnedFd) {
+        let kind = SocketType::SEQPACKET;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = pair.unwrap();
+        (GatewayPlan::new(theirs), ours)
+    }
+
+    fn own_namespace() -> OwnedFd {
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        rustix::fs::open(c"/proc/thread-self/ns/net", flags, rustix::fs::Mode::empty()).unwrap()
+    }
+
+    /// Returns the gateway's sockets that a plan has sent.
+    fn sent(socket: &OwnedFd) -> usize {
+        let received = crate::passing::receive_with(socket.as_fd(), &mut [0; 1]).unwrap();
+        received.descriptors.len()
+    }
+
+    #[test]
+    fn sockets_are_opened_in_a_namespace_again() {
+        let (first, other) = plan();
+        let made = first.in_new_namespace(own_namespace);
+        if !rustix::process::geteuid().is_root() {
+            assert_eq!(made.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            return;
+        }
+        let namespace = made.unwrap();
+        assert_eq!(sent(&other), 2);
+        let (second, other) = plan();
+        second.in_namespace(namespace.as_fd()).unwrap();
+        assert_eq!(sent(&other), 2);
+        let refused = second.in_namespace(own_namespace().as_fd()).unwrap_err();
+        assert!(refused.to_string().contains("no network namespace of its own"), "{refused}");
     }
 
     #[test]

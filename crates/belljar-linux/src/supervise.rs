@@ -302,7 +302,7 @@ fn make_network(plan: &LaunchPlan, first: &First) -> Result<(), Failure> {
 /// [`crate::unaccepted_bytes`].
 ///
 /// [`SO_RCVBUF`]: https://man7.org/linux/man-pages/man7/socket.7.html
-fn set_receive_buffers(proc: Option<&OwnedFd>) -> Result<(), Errno> {
+pub(crate) fn set_receive_buffers(proc: Option<&OwnedFd>) -> Result<(), Errno> {
     for (path, value) in [(TCP_RMEM, RECEIVE_BUFFERS), (TCP_MAX_TW_BUCKETS, TIME_WAITS)] {
         match open_sysctl(proc, path, OFlags::WRONLY | OFlags::CLOEXEC) {
             Err(Errno::ROFS) => {}

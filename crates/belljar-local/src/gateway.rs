@@ -31,7 +31,7 @@ const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for the start of a gateway after another one.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time that a change of the policy waits for a gateway that is being started.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(2);

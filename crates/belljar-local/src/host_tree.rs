@@ -94,13 +94,6 @@ const SYSTEM: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const WRITABLE: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 const DEVICE: u64 = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 
-/// Returns what of the tree is read-only, for engines whose walls are others: what to make, and what to mount there.
-#[must_use]
-pub fn system_tree(spec: &SandboxSpec) -> (Vec<Node>, Vec<MountStep>) {
-    let tree = HostTree::system(spec);
-    (tree.nodes, tree.mounts)
-}
-
 /// Tree of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct HostTree {
@@ -126,8 +119,8 @@ impl HostTree {
         tree
     }
 
-    /// Plans what of the tree is read-only. Missing parts of the host's `/etc` are missing inside as well.
-    fn system(spec: &SandboxSpec) -> Self {
+    /// Plans what of the tree is read-only, for engines whose walls are others as well. Missing parts of the host's `/etc` are missing inside as well.
+    pub(crate) fn system(spec: &SandboxSpec) -> Self {
         let mut tree = Self::default();
         tree.dir("usr", 0o755);
         tree.bind("/usr", "usr", SYSTEM);
@@ -399,12 +392,17 @@ pub(crate) fn hosts(spec: &SandboxSpec) -> String {
     format!("127.0.0.1 localhost {}\n::1 localhost ip6-localhost ip6-loopback\n", spec.hostname.as_str())
 }
 
+/// Options of `/etc/resolv.conf` (resolv.conf(5)): the gateway answers at once or not at all.
+pub const RESOLVER_OPTIONS: [&str; 2] = ["timeout:2", "attempts:3"];
+
 /// Returns the content of `/etc/resolv.conf`.
 pub(crate) fn resolv_conf(spec: &SandboxSpec) -> String {
     match spec.network.mode() {
         NetworkMode::Disabled => "# The network of this sandbox is disabled.\n".to_owned(),
-        // The gateway answers at once or not at all.
-        _ => format!("nameserver {}\noptions timeout:2 attempts:3\n", belljar_linux::NETWORK_ADDRESS),
+        _ => {
+            let options = RESOLVER_OPTIONS.join(" ");
+            format!("nameserver {}\noptions {options}\n", belljar_linux::NETWORK_ADDRESS)
+        }
     }
 }
 

@@ -61,12 +61,7 @@ pub(crate) fn isolation(
     };
     layers.add("tree", state, tree);
     match kind {
-        LocalKind::Local if plan.gateway.is_some() => layers.add(
-            "network",
-            LayerState::InForce,
-            "a network namespace with loopback only, whose connections end at a gateway that applies the policy",
-        ),
-        LocalKind::Local => layers.add_disabled_network("a network namespace"),
+        LocalKind::Local => layers.add_network("a network namespace", &spec.network),
         LocalKind::Process => layers.add(
             "network",
             LayerState::InForce,

@@ -17,7 +17,7 @@ use belljar_linux::{
 };
 use belljar_model::{
     LimitsGrade, Mount, MountMode, MountPolicy, MountRefusal, SandboxId, SandboxSpec, TEMPLATE_DIR, Tree,
-    TreeBase, TreeBuild, placeholder,
+    TreeBase, TreeBuild,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -457,7 +457,7 @@ impl Planner<'_> {
         if self.config.kind != LocalKind::Local {
             env.set("TMPDIR", home.to_string_lossy());
         }
-        env.extend(self.spec.network.secrets().keys().map(|name| (name.clone(), placeholder(name))));
+        env.add_placeholders(self.spec);
         if self.trust.is_some() {
             env.extend(Trust::environment());
         }

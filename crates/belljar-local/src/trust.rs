@@ -8,7 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_engine::EngineError;
 use belljar_gateway::{Authority, AuthorityError, SYSTEM_ROOTS};
-use belljar_model::{NetworkPolicy, NetworkSetup};
+use belljar_linux::{MountStep, Node};
+use belljar_model::{NetworkPolicy, NetworkSetup, SandboxSpec};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sha1::{Digest as _, Sha1};
 
@@ -16,7 +17,7 @@ use crate::host_tree::HostTree;
 use crate::template_tree::layer_with;
 
 /// Directory of the files: the one directory that every tree has of its own.
-const DIR: &str = "dev/belljar";
+pub const TRUST_DIR: &str = "/dev/belljar";
 /// Certificate of the sandbox's authority.
 const AUTHORITY: &str = "/dev/belljar/ca.pem";
 /// The sandbox's authority together with those that the system trusts.
@@ -140,8 +141,21 @@ pub fn system_bundle() -> Option<String> {
     SYSTEM_ROOTS.iter().find_map(|path| std::fs::read_to_string(path).ok())
 }
 
+/// Returns the read-only tree of a sandbox with the machine's own programs, for engines whose walls are others: what to make, and what to
+/// mount there.
+#[must_use]
+pub fn host_tree(spec: &SandboxSpec, trust: Option<&Trust>) -> (Vec<Node>, Vec<MountStep>) {
+    let mut tree = HostTree::system(spec);
+    if let Some(trust) = trust {
+        trust.add_to(&mut tree);
+        trust.cover_stores(&mut tree);
+    }
+    (tree.nodes, tree.mounts)
+}
+
 /// Authorities that a sandbox trusts.
-pub(crate) struct Trust {
+#[derive(Debug)]
+pub struct Trust {
     authority: Vec<u8>,
     bundle: Vec<u8>,
 }
@@ -156,10 +170,16 @@ impl Trust {
 
     /// Adds the files to the tree.
     pub(crate) fn add_to(&self, tree: &mut HostTree) {
-        tree.dir(DIR, 0o755);
-        for (path, content) in [(AUTHORITY, &self.authority), (BUNDLE, &self.bundle)] {
-            tree.file(path.trim_start_matches('/'), content.clone());
+        tree.dir(TRUST_DIR.trim_start_matches('/'), 0o755);
+        for (path, content) in self.files() {
+            tree.file(path.trim_start_matches('/'), content.to_vec());
         }
+    }
+
+    /// Returns the files, in [`TRUST_DIR`], with their content.
+    #[must_use]
+    pub fn files(&self) -> [(&'static str, &[u8]); 2] {
+        [(AUTHORITY, self.authority.as_slice()), (BUNDLE, self.bundle.as_slice())]
     }
 
     /// Mounts the files on the tree's own stores of certificates, as far as it has them. They cannot be replaced then.
@@ -177,7 +197,7 @@ impl Trust {
     }
 
     /// Returns the environment variables that name the files.
-    pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
+    pub fn environment() -> impl Iterator<Item = (String, String)> {
         let bundle = BUNDLE_VARIABLES.iter().map(|name| (*name, BUNDLE));
         let more = EXTRA_VARIABLES.iter().map(|name| (*name, AUTHORITY));
         bundle.chain(more).map(|(name, path)| (name.to_owned(), path.to_owned()))

@@ -11,15 +11,14 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
-use crate::control::{Control, EndReason};
-use crate::progress::Progress;
+/// How such a sandbox ended.
+pub const UNACCEPTED: &str =
+    "connections that its code opened to itself and did not accept held more memory than its limit memory";
 
 /// Interval between two counts. The loopback delivers some 30,000 connections a second, of some 40 KiB each.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -45,21 +44,29 @@ const SOCKSTAT: &str = "net/sockstat";
 /// connections that wait to be accepted.
 const LISTENING: &str = "0A";
 
-static COUNTED: Mutex<Vec<Counted>> = Mutex::new(Vec::new());
+static COUNTED: Mutex<Vec<Box<dyn Counted>>> = Mutex::new(Vec::new());
 
 /// Whether the task runs.
 static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 
 /// A sandbox whose connections are counted.
-struct Counted {
-    progress: watch::Receiver<Progress>,
-    control: Weak<Control>,
-    memory: Arc<AtomicU64>,
+pub(crate) trait Counted: Send {
+    /// Reports whether it has ended.
+    fn is_over(&self) -> bool;
+
+    /// Returns a process in its network namespace, once there is one.
+    fn process(&self) -> Option<i32>;
+
+    /// Returns its limit of memory in bytes, which can change.
+    fn memory_bytes(&self) -> u64;
+
+    /// Ends it, because its connections hold more than that.
+    fn end(&self);
 }
 
-/// Counts the connections of a sandbox with its own network until it ends. `memory` is its limit of memory in bytes, which can change.
-pub(crate) fn count(progress: watch::Receiver<Progress>, control: &Arc<Control>, memory: &Arc<AtomicU64>) {
-    COUNTED.lock().push(Counted { progress, control: Arc::downgrade(control), memory: Arc::clone(memory) });
+/// Counts the connections of a sandbox with a network namespace of its own until it ends.
+pub(crate) fn count(sandbox: impl Counted + 'static) {
+    COUNTED.lock().push(Box::new(sandbox));
     if !IS_COUNTING.swap(true, Ordering::AcqRel) {
         tokio::spawn(count_all(Counting));
     }
@@ -81,7 +88,7 @@ async fn count_all(counting: Counting) {
     loop {
         tokio::time::sleep(INTERVAL).await;
         let mut counted = COUNTED.lock();
-        counted.retain(|one| one.control.strong_count() > 0 && !one.progress.borrow().is_over());
+        counted.retain(|one| !one.is_over());
         if counted.is_empty() {
             // Before the lock is released: whoever adds the next one starts another task.
             drop(counting);
@@ -96,12 +103,11 @@ async fn count_all(counting: Counting) {
                 break;
             }
             next = (next + 1) % counted.len();
-            let most = one.memory.load(Ordering::Relaxed) / each;
-            let first = one.progress.borrow().first;
-            let Some(first) = first.filter(|_| machine > most) else { continue };
-            let process = format!("/proc/{first}");
+            let most = one.memory_bytes() / each;
+            let Some(process) = one.process().filter(|_| machine > most) else { continue };
+            let process = format!("/proc/{process}");
             if sockets(&process) > most && unaccepted(&process) > most {
-                one.control.upgrade().inspect(|control| control.end_because(EndReason::Unaccepted));
+                one.end();
             }
         }
     }

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use belljar_engine::backend::{deadline_after, deadline_passed};
@@ -30,6 +30,7 @@ use crate::gateway::{Gateways, START_GATEWAY};
 use crate::orphans::{ORPHANS, wait_for_exit};
 use crate::progress::{Progress, async_fd, describe_end, follow};
 use crate::sockets::{pair, stream};
+use crate::unaccepted::{Counted, UNACCEPTED};
 
 /// Maximum time for a supervisor to remove everything. The supervisor itself gives up before that.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -96,7 +97,9 @@ impl LocalWalls {
             tokio::spawn(keep_gateway(Arc::clone(gateway), started, sender, Arc::clone(&control)));
         }
         if resources.counts_unaccepted {
-            crate::unaccepted::count(progress.clone(), &control, &resources.memory);
+            let memory = Arc::clone(&resources.memory);
+            let (progress, control) = (progress.clone(), Arc::downgrade(&control));
+            crate::unaccepted::count(Connections { progress, control, memory });
         }
         Ok(Self {
             resources,
@@ -183,10 +186,7 @@ impl LocalWalls {
     fn end_reason(&self, progress: &Progress) -> String {
         match self.control.reason.get() {
             Some(EndReason::Deadline) => "its deadline has passed".to_owned(),
-            Some(EndReason::Unaccepted) => {
-                "connections that its code opened to itself and did not accept held more memory than its limit memory"
-                    .to_owned()
-            }
+            Some(EndReason::Unaccepted) => UNACCEPTED.to_owned(),
             None => describe_end(progress),
         }
     }
@@ -355,6 +355,31 @@ async fn open_connection(control: &OwnedFd) -> io::Result<OwnedFd> {
             }
             Err(errno) => return Err(errno.into()),
         }
+    }
+}
+
+/// Connections of a sandbox that no program has accepted.
+struct Connections {
+    progress: watch::Receiver<Progress>,
+    control: Weak<Control>,
+    memory: Arc<AtomicU64>,
+}
+
+impl Counted for Connections {
+    fn is_over(&self) -> bool {
+        self.control.strong_count() == 0 || self.progress.borrow().is_over()
+    }
+
+    fn process(&self) -> Option<i32> {
+        self.progress.borrow().first
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        self.control.upgrade().inspect(|control| control.end_because(EndReason::Unaccepted));
     }
 }
 

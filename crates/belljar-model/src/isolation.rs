@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::EngineName;
 use crate::limits::{Limits, LimitsGrade};
+use crate::network::{NetworkMode, NetworkPolicy};
 
 /// Isolation layers that were actually in force, as opposed to requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,9 +69,15 @@ impl Layers {
         self.0.push(Layer { name: name.to_owned(), state, detail: detail.into() });
     }
 
-    /// Adds the layer `network` of a sandbox whose network is not connected, and what it has.
-    pub fn add_disabled_network(&mut self, has: &str) {
-        self.add("network", LayerState::InForce, format!("disabled: {has} with loopback only"));
+    /// Adds the layer `network` of a sandbox with this policy, and what it has of its own.
+    pub fn add_network(&mut self, has: &str, policy: &NetworkPolicy) {
+        let detail = match policy.mode() {
+            NetworkMode::Disabled => format!("disabled: {has} with loopback only"),
+            _ => format!(
+                "{has} with loopback only, whose connections end at a gateway that applies the policy"
+            ),
+        };
+        self.add("network", LayerState::InForce, detail);
     }
 
     /// Adds the layer `seccomp` of a filter with so many instructions.

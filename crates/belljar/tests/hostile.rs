@@ -41,11 +41,18 @@ mod suite {
             is_watched: false,
         });
         adopt_orphans().map_err(|error| said(&error))?;
-        let trial = |case: Case| {
-            let suite = Arc::clone(&suite);
-            Trial::ignorable_test(case.test_name(), move || run(&suite, &case))
-        };
-        let mut trials: Vec<Trial> = corpus.cases.into_iter().map(trial).collect();
+        let mut trials = Vec::new();
+        for case in corpus.cases {
+            for engine in case.engines.clone() {
+                let (suite, case) = (Arc::clone(&suite), case.clone());
+                trials.push(match engine.other() {
+                    None => Trial::ignorable_test(case.test_name(), move || run(&suite, &case)),
+                    Some(name) => Trial::ignorable_test(format!("{name}::{}", case.test_name()), move || {
+                        on_other_engine(&suite, name, &case)
+                    }),
+                });
+            }
+        }
         let suite = Arc::clone(&suite);
         trials.push(Trial::ignorable_test("harness_tells_what_does_not_hold", move || harness(&suite)));
         Ok(trials)
@@ -92,11 +99,47 @@ mod suite {
         Ok(Completion::Completed)
     }
 
-    fn run(suite: &Suite, case: &Case) -> Result<Completion, Failed> {
-        let skipped = |reason: &str| {
-            writeln!(std::io::stdout(), "SKIPPED {}: {reason}", case.test_name())?;
-            Ok(Completion::ignored_with(reason))
+    fn skipped(case: &Case, reason: &str) -> Result<Completion, Failed> {
+        writeln!(std::io::stdout(), "SKIPPED {}: {reason}", case.test_name())?;
+        Ok(Completion::ignored_with(reason))
+    }
+
+    /// Runs a case on an engine that not every machine has.
+    fn on_other_engine(suite: &Suite, engine: &str, case: &Case) -> Result<Completion, Failed> {
+        let mut flags = vec!["--engine".to_owned(), engine.to_owned()];
+        if engine == "docker" {
+            match std::env::var("BELLJAR_TEST_IMAGE") {
+                Ok(image) => flags.extend(["--image".to_owned(), image]),
+                Err(_) => {
+                    let reason = std::env::var("BELLJAR_TEST_DOCKER_LACKS");
+                    let reason =
+                        reason.unwrap_or_else(|_| "run it by tests/docker/with-daemon.sh".to_owned());
+                    return skipped(case, &reason);
+                }
+            }
+        } else {
+            let report = std::process::Command::new(&suite.intact.program)
+                .args(["engine", "ls", "--json"])
+                .output()?;
+            let report: serde_json::Value = serde_json::from_slice(&report.stdout)?;
+            let engine = report.as_array().and_then(|all| all.iter().find(|one| one["name"] == engine));
+            if let Some(obstacle) = engine.ok_or("the engine is not listed")?["obstacles"].get(0) {
+                return skipped(case, obstacle["detail"].as_str().unwrap_or_default());
+            }
+        }
+        let binary = Binary { flags, ..suite.intact.clone() };
+        let suite = Suite {
+            lib: suite.lib.clone(),
+            intact: binary.clone(),
+            mutated: Some(binary),
+            scope: Scope::Own,
+            is_watched: false,
         };
+        run(&suite, case)
+    }
+
+    fn run(suite: &Suite, case: &Case) -> Result<Completion, Failed> {
+        let skipped = |reason: &str| skipped(case, reason);
         if !rustix::process::geteuid().is_root() {
             return skipped("needs root, for control groups and user ids of their own");
         }

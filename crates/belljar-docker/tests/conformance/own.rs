@@ -11,17 +11,22 @@ use libtest_mimic::Trial;
 use crate::daemon::Daemon;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [OwnTest<Daemon>; 10] = [
+    let all: [OwnTest<Daemon>; 11] = [
         ("twenty_in_a_row_leave_nothing", twenty_in_a_row_leave_nothing),
         ("missing_image_is_an_error", missing_image_is_an_error),
         ("image_without_a_shell_starts", image_without_a_shell_starts),
         ("hostile_image_gets_no_more", hostile_image_gets_no_more),
         ("image_that_moves_the_socket_is_refused", image_that_moves_the_socket_is_refused),
-        ("network_is_refused_by_name", network_is_refused_by_name),
+        ("network_elsewhere_is_refused_by_name", network_elsewhere_is_refused_by_name),
         ("missing_daemon_is_an_error_with_a_fix", missing_daemon_is_an_error_with_a_fix),
         ("sandbox_outlives_its_server", sandbox_outlives_its_server),
         ("interrupted_launches_are_removed", interrupted_launches_are_removed),
         ("limits_are_those_of_the_container", limits_are_those_of_the_container),
+        ("waiting_connections_end_the_sandbox", |daemon| {
+            conformance::waiting_connections_end_the_sandbox::<Daemon>(&DockerEngine::new(
+                daemon.config(Route::Shortest),
+            ))
+        }),
     ];
     all.map(own_trial).into()
 }
@@ -184,16 +189,21 @@ fn chain(error: &EngineError) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-fn network_is_refused_by_name(daemon: &Daemon) -> Tested {
-    let engine = DockerEngine::new(daemon.config(Route::Shortest));
-    let spec = SandboxSpec {
-        network: NetworkFile { mode: Some("open".to_owned()), ..NetworkFile::default() }.resolve()?,
-        ..spec()
-    };
-    match block_on(engine.create(CreateRequest::run(&spec)))? {
-        Err(EngineError::Unsupported { what, .. }) if what == "network" => Ok(()),
-        other => Err(format!("got {other:?}").into()),
+/// A daemon that is reached as one of another machine, and one with such an address.
+fn network_elsewhere_is_refused_by_name(daemon: &Daemon) -> Tested {
+    let through = daemon.config(Route::ThroughDaemon);
+    let mut elsewhere = daemon.config(Route::Shortest);
+    elsewhere.settings.host = Some("tcp://127.0.0.1:1".to_owned());
+    let network = NetworkFile { mode: Some("open".to_owned()), ..NetworkFile::default() }.resolve()?;
+    let spec = SandboxSpec { network, ..spec() };
+    for config in [through, elsewhere] {
+        match block_on(DockerEngine::new(config).create(CreateRequest::run(&spec)))? {
+            Err(EngineError::Unsupported { what, reason, .. })
+                if what == "network" && reason.contains("unix://") => {}
+            other => return Err(format!("got {other:?}").into()),
+        }
     }
+    Ok(())
 }
 
 fn missing_daemon_is_an_error_with_a_fix(daemon: &Daemon) -> Tested {

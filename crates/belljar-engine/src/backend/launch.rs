@@ -187,6 +187,7 @@ pub fn guest_config(
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     env.add_installers(Some(home));
     env.add_limits(limits);
+    env.add_placeholders(spec);
     env.add_requested(spec);
     GuestConfig {
         home: home.into(),

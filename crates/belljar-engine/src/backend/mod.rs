@@ -4,4 +4,4 @@ mod launch;
 mod walls;
 
 pub use launch::{Launches, Launching, New, Record, adopt, guest_config, random, start};
-pub use walls::{Backend, deadline_after, deadline_passed};
+pub use walls::{Backend, NetworkControl, deadline_after, deadline_passed};

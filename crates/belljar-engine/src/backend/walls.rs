@@ -33,6 +33,18 @@ const GUEST_SLACK: Duration = Duration::from_secs(5);
 /// Maximum time for the end of a sandbox to be known after its connection broke.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The gateway of a sandbox's network.
+pub trait NetworkControl: Send + Sync {
+    /// Replaces the policy. Connections that the new one does not allow are closed.
+    fn set_policy<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, ()>;
+
+    /// See [`Walls::network_log`].
+    ///
+    /// # Errors
+    /// Fails if the gateway cannot be reached.
+    fn log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>>;
+}
+
 /// What runs a sandbox, such as a container or a process.
 pub trait Backend: Send + Sync + Sized + 'static {
     /// How the guest's socket is reached.
@@ -42,6 +54,11 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// Returns how the guest is reached.
     fn reach(&self) -> &Self::Reach;
+
+    /// Returns its network, if it has one.
+    fn network(&self) -> Option<&dyn NetworkControl> {
+        None
+    }
 
     /// Returns the step that failed, if what runs the guest has ended before it could be configured, and the cause, if that is known.
     fn failed_start(&self) -> impl Future<Output = Option<(String, Option<std::io::Error>)>> + Send;
@@ -304,12 +321,17 @@ impl<B: Backend> Walls for BackendWalls<B> {
         Box::pin(self.0.set_limits(change))
     }
 
-    fn set_network<'a>(&'a self, _: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
-        Box::pin(async { Err(EngineError::NoNetwork) })
+    fn set_network<'a>(&'a self, policy: &'a NetworkPolicy) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async {
+            self.0.backend.network().ok_or(EngineError::NoNetwork)?.set_policy(policy).await;
+            Ok(())
+        })
     }
 
-    fn network_log(&self, _: u64, _: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {
-        Box::pin(async { Err(EngineError::NoNetwork) })
+    fn network_log(&self, after: u64, follow: bool) -> BoxFuture<'_, Result<NetworkLog, EngineError>> {
+        Box::pin(
+            async move { self.0.backend.network().ok_or(EngineError::NoNetwork)?.log(after, follow).await },
+        )
     }
 
     fn set_deadline(&self, after: Option<Duration>) -> BoxFuture<'_, Result<(), EngineError>> {

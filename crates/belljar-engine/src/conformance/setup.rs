@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_model::{EngineName, SandboxId, SandboxSpec};
+use belljar_model::{EngineName, NetworkFile, SandboxId, SandboxSpec};
 use libtest_mimic::{Completion, Failed, Trial};
 
 use super::{Case, Conforming, Context, Outcome};
@@ -19,6 +19,9 @@ pub type Tested<T = ()> = Result<T, Failed>;
 
 /// A test of an engine's own, by its name.
 pub type OwnTest<S> = (&'static str, fn(&S) -> Tested);
+
+/// Maximum time for a sandbox to be ended.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval at which a state is looked at again.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -163,6 +166,49 @@ pub fn in_a_row_leave_nothing<S: Setup>(setup: &S, engine: &dyn Engine, rounds: 
                 _ => drop(sandbox),
             }
             nothing_is_left(setup, &id).await;
+        }
+        Tested::Ok(())
+    })?
+}
+
+/// Opens connections to its own listeners, sends, accepts none, and closes its ends: the kernel charges none of what they hold.
+const LEAVES_WAITING: &str = "
+import socket
+held = []
+while True:
+    server = socket.socket()
+    server.bind(('127.0.0.1', 0))
+    server.listen(4096)
+    held.append(server)
+    for _ in range(256):
+        with socket.socket() as client:
+            client.settimeout(1)
+            try:
+                client.connect(server.getsockname())
+                client.setblocking(False)
+                while True: client.send(bytes(28000))
+            except OSError: pass
+";
+
+/// Checks that connections in a sandbox with a network that no program accepts end it once they hold more than its limit of memory.
+///
+/// # Errors
+/// Fails if the sandbox cannot be created, or goes on.
+pub fn waiting_connections_end_the_sandbox<S: Setup>(engine: &dyn Engine) -> Tested {
+    let network = NetworkFile { mode: Some("whitelist".to_owned()), ..NetworkFile::default() }.resolve()?;
+    let mut spec = SandboxSpec { network, ..spec::<S>() };
+    spec.limits.memory = "64m".parse()?;
+    block_on(async {
+        let sandbox = engine.create(CreateRequest::run(&spec)).await?;
+        let ended = async {
+            let _ = run(&sandbox, &["python3", "-c", LEAVES_WAITING]).await;
+            sandbox.wait_ended().await
+        };
+        let how = tokio::time::timeout(END_TIMEOUT, ended).await;
+        sandbox.stop().await?;
+        let how = how.map_err(|_| "the sandbox goes on")?;
+        if !how.contains("did not accept") {
+            return Err(format!("it ended otherwise: {how}").into());
         }
         Tested::Ok(())
     })?

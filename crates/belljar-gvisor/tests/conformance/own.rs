@@ -7,14 +7,14 @@ use belljar_engine::conformance::{
 };
 use belljar_engine::{CreateRequest, Engine as _, EngineError};
 use belljar_gvisor::{GvisorConfig, GvisorEngine};
-use belljar_model::{GvisorPlatform, LimitsGrade, NetworkFile, SandboxId, SandboxSpec};
+use belljar_model::{GvisorPlatform, LimitsGrade, SandboxId, SandboxSpec};
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal};
 
 use crate::runsc::Machine;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [OwnTest<Machine>; 11] = [
+    let all: [OwnTest<Machine>; 12] = [
         ("six_in_a_row_leave_nothing", |machine| in_a_row_leave_nothing(machine, &engine(machine), 6)),
         ("rest::fifty_in_a_row_leave_nothing", |machine| {
             in_a_row_leave_nothing(machine, &engine(machine), 50)
@@ -28,6 +28,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("memory_that_forks_share_counts_once", memory_that_forks_share_counts_once),
         ("processor_time_is_limited", processor_time_is_limited),
         ("user_code_does_not_reach_the_guest", user_code_does_not_reach_the_guest),
+        ("waiting_connections_end_the_sandbox", |machine| {
+            conformance::waiting_connections_end_the_sandbox::<Machine>(&engine(machine))
+        }),
     ];
     all.map(own_trial).into()
 }
@@ -107,15 +110,12 @@ fn interrupted_launches_are_removed(machine: &Machine) -> Tested {
 
 fn what_is_not_enforced_is_refused(machine: &Machine) -> Tested {
     let engine = engine(machine);
-    let network = NetworkFile { mode: Some("open".to_owned()), ..NetworkFile::default() }.resolve()?;
     let mut inodes = spec();
     inodes.limits.inodes = "1000".parse()?;
     let watched = SandboxSpec { grade: LimitsGrade::Watched, ..spec() };
-    for (spec, field) in [(SandboxSpec { network, ..spec() }, "network"), (inodes, "inodes")] {
-        match block_on(engine.create(CreateRequest::run(&spec)))? {
-            Err(EngineError::Unsupported { what, .. }) if what == field => {}
-            other => return Err(format!("{field}: got {other:?}").into()),
-        }
+    match block_on(engine.create(CreateRequest::run(&inodes)))? {
+        Err(EngineError::Unsupported { what, .. }) if what == "inodes" => {}
+        other => return Err(format!("inodes: got {other:?}").into()),
     }
     match block_on(engine.create(CreateRequest::run(&watched)))? {
         Err(EngineError::Layer { reason, .. }) if reason.contains("control groups") => Ok(()),

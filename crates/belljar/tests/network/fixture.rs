@@ -59,6 +59,83 @@ def talk(host, port=5432, said=b'hello'):
         return type(error).__name__
 "#;
 
+/// An engine whose networks are tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tested {
+    Local,
+    Docker,
+    Gvisor,
+}
+
+/// That of this process, which runs one test.
+static ENGINE: std::sync::OnceLock<Tested> = std::sync::OnceLock::new();
+
+impl Tested {
+    /// Returns the engine of this test.
+    pub(crate) fn current() -> Self {
+        *ENGINE.get_or_init(|| Self::Local)
+    }
+
+    /// Makes this the engine of this test.
+    ///
+    /// # Errors
+    /// The reason why it cannot be used here.
+    pub(crate) fn select(self) -> Result<(), String> {
+        match self {
+            Self::Local => {}
+            Self::Docker => {
+                let reason = std::env::var("BELLJAR_TEST_DOCKER_LACKS");
+                let reason = reason.unwrap_or_else(|_| "run it by tests/docker/with-daemon.sh".to_owned());
+                self.variables().map(drop).ok_or(format!("the engine docker: {reason}"))?;
+            }
+            Self::Gvisor => {
+                let report =
+                    Command::new(env!("CARGO_BIN_EXE_belljar")).args(["engine", "ls", "--json"]).output();
+                let report: Value = serde_json::from_slice(&report.unwrap().stdout).unwrap();
+                let engine =
+                    report.as_array().unwrap().iter().find(|one| one["name"] == self.name()).unwrap();
+                if let Some(obstacle) = engine["obstacles"].get(0) {
+                    return Err(format!("the engine gvisor: {}", obstacle["detail"].as_str().unwrap()));
+                }
+            }
+        }
+        assert_eq!(*ENGINE.get_or_init(|| self), self, "each test has a process of its own");
+        Ok(())
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Docker => "docker",
+            Self::Gvisor => "gvisor",
+        }
+    }
+
+    /// Returns the variables with which commands use the engine.
+    fn variables(self) -> Option<Vec<(&'static str, String)>> {
+        let mut all = vec![("BELLJAR_ENGINE", self.name().to_owned())];
+        if self == Self::Docker {
+            all.push(("BELLJAR_ENGINES_DOCKER_HOST", std::env::var("BELLJAR_TEST_DOCKER").ok()?));
+            all.push(("BELLJAR_ENGINES_DOCKER_IMAGE", std::env::var("BELLJAR_TEST_IMAGE").ok()?));
+        }
+        Some(all)
+    }
+
+    /// Returns the settings with which a server uses the engine: the section of sandboxes, and others before it.
+    pub(crate) fn settings(self) -> String {
+        let own = match self {
+            Self::Local => return String::new(),
+            Self::Docker => {
+                let [host, image] =
+                    ["BELLJAR_TEST_DOCKER", "BELLJAR_TEST_IMAGE"].map(|name| std::env::var(name).unwrap());
+                format!("[engines.docker]\nhost = '{host}'\nimage = '{image}'\n")
+            }
+            Self::Gvisor => String::new(),
+        };
+        format!("{own}[sandboxes]\nengine = '{}'\npool = 0\ntemplate_pool = 0\n", self.name())
+    }
+}
+
 /// Moves this process to a network namespace in which it can use every address.
 pub(crate) fn enter() -> Result<(), String> {
     belljar_local::enter_test_network(&[MACHINE]).map_err(|error| format!("cannot make a network: {error}"))
@@ -145,7 +222,7 @@ impl Fixture {
         let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
         command.args(["run", "--policy", "policy.toml", "-f", "ca.pem"]).args(flags.split_whitespace());
         command.args(["-l", language, "-c", code]);
-        command.current_dir(&self.dir).stdin(Stdio::null()).env_remove("BELLJAR_ENGINE");
+        command.current_dir(&self.dir).stdin(Stdio::null()).envs(Tested::current().variables().unwrap());
         command
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::Case;
 use crate::clients::cases;
-use crate::fixture::{DEADLINE, Fixture, PRELUDE, gateways};
+use crate::fixture::{DEADLINE, Fixture, PRELUDE, Tested, gateways};
 use crate::home::Home;
 
 cases![
@@ -116,7 +116,10 @@ fn gateway_and_launcher_inherit_nothing(_: &Fixture) {
 }
 
 pub(crate) fn home() -> Home {
-    Home::configured("[server]\nlinger = '1s'\n[sandboxes.network]\nresolvers = ['9.9.9.9:53']\n")
+    let engine = Tested::current().settings();
+    Home::configured(&format!(
+        "[server]\nlinger = '1s'\n{engine}[sandboxes.network]\nresolvers = ['9.9.9.9:53']\n"
+    ))
 }
 
 pub(crate) fn python(home: &Home, sandbox: &str, code: &str) -> String {

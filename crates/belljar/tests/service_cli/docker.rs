@@ -72,7 +72,9 @@ fn code_runs_in_an_image_of_the_daemon() {
     let done = daemon.run(&home, &["run", "--memory", "64m", "-c", "x = b'x' * (256 << 20)"], &variables);
     assert_eq!(done.status, Some(137), "{done:?}");
     // What the engine lacks is refused, with the field's name.
-    let done = daemon.run(&home, &["run", "--net", "open", "-c", "1"], &variables);
+    let [sandbox, image] = variables;
+    let elsewhere = [sandbox, image, ("DOCKER_HOST", "tcp://127.0.0.1:1")];
+    let done = daemon.run(&home, &["run", "--net", "open", "-c", "1"], &elsewhere);
     assert!(done.status == Some(125) && done.stderr.contains("network:"), "{done:?}");
     let done = daemon.run(&home, &["run", "--engine", "docker", "-c", "1"], &[]);
     assert!(done.status == Some(125) && done.stderr.contains("--image"), "{done:?}");
