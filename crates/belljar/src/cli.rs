@@ -12,7 +12,7 @@ use crate::code::CodeArgs;
 use crate::config::SettingArgs;
 use crate::limits::RunLimits;
 use crate::message::Quit;
-use crate::service::args::{Format, FormatArgs, SandboxCommandArgs};
+use crate::service::args::{Format, FormatArgs, SandboxCommandArgs, ServerArgs};
 use crate::service::server_args::{
     ApprovalCommandArgs, AuditCommandArgs, CollectArgs, ConsoleArgs, EventsArgs, ImageCommandArgs,
     KeyCommandArgs, McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs,
@@ -63,6 +63,14 @@ Examples:
   belljar net check --preset pip --allow x.example x.example:443 y.example
   belljar net check --allow '*.example.com' --deny admin.example.com:443 api.example.com:8443
   belljar net check --net open 10.0.0.1:443";
+
+const NET_PROBE_EXAMPLES: &str = "\
+Examples:
+  belljar net probe web
+  belljar net probe web pypi.org example.com:80
+
+Tried besides: a name that nobody has, the address of cloud metadata, and where the server is on this machine, a listener on its
+loopback and one on its own address.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -434,6 +442,21 @@ pub(crate) enum NetCommand {
     /// Check whether a policy allows connections, and by which rule; the exit status is 1 if one is denied
     #[command(after_help = NET_CHECK_EXAMPLES)]
     Check(Box<NetCheckArgs>),
+    /// Have a program inside a sandbox connect, and compare what it met with its policy; the exit status is 1 if something differs
+    #[command(after_help = NET_PROBE_EXAMPLES)]
+    Probe(Box<NetProbeArgs>),
+}
+
+/// Arguments of `belljar net probe`.
+#[derive(Debug, Args)]
+pub(crate) struct NetProbeArgs {
+    /// Sandbox
+    pub(crate) sandbox: String,
+    /// Where else to connect, besides what no sandbox may reach; the port is 443 if none is given
+    #[arg(value_name = "HOST[:PORT]")]
+    pub(crate) hosts: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 /// Arguments of `belljar net check`.

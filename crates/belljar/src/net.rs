@@ -28,6 +28,7 @@ pub(crate) fn net(command: &NetCommand) -> Result<u8, Quit> {
     match command {
         NetCommand::Presets { names, format } => list(names, format.is_json()),
         NetCommand::Check(args) => check(args),
+        NetCommand::Probe(args) => crate::service::net_probe(args),
     }
 }
 

@@ -82,6 +82,7 @@ const OF_EACH_ENGINE: [&[&str]; 2] = [
         "policy_changes_while_connections_are_open",
         "policy_outlives_its_server",
         "every_decision_is_logged",
+        "probe_compares_the_policy_with_what_programs_meet",
     ],
     &[
         "tls_connects_to_the_requested_name",

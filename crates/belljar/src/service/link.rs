@@ -147,6 +147,11 @@ impl Link {
         Ok(socket.is_some_and(|socket| UnixStream::connect(socket).is_ok()))
     }
 
+    /// Reports whether the server is known to be on this machine.
+    pub(crate) fn is_here(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Returns where the server is.
     pub(crate) fn place(&self) -> String {
         let socket = self.socket.as_deref().map(|path| format!("unix:{}", path.display()));

@@ -19,6 +19,7 @@ pub(crate) mod long;
 mod mcp;
 mod network;
 mod ports;
+mod probe;
 mod process;
 mod sandbox;
 mod secrets;
@@ -35,6 +36,7 @@ mod volume;
 use belljar_client::ClientError;
 use belljar_engine::{ErrorCode, GuestError, THIS_COMMAND};
 
+use crate::cli::NetProbeArgs;
 use crate::message::{Quit, chain};
 use crate::run::{name_this_command, runtime};
 use args::SandboxCommandArgs;
@@ -199,6 +201,11 @@ pub(crate) fn tool(args: &ToolCommandArgs) -> Result<u8, Quit> {
 /// Runs `belljar mcp`.
 pub(crate) fn mcp(args: &McpArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { mcp::run(&Link::open(&args.server).await?, args).await })
+}
+
+/// Runs `belljar net probe`.
+pub(crate) fn net_probe(args: &NetProbeArgs) -> Result<u8, Quit> {
+    runtime()?.block_on(async { probe::probe(&Link::open(&args.server).await?, args).await })
 }
 
 /// Runs `belljar audit`.

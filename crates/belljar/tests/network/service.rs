@@ -1,5 +1,6 @@
 //! The network of a long-lived sandbox: changes while it runs, and the log of decisions.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::process::Stdio;
@@ -21,6 +22,7 @@ cases![
     dead_gateway_is_started_again,
     gateway_and_launcher_inherit_nothing,
     check_gateway_and_audit_agree,
+    probe_compares_the_policy_with_what_programs_meet,
     documented_service_commands_work,
 ];
 
@@ -459,13 +461,51 @@ fn check_gateway_and_audit_agree(_: &Fixture) {
     }
 }
 
+fn probe_compares_the_policy_with_what_programs_meet(_: &Fixture) {
+    let home = home();
+    let probe = |home: &Home, id: &str, hosts: &str, status| {
+        let done = home.run(&format!("net probe {id}{hosts} --format json"));
+        assert_eq!(done.status, Some(status), "{done:?}");
+        let lines = done.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|one| (one["host"].as_str().unwrap().to_owned(), one)).collect::<BTreeMap<_, _>>()
+    };
+    let id = home.create("--allow good.example:80");
+    let found = probe(&home, &id, " good.example:80 other.example:80 good.example:5432", 0);
+    let of = |host: &str, key: &str| found[host][key].clone();
+    assert_eq!(
+        (of("good.example:80", "decided"), of("good.example:80", "error")),
+        (true.into(), Value::Null)
+    );
+    for denied in ["other.example:80", "good.example:5432", "169.254.169.254:80", "belljar-probe.invalid:443"]
+    {
+        assert_eq!((of(denied, "allowed"), of(denied, "decided")), (false.into(), false.into()), "{denied}");
+    }
+    let trapped: Vec<&Value> = found.values().filter(|one| !one["arrived"].is_null()).collect();
+    assert_eq!(trapped.len(), 2, "{found:?}");
+    assert!(trapped.iter().all(|one| one["arrived"] == false && !one["error"].is_null()), "{trapped:?}");
+    let text = home.good(&format!("net probe {id} good.example:80"));
+    assert!(text.starts_with("DESTINATION") && text.contains("allowed") && !text.contains("NO"), "{text}");
+    let none = home.create("");
+    assert!(probe(&home, &none, " good.example:80", 0).values().all(|one| one["decided"].is_null()));
+    home.good("sandbox kill --all");
+    // Without the wall, a rule is enough for cloud metadata, and the probe says so.
+    let home = crate::service::home();
+    let mut create = home.belljar(&["sandbox", "create", "--allow", "0.0.0.0/0:80", "-q"]);
+    create.env("BELLJAR_TEST_WITHOUT", "gateway-ranges");
+    let open = home.feed_command(create, b"").good();
+    let found = probe(&home, open.trim(), "", 1);
+    assert_eq!(found["169.254.169.254:80"]["agrees"], false, "{found:?}");
+    home.good("sandbox kill --all");
+}
+
 fn documented_service_commands_work(_: &Fixture) {
     let home = home();
     let page = include_str!("../../../../docs/network.md");
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ belljar "));
-    let of_service = |command: &&str| command.starts_with("sandbox ") || command.starts_with("key ");
+    let of_service =
+        |command: &&str| ["sandbox ", "key ", "net probe "].iter().any(|begin| command.starts_with(begin));
     let commands: Vec<&str> = commands.filter(of_service).collect();
-    assert_eq!(commands.len(), 5);
+    assert_eq!(commands.len(), 6);
     for command in commands {
         let command = command.split("  #").next().unwrap().trim_end();
         // No shell removes the quotes.
