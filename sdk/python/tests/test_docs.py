@@ -1,4 +1,4 @@
-"""Runs each example of docs/agents.md, docs/python.md, docs/screening.md and the README, and each program in `examples`."""
+"""Runs each example of docs/agents.md, docs/code-interpreter.md, docs/python.md, docs/screening.md and the README, and each program in `examples`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 import pytest
 
 SDK = Path(__file__).resolve().parent.parent
-PAGES = [*(SDK.parent.parent / "docs" / name for name in ("agents.md", "python.md", "screening.md")), SDK / "README.md"]
+NAMES = ("agents.md", "code-interpreter.md", "python.md", "screening.md")
+PAGES = [*(SDK.parent.parent / "docs" / name for name in NAMES), SDK / "README.md"]
 BLOCK = re.compile(
     r"(?:<!-- needs: (walls|interpreters|templates|volumes) -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
