@@ -9,7 +9,8 @@ use crate::action::{
     CODE_ANSWER, CONTEXT_CREATE, CONTEXT_INTERRUPT, CONTEXT_LIST, CONTEXT_REMOVE, CONTEXT_RESTART,
 };
 use crate::caller::Caller;
-use crate::code::{check_name, environment, explain_context_error};
+use crate::code::explain_context_error;
+use crate::code_request::{check_name, environment};
 #[cfg(doc)]
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};

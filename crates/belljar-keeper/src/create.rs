@@ -548,6 +548,7 @@ fn settings(plan: &LaunchPlan, begin: Instant, pooled: bool) -> Settings {
         read_hosts: plan.spec.network.read_hosts(),
         token_keys: std::collections::BTreeSet::new(),
         ports: plan.ports.clone(),
+        held_by: None,
     }
 }
 

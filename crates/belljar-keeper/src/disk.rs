@@ -40,7 +40,7 @@ impl Keeper {
         let engine = Arc::clone(self.engine(entry.live().spec.engine)?);
         let (disk, path) = (disk_path(&self.disks(), &entry.id), path.to_owned());
         let step = entry.step.lock().await;
-        self.freeze_in(entry, &step).await?;
+        self.freeze_in(entry, None, &step).await?;
         let copying = move || copy_disk(engine.open_disk(&disk)?, &to, &path);
         let copied = tokio::task::spawn_blocking(copying).await;
         self.thaw_in(entry, None, &step).await?;

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::code_step::CALL_PREFIX;
 use crate::error::KeeperError;
 use crate::events::{Event, Events};
 use crate::info::{LogEntry, SandboxInfo};
@@ -60,6 +61,8 @@ pub(crate) struct Entry {
     /// Number of the log's last entry; `u64::MAX` once the sandbox is gone.
     logged: watch::Sender<u64>,
     events: Arc<Events>,
+    /// Held while it is frozen for a call of its code. Calls of several contexts wait one after the other.
+    pub(crate) holding: Arc<tokio::sync::Mutex<()>>,
     /// Last output of its programs.
     last_output: Mutex<Vec<u8>>,
     /// Holds on its volumes, which prevent their removal.
@@ -80,8 +83,6 @@ pub(crate) struct Live {
     pub(crate) deadline: Option<Instant>,
     /// Time of the last use.
     pub(crate) last_used: Instant,
-    /// The approval for which a call waits in it. It is frozen, and nothing else resumes it.
-    pub(crate) held_by: Option<String>,
     /// Number of calls that wait or run in it with an approval, which have its network and its limits in their record.
     pub(crate) approved_calls: u32,
     /// Whether a background command was started, whose output is collected before the sandbox is stopped.
@@ -124,7 +125,6 @@ impl Entry {
                 ports: BTreeMap::new(),
                 deadline,
                 last_used: now,
-                held_by: None,
                 approved_calls: 0,
                 has_background: false,
                 lost: HashMap::new(),
@@ -136,6 +136,7 @@ impl Entry {
             log: Mutex::new(Log::default()),
             logged: watch::Sender::new(0),
             events: Arc::clone(events),
+            holding: Arc::default(),
             last_output: Mutex::default(),
             volumes: Mutex::default(),
         })
@@ -335,7 +336,10 @@ impl Entry {
                 reason: self.live().row.reason.clone().unwrap_or_else(|| "it is being removed".to_owned()),
             },
             state => {
-                let needed = match &self.live().held_by {
+                let needed = match &self.live().settings.held_by {
+                    Some(call) if call.starts_with(CALL_PREFIX) => {
+                        format!("released by the answer to the call {call} of its code, or the end of the time for it").into()
+                    }
                     Some(approval) => format!(
                         "released by a decision about the call that waits in it: belljar approval show {approval}"
                     )
@@ -350,8 +354,13 @@ impl Entry {
     pub(crate) fn info(&self) -> SandboxInfo {
         let live = self.live();
         let ports = live.ports.keys().copied().collect();
-        let info = to_info(&live.row, &live.spec, &live.settings, live.sandbox.as_deref(), ports);
-        SandboxInfo { held_by: live.held_by.clone(), ..info }
+        to_info(&live.row, &live.spec, &live.settings, live.sandbox.as_deref(), ports)
+    }
+
+    /// Returns the settings as they are stored.
+    pub(crate) fn stored_settings(&self, settings: &Settings) -> Result<String, KeeperError> {
+        let what = || format!("settings of sandbox {}", self.id);
+        serde_json::to_string(settings).map_err(|source| KeeperError::Record { what: what(), source })
     }
 }
 
@@ -385,7 +394,7 @@ pub(crate) fn to_info(
         expires_at: row.deadline_at.filter(|_| row.state != SandboxState::Paused),
         paused_at: row.paused_at,
         ended_at: row.ended_at,
-        held_by: None,
+        held_by: settings.held_by.clone().filter(|_| row.state == SandboxState::Paused),
         idle_timeout: settings.lifetime.idle_timeout,
         on_timeout: settings.lifetime.on_timeout,
         auto_resume: settings.lifetime.auto_resume,

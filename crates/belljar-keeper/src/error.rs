@@ -184,6 +184,14 @@ pub enum KeeperError {
         /// Its state.
         state: ApprovalState,
     },
+    /// The call of code does not wait for an answer any more.
+    #[error("call {id} does not wait for an answer: {reason}")]
+    CallClosed {
+        /// The call.
+        id: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// The build was cancelled, or its server is shutting down.
     #[error("the build was cancelled; steps that had ended stay cached")]
     Cancelled,
@@ -409,6 +417,7 @@ impl KeeperError {
             Self::NotFound { what: "secret", .. } => "secret_not_found",
             Self::NotFound { what: "tool", .. } | Self::ToolVersion { .. } => "tool_not_found",
             Self::NotFound { what: "approval", .. } => "approval_not_found",
+            Self::NotFound { what: "call", .. } => "call_not_found",
             Self::NotFound { .. } => "not_found",
             Self::Gone { .. } => "sandbox_gone",
             Self::TakenOver { .. } => "sandbox_moved",
@@ -423,6 +432,7 @@ impl KeeperError {
             Self::NotApproved { .. } | Self::CallerGone | Self::NoApprover => "not_approved",
             Self::OwnApproval { .. } => "own_approval",
             Self::ApprovalDecided { .. } => "approval_decided",
+            Self::CallClosed { .. } => "call_closed",
             Self::Full { .. } | Self::Building => "machine_full",
             Self::IdempotencyMismatch { .. } => "idempotency_mismatch",
             Self::IdempotencyRunning { .. } => "idempotency_running",

@@ -63,7 +63,8 @@ pub struct SandboxInfo {
     pub ended_at: Option<Timestamp>,
     /// Reason for its end.
     pub reason: Option<String>,
-    /// Id of the approval for which a call waits in it. It stays paused until somebody has decided.
+    /// Id of the approval for which a call waits in it, or of the call of its code that waits for its caller's answer. It stays paused until
+    /// then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
     /// Its specification.

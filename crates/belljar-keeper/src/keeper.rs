@@ -23,6 +23,7 @@ use crate::approval::Waiters;
 use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
 use crate::caller::Caller;
+use crate::code_steps::Steps;
 use crate::collect::Archives;
 use crate::config::Current;
 use crate::denials::Denials;
@@ -83,6 +84,8 @@ pub(crate) struct Inner {
     pub(crate) webhooks_stopping: CancellationToken,
     /// Calls that wait for approval.
     pub(crate) waiters: Waiters,
+    /// Runs of code whose calls wait for answers.
+    pub(crate) steps: Steps,
     /// Builds of template files.
     pub(crate) build_queue: BuildQueue,
     /// Held while a template is built.

@@ -14,6 +14,9 @@ mod builds;
 mod built;
 mod caller;
 mod code;
+mod code_request;
+mod code_step;
+mod code_steps;
 mod collect;
 mod config;
 mod contexts;
@@ -86,7 +89,8 @@ pub use builds::{
 };
 pub use built::{BuildTemplate, Exported, MAX_BUILD_FILE_BYTES};
 pub use caller::{CPU_WINDOW, Caller, DEFAULT_TENANT, Quotas};
-pub use code::{CodeRequest, MAX_CODE_BYTES, OnDisconnect};
+pub use code_request::{CodeRequest, MAX_CODE_BYTES, OnDisconnect};
+pub use code_step::{CallAnswer, CodeCall, CodeStep};
 pub use collect::Leftover;
 pub use config::{HeadRoom, KeeperConfig, WebhooksConfig};
 pub use contexts::NewContext;
@@ -122,8 +126,8 @@ pub use snapshot::{Forks, MAX_FORKS};
 pub use tags::TemplateTag;
 pub use templates::DEFAULT_TEMPLATE;
 pub use tools::{
-    BUILT_IN_TOOLS, CodeTools, MAX_TOOL_FILES, MAX_TOOL_VERSIONS, MAX_TOOLS, SESSION_IDLE_TIMEOUT, ToolCall,
-    ToolInfo, ToolResult, ToolVerdict, WrittenFile,
+    BUILT_IN_TOOLS, CodeTools, MAX_TOOL_FILES, MAX_TOOL_VERSIONS, MAX_TOOLS, SESSION_IDLE_TIMEOUT, StepEnd,
+    ToolCall, ToolInfo, ToolResult, ToolVerdict, WrittenFile,
 };
 pub use uploads::{MAX_UPLOAD_BYTES, OpenUpload, UploadLink};
 pub use volumes::{NewVolume, VolumeInfo, VolumesConfig};

@@ -18,7 +18,7 @@ use crate::error::KeeperError;
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result};
 use crate::pool::has_ended;
-use crate::request::TimeoutAction;
+use crate::request::{Settings, TimeoutAction};
 use crate::steps::step;
 
 /// Added to the deadline that the engine enforces: the keeper ends the sandbox first, with the reason.
@@ -140,31 +140,40 @@ impl Keeper {
 
     pub(crate) async fn freeze(&self, entry: &Arc<Entry>) -> Result<()> {
         let step = entry.step.lock().await;
-        self.freeze_in(entry, &step).await
+        self.freeze_in(entry, None, &step).await
     }
 
-    /// Pauses the sandbox in a step of it.
-    pub(crate) async fn freeze_in(&self, entry: &Arc<Entry>, _step: &MutexGuard<'_, ()>) -> Result<()> {
+    /// Pauses the sandbox in a step of it, for a call that waits if one is given.
+    pub(crate) async fn freeze_in(
+        &self,
+        entry: &Arc<Entry>,
+        held_by: Option<&str>,
+        _step: &MutexGuard<'_, ()>,
+    ) -> Result<()> {
         let sandbox = entry.require_running("pausing it")?;
         let spec = Arc::clone(&entry.live().spec);
         self.check_can(&spec, "pausing it", |can| can.pause)?;
+        let settings = Settings { held_by: held_by.map(str::to_owned), ..entry.live().settings.clone() };
+        let text = entry.stored_settings(&settings)?;
         self.write(entry, |row| {
             row.state = SandboxState::Paused;
             row.paused_at = Some(Timestamp::now());
+            row.settings = text;
         })
         .await?;
-        entry.live().deadline = None;
+        {
+            let mut live = entry.live();
+            live.settings = settings;
+            live.deadline = None;
+        }
         let frozen = match sandbox.set_deadline(None).await {
             Ok(()) => sandbox.freeze().instrument(step!("engine.freeze")).await,
             error => error,
         };
         if let Err(error) = frozen {
             // It keeps running.
-            self.write(entry, |row| {
-                row.state = SandboxState::Running;
-                row.paused_at = None;
-            })
-            .await?;
+            entry.live().settings.held_by = None;
+            self.write_running(entry, |_| ()).await?;
             self.set_deadlines(entry, &sandbox).await?;
             return Err(error.into());
         }
@@ -212,7 +221,7 @@ impl Keeper {
             let live = entry.live();
             (live.sandbox.clone(), live.row.clone(), live.settings.lifetime.clone())
         };
-        let is_held = entry.live().held_by.is_some();
+        let is_held = entry.live().settings.held_by.is_some();
         let (Some(sandbox), SandboxState::Paused, false) = (sandbox, row.state, is_held) else {
             return Err(entry.wrong_state(row.state, "resuming it", "paused"));
         };
@@ -224,18 +233,26 @@ impl Keeper {
             _ => lifetime.timeout,
         };
         let left = timeout.unwrap_or(if left.is_zero() { lifetime.timeout } else { left });
-        self.write(entry, |row| {
-            row.state = SandboxState::Running;
-            row.paused_at = None;
-            row.deadline_at = after(left);
-        })
-        .await?;
+        self.write_running(entry, |row| row.deadline_at = after(left)).await?;
         self.set_deadlines(entry, &sandbox).await?;
         sandbox.thaw().instrument(step!("engine.thaw")).await?;
         entry.live().last_used = Instant::now();
         entry.note("resumed", None, "");
         entry.changed.notify_one();
         Ok(())
+    }
+
+    /// Writes that a paused sandbox runs, and that nothing waits in it.
+    async fn write_running(&self, entry: &Arc<Entry>, change: impl FnOnce(&mut SandboxRow)) -> Result<()> {
+        let settings = entry.live().settings.clone();
+        let text = entry.stored_settings(&settings)?;
+        self.write(entry, |row| {
+            row.state = SandboxState::Running;
+            row.paused_at = None;
+            row.settings = text;
+            change(row);
+        })
+        .await
     }
 
     /// Sets the timeout, counted from now; zero expires it at once.

@@ -200,10 +200,7 @@ impl Keeper {
         let _step = entry.step.lock().await;
         let mut settings = entry.live().settings.clone();
         settings.token_keys.insert(key);
-        let text = serde_json::to_string(&settings).map_err(|source| KeeperError::Record {
-            what: format!("settings of sandbox {}", entry.id),
-            source,
-        })?;
+        let text = entry.stored_settings(&settings)?;
         self.write(entry, |row| row.settings = text).await?;
         entry.live().settings = settings;
         Ok(())

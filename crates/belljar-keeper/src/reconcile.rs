@@ -26,8 +26,11 @@ use tokio_util::task::TaskTracker;
 use crate::approval::Waiters;
 use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
+use crate::code_step::START_BYTES;
+use crate::code_steps::{SERVER_ENDED, Steps};
 use crate::collect::Archives;
 use crate::config::{Current, KeeperConfig};
+use crate::create::fill_random;
 use crate::denials::Denials;
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
@@ -75,6 +78,8 @@ impl Keeper {
         let gate = Gate::new(config.max_starts, config.max_waiting);
         let (size, template_size) = pool_sizes(&config);
         let pools = Pools::new(engines.clone(), default_origin(&config), spec, size, template_size);
+        let mut start = [0; START_BYTES];
+        fill_random(&mut start)?;
         let keeper = Self::assemble(Inner {
             events: Arc::new(Events::new()?),
             gate,
@@ -93,6 +98,7 @@ impl Keeper {
             links: Links::default(),
             volumes: Volumes::default(),
             waiters: Waiters::default(),
+            steps: Steps::new(start),
             webhooks: TaskTracker::new(),
             webhooks_stopping: CancellationToken::new(),
             build_queue: BuildQueue::default(),
@@ -118,6 +124,7 @@ impl Keeper {
         keeper.sweep_uploads(false, false)?;
         keeper.recover_volumes().await?;
         keeper.reconcile().await?;
+        keeper.release_holds().await;
         keeper.recover_approvals().await?;
         keeper.end_builds().await;
         keeper.sweep_layers(false).await?;
@@ -339,6 +346,7 @@ impl Keeper {
         self.inner.build_queue.cancel_all();
         self.inner.crowds.wake();
         self.inner.waiters.wake_all();
+        self.inner.steps.close_all(SERVER_ENDED);
         self.end_builds().await;
         self.end_volume_contents().await;
         self.inner.tasks.close();

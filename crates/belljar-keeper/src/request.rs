@@ -488,6 +488,10 @@ pub(crate) struct Settings {
     /// Settings of its ports.
     #[serde(default, skip_serializing_if = "PortSettings::is_default")]
     pub(crate) ports: PortSettings,
+    /// What a call waits for in it: the id of an approval, or of a call whose answer its caller gives. While it is frozen for that nothing
+    /// else resumes it, but the next server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_by: Option<String>,
 }
 
 /// Merges the request into the template's specification, and validates the result. `grade` is the server's, which applies unless one

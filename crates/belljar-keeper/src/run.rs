@@ -8,8 +8,10 @@ use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
+use crate::code_step::EndedStep;
 use crate::error::KeeperError;
-use crate::keeper::Result;
+
+type Result<T> = std::result::Result<T, KeeperError>;
 
 /// Maximum number of events buffered for a reader. A slower reader slows the run down.
 const MAX_WAITING_EVENTS: usize = 16;
@@ -45,6 +47,8 @@ pub struct Run<E, R> {
     result: Option<Result<R>>,
     /// Event that was read already.
     first: Option<RunEvent<E, R>>,
+    /// The step that has ended, until somebody takes it.
+    step: Option<EndedStep>,
 }
 
 impl<E, R> Run<E, R> {
@@ -56,7 +60,7 @@ impl<E, R> Run<E, R> {
     {
         let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
         let running = tokio::spawn(start(Reporter(Some(sender))).in_current_span());
-        Self { events, running: Some(AbortOnDropHandle::new(running)), result: None, first: None }
+        Self { events, running: Some(AbortOnDropHandle::new(running)), result: None, first: None, step: None }
     }
 
     /// Waits until the run is accepted.
@@ -75,7 +79,7 @@ impl<E, R> Run<E, R> {
     /// # Errors
     /// The refusal.
     pub async fn begun(&mut self) -> Result<()> {
-        while matches!(self.first, None | Some(RunEvent::Queued)) {
+        while matches!(self.first, None | Some(RunEvent::Queued)) && self.step.is_none() {
             self.first = self.read().await;
         }
         self.refusal()
@@ -92,7 +96,12 @@ impl<E, R> Run<E, R> {
         }
     }
 
-    /// Returns the next event; `None` after the end.
+    /// Takes the step that has ended, after which [`Self::next`] has returned `None`, although the run goes on.
+    pub(crate) fn take_step(&mut self) -> Option<EndedStep> {
+        self.step.take()
+    }
+
+    /// Returns the next event; `None` after the end, and at the end of a step.
     pub async fn next(&mut self) -> Option<RunEvent<E, R>> {
         match self.first.take() {
             Some(first) => Some(first),
@@ -112,15 +121,23 @@ impl<E, R> Run<E, R> {
 
     /// Reads the next event. Nothing is lost if the future is dropped.
     async fn read(&mut self) -> Option<RunEvent<E, R>> {
-        let event = |event: Reported<E>| match event {
-            Reported::Waiting(waiting) => RunEvent::Waiting(waiting),
-            Reported::Queued => RunEvent::Queued,
-            Reported::Progress(event) => RunEvent::Progress(event),
+        if self.step.is_some() {
+            return None;
+        }
+        let step = &mut self.step;
+        let mut event = |event: Reported<E>| match event {
+            Reported::Waiting(waiting) => Some(RunEvent::Waiting(waiting)),
+            Reported::Queued => Some(RunEvent::Queued),
+            Reported::Progress(event) => Some(RunEvent::Progress(event)),
+            Reported::Step(ended) => {
+                *step = Some(ended);
+                None
+            }
         };
         if let Some(running) = &mut self.running {
             tokio::select! {
                 biased;
-                Some(next) = self.events.recv() => return Some(event(next)),
+                Some(next) = self.events.recv() => return event(next),
                 ended = running => self.result = Some(match ended.map_err(JoinError::try_into_panic) {
                     Ok(result) => result,
                     Err(Ok(panic)) => std::panic::resume_unwind(panic),
@@ -131,7 +148,7 @@ impl<E, R> Run<E, R> {
         }
         // Short code may send its events and end within one poll.
         match self.events.recv().await {
-            Some(next) => Some(event(next)),
+            Some(next) => event(next),
             None => self.result.take().map(RunEvent::Ended),
         }
     }
@@ -142,6 +159,7 @@ enum Reported<E> {
     Waiting(Waiting),
     Queued,
     Progress(E),
+    Step(EndedStep),
 }
 
 /// Where a run reports its events: a reader, or nowhere.
@@ -172,6 +190,13 @@ impl<E> Reporter<E> {
         if let Some(events) = &self.0 {
             // There is room, unless the reader is gone.
             let _ = events.try_send(Reported::Waiting(waiting));
+        }
+    }
+
+    /// Reports the end of a step, when the reader has room for it. If it is gone, the calls of the step are told.
+    pub(crate) async fn step(&self, step: EndedStep) {
+        if let Some(events) = &self.0 {
+            let _ = events.send(Reported::Step(step)).await;
         }
     }
 

@@ -24,6 +24,8 @@ mod policy;
 mod risk;
 #[path = "keeper/starts.rs"]
 mod starts;
+#[path = "keeper/steps.rs"]
+mod steps;
 #[path = "keeper/webhooks.rs"]
 mod webhooks;
 

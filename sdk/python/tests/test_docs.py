@@ -1,4 +1,5 @@
-"""Runs each example of docs/agents.md, docs/code-interpreter.md, docs/python.md, docs/screening.md and the README, and each program in `examples`."""
+"""Runs each example of docs/agents.md, docs/code-interpreter.md, docs/python.md, docs/screening.md and the README, and each
+program in `examples`."""
 
 from __future__ import annotations
 

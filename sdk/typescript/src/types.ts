@@ -154,7 +154,7 @@ export interface SandboxInfo {
   autoResume: boolean;
   /** Time at which it was paused. */
   pausedAt: Date | null;
-  /** Id of the approval for which a call waits in it: it stays paused until somebody has decided. */
+  /** Id of the approval for which a call waits in it, or of a call of its code: it stays paused until somebody has decided or answered. */
   heldBy: string | null;
   /** Time at which it ended. */
   endedAt: Date | null;

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
 use belljar_engine::{CodeEvent, code, v1};
-use belljar_keeper::{Caller, CodeRequest, MAX_CODE_BYTES, RunEvent};
+use belljar_keeper::{Caller, MAX_CODE_BYTES, Run, RunEvent, StepEnd};
 use belljar_model::CodeExecution;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -13,9 +13,12 @@ use serde_json::Value;
 
 use super::approvals::WaitingBody;
 use super::exec::accepts_events;
-use super::types::{CodeBody, CodeErrorBody, ContextBody, EndBody, ExecutionBody, ResultBody};
+use super::types::{
+    CodeBody, CodeErrorBody, ContextBody, EndBody, OutcomeBody, ResultBody, StepBody, ToolResultsBody,
+};
 use crate::api::Shared;
-use crate::extract::{Auth, Id, IdempotentJson};
+use crate::extract::{Auth, Id, IdempotentJson, Json};
+use crate::guard::StreamSlot;
 use crate::problem::Problem;
 use crate::stream::{Pieces, event, events, problem_event};
 
@@ -24,14 +27,14 @@ const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
 
 /// Runs code in a context and waits for its end. With `Accept: text/event-stream`, events are streamed while it runs:
 /// `waiting` if it waits for approval, `started`, then `stdout`, `stderr`, `result`, `error`, `input_requested` and `tool_called` in order, then
-/// `ended`.
+/// `ended`, or `tool_calls` at the end of a step.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/code", tag = "code", operation_id = "run_code", request_body = CodeBody,
     params(("id" = String, Path, description = "The sandbox's id or name."),
         ("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
     responses((status = 200, content(
-        (ExecutionBody = "application/json"),
+        (OutcomeBody = "application/json"),
         (String = "text/event-stream", example = "event: started\ndata: {\"execution\":7,\"count\":1,\"context\":{\"id\":\"python\"}}\n\nevent: result\ndata: {\"main\":true,\"data\":{\"text/plain\":\"2\"}}\n\n")),
-        description = "The result.")))]
+        description = "The result, or the calls that are to be answered.")))]
 pub(super) async fn run(
     State(shared): State<Shared>,
     Auth(caller): Auth,
@@ -39,18 +42,52 @@ pub(super) async fn run(
     headers: HeaderMap,
     body: IdempotentJson<CodeBody, MAX_BODY_BYTES>,
 ) -> Result<Response, Problem> {
-    let request = body.value.into_request(body.idempotency)?;
-    if accepts_events(&headers) {
-        return stream_events(shared, caller, id, request).await;
+    let has_events = accepts_events(&headers);
+    let request = body.value.into_request(body.idempotency, has_events)?;
+    if has_events {
+        let slot = shared.streams.take(&caller)?;
+        let mut run = shared.keeper.stream_code(&caller, &id, request);
+        // A failure before the first event is the response itself.
+        run.begun().await?;
+        return Ok(stream_events(shared, slot, caller, run));
     }
-    if !request.tools.functions.is_empty() {
-        let reason =
-            "they are answered while the code runs; ask for its events, with Accept: text/event-stream";
-        return Err(Problem::field("functions", reason));
-    }
-    let done = shared.keeper.run_code(&caller, &id, request).await?;
-    Ok(axum::Json(ExecutionBody::from(done)).into_response())
+    let end = match request.tools.steps {
+        true => shared.keeper.finish_step(shared.keeper.stream_code(&caller, &id, request)).await?,
+        false => StepEnd::Ended(Box::new(shared.keeper.run_code(&caller, &id, request).await?)),
+    };
+    Ok(axum::Json(OutcomeBody::from(end)).into_response())
 }
+
+/// Answers the calls with which a step of code has ended (`tool_calls`), and runs the code to the end of its next step, as the request that
+/// began it does.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/code/continue", tag = "code", operation_id = "continue_code", request_body = ToolResultsBody,
+    params(("id" = String, Path, description = "The sandbox's id or name.")),
+    responses((status = 200, content(
+        (OutcomeBody = "application/json"),
+        (String = "text/event-stream", example = "event: ended\ndata: {\"status\":\"ok\",\"state\":\"preserved\"}\n\n")),
+        description = "The result, or the calls that are to be answered.")))]
+pub(super) async fn go_on(
+    State(shared): State<Shared>,
+    Auth(caller): Auth,
+    Id(id): Id,
+    headers: HeaderMap,
+    Json(body): Json<ToolResultsBody, MAX_RESULTS_BYTES>,
+) -> Result<Response, Problem> {
+    let answers = body.into_answers()?;
+    // Before anything is answered.
+    let slot = accepts_events(&headers).then(|| shared.streams.take(&caller)).transpose()?;
+    let (_, run) = shared.keeper.continue_code(&caller, Some(&id), answers).await?;
+    match slot {
+        Some(slot) => Ok(stream_events(shared, slot, caller, run)),
+        None => {
+            let end = shared.keeper.finish_step(run).await?;
+            Ok(axum::Json(OutcomeBody::from(end)).into_response())
+        }
+    }
+}
+
+/// Maximum length of a body with answers, in bytes: those of the 16 calls that can wait.
+const MAX_RESULTS_BYTES: usize = 17 << 20;
 
 #[derive(Serialize)]
 struct StartedBody {
@@ -74,16 +111,13 @@ struct InputBody {
     password: bool,
 }
 
-/// Streams the events. A failure before the first one is the response itself.
-async fn stream_events(
+/// Streams the events of a step.
+fn stream_events(
     shared: Shared,
+    slot: StreamSlot,
     caller: Caller,
-    id: String,
-    request: CodeRequest,
-) -> Result<Response, Problem> {
-    let slot = shared.streams.take(&caller)?;
-    let mut run = shared.keeper.stream_code(&caller, &id, request);
-    run.begun().await?;
+    mut run: Run<CodeEvent, CodeExecution>,
+) -> Response {
     let request_id = caller.request_id;
     let id = request_id.clone();
     let stream = async_stream::stream! {
@@ -106,8 +140,14 @@ async fn stream_events(
                 }
             }
         }
+        for (name, piece) in pieces.finish() { yield event(name, &piece) }
+        match shared.keeper.keep_step(run) {
+            Ok(Some(step)) => yield event("tool_calls", &StepBody::from(step)),
+            Ok(None) => {}
+            Err(error) => yield problem_event(&error.into(), &id),
+        }
     };
-    Ok(events(slot, request_id, stream))
+    events(slot, request_id, stream)
 }
 
 /// Converts the stored result of an execution to events.

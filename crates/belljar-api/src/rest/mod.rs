@@ -85,6 +85,7 @@ pub(crate) fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(sessions::open, sessions::list))
         .routes(routes!(sessions::close))
         .routes(routes!(code::run))
+        .routes(routes!(code::go_on))
         .routes(routes!(contexts::create, contexts::list))
         .routes(routes!(contexts::remove))
         .routes(routes!(contexts::restart))

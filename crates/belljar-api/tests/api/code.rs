@@ -21,6 +21,7 @@ cases![
     ended_interpreter_is_restarted,
     questions_are_answered,
     functions_are_answered,
+    calls_end_steps,
     client_disconnect_is_audited,
     idempotent_code_runs_once,
     pause_preserves_variables,
@@ -406,8 +407,10 @@ async fn functions_are_answered(fixture: Fixture) {
     let text = "import belljar\nfound = belljar.tools.lookup(city='Köln')\ntry:\n    belljar.tools.lookup()\nexcept belljar.ToolError as error:\n    why = str(error)\n(found, why)";
     let body = json!({"code": text, "functions": ["lookup"], "max_tool_calls": 2});
     let path = format!("/v1/sandboxes/{id}/code");
-    user.post(&path, &body).await.refused(400, "invalid_field", Some("functions"));
     for (wrong, field) in [
+        (json!({"code": "1", "functions": ["f"], "steps": false}), "steps"),
+        (json!({"code": "1", "steps": true}), "steps"),
+        (json!({"code": "1", "functions": ["f"], "call_timeout": "2h"}), "call_timeout"),
         (json!({"code": "1", "functions": ["a-b"]}), "functions"),
         (json!({"code": "1", "max_tool_calls": 5}), "max_tool_calls"),
         (json!({"code": "1", "tools": ["calc"], "max_tool_calls": 1001}), "max_tool_calls"),
@@ -440,6 +443,64 @@ async fn functions_are_answered(fixture: Fixture) {
     let rest = events.rest().await;
     let result = rest.iter().find(|(name, _)| name == "result").unwrap();
     assert_eq!(result.1["data"]["text/plain"], "({'a': 18446744073709551615, 'z': None}, 'no city')");
+}
+
+/// The whole response is one step, and so is a stream that asks for it.
+async fn calls_end_steps(fixture: Fixture) {
+    let Some((user, id)) = python(&fixture).await else { return };
+    let text = "import belljar\nprint('one')\nfound = belljar.tools.lookup(city='Köln')\nprint('two')\n(found, belljar.tools.lookup())";
+    let path = format!("/v1/sandboxes/{id}/code");
+    let on = format!("{path}/continue");
+    let results =
+        |call: &Value, result: Value| json!({"tool_results": [{"call_id": call["id"], "result": result}]});
+    let step = run(&user, &id, json!({"code": text, "functions": ["lookup"], "call_timeout": "5m"})).await;
+    assert_eq!((&step["status"], &step["context"]), (&json!("tool_calls"), &json!("python")), "{step}");
+    let call = &step["tool_calls"][0];
+    assert_eq!((&call["name"], &call["arguments"]), (&json!("lookup"), &json!({"city": "Köln"})));
+    let info = user.get(&format!("/v1/sandboxes/{id}")).await.json();
+    assert_eq!((&info["state"], &info["held_by"]), (&json!("paused"), &call["id"]));
+    // What is no answer to it, or not of its key, leaves it as it is.
+    for (wrong, field) in [
+        (json!({}), "tool_results"),
+        (json!({"tool_results": []}), "tool_results"),
+        (json!({"tool_results": [{"call_id": call["id"]}]}), "tool_results"),
+        (json!({"tool_results": [{"call_id": call["id"], "result": 1, "error": "x"}]}), "tool_results"),
+        (json!({"tool_results": [{"call_id": call["id"], "result": "x".repeat(1 << 20)}]}), "tool_results"),
+        (json!({"tool_results": [{"call_id": call["id"], "output": 1}]}), "tool_results[0].output"),
+    ] {
+        user.post(&on, &wrong).await.refused(400, "invalid_field", Some(field));
+    }
+    let other = fixture.client("default", Role::User).await;
+    other.post(&on, &results(call, json!(1))).await.refused(404, "call_not_found", None);
+    let unknown = json!({"id": "call_00112233445566778899aabbccddeeff_1"});
+    user.post(&on, &results(&unknown, json!(1))).await.refused(409, "call_closed", None);
+    user.post(&on, &results(&json!({"id": "x"}), json!(1))).await.refused(404, "call_not_found", None);
+    // A result of 1 GB is refused by its announced length, before it is read.
+    let huge = user.request("POST", &on).header("content-type", "application/json");
+    let never = futures::stream::pending::<std::io::Result<bytes::Bytes>>();
+    let huge = huge.header("content-length", 1 << 30).body(Body::from_stream(never)).unwrap();
+    user.send_request(huge).await.refused(413, "too_large", None);
+    // The rest as a stream, which ends with the next step.
+    let request = user.request("POST", &on).header("content-type", "application/json");
+    let request = request.header("accept", "text/event-stream");
+    let body = Body::from(results(call, json!({"a": 18_446_744_073_709_551_615_u64})).to_string());
+    let rest = user.events(request.body(body).unwrap()).await.rest().await;
+    let names: Vec<_> = rest.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["stdout", "tool_calls"], "{rest:?}");
+    user.post(&on, &results(call, json!(1))).await.refused(409, "call_closed", None);
+    let last = &rest[1].1["tool_calls"][0];
+    let done = user.post(&on, &results(last, Value::Null)).await.json();
+    assert_eq!((&done["status"], &done["stdout"]["data"]), (&json!("ok"), &json!("one\ntwo\n")), "{done}");
+    assert_eq!(plain(&done), "({'a': 18446744073709551615}, None)");
+    // A stream from the beginning.
+    let body = json!({"code": text, "functions": ["lookup"], "steps": true});
+    let events = user.events(streamed(&user, &id, &body)).await.rest().await;
+    let names: Vec<_> = events.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["started", "stdout", "tool_calls"], "{events:?}");
+    let error =
+        json!({"tool_results": [{"call_id": events[2].1["tool_calls"][0]["id"], "error": "no city"}]});
+    let done = user.post(&on, &error).await.json();
+    assert_eq!((&done["status"], &done["error"]["value"]), (&json!("error"), &json!("no city")), "{done}");
 }
 
 async fn client_disconnect_is_audited(fixture: Fixture) {

@@ -21,6 +21,7 @@ cases![
     files_are_read_in_parts,
     long_output_is_cut,
     pictures_and_charts_are_content,
+    functions_end_steps,
     output_is_reported_as_progress,
     closing_the_response_ends_the_call,
     bad_arguments_are_answers,
@@ -367,6 +368,50 @@ display(Both())
         (&json!(true), &json!("ZeroDivisionError"))
     );
     assert!(texts(&raised).contains("ZeroDivisionError: division by zero"), "{raised}");
+}
+
+async fn functions_end_steps(fixture: Fixture) {
+    if !crate::code::has_ipython() {
+        return;
+    }
+    let user = fixture.user().await;
+    let code = "import belljar\n[belljar.tools.lookup(city=city)['people'] for city in ['Paris', 'Lyon']]";
+    let step = good(&user, "run_code", json!({"code": code, "functions": ["lookup"]})).await;
+    assert_eq!((&step["status"], &step["language"]), (&json!("tool_calls"), &json!("python")), "{step}");
+    let results = |step: &Value, result: Value| json!({"tool_results": [{"call_id": step["tool_calls"][0]["id"], "result": result}]});
+    assert_eq!(step["tool_calls"][0]["arguments"], json!({"city": "Paris"}));
+    for (wrong, said) in [
+        (json!({"tool_results": []}), "invalid_field: tool_results: it is empty"),
+        (json!({"tool_results": [{"call_id": "x", "result": 1}]}), "call_not_found: "),
+        (
+            json!({"tool_results": [], "code": "1"}),
+            "invalid_field: tool_results: the code goes on as it began",
+        ),
+        (json!({"tool_results": [{"call_id": "x"}]}), "invalid_field: tool_results: give either"),
+    ] {
+        let refused = call(&user, "run_code", wrong).await;
+        assert!(refused["isError"] == true && texts(&refused).starts_with(said), "{refused}");
+    }
+    let other = fixture.client("default", Role::User).await;
+    let refused = call(&other, "run_code", results(&step, json!(1))).await;
+    assert!(texts(&refused).starts_with("call_not_found: "), "{refused}");
+    let answered = call(&user, "run_code", results(&step, json!({"people": 2.1}))).await;
+    assert!(texts(&answered).contains("lookup({\"city\":\"Lyon\"})"), "{answered}");
+    let next = answered["structuredContent"].clone();
+    let refused = call(&user, "run_code", results(&step, json!({"people": 2.1}))).await;
+    assert!(texts(&refused).starts_with("call_closed: "), "{refused}");
+    let done = good(&user, "run_code", results(&next, json!({"people": 0.5}))).await;
+    assert_eq!(
+        (&done["status"], &done["results"][0]["text"]),
+        (&json!("ok"), &json!("[2.1, 0.5]")),
+        "{done}"
+    );
+    assert_eq!(done["sandbox"], step["sandbox"]);
+    // A function that fails is an error in the code.
+    let step = good(&user, "run_code", json!({"code": code, "functions": ["lookup"]})).await;
+    let failed = json!({"tool_results": [{"call_id": step["tool_calls"][0]["id"], "error": "no such city"}]});
+    let raised = call(&user, "run_code", failed).await;
+    assert_eq!(raised["structuredContent"]["error"]["value"], "no such city", "{raised}");
 }
 
 async fn output_is_reported_as_progress(fixture: Fixture) {

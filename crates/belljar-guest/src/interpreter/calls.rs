@@ -26,6 +26,8 @@ pub(super) struct ToolCalls {
     made: u32,
     /// The kernel's numbers of the calls that wait, by ours.
     open: HashMap<u64, u64>,
+    /// Why no call is passed on any more.
+    closed: Option<&'static str>,
 }
 
 impl ToolCalls {
@@ -35,6 +37,7 @@ impl ToolCalls {
             most: if request.max_tool_calls == 0 { DEFAULT_CALLS } else { request.max_tool_calls },
             made: 0,
             open: HashMap::new(),
+            closed: None,
         }
     }
 
@@ -48,6 +51,9 @@ impl ToolCalls {
         name: String,
         arguments: Bytes,
     ) -> Result<v1::ToolCalled, String> {
+        if let Some(reason) = self.closed {
+            return Err(reason.to_owned());
+        }
         if !self.allowed.contains(&name) {
             return Err(format!("this execution may not call {name:?}"));
         }
@@ -61,6 +67,12 @@ impl ToolCalls {
         let number = u64::from(self.made);
         self.open.insert(number, call);
         Ok(v1::ToolCalled { call: number, name, arguments, ..Default::default() })
+    }
+
+    /// Passes no further call on, for this reason. Returns the kernel's numbers of those that wait.
+    pub(super) fn close(&mut self, reason: &'static str) -> Vec<u64> {
+        self.closed = Some(reason);
+        self.open.drain().map(|(_, call)| call).collect()
     }
 
     /// Ends the call with our number; returns the kernel's one.
@@ -130,6 +142,18 @@ mod tests {
         }
         let over = "this execution may call tools 20 times, and has done so";
         assert_eq!(begin(&mut calls, "a").unwrap_err(), over);
+    }
+
+    #[test]
+    fn closed_calls_are_given_back() {
+        let mut calls = ToolCalls::new(&request(&["a"], &[], 5));
+        for call in [7, 8] {
+            calls.begin(call, "a".to_owned(), Bytes::new()).unwrap();
+        }
+        assert_eq!(calls.end(1), Some(7));
+        assert_eq!(calls.close("nobody answers"), [8]);
+        assert_eq!(calls.begin(9, "a".to_owned(), Bytes::new()).unwrap_err(), "nobody answers");
+        assert_eq!((calls.end(2), calls.close("twice")), (None, Vec::new()));
     }
 
     #[test]

@@ -237,8 +237,11 @@ impl<'a> Execution<'a> {
         let began = Instant::now();
         let event = tokio::select! {
             delivered = self.outlet.deliver() => {
-                if delivered == Delivered::Gone && self.job.kill_on_disconnect {
-                    self.interrupt(StopReason::Abandoned);
+                if delivered == Delivered::Gone {
+                    self.close_calls();
+                    if self.job.kill_on_disconnect {
+                        self.interrupt(StopReason::Abandoned);
+                    }
                 }
                 None
             }
@@ -311,6 +314,13 @@ impl<'a> Execution<'a> {
                 }
             }
         }
+    }
+
+    /// Refuses the calls that wait, and further ones: whoever answers them has read them from the stream that has broken.
+    fn close_calls(&mut self) {
+        const REASON: &str = "the connection of the execution's caller broke; nobody answers its calls";
+        let waiting = self.calls.close(REASON);
+        self.refusals.extend(waiting.into_iter().map(|call| frame::tool_answer(self.id, call, Err(REASON))));
     }
 
     async fn send(&mut self, frame: &[u8]) {

@@ -12,7 +12,7 @@ use super::{Permit, waits};
 use crate::action::{Action, CODE, EXEC_START};
 use crate::approval::{ApprovalContent, ApprovalRequest, ApprovalScreening};
 use crate::caller::Caller;
-use crate::code::CodeRequest;
+use crate::code_request::CodeRequest;
 use crate::error::KeeperError;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::program::SHELL;

@@ -523,21 +523,32 @@ impl Keeper {
         self.record(caller, event).await
     }
 
-    /// Freezes a sandbox for a call that waits in it. Nothing but [`Self::release_hold`] resumes it.
-    pub(crate) async fn hold(&self, entry: &Arc<Entry>, approval: &str) -> Result<()> {
+    /// Freezes a sandbox for a call that waits in it, for an approval or an answer. Nothing but [`Self::release_hold`] resumes it.
+    pub(crate) async fn hold(&self, entry: &Arc<Entry>, call: &str) -> Result<()> {
         let step = entry.step.lock().await;
-        self.freeze_in(entry, &step).await?;
-        entry.live().held_by = Some(approval.to_owned());
-        Ok(())
+        self.freeze_in(entry, Some(call), &step).await
     }
 
     /// Resumes a sandbox that was frozen for a call.
-    pub(crate) async fn release_hold(&self, entry: &Arc<Entry>, approval: &str) -> Result<()> {
+    pub(crate) async fn release_hold(&self, entry: &Arc<Entry>, call: &str) -> Result<()> {
         let step = entry.step.lock().await;
-        if entry.live().held_by.take_if(|by| by == approval).is_none() {
+        if entry.live().settings.held_by.take_if(|by| by == call).is_none() {
             return Ok(());
         }
         self.thaw_in(entry, None, &step).await
+    }
+
+    /// Resumes the sandboxes that an earlier server has frozen for calls, of which nobody knows any more. Call it after sandboxes have
+    /// been adopted.
+    pub(crate) async fn release_holds(&self) {
+        for entry in self.entries() {
+            let held_by = entry.live().settings.held_by.clone();
+            if let Some(call) = held_by
+                && let Err(error) = self.release_hold(&entry, &call).await
+            {
+                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot resume a sandbox that was frozen for a call");
+            }
+        }
     }
 
     fn publish_approval(&self, kind: &'static str, row: &ApprovalRow) {
@@ -570,7 +581,7 @@ impl Keeper {
     }
 
     /// Closes the approvals that were open when this server ended: a call that waited is cancelled, and how one that ran has ended is
-    /// not known. Resumes the sandboxes that were frozen for them. Call it after sandboxes have been adopted.
+    /// not known. Call it after sandboxes have been adopted.
     pub(crate) async fn recover_approvals(&self) -> Result<()> {
         let approvals = self.inner.store.approvals();
         for row in approvals.list_open(&self.inner.config.now().name).await? {
@@ -587,11 +598,6 @@ impl Keeper {
                 let reason = "the server ended while it ran";
                 approvals.end(&row.id, ApprovalState::OutcomeUnknown, reason, Timestamp::now()).await?;
                 continue;
-            }
-            if let Some(entry) = entry.filter(|entry| entry.state() == SandboxState::Paused)
-                && let Err(error) = self.thaw(&entry, None).await
-            {
-                tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot resume a sandbox that was frozen for a call");
             }
             let reason = "the server ended while it waited";
             self.close_approval(&server, &row, ApprovalState::Cancelled, reason).await?;

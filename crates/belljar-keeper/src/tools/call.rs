@@ -14,7 +14,7 @@ use crate::approval::{ApprovalRequest, ApprovalScreening};
 use crate::approvals::{AsShown, Permit, in_sandbox, waits};
 use crate::audit::CODE_DIGEST;
 use crate::caller::Caller;
-use crate::code::{CodeRequest, OnDisconnect};
+use crate::code_request::{CodeRequest, OnDisconnect};
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::operation::Write;

@@ -13,7 +13,7 @@ use crate::action::TOOL_TEST;
 use crate::approval::{ApprovalContent, ApprovalRequest, ApprovalScreening};
 use crate::approvals::{Attempt, is_by_risk, waits};
 use crate::caller::Caller;
-use crate::code::{CodeRequest, check_code};
+use crate::code_request::{CodeRequest, check_code};
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 

@@ -1,41 +1,42 @@
-//! Calls of stored tools by running code, as `belljar.tools.NAME(…)`.
+//! Calls by running code, as `belljar.tools.NAME(…)`.
 //!
 //! ```text
-//!  code ─► its guest: allowed? within the budget? ─► keeper: a call like any other of the same caller ─► answer ─► code
-//!                                                    └─► waits for approval: the sandbox of the code is frozen ─┘
+//!  code ─► its guest: allowed? within the budget? ─┬─► stored tool: a call like any other of the same caller ─────────► answer ─► code
+//!                                                  │     └─► waits for approval: the sandbox of the code is frozen ─────┘
+//!                                                  └─► function: an event that the caller answers, or the end of a step ─┘
 //! ```
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_model::{Encoding, StreamOutput, Timeout};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use tokio::sync::{OwnedMutexGuard, oneshot};
 
-use super::call::ToolResult;
-use super::check::ToolCall;
+use super::code_call::{parse, to_answer};
+use super::steps::{CALL_TIMEOUT, CALL_TIMEOUTS};
 use crate::action::TOOL_CALL;
 use crate::caller::Caller;
+use crate::code_step::{Answers, CodeCall, CodeStep, EndedStep, RUN_BYTES, call_id};
+use crate::create::fill_random;
+use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::run::{Reporter, RunEvent};
+use crate::steps::run_detached;
 
 /// Maximum number of tools and functions of one execution.
 const MAX_CODE_TOOLS: usize = 64;
 
 /// Maximum number of calls of one execution.
 const MAX_TOOL_CALLS: u32 = 1000;
-
-/// Maximum length of an answer to code, in bytes, and of each stream of output in one that would be longer.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
-const MAX_SHORT_OUTPUT_BYTES: usize = 64 << 10;
 
 /// What the code of an execution may call.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +47,10 @@ pub struct CodeTools {
     pub functions: Vec<String>,
     /// How often the code may call them together, at most 1,000; 100 if not given.
     pub max_calls: Option<u32>,
+    /// Whether calls of functions end a step, with a frozen sandbox, until [`Keeper::continue_code`] answers them.
+    pub steps: bool,
+    /// Time for which they wait in a step, 1 s to 1 h; 10 min if not given.
+    pub call_timeout: Option<Duration>,
 }
 
 /// The stored tools of an execution with their versions when it began, by the names by which its code calls them.
@@ -86,6 +91,22 @@ impl CodeTools {
             let reason = format!("{most} is not allowed; give 1 to {MAX_TOOL_CALLS}");
             return Err(KeeperError::field("max_tool_calls", reason));
         }
+        if self.steps && self.functions.is_empty() {
+            return Err(KeeperError::field("steps", "only calls of functions end a step; give functions"));
+        }
+        if let Some(time) = self.call_timeout {
+            let [least, most] = CALL_TIMEOUTS;
+            if !self.steps {
+                return Err(KeeperError::field(
+                    "call_timeout",
+                    "it is the time of calls that end a step; give steps",
+                ));
+            }
+            if !(least..=most).contains(&time) {
+                let reason = format!("{time:?} is not allowed; give a time from {least:?} to {most:?}");
+                return Err(KeeperError::field("call_timeout", reason));
+            }
+        }
         if count == 0 && self.max_calls.is_some() {
             return Err(KeeperError::field(
                 "max_tool_calls",
@@ -105,12 +126,20 @@ impl CodeTools {
 }
 
 impl Keeper {
-    /// Finds the tools that code may call.
+    /// Finds the tools that code in a sandbox may call.
     ///
     /// # Errors
-    /// Needs the role user; fails if there is no such tool, or two have the same name.
-    pub(crate) async fn offer_tools(&self, caller: &Caller, asked: &CodeTools) -> Result<OfferedTools> {
+    /// Needs the role user; fails if there is no such tool, two have the same name, or the sandbox cannot be frozen for steps.
+    pub(crate) async fn offer_tools(
+        &self,
+        caller: &Caller,
+        entered: &Entered,
+        asked: &CodeTools,
+    ) -> Result<OfferedTools> {
         let mut offered = OfferedTools::default();
+        if asked.steps {
+            self.check_can(entered.spec(), "freezing it between the steps of code", |can| can.pause)?;
+        }
         if !asked.tools.is_empty() {
             self.require(caller, TOOL_CALL)?;
         }
@@ -136,12 +165,12 @@ impl Keeper {
     /// Calls a tool for code, and returns the answer as JSON, or the message of an error.
     async fn call_from_code(&self, code: &CallingCode<'_>, named: &str, arguments: &[u8]) -> Result<Vec<u8>> {
         let call = parse(arguments)?;
+        self.check_not_in_session(code, named).await?;
         let mut run = self.stream_tool(code.caller, named, call);
         let done = loop {
             match run.next().await {
                 Some(RunEvent::Waiting(waiting)) => {
-                    self.hold(&code.entered.entry, &waiting.approval).await?;
-                    *code.held.lock() = Some(waiting.approval.clone());
+                    code.hold(self, &waiting.approval).await?;
                     code.report.waiting(waiting);
                 }
                 Some(RunEvent::Ended(done)) => break done,
@@ -152,6 +181,24 @@ impl Keeper {
         code.release(self).await?;
         Ok(to_answer(&done?))
     }
+
+    /// Refuses a tool whose session is the sandbox of the code: it would wait until the code has ended, which waits for it.
+    async fn check_not_in_session(&self, code: &CallingCode<'_>, named: &str) -> Result<()> {
+        let info = self.find_tool(code.caller, named).await?;
+        if !info.tool.session {
+            return Ok(());
+        }
+        let name = self.tool_sandbox(code.caller, &info.tool, info.version)?.name;
+        let session = name.and_then(|name| self.find_name(&code.caller.tenant, name.as_str()));
+        if session.is_some_and(|entry| entry.id == *code.entered.id()) {
+            let reason = format!(
+                "{} is the session of {named}, and code in it cannot call that; run the code in another sandbox",
+                code.entered.id()
+            );
+            return Err(KeeperError::Policy { field: "sandbox", reason });
+        }
+        Ok(())
+    }
 }
 
 /// The execution whose code calls.
@@ -160,71 +207,259 @@ struct CallingCode<'a> {
     caller: &'a Caller,
     entered: &'a Entered,
     report: Reporter<CodeEvent>,
-    /// The approval for which the sandbox is frozen.
-    held: Arc<Mutex<Option<String>>>,
-    /// One call at a time: while one waits for approval the answer to another could not reach the code.
+    held: Arc<Mutex<Option<Held>>>,
+    /// One at a time: while the sandbox is frozen for one the answer to another could not reach the code.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl CallingCode<'_> {
+    /// Freezes the sandbox for an approval, or for calls.
+    async fn hold(&self, keeper: &Keeper, call: &str) -> Result<()> {
+        let entry = &self.entered.entry;
+        let alone = Some(Arc::clone(&entry.holding).lock_owned().await);
+        let (keeper, entry, call) = (keeper.clone(), Arc::clone(entry), call.to_owned());
+        let tasks = keeper.inner.tasks.clone();
+        let holding = async move {
+            keeper.hold(&entry, &call).await?;
+            Ok::<_, KeeperError>(Held { keeper, entry, call, alone })
+        };
+        let held = run_detached(&tasks, holding).await?;
+        *self.held.lock() = Some(held);
+        Ok(())
+    }
+
+    /// Answers a call, with its result or the message of an error.
+    async fn answer(&self, answer: v1::AnswerRequest, result: std::result::Result<Bytes, String>) {
+        let answer = match result {
+            Ok(value) => v1::AnswerRequest { value, ..answer },
+            Err(error) => v1::AnswerRequest { error, ..answer },
+        };
+        // The code may have ended meanwhile.
+        let _ = self.entered.guest().answer_code(answer).await;
+    }
+
     /// Resumes the sandbox, if it is frozen for a call.
     async fn release(&self, keeper: &Keeper) -> Result<()> {
         let held = self.held.lock().take();
         match held {
-            Some(approval) => keeper.release_hold(&self.entered.entry, &approval).await,
+            Some(mut held) => run_detached(&keeper.inner.tasks, held.take()).await,
             None => Ok(()),
         }
     }
+
+    /// Ends a step with calls, and returns their answers. None will come if this fails.
+    async fn ask(
+        &self,
+        keeper: &Keeper,
+        steps: &CallSteps,
+        Place { context, language, execution }: Place,
+        calls: &[v1::ToolCalled],
+    ) -> Result<Answers> {
+        let ids: Vec<_> = calls.iter().map(|called| call_id(&steps.run, called.call)).collect();
+        self.hold(keeper, ids.first().map_or("", String::as_str)).await?;
+        let calls = ids.into_iter().zip(calls).map(|(id, called)| CodeCall {
+            id,
+            name: called.name.clone(),
+            arguments: called.arguments.clone(),
+        });
+        let step = CodeStep {
+            sandbox: self.entered.id().clone(),
+            context,
+            language,
+            execution,
+            calls: calls.collect(),
+            expires_at: Timestamp::now().checked_add(steps.timeout).unwrap_or(Timestamp::MAX),
+        };
+        let (answers, answered) = oneshot::channel();
+        let (run, key) = (steps.run.clone(), self.caller.key.clone());
+        self.report.step(EndedStep { run, key, step, answers }).await;
+        let answers = answered.await;
+        self.release(keeper).await?;
+        answers.map_err(|_| KeeperError::CallerGone)
+    }
 }
+
+/// A sandbox that is frozen for an approval, or for calls of its code. Others of the sandbox that are to freeze it wait. Dropping this resumes it.
+struct Held {
+    keeper: Keeper,
+    entry: Arc<Entry>,
+    call: String,
+    alone: Option<OwnedMutexGuard<()>>,
+}
+
+impl Held {
+    /// Returns what resumes the sandbox.
+    fn take(&mut self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let (keeper, entry, call) =
+            (self.keeper.clone(), Arc::clone(&self.entry), std::mem::take(&mut self.call));
+        let alone = self.alone.take();
+        async move {
+            let released = keeper.release_hold(&entry, &call).await;
+            drop(alone);
+            released
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.alone.is_none() {
+            return;
+        }
+        let releasing = self.take();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Err(error) = releasing.await {
+                tracing::warn!(error = %crate::error::chain(&error), "cannot resume a sandbox that was frozen for a call");
+            }
+        });
+    }
+}
+
+/// Where code runs.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    context: String,
+    language: String,
+    execution: u64,
+}
+
+/// How calls of functions end steps.
+#[derive(Clone)]
+struct CallSteps {
+    /// Id of the run.
+    run: String,
+    timeout: Duration,
+    /// Nobody answers calls any more.
+    is_abandoned: Arc<AtomicBool>,
+}
+
+/// What code gets instead of an answer that its caller has not given.
+const NOT_ANSWERED: &str =
+    "its caller has not answered calls of this execution in time, and answers none any more";
+
+/// Time between the last call and the end of its step: calls that code makes together end it together.
+const SETTLE: Duration = Duration::from_millis(5);
 
 /// Calls of tools by the code of one execution.
 pub(crate) struct CallsFromCode<'a> {
     keeper: &'a Keeper,
     code: CallingCode<'a>,
     offered: &'a OfferedTools,
-    /// The code's context and execution.
-    place: (String, u64),
+    place: Place,
     running: FuturesUnordered<BoxFuture<'a, ()>>,
+    /// How calls of functions end steps, if they do.
+    steps: Option<CallSteps>,
+    /// Those that are to end the next one, and when.
+    open: Vec<v1::ToolCalled>,
+    settled_at: Instant,
 }
 
 impl<'a> CallsFromCode<'a> {
+    /// # Errors
+    /// Fails without random numbers.
     pub(crate) fn new(
         keeper: &'a Keeper,
         caller: &'a Caller,
         entered: &'a Entered,
         report: Reporter<CodeEvent>,
-        offered: &'a OfferedTools,
-    ) -> Self {
+        (asked, offered): (&CodeTools, &'a OfferedTools),
+    ) -> Result<Self> {
         let code = CallingCode { caller, entered, report, held: Arc::default(), turn: Arc::default() };
-        Self { keeper, code, offered, place: Default::default(), running: FuturesUnordered::new() }
+        let steps = if asked.steps {
+            let timeout = asked.call_timeout.unwrap_or(CALL_TIMEOUT);
+            let mut run = [0; RUN_BYTES];
+            fill_random(&mut run)?;
+            let run = keeper.inner.steps.run_id(run);
+            Some(CallSteps { run, timeout, is_abandoned: Arc::default() })
+        } else {
+            None
+        };
+        let (running, open) = (FuturesUnordered::new(), Vec::new());
+        let settled_at = Instant::now();
+        Ok(Self { keeper, code, offered, place: Place::default(), running, steps, open, settled_at })
     }
 
     /// Records where the code runs.
-    pub(crate) fn set_place(&mut self, context: &str, execution: u64) {
-        self.place = (context.to_owned(), execution);
+    pub(crate) fn set_place(&mut self, started: &v1::CodeStarted) {
+        let (context, language) = started
+            .context
+            .as_option()
+            .map(|context| (context.id.clone(), context.language.clone()))
+            .unwrap_or_default();
+        self.place = Place { context, language, execution: started.execution };
     }
 
-    /// Begins a call, unless it is one of a function, which somebody else answers.
-    pub(crate) fn begin(&mut self, called: &v1::ToolCalled) {
-        let Some(named) = self.offered.0.get(&called.name) else { return };
-        let (keeper, code, (context, execution)) = (self.keeper, self.code.clone(), self.place.clone());
-        let (call, arguments) = (called.call, called.arguments.clone());
+    /// Begins a call. One of a function that does not end a step is answered by somebody else. Reports whether it is to be an event.
+    pub(crate) fn begin(&mut self, called: &v1::ToolCalled) -> bool {
+        if let Some(named) = self.offered.0.get(&called.name) {
+            self.call_tool(named, called);
+        } else if self.steps.is_some() {
+            self.open.push(called.clone());
+            self.settled_at = Instant::now() + SETTLE;
+            return false;
+        }
+        true
+    }
+
+    fn call_tool(&mut self, named: &'a str, called: &v1::ToolCalled) {
+        let (keeper, code, answer) = (self.keeper, self.code.clone(), self.answer(called));
+        let arguments = called.arguments.clone();
         let answering = async move {
             let _turn = code.turn.lock().await;
-            let answer = v1::AnswerRequest { context, execution, call, ..Default::default() };
-            let answer = match keeper.call_from_code(&code, named, &arguments).await {
-                Ok(value) => v1::AnswerRequest { value: value.into(), ..answer },
-                Err(error) => v1::AnswerRequest { error: crate::error::chain(&error), ..answer },
-            };
-            // The code may have ended meanwhile.
-            let _ = code.entered.guest().answer_code(answer).await;
+            let result = keeper.call_from_code(&code, named, &arguments).await;
+            let result = result.map(Bytes::from).map_err(|error| crate::error::chain(&error));
+            code.answer(answer, result).await;
         };
         self.running.push(answering.boxed());
     }
 
-    /// Goes on with the calls, until one has been answered.
+    /// Ends a step with the calls that are open.
+    fn end_step(&mut self, steps: CallSteps) {
+        let (keeper, code, calls) = (self.keeper, self.code.clone(), std::mem::take(&mut self.open));
+        let (place, answers) = (self.place.clone(), calls.iter().map(|called| self.answer(called)));
+        let answers: Vec<_> = answers.collect();
+        let answering = async move {
+            let _turn = code.turn.lock().await;
+            let mut results = Err(NOT_ANSWERED.to_owned());
+            if !steps.is_abandoned.load(Ordering::Relaxed) {
+                results = match code.ask(keeper, &steps, place, &calls).await {
+                    Ok(results) => Ok(results),
+                    Err(KeeperError::CallerGone) => {
+                        steps.is_abandoned.store(true, Ordering::Relaxed);
+                        Err(NOT_ANSWERED.to_owned())
+                    }
+                    Err(error) => Err(crate::error::chain(&error)),
+                };
+            }
+            for answer in answers {
+                let result = match &mut results {
+                    // Each call that waits is answered.
+                    Ok(results) => {
+                        results.remove(&answer.call).unwrap_or_else(|| Err(NOT_ANSWERED.to_owned()))
+                    }
+                    Err(error) => Err(error.clone()),
+                };
+                code.answer(answer, result).await;
+            }
+        };
+        self.running.push(answering.boxed());
+    }
+
+    /// Returns an answer to a call, without its result.
+    fn answer(&self, called: &v1::ToolCalled) -> v1::AnswerRequest {
+        let Place { context, execution, .. } = self.place.clone();
+        v1::AnswerRequest { context, execution, call: called.call, ..Default::default() }
+    }
+
+    /// Goes on with the calls, until one has been answered or begins to wait. Nothing is lost if the future is dropped.
     pub(crate) async fn next(&mut self) {
-        if self.running.next().await.is_none() {
+        // A step ends when no call of a stored tool goes on, whose answer could not reach the code.
+        let ending = self.steps.clone().filter(|_| !self.open.is_empty() && self.running.is_empty());
+        if let Some(steps) = ending {
+            tokio::time::sleep_until(self.settled_at.into()).await;
+            self.end_step(steps);
+        } else if self.running.next().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
@@ -236,107 +471,26 @@ impl<'a> CallsFromCode<'a> {
     }
 }
 
-/// Arguments as code gives them.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Arguments {
-    code: String,
-    language: Option<String>,
-    timeout: Option<Value>,
-    #[serde(default)]
-    files: BTreeMap<String, Value>,
-}
-
-fn parse(arguments: &[u8]) -> Result<ToolCall> {
-    let given: Arguments = serde_json::from_slice(arguments)
-        .map_err(|error| KeeperError::field("arguments", error.to_string()))?;
-    let content = |(path, content): (String, Value)| {
-        let encoded = content
-            .get("base64")
-            .and_then(Value::as_str)
-            .filter(|_| content.as_object().is_some_and(|all| all.len() == 1));
-        let bytes = match (&content, encoded) {
-            (Value::String(text), _) => Some(text.clone().into_bytes()),
-            (_, Some(text)) => Encoding::Base64.decode(text),
-            _ => None,
-        };
-        let invalid = || {
-            KeeperError::field("files", format!("{path:?}: give a text, or an object with bytes in base64"))
-        };
-        Ok((path.clone(), bytes.map(Bytes::from).ok_or_else(invalid)?))
-    };
-    let timeout = given.timeout.map(|timeout| {
-        let text = timeout.as_str().map_or_else(|| timeout.to_string(), str::to_owned);
-        let parsed: std::result::Result<Timeout, _> = text.parse();
-        parsed.map(|timeout| timeout.duration()).map_err(KeeperError::from)
-    });
-    Ok(ToolCall {
-        code: given.code.into(),
-        language: given.language,
-        timeout: timeout.transpose()? as Option<Duration>,
-        files: given.files.into_iter().map(content).collect::<Result<_>>()?,
-    })
-}
-
-/// Returns what code gets: the result with all output, results and files, or what fits.
-fn to_answer(done: &ToolResult) -> Vec<u8> {
-    let execution = &done.execution;
-    let output = |stream: &StreamOutput, most: usize| {
-        let bytes = stream.decode().unwrap_or_default();
-        String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
-    };
-    let files = |with_content: bool| {
-        let file = |file: &super::WrittenFile| {
-            let content =
-                file.content.as_ref().filter(|_| with_content).map(|content| Encoding::encode(content));
-            let content = content.map(|(encoding, data)| json!({"encoding": encoding, "data": data}));
-            json!({"path": file.path, "bytes": file.size, "content": content})
-        };
-        done.files.iter().map(file).collect::<Vec<_>>()
-    };
-    let answer = |most: usize, whole: bool| {
-        let results: Vec<_> = execution.results.iter().filter(|_| whole).map(|result| &result.data).collect();
-        // Cannot fail: texts and numbers only.
-        serde_json::to_vec(&json!({
-            "success": execution.status == belljar_model::CodeStatus::Ok,
-            "outcome": execution.status.as_str(),
-            "stdout": output(&execution.stdout, most),
-            "stderr": output(&execution.stderr, most),
-            "results": results,
-            "error": execution.error.as_ref().filter(|_| whole),
-            "files": files(whole),
-            "hint": execution.hint,
-            "complete": whole && !execution.stdout.truncated && !execution.stderr.truncated && !done.more_files,
-        }))
-        .unwrap_or_default()
-    };
-    let whole = answer(usize::MAX, true);
-    if whole.len() <= MAX_ANSWER_BYTES { whole } else { answer(MAX_SHORT_OUTPUT_BYTES, false) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn arguments_of_code_are_parsed() {
-        let text = r#"{"code": "1", "language": "python", "timeout": 2.5, "files": {"a": "x", "b": {"base64": "AAE="}}}"#;
-        let call = parse(text.as_bytes()).unwrap();
-        assert_eq!((&call.code[..], call.timeout), (&b"1"[..], Some(Duration::from_millis(2500))));
-        assert_eq!(call.files["b"][..], [0, 1]);
-        assert_eq!(
-            parse(br#"{"code": "1", "timeout": "500ms"}"#).unwrap().timeout,
-            Some(Duration::from_millis(500))
-        );
-        for (text, said) in [
-            ("{}", "arguments: missing field `code`"),
-            (r#"{"code": "1", "key": "x"}"#, "arguments: unknown field `key`"),
-            (r#"{"code": "1", "timeout": true}"#, "timeout"),
-            (r#"{"code": "1", "files": {"a": 5}}"#, "files: \"a\": give a text"),
-            (r#"{"code": "1", "files": {"a": {"base64": "?"}}}"#, "files: \"a\": give a text"),
+    fn times_of_calls_are_bounded() {
+        let asked = |steps, seconds: f64| CodeTools {
+            functions: vec!["a".to_owned()],
+            steps,
+            call_timeout: Some(Duration::from_secs_f64(seconds)),
+            ..CodeTools::default()
+        };
+        assert!(asked(true, 1.0).check().is_ok() && asked(true, 3600.0).check().is_ok());
+        for (asked, said) in [
+            (asked(true, 0.9), "give a time from 1s to 3600s"),
+            (asked(true, 3601.0), "give a time from 1s to 3600s"),
+            (asked(false, 5.0), "give steps"),
         ] {
-            let error = parse(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            let error = asked.check().unwrap_err().to_string();
+            assert!(error.starts_with("call_timeout: ") && error.ends_with(said), "{error}");
         }
     }
 
@@ -354,6 +508,7 @@ mod tests {
         let most = |max_calls| CodeTools { max_calls: Some(max_calls), ..functions(&["a"]) };
         assert!(most(1000).check().is_ok() && most(0).check().is_err() && most(1001).check().is_err());
         assert!(CodeTools { max_calls: Some(1), ..CodeTools::default() }.check().is_err());
+        assert!(CodeTools { steps: true, ..CodeTools::default() }.check().is_err());
         let many: Vec<String> = (0..65).map(|number| format!("a{number}")).collect();
         assert!(CodeTools { functions: many, ..CodeTools::default() }.check().is_err());
     }

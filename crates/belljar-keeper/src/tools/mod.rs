@@ -8,9 +8,11 @@
 
 mod call;
 mod check;
+mod code_call;
 mod files;
 mod from_code;
 mod sandbox;
+mod steps;
 mod stored;
 
 pub use call::ToolResult;
@@ -19,4 +21,5 @@ pub use files::WrittenFile;
 pub use from_code::CodeTools;
 pub(crate) use from_code::{CallsFromCode, OfferedTools};
 pub use sandbox::SESSION_IDLE_TIMEOUT;
+pub use steps::StepEnd;
 pub use stored::{BUILT_IN_TOOLS, MAX_TOOL_VERSIONS, MAX_TOOLS, ToolInfo};

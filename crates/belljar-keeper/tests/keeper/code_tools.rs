@@ -1,22 +1,22 @@
 //! Calls of tools by code, which are calls of its caller like any other.
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_keeper::{Caller, CodeRequest, CodeTools, OnDisconnect, Run, RunEvent};
+use belljar_keeper::{Caller, CodeRequest, CodeTools, OnDisconnect, Run, RunEvent, ToolCall};
 use belljar_model::{Approval, ApprovalState, CodeExecution, CodeStatus, Role, SandboxState, ToolFile};
 
 use crate::approvals::{add_tool, approve, approver, caller, refusal, user, waiting};
 use crate::fixture::{Fixture, until};
 
 /// Adds a tool whose calls do not wait.
-async fn add_free_tool(fixture: &Fixture, name: &str) {
+pub(crate) async fn add_free_tool(fixture: &Fixture, name: &str, session: bool) {
     let text = format!(
-        "[[tool]]\nname = '{name}'\ndescription = 'd'\nlanguages = ['python', 'bash']\ntimeout = '20s'\n"
+        "[[tool]]\nname = '{name}'\ndescription = 'd'\nlanguages = ['python', 'bash']\ntimeout = '20s'\nsession = {session}\n"
     );
     let tool = ToolFile::list_from_toml(&text).unwrap().remove(0);
     fixture.keeper.create_tool(&Caller::operator("test", "request"), tool).await.unwrap();
 }
 
-fn names(names: &[&str]) -> Vec<String> {
+pub(crate) fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
@@ -25,7 +25,7 @@ fn with_tools(text: &str, tools: &[&str]) -> CodeRequest {
     CodeRequest { code: text.to_owned().into(), tools, ..CodeRequest::default() }
 }
 
-fn printed(done: &CodeExecution) -> String {
+pub(crate) fn printed(done: &CodeExecution) -> String {
     String::from_utf8(done.stdout.decode().unwrap()).unwrap()
 }
 
@@ -65,7 +65,7 @@ async fn finish(
 
 pub(crate) async fn code_calls_stored_tools(fixture: Fixture) {
     let agent = user(&fixture).await;
-    add_free_tool(&fixture, "calc").await;
+    add_free_tool(&fixture, "calc", false).await;
     let id = fixture.create(&agent).await.id.to_string();
     let text = "import belljar\n\
         done = belljar.tools.calc(code='print(open(\"in.txt\").read(), 6 * 7)\\nopen(\"out.txt\", \"w\").write(\"made\")', files={'in.txt': 'got'}, timeout=10)\n\
@@ -112,8 +112,8 @@ pub(crate) async fn code_calls_stored_tools(fixture: Fixture) {
 
 pub(crate) async fn only_what_was_offered_is_called(fixture: Fixture) {
     let agent = user(&fixture).await;
-    add_free_tool(&fixture, "calc").await;
-    add_free_tool(&fixture, "other").await;
+    add_free_tool(&fixture, "calc", false).await;
+    add_free_tool(&fixture, "other", false).await;
     let id = fixture.create(&agent).await.id.to_string();
     // Around the kernel, too.
     let text = "import belljar\n\
@@ -125,7 +125,7 @@ pub(crate) async fn only_what_was_offered_is_called(fixture: Fixture) {
         async |by: &Caller, request: CodeRequest| refusal(fixture.keeper.run_code(by, &id, request).await);
     assert_eq!(refused(&agent, with_tools("1", &["nosuch"])).await.0, "tool_not_found");
     assert!(refused(&agent, with_tools("1", &["calc", "calc@1"])).await.1.contains("given twice"));
-    let both = CodeTools { tools: names(&["calc"]), functions: names(&["calc"]), max_calls: None };
+    let both = CodeTools { tools: names(&["calc"]), functions: names(&["calc"]), ..CodeTools::default() };
     assert!(
         refused(&agent, CodeRequest { tools: both, ..with_tools("1", &[]) }).await.1.contains("given twice")
     );
@@ -141,14 +141,15 @@ pub(crate) async fn only_what_was_offered_is_called(fixture: Fixture) {
 
 pub(crate) async fn callers_answer_functions(fixture: Fixture) {
     let agent = user(&fixture).await;
-    add_free_tool(&fixture, "calc").await;
+    add_free_tool(&fixture, "calc", false).await;
     let id = fixture.create(&agent).await.id.to_string();
     let text = "import belljar\n\
         found = belljar.tools.lookup(name='Ada')\n\
         try: belljar.tools.fail()\n\
         except belljar.ToolError as error: why = str(error)\n\
         print(found, why, belljar.tools.calc(code='print(found)', files={'a': found['city']})['error']['name'])";
-    let tools = CodeTools { functions: names(&["lookup", "fail"]), tools: names(&["calc"]), max_calls: None };
+    let tools =
+        CodeTools { functions: names(&["lookup", "fail"]), tools: names(&["calc"]), ..CodeTools::default() };
     let request = CodeRequest { tools, ..with_tools(text, &[]) };
     let run = fixture.keeper.stream_code(&agent, &id, request);
     let answer = |called: &v1::ToolCalled| match called.name.as_str() {
@@ -213,4 +214,26 @@ pub(crate) async fn calls_of_code_wait_for_approval(fixture: Fixture) {
     assert_eq!(asked.request.tools, ["sh@1"]);
     fixture.keeper.deny(&ann, &asked.id, String::new()).await.unwrap();
     assert_eq!(refusal(running.await.unwrap()).0, "not_approved");
+}
+
+pub(crate) async fn sessions_are_not_called_from_themselves(fixture: Fixture) {
+    let agent = user(&fixture).await;
+    add_free_tool(&fixture, "kept", true).await;
+    let call = |text: &str| ToolCall {
+        code: text.to_owned().into(),
+        language: None,
+        timeout: None,
+        files: Default::default(),
+    };
+    let session = fixture.keeper.call_tool(&agent, "kept", call("x = 5")).await.unwrap().sandbox;
+    let text = "import belljar\n\
+        try: print(belljar.tools.kept(code='print(x)')['stdout'])\n\
+        except belljar.ToolError as error: print(error)";
+    let done = fixture.keeper.run_code(&agent, &session, with_tools(text, &["kept"])).await.unwrap();
+    let said = printed(&done);
+    assert!(said.contains("is the session of kept@1, and code in it cannot call that"), "{said}");
+    // From another sandbox it is a call like any other.
+    let id = fixture.create(&agent).await.id.to_string();
+    let done = fixture.keeper.run_code(&agent, &id, with_tools(text, &["kept"])).await.unwrap();
+    assert_eq!(printed(&done), "5\n\n");
 }

@@ -76,17 +76,17 @@ fn code_page_commands_work() {
         return say("SKIPPED: python3-ipython is not installed here");
     }
     let blocks = blocks(&page("code-interpreter.md"), "sh");
-    assert_eq!(blocks.len(), 3);
+    assert_eq!(blocks.len(), 4);
     let home = Home::new();
     let server = home.serve(&[]);
     let mut shell = home.isolated_command("/bin/bash".as_ref());
-    shell.args(["-euxo", "pipefail", "-c", &blocks[2]]);
+    shell.args(["-euxo", "pipefail", "-c", &blocks[2..].join("\n")]);
     shell.env("BELLJAR_URL", format!("http://{}", server.address)).env("BELLJAR_API_KEY", &server.key);
     let output = shell.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stderr}\n{stdout}");
     let expected =
-        ["preserved\n42\n", "event: ended", "'/tmp'", "python idle\nc", "{\"interrupted\":false}2\n"];
+        ["preserved\n42\n", "event: ended", "'/tmp'", "python idle\nc", "{\"interrupted\":false}2\n9\n"];
     for expected in expected {
         assert!(stdout.contains(expected), "{expected}: {stdout}");
     }

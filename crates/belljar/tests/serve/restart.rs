@@ -125,3 +125,57 @@ fn calls_that_wait_or_run_for_approval_are_closed_after_a_crash() {
     );
     assert_eq!(state(&server), "running");
 }
+
+/// Calls of code that wait for an answer, or for approval, in a sandbox of their own.
+#[test]
+fn code_whose_calls_wait_goes_on_after_a_crash() {
+    let home = Home::new();
+    let mut server = next(&home, &KEEP, "");
+    let key = server.said.split("BELLJAR_API_KEY=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    server.key.clone_from(&key);
+    let id = server.create(r#"{"timeout":300}"#);
+    let path = format!("/v1/sandboxes/{id}/code");
+    let has_contexts = server.call("POST", &path, r#"{"code":"import IPython"}"#).json()["status"] == "ok";
+    if !has_contexts {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: python3-ipython is not installed here");
+        return;
+    }
+    let state =
+        |server: &Server| server.call("GET", &format!("/v1/sandboxes/{id}"), "").json()["state"].clone();
+    let goes_on = |server: &Server, said: &str| {
+        assert_eq!(state(server), "running");
+        eventually(|| match server.exec(&id, "cat why 2>/dev/null; rm -f why") {
+            why if why.contains(said) => Ok(()),
+            why => Err(why),
+        });
+        let run = server.call("POST", &path, r#"{"code":"print(6 * 7)"}"#).json();
+        assert_eq!((&run["stdout"]["data"], &run["state"]), (&json!("42\n"), &json!("preserved")), "{run}");
+    };
+    let code = "import belljar\ntry: belljar.tools.ask(code='echo deed')\nexcept belljar.ToolError as error: open('why', 'w').write(str(error))";
+    let step = server.call("POST", &path, &json!({"code": code, "functions": ["ask"]}).to_string()).json();
+    assert_eq!((&step["status"], state(&server)), (&json!("tool_calls"), json!("paused")), "{step}");
+    server.stop(Signal::KILL);
+    let server = next(&home, &KEEP, &key);
+    goes_on(&server, "the connection of the execution's caller broke");
+    let results =
+        json!({"tool_results": [{"call_id": step["tool_calls"][0]["id"], "result": 1}]}).to_string();
+    let late = server.call("POST", &format!("{path}/continue"), &results).json();
+    assert_eq!(late["code"], "call_closed", "{late}");
+    assert!(late["detail"].as_str().unwrap().contains("was restarted since"), "{late}");
+    // A stored tool in a sandbox of its own, while whose call waits for approval this one is frozen.
+    let approver = server.call("POST", "/v1/keys", r#"{"name":"ann","owner":"ann","role":"approver"}"#);
+    assert_eq!(approver.status, 201, "{approver:?}");
+    let tool = json!({"name": "ask", "description": "d", "languages": ["bash"], "approval": "always"});
+    let made = server.call("POST", "/v1/tools", &tool.to_string());
+    assert_eq!(made.status, 201, "{made:?}");
+    let body = json!({"code": code, "tools": ["ask"]}).to_string();
+    let mut connection = TcpStream::connect(&server.address).unwrap();
+    let head = format!("POST {path} HTTP/1.1\r\nHost: {}\r\nX-API-Key: {key}", server.address);
+    let length = body.len();
+    write!(connection, "{head}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
+        .unwrap();
+    eventually(|| if state(&server) == "paused" { Ok(()) } else { Err("it is not frozen".to_owned()) });
+    server.stop(Signal::KILL);
+    let server = next(&home, &KEEP, &key);
+    goes_on(&server, "the connection of the execution's caller broke");
+}

@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_keeper::{CodeRequest, KeeperError, OnDisconnect, RunEvent};
-use belljar_model::{CodeExecution, CodeResult, CodeStatus, MimeForm};
+use belljar_keeper::{
+    CallAnswer, CodeCall, CodeRequest, CodeTools, KeeperError, OnDisconnect, Run, RunEvent, StepEnd,
+};
+use belljar_model::{CodeExecution, CodeResult, CodeStatus, MimeForm, Survival};
 use bytes::Bytes;
 use rmcp::model::{ContentBlock, ResourceContents};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::mcp::call::{Call, HINT_READER, Hints, MAX_OUTPUT_BYTES, Place, Reply, Tool, output_text};
 use crate::problem::Problem;
+use crate::rest::types::time;
 use crate::stream::Pieces;
 
 /// MIME types that clients show as pictures.
@@ -27,8 +30,9 @@ pub(crate) struct RunCode;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunCodeInput {
-    /// The code. The value of its last expression is in the answer, and pictures and charts that it shows.
-    code: String,
+    /// The code. The value of its last expression is in the answer, and pictures and charts that it shows. Always given, except with
+    /// `tool_results`.
+    code: Option<String>,
     /// The language, such as python (the default), javascript, typescript, bash, or any that the template has.
     language: Option<String>,
     /// A context to run in, as named in an earlier answer; the language's default one if not given.
@@ -38,6 +42,52 @@ pub(crate) struct RunCodeInput {
     timeout: Option<u32>,
     /// Id or name of the sandbox; the default one if not given.
     sandbox: Option<String>,
+    /// Names of functions of yours that the code may call as `belljar.tools.NAME(…)`, in Python, JavaScript and TypeScript. If it does, the answer has
+    /// `tool_calls`, and the code waits until you call this tool again with `tool_results`.
+    functions: Option<Vec<String>>,
+    /// Results of all `tool_calls` of an earlier answer, with which its code goes on. Given alone, or with `sandbox`.
+    tool_results: Option<Vec<CallResultInput>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CallResultInput {
+    /// Id of the call.
+    call_id: String,
+    /// What the function has returned, any JSON. Either this or `error`.
+    #[serde(default, deserialize_with = "present")]
+    result: Option<Value>,
+    /// Message of the error that the code gets instead.
+    error: Option<String>,
+}
+
+/// Reads a field that may be `null`, which is not the same as missing.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// Result of code, or of a step of it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RunCodeOutput {
+    #[serde(flatten)]
+    code: CodeOutput,
+    /// With the status `tool_calls`: calls of functions that wait for their results.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CallOutput>,
+    /// Time until which they wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+}
+
+/// A call of a function.
+#[derive(Serialize, JsonSchema)]
+struct CallOutput {
+    /// Its id, for `tool_results`.
+    id: String,
+    /// The function.
+    name: String,
+    /// Its arguments.
+    arguments: Map<String, Value>,
 }
 
 /// Result of code.
@@ -47,7 +97,7 @@ pub(crate) struct CodeOutput {
     pub(crate) sandbox: String,
     /// Whether the sandbox was created for this call.
     pub(crate) sandbox_created: bool,
-    /// `ok`, `error`, `interrupted`, `timed_out` or `died`.
+    /// `ok`, `error`, `interrupted`, `timed_out` or `died`; `tool_calls` if it waits for results.
     pub(crate) status: String,
     /// The language.
     pub(crate) language: String,
@@ -104,21 +154,52 @@ impl Tool for RunCode {
          charts. Variables and imports are kept for the next call in the same sandbox and language.";
     const HINTS: Hints = Hints::RUN;
     type Input = RunCodeInput;
-    type Output = CodeOutput;
+    type Output = RunCodeOutput;
 
-    async fn run(call: &Call, input: RunCodeInput) -> Result<Reply<CodeOutput>, Problem> {
+    async fn run(call: &Call, input: RunCodeInput) -> Result<Reply<RunCodeOutput>, Problem> {
+        if let Some(results) = input.tool_results {
+            let others = [input.code.is_some(), input.language.is_some(), input.context.is_some()];
+            if others.contains(&true) || input.timeout.is_some() || input.functions.is_some() {
+                return Err(Problem::field(
+                    "tool_results",
+                    "the code goes on as it began; give nothing but sandbox with it",
+                ));
+            }
+            return go_on(call, input.sandbox, results).await;
+        }
+        let Some(code) = input.code else {
+            return Err(Problem::field("code", "missing field `code`; give it, or tool_results to go on"));
+        };
+        let functions = input.functions.unwrap_or_default();
         let place = call.place(input.sandbox).await?;
         let request = CodeRequest {
-            code: input.code.into(),
+            code: code.into(),
             context: input.context,
             language: input.language,
             timeout: input.timeout.map(|seconds| Duration::from_secs(seconds.max(1).into())),
             hint_reader: HINT_READER,
+            tools: CodeTools { steps: !functions.is_empty(), functions, ..CodeTools::default() },
             ..CodeRequest::default()
         };
-        let done = run_code(call, &place.id, request).await?;
-        Ok(to_reply(&place, done))
+        Ok(to_step_reply(&place, run_step(call, &place.id, request).await?))
     }
+}
+
+/// Answers calls of code, and runs it to the end of its next step.
+async fn go_on(
+    call: &Call,
+    sandbox: Option<String>,
+    results: Vec<CallResultInput>,
+) -> Result<Reply<RunCodeOutput>, Problem> {
+    let answer = |CallResultInput { call_id, result, error }: CallResultInput| match (result, error) {
+        (Some(result), None) => Ok(CallAnswer { call: call_id, answer: Ok(result.to_string().into()) }),
+        (None, Some(error)) => Ok(CallAnswer { call: call_id, answer: Err(error) }),
+        _ => Err(Problem::field("tool_results", "give either result or error for each call")),
+    };
+    let answers = results.into_iter().map(answer).collect::<Result<_, _>>()?;
+    let (id, run) = call.shared.keeper.continue_code(&call.caller, sandbox.as_deref(), answers).await?;
+    let place = Place { id: id.to_string(), created: false, is_default: false };
+    Ok(to_step_reply(&place, read_step(call, run).await?))
 }
 
 /// Runs code, reports its output, and interrupts it if the caller goes.
@@ -127,12 +208,25 @@ pub(crate) async fn run_code(
     sandbox: &str,
     request: CodeRequest,
 ) -> Result<CodeExecution, KeeperError> {
+    match run_step(call, sandbox, request).await? {
+        StepEnd::Ended(done) => Ok(*done),
+        StepEnd::Calls(_) => Err(KeeperError::field("functions", "they are answered by run_code alone")),
+    }
+}
+
+/// Runs code to the end of its first step.
+async fn run_step(call: &Call, sandbox: &str, request: CodeRequest) -> Result<StepEnd, KeeperError> {
     let request =
         CodeRequest { on_disconnect: OnDisconnect::Kill, keep_bytes: Some(MAX_OUTPUT_BYTES), ..request };
-    if !call.has_reader() {
-        return call.shared.keeper.run_code(&call.caller, sandbox, request).await;
+    if !call.has_reader() && !request.tools.steps {
+        let done = call.shared.keeper.run_code(&call.caller, sandbox, request).await?;
+        return Ok(StepEnd::Ended(Box::new(done)));
     }
-    let mut run = call.shared.keeper.stream_code(&call.caller, sandbox, request);
+    read_step(call, call.shared.keeper.stream_code(&call.caller, sandbox, request)).await
+}
+
+/// Reads a run to the end of its step, and reports its output.
+async fn read_step(call: &Call, mut run: Run<CodeEvent, CodeExecution>) -> Result<StepEnd, KeeperError> {
     let mut pieces = Pieces::default();
     while let Some(event) = run.next().await {
         match event {
@@ -141,10 +235,54 @@ pub(crate) async fn run_code(
             }
             RunEvent::Waiting(waiting) => call.report_waiting(waiting).await,
             RunEvent::Queued | RunEvent::Progress(_) => {}
-            RunEvent::Ended(done) => return done,
+            RunEvent::Ended(done) => return Ok(StepEnd::Ended(Box::new(done?))),
         }
     }
-    Err(KeeperError::ShuttingDown)
+    call.shared.keeper.keep_step(run)?.map(StepEnd::Calls).ok_or(KeeperError::ShuttingDown)
+}
+
+fn to_step_reply(place: &Place, end: StepEnd) -> Reply<RunCodeOutput> {
+    let step = match end {
+        StepEnd::Calls(step) => step,
+        StepEnd::Ended(done) => {
+            let Reply { output, content, is_error } = to_reply(place, *done);
+            let output = RunCodeOutput { code: output, tool_calls: Vec::new(), expires_at: None };
+            return Reply { output, content, is_error };
+        }
+    };
+    let expires_at = time(step.expires_at);
+    let lines: Vec<_> = step
+        .calls
+        .iter()
+        .map(|call| format!("{}: {}({})", call.id, call.name, String::from_utf8_lossy(&call.arguments)))
+        .collect();
+    let text = format!(
+        "The code waits for the results of these calls, until {expires_at}. Call run_code again with tool_results.\n{}",
+        lines.join("\n")
+    );
+    let tool_calls = step.calls.into_iter().map(|CodeCall { id, name, arguments }| {
+        // The guest has checked that it is an object.
+        CallOutput { id, name, arguments: serde_json::from_slice(&arguments).unwrap_or_default() }
+    });
+    let tool_calls = tool_calls.collect();
+    let code = CodeOutput {
+        sandbox: place.id.clone(),
+        sandbox_created: place.created,
+        status: "tool_calls".to_owned(),
+        language: step.language,
+        context: step.context,
+        stdout: String::new(),
+        stderr: String::new(),
+        results: Vec::new(),
+        error: None,
+        state: Survival::Preserved.as_str().to_owned(),
+        hint: None,
+        wall_ms: 0.0,
+    };
+    let output = RunCodeOutput { code, tool_calls, expires_at: Some(expires_at) };
+    let mut reply = Reply::text(output, text);
+    reply.content.extend(place.note());
+    reply
 }
 
 /// Reports output as text, whole characters at a time.

@@ -1,17 +1,20 @@
 //! Code in contexts, and its results.
 
 use belljar_engine::v1;
-use belljar_keeper::{CodeRequest, CodeTools, Idempotency, NewContext, OnDisconnect};
+use belljar_keeper::{
+    CallAnswer, CodeCall, CodeRequest, CodeStep, CodeTools, Idempotency, NewContext, OnDisconnect, StepEnd,
+};
 use belljar_model::{ByteSize, CodeContext, CodeError, CodeExecution, CodeResult, Scalar, milliseconds};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 
 use super::bytes::check_path;
 use super::exec::StreamOutputBody;
-use super::{Span, UniqueMap, parse_env};
+use super::{Object, Span, UniqueMap, parse_env, time};
 use crate::problem::Problem;
 
 /// Maximum length of an answer to a question, in bytes.
@@ -67,9 +70,14 @@ pub(crate) struct CodeBody {
     /// Stored tools that the code may call as `belljar.tools.NAME(…)`, as `NAME` or `NAME@VERSION`: each call is one of this key. At
     /// most 64, with the functions. In Python, JavaScript and TypeScript alone.
     tools: Option<Vec<String>>,
-    /// Functions that it may call in the same way, by name: a call is the event `tool_called`, and its answer is posted to the
-    /// context. Needs `Accept: text/event-stream`.
+    /// Functions that it may call in the same way, by name, which the client has. With `steps` calls of them end a step, to be answered
+    /// together; else a call is the event `tool_called`, and its answer is posted to the context.
     functions: Option<Vec<String>>,
+    /// Whether calls of functions end the response, with `tool_calls`, and freeze the sandbox until `continue` gets `tool_results`. `true` if not
+    /// given, without `Accept: text/event-stream`.
+    steps: Option<bool>,
+    /// Time for which calls that end a step wait for their answers: 1 second to 1 hour, 10 minutes if not given.
+    call_timeout: Option<Span>,
     /// How often the code may call them together: 1 to 1,000, 100 if not given.
     max_tool_calls: Option<u32>,
     /// Action if the client disconnects before the end: `continue`, the default, lets the code run to its end,
@@ -90,7 +98,17 @@ enum OnDisconnectBody {
 
 impl CodeBody {
     /// Converts the body to the keeper's request.
-    pub(crate) fn into_request(self, idempotency: Option<Idempotency>) -> Result<CodeRequest, Problem> {
+    pub(crate) fn into_request(
+        self,
+        idempotency: Option<Idempotency>,
+        has_events: bool,
+    ) -> Result<CodeRequest, Problem> {
+        let functions = self.functions.unwrap_or_default();
+        let steps = self.steps.unwrap_or(!has_events && !functions.is_empty());
+        if !steps && !has_events && !functions.is_empty() {
+            let reason = "without steps functions are answered while the code runs; ask for its events, with Accept: text/event-stream";
+            return Err(Problem::field("steps", reason));
+        }
         Ok(CodeRequest {
             code: self.code.into(),
             context: self.context,
@@ -101,8 +119,10 @@ impl CodeBody {
             allow_input: self.allow_input.unwrap_or(false),
             tools: CodeTools {
                 tools: self.tools.unwrap_or_default(),
-                functions: self.functions.unwrap_or_default(),
+                functions,
                 max_calls: self.max_tool_calls,
+                steps,
+                call_timeout: self.call_timeout.map(|timeout| timeout.0),
             },
             on_disconnect: match self.on_disconnect {
                 Some(OnDisconnectBody::Kill) => OnDisconnect::Kill,
@@ -198,6 +218,57 @@ impl AnswerBody {
             }
         }
         Ok(v1::AnswerRequest { context, execution: self.execution, call, value, error, ..Default::default() })
+    }
+}
+
+/// Answers to all calls with which a step has ended.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ToolResults, example = json!({"tool_results": [{"call_id": "call_00112233445566778899aabbccddeeff_1", "result": {"city": "London"}}]}))]
+pub(crate) struct ToolResultsBody {
+    /// One for each call, in any order.
+    #[schema(value_type = Vec<CallResultBody>)]
+    tool_results: Vec<Object<CallResultBody>>,
+}
+
+/// The answer to a call, with either `result` or `error`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CallResult)]
+pub(crate) struct CallResultBody {
+    /// Id of the call, as in `tool_calls`.
+    call_id: String,
+    /// Its result.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(schema_with = any_json)]
+    result: Option<Box<RawValue>>,
+    /// The message of the error that the code gets instead, at most 64 KiB.
+    error: Option<String>,
+}
+
+fn any_json() -> Schema {
+    let all = [Type::Object, Type::Array, Type::String, Type::Number, Type::Boolean, Type::Null];
+    let described = ObjectBuilder::new().description(Some("Its result, any JSON of at most 1 MiB."));
+    described.schema_type(SchemaType::from_iter(all)).build().into()
+}
+
+impl ToolResultsBody {
+    /// Converts the body to the keeper's answers.
+    pub(crate) fn into_answers(self) -> Result<Vec<CallAnswer>, Problem> {
+        self.tool_results.into_iter().map(|Object(result)| result.into_answer()).collect()
+    }
+}
+
+impl CallResultBody {
+    fn into_answer(self) -> Result<CallAnswer, Problem> {
+        let answer = match (self.result, self.error) {
+            (Some(result), None) => Ok(Bytes::from(String::from(Box::<str>::from(result)))),
+            (None, Some(error)) => Err(error),
+            (None, None) | (Some(_), Some(_)) => {
+                return Err(Problem::field("tool_results", "give either result or error for each call"));
+            }
+        };
+        Ok(CallAnswer { call: self.call_id, answer })
     }
 }
 
@@ -361,6 +432,78 @@ pub(crate) struct ExecutionBody {
     end: EndBody,
 }
 
+/// What a request that runs code, or goes on with it, gets: the end of the code, or of a step of it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = CodeOutcome)]
+pub(crate) enum OutcomeBody {
+    /// The code has ended.
+    Ended(Box<ExecutionBody>),
+    /// It waits for answers to its calls.
+    Calls(StepBody),
+}
+
+impl From<StepEnd> for OutcomeBody {
+    fn from(end: StepEnd) -> Self {
+        match end {
+            StepEnd::Ended(done) => Self::Ended(Box::new((*done).into())),
+            StepEnd::Calls(step) => Self::Calls(step.into()),
+        }
+    }
+}
+
+/// End of a step of code. The sandbox is frozen until the calls are answered, all together, or their time is over.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CodeStep)]
+pub(crate) struct StepBody {
+    /// `tool_calls`.
+    #[schema(example = "tool_calls")]
+    status: &'static str,
+    /// Number of the execution in the sandbox.
+    execution: u64,
+    /// The id of its context.
+    #[schema(example = "python")]
+    context: String,
+    /// The calls that wait for their answers, the oldest first.
+    tool_calls: Vec<CallBody>,
+    /// Time after which the code gets an error for each, and goes on as if its client had disconnected.
+    #[schema(format = DateTime)]
+    expires_at: String,
+}
+
+/// A call of a function.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FunctionCall)]
+pub(crate) struct CallBody {
+    /// Its id, of at most 64 letters, digits and `_`.
+    #[schema(example = "call_00112233445566778899aabbccddeeff_1")]
+    id: String,
+    /// The function.
+    name: String,
+    /// Its arguments, an object.
+    #[schema(value_type = Object)]
+    arguments: Value,
+}
+
+impl From<CodeStep> for StepBody {
+    fn from(step: CodeStep) -> Self {
+        Self {
+            status: "tool_calls",
+            execution: step.execution,
+            context: step.context,
+            tool_calls: step.calls.into_iter().map(CallBody::from).collect(),
+            expires_at: time(step.expires_at),
+        }
+    }
+}
+
+impl From<CodeCall> for CallBody {
+    fn from(CodeCall { id, name, arguments }: CodeCall) -> Self {
+        // The guest has checked that it is an object.
+        Self { id, name, arguments: serde_json::from_slice(&arguments).unwrap_or_default() }
+    }
+}
+
 /// End of an execution of code.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CodeEnd)]
@@ -447,9 +590,12 @@ mod tests {
             (r#"{"code":"","on_disconnect":"die"}"#, "on_disconnect"),
             (r#"{"code":"","output":"many"}"#, "output"),
             (r#"{"code":"","kernel":"x"}"#, "kernel"),
+            (r#"{"code":"","functions":["f"],"steps":false}"#, "steps"),
+            (r#"{"code":"","call_timeout":"soon"}"#, "call_timeout"),
         ];
         for (json, field) in cases {
-            let refused = parse_json::<CodeBody>(json.as_bytes()).and_then(|body| body.into_request(None));
+            let refused =
+                parse_json::<CodeBody>(json.as_bytes()).and_then(|body| body.into_request(None, false));
             assert_eq!(refused.unwrap_err().body("r").field.as_deref(), Some(field), "{json}");
         }
         let long = format!(r#"{{"execution":1,"value":"{}"}}"#, "x".repeat(MAX_ANSWER_BYTES + 1));
@@ -465,6 +611,17 @@ mod tests {
             let problem = body.and_then(|body| body.into_request("python".to_owned())).unwrap_err();
             assert_eq!(problem.body("r").field.as_deref(), Some(field), "{json}");
         }
+        for json in [
+            r#"{"tool_results":[{"call_id":"a"}]}"#,
+            r#"{"tool_results":[{"call_id":"a","result":null,"error":"x"}]}"#,
+        ] {
+            let refused =
+                parse_json::<ToolResultsBody>(json.as_bytes()).and_then(ToolResultsBody::into_answers);
+            assert_eq!(refused.unwrap_err().body("r").field.as_deref(), Some("tool_results"), "{json}");
+        }
+        let nothing =
+            parse_json::<ToolResultsBody>(br#"{"tool_results":[{"call_id":"a","result":null}]}"#).unwrap();
+        assert_eq!(nothing.into_answers().unwrap()[0].answer, Ok(Bytes::from_static(b"null")));
         let body = parse_json::<AnswerBody>(br#"{"execution":1,"end_of_file":true}"#).unwrap();
         assert!(body.into_request("python".to_owned()).unwrap().end_of_file);
     }

@@ -21,8 +21,8 @@ mod volume;
 pub(crate) use build::{BuildBody, BuildEventBody, DEFAULT_MODE, check_build_files, check_definition};
 pub(crate) use bytes::{EncodedBytes, check_path, decode_base64, parse_path, to_text};
 pub(crate) use code::{
-    AnswerBody, CodeBody, CodeErrorBody, ContextBody, ContextsBody, EndBody, ExecutionBody, InterruptedBody,
-    NewContextBody, ResultBody,
+    AnswerBody, CodeBody, CodeErrorBody, ContextBody, ContextsBody, EndBody, InterruptedBody, NewContextBody,
+    OutcomeBody, ResultBody, StepBody, ToolResultsBody,
 };
 pub(crate) use exec::{ExecBody, ExecResultBody, StartBody};
 pub(crate) use file::{FileEntry, FileKind, Mode, modified_time};

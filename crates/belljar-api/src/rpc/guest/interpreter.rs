@@ -197,6 +197,7 @@ fn parse_request(request: v1::ExecuteCodeRequest) -> Result<CodeRequest, Problem
             tools: request.tools,
             functions: request.functions,
             max_calls: Some(request.max_tool_calls).filter(|most| *most != 0),
+            ..CodeTools::default()
         },
         on_disconnect: match request.on_disconnect.as_known() {
             Some(v1::OnDisconnect::ON_DISCONNECT_KILL) => OnDisconnect::Kill,

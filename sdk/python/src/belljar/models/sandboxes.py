@@ -179,8 +179,8 @@ class SandboxInfo:
     """What the server knows of a sandbox.
 
     `user` is the user as whom programs run that name none, if that is not its own. `held_by` is the id of the approval for which
-    a call waits in it: it stays paused until somebody has decided. `key` is the id of the key that created it.
-    `raw` is the whole answer, for what has no attribute here.
+    a call waits in it, or of a call of its code: it stays paused until somebody has decided or answered. `key` is the id of the
+    key that created it. `raw` is the whole answer, for what has no attribute here.
     """
 
     sandbox_id: str
