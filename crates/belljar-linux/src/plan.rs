@@ -359,6 +359,8 @@ pub enum Wall {
     VolumeIds,
     /// Unguessable ids of executions between guest and language kernel.
     ExecutionIds,
+    /// The guest's count of the calls that code makes, and its list of what it may call.
+    CodeCalls,
     /// The gateway's check of the host name in TLS and HTTP.
     GatewayNames,
     /// The ranges that the gateway denies in every mode.
@@ -427,6 +429,7 @@ impl Wall {
         (Self::VolumeLock, "volume-lock"),
         (Self::VolumeIds, "volume-ids"),
         (Self::ExecutionIds, "execution-ids"),
+        (Self::CodeCalls, "code-calls"),
         (Self::GatewayNames, "gateway-names"),
         (Self::GatewayRanges, "gateway-ranges"),
         (Self::GatewayOwn, "gateway-own"),

@@ -185,7 +185,7 @@ impl<'a> Execution<'a> {
             id: wire_id(guest, execution),
             offsets: [0; 2],
             budget: ResultBudget::default(),
-            calls: ToolCalls::new(&job.request),
+            calls: ToolCalls::new(&job.request, guest.config.is_without("code-calls")),
             refusals: Vec::new(),
             started_at,
             started_ticks: Proc::ticks_now(),

@@ -28,6 +28,8 @@ pub(crate) fn run(attack: &str) -> ExitCode {
                 "superblock" => superblock().await,
                 "build" => build().await,
                 "executions" => executions().await,
+                "calls" => calls().await,
+                "calls of a later execution" => later_calls().await,
                 "machine" => in_machine(&[("user", BY_USER), ("root", BY_ROOT), ("other", BY_OTHER)]).await,
                 "namespaces of a machine" => in_machine(&[("user", NEW_NAMESPACE)]).await,
                 "mount in a machine" => in_machine(&[("root", MOUNT)]).await,
@@ -432,9 +434,77 @@ async fn executions() -> AttackResult {
     stop(sandbox).await
 }
 
+/// Program whose child makes calls in the name of the kernel, on a copy of its socket; the kernel reads the answers.
+const FORGED_CALLS: &str = r#"
+import belljar, json, os
+kernel = belljar.tools._call.__self__
+copy = os.dup(kernel.wire.fileno())
+for name in ["other", "f", "f", "f"]:
+    child = os.fork()
+    if child == 0:
+        data = json.dumps({"op": "tool", "id": kernel.current, "call": 77, "name": name, "arguments": {}}).encode()
+        os.write(copy, len(data).to_bytes(4, "big") + data)
+        os._exit(0)
+    os.waitpid(child, 0)
+    kernel.wire.receive()
+"#;
+
+/// Program that leaves a process behind, which makes calls once another execution has begun.
+const LATER_CALLS: &str = r#"
+import belljar, json, os, time
+copy = os.dup(belljar.tools._call.__self__.wire.fileno())
+if os.fork() == 0:
+    while not os.path.exists("begun"): time.sleep(0.01)
+    for number in range(64):
+        data = json.dumps({"op": "tool", "id": number, "call": 1, "name": "f", "arguments": {}}).encode()
+        os.write(copy, len(data).to_bytes(4, "big") + data)
+    open("sent", "w").close()
+    os._exit(0)
+"#;
+
+const LATER: &str = r#"
+open("begun", "w").close()
+while not os.path.exists("sent"): time.sleep(0.01)
+"#;
+
+async fn calls() -> AttackResult {
+    let sandbox = sandbox(None, "first", false).await?;
+    let (ended, called) = execute_calling(&sandbox, FORGED_CALLS).await?;
+    let was = |condition: bool| if condition { "passed on" } else { "refused" };
+    let number = called.iter().filter(|name| *name == "f").count();
+    let most = usize::try_from(MAX_CALLS).unwrap_or(usize::MAX);
+    print_line(&format!("of a function that was not allowed: {}", was(called.contains(&"other".to_owned()))));
+    print_line(&format!("within the budget: {}", was(ended == "ok" && number >= most)));
+    print_line(&format!("beyond the budget: {}", was(number > most)));
+    stop(sandbox).await
+}
+
+async fn later_calls() -> AttackResult {
+    let sandbox = sandbox(None, "first", false).await?;
+    execute_calling(&sandbox, LATER_CALLS).await?;
+    let (_, called) = execute_calling(&sandbox, LATER).await?;
+    let was = if called.is_empty() { "refused" } else { "passed on" };
+    print_line(&format!("by a process that was left behind: {was}"));
+    stop(sandbox).await
+}
+
+/// Number of calls that code may make here.
+const MAX_CALLS: u32 = 2;
+
 /// Runs code in Python's context, and returns how it ended.
 async fn execute(sandbox: &Sandbox, code: &str) -> Result<String, NotRun> {
-    let request = v1::ExecuteCodeRequest { code: code.as_bytes().to_vec().into(), ..Default::default() };
+    Ok(execute_calling(sandbox, code).await?.0)
+}
+
+/// Runs code that may call the function `f` twice, and returns how it ended, and what it has called.
+async fn execute_calling(sandbox: &Sandbox, code: &str) -> Result<(String, Vec<String>), NotRun> {
+    let request = v1::ExecuteCodeRequest {
+        code: code.as_bytes().to_vec().into(),
+        functions: vec!["f".to_owned()],
+        max_tool_calls: MAX_CALLS,
+        ..Default::default()
+    };
+    let (mut called, mut place) = (Vec::new(), v1::AnswerRequest::default());
     let mut execution = sandbox.guest().execute_code(request).await?;
     let (mut shown, mut raised, mut status) = (String::new(), String::new(), None);
     loop {
@@ -453,12 +523,22 @@ async fn execute(sandbox: &Sandbox, code: &str) -> Result<String, NotRun> {
             }
             CodeEvent::Error(error) => raised = format!(" {}: {}", error.name, error.value),
             CodeEvent::Ended(ended) => status = ended.status.as_known(),
+            CodeEvent::Started(started) => {
+                place.execution = started.execution;
+                place.context = "python".to_owned();
+            }
+            CodeEvent::ToolCalled(call) => {
+                let answer = v1::AnswerRequest { call: call.call, value: "7".into(), ..place.clone() };
+                sandbox.guest().answer_code(answer).await?;
+                called.push(call.name);
+            }
             _ => {}
         }
     }
-    Ok(match status {
+    let ended = match status {
         Some(v1::CodeStatus::CODE_STATUS_OK) => format!("ok{shown}"),
         Some(v1::CodeStatus::CODE_STATUS_ERROR) => format!("error{raised}{shown}"),
         other => format!("{other:?}{raised}{shown}"),
-    })
+    };
+    Ok((ended, called))
 }

@@ -152,6 +152,24 @@ const CASES: &[Case] = &[
         others: "",
         probes: &[("own execution", "ok", "ok"), ("later execution", "error ValueError: true", "ok: forged")],
     },
+    Case {
+        name: "forged_calls_count",
+        attack: "calls",
+        wall: "code-calls",
+        others: "",
+        probes: &[
+            ("of a function that was not allowed", "refused", "passed on"),
+            ("within the budget", "passed on", "passed on"),
+            ("beyond the budget", "refused", "passed on"),
+        ],
+    },
+    Case {
+        name: "earlier_code_makes_no_calls_of_a_later_execution",
+        attack: "calls of a later execution",
+        wall: "execution-ids",
+        others: "",
+        probes: &[("by a process that was left behind", "refused", "passed on")],
+    },
 ];
 
 pub(crate) fn main() -> ExitCode {
