@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, List
 
@@ -62,6 +63,52 @@ async def test_screen(client: Any, real: None) -> None:
         await client.screen("x", "cobol")
     with pytest.raises(InvalidArgumentException, match="deny_modules"):
         await client.screen("x", deny_modules="os")
+
+
+async def test_network(client: Any, real: None) -> None:
+    offer = await client.network.offer()
+    pip = next(preset for preset in offer.presets if preset.name == "pip")
+    assert {"pypi.org": (443,)}.items() <= {host.name: host.ports for host in pip.hosts}.items()
+    assert offer.presets_version >= 1 and offer.most.get("key") is None
+    found = await client.network.check({"presets": ["pip"]}, hosts=["pypi.org", "example.com:80"])
+    assert [(one.host, one.allowed, one.missing) for one in found.hosts] == [
+        ("pypi.org:443", True, None),
+        ("example.com:80", False, "example.com:80"),
+    ]
+    assert found.network["presets"] == ["pip"] and (found.problems, found.beyond) == ((), None)
+    wrong = await client.network.check({"allow": ["a_b.example"]}, hosts=["pypi.org"])
+    assert [(one.field, one.value) for one in wrong.problems] == [("network.allow", "a_b.example")]
+    assert (wrong.network, wrong.hosts) == (None, ())
+    sbx = await client.sandboxes.create(timeout=60, network={"allow": ["api.example.com"]})
+    in_force = await client.network.check(hosts=["api.example.com"], sandbox_id=sbx.sandbox_id)
+    assert [one.allowed for one in in_force.hosts] == [True]
+    await client.sandboxes.kill(sbx.sandbox_id)
+    with pytest.raises(InvalidArgumentException, match="hosts"):
+        await client.network.check("open", hosts="example.com")
+
+
+async def test_tool_schema(client: Any, real: None) -> None:
+    definition = {
+        "description": "Analyses data.",
+        "languages": ["python"],
+        "timeout": timedelta(seconds=30),
+        "limits": {"memory": "1g"},
+        "network": {"presets": ["pip"]},
+    }
+    described = await client.tools.schema("analyse", definition=definition)
+    assert (described["name"], described["description"]) == ("analyse", "Analyses data.") and "code" in described["inputSchema"][
+        "properties"
+    ]
+    assert "input_schema" in await client.tools.schema("analyse", "anthropic", definition=definition)
+    openai = await client.tools.schema("analyse", "openai", definition=definition)
+    assert openai["type"] == "function" and openai["parameters"]["properties"]
+    # Nothing is stored.
+    with pytest.raises(NotFoundException):
+        await client.tools.schema("analyse")
+    with pytest.raises(InvalidArgumentException, match="languages"):
+        await client.tools.schema("analyse", definition={"description": "d", "languages": "python"})
+    with pytest.raises(InvalidArgumentException, match="approval"):
+        await client.tools.schema("analyse", definition={**definition, "approval": "sometimes"})
 
 
 async def test_sandboxes(client: Any) -> None:

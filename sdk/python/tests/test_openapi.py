@@ -56,6 +56,21 @@ REQUESTS: Dict[str, Callable[[belljar.Belljar], Any]] = {
     "Deny": lambda client: client.approvals.deny("a", note="n"),
     "NewSecret": lambda client: client.secrets.create("n", "v", hosts=["h"], header="x", metadata={"a": "b"}),
     "SecretUpdate": lambda client: client.secrets.update("n", "v", hosts=["h"], header="x", metadata={"a": "b"}),
+    "CheckNetwork": lambda client: client.network.check("open", hosts=["h"], sandbox_id="s"),
+    "ToolDefinition": lambda client: client.tools.schema(
+        "t",
+        definition={
+            "name": "t",
+            "description": "d",
+            "languages": ["bash"],
+            "session": True,
+            "approval": "never",
+            "limits": {"memory": 1},
+            "network": "disabled",
+            "template": "t",
+            "timeout": 1,
+        },
+    ),
     "NewVolume": lambda client: client.volumes.create("v", "64m"),
     "BuildTemplate": lambda client: client.templates.build(
         belljar.Template("t").copy(__file__, "/x"), name="n", mirror="/m", image="/i", fresh=True
@@ -72,6 +87,8 @@ ANSWERS: Dict[str, Callable[[Any], Any]] = {
     "TemplateInfo": models.TemplateInfo.from_json,
     "Volume": models.VolumeInfo.from_json,
     "Metrics": models.SandboxMetrics.from_json,
+    "NetworkOffer": models.NetworkOffer.from_json,
+    "NetworkForecast": models.NetworkForecast.from_json,
     "PortInfo": models.PortInfo.from_json,
 }
 

@@ -4,11 +4,13 @@ import { Configuration, CONNECTION_OPTIONS, type ConnectionOptions, REQUEST_OPTI
 import { quotas, usage } from "./convert.js";
 import { UnavailableError } from "./errors.js";
 import { Keys } from "./keys.js";
+import { NetworkPolicies } from "./network.js";
 import { known } from "./options.js";
 import type { Paginator } from "./paginator.js";
 import { CONNECT_OPTIONS, type ConnectOptions, CREATE_OPTIONS, type CreateOptions, LIST_OPTIONS, type ListOptions, type Sandbox, SandboxApi } from "./sandbox.js";
 import { SCREEN_OPTIONS, type ScreenOptions, type ScreenReport, screenReport, toModules } from "./screen.js";
 import { Secrets } from "./secrets.js";
+import { StoredTools } from "./stored-tools.js";
 import { Templates } from "./templates.js";
 import { Transport } from "./transport.js";
 import type { Quotas, Role, SandboxInfo, Usage } from "./types.js";
@@ -90,6 +92,10 @@ export class Belljar {
   readonly approvals: Approvals;
   /** Secrets stored on the server for network policies. */
   readonly secrets: Secrets;
+  /** What network policies can be made of, and what one would reach. */
+  readonly network: NetworkPolicies;
+  /** Tools stored on the server. */
+  readonly tools: StoredTools;
   /** The audit log. Needs an admin key. */
   readonly audit: Audit;
   readonly #transport: Transport;
@@ -102,6 +108,8 @@ export class Belljar {
     this.keys = new Keys(this.#transport);
     this.approvals = new Approvals(this.#transport);
     this.secrets = new Secrets(this.#transport);
+    this.network = new NetworkPolicies(this.#transport);
+    this.tools = new StoredTools(this.#transport);
     this.audit = new Audit(this.#transport);
   }
 

@@ -3,10 +3,15 @@
 import { fromBase64 } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
 import { checkMapping, known, names } from "./options.js";
-import type { ApprovalInfo, ApprovalRule, ApprovalState, BudgetScope, FileInfo, FileKind, FileMode, ImageInfo, KeyInfo, Limits, Metrics, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, Usage, VolumeInfo } from "./types.js";
+import type { ApprovalInfo, ApprovalRule, ApprovalState, BudgetScope, FileInfo, FileKind, FileMode, ImageInfo, KeyInfo, Limits, Metrics, Network, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, Usage, VolumeInfo } from "./types.js";
 import type { WireApproval, WireFile, WireImage, WireKey, WireMetrics, WireOutcome, WirePort, WireProcess, WireQuotas, WireSandbox, WireSecret, WireTemplate, WireUsage, WireVolume } from "./wire.js";
 
 const QUOTA_NAMES = names<Quotas>({ sandboxes: true, memoryBytes: true, diskBytes: true, cpuSecondsPerHour: true, executionsPerMinute: true, network: true, storedSecrets: true });
+
+/** Returns an argument that must be a network policy. */
+export function checkNetwork(network: Network | undefined): Network | undefined {
+  return typeof network === "string" ? network : checkMapping("network", network, '{ presets: ["pip"] }');
+}
 
 /** Seconds for the wire. */
 export function seconds(field: string, milliseconds: number | undefined): number | undefined {

@@ -87,6 +87,16 @@ export {
 } from "./git.js";
 export { type CreatedKey, Keys, type KeyUpdate, type NewKey } from "./keys.js";
 export type { TransferOptions, TransferProgress } from "./local-files.js";
+export {
+  type NetworkCheck,
+  type NetworkDecision,
+  type NetworkForecast,
+  type NetworkOffer,
+  NetworkPolicies,
+  type NetworkPreset,
+  type NetworkPresetHost,
+  type NetworkProblem,
+} from "./network.js";
 export type { OnText, OutputChunk, OutputOffsets } from "./output.js";
 export { type Page, type PageOptions, Paginator } from "./paginator.js";
 export { type PortList, Ports, type PortToken } from "./ports.js";
@@ -99,6 +109,7 @@ export type { ScreenFinding, ScreenOptions, ScreenReport, Severity } from "./scr
 export { type NewSecret, Secrets, type SecretUpdate } from "./secrets.js";
 export { Session, type SessionInfo, type SessionOptions, Sessions } from "./sessions.js";
 export { Secret, Volume } from "./shortcuts.js";
+export { type StoredTool, StoredTools } from "./stored-tools.js";
 export { Template, type TemplateFile, type TemplateOptions } from "./template.js";
 export { type BuildEvent, type BuildOptions, Templates } from "./templates.js";
 export type { OnData } from "./terminal-connection.js";

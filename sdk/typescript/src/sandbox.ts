@@ -3,7 +3,7 @@ import { toBase64 } from "./bytes.js";
 import { Code, type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type RunCodeOptions } from "./code.js";
 import { Commands } from "./commands.js";
 import { type CallOptions, Configuration, CONNECTION_OPTIONS, ofCommand, ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
-import { limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
+import { checkNetwork, limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
 import { errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { Files } from "./files.js";
 import { Git } from "./git.js";
@@ -667,10 +667,6 @@ function checkBytes(field: string, value: unknown): Uint8Array {
     throw wrongType(field, value, "a string or bytes");
   }
   return value;
-}
-
-function checkNetwork(network: Network | undefined): Network | undefined {
-  return typeof network === "string" ? network : checkMapping("network", network, '{ presets: ["pip"] }');
 }
 
 function checkObjects<Item extends object>(field: string, list: readonly Item[] | undefined, example: string): readonly Item[] | undefined {

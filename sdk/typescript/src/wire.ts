@@ -191,6 +191,21 @@ export interface WireQuotas {
   stored_secrets?: boolean | null;
 }
 
+/** What network policies can be made of. */
+export interface WireNetworkOffer {
+  presets: { name: string; purpose: string; tls: "terminate" | "pass"; hosts: { name: string; ports: number[]; purpose: string; risk?: string | null }[] }[];
+  presets_version: number;
+  most: { server?: Network | null; key?: Network | null };
+}
+
+/** What a network policy would reach. */
+export interface WireNetworkForecast {
+  network?: Network | null;
+  problems: { detail: string; field?: string | null; value?: string | null }[];
+  beyond?: string | null;
+  hosts: { host: string; allowed: boolean; rule: string; reason: string; missing?: string | null }[];
+}
+
 /** The report of a screening. */
 export interface WireScreenReport {
   language: string;

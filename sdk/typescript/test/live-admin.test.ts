@@ -38,6 +38,37 @@ live("code is screened", async () => {
   await assert.rejects(client.screen("x", "python", { denyModules: "os" as never }), InvalidArgumentError);
 });
 
+live("network policies are checked", async () => {
+  const { network, sandboxes } = new Belljar();
+  const { presets, presetsVersion, most } = await network.offer();
+  const hosts = presets.find(({ name }) => name === "pip")?.hosts ?? [];
+  assert.deepEqual(hosts.find(({ name }) => name === "pypi.org")?.ports, [443]);
+  assert.deepEqual([presetsVersion >= 1, most.key], [true, null]);
+  const found = await network.check({ network: { presets: ["pip"] }, hosts: ["pypi.org", "example.com:80"] });
+  assert.deepEqual(found.hosts.map(({ host, allowed, missing }) => [host, allowed, missing]), [["pypi.org:443", true, null], ["example.com:80", false, "example.com:80"]]);
+  assert.deepEqual([found.problems, found.beyond], [[], null]);
+  const wrong = await network.check({ network: { allow: ["a_b.example"] }, hosts: ["pypi.org"] });
+  assert.deepEqual(wrong.problems.map(({ field, value }) => [field, value]), [["network.allow", "a_b.example"]]);
+  assert.deepEqual([wrong.network, wrong.hosts], [null, []]);
+  const sandbox = await sandboxes.create({ timeoutMs: 60_000, network: { allow: ["api.example.com"] } });
+  assert.deepEqual((await network.check({ sandboxId: sandbox.sandboxId, hosts: ["api.example.com"] })).hosts.map(({ allowed }) => allowed), [true]);
+  await sandbox.kill();
+  await assert.rejects(network.check({ hosts: "example.com" as never }), InvalidArgumentError);
+});
+
+live("a tool is described before it is stored", async () => {
+  const { tools } = new Belljar();
+  const definition = { description: "Analyses data.", languages: ["python"], timeoutMs: 30_000, limits: { memory: "1g" }, network: { presets: ["pip"] } };
+  const described = await tools.schema("analyse", "mcp", { definition });
+  assert.deepEqual([described["name"], described["description"], typeof described["inputSchema"]], ["analyse", "Analyses data.", "object"]);
+  assert.equal(typeof (await tools.schema("analyse", "anthropic", { definition }))["input_schema"], "object");
+  assert.equal((await tools.schema("analyse", "openai", { definition }))["type"], "function");
+  // Nothing is stored.
+  await assert.rejects(tools.schema("analyse"), NotFoundError);
+  await assert.rejects(tools.schema("analyse", "mcp", { definition: { ...definition, languages: "python" as never } }), InvalidArgumentError);
+  await assert.rejects(tools.schema("analyse", "mcp", { definition: { ...definition, approval: "sometimes" as never } }), InvalidArgumentError);
+});
+
 live("who the key belongs to", async () => {
   const me = await new Belljar().me();
   assert.deepEqual([me.role, typeof me.tenant, typeof me.usage.sandboxes], ["admin", "string", "number"]);

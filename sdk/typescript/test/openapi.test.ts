@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Belljar, InvalidArgumentError, Sandbox, Template } from "../src/index.js";
 import * as convert from "../src/convert.js";
+import { networkForecast, networkOffer } from "../src/network.js";
 import { Double, ID, json, problem, wireSandbox } from "./double.js";
 
 interface Schema {
@@ -54,6 +55,11 @@ const requests: Record<string, (client: Belljar, sandbox: Sandbox) => Promise<un
   Deny: ({ approvals }) => approvals.deny("a", { note: "n" }),
   NewSecret: ({ secrets }) => secrets.create({ name: "n", value: "v", hosts: ["h"], header: "x", metadata: { a: "b" } }),
   SecretUpdate: ({ secrets }) => secrets.update("n", { value: "v", hosts: ["h"], header: "x", metadata: { a: "b" } }),
+  CheckNetwork: ({ network }) => network.check({ network: "open", hosts: ["h"], sandboxId: "s" }),
+  ToolDefinition: ({ tools }) =>
+    tools.schema("t", "mcp", {
+      definition: { name: "t", description: "d", languages: ["bash"], session: true, approval: "never", limits: { memory: 1 }, network: "disabled", template: "t", timeoutMs: 1000 },
+    }),
   NewVolume: ({ volumes }) => volumes.create("v", { size: "64m" }),
   BuildTemplate: ({ templates }) => templates.build(new Template("t").copy(fileURLToPath(import.meta.url), "/x"), { name: "n", mirror: "/m", image: "/i", fresh: true }),
   Snapshot: (_, sandbox) => sandbox.createSnapshot({ name: "n", note: "note" }),
@@ -68,6 +74,8 @@ const answers: Record<string, (value: never) => unknown> = {
   TemplateInfo: convert.templateInfo,
   Volume: convert.volumeInfo,
   Metrics: convert.metrics,
+  NetworkOffer: networkOffer,
+  NetworkForecast: networkForecast,
   PortInfo: convert.portInfo,
 };
 

@@ -16,9 +16,11 @@ from ._async.client import (
     AsyncAudit,
     AsyncBelljar,
     AsyncKeys,
+    AsyncNetworkPolicies,
     AsyncPaginator,
     AsyncSandboxes,
     AsyncSecrets,
+    AsyncStoredTools,
     AsyncTemplates,
     AsyncVolumes,
 )
@@ -33,7 +35,19 @@ from ._async.shortcuts import AsyncSecret, AsyncVolume
 from ._async.tools import AsyncSandboxProvider, AsyncTools
 from ._async.watch import AsyncWatchHandle
 from ._config import ConnectionConfig, ConnectionOptions, RequestOptions
-from ._sync.client import Approvals, Audit, Belljar, Keys, Paginator, Sandboxes, Secrets, Templates, Volumes
+from ._sync.client import (
+    Approvals,
+    Audit,
+    Belljar,
+    Keys,
+    NetworkPolicies,
+    Paginator,
+    Sandboxes,
+    Secrets,
+    StoredTools,
+    Templates,
+    Volumes,
+)
 from ._sync.commands import CommandHandle, Commands
 from ._sync.files import Files, VolumeFiles
 from ._sync.git import Git
@@ -114,7 +128,13 @@ from .models import (
     Logs,
     MountedVolume,
     Network,
+    NetworkDecision,
+    NetworkForecast,
+    NetworkOffer,
     NetworkPolicy,
+    NetworkPreset,
+    NetworkPresetHost,
+    NetworkProblem,
     NetworkRecord,
     NetworkSecret,
     Outcome,
@@ -176,6 +196,7 @@ __all__ = [
     "AsyncFiles",
     "AsyncGit",
     "AsyncKeys",
+    "AsyncNetworkPolicies",
     "AsyncPaginator",
     "AsyncPorts",
     "AsyncPty",
@@ -187,6 +208,7 @@ __all__ = [
     "AsyncSecrets",
     "AsyncSession",
     "AsyncSessions",
+    "AsyncStoredTools",
     "AsyncTemplates",
     "AsyncTools",
     "AsyncVolume",
@@ -246,7 +268,14 @@ __all__ = [
     "Logs",
     "MountedVolume",
     "Network",
+    "NetworkDecision",
+    "NetworkForecast",
+    "NetworkOffer",
+    "NetworkPolicies",
     "NetworkPolicy",
+    "NetworkPreset",
+    "NetworkPresetHost",
+    "NetworkProblem",
     "NetworkRecord",
     "NetworkSecret",
     "NotEnoughSpaceException",
@@ -294,6 +323,7 @@ __all__ = [
     "SessionNotFoundException",
     "Sessions",
     "Slice",
+    "StoredTools",
     "StreamOutput",
     "SuperChart",
     "Table",

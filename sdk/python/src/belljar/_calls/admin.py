@@ -13,6 +13,9 @@ from ..models import (
     AuditPage,
     AuditVerdict,
     KeyInfo,
+    Network,
+    NetworkForecast,
+    NetworkOffer,
     ScreenReport,
     SecretInfo,
     TemplateInfo,
@@ -34,6 +37,7 @@ from ._call import (
     segment,
     volume_path,
 )
+from .sandboxes import limits_of, network_policy
 
 T = TypeVar("T")
 
@@ -247,6 +251,36 @@ def screen(
     )
     body = {"code": code, "language": language, "modules": modules}
     return Call("POST", "/v1/screen", ScreenReport.from_json, body=body, safe=True)
+
+
+def network_offer() -> Call[NetworkOffer]:
+    """Returns what network policies can be made of."""
+    return get("/v1/network", NetworkOffer.from_json)
+
+
+def check_network(network: Optional[Network], hosts: Sequence[str], sandbox: Optional[str]) -> Call[NetworkForecast]:
+    """Decides about destinations by a policy, or by that of a sandbox."""
+    body = given(network=network_policy(network), hosts=text_list(hosts, "hosts", "pypi.org"), sandbox=sandbox)
+    return Call("POST", "/v1/network/check", NetworkForecast.from_json, body=body, safe=True)
+
+
+def tool_schema(name: str, vendor: str, definition: Optional[Mapping[str, Any]]) -> Call[Dict[str, Any]]:
+    """Returns the description of a stored tool, or the one that a tool with this definition would have."""
+    path = f"/v1/tools/{segment(name, 'name')}/schema"
+
+    def parse(value: Any) -> Dict[str, Any]:
+        return dict(read.mapping(value, "the description"))
+
+    if definition is None:
+        return get(path, parse, ("for", vendor))
+    body = given(**mapping(definition, "definition", '{"description": "Analyses data.", "languages": ["python"]}'))
+    body["languages"] = text_list(body.get("languages"), "languages", "python")
+    for field, convert in (("limits", limits_of), ("network", network_policy)):
+        if field in body:
+            body[field] = convert(body[field])
+    if "timeout" in body:
+        body["timeout"] = duration(body["timeout"], "timeout")
+    return Call("POST", path, parse, query=(("for", vendor),), body=given(**body), safe=True)
 
 
 def list_approvals(

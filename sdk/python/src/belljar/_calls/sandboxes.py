@@ -75,8 +75,8 @@ def create(
         auto_resume=auto_resume,
         labels=_labels(labels, metadata),
         env=texts(envs, "envs"),
-        limits=_limits(limits),
-        network=_network(network),
+        limits=limits_of(limits),
+        network=network_policy(network),
         engine=engine,
         grade=grade,
         machine=machine,
@@ -131,11 +131,11 @@ def update(
     """Changes the given settings."""
     body = given(
         labels=texts(labels, "labels", removable=True),
-        limits=_limits(limits),
+        limits=limits_of(limits),
         idle_timeout=duration(idle_timeout, "idle_timeout"),
         on_timeout=on_timeout,
         auto_resume=auto_resume,
-        network=_network(network),
+        network=network_policy(network),
     )
     return Call("PATCH", sandbox_path(sandbox_id), SandboxInfo.from_json, body=body)
 
@@ -268,7 +268,8 @@ def _labels(labels: Optional[Mapping[str, str]], metadata: Optional[Mapping[str,
     return texts(metadata, "metadata") if labels is None else texts(labels, "labels")
 
 
-def _network(network: Optional[Network]) -> Optional[Union[str, Dict[str, Any]]]:
+def network_policy(network: Optional[Network]) -> Optional[Union[str, Dict[str, Any]]]:
+    """Returns a network policy as the server reads it."""
     if network is None or isinstance(network, str):
         return network
     policy = mapping(network, "network", '{"presets": ["pip"]}')
@@ -284,7 +285,8 @@ def _plain(said: Any) -> Any:
     return [_plain(item) for item in said] if isinstance(said, Iterable) and not isinstance(said, (str, bytes)) else said
 
 
-def _limits(limits: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
+def limits_of(limits: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
+    """Returns limits as the server reads them."""
     if limits is None:
         return None
     found = given(**mapping(limits, "limits", '{"memory": "1g"}'))

@@ -41,6 +41,9 @@ from ..models import (
     AuditVerdict,
     BuildEvent,
     KeyInfo,
+    Network,
+    NetworkForecast,
+    NetworkOffer,
     SandboxInfo,
     SandboxState,
     ScreenReport,
@@ -106,6 +109,10 @@ class Belljar:
         """API keys; needs a key with the role `admin`."""
         self.secrets = Secrets(self)
         """Secrets stored on the server for network policies."""
+        self.network = NetworkPolicies(self)
+        """What network policies can be made of, and what one would reach."""
+        self.tools = StoredTools(self)
+        """Tools stored on the server."""
         self.approvals = Approvals(self)
         """Calls that wait for a decision; needs a key with the role `approver` to decide."""
         self.audit = Audit(self)
@@ -633,6 +640,46 @@ class Secrets:
         except NotFoundException:
             return False
         return True
+
+
+class NetworkPolicies:
+    """Network policies: what they can be made of, and what one would reach."""
+
+    def __init__(self, client: Belljar) -> None:
+        """Created by a client."""
+        self._client = client
+
+    def offer(self) -> NetworkOffer:
+        """Returns the presets with their hosts, and the ceilings of the key's policies."""
+        return self._client._transport.request(calls.admin.network_offer())
+
+    def check(
+        self, network: Optional[Network] = None, *, hosts: Sequence[str] = (), sandbox_id: Optional[str] = None
+    ) -> NetworkForecast:
+        """Decides about destinations by a policy, or by the one in force in a sandbox, given by id or name.
+
+        `hosts` are at most 64, each as `HOST` (on port 443) or `HOST:PORT`. Nothing is connected, and no name is resolved. An
+        invalid policy is no error: the result has its `problems`.
+        """
+        return self._client._transport.request(calls.admin.check_network(network, hosts, sandbox_id))
+
+
+class StoredTools:
+    """Tools stored on the server, which models call."""
+
+    def __init__(self, client: Belljar) -> None:
+        """Created by a client."""
+        self._client = client
+
+    def schema(
+        self, name: str, vendor: str = "mcp", *, definition: Optional[Mapping[str, Any]] = None
+    ) -> Mapping[str, Any]:
+        """Returns the description of a tool, `NAME` or `NAME@VERSION`, in the form of `openai`, `anthropic` or `mcp`.
+
+        With a definition it is the one that a tool of that name would have; nothing is stored. A definition is a mapping with
+        `description` and `languages`, and optionally `session`, `approval`, `limits`, `network`, `template` and `timeout`.
+        """
+        return self._client._transport.request(calls.admin.tool_schema(name, vendor, definition))
 
 
 class Audit:

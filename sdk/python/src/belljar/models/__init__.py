@@ -35,6 +35,7 @@ from .code import CodeContext, Column, Execution, ExecutionError, ExecutionResul
 from .commands import CommandResult, Outcome, Output, ProcessInfo, PtySize, StreamOutput
 from .files import ArchiveResult, FileEntry, FilesystemEvent, SearchMatch, SearchResult
 from .git import GitBranches, GitCommit, GitFileStatus, GitStatus
+from .network import NetworkDecision, NetworkForecast, NetworkOffer, NetworkPreset, NetworkPresetHost, NetworkProblem
 from .sandboxes import (
     DiskUsage,
     Limits,
@@ -93,7 +94,13 @@ __all__ = [
     "Logs",
     "MountedVolume",
     "Network",
+    "NetworkDecision",
+    "NetworkForecast",
+    "NetworkOffer",
     "NetworkPolicy",
+    "NetworkPreset",
+    "NetworkPresetHost",
+    "NetworkProblem",
     "NetworkRecord",
     "NetworkSecret",
     "Outcome",
