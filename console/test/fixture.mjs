@@ -1,6 +1,6 @@
 // A server, a browser, and people who use the console.
 import assert from "node:assert/strict";
-import { createServer } from "node:http";
+import { createServer, request as ask } from "node:http";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
@@ -123,4 +123,57 @@ export async function elsewhere(html) {
   const server = createServer((_, response) => response.setHeader("content-type", "text/html").end(html));
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   return { url: `http://127.0.0.1:${server.address().port}`, close: () => server.close() };
+}
+
+/**
+ * Serves a server's pages as if it had `count` sandboxes, copies of one of its own, and so many events a second, about them: each pauses or resumes
+ * one, or is one of a process or a denial.
+ */
+export async function crowded(to, call, count, rate) {
+  const { id } = await call("POST", "/v1/sandboxes", { timeout: "30m", name: "original", labels: { job: "0" } });
+  const original = await call("GET", `/v1/sandboxes/${id}`);
+  const { sandboxes: [listed] } = await call("GET", "/v1/sandboxes?limit=1");
+  assert.deepEqual(Object.keys(listed).sort(), Object.keys(original).sort());
+  const { version } = await call("GET", "/version");
+  const rows = [...Array(count).keys()].map((at) => ({ ...listed, id: listed.id.slice(0, -4) + String(at).padStart(4, "0"), name: `sandbox-${at}`, labels: { job: String(at) } }));
+  const KINDS = ["sandbox.paused", "process.started", "process.exited", "network.deny", "sandbox.resumed"];
+  let sent = 0;
+  function next() {
+    sent += 1;
+    const kind = KINDS[sent % KINDS.length];
+    const row = rows[Math.floor((sent * 7) % count)];
+    if (kind === "sandbox.paused") row.state = "paused";
+    else if (kind === "sandbox.resumed") row.state = "running";
+    const data = { id: `${version}-${sent}`, at: new Date().toISOString(), kind, tenant: "default", sandbox: row.id, detail: kind === "network.deny" ? `host-${sent}.example:443: no rule allows it` : "" };
+    return `event: ${kind}\nid: ${data.id}\ndata: ${JSON.stringify(data)}\n\n`;
+  }
+  const server = createServer((request, response) => {
+    const { pathname, searchParams } = new URL(request.url, to);
+    if (request.method === "GET" && pathname === "/v1/sandboxes") {
+      const [from, limit] = [Number(searchParams.get("cursor") ?? 0), Number(searchParams.get("limit") ?? 20)];
+      const more = from + limit < count ? { next_cursor: String(from + limit) } : {};
+      response.setHeader("content-type", "application/json").end(JSON.stringify({ sandboxes: rows.slice(from, from + limit), ...more }));
+    } else if (pathname === "/v1/events" && searchParams.get("follow") !== "false") {
+      response.setHeader("content-type", "text/event-stream").flushHeaders();
+      const began = Date.now();
+      let own = 0;
+      // As many as the time has brought, also on a busy machine.
+      const timer = setInterval(() => {
+        for (const due = ((Date.now() - began) * rate) / 1000; own < due; own += 1) response.write(next());
+      }, 1000 / rate);
+      response.on("close", () => clearInterval(timer));
+    } else {
+      const { hostname, port } = new URL(to);
+      const onwards = ask({ hostname, port, path: request.url, method: request.method, headers: request.headers }, (answer) => {
+        response.writeHead(answer.statusCode, answer.headers);
+        answer.pipe(response);
+      });
+      onwards.on("error", () => response.destroy());
+      response.on("close", () => onwards.destroy());
+      request.pipe(onwards);
+    }
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const close = () => (server.closeAllConnections(), server.close());
+  return { url: `http://127.0.0.1:${server.address().port}`, sent: () => sent, close };
 }

@@ -3,4 +3,4 @@ import { fileURLToPath } from "node:url";
 import { runFiles } from "../../sdk/typescript/scripts/server.mjs";
 
 const directory = fileURLToPath(new URL(".", import.meta.url));
-process.exitCode = await runFiles(directory, ["console.test.mjs", "screens.test.mjs"], {}, ["--test-concurrency=1"]);
+process.exitCode = await runFiles(directory, ["console.test.mjs", "screens.test.mjs", "trouble.test.mjs", "scale.test.mjs"], {}, ["--test-concurrency=1"]);

@@ -85,6 +85,38 @@ export async function call<T>(path: string, init: Init = {}): Promise<T> {
 export const post = <T>(path: string, json: unknown = {}) => call<T>(path, { method: "POST", json });
 export const remove = (path: string) => send(path, { method: "DELETE" });
 
+/** Longest list that is read to its end. */
+const MAX_LISTED = 2000;
+
+/** Reads a list in pages of `limit`: `name` is the field with its entries. `more` says that it goes on after those. */
+export async function listed<T>(path: string, name: string, limit = 100): Promise<{ items: T[]; more: boolean }> {
+  const items: T[] = [];
+  let cursor: string | null | undefined;
+  do {
+    const next: string = cursor ? `&cursor=${encodeURIComponent(cursor)}` : "";
+    const page = await call<Record<string, unknown> & { next_cursor?: string | null }>(`${path}${path.includes("?") ? "&" : "?"}limit=${limit}${next}`);
+    items.push(...(page[name] as T[]));
+    cursor = page.next_cursor;
+  } while (cursor && items.length < MAX_LISTED);
+  return { items, more: Boolean(cursor) };
+}
+
+/** Reads the body of an answer. Null if it has more than `max` bytes, which are not read. */
+export async function bodyOf(answer: Response, max: number): Promise<Uint8Array | null> {
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  let length = 0;
+  const reader = answer.body?.getReader();
+  for (let part = await reader?.read(); part?.value; part = await reader?.read()) {
+    length += part.value.length;
+    if (length > max) {
+      await reader?.cancel();
+      return null;
+    }
+    parts.push(part.value);
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
+}
+
 export type ServerEvent = { event: string; id: string; data: unknown };
 
 /** Reads server-sent events. `opened` is called when the server has accepted the request. */

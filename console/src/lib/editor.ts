@@ -9,6 +9,7 @@ import { shell } from "@codemirror/legacy-modes/mode/shell";
 import { Compartment, EditorState, type Extension, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, type DecorationSet, EditorView, highlightSpecialChars, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
+import { HIDDEN, named } from "./plain";
 
 export type EditorHandle = {
   setValue: (value: string) => void;
@@ -87,8 +88,15 @@ const marked = StateField.define<DecorationSet>({
   provide: (field) => EditorView.decorations.from(field),
 });
 
-// Characters that reorder or hide code are shown by name. CodeMirror knows some of them only.
-const HIDDEN = /[\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff]/g;
+/** A character that cannot be seen, by its number. */
+function special(code: number, description: string | null): HTMLElement {
+  const shown = document.createElement("span");
+  shown.className = "cm-specialChar";
+  shown.textContent = named(String.fromCodePoint(code));
+  shown.title = description ?? shown.textContent;
+  shown.ariaLabel = shown.title;
+  return shown;
+}
 
 /** Opens an editor in a shadow root of `host`. */
 export function open(host: HTMLElement, { value, readonly, label, changed, run }: Options): EditorHandle {
@@ -106,7 +114,8 @@ export function open(host: HTMLElement, { value, readonly, label, changed, run }
       doc: value,
       extensions: [
         lineNumbers(),
-        highlightSpecialChars({ addSpecialChars: HIDDEN }),
+        // It knows some of them only, and shows them as dots.
+        highlightSpecialChars({ addSpecialChars: HIDDEN, render: special }),
         bracketMatching(),
         EditorView.lineWrapping,
         EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0" }),

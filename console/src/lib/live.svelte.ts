@@ -3,16 +3,16 @@
 import { ApiError, events } from "./api";
 
 export type LiveEvent = { id: string; at: string; kind: string; tenant: string; sandbox?: string; detail?: string };
-type Follower = { kinds: string[]; act: (event: LiveEvent) => void };
+type Follower = { kinds: string[]; sandbox: string | undefined; act: (event: LiveEvent) => void };
 
 const followers = new Set<Follower>();
 let abort: AbortController | null = null;
 
 export const live = $state<{ connected: boolean }>({ connected: false });
 
-/** Calls a function for each event of these kinds, or of those that begin with them. Returns how to end that. */
-export function follow(kinds: string[], act: (event: LiveEvent) => void): () => void {
-  const follower = { kinds, act };
+/** Calls a function for each event of these kinds, or of those that begin with them, of all sandboxes or of one. Returns how to end that. */
+export function follow(kinds: string[], act: (event: LiveEvent) => void, sandbox?: string): () => void {
+  const follower = { kinds, sandbox, act };
   followers.add(follower);
   return () => followers.delete(follower);
 }
@@ -57,7 +57,8 @@ async function read(signal: AbortSignal, missed: () => void) {
 }
 
 function dispatch(event: LiveEvent) {
-  for (const { kinds, act } of followers) {
+  for (const { kinds, sandbox, act } of followers) {
+    if (sandbox !== undefined && event.sandbox !== sandbox) continue;
     if (kinds.some((kind) => event.kind === kind || event.kind.startsWith(`${kind}.`))) act(event);
   }
 }

@@ -1,8 +1,11 @@
 // Who is signed in, and whether the server is there.
 
-import { ApiError, call, post, remove, type Schemas, send, token, watch } from "./api";
+import { ApiError, call, post, reason, remove, type Schemas, send, token, watch } from "./api";
+import { ask, notify } from "./ask.svelte";
 import { forget } from "./kept";
 import { stop } from "./live.svelte";
+import { line } from "./plain";
+import { t } from "./text";
 
 export const session = $state<{
   state: "unknown" | "out" | "in" | "expired";
@@ -11,7 +14,12 @@ export const session = $state<{
   visits: number;
   lost: boolean;
   version: string;
-}>({ state: "unknown", me: null, visits: 0, lost: false, version: "" });
+  /** Whether a link is being followed, and why the last one did not sign in. */
+  following: boolean;
+  linkError: string | null;
+}>({ state: "unknown", me: null, visits: 0, lost: false, version: "", following: false, linkError: null });
+
+const LINK = /^bjl_[0-9a-f]+$/;
 
 const RANKS: Record<string, string[]> = {
   read: ["read", "approver", "user", "admin"],
@@ -85,9 +93,43 @@ export async function signIn(key: string) {
   await begun((await response.json()) as Schemas["Session"]);
 }
 
-/** Signs in with a one-time link. */
-export async function redeem(link: string) {
-  await begun(await post<Schemas["Session"]>("/v1/session/redeem", { link }));
+/**
+ * Signs in with a one-time link. It does not take the place of a session unnoticed, and a session goes on if nobody wants that, or if the link is
+ * none.
+ */
+export async function followLink(link: string) {
+  session.following = true;
+  session.linkError = null;
+  let failed: string | null = null;
+  try {
+    if (!LINK.test(link)) throw new ApiError("invalid_link", t.signIn.linkBad);
+    const before = token.get() ? await whoIsIn() : null;
+    if (before && !(await ask(t.signIn.insteadAsk(line(before.owner ?? before.key, 60)), t.signIn.instead))) return;
+    if (before) {
+      await remove("/v1/session").catch(() => {});
+      token.remove();
+      stop();
+    }
+    if (session.state !== "expired") session.state = "out";
+    await begun(await post<Schemas["Session"]>("/v1/session/redeem", { link }));
+  } catch (caught) {
+    failed = caught instanceof ApiError && caught.status === 401 ? t.signIn.linkBad : reason(caught);
+  } finally {
+    session.following = false;
+    if (session.state === "unknown") await enter();
+    if (failed !== null && session.state === "in") notify(failed, true);
+    else session.linkError = failed;
+  }
+}
+
+/** Returns as whom this browser is signed in. Only the service can say that it is not. */
+async function whoIsIn(): Promise<Schemas["Me"] | null> {
+  try {
+    return await call<Schemas["Me"]>("/v1/me");
+  } catch (caught) {
+    if (caught instanceof ApiError && caught.status === 401) return null;
+    throw caught;
+  }
 }
 
 async function begun(made: Schemas["Session"]) {

@@ -11,7 +11,7 @@ export const t = {
   close: "Close",
   dismiss: "Dismiss",
   loading: "Loading…",
-  more: "Show more",
+  onlyFirst: (count: number) => `There are more: only the first ${count} are shown.`,
   none: "none",
   remove: "Remove",
   create: "Create",

@@ -1,3 +1,0 @@
-import{f as N,am as u,a1 as X,G as c,i as b,k as i,l as B,w as m,g as l,j as p,ar as x,N as C,q as D,y as n,x as h,n as E,m as F,as as H,o as J,z as K}from"./index-DT4K0bUM.js";var L=h('<span class="left-out"> </span> ',1),P=h('<pre tabindex="0"> <!></pre>');function R(g,a){N(a,!0);let w=u(a,"bad",3,!1),y=u(a,"whole",3,!1);const O=4e4,e=F(()=>H(a.text,y()?1/0:O));var f=X(),k=c(f);{var j=r=>{var s=P();let o;var _=E(s),q=m(_);{var z=t=>{var d=L(),v=c(d),A=K(v),G=m(v,1,!0);p((I,M)=>{n(A,`
-${I??""}
-`),n(G,M)},[()=>J.leftOut(l(e).left),()=>x(l(e).tail)]),i(t,d)};b(q,t=>{l(e).left&&t(z)})}p(t=>{o=C(s,1,"output",null,o,{bad:w()}),D(s,"aria-label",a.label),n(_,t)},[()=>x(l(e).head)]),i(r,s)};b(k,r=>{a.text&&r(j)})}i(g,f),B()}export{R as O};
