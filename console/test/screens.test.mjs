@@ -255,7 +255,31 @@ inPage("an edit of a tool keeps its rule, and versions are compared", async (pag
   assert.equal(await compared.locator("td.added mark").innerText(), " data");
   await card.locator(".versions summary").last().click();
   await card.getByLabel("Definition of version 1").getByText("limit memory: 600 MiB").waitFor();
+  await makeKey("judge", "approver", { owner: "judge" });
+  await card.locator(".cm-content").click();
+  await page.keyboard.insertText("import os; os.system('rm -rf /')");
+  await card.getByRole("button", { name: "Decide" }).click();
+  await card.locator(".state.waiting", { hasText: "would wait for a person" }).waitFor();
   await admin("DELETE", "/v1/tools/an3");
+});
+
+inPage("what code shows is shown in its order, and who may not read files is not asked to", async (page) => {
+  await signIn(page, server.url, server.key);
+  await visit(page, "Run");
+  await type(page, ["print('first')", "display('second')", "_ = input('go on?')", "print('third')", "'fourth'"]);
+  await page.keyboard.press("Shift+Enter");
+  const answer = page.locator("input[name=answer]");
+  await answer.fill("yes");
+  await answer.press("Enter");
+  await page.getByText(/^ok, /).waitFor();
+  assert.match(await page.locator("section.cell").first().innerText(), /first[\s\S]*second[\s\S]*third[\s\S]*fourth/);
+  const { sandboxes } = await admin("GET", "/v1/sandboxes?state=running");
+  const reader = await makeKey("reader", "read");
+  await page.getByRole("button", { name: "Sign out", exact: true }).click();
+  await signIn(page, server.url, reader.key);
+  await page.goto(`${server.url}/console#/sandbox/${sandboxes[0].id}`);
+  await page.getByRole("navigation", { name: "Sandbox" }).getByRole("link", { name: "Network" }).waitFor();
+  assert.equal(await page.getByText(/needs a key with the role/).count(), 0);
 });
 
 inPage("a template is built with its log, and an image is pulled, shown and removed", async (page) => {

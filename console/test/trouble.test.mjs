@@ -146,7 +146,7 @@ test("a server that restarts under the open page is there again by itself", asyn
       await own.restart(async () => {
         await page.getByRole("alert").filter({ hasText: "The server cannot be reached" }).waitFor();
       });
-      await page.getByText("The server cannot be reached").waitFor({ state: "hidden" });
+      await page.locator(".banner", { hasText: "The server cannot be reached" }).waitFor({ state: "hidden" });
       // What ended with it has gone, and what is new appears by itself: the events go on too.
       await page.getByRole("link", { name: "from-before" }).waitFor({ state: "hidden" });
       await call("POST", "/v1/sandboxes", { timeout: "10m", name: "from-after" });

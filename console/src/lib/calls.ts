@@ -9,12 +9,13 @@ type Request = Schemas["ApprovalRequest"];
 
 const toolOf = (request: Request) => request.tool?.replace(/@\d+$/, "");
 
-/** The newest of these calls, made before this one, that is of the same tool; or else of the same person and kind. */
+/** The newest of these calls, made before this one, that is of the same tool; of a call of none, the newest of the same person and kind. */
 export function lastLike(call: Approval, approved: Approval[]): Approval | null {
   const earlier = approved.filter((one) => one.id !== call.id && one.created_at < call.created_at);
   const tool = toolOf(call.request);
-  const sameTool = tool ? earlier.find((one) => toolOf(one.request) === tool) : undefined;
-  return sameTool ?? earlier.find((one) => one.requester === call.requester && one.request.action === call.request.action) ?? null;
+  const isLike = (one: Approval) =>
+    tool ? toolOf(one.request) === tool : one.requester === call.requester && one.request.action === call.request.action;
+  return earlier.find(isLike) ?? null;
 }
 
 /** What runs: code, a line for the shell, or a program with its arguments, one a line. */

@@ -5,12 +5,15 @@ import { session } from "./session.svelte";
 
 /** Maximum number of characters of a stream that a cell keeps: the beginning and the end are shown. */
 const MAX_KEPT = 200_000;
-/** Maximum number of results that a cell keeps. */
-const MAX_RESULTS = 100;
+/** Maximum number of parts of the output, results among them, that a cell keeps. */
+const MAX_PARTS = 200;
 
 let made = 0;
 
 export type Piece = { offset: number; data: string; encoding: string };
+
+/** A part of a cell's output: what was written to a stream without a result in between, or a result. */
+export type Part = { stream: "stdout" | "stderr"; text: string } | { result: Schemas["CodeResult"] };
 
 export class Cell {
   /** Unique in the page. */
@@ -20,9 +23,8 @@ export class Cell {
   context = $state("");
   running = $state(false);
   waiting = $state<string | null>(null);
-  stdout = $state("");
-  stderr = $state("");
-  results = $state.raw<Schemas["CodeResult"][]>([]);
+  /** In the order in which the code has shown them. */
+  parts = $state.raw<Part[]>([]);
   error = $state.raw<Schemas["CodeError"] | null>(null);
   end = $state.raw<Schemas["CodeEnd"] | null>(null);
   refused = $state<string | null>(null);
@@ -37,8 +39,7 @@ export class Cell {
   }
 
   clear() {
-    this.stdout = this.stderr = "";
-    this.results = [];
+    this.parts = [];
     this.error = this.end = this.refused = this.rebuilt = this.waiting = this.prompt = this.count = null;
   }
 
@@ -81,10 +82,10 @@ export class Cell {
       }
       case "stdout":
       case "stderr":
-        this[event] = kept(this[event], textOf(data as Piece));
+        this.parts = written(this.parts, event, textOf(data as Piece));
         break;
       case "result":
-        this.results = added(this.results, data as Schemas["CodeResult"]);
+        this.parts = shown(this.parts, data as Schemas["CodeResult"]);
         break;
       case "input_requested": {
         const asked = data as { prompt: string; password: boolean };
@@ -128,9 +129,17 @@ function kept(before: string, next: string): string {
   return `${whole.slice(0, half)}\n…\n${whole.slice(-half)}`;
 }
 
-function added(all: Schemas["CodeResult"][], next: Schemas["CodeResult"]) {
+/** The parts with more text. What follows text of the same stream continues it. */
+function written(parts: Part[], stream: "stdout" | "stderr", text: string): Part[] {
+  const last = parts.at(-1);
+  if (last && "stream" in last && last.stream === stream) return [...parts.slice(0, -1), { stream, text: kept(last.text, text) }];
+  return [...parts, { stream, text }].slice(-MAX_PARTS);
+}
+
+/** The parts with a result, which may take the place of one that is there. */
+function shown(parts: Part[], next: Schemas["CodeResult"]): Part[] {
   if (next.update && next.display_id) {
-    return all.map((result) => (result.display_id === next.display_id ? next : result));
+    return parts.map((part) => ("result" in part && part.result.display_id === next.display_id ? { result: next } : part));
   }
-  return [...all, next].slice(-MAX_RESULTS);
+  return [...parts, { result: next }].slice(-MAX_PARTS);
 }
