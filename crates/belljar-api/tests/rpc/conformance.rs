@@ -16,8 +16,9 @@ use crate::fixture::Fixture;
 use crate::remote::RemoteEngine;
 
 use Capability::{
-    BoundedTerminals, Confined, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost, Loopback, MemoryLimit,
-    Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest, ShownLimits,
+    BoundedTerminals, Confined, CountedFilePages, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost,
+    Loopback, MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
+    ShownLimits,
 };
 
 /// The capabilities of the local engine as root, without the count of refused forks, which the server does not report.
@@ -30,6 +31,7 @@ const CAPABILITIES: &[Capability] = &[
     ProtectedGuest,
     Confined,
     MemoryLimit,
+    CountedFilePages,
     EnforcedMemory,
     PidsLimit,
     EnforcedCpu,

@@ -34,6 +34,8 @@ pub enum Capability {
     Confined,
     /// Memory is limited, by the kernel or by a watcher.
     MemoryLimit,
+    /// Pages of files that a program maps count as its memory.
+    CountedFilePages,
     /// The kernel limits memory, so only the offending process is killed.
     EnforcedMemory,
     /// Processes and threads are limited, by the kernel or by a watcher.
@@ -69,6 +71,7 @@ impl Capability {
             Self::ProtectedGuest => "protected_guest",
             Self::Confined => "confined",
             Self::MemoryLimit => "memory_limit",
+            Self::CountedFilePages => "counted_file_pages",
             Self::EnforcedMemory => "enforced_memory",
             Self::PidsLimit => "pids_limit",
             Self::EnforcedPids => "enforced_pids",

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use super::case::{Capability, Case};
 use Capability::{
-    BoundedTerminals, Confined, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids, HiddenHost, Loopback,
-    MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
-    ShownLimits, Siblings, VisibleContexts,
+    BoundedTerminals, Confined, CountedFilePages, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids,
+    HiddenHost, Loopback, MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit,
+    ProtectedGuest, ShownLimits, Siblings, VisibleContexts,
 };
 
 /// An engine as the suite sees it, where control groups can be created and its program is root.
@@ -45,6 +45,7 @@ pub const LOCAL: Conforming = Conforming {
         VisibleContexts,
         Confined,
         MemoryLimit,
+        CountedFilePages,
         EnforcedMemory,
         PidsLimit,
         EnforcedPids,
@@ -68,6 +69,7 @@ pub const PROCESS: Conforming = Conforming {
         VisibleContexts,
         Confined,
         MemoryLimit,
+        CountedFilePages,
         EnforcedMemory,
         PidsLimit,
         EnforcedPids,
@@ -88,7 +90,7 @@ pub const PROCESS: Conforming = Conforming {
 /// The engine `none`.
 pub const NONE: Conforming = Conforming {
     name: "none",
-    capabilities: &[Loopback, Siblings, VisibleContexts],
+    capabilities: &[Loopback, Siblings, VisibleContexts, CountedFilePages],
     lacks: &[(
         &[
             OwnTree,
@@ -127,6 +129,7 @@ pub const DOCKER: Conforming = Conforming {
         VisibleContexts,
         Confined,
         MemoryLimit,
+        CountedFilePages,
         EnforcedMemory,
         PidsLimit,
         EnforcedPids,
@@ -165,6 +168,7 @@ pub const GVISOR: Conforming = Conforming {
             &[EnforcedMemory],
             "the guest watches memory: the machine's kernel sees only the sentry, and would end it",
         ),
+        (&[CountedFilePages], "the sentry does not count pages of files"),
         (&[EnforcedPids], "the sentry does not count what it refuses (`RLIMIT_NPROC`)"),
         (&[ShownLimits], "`/proc` and `/sys` are the sentry's, and state what the machine has"),
         (&[BoundedTerminals], "the sentry mounts `/dev/pts` without a limit"),

@@ -43,7 +43,7 @@ pub use context::{Context, HostDirs};
 pub use engines::{Conforming, DOCKER, GVISOR, LOCAL, NONE, PROCESS, cases_by_engine};
 pub use setup::{
     OwnTest, Setup, Tested, block_on, case_trial, guest_program, id, in_a_row_leave_nothing, nothing_is_left,
-    own_trial, run, sandbox_outlives_its_server, spec, waiting_connections_end_the_sandbox,
+    own_trial, run, run_to_end, sandbox_outlives_its_server, spec, waiting_connections_end_the_sandbox,
 };
 
 /// Returns all cases, in a stable order and with stable names.

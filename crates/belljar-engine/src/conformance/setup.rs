@@ -78,6 +78,14 @@ pub fn guest_program() -> Option<PathBuf> {
 /// # Errors
 /// Fails if it cannot be run.
 pub async fn run(sandbox: &Sandbox, argv: &[&str]) -> Tested<(String, i32)> {
+    run_to_end(sandbox, argv).await.map(|(output, exited)| (output, exited.code))
+}
+
+/// Runs a program, and returns its output and how it ended.
+///
+/// # Errors
+/// Fails if it cannot be run.
+pub async fn run_to_end(sandbox: &Sandbox, argv: &[&str]) -> Tested<(String, v1::Exited)> {
     let argv = argv.iter().map(|word| bytes::Bytes::copy_from_slice(word.as_bytes())).collect();
     let request = v1::StartRequest { argv, kill_rest: true, ..Default::default() };
     let mut execution = sandbox.guest().start(request).await?;
@@ -86,7 +94,7 @@ pub async fn run(sandbox: &Sandbox, argv: &[&str]) -> Tested<(String, i32)> {
         match event {
             ProcessEvent::Output { data, .. } => output.extend_from_slice(&data),
             ProcessEvent::Exited(exited) => {
-                return Ok((String::from_utf8_lossy(&output).trim().to_owned(), exited.code));
+                return Ok((String::from_utf8_lossy(&output).trim().to_owned(), exited));
             }
             _ => {}
         }

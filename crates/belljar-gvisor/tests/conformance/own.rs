@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use belljar_engine::conformance::{
     self, OwnTest, Setup as _, Tested, block_on, id, in_a_row_leave_nothing, nothing_is_left, own_trial, run,
+    run_to_end,
 };
-use belljar_engine::{CreateRequest, Engine as _, EngineError};
+use belljar_engine::{CreateRequest, Engine as _, EngineError, v1};
 use belljar_gvisor::{GvisorConfig, GvisorEngine};
 use belljar_model::{GvisorPlatform, LimitsGrade, SandboxId, SandboxSpec};
 use libtest_mimic::Trial;
@@ -189,8 +190,8 @@ print(len(data))
     block_on(async {
         let sandbox = engine.create(CreateRequest::run(&spec)).await?;
         assert_eq!(run(&sandbox, &["python3", "-c", code]).await?, (format!("{}", 60 << 20), 0));
-        let (output, _) = run(&sandbox, &["python3", "-c", code, "write"]).await?;
-        assert_eq!(output, "", "it was not killed");
+        let (output, exited) = run_to_end(&sandbox, &["python3", "-c", code, "write"]).await?;
+        assert_eq!((&*output, exited.cause), ("", v1::Cause::CAUSE_MEMORY.into()));
         sandbox.stop().await?;
         Tested::Ok(())
     })?

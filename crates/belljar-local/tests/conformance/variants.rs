@@ -29,9 +29,9 @@ pub(crate) struct Variant {
 }
 
 use Capability::{
-    BoundedTerminals, Confined, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids, HiddenHost, Loopback,
-    MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
-    ShownLimits, Siblings, VisibleContexts,
+    BoundedTerminals, Confined, CountedFilePages, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids,
+    HiddenHost, Loopback, MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit,
+    ProtectedGuest, ShownLimits, Siblings, VisibleContexts,
 };
 
 const LOCAL_USER: &[Capability] = &[
@@ -45,6 +45,7 @@ const LOCAL_USER: &[Capability] = &[
     VisibleContexts,
     Confined,
     MemoryLimit,
+    CountedFilePages,
     PidsLimit,
     OpenFilesLimit,
     ShownLimits,
@@ -94,6 +95,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
             VisibleContexts,
             Confined,
             MemoryLimit,
+            CountedFilePages,
             PidsLimit,
             OpenFilesLimit,
         ],
@@ -146,6 +148,7 @@ const LOCAL_WARM: &[Capability] = &[
     ProtectedGuest,
     Confined,
     MemoryLimit,
+    CountedFilePages,
     EnforcedMemory,
     PidsLimit,
     EnforcedPids,
