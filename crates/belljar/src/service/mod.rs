@@ -29,6 +29,7 @@ mod start;
 mod status;
 mod terminal;
 mod tool;
+mod tool_files;
 pub(crate) mod tree;
 pub(crate) mod values;
 mod volume;

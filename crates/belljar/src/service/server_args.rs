@@ -1,5 +1,6 @@
 //! Command-line arguments of the commands that administer a server: keys, secrets, volumes, templates, the audit log, events, leftovers.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use belljar_model::{ImageReference, ModelError};
@@ -659,6 +660,9 @@ pub(crate) enum ToolCommand {
         name: String,
         #[command(flatten)]
         call: ToolCallArgs,
+        /// Directory for the files that the call has written; those that exist are not replaced
+        #[arg(short, long, value_name = "DIR")]
+        out: Option<PathBuf>,
     },
     /// Show what would be decided about a call, by which rule and why; nothing runs
     Test {
@@ -720,6 +724,9 @@ pub(crate) struct ToolCallArgs {
     /// Timeout
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
+    /// Put a file in; DEST is below the home directory; may be given more than once
+    #[arg(short, long = "file", value_name = "SRC[:DEST]")]
+    pub(crate) files: Vec<OsString>,
     /// Script
     #[arg(value_name = "SCRIPT", conflicts_with = "code")]
     pub(crate) script: Option<PathBuf>,

@@ -17,6 +17,7 @@ use super::build::in_path;
 use super::link::{Link, say_waiting};
 use super::server_args::{ToolCallArgs, ToolCommand, ToolDefinitionArgs};
 use super::show::{Table, away, print};
+use super::tool_files;
 use super::values;
 use crate::message::{Quit, clean};
 use crate::output::write_failed;
@@ -127,7 +128,7 @@ pub(crate) async fn tools(link: &Link, command: &ToolCommand) -> Result<u8, Quit
             print(&format!("{schema:#}\n"))?;
         }
         ToolCommand::Test { name, call } => return test(link, name, call).await,
-        ToolCommand::Call { name, call } => return run(link, name, call).await,
+        ToolCommand::Call { name, call, out } => return run(link, name, call, out.as_deref()).await,
     }
     Ok(0)
 }
@@ -301,7 +302,8 @@ fn arguments(call: &ToolCallArgs) -> Result<Value, Quit> {
             .map_err(|error| Quit::Usage(format!("{}: {error}", script.display())))?,
         (None, None) => return Err(Quit::Usage("give a script, or code with -c".to_owned())),
     };
-    Ok(json!({"code": code, "language": call.language, "timeout": call.timeout}))
+    let files = tool_files::read(&call.files)?;
+    Ok(json!({"code": code, "language": call.language, "timeout": call.timeout, "files": files}))
 }
 
 /// The event of a call that waits for approval.
@@ -327,11 +329,12 @@ struct Called {
 struct Shown {
     results: Vec<CodeResult>,
     error: Option<CodeError>,
-    files: Vec<Value>,
+    files: Vec<tool_files::Written>,
+    more_files: bool,
 }
 
-/// Calls a tool, and returns the exit status of its code.
-async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
+/// Calls a tool, writes the files of its result below a directory if one is given, and returns the exit status of its code.
+async fn run(link: &Link, name: &str, call: &ToolCallArgs, out: Option<&Path>) -> Result<u8, Quit> {
     let path = format!("{}/call", path(name));
     let events = link.client.send_for_events(Method::POST, &path, &arguments(call)?).await;
     let mut events = match events {
@@ -351,6 +354,15 @@ async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
             None => return Err(anyhow::anyhow!("the server has ended the call without a result").into()),
         }
     };
+    let shown = Shown::deserialize(Value::Object(called.rest.clone()))?;
+    if let Some(dir) = out {
+        tool_files::write(dir, &shown.files)?;
+        if shown.more_files {
+            link.remark(
+                "--out: the call has written more files than its result has; write fewer, or use a volume",
+            );
+        }
+    }
     if !link.json(&called)? {
         // Both streams are the program's own, byte for byte, as with `belljar run`.
         let bytes = |output: &StreamOutput| output.decode().unwrap_or_default();
@@ -364,9 +376,9 @@ async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
         let to_stderr = |text: &str| {
             let _ = writeln!(std::io::stderr(), "{}", clean(text));
         };
-        let Shown { results, error, files } = serde_json::from_value(Value::Object(called.rest))?;
+        let Shown { results, error, files, .. } = shown;
         let is_picture = |result: &CodeResult| result.data.keys().any(|mime| mime.starts_with("image/"));
-        let mut left_out = files.len();
+        let mut left_out = if out.is_some() { 0 } else { files.len() };
         for result in &results {
             match result.text("text/plain").filter(|_| !is_picture(result)) {
                 Some(text) => print(&format!("{}\n", clean(text)))?,
@@ -378,7 +390,7 @@ async fn run(link: &Link, name: &str, call: &ToolCallArgs) -> Result<u8, Quit> {
         }
         if left_out > 0 {
             link.remark(&format!(
-                "not shown: pictures and files of the result ({left_out}); --format json prints them"
+                "not shown: pictures and files of the result ({left_out}); --out DIR writes the files, --format json prints all"
             ));
         }
         if let Some(hint) = &called.hint {

@@ -108,6 +108,33 @@ fn calls_show_errors_and_results() {
 }
 
 #[test]
+fn calls_get_files_and_leave_some() {
+    let home = Home::new();
+    home.good("tool add one --language bash");
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(at("data"), b"\0\xff").unwrap();
+    std::fs::write(at("large"), vec![0; (1 << 20) + 1]).unwrap();
+    let (pair, out) = (format!("{}:in/x", at("data")), at("out"));
+    let code = "mkdir -p out; cat in/x in/x >out/y; echo done";
+    let done = home.run_args(&["tool", "call", "one", "-f", &pair, "-o", &out, "-c", code]);
+    assert_eq!((done.status, done.stdout.as_str()), (Some(0), "done\n"), "{done:?}");
+    assert_eq!(std::fs::read(dir.path().join("out/out/y")).unwrap(), b"\0\xff\0\xff");
+    // What is there stays.
+    let again = home.run_args(&["tool", "call", "one", "-f", &pair, "-o", &out, "-c", code]);
+    assert!(again.status == Some(125) && again.stderr.contains("cannot write \"out/y\""), "{again:?}");
+    for (given, reason) in [
+        (at("nosuch"), "cannot read"),
+        (at(""), "is not a file"),
+        (at("large"), "at most 1024 KiB in all"),
+        (format!("{}:../x", at("data")), "without .."),
+    ] {
+        let refused = home.run_args(&["tool", "test", "one", "-f", &given, "-c", "true"]);
+        assert!(refused.status != Some(0) && refused.stderr.contains(reason), "{given}: {refused:?}");
+    }
+}
+
+#[test]
 fn calls_wait_for_another_person() {
     let home = Home::new();
     home.good("tool add one --language bash --approval always");
