@@ -194,6 +194,9 @@ async fn every_tool_works(fixture: Fixture) {
     );
     let info = user.get(&format!("/v1/sandboxes/{id}")).await.json();
     assert_eq!(info["limits"]["memory_bytes"], 300 << 20, "{info}");
+    let plain = good(&user, "create_sandbox", json!({"network": "disabled"})).await;
+    assert_eq!(plain["network"], "disabled");
+    good(&user, "kill_sandbox", json!({"sandbox": plain["sandbox"]})).await;
     let ran = good(
         &user,
         "run_command",
@@ -520,6 +523,8 @@ async fn bad_arguments_are_answers(fixture: Fixture) {
         ("list_directory", json!({"depth": 17}), "invalid_field: depth: "),
         ("create_sandbox", json!({"template": "nosuch"}), "template_not_found: "),
         ("create_sandbox", json!({"network": {"presets": ["nosuch"]}}), "invalid_field: network.presets: "),
+        ("create_sandbox", json!({"network": "nosuch"}), "invalid_field: network: \"nosuch\" is not allowed"),
+        ("create_sandbox", json!({"network": 5}), "invalid_field: network: "),
         ("create_sandbox", json!({"memory": "1x"}), "invalid_field: "),
         ("kill_sandbox", json!({"sandbox": "nosuch"}), "sandbox_not_found: "),
         ("publish_port", json!({"port": 0}), "invalid_field: port: "),

@@ -7,12 +7,12 @@ use belljar_keeper::{CreateSandbox, Labels, Lifetime, ListSandboxes, PortSetting
 use belljar_model::{LimitsFile, NetworkFile, SpecFile};
 use rmcp::model::ContentBlock;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::mcp::call::{Call, Hints, Reply, Tool};
 use crate::problem::Problem;
 use crate::rest::PortAddresses;
-use crate::rest::types::{UniqueMap, parse_env};
+use crate::rest::types::{TextOr, UniqueMap, parse_env, text_or};
 
 /// Maximum and default number of sandboxes in one answer.
 const MAX_LISTED: u32 = 100;
@@ -38,10 +38,29 @@ pub(crate) struct CreateInput {
     network: Option<NetworkInput>,
 }
 
-/// A network policy.
+/// A network policy, as a mode or in full.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum NetworkInput {
+    /// `disabled`, `whitelist` or `open`.
+    Mode(String),
+    /// The policy in full.
+    Policy(NetworkPolicyInput),
+}
+
+impl<'de> Deserialize<'de> for NetworkInput {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match text_or(deserializer, "a mode or an object")? {
+            TextOr::Text(mode) => Self::Mode(mode),
+            TextOr::Object(policy) => Self::Policy(policy),
+        })
+    }
+}
+
+/// A network policy in full.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NetworkInput {
+pub(crate) struct NetworkPolicyInput {
     /// `disabled`, `whitelist` or `open`; whitelist if presets or hosts are given.
     mode: Option<String>,
     /// Presets of package managers, such as pip, npm, apt or cargo.
@@ -99,11 +118,11 @@ impl Tool for Create {
 
     async fn run(call: &Call, input: CreateInput) -> Result<Reply<SandboxOutput>, Problem> {
         let memory = input.memory.map(|memory| memory.parse()).transpose()?;
-        let network = input.network.map(|network| NetworkFile {
-            mode: network.mode,
-            presets: network.presets,
-            allow: network.allow,
-            ..NetworkFile::default()
+        let network = input.network.map(|network| match network {
+            NetworkInput::Mode(mode) => NetworkFile { mode: Some(mode), ..NetworkFile::default() },
+            NetworkInput::Policy(NetworkPolicyInput { mode, presets, allow }) => {
+                NetworkFile { mode, presets, allow, ..NetworkFile::default() }
+            }
         });
         let env = parse_env(input.env.map(UniqueMap))?;
         let timeout = input.timeout.map(|seconds| Duration::from_secs(seconds.into()));

@@ -28,7 +28,7 @@ pub(crate) use exec::{ExecBody, ExecResultBody, StartBody};
 pub(crate) use file::{FileEntry, FileKind, Mode, modified_time};
 pub(crate) use key::{KeyUpdateBody, NewKeyBody};
 pub(crate) use network::NetworkBody;
-pub(crate) use object::{Object, object, objects};
+pub(crate) use object::{Object, TextOr, object, objects, text_or};
 pub(crate) use port::{PortBody, PortInfoBody, PortsBody, TokenBody};
 pub(crate) use process::{ExitedBody, ProcessInfoBody, ResizeBody, SignalBody, TerminalBody, signal_number};
 pub(crate) use sandbox::{
