@@ -228,7 +228,7 @@ impl Keeper {
     /// Requests a build, which then waits for its files and its start.
     ///
     /// # Errors
-    /// Fails if the request is invalid, the name is taken by something else, or too many builds wait or run.
+    /// Fails if the request is invalid, the name is taken by something else or by another person's template, or too many builds wait or run.
     pub async fn request_build(&self, caller: &Caller, request: NewBuild) -> Result<RequestedBuild> {
         self.require(caller, TEMPLATE_BUILD)?;
         let NewBuild { name, tags, limits } = request;
@@ -247,7 +247,7 @@ impl Keeper {
             all.push(name.tag().to_owned());
         }
         for tag in &all {
-            self.find_tag(caller, name.name(), tag).await?;
+            self.replaced(caller, name.name(), tag).await?;
         }
         let mut random = [0u8; 16];
         fill_random(&mut random)?;

@@ -210,9 +210,8 @@ impl Keeper {
         tag: &str,
         row: &TemplateRow,
     ) -> Result<()> {
-        match self.find_tag(caller, name, tag).await? {
-            Some(old) => self.remove_tag(caller, &old).await?,
-            None => self.check_unclaimed(caller, &stored_name(name, tag)).await?,
+        if let Some(old) = self.replaced(caller, name, tag).await? {
+            self.remove_tag(caller, &old).await?;
         }
         match self.inner.store.templates().insert(row).await {
             Err(StoreError::NameTaken { name, .. }) => Err(KeeperError::field(
@@ -221,6 +220,24 @@ impl Keeper {
             )),
             stored => Ok(stored?),
         }
+    }
+
+    /// Returns the template that one with this tag takes the place of, if there is one.
+    ///
+    /// # Errors
+    /// [`KeeperError::Policy`] if the caller may not replace it, or may not give a name that is free.
+    pub(crate) async fn replaced(
+        &self,
+        caller: &Caller,
+        name: &str,
+        tag: &str,
+    ) -> Result<Option<TemplateRow>> {
+        let old = self.find_tag(caller, name, tag).await?;
+        match &old {
+            Some(row) => self.check_maker(caller, row).await?,
+            None => self.check_unclaimed(caller, &stored_name(name, tag)).await?,
+        }
+        Ok(old)
     }
 
     async fn remove_tag(&self, caller: &Caller, row: &TemplateRow) -> Result<()> {

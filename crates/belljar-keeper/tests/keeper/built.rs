@@ -176,6 +176,12 @@ pub(crate) async fn template_is_built_step_by_step(fixture: Fixture) {
     assert_eq!((report.status, report.failure), (BuildStatus::Ready, None));
     // The build's sandbox has ended, and no longer counts against the quotas.
     assert!(fixture.keeper.is_empty());
+    // Who may not replace it is told so before any step runs.
+    let other = Caller { key: "key_other".to_owned(), ..caller.clone() };
+    let again = || NewBuild { name: "two:v2".parse().unwrap(), tags: Vec::new(), limits: Default::default() };
+    let refused = fixture.keeper.request_build(&other, again()).await.unwrap_err();
+    assert!(refused.to_string().contains("made by the key"), "{refused}");
+    fixture.keeper.request_build(&caller, again()).await.unwrap();
     let foreign = fixture.keeper.build_report(&user("other"), &name, &requested.id, part).await;
     assert_eq!(foreign.unwrap_err().code(), "not_found");
     // The layer is removed with the last template that uses it.
