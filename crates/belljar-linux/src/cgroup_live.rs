@@ -354,10 +354,13 @@ struct Undo {
 
 impl Undo {
     fn write(&mut self, dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
-        let path = dir.join(file);
+        let (path, value) = (dir.join(file), value.to_string());
         let before = std::fs::read_to_string(&path)?;
-        std::fs::write(&path, value.to_string())?;
-        self.before.push((path, before.trim().to_owned()));
+        // The kernel compares a processor limit with those of all groups, also if it stays the same (`tg_set_bandwidth`).
+        if before.trim() != value {
+            std::fs::write(&path, value)?;
+            self.before.push((path, before.trim().to_owned()));
+        }
         Ok(())
     }
 
@@ -535,6 +538,17 @@ mod tests {
         ];
         let layout = layout(dir.path(), true, &files);
         let read = |name: &str| std::fs::read_to_string(dir.path().join("belljar-x").join(name)).unwrap();
+        // What is the same is not written.
+        let same = CgroupChange {
+            memory_bytes: Some(512 << 20),
+            cpu_millis: Some(1000),
+            pids: Some(129),
+            ..CgroupChange::default()
+        };
+        layout.change("x", &same).unwrap();
+        for (name, text) in files.iter().filter(|(name, _)| name.ends_with(".max")) {
+            assert_eq!(read(name), *text);
+        }
         // 100 MiB are in use, of which 50 MiB are reclaimable.
         let change = CgroupChange {
             memory_bytes: Some(64 << 20),
