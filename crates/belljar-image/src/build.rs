@@ -313,6 +313,10 @@ impl Builder<'_> {
         let mut log = |line: &str| tell(BuildEvent::Log { number, line: line.to_owned() });
         let env: Vec<(String, String)> = state.env.clone().into_iter().collect();
         let cwd = state.workdir.as_deref().unwrap_or(if on_host { WORK } else { "/" });
+        if state.workdir.is_some() {
+            // As Docker does: no layer of the image may have its `WORKDIR`. What cannot be made, the command reports.
+            let _ = sandbox.make_dir(cwd).await;
+        }
         if step.has_network() {
             sandbox.set_network(&step.network).await?;
         }

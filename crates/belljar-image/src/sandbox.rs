@@ -192,6 +192,12 @@ impl BuildSandbox {
         }
     }
 
+    /// Makes a directory, with those above it, if there is none.
+    pub(crate) async fn make_dir(&self, path: &str) -> Result<(), BuildError> {
+        let made = self.sandbox.guest().make_dir(Path::new(path), true).await;
+        made.map(drop).map_err(BuildError::guest("making a directory"))
+    }
+
     /// Changes the network policy.
     pub(crate) async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), BuildError> {
         Ok(self.sandbox.set_network(policy).await?)

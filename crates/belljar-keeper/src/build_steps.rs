@@ -131,12 +131,15 @@ impl Keeper {
             entered,
             home,
             env: BTreeMap::new(),
-            workdir,
+            workdir: None,
             user: None,
             number: 0,
             total: plan.steps.len(),
         };
-        let made = run.build(plan).await;
+        let made = match run.enter(workdir).await {
+            Ok(()) => run.build(plan).await,
+            Err(error) => Err(base(error)),
+        };
         drop(run);
         let ended = match self.kill(caller, &id).await {
             // It has ended by itself, or by request of its owner.
@@ -193,6 +196,17 @@ impl Keeper {
 }
 
 impl BuildRun<'_> {
+    /// Makes the base's working directory that of the steps. As Docker does: no layer of an image may have its `WORKDIR`.
+    async fn enter(&mut self, workdir: Option<String>) -> Result<()> {
+        if let Some(path) = &workdir {
+            let words = ["/bin/sh", "-c", "[ -d \"$1\" ] || mkdir -p -- \"$1\"", "sh", path.as_str()];
+            // What cannot be made, the first command in it reports.
+            self.run(words, false, self.root()).await?;
+        }
+        self.workdir = workdir;
+        Ok(())
+    }
+
     async fn build(&mut self, plan: &BuildPlan) -> std::result::Result<TemplateRow, Failed> {
         for step in &plan.steps {
             self.number += 1;

@@ -172,6 +172,13 @@ async fn image(fixture: Fixture) {
     let packed = Command::new("tar").arg("-cf").arg(&tar).arg("-C").arg(&root).arg(".").status().unwrap();
     assert!(packed.success());
     assert_eq!(fixture.build_ok(&text, &input(tar)).await.layers, built.layers);
+    // No layer has the working directory.
+    let dir = fixture.path().join("bare");
+    std::fs::create_dir(&dir).unwrap();
+    let text = format!("{OCI}[[step]]\nrun = \"echo there > made\"\n");
+    let built = fixture.build_ok(&text, &input(layout(&dir, &[base_layer(&[])]))).await;
+    let output = fixture.sh(&built, "cat /work/made").await;
+    assert_eq!(output.text, "there\n", "{output:?}");
 }
 
 /// Tests of reachability are in `crates/belljar/tests/network`.
