@@ -40,6 +40,8 @@ const MAX_LAYER_BYTES: u64 = 64 << 30;
 const MAX_REST_BYTES: u64 = 1 << 20;
 /// Size of the pieces in which files are read and written.
 const PIECE_BYTES: usize = 256 << 10;
+/// What a file is that is no image.
+const NO_IMAGE: &str = "it is neither a tar of docker save nor one of an OCI image layout";
 /// Magic numbers of gzip (RFC 1952) and zstd (RFC 8878).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -169,7 +171,10 @@ impl<'a> Reader<'a> {
         let entries = archive.entries().map_err(|error| unreadable(&error))?.raw(true);
         let (mut name, mut target) = (None, None);
         for (count, entry) in entries.enumerate() {
-            let mut entry = entry.map_err(|error| unreadable(&error))?;
+            let mut entry = entry.map_err(|error| match count {
+                0 => invalid(NO_IMAGE),
+                _ => unreadable(&error),
+            })?;
             if count >= MAX_ENTRIES {
                 return Err(invalid(format!("it has more than {MAX_ENTRIES} entries")));
             }
@@ -235,7 +240,11 @@ impl<'a> Reader<'a> {
                 let found = resolve_link(&name, &target)?;
                 self.links.insert(name, found);
             }
-            _ => return Err(invalid(format!("{name} is neither a file, a directory nor a link"))),
+            _ => {
+                return Err(invalid(format!(
+                    "{NO_IMAGE}: {name} is neither a file, a directory nor a link, as in a file system of docker export"
+                )));
+            }
         }
         Ok(())
     }

@@ -200,7 +200,8 @@ fn files_that_lie_are_refused() {
     };
     for (error, expected) in [
         (refused(b""), "it has neither index.json nor manifest.json"),
-        (refused(&[7; 2048]), "it cannot be read"),
+        (refused(&[7; 2048]), "it is neither a tar of docker save nor one of an OCI image layout"),
+        (refused(b"print(1)\n"), "it is neither a tar of docker save nor one of an OCI image layout"),
         (refused(&tar_of(&docker(&"0".repeat(64)))), "the layer abc/layer.tar has the digest sha256:"),
         (
             changed(&docker(&right), &|parts| drop(parts.remove("abc/layer.tar"))),

@@ -14,8 +14,10 @@ use crate::message::shell_quote;
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("", "ps", "belljar sandbox ls lists sandboxes, belljar sandbox ps SANDBOX the processes in one"),
     ("", "auth", NO_LOGIN),
-    ("", "login", NO_LOGIN),
-    ("", "logout", NO_LOGIN),
+    ("", "login", LOGIN),
+    ("", "logout", LOGIN),
+    ("", "load", "belljar image import FILE imports an image from a file of docker save"),
+    ("", "save", "belljar image export IMAGE FILE writes an image to a file"),
     ("", "version", "belljar --version prints the version"),
     ("", "images", "belljar image ls lists images, belljar template ls templates"),
     ("", "pull", "belljar image pull IMAGE pulls an image"),
@@ -26,7 +28,13 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("", "whoami", "belljar status shows the key and what it uses of its quotas"),
     ("", "usage", "belljar status shows what the key uses of its quotas, belljar top what each sandbox uses"),
     ("", "build", BUILD),
-    ("image", "prune", "belljar gc deletes what nothing uses; belljar image rm IMAGE removes one image"),
+    (
+        "image",
+        "prune",
+        "belljar image gc removes what nothing needs; belljar image rm IMAGE removes one image",
+    ),
+    ("image", "load", "belljar image import FILE imports an image from a file of docker save"),
+    ("image", "save", "belljar image export IMAGE FILE writes an image to a file"),
     (
         "image",
         "tag",
@@ -84,13 +92,17 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-const BUILD: &str = "belljar template build FILE builds a template from a file that you write: base = \"image:NAME\" starts from an image";
+const BUILD: &str =
+    "belljar image build -t NAME DIR builds a Dockerfile, belljar template build FILE a template's file";
 
 const TEMPLATE_FILE: &str = "belljar template build FILE builds one from a file that you write, with name, base and steps; belljar template build --help says more";
 
 const SANDBOX_NET: &str = "belljar sandbox net SANDBOX get shows the network policy of a sandbox, and belljar sandbox net SANDBOX --help what changes it";
 const REVOKE: &str = "belljar key revoke KEY revokes a key";
 const SETTINGS: &str = "belljar config example prints a file with every setting and its default";
+
+const LOGIN: &str = "belljar image login REGISTRY stores an account at a registry; the server of this user's home needs no login, another one \
+                     takes --server URL and --api-key KEY";
 
 const NO_LOGIN: &str = "there is no login: the server of this user's home needs no key; for another one give --server URL and --api-key \
                         KEY, or set BELLJAR_API_URL and BELLJAR_API_KEY; belljar key create makes a key";

@@ -347,6 +347,10 @@ pub(super) async fn download(link: &Link, path: &str, file: &Path) -> Result<u8,
         Some("-") => Box::new(std::io::stdout().lock()),
         _ => {
             let made = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
+            if made.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AlreadyExists) {
+                let text = format!("{} already exists; give the name of a new file", file.display());
+                return Err(Quit::Usage(text));
+            }
             Box::new(made.with_context(|| format!("cannot create {}", file.display()))?)
         }
     };

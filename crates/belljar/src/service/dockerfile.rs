@@ -64,6 +64,10 @@ impl<'a> DockerBuild<'a> {
         let parsed = Dockerfile::parse(&text, &build_args)
             .map_err(|error| Quit::Usage(format!("{}: {error}", file.display())))?;
         let name = match source.name {
+            Some(name) if name.contains([':', '/']) => {
+                let reason = "a template has neither a tag nor a registry; give a name alone, such as app";
+                return Err(Quit::Usage(format!("--name: {name:?} is not allowed: {reason}")));
+            }
             Some(name) => name.to_owned(),
             None => directory_name(context)?,
         };

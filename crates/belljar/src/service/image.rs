@@ -137,7 +137,7 @@ async fn info(link: &Link, image: &ImageReference) -> Result<u8, Quit> {
     };
     row("image", note.unwrap_or_default(), "");
     row("template", name.unwrap_or_default(), "");
-    row("size", bytes(size), "unpacked");
+    row("size", bytes(size), "as stored");
     let Some(image) = image else {
         row("settings", "not recorded by the version that pulled it; pull it again".to_owned(), "");
         table.print()?;
@@ -186,7 +186,12 @@ async fn import(
     };
     let query = name.map_or_else(String::new, |name| format!("?name={}", in_path(&name.to_string())));
     let path = format!("/v1/images/import{query}");
-    build::show(link, &build::send(link, &path, body, progress).await?)
+    let imported = build::send(link, &path, body, progress).await?;
+    let status = build::show(link, &imported)?;
+    if let Some(name) = imported.get("note").and_then(Value::as_str) {
+        link.remark(&format!("--image {name} starts from it"));
+    }
+    Ok(status)
 }
 
 /// Writes an image, or else the template of that name, to a file.

@@ -287,7 +287,8 @@ fn images_are_imported_from_files(fixture: &Fixture) {
         let line = "cat /app/word; echo $FROM_IMAGE";
         home.run_args(&["run", "-q", "--image", image, "-l", "sh", "-c", line]).good()
     };
-    home.good(&format!("image import {file}"));
+    let imported = home.run(&format!("image import {file}"));
+    assert!(imported.stderr.contains("org/app:1.0 starts from it"), "{imported:?}");
     assert_eq!(word("org/app:1.0"), "savedyes\n");
     // A directory has to be named: its own name is a tag alone.
     home.run(&format!("image import {dir}")).refused(2, &["name: the file gives the image none"]);
@@ -321,7 +322,7 @@ fn images_are_imported_from_files(fixture: &Fixture) {
         "cat /app/made; echo $FROM_IMAGE",
     ]);
     assert_eq!(done.stdout, "savedyes\n", "{done:?}");
-    home.run("image export mine mine.tar").refused(125, &["cannot create mine.tar"]);
+    home.run("image export mine mine.tar").refused(2, &["mine.tar already exists"]);
     home.run("image export default x.tar").refused(2, &["template: ", "tree of their own"]);
     home.run("image export none x.tar").refused(125, &["not found"]);
     // What is no image is refused, also a large one, and nothing is left of it.
@@ -330,7 +331,7 @@ fn images_are_imported_from_files(fixture: &Fixture) {
     std::fs::write(home.file("half.tar"), &content[..content.len() / 2]).unwrap();
     std::fs::write(home.file("noise"), vec![7; 64 << 20]).unwrap();
     home.run("image import half.tar").refused(2, &["image: "]);
-    home.run("image import noise").refused(2, &["image: it cannot be read"]);
+    home.run("image import noise").refused(2, &["image: it is neither a tar of docker save"]);
     home.run("image import nothing.tar").refused(125, &["cannot open nothing.tar"]);
     home.run("image import . --name a").refused(2, &["FILE: ", "has no index.json"]);
     home.run(&format!("image import {file} --name A@b")).refused(2, &["is not the name of an image"]);
