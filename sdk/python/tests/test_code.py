@@ -301,6 +301,11 @@ class TestReal:
         assert (done.error.name, done.error.value) == ("ToolError", "LookupError: no such city")
         with pytest.raises(belljar.InvalidArgumentException, match="give a mapping of names"):
             await sbx.run_code("1", functions=[lambda: 1])
+        for wrong in (fail, "fail", ["fail"], {"fail": 3}):
+            with pytest.raises(belljar.ArgumentTypeException, match=r"functions must be .*\[lookup\]"):
+                await sbx.run_code("1", functions=wrong)
+        with pytest.raises(belljar.ArgumentTypeException, match=r'such as \["analyse"\]'):
+            await sbx.run_code("1", tools="analyse")
 
     async def test_timeout_then_rebuilt(self, sbx: Any) -> None:
         await sbx.run_code("kept = 1")

@@ -5,7 +5,7 @@ import { type Chart, CHART, chartFromWire, type Table, TABLE, tableFromWire } fr
 import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { seconds } from "./convert.js";
 import { ConflictError, ConnectionError, InvalidArgumentError, ServerError } from "./errors.js";
-import { checkText, checkTexts, known, names } from "./options.js";
+import { checkText, checkTexts, known, names, wrongType } from "./options.js";
 import { errorFromEvent, type OnText, parseEvent, readEvent, TextOutput } from "./output.js";
 import type { ServerSentEvent } from "./sse.js";
 import { type ApiRequest, isShort, newIdempotencyKey, route, type Transport } from "./transport.js";
@@ -446,7 +446,7 @@ export class Code {
     if (options.context !== undefined && options.language !== undefined) {
       throw new InvalidArgumentError("give either a language or a context, which has its own language", { field: "language" });
     }
-    const functions = Object.keys(options.functions ?? {});
+    const functions = functionNames(options.functions);
     const request: ApiRequest = {
       method: "POST",
       path: route`/v1/sandboxes/${this.#sandboxId}/code`,
@@ -597,6 +597,21 @@ class Running {
       }
     }
   }
+}
+
+/** Returns the names of functions that the code may call. */
+function functionNames(functions: unknown): string[] {
+  if (functions === undefined) {
+    return [];
+  }
+  if (typeof functions !== "object" || functions === null || Array.isArray(functions)) {
+    throw wrongType("functions", functions, "an object of functions, such as { lookup }");
+  }
+  const wrong = Object.entries(functions).find(([, one]) => typeof one !== "function");
+  if (wrong !== undefined) {
+    throw wrongType(`functions.${wrong[0]}`, wrong[1], "a function");
+  }
+  return Object.keys(functions);
 }
 
 function failure(error: unknown): { error: string } {

@@ -148,6 +148,10 @@ test("problems, and streams that end early", async () => {
   await assert.rejects(at.sandbox.runCode("x", { context: "c9" }), NotFoundError);
   await assert.rejects(at.sandbox.runCode("x", { context: "c1", language: "python" }), InvalidArgumentError);
   await assert.rejects(at.sandbox.runCode("x", { env: {}, envs: {} }), InvalidArgumentError);
+  for (const functions of [() => 1, [() => 1], "lookup", { lookup: 3 }]) {
+    // @ts-expect-error: as written in JavaScript.
+    await assert.rejects(at.sandbox.runCode("x", { functions }), { name: "InvalidArgumentError", field: /^functions/ });
+  }
   await assert.rejects(at.sandbox.runCode("x", { timeoutMs: -1 }), InvalidArgumentError);
 });
 

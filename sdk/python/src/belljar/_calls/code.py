@@ -6,7 +6,7 @@ import json
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from .. import _json as read
-from .._arguments import text, text_list, texts
+from .._arguments import text, text_list, texts, wrong_type
 from ..errors import InvalidArgumentException
 from ..models import CodeContext, Execution
 from ._call import Call, Duration, Size, delete, duration, get, given, new_idempotency_key, nothing, post, sandbox_path, segment
@@ -73,12 +73,14 @@ def named(functions: Union[Mapping[str, Function], Iterable[Function], None]) ->
         return {}
     if isinstance(functions, Mapping):
         pairs = list(functions.items())
+    elif callable(functions) or isinstance(functions, str):
+        raise wrong_type("functions", functions, "a list or a mapping of functions, such as [lookup]")
     else:
         pairs = [(getattr(function, "__name__", ""), function) for function in functions]
     found: Dict[str, Function] = {}
     for name, function in pairs:
         if not callable(function):
-            raise InvalidArgumentException(f"functions: {name!r} cannot be called", field="functions")
+            raise wrong_type("functions", function, "functions themselves, such as [lookup]")
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidArgumentException(f"functions: {name!r} is no name; give a mapping of names", field="functions")
         if name in found:
@@ -134,7 +136,7 @@ def run(
         cwd=cwd,
         timeout=duration(timeout, "timeout"),
         allow_input=True if allow_input else None,
-        tools=text_list(tools, "tools", '["analyse"]'),
+        tools=text_list(tools, "tools", "analyse"),
         functions=list(functions) or None,
         max_tool_calls=max_tool_calls,
         on_disconnect=on_disconnect,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import contextvars
+import inspect
 import os
 import socket
 import ssl
@@ -70,7 +71,11 @@ def ask(callback: Callable[[T], Any], value: T) -> Any:
 
 def call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Calls a user's function with its arguments by name."""
-    return function(**arguments)
+    result = function(**arguments)
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("the function is asynchronous; use AsyncSandbox")
+    return result
 
 
 def run_blocking(function: Callable[..., R], *arguments: Any) -> R:
