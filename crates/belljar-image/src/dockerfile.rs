@@ -16,6 +16,12 @@ use crate::steps::quote;
 /// Limit of a Dockerfile, in bytes.
 pub const MAX_DOCKERFILE_BYTES: usize = 256 << 10;
 
+/// Limit of a value after its variables are put in, in bytes.
+const MAX_VALUE_BYTES: usize = 64 << 10;
+
+/// Limit of `${…}` within each other.
+const MAX_NESTED: usize = 32;
+
 /// Instructions that a template cannot express, and why, or what is in their place.
 const REFUSED: [(&str, &str); 11] = [
     ("ADD", "use COPY for files of the directory, and RUN for what is fetched or unpacked"),
@@ -550,9 +556,22 @@ fn words(line: &str, escape: char) -> Vec<String> {
 
 /// Takes quotes and escapes off a word, and puts in the values of variables.
 fn expand(word: &str, variables: &BTreeMap<String, String>, escape: char) -> Result<String, String> {
+    expand_below(word, variables, escape, MAX_NESTED)
+}
+
+/// Expands what may nest `depth` levels deep.
+fn expand_below(
+    word: &str,
+    variables: &BTreeMap<String, String>,
+    escape: char,
+    depth: usize,
+) -> Result<String, String> {
+    let below =
+        depth.checked_sub(1).ok_or_else(|| format!("more than {MAX_NESTED} ${{…}} within each other"))?;
     let (mut text, mut quoted) = (String::new(), None);
     let mut letters = word.chars().peekable();
     while let Some(letter) = letters.next() {
+        check_length(&text)?;
         match (letter, quoted) {
             ('\'' | '"', None) => quoted = Some(letter),
             (letter, Some(quote)) if letter == quote => quoted = None,
@@ -568,7 +587,7 @@ fn expand(word: &str, variables: &BTreeMap<String, String>, escape: char) -> Res
                         }
                         inner.push(letter);
                     }
-                    text.push_str(&in_braces(&inner, variables, escape)?);
+                    text.push_str(&in_braces(&inner, variables, escape, below)?);
                 } else {
                     let mut name = String::new();
                     while let Some(letter) = letters.next_if(is_name) {
@@ -592,18 +611,30 @@ fn expand(word: &str, variables: &BTreeMap<String, String>, escape: char) -> Res
     }
     match quoted {
         Some(quote) => Err(format!("{:?} has a {quote} without an end", sanitize(word, 200))),
-        None => Ok(text),
+        None => check_length(&text).map(|()| text),
     }
 }
 
+fn check_length(text: &str) -> Result<(), String> {
+    if text.len() > MAX_VALUE_BYTES {
+        return Err(format!("a value has more than {} KiB", MAX_VALUE_BYTES >> 10));
+    }
+    Ok(())
+}
+
 /// Returns the value of what is between braces after `$`.
-fn in_braces(inner: &str, variables: &BTreeMap<String, String>, escape: char) -> Result<String, String> {
+fn in_braces(
+    inner: &str,
+    variables: &BTreeMap<String, String>,
+    escape: char,
+    depth: usize,
+) -> Result<String, String> {
     let end =
         inner.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(inner.len());
     let (name, operator) = inner.split_at(end);
     let value = variables.get(name);
     let filled = value.filter(|value| !value.is_empty());
-    let other = |text: &str| expand(text, variables, escape);
+    let other = |text: &str| expand_below(text, variables, escape, depth);
     let operators = [":-", ":+", "-", "+"];
     let found = operators.into_iter().find_map(|one| Some((one, operator.strip_prefix(one)?)));
     match found {

@@ -148,3 +148,20 @@ fn what_a_template_cannot_express_is_refused_by_line_and_name() {
     let error = parse(&"#".repeat(MAX_DOCKERFILE_BYTES + 1)).unwrap_err();
     assert!(error.starts_with("line 1: file: it has 262145 bytes"), "{error}");
 }
+
+#[test]
+fn expansions_are_bounded() {
+    let nested = |depth: usize| format!("ARG b={}x{}\nFROM a\n", "${c:-".repeat(depth), "}".repeat(depth));
+    parse(&nested(31)).unwrap();
+    for depth in [32, 40_000] {
+        let error = parse(&nested(depth)).unwrap_err();
+        assert!(error.contains("more than 32 ${…} within each other"), "{error}");
+    }
+    let mut text = format!("ARG v0={}\n", "x".repeat(32));
+    for number in 1..40 {
+        let before = format!("$v{}", number - 1);
+        text.push_str(&format!("ARG v{number}={}\n", before.repeat(4)));
+    }
+    let error = parse(&format!("{text}FROM a\n")).unwrap_err();
+    assert!(error.contains("a value has more than 64 KiB"), "{error}");
+}

@@ -34,8 +34,8 @@ const MAX_NAME_BYTES: usize = 512;
 const MAX_RECORD_BYTES: u64 = 64 << 10;
 /// Limit of links from one name to the next.
 const MAX_LINKS: usize = 8;
-/// Limit of the bytes of a layer, uncompressed.
-const MAX_LAYER_BYTES: u64 = 64 << 30;
+/// Limit of the bytes of all layers, uncompressed.
+const MAX_UNPACKED_BYTES: u64 = 64 << 30;
 /// Limit of what follows the end of a tar, in bytes: a record of any common size.
 const MAX_REST_BYTES: u64 = 1 << 20;
 /// Size of the pieces in which files are read and written.
@@ -104,7 +104,7 @@ struct DockerImage {
 }
 
 /// Reads an image from a tar into the empty directory `dir`, in the form of an image layout. Of several images, `name` is the one that is
-/// read. `has_room` is asked before so many bytes are written.
+/// read. `has_room` is asked before so many bytes are written, and with 0 while a layer is only read: nothing goes on without room.
 ///
 /// # Errors
 /// Returns [`BuildError::Input`] with the field `image` or `name` for a file that is no image, or whose blobs are not what it says;
@@ -217,6 +217,15 @@ impl<'a> Reader<'a> {
     ) -> Result<(), BuildError> {
         let raw = name.unwrap_or_else(|| entry.path_bytes().into_owned());
         let kind = entry.header().entry_type();
+        // Whatever its kind is, it may have content, which is read.
+        let bytes = entry.header().entry_size().map_err(|error| unreadable(&error))?;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.limits.max_bytes {
+            return Err(invalid(format!(
+                "its files have more than {} bytes, which images.max_size allows",
+                self.limits.max_bytes
+            )));
+        }
         if kind == EntryType::Directory {
             // The directory itself is `./`.
             return if raw.iter().all(|byte| b"./".contains(byte)) {
@@ -232,7 +241,7 @@ impl<'a> Reader<'a> {
         let target = target.or_else(|| Some(entry.link_name_bytes()?.into_owned())).unwrap_or_default();
         match kind {
             EntryType::Regular | EntryType::Continuous => {
-                let blob = self.write_blob(&name, entry)?;
+                let blob = self.write_blob(&name, entry, bytes)?;
                 self.files.insert(name, blob);
             }
             EntryType::Link => drop(self.links.insert(name, plain_name(&target)?)),
@@ -250,15 +259,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Writes a file of the tar under its digest.
-    fn write_blob(&mut self, name: &str, entry: &mut Entry<'_, impl Read>) -> Result<Blob, BuildError> {
-        let expected = entry.header().entry_size().map_err(|error| unreadable(&error))?;
-        self.bytes = self.bytes.saturating_add(expected);
-        if self.bytes > self.limits.max_bytes {
-            return Err(invalid(format!(
-                "its files have more than {} bytes, which images.max_size allows",
-                self.limits.max_bytes
-            )));
-        }
+    fn write_blob(
+        &mut self,
+        name: &str,
+        entry: &mut Entry<'_, impl Read>,
+        expected: u64,
+    ) -> Result<Blob, BuildError> {
         if !(self.has_room)(expected) {
             return Err(invalid(format!("there is no room on the server's disk for {expected} bytes more")));
         }
@@ -336,10 +342,7 @@ impl<'a> Reader<'a> {
             Source::Docker(image) => (self.docker_manifest(image)?, MANIFEST_TYPE.to_owned()),
         };
         let (config, layers) = oci::parse_manifest(&self.document(&manifest)?)?;
-        if layers.len() > self.limits.max_layers {
-            let (count, max) = (layers.len(), self.limits.max_layers);
-            return Err(invalid(format!("it has {count} layers; at most {max} are allowed")));
-        }
+        self.check_count(layers.len())?;
         // What the tar does not have under its digest is refused, as what a registry gives.
         let (config, layers) = match &candidate.source {
             Source::Layout(_) => {
@@ -369,6 +372,14 @@ impl<'a> Reader<'a> {
         let names = candidate.names.iter().filter_map(|name| name.parse().ok()).collect();
         let digest = format!("sha256:{}", manifest.hex);
         Ok(ImageFile { names, digest, bytes: kept.values().sum() })
+    }
+
+    fn check_count(&self, count: usize) -> Result<(), BuildError> {
+        let max = self.limits.max_layers;
+        if count > max {
+            return Err(invalid(format!("it has {count} layers; at most {max} are allowed")));
+        }
+        Ok(())
     }
 
     fn write(&self, name: &str, content: &[u8]) -> Result<(), BuildError> {
@@ -416,20 +427,25 @@ impl<'a> Reader<'a> {
 
     /// Writes the manifest of an image of `docker save`, whose layers have to have the digests that its configuration says.
     fn docker_manifest(&self, image: &DockerImage) -> Result<Blob, BuildError> {
+        self.check_count(image.layers.len())?;
         let config = self.find(&image.config)?;
         let diff_ids = oci::diff_ids(&self.document(config)?)?;
         if diff_ids.len() != image.layers.len() {
             let (has, says) = (image.layers.len(), diff_ids.len());
             return Err(invalid(format!("it has {has} layers, and its configuration says {says}")));
         }
-        let mut layers = Vec::new();
+        let (mut layers, mut left, mut digests) = (Vec::new(), MAX_UNPACKED_BYTES, BTreeMap::new());
         for (name, diff_id) in image.layers.iter().zip(&diff_ids) {
             let layer = self.find(name)?;
             if layer.is_zstd {
                 return Err(invalid("a layer is compressed with zstd; tar and tar+gzip are supported"));
             }
-            let digest =
-                if layer.is_gzip { self.unpacked_digest(layer)? } else { format!("sha256:{}", layer.hex) };
+            let digest = match (layer.is_gzip, digests.get(&layer.hex)) {
+                (false, _) => format!("sha256:{}", layer.hex),
+                (true, Some(known)) => String::clone(known),
+                (true, None) => self.unpacked_digest(layer, &mut left)?,
+            };
+            digests.insert(layer.hex.clone(), digest.clone());
             if digest != *diff_id {
                 let (name, diff_id) = (sanitize(name, 200), sanitize(diff_id, 80));
                 return Err(invalid(format!("the layer {name} has the digest {digest}, not {diff_id}")));
@@ -445,17 +461,22 @@ impl<'a> Reader<'a> {
         Ok(Blob { hex, bytes: text.len() as u64, is_gzip: false, is_zstd: false })
     }
 
-    /// Returns the digest of a compressed layer's content.
-    fn unpacked_digest(&self, layer: &Blob) -> Result<String, BuildError> {
+    /// Returns the digest of a compressed layer's content, of which `left` bytes are allowed.
+    fn unpacked_digest(&self, layer: &Blob, left: &mut u64) -> Result<String, BuildError> {
         let path = self.blobs.join(&layer.hex);
         let file = File::open(&path).map_err(file_error("open", &path))?;
-        let mut content =
-            MultiGzDecoder::new(BufReader::with_capacity(PIECE_BYTES, file)).take(MAX_LAYER_BYTES);
+        let mut content = MultiGzDecoder::new(BufReader::with_capacity(PIECE_BYTES, file));
         let (mut hash, mut buffer) = (Sha256::new(), vec![0; PIECE_BYTES]);
         loop {
             let read = content.read(&mut buffer).map_err(|error| unreadable(&error))?;
             let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else { break };
             hash.update(piece);
+            *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
+                invalid(format!("its layers have more than {} GiB uncompressed", MAX_UNPACKED_BYTES >> 30))
+            })?;
+            if !(self.has_room)(0) {
+                return Err(invalid("reading it has been stopped"));
+            }
         }
         Ok(format!("sha256:{}", hex::encode(hash.finalize())))
     }

@@ -287,4 +287,20 @@ fn full_disks_are_asked_before_files_are_written() {
     let source = tar(&files(&[("a", b"1")]));
     let error = read_image_file(&*source, dir.path(), None, LIMITS, &|bytes| bytes == 0).unwrap_err();
     assert!(error.to_string().contains("there is no room"), "{error}");
+    // Nothing is written while a layer is read, which ends as well when nobody waits for it any more.
+    let layer = tar(&files(&[("a", b"content")]));
+    let mut parts = docker_parts(&gzip(&layer), &hex_of(&layer));
+    let source = tar_of(&parts);
+    let stopped = tempfile::tempdir().unwrap();
+    let error = read_image_file(&*source, stopped.path(), None, LIMITS, &|bytes| bytes > 0).unwrap_err();
+    assert!(error.to_string().contains("reading it has been stopped"), "{error}");
+    // Layers are counted before any is read, and all content counts.
+    let manifest = String::from_utf8(parts["manifest.json"].clone()).unwrap();
+    let names = ["\"abc/layer.tar\""; 5].join(",");
+    let manifest = manifest.replace("\"abc/layer.tar\"", &names);
+    parts.insert("manifest.json".to_owned(), manifest.into_bytes());
+    let error = refused(&tar_of(&parts));
+    assert!(error.contains("it has 5 layers; at most 4 are allowed"), "{error}");
+    let error = refused(&tar(&[("d/", EntryType::Directory, &vec![0; 2 << 20])]));
+    assert!(error.contains("its files have more than 1048576 bytes"), "{error}");
 }

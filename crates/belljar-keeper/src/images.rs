@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_image::{
@@ -195,11 +196,14 @@ impl Keeper {
         let dir = tempfile::Builder::new().prefix("import-").tempdir_in(&all);
         let dir = dir.map_err(file_failed("create a directory in", &all))?;
         let (sender, pieces) = mpsc::channel(PIECES);
+        // Until this future ends, or its caller is gone.
+        let wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&wanted);
         // The directory goes with the reading, which may outlast this future.
         let reading = tokio::task::spawn_blocking(move || {
             let full = Mutex::new(None);
             let has_room = |bytes| match config.capacity().check_file(bytes) {
-                Ok(()) => true,
+                Ok(()) => is_wanted.strong_count() > 0,
                 Err(error) => {
                     *full.lock() = Some(error);
                     false
@@ -228,7 +232,9 @@ impl Keeper {
             }
         }
         drop(sender);
-        reading.await.unwrap_or(Err(KeeperError::ShuttingDown))
+        let read = reading.await.unwrap_or(Err(KeeperError::ShuttingDown));
+        drop(wanted);
+        read
     }
 
     async fn queue_import(
