@@ -15,7 +15,7 @@ use belljar_engine::{GuestClient, GuestError, InputFile, v1};
 use belljar_files::{LinkEntry, pack_links};
 use belljar_model::ByteSize;
 use bytes::Bytes;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -46,6 +46,48 @@ pub(crate) fn split_pair(pair: &OsStr) -> (PathBuf, Option<PathBuf>) {
             (path(&bytes[..at]), (!target.is_empty()).then(|| path(target)))
         }
     }
+}
+
+/// Opens what lies below a directory: a file or a directory for reading, anything else only to look at it. Nothing leads out of the
+/// directory, and no link is followed on the way.
+///
+/// # Errors
+/// Fails with the kernel's reason, or says that a link leads there.
+pub(crate) fn open_below(dir: &Path, name: &str) -> io::Result<File> {
+    let base = rustix::fs::open(dir, DIRECTORY, Mode::empty())?;
+    let open = |flags: OFlags| {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(&base, name, flags, Mode::empty(), resolve).map_err(|errno| match errno {
+            Errno::LOOP => io::Error::other("a symbolic link leads there, and links are not followed"),
+            errno => errno.into(),
+        })
+    };
+    // Opening a device may have side effects, so the type is looked at first.
+    let found = open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+    Ok(match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
+        FileType::RegularFile => open(FILE)?.into(),
+        FileType::Directory => open(DIRECTORY)?.into(),
+        _ => found.into(),
+    })
+}
+
+/// Returns the names in an open directory.
+///
+/// # Errors
+/// Fails with the kernel's reason, or for a name that is not UTF-8.
+pub(crate) fn names_in(dir: &File) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            let text = std::str::from_utf8(name);
+            let text =
+                text.map_err(|_| io::Error::other(format!("{:?} is not UTF-8", OsStr::from_bytes(name))))?;
+            names.push(text.to_owned());
+        }
+    }
+    Ok(names)
 }
 
 /// Files to copy in, each with its destination in the sandbox.
@@ -366,6 +408,32 @@ mod tests {
         let inputs = Inputs::find(&[at("tree").into()], None).ok().unwrap();
         assert_eq!(inputs.files.len(), 1);
         assert_eq!(inputs.links[Path::new("tree")][0].target, at("secret"));
+    }
+
+    #[test]
+    fn what_lies_below_is_opened_without_links() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let (context, outside) = (dir.path().join("context"), dir.path().join("outside"));
+        for made in [&context, &outside, &context.join("sub")] {
+            std::fs::create_dir(made).unwrap();
+        }
+        std::fs::write(outside.join("secret"), "secret").unwrap();
+        std::fs::write(context.join("sub/file"), "own").unwrap();
+        symlink(&outside, context.join("absolute")).unwrap();
+        symlink("../outside", context.join("sub/relative")).unwrap();
+        symlink("sub", context.join("inner")).unwrap();
+        for name in ["sub/file", "sub/../sub/file", "./sub//file"] {
+            let file = open_below(&context, name).unwrap();
+            assert_eq!(io::read_to_string(file).unwrap(), "own", "{name}");
+        }
+        assert!(open_below(&context, "sub").unwrap().metadata().unwrap().is_dir());
+        assert!(open_below(&context, "inner").unwrap().metadata().unwrap().is_symlink());
+        for name in
+            ["absolute/secret", "sub/relative/secret", "inner/file", "../outside/secret", "/etc/passwd", "no"]
+        {
+            assert!(open_below(&context, name).is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio_util::io::ReaderStream;
 use utoipa::{IntoParams, ToSchema};
 
 use super::builds;
-use super::server::{CollectBody, LeftoversBody};
+use super::server::{CollectBody, LeftoversBody, NoQuery};
 use super::types::TemplateInfoBody;
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Json, Query, RawBody, Registry};
@@ -85,6 +85,7 @@ pub(super) async fn export(
 pub(super) async fn collect(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    Query(NoQuery {}): Query<NoQuery>,
     Json(body): Json<CollectBody>,
 ) -> Result<axum::Json<LeftoversBody>, Problem> {
     Ok(axum::Json(LeftoversBody { leftovers: shared.keeper.collect_images(&caller, body.dry_run).await? }))

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::Shared;
-use crate::extract::{Auth, Json};
+use crate::extract::{Auth, Json, Query};
 use crate::problem::Problem;
 
 /// Liveness of the server.
@@ -144,6 +144,11 @@ pub(super) struct CollectBody {
     pub(super) dry_run: bool,
 }
 
+/// The query of a request whose settings are in its body: none, so that none is passed over.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoQuery {}
+
 /// Leftovers.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Leftovers)]
@@ -157,6 +162,7 @@ pub(super) struct LeftoversBody {
 pub(super) async fn collect(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    Query(NoQuery {}): Query<NoQuery>,
     Json(body): Json<CollectBody>,
 ) -> Result<axum::Json<LeftoversBody>, Problem> {
     Ok(axum::Json(LeftoversBody { leftovers: shared.keeper.collect(&caller, body.dry_run).await? }))

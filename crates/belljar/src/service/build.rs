@@ -16,6 +16,7 @@ use super::build_display::ProgressStyle;
 use super::build_display::{BuildDisplay, TICK_INTERVAL, queued};
 use super::link::Link;
 use super::show::{Table, away, print};
+use crate::files::{names_in, open_below};
 use crate::message::{Quit, say};
 use crate::signals::{self, SIGINT, SIGTERM, Signals};
 
@@ -295,35 +296,30 @@ fn absolute(path: &Path) -> Result<PathBuf, Quit> {
 
 /// Reads the files of the `copy` steps. Links are not followed: only files beside the template's file are sent.
 fn files(definition: &Definition, dir: &Path) -> Result<BTreeMap<String, (u32, Vec<u8>)>, Quit> {
+    use std::os::unix::fs::PermissionsExt as _;
     let mut found = BTreeMap::new();
     let mut left_bytes = MAX_FILE_BYTES;
     for step in &definition.steps {
         let StepKind::Copy(copy) = &step.kind else { continue };
-        let mut left = vec![(copy.from.clone(), dir.join(&copy.from))];
-        while let Some((name, path)) = left.pop() {
-            let metadata = std::fs::symlink_metadata(&path)
-                .with_context(|| format!("cannot copy {}", path.display()))?;
+        let mut left = vec![copy.from.clone()];
+        while let Some(name) = left.pop() {
+            let path = dir.join(&name);
+            let failed = || format!("cannot copy {}", path.display());
+            let mut file = open_below(dir, &name).with_context(failed)?;
+            let metadata = file.metadata().with_context(failed)?;
             if metadata.is_dir() {
-                let entries =
-                    std::fs::read_dir(&path).with_context(|| format!("cannot list {}", path.display()))?;
-                for entry in entries {
-                    let entry = entry?;
-                    let below = entry.file_name().into_string().map_err(|name| {
-                        Quit::Usage(format!("step {}: {} is not UTF-8", step.number, name.display()))
-                    })?;
-                    let name = if name == "." { below } else { format!("{name}/{below}") };
-                    left.push((name, entry.path()));
+                for below in names_in(&file).with_context(failed)? {
+                    left.push(if name == "." { below } else { format!("{name}/{below}") });
                 }
             } else if metadata.is_file() {
-                use std::os::unix::fs::PermissionsExt as _;
                 left_bytes = left_bytes.checked_sub(metadata.len()).ok_or_else(|| {
                     Quit::Usage(format!(
                         "step {}: more than 8 MiB of files would be sent; put them into the mirror",
                         step.number
                     ))
                 })?;
-                let content =
-                    std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                let mut content = Vec::new();
+                file.read_to_end(&mut content).with_context(failed)?;
                 found.insert(name, (metadata.permissions().mode() & 0o777, content));
             } else {
                 let reason =

@@ -1,6 +1,8 @@
 //! `belljar image build`: a Dockerfile as the file of a template.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,7 @@ use belljar_model::{ImageReference, NetworkFile};
 use serde_json::{Value, json};
 
 use super::values;
+use crate::files::{names_in, open_below};
 use crate::message::Quit;
 
 /// File with patterns of what `COPY` leaves out.
@@ -167,15 +170,18 @@ impl<'a> DockerBuild<'a> {
         };
         let mut found = Vec::new();
         for name in named {
-            let path = root.join(&name);
-            let metadata = std::fs::symlink_metadata(&path).map_err(|_| missing())?;
+            let file = match self.open(&name) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing()),
+                opened => opened.map_err(|error| format!("cannot read {name:?}: {error}"))?,
+            };
+            let metadata = file.metadata().map_err(|error| format!("cannot look at {name:?}: {error}"))?;
             let before = files.count;
             if metadata.is_file() && !self.ignored.contains(&name) {
-                files.add(&name, &path)?;
+                files.add(&name, file)?;
             } else if metadata.is_dir() {
-                self.walk(&name, usize::MAX, &mut |name, path| files.add(name, path))?;
+                self.walk(&name, usize::MAX, &mut |name, file| files.add(name, file))?;
             } else if !metadata.is_file() {
-                return Err(format!("{} is neither a file nor a directory", path.display()));
+                return Err(format!("{} is neither a file nor a directory", root.join(&name).display()));
             }
             if files.count > before {
                 found.push((name, metadata.is_file()));
@@ -184,39 +190,43 @@ impl<'a> DockerBuild<'a> {
         if found.is_empty() { Err(missing()) } else { Ok(found) }
     }
 
-    /// Calls `see` for each file below a directory, and each directory at the depth, with its name in the context and its path.
+    fn open(&self, name: &str) -> std::io::Result<File> {
+        open_below(self.source.context, name)
+    }
+
+    /// Calls `see` for each file below a directory, and each directory at the depth, with its name in the context.
     fn walk(
         &self,
         dir: &str,
         depth: usize,
-        see: &mut dyn FnMut(&str, &Path) -> Result<(), String>,
+        see: &mut dyn FnMut(&str, File) -> Result<(), String>,
     ) -> Result<(), String> {
         let mut left = vec![(dir.to_owned(), depth)];
         let mut count = 0;
         while let Some((dir, depth)) = left.pop() {
-            let place = self.source.context.join(&dir);
-            let entries = std::fs::read_dir(&place)
-                .map_err(|error| format!("cannot list {}: {error}", place.display()))?;
-            for entry in entries {
-                let entry = entry.map_err(|error| format!("cannot list {}: {error}", place.display()))?;
-                let name = entry.file_name().into_string();
-                let name = name.map_err(|name| format!("{} is not UTF-8", name.display()))?;
-                let name = if dir == "." { name } else { format!("{dir}/{name}") };
+            let names = self.open(&dir).and_then(|dir| names_in(&dir));
+            for below in names.map_err(|error| format!("cannot list {dir}: {error}"))? {
+                let name = if dir == "." { below } else { format!("{dir}/{below}") };
                 count += 1;
                 if count > MAX_ENTRIES {
                     return Err(format!("more than {MAX_ENTRIES} files; leave some out with {IGNORE_FILE}"));
                 }
-                let kind = entry.file_type().map_err(|error| format!("cannot look at {name}: {error}"))?;
+                let failed = |error| format!("cannot read {name}: {error}");
+                let file = match self.open(&name) {
+                    Err(_) if self.ignored.contains(&name) => continue,
+                    opened => opened.map_err(failed)?,
+                };
+                let kind = file.metadata().map_err(failed)?.file_type();
                 if kind.is_dir() {
                     if depth == 1 && !self.ignored.contains(&name) {
-                        see(&name, &entry.path())?;
+                        see(&name, file)?;
                     } else if depth > 1 && !self.ignored.has_all_of(&name) {
                         left.push((name, depth - 1));
                     }
                 } else if self.ignored.contains(&name) {
                     continue;
                 } else if kind.is_file() {
-                    see(&name, &entry.path())?;
+                    see(&name, file)?;
                 } else {
                     return Err(format!(
                         "{name} is neither a file nor a directory; leave it out with {IGNORE_FILE}"
@@ -260,13 +270,13 @@ struct Files {
 }
 
 impl Files {
-    fn add(&mut self, name: &str, path: &Path) -> Result<(), String> {
+    fn add(&mut self, name: &str, mut file: File) -> Result<(), String> {
         self.count += 1;
         if self.content.contains_key(name) {
             return Ok(());
         }
-        let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
-        let metadata = std::fs::metadata(path).map_err(failed)?;
+        let failed = |error: std::io::Error| format!("cannot read {name}: {error}");
+        let metadata = file.metadata().map_err(failed)?;
         self.bytes = self.bytes.saturating_add(usize::try_from(metadata.len()).unwrap_or(usize::MAX));
         if self.bytes > MAX_BUILD_FILE_BYTES {
             let mib = MAX_BUILD_FILE_BYTES >> 20;
@@ -274,7 +284,8 @@ impl Files {
                 "more than {mib} MiB of files would be sent; leave some out with {IGNORE_FILE}"
             ));
         }
-        let content = std::fs::read(path).map_err(failed)?;
+        let mut content = Vec::new();
+        file.read_to_end(&mut content).map_err(failed)?;
         self.content.insert(name.to_owned(), (metadata.permissions().mode() & 0o777, content));
         Ok(())
     }

@@ -472,6 +472,13 @@ fn dockerfiles_become_templates(fixture: &Fixture) {
         with(more);
         home.run("image build src").refused(2, &[words, &["src/Dockerfile: "]].concat());
     }
+    // A link in the context, as a repository may have one, leads nowhere.
+    std::os::unix::fs::symlink("/etc", home.file("src/link")).unwrap();
+    for source in ["link/passwd", "link/ssl"] {
+        with(&format!("COPY {source} /x"));
+        let words = ["line 2: COPY: ", "a symbolic link leads there"];
+        home.run("image build src").refused(2, &words);
+    }
     with("RUN false");
     home.run("image build src").refused(125, &["step 1 of 1 (run): false", "exit code 1"]);
     home.run("image build -f none src").refused(125, &["cannot read none"]);

@@ -684,6 +684,9 @@ fn leftover_volume_files_are_removed() {
         let removed = info.json()["leftovers"].to_string();
         assert_eq!(removed.matches("\"volume\"").count(), 2, "{info:?}");
         assert_eq!(files(&home).len(), 3);
+        for path in ["/v1/gc?dry_run=true", "/v1/images/gc?dry_run=true"] {
+            assert_eq!(client.post(path, &json!({})).await.status, 400, "{path}: it is not in the body");
+        }
         assert_eq!(client.post("/v1/gc", &json!({})).await.status, 200);
         assert_eq!(files(&home), [dir.join(format!("{id}.img"))]);
         leave();
