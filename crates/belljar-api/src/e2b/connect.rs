@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::error::Refusal;
 use crate::extract::{RawBody, parse_json};
-use crate::guard::count_collected;
+use crate::guard::count_messages;
 
 const STREAM_TYPE: &str = "application/connect+json";
 
@@ -66,7 +66,7 @@ pub(super) async fn messages<T: DeserializeOwned + Send + 'static>(
 async fn body(request: Request) -> Result<RawBody, Refusal> {
     use axum::extract::FromRequest as _;
     // One that is no stream of messages counts as it is read.
-    let request = if is_stream(request.headers()) { count_collected(request) } else { request };
+    let request = if is_stream(request.headers()) { count_messages(request) } else { request };
     Ok(RawBody::from_request(request, &()).await?)
 }
 

@@ -164,14 +164,22 @@ impl HttpBody for CollectedBody {
     }
 }
 
-/// Counts the body of a request that is collected, as a whole or message by message.
+/// Counts the body of a request that is collected as a whole.
 pub(crate) fn count_collected(request: Request) -> Request {
+    count(request, None)
+}
+
+/// Counts the body of a request whose messages are taken one after the other. A body that is none of messages counts as a whole.
+pub(crate) fn count_messages(request: Request) -> Request {
     let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let is_stream =
+    let has_messages =
         |kind: &[u8]| kind.starts_with(b"application/connect+") || kind.starts_with(b"application/grpc");
-    let memory = request.extensions().get::<RequestMemory>().cloned();
-    let messages = kind.is_some_and(is_stream).then(Messages::default);
-    match memory {
+    let messages = kind.is_some_and(has_messages).then(Messages::default);
+    count(request, messages)
+}
+
+fn count(request: Request, messages: Option<Messages>) -> Request {
+    match request.extensions().get::<RequestMemory>().cloned() {
         Some(memory) => request.map(|body| memory.count(body, messages)),
         None => request,
     }

@@ -65,7 +65,7 @@ pub(super) async fn guard(State(guarded): State<Guarded>, request: Request, next
             let memory = RequestMemory::new(&shared.answers, &key.0);
             request.extensions_mut().insert(memory.clone());
             let mut response = next.run(request).await;
-            if response.status().is_server_error()
+            if is_fault(&response)
                 && let Some(problem) = memory.refusal()
             {
                 response = problem.into_response();
@@ -77,6 +77,12 @@ pub(super) async fn guard(State(guarded): State<Guarded>, request: Request, next
         }
         Err(problem) => problem.into_response(),
     }
+}
+
+/// Reports whether a response says that the server is at fault, which gRPC does beside the status 200.
+fn is_fault(response: &Response) -> bool {
+    let is_internal = response.headers().get("grpc-status").is_some_and(|status| status == "13");
+    response.status().is_server_error() || is_internal
 }
 
 /// Reports whether a person's browser asks.

@@ -20,7 +20,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 
-pub(crate) use answers::{Answers, Held, RequestMemory, count_collected};
+pub(crate) use answers::{Answers, Held, RequestMemory, count_collected, count_messages};
 pub(crate) use attempts::Attempts;
 pub(crate) use authenticate::{KeyId, PresentedCredential, denied, find_credential, refuse, wants_page};
 pub(crate) use client::{Client, Peer};

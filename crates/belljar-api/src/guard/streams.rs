@@ -35,9 +35,6 @@ const BODIES_OF: &str = "bodies of ";
 /// Why a stream ends early.
 pub(crate) const ENDED: &str = "the key was revoked or changed, or has expired";
 
-/// Maximum length of a body that is not watched while it arrives, in bytes.
-const MAX_UNBOUND_BYTES: u64 = 64 << 10;
-
 /// Counter of open streams by key.
 #[derive(Clone)]
 pub(crate) struct StreamSlots {
@@ -117,10 +114,10 @@ impl StreamSlots {
         Ok(slot)
     }
 
-    /// Makes the body of a request break off when the caller's key is not valid any more or may do less, or its session ends. One that has
-    /// arrived, or nearly so, is left as it is.
+    /// Makes the body of a request break off when the caller's key is not valid any more or may do less, or its session ends, however short
+    /// the body is: it may take its time to arrive.
     pub(crate) fn bind(&self, caller: &Caller, body: Body) -> Body {
-        if body.size_hint().upper().is_some_and(|most| most <= MAX_UNBOUND_BYTES) {
+        if body.is_end_stream() {
             return body;
         }
         match self.take_for(&format!("{BODIES_OF}{}", caller.key), usize::MAX) {
@@ -349,9 +346,12 @@ mod tests {
         assert!(error.to_string().contains("revoked"), "{error}");
         assert!(body.next().await.is_none() && other.next().await.unwrap().is_ok());
         drop((body, other));
-        // What has arrived is not watched.
-        let _small = slots.bind(&caller("a"), Body::from("small"));
+        // There is nothing to watch.
+        let _empty = slots.bind(&caller("a"), Body::empty());
         assert!(slots.keys().is_empty());
+        let mut small = slots.bind(&caller("a"), Body::from("small")).into_data_stream();
+        slots.end("a");
+        assert!(small.next().await.unwrap().is_err());
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::middleware::map_request;
 use belljar_engine::v1;
 use belljar_proto::{DeadlinePolicy, MAX_MESSAGE_BYTES};
-use connectrpc::{CompressionRegistry, ConnectRpcService, Limits};
+use connectrpc::{CompressionRegistry, ConnectRpcService, Dispatcher as _, Limits, MethodKind};
 use connectrpc_reflection::Reflector;
 
 use super::commands::Commands;
@@ -14,7 +14,7 @@ use super::health::Health;
 use super::sandboxes::Sandboxes;
 use super::templates::Templates;
 use crate::api::Shared;
-use crate::guard::count_collected;
+use crate::guard::{count_collected, count_messages};
 
 /// Maximum memory for the elements of one message besides their content, in bytes. A few bytes on the wire can encode
 /// very many empty elements.
@@ -47,11 +47,14 @@ pub(super) const ENDING: [&str; 6] = [
 /// Returns all procedures. Each is a route of its own, so that logs distinguish them.
 pub(super) fn router(shared: &Shared) -> axum::Router {
     let services = services(shared);
-    let mut paths: Vec<String> =
-        services.methods().map(|method| format!("/{}", method.trim_start_matches('/'))).collect();
+    let (streams, mut paths): (Vec<String>, Vec<String>) = services
+        .methods()
+        .map(|method| format!("/{}", method.trim_start_matches('/')))
+        .partition(|path| takes_stream(&services, path));
     // Unknown procedures are answered as the protocols require.
-    let unknown: std::collections::BTreeSet<String> = paths
+    let unknown: std::collections::BTreeSet<String> = streams
         .iter()
+        .chain(&paths)
         .filter_map(|path| path.rsplit_once('/'))
         .map(|(service, _)| format!("{service}/{{procedure}}"))
         .collect();
@@ -64,9 +67,18 @@ pub(super) fn router(shared: &Shared) -> axum::Router {
         .with_limits(limits)
         .with_compression(CompressionRegistry::new())
         .with_deadline_policy(DeadlinePolicy::new().with_enforce_on_streams(true));
-    let routes =
-        paths.iter().fold(axum::Router::new(), |router, path| router.route_service(path, service.clone()));
-    routes.layer(map_request(async |request| count_collected(request)))
+    let routes = |paths: &[String]| {
+        paths.iter().fold(axum::Router::new(), |router, path| router.route_service(path, service.clone()))
+    };
+    let streams = routes(&streams).layer(map_request(async |request| count_messages(request)));
+    // Of a call with a single message the whole body is collected, whatever it consists of.
+    routes(&paths).layer(map_request(async |request| count_collected(request))).merge(streams)
+}
+
+/// Reports whether a procedure takes messages one after the other.
+fn takes_stream(services: &connectrpc::Router, path: &str) -> bool {
+    let found = services.lookup(path.trim_start_matches('/'));
+    found.is_some_and(|found| matches!(found.kind, MethodKind::ClientStreaming | MethodKind::BidiStreaming))
 }
 
 fn services(shared: &Shared) -> connectrpc::Router {

@@ -197,22 +197,26 @@ async fn streams_end_with_what_their_key_may_do(fixture: Fixture) {
 async fn uploads_end_with_their_key(fixture: Fixture) {
     let admin = fixture.client("default", Role::Admin).await;
     let id = sandbox(&admin).await;
-    for change in [None, Some(json!({"role": "read"})), Some(json!({"approval": "always"}))] {
+    let changes = [None, Some(json!({"role": "read"})), Some(json!({"approval": "always"}))];
+    // Also those that are short, and take their time.
+    for (change, length) in changes.iter().flat_map(|change| [(change, None), (change, Some("60000"))]) {
         let made = admin.post("/v1/keys", &json!({"name": "k", "role": "user"})).await.json();
         let key = fixture.stranger().with_key(made["key"].as_str().unwrap());
         let (mut pieces, received) =
             futures::channel::mpsc::channel::<Result<bytes::Bytes, std::io::Error>>(1);
         let path = format!("/v1/sandboxes/{id}/files/content?path=late.txt");
         let sending = tokio::spawn(async move {
-            let request = key.request("PUT", &path).body(Body::from_stream(received)).unwrap();
-            key.send_request(request).await
+            let request = key.request("PUT", &path);
+            let request =
+                length.into_iter().fold(request, |request, length| request.header("content-length", length));
+            key.send_request(request.body(Body::from_stream(received)).unwrap()).await
         });
         // The second is taken once the first is on its way.
         for piece in ["before", "before"] {
             futures::SinkExt::send(&mut pieces, Ok(piece.into())).await.unwrap();
         }
         let path = format!("/v1/keys/{}", made["id"].as_str().unwrap());
-        let changed = match &change {
+        let changed = match change {
             None => admin.delete(&path).await,
             Some(change) => admin.json("PATCH", &path, change).await,
         };

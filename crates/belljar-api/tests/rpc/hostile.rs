@@ -3,7 +3,12 @@
 use std::time::{Duration, Instant};
 
 use belljar_model::Role;
-use bytes::{BufMut as _, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -13,6 +18,7 @@ use crate::wire::{call, frame, frames, http, http2, status};
 
 cases![
     length_of_four_gigabytes_is_refused_at_once,
+    messages_without_end_count_together,
     message_size_is_bounded,
     message_nesting_is_bounded,
     number_of_empty_parts_is_bounded,
@@ -45,6 +51,34 @@ async fn length_of_four_gigabytes_is_refused_at_once(fixture: Fixture) {
         let end = frames(answer.body.clone()).pop().unwrap().1;
         assert!(String::from_utf8_lossy(&end).contains("resource_exhausted"), "{path} {answer:?}");
     }
+}
+
+/// The body of a call that has a single message is collected as a whole, also if it has many empty ones.
+async fn messages_without_end_count_together(fixture: Fixture) {
+    let bearer = format!("Bearer {}", fixture.key("default", Role::Read).await);
+    let stream = TcpStream::connect(fixture.address).await.unwrap();
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    // Together they have 80 MB.
+    let mut all: FuturesUnordered<_> = (0..20)
+        .map(|_| {
+            let zeros = Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(vec![0; 4_000_000])));
+            let body = futures::stream::iter([zeros]).chain(futures::stream::pending());
+            let request =
+                http::Request::post(format!("http://{}/belljar.v1.Sandboxes/List", fixture.address))
+                    .header("content-type", "application/grpc")
+                    .header("authorization", &bearer)
+                    .body(StreamBody::new(body))
+                    .unwrap();
+            let mut sender = sender.clone();
+            async move { sender.send_request(request).await }
+        })
+        .collect();
+    let answered = tokio::time::timeout(Duration::from_secs(60), all.next()).await;
+    let answer = answered.unwrap().unwrap().unwrap();
+    let code = answer.headers().get("grpc-status").and_then(|code| code.to_str().ok()).unwrap_or_default();
+    assert!(answer.status() == 429 || code == "8", "{answer:?}");
 }
 
 async fn message_size_is_bounded(fixture: Fixture) {
