@@ -181,8 +181,19 @@ class Wire:
         try:
             frame = json.loads(body)
         except ValueError:
-            os._exit(1)
+            try:
+                frame = json.loads(body, parse_int=_number)
+            except ValueError:
+                os._exit(1)
         return frame if isinstance(frame, dict) else {}
+
+
+def _number(digits):
+    """Returns an integer; one with more digits than `int` takes (CVE-2020-10735) as JavaScript reads it, which is infinite."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
 
 
 def _poll(fd, timeout):

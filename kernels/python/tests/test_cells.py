@@ -1,5 +1,7 @@
 """Single cells: values, output, errors, magics."""
 
+import sys
+
 import pytest
 
 VALUES = {
@@ -416,6 +418,17 @@ def test_tool_that_fails(kernel):
     kernel.answer_call = lambda frame: {"error": "no such city"}
     outcome = kernel.run("import belljar\nbelljar.tools.f()", tools=["f"])
     assert (outcome.status, outcome.error["name"], outcome.error["value"]) == ("error", "ToolError", "no such city")
+
+
+def test_answer_with_a_huge_integer(kernel):
+    limit = getattr(sys, "get_int_max_str_digits", int)()
+    getattr(sys, "set_int_max_str_digits", int)(0)
+    try:
+        kernel.answer_call = lambda frame: {"result": [10**5000, 7]}
+        outcome = kernel.run("kept = belljar.tools.f()\nkept[0] >= 1e300, kept[1]", tools=["f"])
+    finally:
+        getattr(sys, "set_int_max_str_digits", int)(limit)
+    assert outcome.text == "(True, 7)"
 
 
 def test_output_comes_before_the_call(kernel):
