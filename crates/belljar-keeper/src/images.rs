@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_image::{
-    BuildEvent, BuildInput, Builder, Definition, ImageExport, ImageFile, ImageFileLimits, ImageSettings,
-    check_input, is_unpacked, read_image_file,
+    BuildEvent, BuildInput, Builder, Definition, ImageFile, ImageFileLimits, ImageSettings, check_input,
+    is_unpacked, read_image_file,
 };
 use belljar_model::{Cidr, ImageReference, ImageRegistry, SpecFile, TreeBase};
 use belljar_registry::{Credentials, PullLimits, RegistryClient, RegistryError, RegistryHosts};
@@ -29,9 +29,13 @@ use crate::built::built_record;
 use crate::caller::Caller;
 use crate::collect::{Leftover, to_leftovers};
 use crate::error::{KeeperError, chain};
+use crate::exports::{ExportedImage, MAX_EXPORTS};
 use crate::json;
 use crate::keeper::{Keeper, Result};
 use crate::templates::{DEFAULT_TEMPLATE, check_new_name};
+
+/// Suggested delay before another export.
+const EXPORT_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Maximum number of layers of an image, as many as Docker makes.
 const MAX_LAYERS: usize = 128;
@@ -261,8 +265,9 @@ impl Keeper {
     /// Exports a built template as an image: a tar of an image layout, with a single layer.
     ///
     /// # Errors
-    /// Returns [`KeeperError::NotFound`]; fails for a template without a tree of its own, and while a template is built.
-    pub async fn export_image(&self, caller: &Caller, id: &str) -> Result<(ImageExport, String)> {
+    /// Returns [`KeeperError::NotFound`]; fails for a template without a tree of its own, while a template is built, and while others that were
+    /// exported are not read.
+    pub async fn export_image(&self, caller: &Caller, id: &str) -> Result<ExportedImage> {
         self.transact(IMAGE_EXPORT, caller, id, move |keeper, caller, id| async move {
             let exported = keeper.pack_image(&caller, &id).await;
             let details = vec![("template", id.chars().take(64).collect::<String>())];
@@ -272,7 +277,7 @@ impl Keeper {
         .await
     }
 
-    async fn pack_image(&self, caller: &Caller, id: &str) -> Result<(ImageExport, String)> {
+    async fn pack_image(&self, caller: &Caller, id: &str) -> Result<ExportedImage> {
         let no_tree =
             || KeeperError::field("template", "only built templates with a tree of their own are images");
         if id == DEFAULT_TEMPLATE {
@@ -283,6 +288,11 @@ impl Keeper {
             .filter(|built| row.kind == TemplateKind::Built && built.base == TreeBase::Own);
         let built = built.ok_or_else(no_tree)?;
         let engine = self.builder_engine()?;
+        let place = self.inner.exports.begin(&caller.tenant).ok_or(KeeperError::RateLimited {
+            what: "exports of images",
+            waiting: MAX_EXPORTS,
+            retry_after: EXPORT_RETRY_AFTER,
+        })?;
         let _build_lock = self.lock_build()?;
         let config = self.inner.config.now();
         let full = Mutex::new(None);
@@ -310,7 +320,10 @@ impl Keeper {
         let exported = builder.export_image(&built.layers, &settings, &has_room).await;
         match full.into_inner() {
             Some(full) => Err(full),
-            None => Ok((exported.map_err(|error| KeeperError::from(error).for_caller(caller))?, name)),
+            None => {
+                let image = exported.map_err(|error| KeeperError::from(error).for_caller(caller))?;
+                Ok(ExportedImage { name, image, place })
+            }
         }
     }
 

@@ -30,6 +30,7 @@ use crate::denials::Denials;
 use crate::entry::{Entry, Use};
 use crate::error::{GuestResource, KeeperError};
 use crate::events::Events;
+use crate::exports::Exports;
 use crate::fair::Crowds;
 use crate::gate::Gate;
 use crate::info::SandboxInfo;
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     /// Limits concurrent screenings.
     pub(crate) screenings: Gate,
+    pub(crate) exports: Exports,
     pub(crate) pools: Pools,
     pub(crate) keys: Keys,
     pub(crate) sessions: Sessions,

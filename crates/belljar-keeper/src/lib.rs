@@ -27,6 +27,7 @@ mod entry;
 mod error;
 mod events;
 mod exec;
+mod exports;
 mod fair;
 mod gate;
 mod head_room;
@@ -98,6 +99,7 @@ pub use create::Created;
 pub use error::{GuestResource, KeeperError, chain};
 pub use events::{Event, EventFilter, Occurrence, Published};
 pub use exec::{ExecEvent, MAX_KEPT_BYTES, MAX_STDIN_BYTES};
+pub use exports::{ExportPlace, ExportedImage};
 pub use images::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, ImagesConfig, RegistryLogin, image_template};
 pub use info::{
     AuditHead, AuditVerdict, CreatedKey, DiskUse, EngineInfo, ExecResult, KeyInfo, KeyUsage, LogEntry, Me,

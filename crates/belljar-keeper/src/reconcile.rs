@@ -35,6 +35,7 @@ use crate::denials::Denials;
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
 use crate::events::Events;
+use crate::exports::Exports;
 use crate::fair::Crowds;
 use crate::gate::Gate;
 use crate::head_room::Purpose;
@@ -84,6 +85,7 @@ impl Keeper {
             events: Arc::new(Events::new()?),
             gate,
             screenings: Gate::of_screenings(),
+            exports: Exports::default(),
             pools,
             keys: Keys::default(),
             sessions: Sessions::default(),

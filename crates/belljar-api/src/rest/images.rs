@@ -5,7 +5,7 @@ use std::fmt;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use belljar_keeper::{ImageExport, RegistryLogin, SecretValue};
+use belljar_keeper::{ExportedImage, ImageExport, RegistryLogin, SecretValue};
 use belljar_model::{ImageReference, ImageReferenceError};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -69,12 +69,16 @@ pub(super) async fn export(
     Id(id): Id,
 ) -> Result<Response, Problem> {
     let slot = shared.streams.take(&caller)?;
-    let (exported, name) = shared.keeper.export_image(&caller, &id).await?;
-    let ImageExport { head, layer, layer_bytes, tail } = exported;
+    let ExportedImage { name, image, place } = shared.keeper.export_image(&caller, &id).await?;
+    let ImageExport { head, layer, layer_bytes, tail } = image;
     let length = head.len() as u64 + layer_bytes + tail.len() as u64;
     let part = |bytes: Vec<u8>| futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(bytes))]);
     let layer = ReaderStream::with_capacity(tokio::fs::File::from_std(layer).take(layer_bytes), PIECE_BYTES);
     let whole = part(head).chain(layer).chain(part(tail));
+    // The file counts until it is read to its end, or its reader is gone.
+    let whole = whole.inspect(move |_| {
+        let _ = &place;
+    });
     Ok(builds::attachment(Body::from_stream(slot.break_off(whole)), length, &format!("{name}.tar")))
 }
 
