@@ -57,7 +57,12 @@ pub(crate) async fn images(link: &Link, command: &ImageCommand) -> Result<u8, Qu
             let template: Value = link.client.fetch(&template_path(build.base())).await?;
             let (definition, files) = build.definition_on(&template)?;
             let body = build::to_body(&definition, None, None, None, args.fresh, files);
-            return build::show(link, &build::run(link, &body, args.progress).await?);
+            let built = build::run(link, &body, args.progress).await?;
+            let status = build::show(link, &built)?;
+            if let Some(name) = built.get("name").and_then(Value::as_str) {
+                link.remark(&format!("--template {name} starts from it"));
+            }
+            return Ok(status);
         }
         ImageCommand::Login { registry, user, password_stdin } => {
             let (user, password) = account(user.as_deref(), *password_stdin)?;
@@ -281,14 +286,33 @@ pub(crate) fn origin(template: Option<&str>, image: Option<&ImageReference>) -> 
 /// Pulls an image, if one is given and the server does not have it.
 pub(crate) async fn ensure(link: &Link, image: Option<&ImageReference>) -> Result<(), Quit> {
     let Some(image) = image else { return Ok(()) };
-    let request = v1::GetTemplateRequest { template: image_template(image), ..Default::default() };
-    match link.client.template(request).await {
-        Err(error) if is_missing(&error) => build::run(link, &definition(image, false), ProgressStyle::Auto)
-            .await
-            .map(drop)
-            .map_err(name_image),
-        found => Ok(found.map(drop)?),
+    if has_template(link, image_template(image)).await? {
+        return Ok(());
     }
+    // A template that was built here is not to be taken for a stranger's image of its name.
+    if let Some(name) = bare_name(image)
+        && has_template(link, name.to_owned()).await?
+    {
+        let text = format!(
+            "{name} is a template here, and {image} has not been pulled; --template {name} starts from the former, and \
+             belljar image pull {name} pulls the latter"
+        );
+        return Err(Quit::Usage(text));
+    }
+    build::run(link, &definition(image, false), ProgressStyle::Auto).await.map(drop).map_err(name_image)
+}
+
+async fn has_template(link: &Link, template: String) -> Result<bool, Quit> {
+    match link.client.template(v1::GetTemplateRequest { template, ..Default::default() }).await {
+        Err(error) if is_missing(&error) => Ok(false),
+        found => Ok(found.map(|_| true)?),
+    }
+}
+
+/// Returns the name by which an image is meant if nothing but its last part is given.
+fn bare_name(image: &ImageReference) -> Option<&str> {
+    let name = image.repository().strip_prefix("library/")?;
+    (image.to_string() == format!("docker.io/library/{name}:latest")).then_some(name)
 }
 
 async fn pull(link: &Link, image: &ImageReference, fresh: bool) -> Result<u8, Quit> {

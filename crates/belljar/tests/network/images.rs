@@ -452,7 +452,10 @@ fn dockerfiles_become_templates(fixture: &Fixture) {
     let tool = home.file("src/tools/my-tool");
     std::fs::set_permissions(tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let built = home.run("image build --build-arg TAG=1.0 --build-arg WHO=world src");
-    assert!(built.status == Some(0), "{built:?}");
+    assert!(built.status == Some(0) && built.stderr.contains("--template src starts from it"), "{built:?}");
+    // What has its name elsewhere is another image.
+    home.run("run --image src -l sh -c true")
+        .refused(2, &["src is a template here", "docker.io/library/src:latest has not been pulled"]);
     let line = "cat /app/sub/made; ls /app/sub; echo $PATH";
     let done = home.run_args(&["run", "-q", "--template", "src", "-l", "sh", "-c", line]);
     assert_eq!(done.stdout, "hello there world\na\nb\na.txt\nb.txt\nmade\n/opt/tools:/bin\n", "{done:?}");
