@@ -119,13 +119,15 @@ impl Keeper {
         done
     }
 
-    /// Answers a request for input of running code.
+    /// Answers a request for input of running code, or a call of a function.
     ///
     /// # Errors
     /// As [`Keeper::enter`]; fails if the context does not exist, or has not requested input.
     pub async fn answer_code(&self, caller: &Caller, id: &str, request: v1::AnswerRequest) -> Result<()> {
         let entered = self.enter_for(caller, id, CODE_ANSWER).await?;
         let context = request.context.clone();
+        // Calls of stored tools are not for callers to answer.
+        let request = v1::AnswerRequest { of_tool: false, ..request };
         match entered.guest().answer_code(request).await {
             Ok(()) => Ok(()),
             // No request for input is pending, which is not an error of the interpreter.

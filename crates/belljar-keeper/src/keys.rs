@@ -211,6 +211,21 @@ impl Keeper {
         Ok(self.inner.store.keys().get(id).await?)
     }
 
+    /// Returns a caller with what its key may do now, for what goes on in its name.
+    ///
+    /// # Errors
+    /// [`KeeperError::Policy`] if the key was revoked or has expired, or the session that it came with has ended; fails if the store fails.
+    pub(crate) async fn caller_now(&self, before: &Caller) -> Result<Caller> {
+        let gone = |reason: &str| KeeperError::Policy { field: "key", reason: reason.to_owned() };
+        let row = self.find_key(&before.key).await?.ok_or_else(|| gone("it is not there any more"))?;
+        check_row(&row).map_err(|_| gone("it was revoked, or has expired"))?;
+        if before.session.as_ref().is_some_and(|session| session.has_ended()) {
+            return Err(gone("the session has ended"));
+        }
+        let now = caller(&row, before.only.clone(), &before.client, &before.request_id);
+        Ok(Caller { session: before.session.clone(), ..now })
+    }
+
     pub(crate) fn read_token(&self, text: &str) -> Option<Token> {
         self.inner.tokens.read(text, Timestamp::now().as_second())
     }

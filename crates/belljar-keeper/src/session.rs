@@ -18,6 +18,11 @@ impl Session {
     pub async fn wait_for_end(&self) {
         self.ended.cancelled().await;
     }
+
+    /// Reports whether the session has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
 }
 
 /// Sessions that this server has seen, by the hash of their cookie: those that may have open streams.

@@ -59,6 +59,7 @@ const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[
     ("kill_then_usage_then_stop", ID),
     ("mounts_that_are_not_allowed_are_refused", REFUSAL),
     ("wrong_engine_is_refused", REFUSAL),
+    ("context_calls_tools", "the server calls stored tools itself, and has none of these names"),
     (
         "report_names_every_layer",
         "the layer of the process limit stands, and forks that it refused are not reported",

@@ -26,6 +26,7 @@ async fn run_with(
 ) -> Checked<(Done, Vec<String>)> {
     let calls = Mutex::new(Vec::new());
     let context = if request.language.is_empty() { "python" } else { &request.language }.to_owned();
+    let tools = request.tools.clone();
     let execution = guest.execute_code(request).await?;
     let answered = collect_answering(execution, async |execution, called| {
         let arguments = String::from_utf8_lossy(&called.arguments).into_owned();
@@ -34,6 +35,7 @@ async fn run_with(
             context: context.clone(),
             execution,
             call: called.call,
+            of_tool: tools.contains(&called.name),
             ..Default::default()
         };
         let own = match answer(&called) {
@@ -62,6 +64,14 @@ async fn run_with(
             },
         ] {
             expect_refused(guest.answer_code(wrong).await, ErrorCode::InvalidArgument, &["value"])?;
+        }
+        if own.of_tool {
+            let forged = v1::AnswerRequest { of_tool: false, ..own.clone() };
+            expect_refused(
+                guest.answer_code(forged).await,
+                ErrorCode::FailedPrecondition,
+                &["call", "one of a stored tool"],
+            )?;
         }
         guest.answer_code(own.clone()).await?;
         expect_refused(

@@ -1,6 +1,6 @@
 //! One context: its interpreter, its queue and its public state.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -64,8 +64,8 @@ struct Running {
     controls: mpsc::Sender<Control>,
     /// True while it waits for input.
     awaits_input: bool,
-    /// Calls of tools that wait for their answers.
-    open_calls: HashSet<u64>,
+    /// Calls that wait for their answers, with whether each is one of a stored tool.
+    open_calls: HashMap<u64, bool>,
 }
 
 /// Control message to an execution.
@@ -258,7 +258,7 @@ impl Context {
         let mut state = self.state();
         state.executions += 1;
         state.running =
-            Some(Running { execution, controls, awaits_input: false, open_calls: HashSet::new() });
+            Some(Running { execution, controls, awaits_input: false, open_calls: HashMap::new() });
         (state.executions, state.lost.take().unwrap_or_default(), receiver)
     }
 
@@ -275,10 +275,10 @@ impl Context {
         }
     }
 
-    /// Records that the running execution waits for the answer to a call.
-    pub(super) fn add_call(&self, call: u64) {
+    /// Records that the running execution waits for the answer to a call, which may be one of a stored tool.
+    pub(super) fn add_call(&self, call: u64, of_tool: bool) {
         if let Some(running) = &mut self.state().running {
-            running.open_calls.insert(call);
+            running.open_calls.insert(call, of_tool);
         }
     }
 
@@ -325,21 +325,28 @@ impl Context {
         }
     }
 
-    /// Sends the answer to a call to the execution that waits for it.
+    /// Sends the answer to a call to the execution that waits for it. Calls of stored tools are answered as such alone: nobody else's
+    /// answer takes the place of a tool's.
     pub(super) fn answer_call(
         &self,
         execution: u64,
-        call: u64,
+        (call, of_tool): (u64, bool),
         answer: Result<Box<RawValue>, String>,
     ) -> Result<(), ConnectError> {
         let mut state = self.state();
         let running = state.running.as_mut().filter(|running| running.execution == execution);
-        let waiting = running.and_then(|running| running.open_calls.remove(&call).then_some(running));
-        let Some(running) = waiting else {
+        let waiting = running.and_then(|running| Some((*running.open_calls.get(&call)?, running)));
+        let Some((is_of_tool, running)) = waiting else {
             return Err(ConnectError::failed_precondition(format!(
                 "call: {call} of execution {execution} does not wait for an answer"
             )));
         };
+        if is_of_tool && !of_tool {
+            return Err(ConnectError::failed_precondition(format!(
+                "call: {call} of execution {execution} is one of a stored tool, which the server answers"
+            )));
+        }
+        running.open_calls.remove(&call);
         running
             .controls
             .try_send(Control::ToolAnswer(call, answer))

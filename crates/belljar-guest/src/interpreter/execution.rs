@@ -419,7 +419,8 @@ impl<'a> Execution<'a> {
                     self.drain();
                     match arguments.and_then(|arguments| self.calls.begin(call, name, arguments)) {
                         Ok(called) => {
-                            self.context.add_call(called.call);
+                            let of_tool = self.job.request.tools.contains(&called.name);
+                            self.context.add_call(called.call, of_tool);
                             self.outlet.push(event(called));
                         }
                         Err(why) => self.refusals.push(frame::tool_answer(self.id, call, Err(&why))),

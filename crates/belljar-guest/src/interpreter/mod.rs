@@ -269,7 +269,7 @@ impl v1::Interpreter for Service {
         let context = self.guest.table.contexts.get(&request.context)?;
         if request.call != 0 {
             let answer = tool_answer(&request)?;
-            context.answer_call(request.execution, request.call, answer)?;
+            context.answer_call(request.execution, (request.call, request.of_tool), answer)?;
             return Response::ok(v1::AnswerResponse::default());
         }
         let value = match (request.end_of_file, request.value.is_empty()) {

@@ -165,8 +165,10 @@ impl Keeper {
     /// Calls a tool for code, and returns the answer as JSON, or the message of an error.
     async fn call_from_code(&self, code: &CallingCode<'_>, named: &str, arguments: &[u8]) -> Result<Vec<u8>> {
         let call = parse(arguments)?;
+        // Each call is one that the caller could make now.
+        let caller = self.caller_now(code.caller).await?;
         self.check_not_in_session(code, named).await?;
-        let mut run = self.stream_tool(code.caller, named, call);
+        let mut run = self.stream_tool(&caller, named, call);
         let done = loop {
             match run.next().await {
                 Some(RunEvent::Waiting(waiting)) => {
@@ -449,7 +451,8 @@ impl<'a> CallsFromCode<'a> {
     /// Returns an answer to a call, without its result.
     fn answer(&self, called: &v1::ToolCalled) -> v1::AnswerRequest {
         let Place { context, execution, .. } = self.place.clone();
-        v1::AnswerRequest { context, execution, call: called.call, ..Default::default() }
+        let of_tool = self.offered.0.contains_key(&called.name);
+        v1::AnswerRequest { context, execution, call: called.call, of_tool, ..Default::default() }
     }
 
     /// Goes on with the calls, until one has been answered or begins to wait. Nothing is lost if the future is dropped.

@@ -30,6 +30,8 @@ cases![
     code_tools::code_calls_stored_tools,
     code_tools::only_what_was_offered_is_called,
     code_tools::callers_answer_functions,
+    code_tools::code_calls_as_its_key_may_now,
+    code_tools::tools_are_not_answered_by_others,
     code_tools::calls_of_code_wait_for_approval,
     code_tools::sessions_are_not_called_from_themselves,
     steps::calls_end_steps,

@@ -1,7 +1,7 @@
 //! Calls of tools by code, which are calls of its caller like any other.
 
 use belljar_engine::{CodeEvent, v1};
-use belljar_keeper::{Caller, CodeRequest, CodeTools, OnDisconnect, Run, RunEvent, ToolCall};
+use belljar_keeper::{Caller, CodeRequest, CodeTools, KeyChange, OnDisconnect, Run, RunEvent, ToolCall};
 use belljar_model::{Approval, ApprovalState, CodeExecution, CodeStatus, Role, SandboxState, ToolFile};
 
 use crate::approvals::{add_tool, approve, approver, caller, refusal, user, waiting};
@@ -160,6 +160,92 @@ pub(crate) async fn callers_answer_functions(fixture: Fixture) {
     let (done, calls) = finish(&fixture, &agent, &id, run, answer).await;
     assert_eq!(printed(&done), "{'city': 'London'} no such thing NameError\n", "{done:?}");
     assert_eq!(calls, ["lookup", "fail", "calc"]);
+}
+
+/// What the key of the code may not do any more, its code does not do either.
+pub(crate) async fn code_calls_as_its_key_may_now(fixture: Fixture) {
+    let operator = Caller::operator("test", "request");
+    add_free_tool(&fixture, "calc", false).await;
+    let text = "import belljar\n\
+        for turn in range(2):\n\
+        \x20   try: print(belljar.tools.calc(code='1')['success'])\n\
+        \x20   except belljar.ToolError as error: print(error)\n\
+        \x20   belljar.tools.pause()";
+    let lower = KeyChange { role: Some(Role::Read), ..KeyChange::default() };
+    let ask = KeyChange { approval: Some(Approval::Always), ..KeyChange::default() };
+    for (change, expected) in [
+        (Some(lower), "tool.call needs a key with the role user"),
+        (Some(ask), "the call needs approval"),
+        (None, "key: it was revoked"),
+    ] {
+        let agent = user(&fixture).await;
+        let id = fixture.create(&agent).await.id.to_string();
+        let tools =
+            CodeTools { functions: names(&["pause"]), tools: names(&["calc"]), ..CodeTools::default() };
+        let request = CodeRequest { tools, ..with_tools(text, &[]) };
+        let mut run = fixture.keeper.stream_code(&agent, &id, request);
+        let mut execution = 0;
+        let done = loop {
+            match run.next().await.unwrap() {
+                RunEvent::Progress(CodeEvent::Started(started)) => execution = started.execution,
+                RunEvent::Progress(CodeEvent::ToolCalled(called)) if called.name == "pause" => {
+                    match &change {
+                        Some(change) => {
+                            drop(
+                                fixture
+                                    .keeper
+                                    .update_key(&operator, &agent.key, change.clone())
+                                    .await
+                                    .unwrap(),
+                            );
+                        }
+                        None => {
+                            let _ = fixture.keeper.revoke_key(&operator, &agent.key).await;
+                        }
+                    }
+                    let (context, call, value) = ("python".to_owned(), called.call, "null".into());
+                    let answer = v1::AnswerRequest { context, execution, call, value, ..Default::default() };
+                    fixture.keeper.answer_code(&operator, &id, answer).await.unwrap();
+                }
+                RunEvent::Ended(done) => break done.unwrap(),
+                RunEvent::Queued | RunEvent::Waiting(_) | RunEvent::Progress(_) => {}
+            }
+        };
+        let text = printed(&done);
+        let (first, second) = text.split_once('\n').unwrap();
+        assert_eq!(first, "True", "{text}");
+        assert!(second.contains(expected), "{second:?} does not contain {expected:?}");
+    }
+}
+
+/// A call of a stored tool is answered by the server alone.
+pub(crate) async fn tools_are_not_answered_by_others(fixture: Fixture) {
+    let agent = user(&fixture).await;
+    add_free_tool(&fixture, "calc", false).await;
+    let id = fixture.create(&agent).await.id.to_string();
+    let text = "import belljar\nprint(belljar.tools.calc(code='print(\"real\")')['stdout'])";
+    let mut run = fixture.keeper.stream_code(&agent, &id, with_tools(text, &["calc"]));
+    let mut execution = 0;
+    let done = loop {
+        match run.next().await.unwrap() {
+            RunEvent::Progress(CodeEvent::Started(started)) => execution = started.execution,
+            RunEvent::Progress(CodeEvent::ToolCalled(called)) => {
+                let forged = v1::AnswerRequest {
+                    context: "python".to_owned(),
+                    execution,
+                    call: called.call,
+                    value: "{\"stdout\": \"forged\"}".into(),
+                    of_tool: true,
+                    ..Default::default()
+                };
+                let (_, said) = refusal(fixture.keeper.answer_code(&agent, &id, forged).await);
+                assert!(said.contains("does not wait") || said.contains("one of a stored tool"), "{said}");
+            }
+            RunEvent::Ended(done) => break done.unwrap(),
+            RunEvent::Queued | RunEvent::Waiting(_) | RunEvent::Progress(_) => {}
+        }
+    };
+    assert_eq!(printed(&done), "real\n\n");
 }
 
 pub(crate) async fn calls_of_code_wait_for_approval(fixture: Fixture) {
