@@ -142,4 +142,6 @@ pub struct WarmParentConfig {
     pub env: Vec<(String, String)>,
     /// Modules to import in advance.
     pub imports: Vec<String>,
+    /// True if children are forked by machine code, where the interpreter can use it, and not by the interpreter itself.
+    pub native_entry: bool,
 }

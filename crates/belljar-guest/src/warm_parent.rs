@@ -8,6 +8,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use belljar_guest_config::WarmParentConfig;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
@@ -46,6 +48,7 @@ fn exec_python() -> Result<io::Error, GuestError> {
         "status": status.as_raw_fd(),
         "imports": config.imports,
         "calls": belljar_linux::moving_calls().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+        "entry": config.native_entry.then(|| BASE64.encode(belljar_linux::entry_code())),
     });
     // Some signals are ignored by now, and Python cannot reset all of them.
     belljar_linux::reset_signals();

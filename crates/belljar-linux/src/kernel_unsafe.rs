@@ -111,20 +111,34 @@ impl CStringArray {
     }
 }
 
-/// Returns name and number on this architecture of the system calls by which a child of a warm interpreter enters a sandbox
-/// and for which Python has no function.
+/// Returns name and number on this architecture of the system calls by which a child of a warm interpreter enters a sandbox.
 #[must_use]
-pub fn moving_calls() -> [(&'static str, i64); 9] {
+pub fn moving_calls() -> [(&'static str, i64); 24] {
     [
         ("capset", libc::SYS_capset),
         ("clone", libc::SYS_clone),
         ("clone3", libc::SYS_clone3),
+        ("close", libc::SYS_close),
+        ("close_range", libc::SYS_close_range),
+        ("dup3", libc::SYS_dup3),
+        ("get_robust_list", libc::SYS_get_robust_list),
         ("keyctl", libc::SYS_keyctl),
         ("landlock_restrict_self", libc::SYS_landlock_restrict_self),
         ("madvise", libc::SYS_madvise),
+        ("mmap", libc::SYS_mmap),
+        ("mprotect", libc::SYS_mprotect),
+        ("openat", libc::SYS_openat),
         ("prctl", libc::SYS_prctl),
+        ("prlimit64", libc::SYS_prlimit64),
+        ("rseq", libc::SYS_rseq),
         ("seccomp", libc::SYS_seccomp),
+        ("set_robust_list", libc::SYS_set_robust_list),
+        ("setgroups", libc::SYS_setgroups),
         ("setns", libc::SYS_setns),
+        ("setresgid", libc::SYS_setresgid),
+        ("setresuid", libc::SYS_setresuid),
+        ("setsid", libc::SYS_setsid),
+        ("write", libc::SYS_write),
     ]
 }
 

@@ -6,6 +6,7 @@ mod cgroup_live;
 mod channel;
 mod container_groups;
 mod descriptors_unsafe;
+mod entry_unsafe;
 #[cfg(feature = "mutation")]
 #[path = "fork_guard_unsafe.rs"]
 mod fork_guard;
@@ -39,6 +40,7 @@ mod userns_unsafe;
 pub use cgroup::{CONTROLLERS, CgroupLayout, CgroupLimits, GatewayGroup};
 pub use cgroup_live::{CgroupChange, CgroupChangeError, CgroupUsage, CounterFiles, Freezer, MemoryFiles};
 pub use container_groups::ContainerGroups;
+pub use entry_unsafe::entry_code;
 #[cfg(feature = "mutation")]
 pub use fork_guard::{ALLOCATED, ForkGuard};
 pub use fork_server::{ForkError, ForkServer, serve_forks};

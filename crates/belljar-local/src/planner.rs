@@ -389,7 +389,10 @@ impl Planner<'_> {
             [("PYTHONDONTWRITEBYTECODE", "1"), ("MPLCONFIGDIR", "/tmp")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
-        WarmParentConfig { env, imports: imports.to_vec() }
+        // Where the code does not work, the interpreter forks by itself; on a machine where it does, only tests see that.
+        let native_entry =
+            !(cfg!(feature = "mutation") && std::env::var_os("BELLJAR_TEST_WITHOUT_NATIVE_ENTRY").is_some());
+        WarmParentConfig { env, imports: imports.to_vec(), native_entry }
     }
 
     fn guest_config(&self) -> GuestConfig {

@@ -14,7 +14,7 @@
 //! to be cloned into a sandbox's group; a child loses them on its way. It runs the template's modules and no user's code. No
 //! tenant's sandbox gets a child of another tenant's parent: children share its memory layout and hash seed. See decision 0028.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +23,14 @@ use std::time::Duration;
 use base64::Engine as _;
 use belljar_engine::{EngineError, Walls as _};
 use belljar_linux::seccomp::{self, Instruction};
-use belljar_linux::{CgroupJoin, LaunchPlan, SPARE, Wall};
+use belljar_linux::{CgroupJoin, CgroupPlan, LaunchPlan, SPARE, Wall};
 use belljar_model::{Limits, LimitsGrade, SandboxSpec, Tree};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
 use serde::Deserialize;
+use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use crate::engine::LocalEngine;
@@ -49,6 +50,12 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Age after which a parent is replaced by a new one, with another memory layout.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
+/// Time in which a parent forks a child, which takes some milliseconds. Then it is replaced.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time after which a parent that has not answered gets no further request, as each would wait for the one before.
+const BUSY_TIME: Duration = Duration::from_millis(100);
+
 /// Time before a parent that could not start is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -59,13 +66,29 @@ const PIPE_BYTES: usize = 256 * 1024;
 pub(crate) struct Entry {
     uid: u32,
     gid: u32,
+    inside: u32,
     namespaces: u64,
-    groups: Vec<(std::ffi::CString, CgroupJoin)>,
+    groups: Vec<Group>,
     filter: Option<&'static [Instruction]>,
     rlimits: Vec<(u32, u64)>,
     capabilities: bool,
     keyring: bool,
     spec: SandboxSpec,
+}
+
+/// One control group that a process has to join.
+struct Group {
+    dir: std::ffi::CString,
+    join: CgroupJoin,
+    /// True if its processes wait for others of the sandbox, or for its owner: the groups of processor time and of the freezer.
+    stops: bool,
+}
+
+impl Group {
+    fn from_plan(plan: &CgroupPlan) -> Self {
+        let is_cpu = plan.settings.iter().any(|setting| setting.file.to_bytes().starts_with(b"cpu."));
+        Self { dir: plan.dir.clone(), join: plan.join, stops: is_cpu || plan.is_freezer }
+    }
 }
 
 impl Entry {
@@ -80,8 +103,9 @@ impl Entry {
         Some(Self {
             uid: plan.identity.outside_uid,
             gid: plan.identity.outside_gid,
+            inside: plan.identity.inside,
             namespaces: tree.flags,
-            groups: plan.cgroups.iter().map(|group| (group.dir.clone(), group.join)).collect(),
+            groups: plan.cgroups.iter().map(Group::from_plan).collect(),
             filter: plan.seccomp.filter(|_| has(Wall::Seccomp)).map(seccomp::program),
             rlimits: if has(Wall::Rlimits) { plan.rlimits.clone() } else { Vec::new() },
             capabilities: has(Wall::Capabilities),
@@ -109,8 +133,8 @@ impl Entry {
         let open =
             |path: &std::path::Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
         let mut names = Vec::new();
-        let (mut named, mut tasks) = (Vec::new(), Vec::new());
-        for (dir, join) in &self.groups {
+        let (mut named, mut tasks, mut late) = (Vec::new(), Vec::new(), Vec::new());
+        for Group { dir, join, stops } in &self.groups {
             let dir = std::path::Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(
                 dir.to_bytes(),
             ));
@@ -119,18 +143,25 @@ impl Entry {
                     names.push("cgroup");
                     named.push(open(dir, OFlags::PATH | OFlags::DIRECTORY)?);
                 }
-                CgroupJoin::Tasks => tasks.push(open(&dir.join("tasks"), OFlags::WRONLY)?),
+                CgroupJoin::Tasks => {
+                    let list = if *stops { &mut late } else { &mut tasks };
+                    list.push(open(&dir.join("tasks"), OFlags::WRONLY)?);
+                }
             }
         }
+        let groups = tasks.len();
         named.extend(tasks);
+        named.extend(late);
         let filter = self.filter.map(|filter| {
             let bytes = filter.iter().flat_map(|one| one.bytes()).collect::<Vec<u8>>();
             base64::engine::general_purpose::STANDARD.encode(bytes)
         });
         let request = serde_json::json!({
             "descriptors": names,
+            "groups": groups,
             "uid": self.uid,
             "gid": self.gid,
+            "inside": self.inside,
             "namespaces": self.namespaces,
             "filter": filter,
             "rlimits": self.rlimits,
@@ -166,9 +197,11 @@ enum State {
 struct Parent {
     number: u64,
     walls: LocalWalls,
-    socket: OwnedFd,
+    socket: AsyncFd<OwnedFd>,
     started: Instant,
     used: Mutex<Instant>,
+    /// When it got the requests that it has not answered, the first one first.
+    asked: Mutex<VecDeque<Instant>>,
 }
 
 /// Status message of a parent, sent once.
@@ -219,7 +252,29 @@ impl Parents {
             self.start(engine, key, entry.spec.clone());
         }
         *parent.used.lock() = Instant::now();
-        parent.send(walls, entry)
+        if parent.asked.lock().front().is_some_and(|first| first.elapsed() > BUSY_TIME) {
+            return Err("the warm interpreter does not answer at the moment".to_owned());
+        }
+        parent.send(walls, entry)?;
+        parent.asked.lock().push_back(Instant::now());
+        tokio::spawn(Arc::clone(self).expect_answer(key, parent));
+        Ok(())
+    }
+
+    /// Replaces a parent that does not answer a request. It waits for the processes by which a child enters the sandbox, and those
+    /// stop with a sandbox that is frozen or killed at that instant.
+    async fn expect_answer(self: Arc<Self>, key: Key, parent: Arc<Parent>) {
+        if tokio::time::timeout(ANSWER_TIMEOUT, parent.answer()).await.is_ok_and(|answer| answer.is_ok()) {
+            return;
+        }
+        let number = parent.number;
+        let is_it = |state: &mut State| matches!(state, State::Ready(one) if one.number == number);
+        let mut inner = self.inner();
+        if inner.get_mut(&key).is_some_and(is_it) {
+            inner.remove(&key);
+        }
+        drop(inner);
+        let _ = parent.walls.stop().await;
     }
 
     fn start(self: &Arc<Self>, engine: &Arc<LocalEngine>, key: Key, spec: SandboxSpec) {
@@ -298,6 +353,7 @@ impl Parent {
     ) -> Result<Self, String> {
         let start_error = |why: String| format!("the warm interpreter could not start: {why}");
         let (socket, its) = pair(SocketType::SEQPACKET).map_err(|error| start_error(error.to_string()))?;
+        let socket = async_fd(socket).map_err(|error| start_error(error.to_string()))?;
         let walls =
             engine.launch_parent(spec, imports, its).map_err(|error| start_error(with_cause(&error)))?;
         let ready = match read_status(&socket).await {
@@ -314,7 +370,15 @@ impl Parent {
             return Err(start_error(why));
         }
         let now = Instant::now();
-        Ok(Self { number, walls, socket, started: now, used: Mutex::new(now) })
+        let (used, asked) = (Mutex::new(now), Mutex::default());
+        Ok(Self { number, walls, socket, started: now, used, asked })
+    }
+
+    /// Waits until it has handled a request. It answers each with one message, in any order.
+    async fn answer(&self) -> Result<(), String> {
+        receive(&self.socket, &mut [0; 16]).await?;
+        self.asked.lock().pop_front();
+        Ok(())
     }
 
     /// Moves a child into the sandbox, and notifies its guest.
@@ -338,7 +402,7 @@ impl Parent {
             names.splice(0..0, first);
         }
         let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(OwnedFd::as_fd).collect();
-        belljar_linux::send_with(self.socket.as_fd(), request.to_string().as_bytes(), &borrowed)
+        belljar_linux::send_with(self.socket.get_ref().as_fd(), request.to_string().as_bytes(), &borrowed)
             .map_err(failed)?;
         let ends = [control.as_fd(), out.as_fd(), err.as_fd()];
         belljar_linux::send_with(guest, &[SPARE], &ends).map_err(failed)?;
@@ -353,28 +417,26 @@ fn with_cause(error: &EngineError) -> String {
 }
 
 /// Waits for the status message of a parent.
-async fn read_status(socket: &OwnedFd) -> Result<ParentStatus, String> {
-    let broken = |_| "its connection broke".to_owned();
-    let socket = async_fd(socket.try_clone().map_err(broken)?).map_err(broken)?;
+async fn read_status(socket: &AsyncFd<OwnedFd>) -> Result<ParentStatus, String> {
     let mut buffer = vec![0u8; 8192];
-    let hear = async {
-        loop {
-            let mut ready = socket.readable().await.map_err(broken)?;
-            match rustix::net::recv(&socket, &mut buffer, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err("it has ended".to_owned()),
-                Ok((length, _)) => {
-                    return serde_json::from_slice(&buffer[..length])
-                        .map_err(|error| format!("it sent an invalid message: {error}"));
-                }
-                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.to_string()),
-            }
-        }
-    };
-    tokio::time::timeout(READY_TIMEOUT, hear)
+    let length = tokio::time::timeout(READY_TIMEOUT, receive(socket, &mut buffer))
         .await
-        .unwrap_or_else(|_| Err(format!("it was not ready within {} seconds", READY_TIMEOUT.as_secs())))
+        .unwrap_or_else(|_| Err(format!("it was not ready within {} seconds", READY_TIMEOUT.as_secs())))?;
+    serde_json::from_slice(&buffer[..length]).map_err(|error| format!("it sent an invalid message: {error}"))
+}
+
+/// Waits for a message of a parent, and returns its length.
+async fn receive(socket: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> Result<usize, String> {
+    loop {
+        let mut ready = socket.readable().await.map_err(|_| "its connection broke".to_owned())?;
+        match rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Err("it has ended".to_owned()),
+            Ok((length, _)) => return Ok(length),
+            Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.to_string()),
+        }
+    }
 }
 
 fn output_pipe() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {

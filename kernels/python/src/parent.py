@@ -47,6 +47,9 @@ def main():
         sock.send(json.dumps({"failed": f"the imports have started {threads - 1} threads"}).encode())
         os._exit(1)
     enter.use_huge_pages(calls)
+    # What is left of a child that is killed on its way is reaped here, as its end is ignored.
+    calls.call("prctl", enter.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    native = enter.load_native(calls, setup["entry"])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     sock.send(json.dumps({"version": sys.version.split()[0]}).encode())
     while True:
@@ -57,17 +60,24 @@ def main():
         if request["filter"] is not None:
             request["filter"] = base64.b64decode(request["filter"])
         named = dict(zip(request["descriptors"], fds, strict=False))
-        named["groups"] = fds[len(request["descriptors"]) :]
-        group = named.get("cgroup")
+        groups = fds[len(request["descriptors"]) :]
+        named["groups"], named["late_groups"] = groups[: request["groups"]], groups[request["groups"] :]
+        entry = None
         try:
-            pid = calls.clone() if group is None else calls.clone_into(group)
-        except OSError as error:
-            _fail(named["control"], error)
-            pid = -1
-        if pid == 0:
-            _serve_child(kernel, calls, request, named)
+            entry = enter.Entry(calls, request, named)
+            is_child = entry.fork(native)
+        except BaseException as error:
+            message = f"the warm interpreter could not enter the sandbox: {type(error).__name__}: {error}"
+            if entry is not None and entry.is_forked:
+                report_failure(named["control"], message)
+            _fail(named["control"], message)
+            is_child = False
+        if is_child:
+            _serve_child(kernel, calls, named["control"])
         for fd in fds:
             os.close(fd)
+        # The host replaces a parent that does not answer.
+        sock.send(b"1")
 
 
 def _threads(fd):
@@ -77,11 +87,9 @@ def _threads(fd):
     return int(text.split("Threads:", 1)[1].split(None, 1)[0])
 
 
-def _serve_child(kernel, calls, request, fds):
+def _serve_child(kernel, calls, control):
     """Runs in the child; never returns."""
-    control = fds["control"]
     try:
-        enter.enter_sandbox(calls, request, fds)
         sock = socket.socket(fileno=control)
         body = json.dumps({"op": "born", "pid": os.getpid()}).encode()
         sock.sendall(len(body).to_bytes(4, "big") + body)
@@ -138,8 +146,9 @@ def _more(sock, length):
     return data
 
 
-def _fail(control, error):
-    body = json.dumps({"op": "failed", "message": f"the warm interpreter could not fork: {error}"}).encode()
+def _fail(control, message):
+    """Reports from the parent, which goes on."""
+    body = json.dumps({"op": "failed", "message": message[:16000]}).encode()
     try:
         socket.socket(fileno=os.dup(control)).sendall(len(body).to_bytes(4, "big") + body)
     except OSError:

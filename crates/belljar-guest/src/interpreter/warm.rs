@@ -28,6 +28,9 @@ use crate::start::Command;
 /// Timeout for entering the sandbox and becoming ready. After it, the interpreter is dropped and another one started.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time that a context waits for an interpreter that is on its way: it is there within milliseconds, unless its parent waits for something.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Reason why a process is not used.
 const NOT_A_CHILD: &str = "the warm interpreter is not a child of the guest";
 
@@ -59,7 +62,7 @@ pub(crate) fn prepare_spare(guest: &Arc<Guest>, socket: OwnedFd, streams: [Owned
 /// Returns the reason on failure; the caller then starts a plain interpreter.
 pub(super) async fn adopt(
     guest: &Arc<Guest>,
-    spare: Spare,
+    mut spare: Spare,
     cwd: &Bytes,
     env: &[v1::EnvVar],
 ) -> Result<Kernel, String> {
@@ -68,7 +71,12 @@ pub(super) async fn adopt(
     }
     let begin = Instant::now();
     let command = command(guest, cwd, env)?;
-    let prepared = spare.await.map_err(|_| "the guest's task was cancelled".to_owned())??;
+    let arrival = tokio::time::timeout(ARRIVAL_TIMEOUT, &mut spare).await.map_err(|_| {
+        // Its sockets are closed, so it ends when it arrives.
+        spare.abort();
+        format!("the warm interpreter did not arrive within {} second", ARRIVAL_TIMEOUT.as_secs())
+    })?;
+    let prepared = arrival.map_err(|_| "the guest's task was cancelled".to_owned())??;
     let (frame, mut kernel) = prepared.into_kernel(guest, command, begin).await?;
     let ready = async {
         kernel.send(&frame).await?;

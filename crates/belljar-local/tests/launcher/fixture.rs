@@ -88,6 +88,9 @@ pub(crate) fn tests() -> Vec<Test> {
             failed_parent_start_is_reported,
             only_root_has_warm_interpreters + user,
             disabled_walls_are_missing,
+            sandboxes_with_interpreters_end,
+            interpreter_forks_itself_without_native_code,
+            parent_that_waits_for_a_frozen_sandbox_is_replaced,
         }
     }
 }

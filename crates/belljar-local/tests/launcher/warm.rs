@@ -5,7 +5,7 @@ use std::time::Duration;
 use belljar_engine::{CodeEvent, Engine as _, Sandbox, v1};
 use belljar_local::{CreateRequest, LauncherEngine};
 
-use crate::fixture::{Fixture, TestResult, eventually, id, spec, within};
+use crate::fixture::{Fixture, TestResult, eventually, id, read_until, shell, spec, within};
 
 /// Maximum time for a parent to be ready, on a busy machine.
 const WARM_TIMEOUT: Duration = Duration::from_secs(60);
@@ -347,6 +347,81 @@ pub(crate) async fn only_root_has_warm_interpreters(fixture: &Fixture) -> TestRe
         assert_eq!(offered, Err(why.to_owned()));
     }
     sandbox.stop().await?;
+    Ok(())
+}
+
+/// No process that an interpreter passes through is left in the sandbox: its pid namespace would not end.
+pub(crate) async fn sandboxes_with_interpreters_end(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
+    for _ in 0..10 {
+        let warm = Warm::new(&engine, "a", &[]).await?;
+        let mut load = warm
+            .sandbox
+            .guest()
+            .start(shell("for n in 1 2 3 4; do (while :; do :; done) & done; echo ready; wait"))
+            .await?;
+        read_until(&mut load, "ready").await?;
+        for _ in 0..3 {
+            // Those that the guest does not take end as well.
+            let _ = warm.sandbox.offer_interpreter("a", &[]).await;
+        }
+        within("the end", warm.sandbox.stop()).await??;
+        crate::fixture::wait_until_removed(&warm.sandbox.id).await?;
+    }
+    Ok(())
+}
+
+/// Where the host's machine code cannot be used, the interpreter forks by itself, and nothing else differs.
+pub(crate) async fn interpreter_forks_itself_without_native_code(fixture: &Fixture) -> TestResult {
+    if !cfg!(feature = "mutation") {
+        return crate::fixture::skipped("it needs the feature mutation");
+    }
+    let tests =
+        ["posture_matches_plain_start", "warm_context_behaves_like_plain_one", "randomness_is_not_shared"];
+    for name in tests {
+        let dir = fixture.dir.join(name);
+        std::fs::create_dir(&dir)?;
+        let without = [("BELLJAR_TEST_WITHOUT_NATIVE_ENTRY", "1")];
+        crate::fixture::rerun_with_env(&format!("warm::{name}"), &dir, &without)?;
+    }
+    Ok(())
+}
+
+/// A parent waits for the processes by which a child enters a sandbox, and those of a frozen sandbox stop: it is replaced, and
+/// other sandboxes have interpreters again.
+pub(crate) async fn parent_that_waits_for_a_frozen_sandbox_is_replaced(fixture: &Fixture) -> TestResult {
+    let engine = fixture.engine();
+    let frozen = Warm::new(&engine, "a", &[]).await?;
+    frozen.sandbox.freeze().await?;
+    within("an interpreter", frozen.sandbox.offer_interpreter("a", &[])).await??;
+    let begin = std::time::Instant::now();
+    let other = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
+    // One that is on its way is not waited for, and no further one is sent.
+    within("an interpreter", other.offer_interpreter("a", &[])).await??;
+    let context = other.guest().create_context(v1::CreateContextRequest::default()).await?;
+    assert_eq!(context.start, v1::KernelStart::KERNEL_START_PLAIN);
+    assert!(context.start_note.contains("did not arrive"), "{}", context.start_note);
+    let why = other.offer_interpreter("a", &[]).await;
+    assert_eq!(why, Err("the warm interpreter does not answer at the moment".to_owned()));
+    other.guest().remove_context(&context.id).await?;
+    let start = loop {
+        let offered = other.offer_interpreter("a", &[]).await;
+        let context = other.guest().create_context(v1::CreateContextRequest::default()).await?;
+        assert_eq!(run_code(&other, &context.id, "print(1)").await?, "1\n");
+        if (offered.is_ok() && context.start == v1::KernelStart::KERNEL_START_WARM)
+            || begin.elapsed() > WARM_TIMEOUT
+        {
+            break context.start;
+        }
+        other.guest().remove_context(&context.id).await?;
+    };
+    assert_eq!(start, v1::KernelStart::KERNEL_START_WARM);
+    frozen.sandbox.thaw().await?;
+    assert_eq!(frozen.run_code("print(2)").await?, "2\n");
+    for sandbox in [frozen.sandbox, other] {
+        sandbox.stop().await?;
+        crate::fixture::wait_until_removed(&sandbox.id).await?;
+    }
     Ok(())
 }
 
