@@ -46,11 +46,11 @@ const FLOWS_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).unwrap();
 /// New connections accepted in a burst, above the rate.
 const FLOW_BURST: NonZeroU32 = NonZeroU32::new(200).unwrap();
 
-/// Queries to the resolver per second.
-const QUERIES_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).unwrap();
-
-/// Queries accepted in a burst, above the rate.
-const QUERY_BURST: NonZeroU32 = NonZeroU32::new(200).unwrap();
+/// Queries to the resolver per second, and those accepted in a burst, above the rate: programs ask for two types of address before each
+/// connection. A program whose query gets no answer waits for seconds before it asks again.
+const QUERIES_PER_SECOND: NonZeroU32 = NonZeroU32::new(2 * FLOWS_PER_SECOND.get()).unwrap();
+/// See [`QUERIES_PER_SECOND`].
+const QUERY_BURST: NonZeroU32 = NonZeroU32::new(2 * FLOW_BURST.get()).unwrap();
 
 /// Rate limiters for requests from the sandbox.
 pub(crate) struct Budget {
@@ -63,5 +63,20 @@ impl Budget {
         let quota =
             |rate, burst| DefaultDirectRateLimiter::direct(Quota::per_second(rate).allow_burst(burst));
         Self { flows: quota(FLOWS_PER_SECOND, FLOW_BURST), queries: quota(QUERIES_PER_SECOND, QUERY_BURST) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Budget, FLOW_BURST};
+
+    #[test]
+    fn each_connection_of_a_burst_has_two_queries() {
+        let budget = Budget::new();
+        for _ in 0..FLOW_BURST.get() {
+            assert!(budget.queries.check().is_ok() && budget.queries.check().is_ok());
+            assert!(budget.flows.check().is_ok());
+        }
+        assert!(budget.flows.check().is_err());
     }
 }

@@ -15,7 +15,8 @@ use crate::config::{CONNECTION, GatewayConfig, SETUP};
 use crate::gateway::Gateway;
 use crate::{dns, flow, host};
 
-/// Waits for the first message. Returns the configuration in it, and the socket with the sockets of the sandbox's network.
+/// Waits for the first message. Joins the control group in it, if there is one, before anything else is opened. Returns the
+/// configuration, and the socket with the sockets of the sandbox's network.
 pub(crate) fn configuration(control: &OwnedFd) -> io::Result<(GatewayConfig, OwnedFd)> {
     loop {
         let mut polls = [PollFd::new(control, PollFlags::IN)];
@@ -29,9 +30,14 @@ pub(crate) fn configuration(control: &OwnedFd) -> io::Result<(GatewayConfig, Own
     let Received { length: 1, descriptors, .. } = receive_with(control.as_fd(), &mut kind)? else {
         return Err(io::ErrorKind::UnexpectedEof.into());
     };
-    let [file, network] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::ErrorKind::InvalidData)?;
-    if kind != [SETUP] {
+    let mut descriptors = descriptors.into_iter();
+    let (Some(file), Some(network), group, None, [SETUP]) =
+        (descriptors.next(), descriptors.next(), descriptors.next(), descriptors.next(), kind)
+    else {
         return Err(io::ErrorKind::InvalidData.into());
+    };
+    if let Some(group) = group {
+        rustix::io::write(&group, b"0")?;
     }
     let mut text = Vec::new();
     std::fs::File::from(file).read_to_end(&mut text)?;

@@ -171,8 +171,11 @@ impl CgroupLayout {
         let Some((sandbox, is_v2)) = self.group(id, "memory") else { return Ok(None) };
         let limits = CgroupLimits { memory_bytes, cpu_millis: 0, pids: 0 };
         let settings = if is_v2 { v2_settings(&limits) } else { v1_settings("memory", &limits) };
-        let mut group =
-            GatewayGroup { dir: sandbox.with_file_name(gateway_group_name(id)), counts_sockets: true };
+        let mut group = GatewayGroup {
+            dir: sandbox.with_file_name(gateway_group_name(id)),
+            list: if is_v2 { CgroupJoin::AtClone } else { CgroupJoin::Tasks }.list(),
+            counts_sockets: true,
+        };
         match std::fs::create_dir(&group.dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -245,7 +248,7 @@ impl CgroupLayout {
     }
 }
 
-/// Makes a group with its settings, and returns its list of processes, open for writing.
+/// Makes a group with its settings, and returns the list by which a process joins it, open for writing.
 fn make_group(plan: &CgroupPlan) -> io::Result<OwnedFd> {
     use std::os::unix::ffi::OsStrExt;
     let dir = Path::new(std::ffi::OsStr::from_bytes(plan.dir.to_bytes()));
@@ -256,13 +259,19 @@ fn make_group(plan: &CgroupPlan) -> io::Result<OwnedFd> {
             _ => {}
         }
     }
-    Ok(std::fs::OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?.into())
+    open_list(&dir.join(plan.join.list()))
+}
+
+fn open_list(path: &Path) -> io::Result<OwnedFd> {
+    Ok(std::fs::OpenOptions::new().write(true).open(path)?.into())
 }
 
 /// The control group of a sandbox's gateways. It is removed when this is dropped, unless a process is left in it.
 #[derive(Debug)]
 pub struct GatewayGroup {
     dir: PathBuf,
+    /// The file that a process joins it by.
+    list: &'static str,
     counts_sockets: bool,
 }
 
@@ -274,12 +283,13 @@ impl GatewayGroup {
         self.counts_sockets
     }
 
-    /// Moves a process into the group. What it allocates from then on counts there.
+    /// Returns a file to which a process with one thread writes `0` to join the group. What it allocates from then on counts there.
+    /// Moving another process waits for a grace period ([`CgroupJoin::Tasks`]).
     ///
     /// # Errors
     /// The kernel's reason.
-    pub fn add(&self, pid: u32) -> io::Result<()> {
-        std::fs::write(self.dir.join("cgroup.procs"), pid.to_string())
+    pub fn list(&self) -> io::Result<OwnedFd> {
+        open_list(&self.dir.join(self.list))
     }
 
     /// Removes the group, in which no process may be left.
@@ -607,17 +617,20 @@ mod tests {
         std::fs::create_dir(dir.path().join("memory")).unwrap();
         let v2 = Some(dir.path().join("v2"));
         std::fs::create_dir(dir.path().join("v2")).unwrap();
-        for (layout, place, limit, others) in [
-            (CgroupLayout { v2, v2_limits: true, ..CgroupLayout::default() }, "v2", "memory.max", "cpu.max"),
-            (CgroupLayout { v1, ..CgroupLayout::default() }, "memory", "memory.limit_in_bytes", "memory.max"),
+        let v2 = CgroupLayout { v2, v2_limits: true, ..CgroupLayout::default() };
+        let v1 = CgroupLayout { v1, ..CgroupLayout::default() };
+        for (layout, place, limit, others, list) in [
+            (v2, "v2", "memory.max", "cpu.max", "cgroup.procs"),
+            (v1, "memory", "memory.limit_in_bytes", "memory.max", "tasks"),
         ] {
             let group = layout.make_gateway_group("x", 1 << 30).unwrap().unwrap();
             assert!(group.counts_sockets());
-            group.add(7).unwrap();
             let made = dir.path().join(place).join("belljar-x-gateway");
+            std::fs::write(made.join(list), "").unwrap();
+            rustix::io::write(group.list().unwrap(), b"0").unwrap();
             let read = |file| std::fs::read_to_string(made.join(file)).ok();
             assert_eq!(read(limit), Some((1 << 30).to_string()));
-            assert_eq!((read("cgroup.procs"), read(others)), (Some("7".to_owned()), None));
+            assert_eq!((read(list), read(others)), (Some("0".to_owned()), None));
         }
         assert!(CgroupLayout::default().make_gateway_group("x", 1).unwrap().is_none());
     }

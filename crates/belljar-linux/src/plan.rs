@@ -162,6 +162,16 @@ pub enum CgroupJoin {
     Tasks,
 }
 
+impl CgroupJoin {
+    /// Returns the file of a group to which a process writes `0` to join it.
+    pub(crate) const fn list(self) -> &'static str {
+        match self {
+            Self::AtClone => "cgroup.procs",
+            Self::Tasks => "tasks",
+        }
+    }
+}
+
 /// Namespaces and the tree in them.
 #[derive(Debug)]
 pub struct NamespacePlan {

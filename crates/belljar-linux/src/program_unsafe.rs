@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Has the program, when it is started, lead a session of its own and join these groups first: their `cgroup.procs`, open for writing.
+/// Has the program, when it is started, lead a session of its own and join these groups first: the lists of their
+/// processes, open for writing.
 pub(crate) fn join_groups(command: &mut Command, groups: Vec<OwnedFd>) {
     let join = move || {
         rustix::process::setsid()?;

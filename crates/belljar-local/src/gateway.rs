@@ -259,12 +259,12 @@ impl Gateway {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let pid = child.id();
         let (pidfd, ended) = watch_child(child)?;
         let gateway = Self { control, pidfd, ended };
-        // It waits for its configuration, and has opened nothing before it is in its group.
-        group.map_or(Ok(()), |group| group.add(pid))?;
-        belljar_linux::send_with(gateway.control.as_fd(), &[SETUP], &[file.as_fd(), network.as_fd()])?;
+        let group = group.map(GatewayGroup::list).transpose()?;
+        let mut descriptors = vec![file.as_fd(), network.as_fd()];
+        descriptors.extend(group.as_ref().map(OwnedFd::as_fd));
+        belljar_linux::send_with(gateway.control.as_fd(), &[SETUP], &descriptors)?;
         Ok(gateway)
     }
 
