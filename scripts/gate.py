@@ -75,6 +75,7 @@ LONG: Dict[str, List[str]] = {
     "bench-interpreter": ["build"],
     "bench-e2b": ["build"],
     "bench-agents": ["build"],
+    "bench-growth": ["build"],
 }
 
 # In seconds.

@@ -63,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     /// Limits concurrent screenings.
     pub(crate) screenings: Gate,
+    pub(crate) screeners: Arc<belljar_screen::Screeners>,
     pub(crate) exports: Exports,
     pub(crate) pools: Pools,
     pub(crate) keys: Keys,

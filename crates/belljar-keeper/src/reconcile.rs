@@ -85,6 +85,7 @@ impl Keeper {
             events: Arc::new(Events::new()?),
             gate,
             screenings: Gate::of_screenings(),
+            screeners: Arc::default(),
             exports: Exports::default(),
             pools,
             keys: Keys::default(),

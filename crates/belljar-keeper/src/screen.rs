@@ -61,12 +61,15 @@ impl Keeper {
             waiting: full.waiting,
             retry_after: RETRY_AFTER,
         })?;
+        let screeners = Arc::clone(&self.inner.screeners);
         let screening = tokio::task::spawn_blocking(move || {
             // Also held if the caller does not wait for the end.
             let _permit = permit;
-            belljar_screen::screen_in_jail(&request)
+            screeners.screen(&request)
         });
         let report = screening.await.map_err(|_| KeeperError::ShuttingDown)?;
+        let screeners = Arc::clone(&self.inner.screeners);
+        tokio::task::spawn_blocking(move || screeners.prepare());
         report.map_err(screen_error)
     }
 }

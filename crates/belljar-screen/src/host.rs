@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use crate::report::Report;
 use crate::rules::{RuleError, RuleSet};
 use crate::screen::{MAX_CODE_BYTES, Request, unread_report};
@@ -79,12 +81,57 @@ impl ScreenError {
 /// Fails for code that is too large and for invalid lists, and if the process cannot be started or jailed.
 pub fn screen_in_jail(request: &Request) -> Result<Report, ScreenError> {
     request.check()?;
-    let at = |step| move |source| ScreenError::Process { step, source };
-    let (mut socket, theirs) = UnixStream::pair().map_err(at("connect to"))?;
-    let theirs = OwnedFd::from(theirs);
-    let mut child = Reaped(
+    Screener::start()?.screen(request)
+}
+
+/// Screens code as [`screen_in_jail`] does, each in a process of its own that has been started before.
+#[derive(Default)]
+pub struct Screeners {
+    next: Mutex<Option<Screener>>,
+}
+
+impl std::fmt::Debug for Screeners {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Screeners").finish_non_exhaustive()
+    }
+}
+
+impl Screeners {
+    /// Screens code in the process that waits, if there is one.
+    ///
+    /// # Errors
+    /// As [`screen_in_jail`].
+    pub fn screen(&self, request: &Request) -> Result<Report, ScreenError> {
+        request.check()?;
+        let waiting = self.next.lock().take();
+        match waiting {
+            Some(mut screener) if screener.waits() => screener.screen(request),
+            _ => Screener::start()?.screen(request),
+        }
+    }
+
+    /// Starts the process of the next screening, unless it waits already. A failure is left to that screening, which tries again.
+    pub fn prepare(&self) {
+        let mut next = self.next.lock();
+        if next.is_none() {
+            *next = Screener::start().ok();
+        }
+    }
+}
+
+/// A process that reads one piece of code, and its socket.
+struct Screener {
+    child: Reaped,
+    socket: UnixStream,
+}
+
+impl Screener {
+    fn start() -> Result<Self, ScreenError> {
+        let at = |step| move |source| ScreenError::Process { step, source };
+        let (socket, theirs) = UnixStream::pair().map_err(at("connect to"))?;
+        let theirs = OwnedFd::from(theirs);
         // The running executable, even if its file has been replaced.
-        Command::new("/proc/self/exe")
+        let child = Command::new("/proc/self/exe")
             .arg(ARGUMENT)
             .env_clear()
             .current_dir("/")
@@ -92,21 +139,30 @@ pub fn screen_in_jail(request: &Request) -> Result<Report, ScreenError> {
             .stdout(Stdio::from(theirs))
             .stderr(Stdio::null())
             .spawn()
-            .map_err(at("start"))?,
-    );
-    let deadline = Instant::now() + TIMEOUT;
-    let answer = exchange(&mut socket, request, deadline);
-    child.end();
-    let answer = match answer {
-        Ok(answer) => serde_json::from_slice::<Result<Report, String>>(&answer).ok(),
-        Err(_) => None,
-    };
-    match answer {
-        Some(Ok(report)) => Ok(report),
-        Some(Err(reason)) => Err(ScreenError::Jail { reason }),
-        None => {
-            let id = if Instant::now() >= deadline { "not-read-in-time" } else { "reader-failed" };
-            Ok(unread_report(&RuleSet::builtin()?, request.language, id))
+            .map_err(at("start"))?;
+        Ok(Self { child: Reaped(child), socket })
+    }
+
+    /// Reports whether it still waits for its request, which it does unless something else has ended it.
+    fn waits(&mut self) -> bool {
+        matches!(self.child.0.try_wait(), Ok(None))
+    }
+
+    fn screen(mut self, request: &Request) -> Result<Report, ScreenError> {
+        let deadline = Instant::now() + TIMEOUT;
+        let answer = exchange(&mut self.socket, request, deadline);
+        self.child.end();
+        let answer = match answer {
+            Ok(answer) => serde_json::from_slice::<Result<Report, String>>(&answer).ok(),
+            Err(_) => None,
+        };
+        match answer {
+            Some(Ok(report)) => Ok(report),
+            Some(Err(reason)) => Err(ScreenError::Jail { reason }),
+            None => {
+                let id = if Instant::now() >= deadline { "not-read-in-time" } else { "reader-failed" };
+                Ok(unread_report(&RuleSet::builtin()?, request.language, id))
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ mod syntax;
 mod table;
 mod values;
 
-pub use host::{ScreenError, screen_in_jail};
+pub use host::{ScreenError, Screeners, screen_in_jail};
 pub use language::Language;
 pub use report::{ADVICE, Finding, MAX_FINDINGS, Report, Severity};
 pub use rules::{Rule, RuleError, rules};

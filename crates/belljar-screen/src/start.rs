@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 
 use belljar_linux::Reach;
 
-use crate::screen::{MAX_CODE_BYTES, MAX_TIME, Modules, Request, screen};
+use crate::rules::RuleSet;
+use crate::screen::{MAX_CODE_BYTES, MAX_TIME, Modules, Request, screen_by};
 use crate::{Language, Report};
 
 /// First argument of a process that is started to screen code. Its standard input is the request, its standard output the answer.
@@ -41,6 +42,8 @@ fn run() -> Result<Report, String> {
     belljar_linux::close_from(3).map_err(|errno| format!("cannot close descriptors: {errno}"))?;
     let user = rustix::process::geteuid().is_root().then_some(USER);
     belljar_linux::enter_jail(user, Reach::Nothing).map_err(|error| error.to_string())?;
+    // It may have been started before there is a request.
+    let rules = RuleSet::builtin().map_err(|error| error.to_string())?;
     let mut request = Vec::new();
     let limit = u64::try_from(MAX_HEAD_BYTES + MAX_CODE_BYTES + 1).unwrap_or(u64::MAX);
     std::io::stdin()
@@ -50,5 +53,6 @@ fn run() -> Result<Report, String> {
     let text = String::from_utf8(request).map_err(|error| error.to_string())?;
     let (head, code) = text.split_once('\n').ok_or("the request has no code")?;
     let Head { language, modules } = serde_json::from_str(head).map_err(|error| error.to_string())?;
-    screen(&Request { language, code: code.to_owned(), modules }, MAX_TIME).map_err(|error| error.to_string())
+    let request = Request { language, code: code.to_owned(), modules };
+    screen_by(&rules, &request, MAX_TIME).map_err(|error| error.to_string())
 }

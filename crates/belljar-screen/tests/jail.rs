@@ -5,16 +5,17 @@
 use std::process::ExitCode;
 
 use belljar_screen::{
-    ADVICE, Language, MAX_CODE_BYTES, MAX_FINDINGS, Modules, Report, Request, ScreenError, Severity,
-    screen_in_jail,
+    ADVICE, Language, MAX_CODE_BYTES, MAX_FINDINGS, Modules, Report, Request, ScreenError, Screeners,
+    Severity, screen_in_jail,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
     belljar_screen::enter_screener();
-    let cases: [(&str, fn()); 8] = [
+    let cases: [(&str, fn()); 9] = [
         ("answers_are_advice", answers_are_advice),
         ("process_reaches_nothing", process_reaches_nothing),
+        ("process_that_waits_reads_one_piece", process_that_waits_reads_one_piece),
         ("large_code_is_bounded", large_code_is_bounded),
         ("deep_code_is_bounded", deep_code_is_bounded),
         ("many_findings_are_bounded", many_findings_are_bounded),
@@ -104,6 +105,45 @@ fn process_reaches_nothing() {
     let output = child.wait_with_output().unwrap();
     let answer: Result<Report, String> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer.unwrap().language, "bash");
+}
+
+/// Each piece of code has a process of its own, also where that has been started before, and one that is gone by then is no finding.
+fn process_that_waits_reads_one_piece() {
+    let screeners = Screeners::default();
+    let high =
+        |code: &str| screeners.screen(&request(Language::Python, code)).unwrap().risk == Severity::High;
+    let pids = || {
+        let lists = std::fs::read_dir("/proc/self/task").unwrap();
+        let read = |task: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default()
+        };
+        let text: String = lists.map(read).collect();
+        text.split_whitespace()
+            .filter(|pid| {
+                std::fs::read(format!("/proc/{pid}/cmdline"))
+                    .is_ok_and(|line| line.ends_with(format!("\0{}\0", belljar_screen::ARGUMENT).as_bytes()))
+            })
+            .map(|pid| pid.parse::<i32>().unwrap())
+            .collect::<Vec<_>>()
+    };
+    let before = pids();
+    let waiting = || pids().into_iter().filter(|pid| !before.contains(pid)).collect::<Vec<_>>();
+    assert!(high("import os\nos.system('rm -rf /')") && waiting().is_empty());
+    screeners.prepare();
+    screeners.prepare();
+    let [first] = waiting()[..] else { panic!("one process waits, not {:?}", waiting()) };
+    assert!(!high("print(1)") && waiting().is_empty());
+    screeners.prepare();
+    let [second] = waiting()[..] else { panic!("one process waits, not {:?}", waiting()) };
+    assert_ne!(first, second);
+    let pid = rustix::process::Pid::from_raw(second).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let is_gone = |gone: bool| if gone { Ok(()) } else { Err("a process is left".to_owned()) };
+    belljar_testing::wait::eventually(|| is_gone(waiting().is_empty()));
+    assert!(high("import os\nos.system('rm -rf /')") && waiting().is_empty());
+    screeners.prepare();
+    drop(screeners);
+    belljar_testing::wait::eventually(|| is_gone(pids().iter().all(|pid| before.contains(pid))));
 }
 
 fn large_code_is_bounded() {

@@ -7,6 +7,6 @@ mod shell;
 mod tree;
 
 pub use request::{MAX_CODE_BYTES, MAX_MODULE_BYTES, MAX_MODULES, Modules, Request};
-pub(crate) use screening::unread_report;
 pub use screening::{MAX_TIME, screen};
+pub(crate) use screening::{screen_by, unread_report};
 pub use tree::MAX_DEPTH;
