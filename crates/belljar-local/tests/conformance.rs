@@ -39,7 +39,7 @@ fn main() -> ExitCode {
             let name = variant.test_name(&case);
             // Ignored tests are shown as such by name; the table says which capability is lacking.
             let ignored =
-                case.missing_capability(variant.capabilities).is_some() || variant.skip_reason().is_some();
+                case.missing_capability(&variant.capabilities()).is_some() || variant.skip_reason().is_some();
             let trial = Trial::ignorable_test(name.clone(), move || run(&name, variant, &case));
             trials.push(trial.with_ignored_flag(ignored));
         }
@@ -68,7 +68,7 @@ fn check_table() -> Result<(), Failed> {
     let mut text = String::new();
     for case in cases() {
         let variants = VARIANTS.iter().filter(|variant| variant.includes(&case));
-        let marks = variants.map(|variant| match case.missing_capability(variant.capabilities) {
+        let marks = variants.map(|variant| match case.missing_capability(&variant.capabilities()) {
             None => variant.name.to_owned(),
             Some(lacking) => format!("{}: lacks {}", variant.name, lacking.as_str()),
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_api::ApiConfig;
-use belljar_engine::conformance::{Capability, Case, Context, HostDirs, Outcome, cases};
+use belljar_engine::conformance::{Capability, Case, Context, HostDirs, LOCAL, Outcome, cases};
 use belljar_keeper::OnShutdown;
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{EngineName, LimitsGrade, Role, SandboxSpec};
@@ -15,32 +15,8 @@ use libtest_mimic::{Completion, Failed, Trial};
 use crate::fixture::Fixture;
 use crate::remote::RemoteEngine;
 
-use Capability::{
-    BoundedTerminals, Confined, CountedFilePages, DiskQuota, EnforcedCpu, EnforcedMemory, HiddenHost,
-    Loopback, MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit, ProtectedGuest,
-    ShownLimits,
-};
-
-/// The capabilities of the local engine as root, without the count of refused forks, which the server does not report.
-const CAPABILITIES: &[Capability] = &[
-    OwnTree,
-    OwnPids,
-    OwnNetwork,
-    Loopback,
-    HiddenHost,
-    ProtectedGuest,
-    Confined,
-    MemoryLimit,
-    CountedFilePages,
-    EnforcedMemory,
-    PidsLimit,
-    EnforcedCpu,
-    OpenFilesLimit,
-    ShownLimits,
-    BoundedTerminals,
-    DiskQuota,
-    Mounts,
-];
+/// What the local engine has as root and the server does not show: the contexts' processes, and the count of refused forks.
+const LACKS: &[Capability] = &[Capability::Siblings, Capability::VisibleContexts, Capability::EnforcedPids];
 
 /// Cases that test parts behind a server, each with the reason.
 const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[
@@ -79,7 +55,7 @@ const REFUSAL: &str =
 pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
     let trial = |case: Case| {
         let left_out = NOT_OVER_THE_NETWORK.iter().any(|(name, _)| *name == case.name);
-        let lacks = case.missing_capability(CAPABILITIES).is_some();
+        let lacks = case.missing_capability(&LOCAL.without(LACKS)).is_some();
         // The other cases are run by `make conformance` (.config/nextest.toml).
         let rest = if case.is_smoke() { "" } else { "rest::" };
         let name = format!("conformance::{rest}{}", case.name);
@@ -132,7 +108,7 @@ async fn through_a_server(case: &Case) -> Result<Outcome, Failed> {
     let spec =
         SandboxSpec { engine: EngineName::LOCAL, grade: LimitsGrade::Cgroup, ..SandboxSpec::default() };
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
-    let context = Context::new(Arc::new(engine), spec, CAPABILITIES, make("scratch")?, programs)
+    let context = Context::new(Arc::new(engine), spec, &LOCAL.without(LACKS), make("scratch")?, programs)
         .with_host_dirs(dirs)
         .with_leftovers(crate::leftovers::of);
     let outcome = case.run(&context).await;

@@ -24,6 +24,12 @@ pub struct Conforming {
 }
 
 impl Conforming {
+    /// Returns its capabilities in a set-up that lacks some of them.
+    #[must_use]
+    pub fn without(&self, lacking: &[Capability]) -> Vec<Capability> {
+        self.capabilities.iter().copied().filter(|one| !lacking.contains(one)).collect()
+    }
+
     /// Reports whether a case does not hold although the engine has what it needs.
     #[must_use]
     pub fn is_exception(&self, case: &Case) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_engine::conformance::{
-    Capability, Case, Context, HostDirs, LOCAL, NONE, Outcome, PROCESS, cases,
+    Capability, Case, Conforming, Context, HostDirs, LOCAL, NONE, Outcome, PROCESS, cases,
 };
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Sandbox};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
@@ -25,34 +25,17 @@ pub(crate) struct Variant {
     pub(crate) is_launched: bool,
     /// Whether each sandbox has warm interpreters; only cases about contexts are included then.
     pub(crate) is_warm: bool,
-    pub(crate) capabilities: &'static [Capability],
+    pub(crate) engine: &'static Conforming,
+    /// What the set-up lacks of the engine's capabilities.
+    pub(crate) lacks: &'static [Capability],
 }
 
-use Capability::{
-    BoundedTerminals, Confined, CountedFilePages, DiskQuota, EnforcedCpu, EnforcedMemory, EnforcedPids,
-    HiddenHost, Loopback, MemoryLimit, Mounts, OpenFilesLimit, OwnNetwork, OwnPids, OwnTree, PidsLimit,
-    ProtectedGuest, ShownLimits, Siblings, VisibleContexts,
-};
+/// What an ordinary user's sandboxes lack, whose limits the guest watches.
+const WATCHED: &[Capability] =
+    &[Capability::EnforcedMemory, Capability::EnforcedPids, Capability::EnforcedCpu];
 
-const LOCAL_USER: &[Capability] = &[
-    OwnTree,
-    OwnPids,
-    OwnNetwork,
-    Loopback,
-    HiddenHost,
-    ProtectedGuest,
-    Siblings,
-    VisibleContexts,
-    Confined,
-    MemoryLimit,
-    CountedFilePages,
-    PidsLimit,
-    OpenFilesLimit,
-    ShownLimits,
-    BoundedTerminals,
-    DiskQuota,
-    Mounts,
-];
+/// What warm interpreters lack: each has its own Landlock domain, so other processes neither see nor signal it.
+const WARM: &[Capability] = &[Capability::Siblings, Capability::VisibleContexts];
 
 pub(crate) const VARIANTS: &[Variant] = &[
     Variant {
@@ -62,7 +45,8 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: false,
         is_warm: false,
-        capabilities: LOCAL.capabilities,
+        engine: &LOCAL,
+        lacks: &[],
     },
     Variant {
         name: "local_user",
@@ -71,7 +55,8 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: false,
         is_warm: false,
-        capabilities: LOCAL_USER,
+        engine: &LOCAL,
+        lacks: WATCHED,
     },
     Variant {
         name: "process_root",
@@ -80,7 +65,8 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: false,
         is_warm: false,
-        capabilities: PROCESS.capabilities,
+        engine: &PROCESS,
+        lacks: &[],
     },
     Variant {
         name: "process_user",
@@ -89,16 +75,8 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: false,
         is_warm: false,
-        capabilities: &[
-            HiddenHost,
-            ProtectedGuest,
-            VisibleContexts,
-            Confined,
-            MemoryLimit,
-            CountedFilePages,
-            PidsLimit,
-            OpenFilesLimit,
-        ],
+        engine: &PROCESS,
+        lacks: WATCHED,
     },
     Variant {
         name: "none_user",
@@ -107,7 +85,8 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: false,
         is_warm: false,
-        capabilities: NONE.capabilities,
+        engine: &NONE,
+        lacks: &[],
     },
     Variant {
         name: "launcher_root",
@@ -116,7 +95,8 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: true,
         is_warm: false,
-        capabilities: LOCAL.capabilities,
+        engine: &LOCAL,
+        lacks: &[],
     },
     Variant {
         name: "launcher_user",
@@ -125,7 +105,8 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: true,
         is_warm: false,
-        capabilities: LOCAL_USER,
+        engine: &LOCAL,
+        lacks: WATCHED,
     },
     Variant {
         name: "launcher_warm",
@@ -134,30 +115,9 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: true,
         is_warm: true,
-        capabilities: LOCAL_WARM,
+        engine: &LOCAL,
+        lacks: WARM,
     },
-];
-
-/// Capabilities with warm interpreters. Each has its own Landlock domain: other processes neither see nor signal it.
-const LOCAL_WARM: &[Capability] = &[
-    OwnTree,
-    OwnPids,
-    OwnNetwork,
-    Loopback,
-    HiddenHost,
-    ProtectedGuest,
-    Confined,
-    MemoryLimit,
-    CountedFilePages,
-    EnforcedMemory,
-    PidsLimit,
-    EnforcedPids,
-    EnforcedCpu,
-    OpenFilesLimit,
-    ShownLimits,
-    BoundedTerminals,
-    DiskQuota,
-    Mounts,
 ];
 
 /// Set-ups in which the gate runs all cases; together they cover each kind of user, limits and holder.
@@ -167,6 +127,10 @@ const FULL: &[&str] = &["launcher_root", "local_user"];
 const REST: &str = "rest::";
 
 impl Variant {
+    pub(crate) fn capabilities(&self) -> Vec<Capability> {
+        self.engine.without(self.lacks)
+    }
+
     /// Returns the name of a case's test, such as `local_user::run_times_out`.
     pub(crate) fn test_name(&self, case: &Case) -> String {
         let rest = if FULL.contains(&self.name) || case.is_smoke() { "" } else { REST };
@@ -236,7 +200,7 @@ pub(crate) fn run_in(
         Some(launcher) => Arc::clone(launcher) as Arc<dyn Engine>,
         None => Arc::new(LocalEngine::new(config)),
     };
-    let context = Context::new(engine, spec, variant.capabilities, make("scratch")?, programs)
+    let context = Context::new(engine, spec, &variant.capabilities(), make("scratch")?, programs)
         .with_host_dirs(dirs)
         .with_leftovers(leftovers::of);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
