@@ -3247,9 +3247,14 @@ def reseed():
 def settle(env=None, cwd=None):
     """Applies an environment and a directory, before any code."""
     if env is not None:
-        os.environ.clear()
-        os.environ.update(env)
-        if hasattr(time, "tzset"):
+        # Most of it is the parent's.
+        zone = os.environ.get("TZ")
+        for name in [name for name in os.environ if name not in env]:
+            del os.environ[name]
+        for name, value in env.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
+        if hasattr(time, "tzset") and os.environ.get("TZ") != zone:
             time.tzset()
     if cwd is not None:
         os.chdir(cwd)
