@@ -23,8 +23,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum depth of a sandbox's group below the top of a hierarchy.
 const MAX_CGROUP_DEPTH: u32 = 8;
 
-/// File in which user ids are locked.
-const LEASES: &str = "/run/belljar/uids";
+/// Directory of the files in which user ids are locked, and the beginning of their names.
+const LEASES: (&str, &str) = ("/run/belljar", "uids-");
 
 /// Makes orphaned descendants children of this process, so that they can be distinguished from foreign processes. Must be
 /// called before anything is started.
@@ -200,12 +200,18 @@ impl Groups {
     }
 }
 
-/// Adds the locks on the file of user ids, from the kernel's table, except those that foreign processes hold.
+/// Adds the locks on the files of user ids, from the kernel's table, except those that foreign processes hold.
 fn scan_leases(processes: &Processes, found: &mut BTreeSet<String>) {
-    let Ok(metadata) = std::fs::metadata(LEASES) else { return };
-    let inode = format!(":{} ", metadata.ino());
+    let dir = Path::new(LEASES.0);
+    let inodes: BTreeSet<u64> = names(dir)
+        .filter(|name| name.starts_with(LEASES.1))
+        .filter_map(|name| Some(std::fs::metadata(dir.join(name)).ok()?.ino()))
+        .collect();
     // "1: OFDLCK ADVISORY  WRITE -1 fe:00:811011 63668 63668"
-    let range = |line: &str| line.split_once(&inode).map(|(_, range)| range.trim().to_owned());
+    let range = |line: &str| {
+        let (inode, range) = line.rsplit_once(':')?.1.split_once(' ')?;
+        inodes.contains(&inode.parse().ok()?).then(|| range.trim().to_owned())
+    };
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let all: BTreeSet<String> = locks.lines().filter_map(range).collect();
     if all.is_empty() {

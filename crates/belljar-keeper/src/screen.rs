@@ -1,5 +1,7 @@
 //! Screening of code, before anybody decides whether it runs.
 
+use std::sync::Arc;
+
 use belljar_model::Languages;
 use belljar_screen::{Language, Modules, Report, Request, ScreenError};
 

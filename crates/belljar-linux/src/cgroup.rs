@@ -368,7 +368,7 @@ fn v1_settings(controller: &str, limits: &CgroupLimits) -> Vec<CgroupSetting> {
             setting(SOCKET_LIMIT, limits.memory_bytes / SOCKET_SHARE, true),
         ],
         "cpu" => vec![
-            setting("cpu.cfs_period_us", CPU_PERIOD_US, false),
+            // The period is that of a new group, and each setting is checked against all groups of the machine.
             setting("cpu.cfs_quota_us", CPU_PERIOD_US * u64::from(limits.cpu_millis) / 1000, false),
         ],
         _ => vec![setting("pids.max", limits.pids, false)],
@@ -705,7 +705,6 @@ mod tests {
                 "memory.memsw.limit_in_bytes=268435456",
                 "memory.swappiness=0",
                 "memory.kmem.tcp.limit_in_bytes=67108864",
-                "cpu.cfs_period_us=100000",
                 "cpu.cfs_quota_us=50000",
                 "pids.max=65",
             ]

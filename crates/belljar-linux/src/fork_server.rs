@@ -7,17 +7,20 @@
 //!    └──────────────── records, over the socket that came with the plan ────────┘
 //! ```
 //!
-//! It has one thread, and one request at a time. A supervisor that has ended stays a zombie until the next message, so a process id that the
-//! fork server has answered is still that of its supervisor when the caller opens it.
+//! It has one thread, and one request at a time. A supervisor that has ended stays a zombie until the caller asks for it to be reaped, so a
+//! process id that the fork server has answered is still that of its supervisor when the caller opens it. Waiting for any child would
+//! look at all of them.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
 
+use crate::kernel;
 use crate::launch_unsafe::Supervisor;
 use crate::passing::{MAX_DESCRIPTORS, Received, receive_with, send_with};
 use crate::plan::LaunchPlan;
@@ -36,8 +39,10 @@ const PING_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const MORE: u8 = b'm';
 /// The last piece of a plan.
 const LAST: u8 = b'l';
-/// Nothing but a reason to reap.
+/// A process id to reap, or [`ALL`].
 const REAP: u8 = b'r';
+/// Every supervisor that has ended.
+const ALL: i32 = 0;
 /// Nothing but a question whether it answers.
 const PING: u8 = b'p';
 /// The answer to [`PING`], which is no process id.
@@ -47,6 +52,8 @@ const PONG: i32 = 0;
 #[derive(Debug)]
 pub struct ForkServer {
     socket: OwnedFd,
+    /// True if it could not be asked to reap one.
+    has_missed: AtomicBool,
 }
 
 /// Why no supervisor was started.
@@ -71,7 +78,7 @@ impl ForkServer {
     /// Uses the fork server at the other end of `socket`.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket }
+        Self { socket, has_missed: AtomicBool::new(false) }
     }
 
     /// Checks that it answers. One that `is_new` may have to begin first.
@@ -105,7 +112,7 @@ impl ForkServer {
         match (received.length, Pid::from_raw(number)) {
             (4, Some(pid)) if number > 0 => {
                 let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(ForkError::Lost)?;
-                Ok(Supervisor::of_fork_server(pidfd, Arc::clone(self)))
+                Ok(Supervisor::of_fork_server(pidfd, Arc::clone(self), pid))
             }
             (4, _) => Err(ForkError::Refused(Errno::from_raw_os_error(-number))),
             // It has got the plan; `EPIPE` would say that it has not.
@@ -130,10 +137,15 @@ impl ForkServer {
         }
     }
 
-    /// Has supervisors reaped that have ended.
-    pub(crate) fn reap(&self) {
-        // One that is full has reasons enough to reap.
-        let _ = send_with(self.socket.as_fd(), &[REAP], &[]);
+    /// Has a supervisor reaped that has ended.
+    pub(crate) fn reap(&self, pid: Pid) {
+        let pid =
+            if self.has_missed.swap(false, Ordering::Relaxed) { ALL } else { pid.as_raw_nonzero().get() };
+        let [first, second, third, fourth] = pid.to_ne_bytes();
+        if send_with(self.socket.as_fd(), &[REAP, first, second, third, fourth], &[]).is_err() {
+            // Its queue is full, so that it gets another message.
+            self.has_missed.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -155,7 +167,8 @@ fn wait(socket: BorrowedFd<'_>, flags: PollFlags, timeout: &Timespec) -> Result<
 /// # Errors
 /// The kernel's reason for refusing to receive or to answer, or `EBADMSG` for something that is no plan.
 pub fn serve_forks(socket: &OwnedFd) -> Result<(), Errno> {
-    let mut buffer = vec![0; PIECE_BYTES + 1];
+    // What is large is mapped by itself, and gone before a clone: each supervisor would keep what the next plan overwrites.
+    kernel::map_large_memory(PIECE_BYTES);
     let (mut bytes, mut descriptors) = (Vec::new(), Vec::new());
     loop {
         let mut polls = [PollFd::new(socket, PollFlags::IN)];
@@ -164,39 +177,51 @@ pub fn serve_forks(socket: &OwnedFd) -> Result<(), Errno> {
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(errno),
         }
+        let mut buffer = vec![0; PIECE_BYTES + 1];
         let Received { length, descriptors: more, cut } = receive_with(socket.as_fd(), &mut buffer)?;
-        while matches!(
-            rustix::process::waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOHANG),
-            Ok(Some(_))
-        ) {}
         let (kind, piece) = match buffer.get(..length).and_then(<[u8]>::split_first) {
             None => return Ok(()),
-            Some((&REAP, _)) => continue,
+            Some((&REAP, pid)) => {
+                reap(i32::from_ne_bytes(pid.try_into().map_err(|_| Errno::BADMSG)?));
+                continue;
+            }
             Some((&PING, _)) => {
                 send_with(socket.as_fd(), &PONG.to_ne_bytes(), &[])?;
                 continue;
             }
             Some((kind, piece)) => (*kind, piece),
         };
+        bytes.reserve(PIECE_BYTES + 1);
         bytes.extend_from_slice(piece);
         descriptors.extend(more);
         if cut {
             return Err(Errno::BADMSG);
         }
+        drop(buffer);
         if kind == LAST {
-            let answer = start(&std::mem::take(&mut bytes), std::mem::take(&mut descriptors))?;
+            let answer = start(std::mem::take(&mut bytes), std::mem::take(&mut descriptors))?;
             send_with(socket.as_fd(), &answer.to_ne_bytes(), &[])?;
         }
     }
 }
 
+/// Reaps a supervisor that has ended.
+fn reap(pid: i32) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    match Pid::from_raw(pid) {
+        Some(pid) => drop(rustix::process::waitid(WaitId::Pid(pid), options)),
+        None => while matches!(rustix::process::waitid(WaitId::All, options), Ok(Some(_))) {},
+    }
+}
+
 /// Starts a supervisor, and returns its process id, or the negative number of the error.
-fn start(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> Result<i32, Errno> {
+fn start(bytes: Vec<u8>, mut descriptors: Vec<OwnedFd>) -> Result<i32, Errno> {
     if descriptors.is_empty() {
         return Err(Errno::BADMSG);
     }
     let control = descriptors.remove(0);
-    let plan = LaunchPlan::decode(bytes, descriptors)?;
+    let plan = LaunchPlan::decode(&bytes, descriptors)?;
+    drop(bytes);
     Ok(match crate::launch_unsafe::start_process(&plan, &control) {
         // Dropping its pidfd does not end it.
         Ok((pid, _)) => pid,

@@ -882,6 +882,12 @@ fn micros(time: libc::timeval) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
+/// Has the allocator map each piece of memory of at least this many bytes by itself, also later (`M_MMAP_THRESHOLD`, mallopt(3)).
+pub(crate) fn map_large_memory(bytes: usize) {
+    // SAFETY: plain numbers; the call changes where later allocations come from.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, i32::try_from(bytes).unwrap_or(i32::MAX)) };
+}
+
 /// Takes an exclusive lock on one byte of a file for the open file description (F_OFD_SETLK, fcntl(2)): it is
 /// held until the last copy of the descriptor closes, so the kernel releases it when its holders die.
 ///

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::process::Pid;
 
 use crate::fork_server::ForkServer;
 use crate::kernel::{self, Cloned};
@@ -15,13 +16,13 @@ use crate::plan::LaunchPlan;
 #[derive(Debug)]
 pub struct Supervisor {
     pidfd: OwnedFd,
-    /// The process that has started it and has to reap it, if it is not this one.
-    parent: Option<Arc<ForkServer>>,
+    /// The process that has started it and has to reap it, if it is not this one, and its id there.
+    parent: Option<(Arc<ForkServer>, Pid)>,
 }
 
 impl Supervisor {
-    pub(crate) fn of_fork_server(pidfd: OwnedFd, parent: Arc<ForkServer>) -> Self {
-        Self { pidfd, parent: Some(parent) }
+    pub(crate) fn of_fork_server(pidfd: OwnedFd, parent: Arc<ForkServer>, pid: Pid) -> Self {
+        Self { pidfd, parent: Some((parent, pid)) }
     }
 
     /// Returns the pidfd, which becomes readable when the supervisor has ended; it must then be reaped.
@@ -32,8 +33,8 @@ impl Supervisor {
 
     /// Waits for the supervisor to end and reaps it, so that no zombie remains. Blocks. That of a fork server must have ended.
     pub fn reap(&self) {
-        if let Some(parent) = &self.parent {
-            return parent.reap();
+        if let Some((parent, pid)) = &self.parent {
+            return parent.reap(*pid);
         }
         use rustix::process::{WaitId, WaitIdOptions};
         while let Err(Errno::INTR) =

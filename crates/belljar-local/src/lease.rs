@@ -23,8 +23,11 @@ const MACHINES: u32 = (u32::MAX - FIRST_OF_MACHINES) / MACHINE_IDS;
 /// Maximum number of ids to try.
 const MAX_ATTEMPTS: u32 = 4_096;
 
-/// Directory of the lock file. The file stays; a lease is a lock on one byte of it.
+/// Directory of the lock files. They stay; a lease is a lock on one byte of one of them.
 const DIR: &str = "/run/belljar";
+
+/// Ids whose locks are in one file: the kernel looks at all locks of a file for each.
+const IDS_OF_FILE: u32 = 256;
 
 /// Leased id. The lock lasts as long as any copy of the descriptor, so the kernel releases it when all holders are dead.
 #[derive(Debug)]
@@ -51,19 +54,21 @@ impl Lease {
         first_byte: u32,
         uid: impl Fn(u32) -> u32,
     ) -> Result<Self, EngineError> {
-        let file = open_file().map_err(|errno| EngineError::Layer {
-            layer: "a user id of its own".into(),
-            reason: format!("{DIR}/uids cannot be opened: {errno}"),
-            fix: format!("make {DIR} a directory that only root may write"),
-        })?;
+        let mut opened = None;
         for attempt in 0..MAX_ATTEMPTS {
             let slot = random.wrapping_add(attempt) % count;
-            match belljar_linux::lock_byte(file.as_fd(), i64::from(first_byte + slot)) {
+            let byte = first_byte + slot;
+            let number = byte / IDS_OF_FILE;
+            let file = match opened.take_if(|(of, _)| *of == number) {
+                Some((_, file)) => file,
+                None => open_file(number)?,
+            };
+            match belljar_linux::lock_byte(file.as_fd(), i64::from(byte)) {
                 Ok(()) => return Ok(Self { uid: uid(slot), lock: file }),
-                Err(Errno::AGAIN | Errno::ACCESS) => {}
+                Err(Errno::AGAIN | Errno::ACCESS) => opened = Some((number, file)),
                 Err(errno) => {
                     return Err(EngineError::Launch {
-                        step: format!("lock a user id in {DIR}/uids"),
+                        step: format!("lock a user id in {DIR}"),
                         source: errno.into(),
                     });
                 }
@@ -77,12 +82,19 @@ impl Lease {
     }
 }
 
-fn open_file() -> Result<OwnedFd, Errno> {
-    let dir = Path::new(DIR);
-    match rustix::fs::mkdir(dir, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(errno),
-    }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::open(dir.join("uids"), flags, Mode::RUSR | Mode::WUSR)
+fn open_file(number: u32) -> Result<OwnedFd, EngineError> {
+    let file = Path::new(DIR).join(format!("uids-{number}"));
+    let opening = || {
+        match rustix::fs::mkdir(DIR, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::open(&file, flags, Mode::RUSR | Mode::WUSR)
+    };
+    opening().map_err(|errno| EngineError::Layer {
+        layer: "a user id of its own".into(),
+        reason: format!("{} cannot be opened: {errno}", file.display()),
+        fix: format!("make {DIR} a directory that only root may write"),
+    })
 }

@@ -249,7 +249,7 @@ impl Parents {
         if parent.started.elapsed() > MAX_AGE {
             inner.insert(key.clone(), State::Starting);
             drop(inner);
-            self.start(engine, key, entry.spec.clone());
+            self.start(engine, key.clone(), entry.spec.clone());
         }
         *parent.used.lock() = Instant::now();
         if parent.asked.lock().front().is_some_and(|first| first.elapsed() > BUSY_TIME) {
@@ -267,14 +267,16 @@ impl Parents {
         if tokio::time::timeout(ANSWER_TIMEOUT, parent.answer()).await.is_ok_and(|answer| answer.is_ok()) {
             return;
         }
-        let number = parent.number;
-        let is_it = |state: &mut State| matches!(state, State::Ready(one) if one.number == number);
-        let mut inner = self.inner();
-        if inner.get_mut(&key).is_some_and(is_it) {
-            inner.remove(&key);
-        }
-        drop(inner);
+        self.forget(&key, parent.number);
         let _ = parent.walls.stop().await;
+    }
+
+    /// Removes a parent, unless it has been replaced.
+    fn forget(&self, key: &Key, number: u64) {
+        let mut inner = self.inner();
+        if matches!(inner.get(key), Some(State::Ready(parent)) if parent.number == number) {
+            inner.remove(key);
+        }
     }
 
     fn start(self: &Arc<Self>, engine: &Arc<LocalEngine>, key: Key, spec: SandboxSpec) {

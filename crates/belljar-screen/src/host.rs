@@ -103,11 +103,8 @@ impl Screeners {
     /// As [`screen_in_jail`].
     pub fn screen(&self, request: &Request) -> Result<Report, ScreenError> {
         request.check()?;
-        let waiting = self.next.lock().take();
-        match waiting {
-            Some(mut screener) if screener.waits() => screener.screen(request),
-            _ => Screener::start()?.screen(request),
-        }
+        let waiting = self.next.lock().take().and_then(Screener::if_waiting);
+        waiting.map_or_else(Screener::start, Ok)?.screen(request)
     }
 
     /// Starts the process of the next screening, unless it waits already. A failure is left to that screening, which tries again.
@@ -143,9 +140,9 @@ impl Screener {
         Ok(Self { child: Reaped(child), socket })
     }
 
-    /// Reports whether it still waits for its request, which it does unless something else has ended it.
-    fn waits(&mut self) -> bool {
-        matches!(self.child.0.try_wait(), Ok(None))
+    /// Returns it if it still waits for its request, which it does unless something else has ended it.
+    fn if_waiting(mut self) -> Option<Self> {
+        matches!(self.child.0.try_wait(), Ok(None)).then_some(self)
     }
 
     fn screen(mut self, request: &Request) -> Result<Report, ScreenError> {

@@ -150,7 +150,8 @@ pub(crate) async fn killed_launcher_leaves_no_lease(fixture: &Fixture) -> TestRe
     let engine = fixture.engine();
     let sandbox = engine.create(CreateRequest::long_lived(&id()?, &spec(), None)).await?;
     let slot = lease_slot(&sandbox.isolation).ok_or("no lease")?;
-    let file = std::fs::OpenOptions::new().read(true).write(true).open("/run/belljar/uids")?;
+    let path = format!("/run/belljar/uids-{}", slot / 256);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
     let is_free = || lock_byte(std::os::fd::AsFd::as_fd(&file), slot).is_ok();
     assert!(!is_free(), "a running sandbox has no lease");
     signal(fixture.launcher().ok_or("no launcher")?, Signal::KILL)?;

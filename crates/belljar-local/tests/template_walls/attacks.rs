@@ -529,8 +529,9 @@ async fn execute_calling(sandbox: &Sandbox, code: &str) -> Result<(String, Vec<S
             }
             CodeEvent::ToolCalled(call) => {
                 let answer = v1::AnswerRequest { call: call.call, value: "7".into(), ..place.clone() };
-                sandbox.guest().answer_code(answer).await?;
                 called.push(call.name);
+                // Code that has not made the call does not wait for the answer, and may have ended.
+                let _ = sandbox.guest().answer_code(answer).await;
             }
             _ => {}
         }

@@ -9,7 +9,7 @@ import host
 
 if os.geteuid() != 0:
     host.skip("needs root, to lease user ids")
-# Ids are leased by locks in a file. In a separate mount namespace, with an empty directory in its place, most ids can be taken,
+# Ids are leased by locks in files. In a separate mount namespace, with an empty directory in its place, most ids can be taken,
 # so that the few others are soon reused.
 libc = ctypes.CDLL(None, use_errno=True)
 if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None):
@@ -19,11 +19,16 @@ if libc.mount(b"x09", b"/run/belljar", b"tmpfs", 0, b"mode=700"):
     host.skip("cannot mount")
 FIRST, COUNT, TRIED = 1_900_000_000, 65_536, 4_096
 OFD_SETLK = 37
-lease = os.open("/run/belljar/uids", os.O_RDWR | os.O_CREAT, 0o600)
+IDS_OF_FILE = 256
+leases = [os.open(f"/run/belljar/uids-{number}", os.O_RDWR | os.O_CREAT, 0o600) for number in range(COUNT // IDS_OF_FILE)]
 
 
 def lock(kind, start, length):
-    fcntl.fcntl(lease, OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0))
+    while length > 0:
+        number = start // IDS_OF_FILE
+        here = min(length, (number + 1) * IDS_OF_FILE - start)
+        fcntl.fcntl(leases[number], OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, here, 0))
+        start, length = start + here, length - here
 
 
 def leave(every):
@@ -121,4 +126,5 @@ own = libc.inotify_init1(0)
 first.communicate(b"\n")
 host.say("limits of the user", "count for one sandbox alone" if taken == second else f"{taken}, then {second}")
 host.say("the host's root", "is not limited by them" if own != -1 else f"has none left: error {ctypes.get_errno()}")
-os.close(lease)
+for lease in leases:
+    os.close(lease)
