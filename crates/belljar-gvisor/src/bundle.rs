@@ -18,7 +18,7 @@ use belljar_guest_config::{
 };
 use belljar_linux::{CgroupLimits, MountSource, Node};
 use belljar_local::{HOST_HOME, HOST_PATH, HOST_USER, TRUST_DIR, Trust, host_tree};
-use belljar_model::{NetworkMode, SandboxId, SandboxSpec};
+use belljar_model::{GvisorPlatform, NetworkMode, SandboxId, SandboxSpec};
 use serde_json::{Value, json};
 
 /// The guest's program inside.
@@ -46,8 +46,17 @@ const CAP_KILL: u64 = 1 << 5;
 /// Python takes 27 MiB, and one with 100 processes 20 MiB more; what user code allocates while the guest does not look comes on top.
 pub(crate) const SENTRY_BYTES: u64 = 96 << 20;
 
-/// Threads of the sentry's and the gofer's own, and threads for each process inside: the platform systrap takes 2, ptrace 6.
-const SENTRY_PIDS: (u32, u32) = (256, 8);
+/// Threads of the sentry's and the gofer's own.
+const SENTRY_PIDS: u32 = 256;
+
+/// Threads of this machine for each process inside. A sentry that cannot make one more ends. With the platform systrap a process takes 2;
+/// with ptrace it takes one for each thread of the sentry that has run it: 6 at rest, and up to 40 among processes that all fork.
+const fn pids_of_process(platform: GvisorPlatform) -> u32 {
+    match platform {
+        GvisorPlatform::Systrap => 8,
+        GvisorPlatform::Ptrace => 64,
+    }
+}
 
 /// Processes and threads above the limit at which the guest ends all: those that the host may start besides those of user code. Also, the
 /// sentry shows a new process before it refuses it.
@@ -181,12 +190,11 @@ impl Bundle<'_> {
 }
 
 /// Returns the limits of the control groups around a sentry.
-pub(crate) fn group_limits(spec: &SandboxSpec) -> CgroupLimits {
-    let (own, each) = SENTRY_PIDS;
+pub(crate) fn group_limits(spec: &SandboxSpec, platform: GvisorPlatform) -> CgroupLimits {
     CgroupLimits {
         memory_bytes: spec.limits.memory.bytes().saturating_add(SENTRY_BYTES),
         cpu_millis: spec.limits.cpus.millis(),
-        pids: spec.limits.pids.get().saturating_mul(each).saturating_add(own),
+        pids: spec.limits.pids.get().saturating_mul(pids_of_process(platform)).saturating_add(SENTRY_PIDS),
     }
 }
 

@@ -292,7 +292,7 @@ impl GvisorEngine {
                 let mut command = runsc.command(dir, &format!("belljar-{id}"), network.is_some());
                 let log = std::fs::File::create(dir.join(LOG))?;
                 command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-                layout.make_for(id.as_str(), &group_limits(spec), &mut command)?;
+                layout.make_for(id.as_str(), &group_limits(spec, runsc.platform()), &mut command)?;
                 let child = match &network {
                     Some(network) => {
                         let made = network.make_namespace(|| command.spawn());

@@ -67,6 +67,11 @@ impl Runsc {
         command
     }
 
+    /// Returns how it intercepts system calls.
+    pub(crate) const fn platform(&self) -> GvisorPlatform {
+        self.platform
+    }
+
     /// Returns the version and the platform, as text.
     pub(crate) fn describe(&self) -> String {
         format!("{} with {}", self.version, self.platform)
