@@ -191,11 +191,7 @@ impl Container<'_> {
             dns_options: options,
             dns_search: Some(vec![".".to_owned()]),
             extra_hosts: Some(vec![format!("{}:127.0.0.1", self.spec.hostname)]),
-            // Docker turns it off where it gives no address, also on loopback.
-            sysctls: self
-                .facts
-                .has_ipv6
-                .then(|| [("net.ipv6.conf.all.disable_ipv6".to_owned(), "0".to_owned())].into()),
+            sysctls: Some(self.sysctls()),
             cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
             ipc_mode: Some("private".to_owned()),
             cap_drop: Some(vec!["ALL".to_owned()]),
@@ -208,6 +204,15 @@ impl Container<'_> {
             runtime: self.runtime.map(str::to_owned),
             ..HostConfig::default()
         }
+    }
+
+    fn sysctls(&self) -> HashMap<String, String> {
+        // Docker turns it off where it gives no address, also on loopback.
+        let ipv6 = self.facts.has_ipv6.then_some(("net.ipv6.conf.all.disable_ipv6", "0"));
+        // Docker allows everybody every port; that of the resolver is the gateway's, also while there is none.
+        let has_network = self.spec.network.mode() != NetworkMode::Disabled;
+        let ports = has_network.then_some(("net.ipv4.ip_unprivileged_port_start", "54"));
+        ipv6.into_iter().chain(ports).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     /// Returns the file systems in memory, by path, with their options.

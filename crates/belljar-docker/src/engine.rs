@@ -435,7 +435,8 @@ impl DockerEngine {
         let (groups, reach, pid) = self.reach(daemon, &container, record.facts.user).await?;
         // It denies everything until it gets the policy.
         let policy = NetworkPolicy::default();
-        let network = self.network(&record.facts, &policy, &container, pid, &reach).await?;
+        // Without a gateway nothing leads out; it can still be used, and ended.
+        let network = self.network(&record.facts, &policy, &container, pid, &reach).await.unwrap_or_default();
         let own_pids = container::own_pids(reach.is_direct());
         let (daemon, records) = (daemon.clone(), Some(records));
         let backend = DockerBackend { id: id.clone(), daemon, container, reach, groups, own_pids, network };

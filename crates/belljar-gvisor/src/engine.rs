@@ -360,10 +360,14 @@ impl GvisorEngine {
             Some(facts) => {
                 // It denies everything until it gets the policy.
                 let policy = NetworkPolicy::default();
-                let network = start_gateway(facts, &policy, &self.config.network, &layout, id)?;
-                network.open(pid, id.as_str()).await?;
-                network.ready(pid, id.as_str()).await?;
-                Some(network)
+                let leading = async {
+                    let network = start_gateway(facts, &policy, &self.config.network, &layout, id)?;
+                    network.open(pid, id.as_str()).await?;
+                    network.ready(pid, id.as_str()).await?;
+                    Ok::<_, EngineError>(network)
+                };
+                // Without a gateway nothing leads out; it can still be used, and ended.
+                leading.await.ok()
             }
             None => None,
         };

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belljar_engine::{Engine, EngineError, Engines, Sandbox, Survivor};
-use belljar_model::{LimitsChange, LimitsGrade, SandboxId, SandboxSpec, SandboxState};
+use belljar_model::{LimitsChange, LimitsGrade, NetworkMode, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditFilter, AuditLog, PortRow, PortVisibility, SandboxRow, Store};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -289,6 +289,10 @@ impl Keeper {
             Err(error) => Err(error),
         };
         match set {
+            Err(KeeperError::Engine(EngineError::NoNetwork)) if policy.mode() != NetworkMode::Disabled => {
+                entry.note("adopted", None, "without its network, which could not be led to a gateway again");
+                tracing::warn!(sandbox = %entry.id, "its network cannot be led to a gateway again; it has none until it ends");
+            }
             // A launcher of an earlier version cannot have changed it.
             Ok(()) | Err(KeeperError::Engine(EngineError::NoNetwork | EngineError::Unsupported { .. })) => {}
             Err(error) => {

@@ -74,6 +74,8 @@ impl GatewayPlan {
         let at = std::net::SocketAddrV4::new(NETWORK_ADDRESS, PORT);
         let listener = open(SocketType::STREAM)?;
         set_transparent(&listener)?;
+        // Connections to an earlier gateway may still be ending, which takes a minute.
+        rustix::net::sockopt::set_socket_reuseaddr(&listener, true)?;
         rustix::net::bind(&listener, &at)?;
         rustix::net::listen(&listener, MAX_BACKLOG)?;
         let resolver = open(SocketType::DGRAM)?;

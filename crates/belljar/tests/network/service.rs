@@ -240,10 +240,25 @@ fn every_decision_is_logged(_: &Fixture) {
 }
 
 fn policy_outlives_its_server(_: &Fixture) {
+    // The port of the resolver is the gateway's, also while there is none; connections to it are no hindrance to the next one.
+    const HOLD: &str = "
+import os, socket, time
+for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+    try: socket.socket(socket.AF_INET, kind).bind(('127.0.0.1', 53)); print('bound')
+    except PermissionError: pass
+if os.fork() == 0:
+    os.setsid(); os.closerange(0, 3)
+    held = socket.create_connection(('198.18.0.1', 53))
+    open('/tmp/held', 'w')
+    time.sleep(1000)
+while not os.path.exists('/tmp/held'): time.sleep(0.01)
+print('held')
+";
     let home = home();
     let (mut server, _) = home.serve(&[]);
     let id = home.create("--allow good.example:5432");
     home.good(&format!("sandbox net {id} set --allow other.example:5432"));
+    assert_eq!(python(&home, &id, HOLD), "held\n");
     server.kill().unwrap();
     server.wait().unwrap();
     let (server, _) = home.serve(&[]);
