@@ -902,8 +902,6 @@ class Entry:
 
     def _steps_outside(self, request, fds):
         steps = self._join(fds["groups"])
-        if request["keyring"]:
-            steps.append(("keyctl", KEYCTL_JOIN_SESSION_KEYRING, 0))
         gid = request["gid"]
         # The effective id alone decides about the namespaces, and the others about who may send signals (kill(2)): no process
         # of the sandbox may, as long as it shares the parent's memory.
@@ -918,6 +916,9 @@ class Entry:
         if request["namespaces"] & CLONE_NEWTIME:
             steps.append(("setns", fds["target"], CLONE_NEWTIME))
         steps += [("setresuid", uid, uid, uid), ("setsid",)]
+        if request["keyring"]:
+            # Counts against the sandbox's user, who may have 200 keys as the parent's has.
+            steps.append(("keyctl", KEYCTL_JOIN_SESSION_KEYRING, 0))
         for number, value in request["rlimits"]:
             limit = (ctypes.c_uint64 * 2)(*_lowered(number, value))
             steps.append(("prlimit64", 0, number, self._keep(limit), 0))

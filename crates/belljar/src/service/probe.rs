@@ -167,6 +167,9 @@ pub(crate) async fn probe(link: &Link, args: &NetProbeArgs) -> Result<u8, Quit> 
 fn judge(expected: Expected, met: Met, decided: Option<bool>, arrived: Option<bool>) -> Probed {
     let Expected { host, allowed, reason } = expected;
     let Met { resolved, error, .. } = met;
+    // The program is the sandbox's.
+    let resolved = resolved.filter(|address| address.parse::<std::net::IpAddr>().is_ok());
+    let error = error.map(|error| one_line(&error, MAX_SHOWN_CHARS));
     let agrees = match allowed {
         // That a host does not answer is not the policy's doing.
         true => decided == Some(true),
@@ -254,7 +257,7 @@ fn show(link: &Link, probed: &[Probed]) -> Result<(), Quit> {
         }
         let inside = match (one.arrived, &one.error, &one.resolved) {
             (Some(true), ..) => "REACHED THIS MACHINE".to_owned(),
-            (_, Some(error), _) => one_line(error, MAX_SHOWN_CHARS),
+            (_, Some(error), _) => error.clone(),
             (_, None, Some(address)) => format!("connected at {address}"),
             (_, None, None) => "connected".to_owned(),
         };
@@ -291,6 +294,16 @@ mod tests {
         assert!(!judged(false, None, Some(true), None));
         assert!(!judged(false, None, None, Some(true)), "it came past the gateway");
         assert!(!judged(false, None, None, None), "something answered inside");
+    }
+
+    #[test]
+    fn what_the_program_says_is_one_short_line() {
+        let expected = Expected { host: "x.example:443".to_owned(), allowed: true, reason: String::new() };
+        let row = "198.18.0.2\nx.example  denied  denied  -  yes";
+        let met = Met { resolved: Some(row.to_owned()), error: Some(row.repeat(1000)), ..Met::default() };
+        let probed = judge(expected, met, Some(true), None);
+        assert_eq!(probed.resolved, None);
+        assert!(probed.error.is_some_and(|error| error.lines().count() == 1 && error.len() < 1000));
     }
 
     #[test]
