@@ -29,6 +29,7 @@ pub(crate) fn template_file(data: &[u8]) {
     for (index, step) in definition.steps.iter().enumerate() {
         assert_eq!(step.number, index + 1);
         assert!(step.kind.runs() || !step.has_network(), "a step that runs nothing has no network");
+        assert!(step.kind.runs() || step.env.is_empty(), "nor variables of its own");
         match &step.kind {
             // No package may be an option of the installer.
             StepKind::Apt(words) | StepKind::Pip(words) | StepKind::Npm(words) => {
@@ -65,7 +66,7 @@ pub(crate) fn dockerfile(data: &[u8]) {
     for step in steps {
         let is_absolute = |path: &str| path.starts_with('/') && !path.split('/').any(|part| part == "..");
         match step.kind {
-            DockerStepKind::Run(line) => assert!(!line.is_empty()),
+            DockerStepKind::Run { line, .. } => assert!(!line.is_empty()),
             DockerStepKind::Copy { sources, to, .. } => {
                 assert!(is_absolute(&to) && !sources.is_empty(), "{to:?}");
                 let leaves =

@@ -311,7 +311,9 @@ impl Builder<'_> {
         let Some(line) = steps::command(step, on_host) else { return Ok(()) };
         let tell = &mut self.tell;
         let mut log = |line: &str| tell(BuildEvent::Log { number, line: line.to_owned() });
-        let env: Vec<(String, String)> = state.env.clone().into_iter().collect();
+        let mut env = state.env.clone();
+        env.extend(step.env.clone());
+        let env: Vec<(String, String)> = env.into_iter().collect();
         let cwd = state.workdir.as_deref().unwrap_or(if on_host { WORK } else { "/" });
         if state.workdir.is_some() {
             // As Docker does: no layer of the image may have its `WORKDIR`. What cannot be made, the command reports.

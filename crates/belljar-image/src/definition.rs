@@ -73,6 +73,8 @@ pub struct Step {
     pub number: usize,
     /// The network policy during the step. Kinds that run no program have no network.
     pub network: NetworkPolicy,
+    /// Environment variables of its program, which later steps and sandboxes do not have. Kinds that run no program have none.
+    pub env: BTreeMap<String, String>,
 }
 
 impl Step {
@@ -148,7 +150,7 @@ impl StepKind {
     pub fn summary(&self) -> String {
         match self {
             Self::Apt(words) | Self::Pip(words) | Self::Npm(words) => words.join(" "),
-            Self::Run(line) => line.lines().next().unwrap_or_default().chars().take(200).collect(),
+            Self::Run(script) => script_line(script),
             Self::Copy(copy) => format!("{} to {}", copy.from, copy.to),
             Self::Env(env) => env.keys().cloned().collect::<Vec<_>>().join(" "),
             Self::User(name) | Self::Workdir(name) => name.clone(),
@@ -166,6 +168,24 @@ impl StepKind {
     pub const fn changes_files(&self) -> bool {
         !matches!(self, Self::Env(_) | Self::User(_) | Self::Workdir(_))
     }
+}
+
+/// Returns the first line of a script that does something, of at most 200 characters, with an ellipsis if there are more of them. Empty
+/// lines, comments and lines that set the shell's options alone do nothing.
+#[must_use]
+pub fn script_line(script: &str) -> String {
+    let does_something = |line: &&str| {
+        let line = line.trim();
+        let sets_options = line.starts_with("set -") && !line.contains([';', '&', '|']);
+        !line.is_empty() && !line.starts_with('#') && !sets_options
+    };
+    let mut lines = script.lines().filter(does_something);
+    let first = lines.next().or_else(|| script.trim_start().lines().next()).unwrap_or_default();
+    let mut line: String = first.trim().chars().take(200).collect();
+    if lines.next().is_some() {
+        line.push_str(" …");
+    }
+    line
 }
 
 #[derive(Deserialize)]
@@ -502,7 +522,9 @@ fn parse_step(
                 return Err(source.error(env.span(), field("env"), error.to_string()));
             }
         }
-        kinds.push(StepKind::Env(env.get_ref().clone()));
+        if !kinds.iter().any(StepKind::runs) {
+            kinds.push(StepKind::Env(env.get_ref().clone()));
+        }
     }
     if let Some(user) = &file.user {
         let name = user.get_ref();
@@ -527,7 +549,7 @@ fn parse_step(
         return Err(source.error(
             step.span(),
             format!("step.{number}"),
-            "give exactly one of apt, pip, npm, run, copy, env, user, workdir",
+            "give exactly one of apt, pip, npm, run, copy, env, user, workdir; beside the first four, env is of that step alone",
         ));
     };
     let network = match &file.network {
@@ -539,7 +561,8 @@ fn parse_step(
         None if kind.runs() => build_network.clone(),
         None => NetworkPolicy::default(),
     };
-    Ok(Step { kind, number, network })
+    let env = file.env.as_ref().filter(|_| kind.runs()).map(|env| env.get_ref().clone()).unwrap_or_default();
+    Ok(Step { kind, number, network, env })
 }
 
 /// Parses the network policy of a step or of the whole build.
@@ -591,7 +614,8 @@ fn limits(
     Ok(limits)
 }
 
-const NAME_RULE: &str = "give 1 to 63 characters from a to z, 0 to 9 and -, not starting with a hyphen";
+const NAME_RULE: &str =
+    "give 1 to 63 characters from a to z, 0 to 9 and -, not starting with a hyphen, and not default";
 
 /// Reports whether `text` is a valid name of a template.
 fn is_name(text: &str) -> bool {

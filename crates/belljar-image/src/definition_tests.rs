@@ -92,6 +92,44 @@ fn errors_have_position_and_field() {
 }
 
 #[test]
+fn steps_that_run_programs_have_variables_of_their_own() {
+    let text = GOOD.replacen("run = \"echo", "env = { B = \"2\" }\nrun = \"echo", 1);
+    let definition = Definition::parse(&text).unwrap();
+    let env = |number: usize| {
+        definition.steps[number - 1].env.iter().map(|(name, value)| format!("{name}={value}"))
+    };
+    assert_eq!(definition.steps[3].kind.name(), "run");
+    assert_eq!(env(4).collect::<Vec<_>>(), ["B=2"]);
+    assert_eq!(
+        (env(6).count(), definition.steps[5].kind.name()),
+        (0, "env"),
+        "a step env is for all after it"
+    );
+    assert!(!definition.spec.env.unwrap().contains_key("B"), "sandboxes do not have it");
+    let (line, _, field, message) = error(&text.replacen("B = \"2\"", "\"\" = \"2\"", 1));
+    assert_eq!((line, field.as_str()), (21, "step.4.env"), "{message}");
+    let (_, _, field, message) = error(&GOOD.replacen("user = ", "env = { B = \"2\" }\nuser = ", 1));
+    assert_eq!(field, "step.7");
+    assert!(message.contains("env is of that step alone"), "{message}");
+}
+
+#[test]
+fn summaries_are_what_a_step_does() {
+    for (script, expected) in [
+        ("make install", "make install"),
+        ("  make\n", "make"),
+        ("set -eu\n# tools\n\nmake\nmake install\n", "make …"),
+        ("set -ex; make\n", "set -ex; make"),
+        ("cat > a <<EOF\nx\nEOF\n", "cat > a <<EOF …"),
+        ("\nset -e\n", "set -e"),
+        ("# nothing", "# nothing"),
+    ] {
+        assert_eq!(StepKind::Run(script.to_owned()).summary(), expected, "{script:?}");
+    }
+    assert_eq!(script_line(&"x".repeat(300)).len(), 200);
+}
+
+#[test]
 fn invalid_bases_are_refused() {
     for (base, expected) in [
         ("base = \"oci\"", "needs the path"),

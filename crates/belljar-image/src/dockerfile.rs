@@ -19,6 +19,9 @@ pub const MAX_DOCKERFILE_BYTES: usize = 256 << 10;
 /// Limit of a value after its variables are put in, in bytes.
 const MAX_VALUE_BYTES: usize = 64 << 10;
 
+/// Limit of further instructions that an error about one which is not supported names.
+const MAX_NAMED: usize = 16;
+
 /// Limit of `${…}` within each other.
 const MAX_NESTED: usize = 32;
 
@@ -82,7 +85,12 @@ pub struct DockerStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DockerStepKind {
     /// Runs a command line.
-    Run(String),
+    Run {
+        /// The line.
+        line: String,
+        /// Arguments, which the command sees as variables. Those of `ENV` are set already.
+        args: BTreeMap<String, String>,
+    },
     /// Copies files and what is in directories.
     Copy {
         /// Paths and patterns beside the Dockerfile, without a slash at the beginning; `.` is all.
@@ -149,9 +157,15 @@ impl Dockerfile {
         let base = base_image(&from, &arguments.global, escape)?;
         let instructions: Vec<Instruction> = instructions.collect();
         let mut declared = BTreeSet::new();
-        for one in &instructions {
-            if let Some((_, reason)) = REFUSED.iter().find(|(name, _)| *name == one.name) {
-                return Err(one.error(format!("not supported: {reason}")));
+        let refused = |one: &Instruction| REFUSED.iter().find(|(name, _)| *name == one.name);
+        for (index, one) in instructions.iter().enumerate() {
+            if let Some((_, reason)) = refused(one) {
+                let rest = instructions.iter().skip(index + 1).filter(|one| refused(one).is_some());
+                let rest: Vec<_> =
+                    rest.take(MAX_NAMED).map(|one| format!("line {} {}", one.line, one.name)).collect();
+                let more =
+                    if rest.is_empty() { String::new() } else { format!("; nor is {}", rest.join(", ")) };
+                return Err(one.error(format!("not supported: {reason}{more}")));
             }
             match one.name.as_str() {
                 "FROM" => {
@@ -207,7 +221,7 @@ impl Dockerfile {
                     scope.env.extend(set.clone());
                     DockerStepKind::Env(set)
                 }
-                "RUN" => DockerStepKind::Run(scope.run(one)?),
+                "RUN" => scope.run(one)?,
                 "COPY" => scope.copy(one)?,
                 "USER" => DockerStepKind::User(scope.user(one)?),
                 _ => {
@@ -284,7 +298,7 @@ impl Scope {
         Ok(set)
     }
 
-    fn run(&self, one: &Instruction) -> Result<String, DockerfileError> {
+    fn run(&self, one: &Instruction) -> Result<DockerStepKind, DockerfileError> {
         let line = one.rest.trim();
         if let Some(flag) = flags(line).0.first() {
             return Err(one.error(format!("not supported: {flag}")));
@@ -307,10 +321,9 @@ impl Scope {
         if line.trim().is_empty() {
             return Err(one.error("give a command"));
         }
-        // Commands see arguments as they see variables; those of ENV are set already.
-        let args = self.args.iter().filter(|(name, _)| !self.env.contains_key(*name));
-        let exports: String = args.map(|(name, value)| format!("export {name}={}\n", quote(value))).collect();
-        Ok(format!("{exports}{line}"))
+        let mut args = self.args.clone();
+        args.retain(|name, _| !self.env.contains_key(name));
+        Ok(DockerStepKind::Run { line, args })
     }
 
     fn copy(&self, one: &Instruction) -> Result<DockerStepKind, DockerfileError> {

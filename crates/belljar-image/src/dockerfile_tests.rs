@@ -15,7 +15,7 @@ fn kinds(text: &str) -> Vec<DockerStepKind> {
 }
 
 fn run(line: &str) -> DockerStepKind {
-    DockerStepKind::Run(line.to_owned())
+    DockerStepKind::Run { line: line.to_owned(), args: BTreeMap::new() }
 }
 
 fn copy(sources: &[&str], to: &str, is_dir: bool) -> DockerStepKind {
@@ -66,13 +66,14 @@ fn dockerfile_becomes_steps() {
 #[test]
 fn arguments_are_given_by_name_and_seen_by_commands() {
     let text = "ARG TAG=1 KIND=x\nFROM app:$TAG\nARG TAG\nARG WHO=\"the ${TAG}\" NONE TARGETARCH\nENV WHERE=here\nARG WHERE=there\nRUN x\n";
-    let exports = |tag: &str, who: &str| {
-        run(&format!("export TAG='{tag}'\nexport TARGETARCH='{}'\nexport WHO='{who}'\nx", architecture()))
+    let sees = |tag: &str, who: &str| DockerStepKind::Run {
+        line: "x".to_owned(),
+        args: map(&[("TAG", tag), ("TARGETARCH", architecture()), ("WHO", who)]),
     };
-    assert_eq!(kinds(text)[1], exports("1", "the 1"));
+    assert_eq!(kinds(text)[1], sees("1", "the 1"));
     let given = Dockerfile::parse(text, &map(&[("TAG", "2"), ("WHO", "it")])).unwrap();
     assert_eq!(given.base().version(), "2");
-    assert_eq!(given.steps(&BTreeMap::new(), None).unwrap()[1].kind, exports("2", "it"));
+    assert_eq!(given.steps(&BTreeMap::new(), None).unwrap()[1].kind, sees("2", "it"));
     let error = Dockerfile::parse(text, &map(&[("OTHER", "2")])).unwrap_err().to_string();
     assert_eq!(error, "line 2: ARG: OTHER was given, but no ARG names it");
 }
@@ -113,6 +114,9 @@ fn what_a_template_cannot_express_is_refused_by_line_and_name() {
         let error = parse(&format!("FROM a\n# c\n{} x\n", name.to_lowercase())).unwrap_err();
         assert!(error.starts_with(&format!("line 3: {name}: not supported: ")), "{error}");
     }
+    let error = parse("FROM a\nLABEL a=b\nRUN x\nEXPOSE 80\nCMD x\n").unwrap_err();
+    assert!(error.starts_with("line 2: LABEL: not supported: "), "{error}");
+    assert!(error.ends_with("; nor is line 4 EXPOSE, line 5 CMD"), "{error}");
     for (text, expected) in [
         ("", "line 1: FROM: missing"),
         ("RUN x\nFROM a\n", "line 1: RUN: it is before FROM"),

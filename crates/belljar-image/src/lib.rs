@@ -53,7 +53,9 @@ pub use build::{
     BaseTemplate, BuildEvent, BuildInput, Builder, Built, MIRROR_NAME, check_input, is_unpacked,
 };
 pub use bundle::{BundleHeader, MAX_HEADER_BYTES, parse_header, write_header};
-pub use definition::{Base, CopyStep, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, Step, StepKind};
+pub use definition::{
+    Base, CopyStep, Definition, MAX_DEFINITION_BYTES, MAX_STEPS, Step, StepKind, script_line,
+};
 pub use dockerfile::{DockerStep, DockerStepKind, Dockerfile, DockerfileError, MAX_DOCKERFILE_BYTES};
 pub use error::{BuildError, DefinitionError};
 pub use image_export::{ImageExport, ImageSettings};

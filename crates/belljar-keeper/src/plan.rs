@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use belljar_image::script_line;
 use belljar_model::{LimitsFile, NetworkFile};
 
 use crate::error::KeeperError;
@@ -262,7 +263,7 @@ impl PlanStep {
     #[must_use]
     pub fn summary(&self) -> String {
         first_line(&match self {
-            Self::Run { line, .. } => line.clone(),
+            Self::Run { line, .. } => script_line(line),
             Self::Env(pairs) => pairs.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" "),
             Self::Workdir(path) => path.clone(),
             Self::User(user) => user.clone().unwrap_or_else(|| "user".to_owned()),

@@ -49,6 +49,9 @@ pub(super) fn step_text(step: &Step, input: &BuildInput) -> Result<String, Build
     if step.has_network() {
         text = format!("{text} {}", step.network.canonical_json());
     }
+    if !step.env.is_empty() {
+        text = format!("{text} env {:?}", step.env);
+    }
     if let StepKind::Copy(copy) = kind {
         for (name, (mode, content)) in &input.files {
             if copy.target(name).is_some() {

@@ -69,7 +69,7 @@ impl<'a> DockerBuild<'a> {
         let name = match source.name {
             Some(name) if name.contains([':', '/']) => {
                 let reason = "a template has neither a tag nor a registry; give a name alone, such as app";
-                return Err(Quit::Usage(format!("--name: {name:?} is not allowed: {reason}")));
+                return Err(Quit::Usage(format!("--name (-t): {name:?} is not allowed: {reason}")));
             }
             Some(name) => name.to_owned(),
             None => directory_name(context)?,
@@ -103,7 +103,8 @@ impl<'a> DockerBuild<'a> {
         let (mut written, mut lines, mut files) = (Vec::new(), Vec::new(), Files::default());
         for DockerStep { line, kind } in steps {
             let made = match kind {
-                DockerStepKind::Run(text) => vec![json!({ "run": text })],
+                DockerStepKind::Run { line, args } if args.is_empty() => vec![json!({ "run": line })],
+                DockerStepKind::Run { line, args } => vec![json!({ "run": line, "env": args })],
                 DockerStepKind::Env(env) => vec![json!({ "env": env })],
                 DockerStepKind::User(name) => vec![json!({ "user": name })],
                 DockerStepKind::Workdir(dir) => {
@@ -144,7 +145,14 @@ impl<'a> DockerBuild<'a> {
         let table = toml::Table::try_from(&definition).context("cannot write the template's file")?;
         let text = table.to_string();
         // What the steps may hold is checked as in a template's file.
-        Definition::parse(&text).map_err(|error| in_file(at_line(&error, &lines)))?;
+        Definition::parse(&text).map_err(|error| match error.field.as_str() {
+            "name" => {
+                let lower = self.name.to_ascii_lowercase();
+                let advice = if lower == self.name { String::new() } else { format!(", such as {lower}") };
+                Quit::Usage(format!("--name (-t): {:?} is not allowed: {}{advice}", self.name, error.reason))
+            }
+            _ => in_file(at_line(&error, &lines)),
+        })?;
         Ok((text, files.content))
     }
 
